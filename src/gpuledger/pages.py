@@ -1,0 +1,87 @@
+"""Notebooks: executed by papermill, rendered to one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+from latex2mathml.converter import convert as mathml
+from nbconvert import HTMLExporter
+
+from gpuledger import files
+from gpuledger.errors import InputError
+
+# $$…$$ on its own, and $…$ that does not touch white space on the inside (a price is not a formula).
+_FORMULA = re.compile(r"\$\$(?P<block>.+?)\$\$|(?<![\\$])\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$(?!\d)", re.DOTALL)
+_CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
+
+
+def execute(notebook: str | Path, output: str | Path, parameters: Mapping[str, Any]) -> None:
+    """Run a notebook with papermill and write it, executed, to `output`.
+
+    Raises
+    ------
+    InputError
+        A cell failed with bad input: its one line.
+    papermill.PapermillExecutionError
+        A cell failed otherwise.
+    """
+    with files.replacing(output) as temporary:
+        try:
+            papermill.execute_notebook(
+                str(notebook),
+                str(temporary),
+                parameters=dict(parameters),
+                kernel_name="python3",
+                progress_bar=False,
+                log_output=False,
+                # ipykernel warns about TCP on stderr; a graceful shutdown of the kernel can stall for seconds.
+                extra_arguments=["--log-level=ERROR"],
+                shutdown_kernel="immediate",
+            )
+        except papermill.PapermillExecutionError as error:
+            if error.ename == "InputError":
+                problem = re.sub(r"\s+", " ", error.evalue)
+                raise InputError(notebook, f"cell {error.cell_index}", problem, "correct the input") from None
+            raise
+
+
+def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str) -> None:
+    """Render an executed notebook to one HTML page.
+
+    Pictures are inside the page, formulas are MathML, and nothing is fetched from anywhere.
+
+    Parameters
+    ----------
+    notebook : path
+        An executed notebook.
+    output : path
+        The page.
+    templates : path
+        The folder that holds the template ``page``.
+    title : str
+    """
+    content = nbformat.read(notebook, as_version=4)
+    for cell in content.cells:
+        if cell.cell_type == "markdown":
+            cell.source = formulas_to_mathml(cell.source)
+    exporter = HTMLExporter(template_name="page", extra_template_basedirs=[str(templates)])
+    html, _ = exporter.from_notebook_node(content, {"metadata": {"name": title}})
+    files.write_text(output, html)
+
+
+def formulas_to_mathml(markdown: str) -> str:
+    """Replace the TeX formulas of a Markdown text by MathML, but for those inside code."""
+    parts = _CODE.split(markdown)
+    parts[::2] = [_FORMULA.sub(_formula, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _formula(match: re.Match) -> str:
+    display = "block" if match["block"] else "inline"
+    # Markdown would end a paragraph, and with it the formula, at a line break.
+    return mathml((match["block"] or match["inline"]).strip(), display=display).replace("\n", " ")

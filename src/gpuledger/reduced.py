@@ -1,0 +1,142 @@
+"""Reduced cases: the small tidy output of the first step, and all that a notebook reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import files
+from gpuledger.datasets import Case, Repository
+from gpuledger.errors import InputError
+
+#: Digits that hold on every machine: sums taken in another order differ in the 15th or 16th.
+SIGNIFICANT_DIGITS = 10
+
+Value = int | float | str
+
+
+def settle(value: Any) -> Value:
+    """Turn a value into a JSON number or string that is the same on every machine.
+
+    Integers stay integers, floats keep ten significant digits, infinities become the text ``inf``.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    value = float(value)
+    if not np.isfinite(value):
+        return str(value)
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+
+
+def text(value: Value, decimals: int | None = None) -> str:
+    """Put a value in words: thousands separators for integers, the given decimals or ten digits for others."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.{decimals}f}" if decimals is not None else f"{settle(value):.10g}"
+
+
+@dataclass
+class Reduced:
+    """What a study makes of a case.
+
+    Attributes
+    ----------
+    data : DataFrame
+        Tidy, with units last in the column names.
+    summary : dict
+        By quantity, ``{"value": number or text, "unit": text}``.
+    provenance : dict
+        What the numbers are; see :meth:`gpuledger.datasets.Case.provenance`.
+    """
+
+    data: pd.DataFrame
+    summary: dict[str, dict[str, Value]] = field(default_factory=dict)
+    provenance: dict = field(default_factory=dict)
+
+    def add(self, quantity: str, value: Any, unit: str) -> None:
+        """Enter a quantity of the summary; `unit` is ``1`` for a pure number."""
+        self.summary[quantity] = {"value": settle(value), "unit": unit}
+
+    @property
+    def finding(self) -> str:
+        """The case's result in one sentence, as figures and the gallery show it."""
+        return str(self["finding"])
+
+    def __getitem__(self, quantity: str) -> Value:
+        """Value of a quantity of the summary."""
+        return self.summary[quantity]["value"]
+
+    def summary_table(self) -> pd.DataFrame:
+        """Return the summary for people: a row a quantity, texts only."""
+        rows = [(name, text(entry["value"]), entry["unit"]) for name, entry in self.summary.items()]
+        return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
+
+    def write(self, folder: str | Path) -> None:
+        """Write ``data.parquet``, ``summary.json`` and ``provenance.json``, the same bytes every time."""
+        folder = Path(folder)
+        with files.replacing(folder / "data.parquet") as temporary:
+            self.data.to_parquet(temporary, index=False)
+        files.write_json(folder / "summary.json", self.summary)
+        files.write_json(folder / "provenance.json", self.provenance)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Reduced:
+        """Read what :meth:`write` wrote."""
+        folder = Path(folder)
+        return cls(
+            pd.read_parquet(folder / "data.parquet"),
+            json.loads((folder / "summary.json").read_text("utf-8")),
+            json.loads((folder / "provenance.json").read_text("utf-8")),
+        )
+
+
+def reduce_case(case: Case, reduce: Callable[..., Reduced]) -> Reduced:
+    """Reduce a case with a study's function and the configured knobs, and attach the case's provenance.
+
+    Raises
+    ------
+    InputError
+        Whatever `reduce` finds wrong with the input; a knob that `reduce` does not have.
+    """
+    known = [name for name in signature(reduce).parameters][1:]
+    for knob in case.knobs:
+        if knob not in known:
+            place = f"key studies.{case.study}.knobs"
+            remedy = f"known are: {', '.join(known) or 'none'}"
+            raise InputError("config/config.yaml", place, f"unknown key '{knob}'", remedy)
+    reduced = reduce(case, **case.knobs)
+    reduced.provenance = case.provenance()
+    return reduced
+
+
+def open_reduced(
+    study: str, dataset: str, case: str, reduce: Callable[..., Reduced], folder: str | Path | None = None
+) -> Reduced:
+    """Return a reduced case for a notebook.
+
+    Parameters
+    ----------
+    study, dataset, case : str
+    reduce : callable
+        The study's function from a case to a :class:`Reduced`.
+    folder : path, optional
+        Where the workflow put the reduced case. Without it, as in Jupyter on a fresh checkout, the case is
+        reduced here and now, with the configuration's knobs.
+    """
+    if folder is not None:
+        return Reduced.read(folder)
+    repository = Repository.find()
+    return reduce_case(repository.dataset(dataset).case(study, case), reduce)

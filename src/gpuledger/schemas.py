@@ -1,0 +1,107 @@
+"""YAML files checked against JSON schemas, with errors that a person can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+
+from gpuledger.errors import InputError
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """A safe loader that refuses a key given twice (YAML's default keeps the last one silently)."""
+
+
+def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
+    loader.flatten_mapping(node)
+    mapping = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str):
+            key = str(key)
+        if key in mapping:
+            raise yaml.constructor.ConstructorError(None, None, f"the key '{key}' stands twice", key_node.start_mark)
+        mapping[key] = loader.construct_object(value_node, deep=True)
+    return mapping
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
+
+
+def load_yaml(file: str | Path) -> Any:
+    """Content of a YAML file.
+
+    Raises
+    ------
+    InputError
+        When the file is missing, is not UTF-8 or is not YAML.
+    """
+    try:
+        return yaml.load(Path(file).read_text(encoding="utf-8-sig"), Loader=_Loader)
+    except FileNotFoundError:
+        raise InputError(file, "", "the file does not exist", "create it, or correct the name") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(file, "", f"cannot be read ({error})", "save it as UTF-8 text") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise InputError(file, place, f"not valid YAML: {problem}", "correct the YAML there") from None
+
+
+@cache
+def packaged(name: str) -> dict:
+    """Return the schema `name` that comes with the package (``dataset``, ``claims``)."""
+    return yaml.safe_load(resources.files("gpuledger").joinpath(f"{name}.schema.yaml").read_text("utf-8"))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Words for the known name that comes closest to `word`, and for all of them if none does."""
+    known = sorted(known)
+    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"did you mean '{close[0]}'?" if close else f"known are: {', '.join(known)}"
+
+
+def check(value: Any, schema: Mapping, file: str | Path, at: str = "") -> None:
+    """Check `value`, found under the key `at` of `file`, against a JSON schema.
+
+    Raises
+    ------
+    InputError
+        For the most relevant violation; an unknown key is named together with the nearest known one.
+    """
+    error = best_match(Draft202012Validator(schema).iter_errors(value))
+    if error is not None:
+        path = [at] if at else []
+        place = ".".join(path + [str(part) for part in error.absolute_path])
+        problem, remedy = _explain(error)
+        raise InputError(file, f"key {place}" if place else "", problem, remedy)
+
+
+def _explain(error: ValidationError) -> tuple[str, str]:
+    rule, wanted = error.validator, error.validator_value
+    if rule == "additionalProperties":
+        known = error.schema.get("properties", {})
+        unknown = sorted(set(error.instance) - set(known))
+        return f"unknown key '{unknown[0]}'", nearest(unknown[0], known)
+    if rule == "propertyNames" or (rule == "pattern" and error.parent is None):
+        return f"the name {error.instance!r} is not allowed", error.schema.get("description", f"use {wanted}")
+    if rule == "required":
+        missing = [key for key in wanted if key not in error.instance]
+        meaning = error.schema.get("properties", {}).get(missing[0], {}).get("description", "it is required")
+        return f"the key '{missing[0]}' is missing", f"add it: {meaning}"
+    if rule == "enum":
+        options = [str(option) for option in wanted]
+        return f"{error.instance!r} is not one of {', '.join(options)}", nearest(str(error.instance), options)
+    if rule == "type":
+        kinds = wanted if isinstance(wanted, str) else " or ".join(wanted)
+        return f"expected {kinds}, found {error.instance!r}", "correct the value"
+    return error.message, error.schema.get("description", "correct the value")

@@ -1,0 +1,161 @@
+"""Small tidy CSV tables: every column declared, every bad cell named by line and column.
+
+A unit is the last word of a column's name (``latency_ms``), so that a wrong unit shows as a wrong column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import schemas
+from gpuledger.errors import InputError
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one column of a table holds.
+
+    Attributes
+    ----------
+    name : str
+        Name with the unit last.
+    kind : {"text", "integer", "number", "flag"}
+        A flag is ``true`` or ``false``.
+    choices : sequence of str
+        The only texts allowed, if any.
+    minimum, maximum : float
+        Bounds, inclusive.
+    optional : bool
+        The column may be absent, and its cells may be empty.
+    """
+
+    name: str
+    kind: Literal["text", "integer", "number", "flag"] = "text"
+    choices: Sequence[str] = ()
+    minimum: float = -np.inf
+    maximum: float = np.inf
+    optional: bool = False
+
+
+def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = ()) -> pd.DataFrame:
+    """Read a table and check all of it.
+
+    Parameters
+    ----------
+    path : path
+        A comma-separated UTF-8 file with one header line.
+    columns : sequence of Column
+        Every column that is allowed; those not optional are required.
+    key : sequence of str
+        Columns that together name a row; a second row with the same is an error.
+
+    Returns
+    -------
+    DataFrame
+        The declared columns that are present, in the declared order: ``str``, ``int64``, ``float64``,
+        ``bool`` (nullable ``Int64`` and ``float64`` with NaN where optional).
+
+    Raises
+    ------
+    InputError
+        Missing, unknown or wrongly united column; ragged row; empty, non-numeric, non-finite or out-of-range
+        cell; unknown word; repeated row; no row at all.
+    """
+    path = Path(path)
+    names = ", ".join(column.name for column in columns)
+    try:
+        raw = pd.read_csv(
+            path,
+            dtype=str,
+            keep_default_na=False,
+            skip_blank_lines=False,
+            encoding="utf-8-sig",
+            index_col=False,
+        )
+    except FileNotFoundError:
+        raise InputError(path, "", "the file does not exist", "put it there, or correct the path") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise InputError(path, "", f"cannot be read ({error})", "save it as UTF-8 text") from None
+    except pd.errors.EmptyDataError:
+        raise InputError(path, "", "the file is empty", f"give it the columns {names}") from None
+    except (pd.errors.ParserError, ValueError) as error:
+        problem = str(error).removeprefix("Error tokenizing data. C error: ")
+        raise InputError(path, "", f"not a table: {problem}", "give every line the same number of cells") from None
+    _check_columns(path, list(raw.columns), columns)
+    if raw.empty:
+        raise InputError(path, "", "there is no row below the header", "add the measurements")
+    frame = pd.DataFrame(
+        {column.name: _convert(path, raw[column.name], column) for column in columns if column.name in raw}
+    )
+    if key:
+        repeated = frame.duplicated(list(key))
+        if repeated.any():
+            row = int(np.flatnonzero(repeated)[0])
+            what = ", ".join(str(frame[name].iloc[row]) for name in key)
+            raise InputError(path, f"line {row + 2}", f"a second row for {what}", "keep one of them")
+    return frame
+
+
+def _check_columns(path: Path, found: list[str], columns: Sequence[Column]) -> None:
+    known = {column.name for column in columns}
+    for column in columns:
+        if column.name in found or column.optional:
+            continue
+        stem, _, unit = column.name.rpartition("_")
+        same_stem = [name for name in found if stem and name.rpartition("_")[0] == stem and name not in known]
+        if same_stem:
+            problem = f"wrong unit: column '{same_stem[0]}' where '{column.name}' is needed"
+            raise InputError(path, "line 1", problem, f"convert the values to {unit} and rename the column")
+        near = schemas.nearest(column.name, found)
+        raise InputError(path, "line 1", f"the column '{column.name}' is missing", f"add or rename it ({near})")
+    for name in found:
+        if name not in known:
+            raise InputError(path, "line 1", f"unknown column '{name}'", schemas.nearest(name, known))
+
+
+def _convert(path: Path, cells: pd.Series, column: Column) -> pd.Series:
+    cells = cells.fillna("").str.strip()
+    empty = cells == ""
+    if not column.optional:
+        _refuse(path, cells, column, empty, "is empty", "fill it in")
+    if column.kind == "text":
+        if column.choices:
+            words = ", ".join(column.choices)
+            _refuse(
+                path,
+                cells,
+                column,
+                ~cells.isin(column.choices) & ~empty,
+                f"is not one of {words}",
+                "correct it",
+            )
+        return cells
+    if column.kind == "flag":
+        _refuse(path, cells, column, ~cells.isin(["true", "false"]), "is not true or false", "correct it")
+        return cells == "true"
+    numbers = pd.to_numeric(cells, errors="coerce").astype("float64")
+    bad = ~np.isfinite(numbers) & ~empty
+    _refuse(path, cells, column, bad, "is not a number", "write digits, with a point for decimals")
+    if column.kind == "integer":
+        # 2**53: beyond it a float cannot tell neighbouring integers apart.
+        bad = ((numbers % 1 != 0) | (numbers.abs() > 2**53)) & ~empty
+        _refuse(path, cells, column, bad, "is not a whole number", "write all digits, without a unit")
+    bad = ((numbers < column.minimum) | (numbers > column.maximum)) & ~empty
+    bounds = f"{column.minimum:g} to {column.maximum:g}"
+    _refuse(path, cells, column, bad, f"is not within {bounds}", "check the value and its unit")
+    if column.kind == "integer":
+        return numbers.astype("Int64") if empty.any() else numbers.astype("int64")
+    return numbers
+
+
+def _refuse(path: Path, cells: pd.Series, column: Column, bad: pd.Series, problem: str, remedy: str) -> None:
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        cell = repr(cells.iloc[row])
+        raise InputError(path, f"line {row + 2}, column {column.name}", f"{cell} {problem}", remedy)

@@ -1,0 +1,115 @@
+"""What every rules file uses: the repository, and functions from wildcards to files. No rule stands here."""
+
+import ast
+import json
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+ROOT = Path(workflow.basedir)
+# Jobs find the library of this checkout, also in an environment where it is not installed.
+sys.path.insert(0, str(ROOT / "src"))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+
+from gpuledger import schemas
+from gpuledger.datasets import Repository
+from gpuledger.errors import InputError
+
+try:
+    schemas.check(config, schemas.load_yaml(ROOT / "workflow/schemas/config.schema.yaml"), "config/config.yaml")
+except InputError as error:
+    raise WorkflowError(str(error)) from None
+
+REPOSITORY = Repository(Path(), config)
+
+
+wildcard_constraints:
+    dataset=r"[A-Za-z0-9][A-Za-z0-9._-]*",
+    study="|".join(config["studies"]),
+    case=r"[A-Za-z0-9][A-Za-z0-9._-]*",
+
+
+@cache
+def dataset_named(name):
+    """The dataset, or None when its dataset.yaml is missing or wrong: its jobs will say what is wrong."""
+    try:
+        return REPOSITORY.dataset(name)
+    except InputError:
+        return None
+
+
+@cache
+def declared_cases(study=None, case=None):
+    """Every (dataset, study, case) of the configured datasets, of one study or case or of all."""
+    datasets = [dataset_named(name) for name in config["datasets"]]
+    return [
+        (dataset.name, *declared)
+        for dataset in datasets
+        if dataset
+        for declared in dataset.cases(study)
+        if case in (None, declared[1])
+    ]
+
+
+def case_files(study):
+    """Input function of the study's reduction: the dataset.yaml, and the case's files that are there.
+
+    A missing file or a wrong declaration is left for the job to report, so that it stops this case only.
+    """
+
+    def inputs(wildcards):
+        found = {"dataset": f"traces/{wildcards.dataset}/dataset.yaml"}
+        try:
+            paths = REPOSITORY.dataset(wildcards.dataset).case(study, wildcards.case).paths()
+        except InputError as error:
+            if not Path(found["dataset"]).is_file():
+                raise WorkflowError(str(error)) from None
+            return found
+        return found | {"files": [path.as_posix() for path in paths if path.exists()]}
+
+    return inputs
+
+
+def every_case_page(study=None, case=None):
+    """The pages of every case of the configured datasets, of one study or case or of all."""
+    return [f"results/{'/'.join(path)}/notebook.html" for path in declared_cases(study, case)]
+
+
+def every_case_file(name, study=None):
+    """A file, by its name, of every case of the configured datasets."""
+    return [f"results/{'/'.join(path)}/{name}" for path in declared_cases(study)]
+
+
+@cache
+def imported_modules(path):
+    """The library modules that a file imports, directly and through one another.
+
+    Snakemake does not see imports: they are named as inputs, so that a changed module runs its rules again.
+    """
+    path = Path(path)
+    if path.suffix == ".ipynb":
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    else:
+        source = path.read_text("utf-8")
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "gpuledger":
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names if alias.name.split(".")[0] == "gpuledger"}
+    found = set()
+    for name in sorted(names - {"gpuledger"}):
+        stem = Path("src", *name.split("."))
+        for file in (stem.with_suffix(".py"), stem / "__init__.py"):
+            if file.is_file() and file != path:
+                found |= {file.as_posix(), *imported_modules(file.as_posix())}
+    return tuple(sorted(found))
+
+
+def code(script):
+    """The library modules of a script in workflow/scripts."""
+    return imported_modules(f"workflow/scripts/{script}.py")

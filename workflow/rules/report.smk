@@ -1,0 +1,83 @@
+"""Across cases: the paper's tables, the scorecard and the gallery."""
+
+
+rule collect_summaries:
+    """One table a study: every quantity of every case."""
+    input:
+        summaries=lambda wildcards: every_case_file("summary.json", wildcards.study),
+        code=code("collect_summaries"),
+    output:
+        csv="results/tables/{study}.csv",
+        md="results/tables/{study}.md",
+        tex="results/tables/{study}.tex",
+    log:
+        "results/logs/collect_summaries/{study}.log",
+    conda:
+        "../../environment.yml"
+    params:
+        title=lambda wildcards: config["studies"][wildcards.study]["title"],
+    script:
+        "../scripts/collect_summaries.py"
+
+
+rule compare_claims:
+    """Every published claim beside what each dataset reproduces of it."""
+    input:
+        claims=expand("resources/claims/{study}.yaml", study=config["studies"]),
+        summaries=every_case_file("summary.json"),
+        provenance=every_case_file("provenance.json"),
+        datasets=expand("traces/{dataset}/dataset.yaml", dataset=REPOSITORY.dataset_names()),
+        template="workflow/templates/scorecard.html.j2",
+        style="workflow/templates/page/style.css",
+        code=code("compare_claims"),
+    output:
+        csv="results/tables/scorecard.csv",
+        md="results/tables/scorecard.md",
+        tex="results/tables/scorecard.tex",
+        page=report(
+            "results/scorecard.html",
+            caption="../report/scorecard.rst",
+            category="Scorecard",
+            labels={"what": "every claim"},
+        ),
+    log:
+        "results/logs/compare_claims.log",
+    conda:
+        "../../environment.yml"
+    params:
+        studies=config["studies"],
+    script:
+        "../scripts/compare_claims.py"
+
+
+rule build_gallery:
+    """One page with every figure, what its numbers are, and links to all that was made of them."""
+    input:
+        pages=every_case_page(),
+        figures=every_case_file("figure.svg"),
+        summaries=every_case_file("summary.json"),
+        provenance=every_case_file("provenance.json"),
+        tables=expand("results/tables/{study}.csv", study=config["studies"]),
+        scorecard="results/tables/scorecard.csv",
+        template="workflow/templates/gallery.html.j2",
+        style="workflow/templates/page/style.css",
+        code=code("build_gallery"),
+    output:
+        page="results/index.html",
+    log:
+        "results/logs/build_gallery.log",
+    conda:
+        "../../environment.yml"
+    params:
+        studies={
+            name: {"title": study["title"], "question": study["question"]} for name, study in config["studies"].items()
+        },
+    script:
+        "../scripts/build_gallery.py"
+
+
+rule scorecard:
+    """Every published claim, reproduced or not."""
+    input:
+        "results/scorecard.html",
+        "results/tables/scorecard.csv",

@@ -1,0 +1,21 @@
+"""One page with every figure, what its numbers are, and links to all that was made of them."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from gpuledger import claims, files, logs, report
+
+with logs.to(snakemake.log[0]):
+    outcomes = report.read_outcomes(snakemake.input.summaries)
+    card = pd.read_csv(snakemake.input.scorecard, dtype=str, keep_default_na=False)
+    page = report.gallery_page(
+        outcomes,
+        snakemake.params.studies,
+        claims.counts(card),
+        Path(snakemake.output.page).parent,
+        Path(snakemake.input.template).parent,
+    )
+    files.write_text(snakemake.output.page, page)
+    # The last line of a run: where to look.
+    print(f"open {snakemake.output.page}")

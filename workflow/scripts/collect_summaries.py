@@ -1,0 +1,11 @@
+"""One table a study: every quantity of every case."""
+
+from pathlib import Path
+
+from gpuledger import logs, report, tables
+
+with logs.to(snakemake.log[0]):
+    outcomes = report.read_outcomes(snakemake.input.summaries)
+    csv = Path(snakemake.output.csv)
+    caption = f"{snakemake.params.title}: every quantity of every case."
+    tables.write(report.ledger(outcomes), None, csv.parent, caption=caption, name=csv.stem)

@@ -1,0 +1,17 @@
+"""Run a study's notebook on a reduced case: figure, table and an offline page."""
+
+from pathlib import Path
+
+from gpuledger import logs, pages
+
+with logs.to(snakemake.log[0]):
+    wildcards, output = snakemake.wildcards, snakemake.output
+    parameters = {
+        "dataset": wildcards.dataset,
+        "case": wildcards.case,
+        "folder": str(Path(output.notebook).parent),
+    }
+    pages.execute(snakemake.input.notebook, output.notebook, parameters)
+    templates = Path(snakemake.input.template).parent.parent
+    title = f"{snakemake.params.title}: {wildcards.dataset}/{wildcards.case}"
+    pages.render(output.notebook, output.page, templates, title)
