@@ -33,7 +33,7 @@ def use_style() -> None:
 
 
 def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: int = 4) -> None:
-    """Put the finding above a figure, and below it the legend of `legend`, where neither covers anything.
+    """Put the finding above a figure, and between them the legend of `legend`.
 
     Parameters
     ----------
@@ -48,10 +48,12 @@ def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: 
     """
     # About 15.5 characters of the title's bold type to an inch.
     lines = textwrap.fill(finding, int(figure.get_figwidth() * 14))
-    figure.suptitle(lines, x=0.005, ha="left", fontsize=9.5, fontweight="bold")
+    # The empty line below is where the legend stands: in the layout, its width would squeeze its own axes.
+    figure.suptitle(lines if legend is None else f"{lines}\n", x=0.005, ha="left", fontsize=9.5, fontweight="bold")
     if legend is not None:
-        handles, labels = legend.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=columns, handletextpad=0.4)
+        anchor = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+        box = legend.legend(**anchor, ncols=columns, handletextpad=0.4, columnspacing=1.4, borderpad=0.2)
+        box.set_in_layout(False)
 
 
 def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str = "figure") -> Figure:
@@ -77,10 +79,11 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     figure.set_layout_engine("none")
     caption = provenance.caption(record)
     width = int(figure.get_figwidth() * 19)
+    bottom = figure.get_tightbbox().y0 / figure.get_figheight()
     simulated = record["kind"] == "simulated"
     figure.text(
         0.005,
-        -0.015,
+        bottom - 0.02,
         textwrap.fill(caption, width),
         va="top",
         fontsize=6.5,

@@ -15,7 +15,7 @@ from ..kernel_names import parse, template_arguments
 
 SIMT_K_STEP = 8  # K elements per step and slice of cuBLAS's SIMT SGEMM kernels; CUTLASS names state theirs
 _MODELLED = re.compile(
-    r"(?:maxwell|pascal|volta|turing|ampere)_sgemm_\d{1,4}x\d{1,4}(?:_sliced1x\d{1,2})?_[nt]{2}(?:_v\d)?"
+    r"(?:maxwell|pascal|volta|turing|ampere)_sgemm_\d{1,4}x\d{1,4}(?:_sliced1x\d{1,2})?_[nt]{2}"
     r"|cutlass_\d{2,3}_simt_sgemm_\d{1,4}x\d{1,4}_\d{1,3}x\d{1,2}_[nt]{2}(?:_align\d{1,2})?"
 )
 _CHECKED = re.compile(r"ampere_|cutlass_80_")

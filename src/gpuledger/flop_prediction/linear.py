@@ -127,8 +127,9 @@ def predict_linear(
     out["flops_counted"] = out["fadd"] + out["fmul"] + 2 * out["ffma"]
 
     query = out.loc[main, ["kernel", "m", "n", "k", *counted]].assign(followed_by_reduce=reduced[main])
-    # A recording of matrix kernels alone does not show whether a copy came before: then FFMA tells.
-    if classes.isin(("copy", "elementwise")).any():
+    # A recording without any copy does not show whether one came before: then the FFMA counters tell.
+    copies_seen = bool((classes == "copy").any())
+    if copies_seen:
         query["accumulates"] = copied[main]
     if "grid_blocks" in launches.columns:
         query["grid_blocks"] = launches.loc[main, "grid_blocks"]
@@ -141,7 +142,7 @@ def predict_linear(
         out.loc[rows, "kernel"],
         (out.loc[rows, "m"] * out.loc[rows, "n"]).to_numpy(dtype=np.int64),
         s[known].astype(np.int64),
-        accumulates=copied[owner[known]],
+        accumulates=copied[owner[known]] if copies_seen else (out.loc[rows, "ffma"].fillna(0) > 0).to_numpy(dtype=bool),
     )
     reduction["s"], reduction["split_k_source"] = pd.array(s[known].astype(np.int64), dtype="Int64"), "launches"
     reduction["explanation"] = [f"alpha and {f} sums per output" for f in (s[known].astype(int)).tolist()]
