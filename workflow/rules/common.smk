@@ -12,7 +12,7 @@ from snakemake.exceptions import WorkflowError
 ROOT = Path(workflow.basedir)
 # Jobs find the library of this checkout, also in an environment where it is not installed.
 sys.path.insert(0, str(ROOT / "src"))
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+os.environ.update(PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT / "src"), os.getenv("PYTHONPATH")])))
 
 from gpuledger import schemas
 from gpuledger.datasets import Repository
