@@ -17,7 +17,7 @@ from gpuledger import provenance, schemas
 from gpuledger.errors import InputError
 
 #: Names that results/ uses for itself.
-RESERVED = frozenset({"tables", "logs", "benchmarks"})
+RESERVED = frozenset({"tables", "logs", "config"})
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

@@ -61,7 +61,7 @@ def case_files(study):
     """
 
     def inputs(wildcards):
-        found = {"dataset": f"traces/{wildcards.dataset}/dataset.yaml"}
+        found = {"dataset": f"traces/{wildcards.dataset}/dataset.yaml", "settings": settings(study)}
         try:
             paths = REPOSITORY.dataset(wildcards.dataset).case(study, wildcards.case).paths()
         except InputError as error:
@@ -81,6 +81,21 @@ def every_case_page(study=None, case=None):
 def every_case_file(name, study=None):
     """A file, by its name, of every case of the configured datasets."""
     return [f"results/{'/'.join(path)}/{name}" for path in declared_cases(study)]
+
+
+@cache
+def settings(study):
+    """A file with the study's entry of the configuration in force, written when that has changed.
+
+    An input in place of `params`: with those Snakemake imports pandas, which takes longer than all the rest of a
+    call that has nothing to do.
+    """
+    file = Path(f"results/config/{study}.json")
+    content = json.dumps(config["studies"][study], indent=2, sort_keys=True)
+    if not file.is_file() or file.read_text("utf-8") != content:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content, "utf-8")
+    return file.as_posix()
 
 
 @cache

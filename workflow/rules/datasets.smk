@@ -5,6 +5,7 @@ rule check_dataset:
     """Check a dataset.yaml as a whole and say what it can answer."""
     input:
         dataset="traces/{dataset}/dataset.yaml",
+        settings=[settings(study) for study in config["studies"]],
         code=code("check_dataset"),
     output:
         description="results/{dataset}/dataset.json",
@@ -12,7 +13,5 @@ rule check_dataset:
         "results/logs/check_dataset/{dataset}.log",
     conda:
         "../../environment.yml"
-    params:
-        studies=config["studies"],
     script:
         "../scripts/check_dataset.py"

@@ -14,8 +14,6 @@ rule reduce_kernel_overhead:
         "results/logs/reduce_kernel_overhead/{dataset}.{case}.log",
     conda:
         "../../environment.yml"
-    params:
-        study=lookup(dpath="studies/kernel_overhead", within=config),
     script:
         "../scripts/reduce_kernel_overhead.py"
 

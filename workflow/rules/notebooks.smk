@@ -10,6 +10,7 @@ rule run_notebook:
         provenance="results/{dataset}/{study}/{case}/provenance.json",
         template="workflow/templates/page/index.html.j2",
         style="workflow/templates/page/style.css",
+        settings=lambda wildcards: settings(wildcards.study),
         code=code("run_notebook"),
         modules=lambda wildcards: imported_modules(f"notebooks/{wildcards.study}.ipynb"),
     output:
@@ -37,7 +38,5 @@ rule run_notebook:
         "results/logs/run_notebook/{dataset}.{study}.{case}.log",
     conda:
         "../../environment.yml"
-    params:
-        title=lambda wildcards: config["studies"][wildcards.study]["title"],
     script:
         "../scripts/run_notebook.py"

@@ -5,6 +5,7 @@ rule collect_summaries:
     """One table a study: every quantity of every case."""
     input:
         summaries=lambda wildcards: every_case_file("summary.json", wildcards.study),
+        settings=lambda wildcards: settings(wildcards.study),
         code=code("collect_summaries"),
     output:
         csv="results/tables/{study}.csv",
@@ -14,8 +15,6 @@ rule collect_summaries:
         "results/logs/collect_summaries/{study}.log",
     conda:
         "../../environment.yml"
-    params:
-        title=lambda wildcards: config["studies"][wildcards.study]["title"],
     script:
         "../scripts/collect_summaries.py"
 
@@ -29,6 +28,7 @@ rule compare_claims:
         datasets=expand("traces/{dataset}/dataset.yaml", dataset=REPOSITORY.dataset_names()),
         template="workflow/templates/scorecard.html.j2",
         style="workflow/templates/page/style.css",
+        settings=[settings(study) for study in config["studies"]],
         code=code("compare_claims"),
     output:
         csv="results/tables/scorecard.csv",
@@ -44,8 +44,6 @@ rule compare_claims:
         "results/logs/compare_claims.log",
     conda:
         "../../environment.yml"
-    params:
-        studies=config["studies"],
     script:
         "../scripts/compare_claims.py"
 
@@ -61,6 +59,7 @@ rule build_gallery:
         scorecard="results/tables/scorecard.csv",
         template="workflow/templates/gallery.html.j2",
         style="workflow/templates/page/style.css",
+        settings=[settings(study) for study in config["studies"]],
         code=code("build_gallery"),
     output:
         page="results/index.html",
@@ -68,10 +67,6 @@ rule build_gallery:
         "results/logs/build_gallery.log",
     conda:
         "../../environment.yml"
-    params:
-        studies={
-            name: {"title": study["title"], "question": study["question"]} for name, study in config["studies"].items()
-        },
     script:
         "../scripts/build_gallery.py"
 

@@ -11,7 +11,7 @@ with logs.to(snakemake.log[0]):
     card = pd.read_csv(snakemake.input.scorecard, dtype=str, keep_default_na=False)
     page = report.gallery_page(
         outcomes,
-        snakemake.params.studies,
+        snakemake.config["studies"],
         claims.counts(card),
         Path(snakemake.output.page).parent,
         Path(snakemake.input.template).parent,

@@ -7,5 +7,6 @@ from gpuledger import logs, report, tables
 with logs.to(snakemake.log[0]):
     outcomes = report.read_outcomes(snakemake.input.summaries)
     csv = Path(snakemake.output.csv)
-    caption = f"{snakemake.params.title}: every quantity of every case."
+    title = snakemake.config["studies"][csv.stem]["title"]
+    caption = f"{title}: every quantity of every case."
     tables.write(report.ledger(outcomes), None, csv.parent, caption=caption, name=csv.stem)

@@ -13,5 +13,5 @@ with logs.to(snakemake.log[0]):
     }
     pages.execute(snakemake.input.notebook, output.notebook, parameters)
     templates = Path(snakemake.input.template).parent.parent
-    title = f"{snakemake.params.title}: {wildcards.dataset}/{wildcards.case}"
-    pages.render(output.notebook, output.page, templates, title)
+    title = snakemake.config["studies"][wildcards.study]["title"]
+    pages.render(output.notebook, output.page, templates, f"{title}: {wildcards.dataset}/{wildcards.case}")

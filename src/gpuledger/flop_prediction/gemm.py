@@ -57,9 +57,17 @@ def _integers(frame: pd.DataFrame, column: str, file: str | Path, minimum: int) 
         row = int(np.argmax(bad))
         value = frame[column].iloc[row]
         raise InputError(
-            file, f"row {row + 1}, column {column}", f"{value!r} is not an integer ≥ {minimum}", "give whole counts"
+            file,
+            f"row {row + 1}, column {column}",
+            f"{value!r} is not an integer ≥ {minimum}",
+            "give whole counts",
         )
     return whole, known
+
+
+def integer_column(frame: pd.DataFrame, column: str, file: str | Path, minimum: int) -> pd.Series:
+    """Return a column of counts as Int64, ``<NA>`` where it is absent; InputError for a value that is no count."""
+    return pd.Series(_nullable(*_integers(frame, column, file, minimum)), index=frame.index, name=column)
 
 
 def _flags(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
@@ -90,28 +98,31 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         e     = 0 with a separate reduction kernel, else s − 1, and 1 more when C is read (beta ≠ 0)
 
     Derived for this project, checked launch by launch on Ampere's cuBLAS and CUTLASS SIMT kernels only; other
-    architectures with the same naming are predicted and marked. Nothing is fitted. Two integers may be unknown to the
-    caller: s, where the recording has no grid, is then read off the FMUL counter (FADD, FFMA and the reduction remain
-    checks), and whether C is read, which is then read off FFMA. The ``*_source`` columns say which happened.
+    architectures with the same naming are predicted and marked. Nothing is fitted. Two integers may be
+    unknown to the caller: s, where the recording has no grid, is then read off the FMUL counter (FADD, FFMA
+    and the reduction remain checks), and whether C is read, which is then read off FFMA. The ``*_source``
+    columns say which happened.
 
     Parameters
     ----------
     launches : pandas.DataFrame
-        One row per launch. ``kernel`` (str) and ``m, n, k`` (integers; may be missing where unknown: FADD and FMUL
-        need only the grid). Optional: ``batch`` (default 1), ``grid_blocks`` (blocks of the grid), ``split_k`` (s, where
-        known otherwise), ``fadd, fmul, ffma`` (thread instructions counted), ``followed_by_reduce`` (bool: a split-K
-        reduction kernel follows) and ``accumulates`` (bool: C is read, as with a bias that was copied to C).
+        One row per launch. ``kernel`` (str) and ``m, n, k`` (integers; may be missing where unknown: FADD and
+        FMUL need only the grid). Optional: ``batch`` (default 1), ``grid_blocks`` (blocks of the grid),
+        ``split_k`` (s, where known otherwise), ``fadd, fmul, ffma`` (thread instructions counted),
+        ``followed_by_reduce`` (bool: a split-K reduction kernel follows) and ``accumulates`` (bool: C is
+        read, as with a bias that was copied to C).
     file : path or str
         Where the launches come from, for messages.
 
     Returns
     -------
     pandas.DataFrame
-        Same index. ``tiled`` (the closed form applies), ``tile_m``, ``tile_n``, ``slices``, ``s``, ``split_k_source``
-        (given, grid, counters, unknown), ``pad``, ``e``, ``epilogue_source`` (launches, counters, assumed),
-        ``fadd_predicted``, ``fmul_predicted``, ``ffma_predicted``, ``flops_predicted``, ``flops_2mnk``, the parts of the
-        excess over 2·M·N·K in FLOP (``excess_padding``, ``excess_alpha``, ``excess_slices``, ``excess_epilogue``) and
-        ``explanation``. Counts are Int64, ``<NA>`` where not predicted.
+        Same index. ``tiled`` (the closed form applies), ``tile_m``, ``tile_n``, ``slices``, ``s``,
+        ``split_k_source`` (given, grid, counters, unknown), ``pad``, ``e``, ``epilogue_source`` (launches,
+        counters, assumed), ``fadd_predicted``, ``fmul_predicted``, ``ffma_predicted``, ``flops_predicted``,
+        ``flops_2mnk``, the parts of the excess over 2·M·N·K in FLOP (``excess_padding``, ``excess_alpha``,
+        ``excess_slices``, ``excess_epilogue``) and ``explanation``. Counts are Int64, ``<NA>`` where not
+        predicted.
 
     Raises
     ------
@@ -142,15 +153,22 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
 
     shaped = tiled & has_m & has_n
     m, n, k = np.where(has_m, m, 1), np.where(has_n, n, 1), np.where(has_k, k, 1)
+    work = batch.astype(float) * (m + 1024.0) * (n + 1024.0) * (k + 1024.0)
+    if max(work.max(initial=0), max(grid.max(initial=0), given.max(initial=0)) * 2.0**20) > 2.0**60:
+        raise InputError(file, "m, n, k, grid_blocks", "a launch has more than 2⁶⁰ operations", "check the shapes")
     tiles = batch * _ceil_div(n, tile_m) * _ceil_div(m, tile_n)
     pad = tiles * tile_m * tile_n
 
     # Split-K factor: given, else from the grid, else from the counters.
     source = np.select(
-        [shaped & has_given, shaped & has_grid, shaped & has_fmul], ["given", "grid", "counters"], default="unknown"
+        [shaped & has_given, shaped & has_grid, shaped & has_fmul],
+        ["given", "grid", "counters"],
+        default="unknown",
     )
     per_split = np.where(source == "counters", pad * slices, tiles)
-    total = np.select([source == "given", source == "grid", source == "counters"], [given * tiles, grid, fmul], default=0)
+    total = np.select(
+        [source == "given", source == "grid", source == "counters"], [given * tiles, grid, fmul], default=0
+    )
     whole = (total % per_split == 0) & (total > 0)
     s = np.where(whole, total // per_split, 1)
     known = shaped & (source != "unknown") & whole
@@ -236,13 +254,19 @@ def _explain(state, checked, useful, s, slices, excess) -> list[str]:
 
 
 def predict_split_k_reduce(
-    kernels: pd.Series, outputs: np.ndarray, s: np.ndarray, *, bias: np.ndarray | bool = False, accumulates: np.ndarray | bool = False
+    kernels: pd.Series,
+    outputs: np.ndarray,
+    s: np.ndarray,
+    *,
+    bias: np.ndarray | bool = False,
+    accumulates: np.ndarray | bool = False,
 ) -> pd.DataFrame:
     """Predict the instructions of split-K reduction kernels.
 
-    FMUL = outputs (alpha), FADD = s·outputs, and outputs more where the kernel adds a bias; FFMA = outputs where it
-    reads C (beta ≠ 0), else 0. cuBLAS 11.1's form of the kernel (four type arguments and no other) has the
-    addition of the bias built in and executes it without a bias too: 298 of 298 launches of the A100 Linear set.
+    FMUL = outputs (alpha), FADD = s·outputs, and outputs more where the kernel adds a bias; FFMA = outputs
+    where it reads C (beta ≠ 0), else 0. cuBLAS 11.1's form of the kernel (four type arguments and no other)
+    has the addition of the bias built in and executes it without a bias too: 298 of 298 launches of the A100
+    Linear set.
 
     Parameters
     ----------
@@ -256,7 +280,8 @@ def predict_split_k_reduce(
     Returns
     -------
     pandas.DataFrame
-        ``fadd_predicted``, ``fmul_predicted``, ``ffma_predicted``, ``flops_predicted`` (Int64), index of ``kernels``.
+        ``fadd_predicted``, ``fmul_predicted``, ``ffma_predicted``, ``flops_predicted`` (Int64), index of
+        ``kernels``.
     """
     fixed = {name: _adds_always(name) for name in kernels.unique()}
     outputs, s = np.asarray(outputs, dtype=np.int64), np.asarray(s, dtype=np.int64)
@@ -275,10 +300,11 @@ def _adds_always(name: str) -> bool:
 def predict_sum_reduction(elements: int, *, sms: int = 108, threads_per_sm: int = 2048) -> int:
     """Predict the FADDs of PyTorch's sum over a whole contiguous fp32 tensor (``at::native::reduce_kernel``).
 
-    ``elements − 1`` additions are needed. ATen executes more: every thread adds into four accumulators that start from
-    zero, joins them, and the block adds up through shared memory down to one warp, then by warp shuffles in which all
-    threads add. Large inputs are split over blocks, and the last block repeats the tree on their results.
-    Follows the launch rules of ATen/native/cuda/Reduce.cuh (512 threads, 16 to 256 values per thread).
+    ``elements − 1`` additions are needed. ATen executes more: every thread adds into four accumulators that
+    start from zero, joins them, and the block adds up through shared memory down to one warp, then by warp
+    shuffles in which all threads add. Large inputs are split over blocks, and the last block repeats the tree
+    on their results. Follows the launch rules of ATen/native/cuda/Reduce.cuh (512 threads, 16 to 256 values
+    per thread).
 
     Parameters
     ----------
@@ -290,7 +316,8 @@ def predict_sum_reduction(elements: int, *, sms: int = 108, threads_per_sm: int 
     Returns
     -------
     int
-        FADD thread instructions. Checked on one published count (131,072 elements on an A100: 207,344, exact).
+        FADD thread instructions. Checked on one published count (131,072 elements on an A100: 207,344,
+        exact).
 
     Raises
     ------

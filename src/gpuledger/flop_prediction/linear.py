@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,14 +24,16 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
     Parameters
     ----------
     entries : sequence of mappings
-        ``Input`` ``[[…, K]]``, ``Weight`` ``[[N, K]]`` or ``[[K]]`` (a vector: N = 1), ``Bias`` ``[[N]]`` or ``[]``.
+        ``Input`` ``[[…, K]]``, ``Weight`` ``[[N, K]]`` or ``[[K]]`` (a vector: N = 1), ``Bias`` ``[[N]]`` or
+        ``[]``.
     file : path or str
         Where they come from, for messages.
 
     Returns
     -------
     pandas.DataFrame
-        ``m`` (rows of the input: product of all dimensions but the last), ``n``, ``k`` (int64) and ``bias`` (bool).
+        ``m`` (rows of the input: product of all dimensions but the last), ``n``, ``k`` (int64) and ``bias``
+        (bool).
 
     Raises
     ------
@@ -43,8 +46,9 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
     for number, entry in enumerate(entries, start=1):
         try:
             source, weight = entry["Input"][0], entry["Weight"][0]
-            m, k, n = int(np.prod(source[:-1], dtype=np.int64)), int(source[-1]), int(weight[0]) if len(weight) == 2 else 1
-            well_formed = len(weight) in (1, 2) and min(m, n, k) > 0 and weight[-1] == k
+            m, k, n = math.prod(source[:-1]), source[-1], weight[0] if len(weight) == 2 else 1
+            whole = all(isinstance(size, int) and 0 < size < 2**31 for size in (*source, *weight))
+            well_formed = whole and len(weight) in (1, 2) and weight[-1] == k and m < 2**62
         except (LookupError, TypeError, ValueError):
             well_formed = False
         if not well_formed:
@@ -63,19 +67,21 @@ def predict_linear(
 ) -> pd.DataFrame:
     """Match launches to Linear layers in order and predict what each launch executes.
 
-    Every shape has one matrix kernel (class ``gemm`` or ``gemv``), in the order of the shapes. A split-K reduction directly
-    behind it belongs to it. A copy directly before it is PyTorch's ``addmm`` putting the bias into C, which the GEMM then
-    reads (beta = 1). So the epilogue follows from the launch order. The split-K factor comes from the grid; where the
-    recording has no grid it is read off the FMUL counter (``split_k_source`` says ``counters``), and FADD, FFMA and the
-    reduction kernel are the independent checks.
+    Every shape has one matrix kernel (class ``gemm`` or ``gemv``), in the order of the shapes. A split-K
+    reduction directly behind it belongs to it. A copy directly before it is PyTorch's ``addmm`` putting the
+    bias into C, which the GEMM then reads (beta = 1). So the epilogue follows from the launch order. The
+    split-K factor comes from the grid; where the recording has no grid it is read off the FMUL counter
+    (``split_k_source`` says ``counters``), and FADD, FFMA and the reduction kernel are the independent
+    checks.
 
     Parameters
     ----------
     launches : pandas.DataFrame
-        In launch order. ``kernel``; optional ``launch``, ``grid_blocks`` and ncu metrics by name (counters of fadd,
-        fmul, ffma on ``sm`` or ``smsp``, ``dram__bytes.sum`` in byte).
+        In launch order. ``kernel``; optional ``launch``, ``grid_blocks`` and ncu metrics by name (counters of
+        fadd, fmul, ffma on ``sm`` or ``smsp``, ``dram__bytes.sum`` in byte).
     shapes : pandas.DataFrame, optional
-        ``m, n, k`` as ``linear_shapes`` gives them. Without it only what names and grids say is predicted: FMUL and FADD.
+        ``m, n, k`` as ``linear_shapes`` gives them. Without it only what names and grids say is predicted:
+        FMUL and FADD.
     patterns : sequence of Pattern
         Table of kernel classes.
     file : path or str
@@ -84,11 +90,12 @@ def predict_linear(
     Returns
     -------
     pandas.DataFrame
-        A row per launch: ``launch, kernel, kernel_class, role`` (gemm, split_k_reduce, bias_copy, other), ``shape``
-        (number of the shape, from 0), ``m, n, k``, the columns of ``predict_gemm``, ``fadd, fmul, ffma`` counted,
-        ``flops_counted``, ``exact`` (boolean: every predicted counter equals the counted one; ``<NA>`` when nothing is
-        predicted or counted), ``dram_bytes``, ``dram_bytes_predicted`` (fp32 A + B, each read once).
-        Kernels outside the closed form (gemmSN, gemv, dot, largek) have ``tiled`` false and ``flops_2mnk`` alone.
+        A row per launch: ``launch, kernel, kernel_class, role`` (gemm, split_k_reduce, bias_copy, other),
+        ``shape`` (number of the shape, from 0), ``m, n, k``, the columns of ``predict_gemm``, ``fadd, fmul,
+        ffma`` counted, ``flops_counted``, ``exact`` (boolean: every predicted counter equals the counted one;
+        ``<NA>`` when nothing is predicted or counted), ``dram_bytes``, ``dram_bytes_predicted`` (fp32 A + B,
+        each read once). Kernels outside the closed form (gemmSN, gemv, dot, largek) have ``tiled`` false and
+        ``flops_2mnk`` alone.
 
     Raises
     ------
@@ -144,7 +151,10 @@ def predict_linear(
         s[known].astype(np.int64),
         accumulates=copied[owner[known]] if copies_seen else (out.loc[rows, "ffma"].fillna(0) > 0).to_numpy(dtype=bool),
     )
-    reduction["s"], reduction["split_k_source"] = pd.array(s[known].astype(np.int64), dtype="Int64"), "launches"
+    reduction["s"], reduction["split_k_source"] = (
+        pd.array(s[known].astype(np.int64), dtype="Int64"),
+        "launches",
+    )
     reduction["explanation"] = [f"alpha and {f} sums per output" for f in (s[known].astype(int)).tolist()]
     out = out.join(pd.concat([predicted, reduction]) if len(reduction) else predicted)
     out["tiled"] = out["tiled"].astype("boolean").fillna(False).astype(bool)
@@ -181,12 +191,12 @@ def linear_accuracy(table: pd.DataFrame) -> dict[str, float | int]:
     Returns
     -------
     dict
-        ``launches``; ``tiled_launches`` and ``tiled_exact`` (closed-form GEMM launches, and those where every counter agrees),
-        ``reduce_launches`` and ``reduce_exact`` (reductions behind tiled launches), ``not_tiled_launches``,
-        ``split_k_from_counters``; over the tiled launches ``mape_2mnk_percent`` and ``mape_predicted_percent`` (mean
-        absolute error against counted FLOPs), ``median_2mnk_percent``, ``worst_2mnk_percent`` (signed); over all
-        matrix kernels ``dram_median_error_percent`` (median absolute error of A + B) and ``dram_mape_percent``. NaN when there are
-        no counters.
+        ``launches``; ``tiled_launches`` and ``tiled_exact`` (closed-form GEMM launches, and those where every
+        counter agrees), ``reduce_launches`` and ``reduce_exact`` (reductions behind tiled launches),
+        ``not_tiled_launches``, ``split_k_from_counters``; over the tiled launches ``mape_2mnk_percent`` and
+        ``mape_predicted_percent`` (mean absolute error against counted FLOPs), ``median_2mnk_percent``,
+        ``worst_2mnk_percent`` (signed); over all matrix kernels ``dram_median_error_percent`` (median
+        absolute error of A + B) and ``dram_mape_percent``. NaN when there are no counters.
     """
     gemm = table[table["role"] == "gemm"]
     tiled = gemm[gemm["tiled"]]
