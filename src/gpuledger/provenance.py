@@ -51,4 +51,5 @@ def caption(record: Mapping) -> str:
         A ``provenance.json``.
     """
     sources = list(dict.fromkeys(entry["source"] for entry in record["inputs"] if "source" in entry))
-    return f"{record['label'].capitalize()}. {'; '.join(sources) or record['source']}"
+    label = record["label"]
+    return f"{label[0].upper()}{label[1:]}. {'; '.join(sources) or record['source']}"

@@ -33,10 +33,8 @@ def settle(value: Any) -> Value:
         return "yes" if value else "no"
     if isinstance(value, (int, np.integer)):
         return int(value)
-    value = float(value)
-    if not np.isfinite(value):
-        return str(value)
-    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+    rounded = float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+    return rounded if np.isfinite(rounded) else str(rounded)
 
 
 def text(value: Value, decimals: int | None = None) -> str:

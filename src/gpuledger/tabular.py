@@ -5,6 +5,7 @@ A unit is the last word of a column's name (``latency_ms``), so that a wrong uni
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,21 +71,24 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
     path = Path(path)
     names = ", ".join(column.name for column in columns)
     try:
-        raw = pd.read_csv(
-            path,
-            dtype=str,
-            keep_default_na=False,
-            skip_blank_lines=False,
-            encoding="utf-8-sig",
-            index_col=False,
-        )
+        with warnings.catch_warnings():
+            # pandas drops the cells of a line that is longer than the header with a mere warning.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            raw = pd.read_csv(
+                path,
+                dtype=str,
+                keep_default_na=False,
+                skip_blank_lines=False,
+                encoding="utf-8-sig",
+                index_col=False,
+            )
     except FileNotFoundError:
         raise InputError(path, "", "the file does not exist", "put it there, or correct the path") from None
     except (UnicodeDecodeError, OSError) as error:
         raise InputError(path, "", f"cannot be read ({error})", "save it as UTF-8 text") from None
     except pd.errors.EmptyDataError:
         raise InputError(path, "", "the file is empty", f"give it the columns {names}") from None
-    except (pd.errors.ParserError, ValueError) as error:
+    except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError) as error:
         problem = str(error).removeprefix("Error tokenizing data. C error: ")
         raise InputError(path, "", f"not a table: {problem}", "give every line the same number of cells") from None
     _check_columns(path, list(raw.columns), columns)

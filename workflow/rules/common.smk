@@ -24,6 +24,10 @@ except InputError as error:
     raise WorkflowError(str(error)) from None
 
 REPOSITORY = Repository(Path(), config)
+for name in config["datasets"]:
+    if name not in REPOSITORY.dataset_names():
+        remedy = schemas.nearest(name, REPOSITORY.dataset_names())
+        raise WorkflowError(f"config/config.yaml, key datasets: there is no traces/{name}/dataset.yaml; {remedy}")
 
 
 wildcard_constraints:

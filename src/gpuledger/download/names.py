@@ -1,0 +1,36 @@
+"""Names in messages and on disks."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import Path
+
+MAX_UNPACKED_BYTES, MAX_MEMBERS, MAX_DEPTH = 32 * 2**30, 10_000, 32
+
+
+def shown(name: object) -> str:
+    """Return *name* as it may stand in a message: quoted, escaped, not too long."""
+    text = repr(str(name))
+    return text if len(text) <= 300 else f"{text[:200]}…{text[-80:]}"
+
+
+def folded(path: Path) -> str:
+    """Return what two paths share when some file system takes them for one."""
+    return unicodedata.normalize("NFC", str(path.parent.resolve() / path.name).casefold())
+
+
+def name_fault(name: str) -> str | None:
+    """Return what forbids *name* as a relative path of plain parts."""
+    parts = name.split("/")
+    if not name or name.startswith("/"):
+        return "is absolute" if name else "is empty"
+    if any(unicodedata.category(sign) in ("Cc", "Cs") for sign in name):
+        return "holds a control character"
+    if "\\" in name or any(re.match("[A-Za-z]:", part) for part in parts):
+        return "holds a backslash or a drive letter"
+    if any(part in ("", ".", "..") for part in parts):
+        return "has an empty part, '.' or '..'"
+    if len(parts) > MAX_DEPTH or any(len(part.encode()) > 240 for part in parts):
+        return "is too deep or too long"
+    return None

@@ -1,0 +1,102 @@
+"""The house is in order: versions agree, every study has its six files, notebooks are thin and stripped."""
+
+import ast
+import json
+import re
+import tomllib
+
+import pytest
+import yaml
+from conftest import ROOT
+
+CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
+    return {re.match(r"[A-Za-z0-9._-]+", name)[0].lower(): name for name in wanted}
+
+
+def pinned():
+    text = (ROOT / "requirements.txt").read_text("utf-8")
+    return {m[1].lower(): m[2] for m in re.finditer(r"^([\w.-]+)(?:\[[^]]*\])?==([^\s;\\]+)", text, re.MULTILINE)}
+
+
+def conda():
+    listed = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))["dependencies"]
+    return dict(re.fullmatch(r"([\w.-]+)(?: =(.+))?", name).groups() for name in listed)
+
+
+def test_every_dependency_is_pinned_and_the_same_for_conda():
+    pins, packages = pinned(), conda()
+    assert set(declared()) <= set(pins)
+    assert {name: pins[name] for name in declared()} == {
+        name: version for name, version in packages.items() if name not in ("python", "pip")
+    }
+    assert packages["python"] == "3.11", "the oldest Python that pyproject.toml allows"
+
+
+def test_pins_hold_hashes_and_no_address():
+    text = (ROOT / "requirements.txt").read_text("utf-8")
+    entries = re.split(r"\n(?=[A-Za-z])", text.strip())
+    assert all("--hash=sha256:" in entry for entry in entries)
+    assert "://" not in text and "--index" not in text and "--find-links" not in text
+
+
+def test_jsonschema_stays_below_the_version_that_slows_every_call():
+    assert declared()["jsonschema"] == "jsonschema<4.25"
+    assert tuple(map(int, pinned()["jsonschema"].split(".")[:2])) < (4, 25)
+
+
+@pytest.mark.parametrize("study", CONFIG["studies"])
+def test_every_study_has_its_files(study):
+    rules = (ROOT / f"workflow/rules/{study}.smk").read_text("utf-8")
+    for name in re.findall(r"^rule (reduce_\w+):", rules, re.MULTILINE):
+        script = ROOT / f"workflow/scripts/{name}.py"
+        assert script.is_file(), f"rule {name} has no script of its name"
+        assert f"results/logs/{name}/" in rules
+    assert (ROOT / f"notebooks/{study}.ipynb").is_file()
+    assert (ROOT / f"resources/claims/{study}.yaml").is_file()
+
+
+def test_no_file_of_a_study_that_is_not_declared():
+    assert {path.stem for path in (ROOT / "resources/claims").glob("*.yaml")} == set(CONFIG["studies"])
+    assert {path.stem for path in NOTEBOOKS} == set(CONFIG["studies"])
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_thin_and_stripped(notebook):
+    content = json.loads(notebook.read_text("utf-8"))
+    cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in cells)
+    assert content["metadata"]["kernelspec"]["name"] == "python3"
+    assert content["metadata"]["language_info"]["name"] == "python"
+    assert [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])] == cells[:1]
+    assert len(cells) < 15
+    tree = ast.parse("\n".join("".join(cell["source"]) for cell in cells))
+    assert not [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda))]
+
+
+def test_library_knows_nothing_of_snakemake():
+    for path in (ROOT / "src/gpuledger").rglob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        imported = {
+            name.split(".")[0]
+            for node in ast.walk(tree)
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+        }
+        assert "snakemake" not in imported, path
+
+
+def test_modules_stay_short():
+    paths = [*(ROOT / "src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py"), *(ROOT / "workflow").rglob("*.smk")]
+    too_long = {path.name: n for path in paths if (n := len(path.read_text("utf-8").splitlines())) > 420}
+    assert not too_long
