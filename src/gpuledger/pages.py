@@ -16,7 +16,9 @@ from gpuledger import files
 from gpuledger.errors import InputError
 
 # $$…$$ on its own, and $…$ that does not touch white space on the inside (a price is not a formula).
-_FORMULA = re.compile(r"\$\$(?P<block>.+?)\$\$|(?<![\\$])\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$(?!\d)", re.DOTALL)
+_BLOCK = r"\$\$(?P<block>.+?)\$\$"
+_INLINE = r"(?<![\\$])\$(?P<inline>[^\s$](?:(?:(?!\n\n)[^$])*[^\s$])?)\$(?!\d)"
+_FORMULA = re.compile(f"{_BLOCK}|{_INLINE}", re.DOTALL)
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
 

@@ -21,16 +21,16 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
 
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
+    seen = set()
+    for key, _ in node.value:
+        if key.tag != "tag:yaml.org,2002:merge":
+            if key.value in seen:
+                problem = f"the key '{key.value}' stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
     loader.flatten_mapping(node)
-    mapping = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str):
-            key = str(key)
-        if key in mapping:
-            raise yaml.constructor.ConstructorError(None, None, f"the key '{key}' stands twice", key_node.start_mark)
-        mapping[key] = loader.construct_object(value_node, deep=True)
-    return mapping
+    # Keys are names: `on` and `8.0` stay what they are written as.
+    return {str(key.value): loader.construct_object(value, deep=True) for key, value in node.value}
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
+from numbers import Integral
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
@@ -59,22 +62,30 @@ def write(
         frame, people = (rows.assign(provenance=record["label"]) for rows in (frame, people))
     if "provenance" not in frame:
         raise ValueError("every table row says what its numbers are: give a record or a column 'provenance'")
-    shown = _for_people(people, headers or {}, formats or {})
-    numeric = [is_numeric_dtype(people[column]) for column in people]
+    shown, numeric = _for_people(people, headers or {}, formats or {})
     if folder is not None:
         target = Path(folder) / name
         files.write_text(target.with_suffix(".csv"), _csv(frame))
         files.write_text(target.with_suffix(".md"), _markdown(shown, numeric))
         source = f" {record['source']}." if record is not None else ""
         files.write_text(target.with_suffix(".tex"), _latex(shown, f"{caption}{source}", numeric))
-    return show(shown, numeric)
+    return _styled(shown, numeric)
 
 
-def show(shown: pd.DataFrame, numeric: Sequence[bool] = ()) -> Styler:
-    """Return a frame of texts as a notebook shows it: without the index, columns of numbers to the right."""
-    right = [column for column, is_number in zip(shown, numeric, strict=False) if is_number]
-    # A fixed id: the page of the same numbers is the same.
-    styler = shown.style.hide(axis="index").set_uuid("table").format(escape="html")
+def show(
+    frame: pd.DataFrame,
+    headers: Mapping[str, str] | None = None,
+    formats: Mapping[str, str | Callable] | None = None,
+) -> Styler:
+    """Return a frame as a notebook shows it: formatted as :func:`write` does, without the index."""
+    return _styled(*_for_people(frame, headers or {}, formats or {}))
+
+
+def _styled(shown: pd.DataFrame, numeric: Sequence[bool]) -> Styler:
+    right = [column for column, is_number in zip(shown, numeric, strict=True) if is_number]
+    # The id follows from the content: two tables on a page differ, and the same page is the same again.
+    uuid = hashlib.sha256(shown.to_csv().encode()).hexdigest()[:8]
+    styler = shown.style.hide(axis="index").set_uuid(uuid).format(escape="html")
     return styler.set_properties(subset=right, **{"text-align": "right"}) if right else styler
 
 
@@ -88,7 +99,8 @@ def _csv(frame: pd.DataFrame) -> str:
     return buffer.getvalue()
 
 
-def _for_people(frame: pd.DataFrame, headers: Mapping, formats: Mapping) -> pd.DataFrame:
+def _for_people(frame: pd.DataFrame, headers: Mapping, formats: Mapping) -> tuple[pd.DataFrame, list[bool]]:
+    """Return the frame as texts, and which of its columns are numbers."""
     shown = {}
     for column in frame:
         style = formats.get(column)
@@ -98,15 +110,17 @@ def _for_people(frame: pd.DataFrame, headers: Mapping, formats: Mapping) -> pd.D
             style = style.format
         header = headers.get(column, column.replace("_", " "))
         shown[header] = ["" if pd.isna(value) else style(value) for value in frame[column]]
-    return pd.DataFrame(shown, dtype=str)
+    return pd.DataFrame(shown, dtype=str), [is_numeric_dtype(frame[column]) for column in frame]
 
 
 def _default_format(value: object) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
+    if isinstance(value, Integral):
+        return f"{value:,}"
     if isinstance(value, float):
         return f"{int(value):,}" if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return str(value)
 
 
 def _markdown(shown: pd.DataFrame, numeric: Sequence[bool]) -> str:

@@ -114,14 +114,18 @@ def imported_modules(path):
         source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     else:
         source = path.read_text("utf-8")
-    names = set()
+    names, found = set(), set()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "gpuledger":
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        if isinstance(node, ast.Constant) and str(node.value).endswith(".mplstyle"):
+            found.add(f"src/gpuledger/{node.value}")
         elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names if alias.name.split(".")[0] == "gpuledger"}
-    found = set()
-    for name in sorted(names - {"gpuledger"}):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            # A relative import counts its dots from the file's own package.
+            base = path.parts[1 : len(path.parts) - node.level] if node.level else ()
+            stem = ".".join([*base, *filter(None, [node.module])])
+            names |= {stem, *(f"{stem}.{alias.name}" for alias in node.names)}
+    for name in sorted(name for name in names if name.startswith("gpuledger.")):
         stem = Path("src", *name.split("."))
         for file in (stem.with_suffix(".py"), stem / "__init__.py"):
             if file.is_file() and file != path:
