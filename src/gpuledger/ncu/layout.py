@@ -1,0 +1,160 @@
+"""Header lines: which page a table is of, and what each of its columns means."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from gpuledger.errors import InputError
+
+ATTRIBUTES = {
+    "ID": "id",
+    "Process ID": "process_id",
+    "Kernel Name": "kernel",
+    "Context": "context",
+    "Stream": "stream",
+    "Grid Size": "grid",
+    "Block Size": "block",
+    "Device": "device",
+    "CC": "compute_capability",
+    "Invocations": "invocations",
+}
+"""Columns that say which launch a row belongs to, and the names they have here."""
+
+_METRIC = {"Section Name": "section", "Body Item Label": "label", "Metric Name": "metric", "Metric Unit": "unit"}
+_VALUES = {
+    "long": {"Metric Value": "value"},
+    "summary": {"Average": "value", "Minimum": "minimum", "Maximum": "maximum"},
+}
+# On a wide page each column is a metric, unless it is known to be something else.
+_NO_METRIC = {
+    *ATTRIBUTES,
+    *_METRIC,
+    *("Process Name", "Host Name", "Kernel Time", "Device Name", "Kernel Mangled Name", "Range Name"),
+    *("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup"),
+}
+_NO_METRIC_NAME = re.compile(r"^(?:Unnamed: \d+|\s*)$|:(?:Push/Pop|Start/Stop)_Range:")  # index of a data frame, NVTX
+_KNOWN = {"Metric Value", "Minimum", "Maximum", "Average", *ATTRIBUTES, *_METRIC}
+_REMEDY = "export it again with ncu --csv --page raw (or details)"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns of one table.
+
+    Attributes
+    ----------
+    page : {"long", "wide", "summary"}
+    names : tuple of str
+        The header's fields.
+    columns : dict of str to int
+        Where each field of the reader's own stands: those of `ATTRIBUTES`, section, label, metric, unit, value.
+    metrics : tuple of (int, str)
+        Columns of a wide page that are metrics, and their names.
+    units : tuple of str
+        Their units, from the units row (all ``""`` until it is read, or when there is none).
+    delimiter : str
+    quoted : bool
+        Whether rows begin with a quote, as ncu writes them (a table saved again by other programs does not).
+    needed : int
+        Least number of fields of a complete row: rows may stop after the value.
+    """
+
+    page: str
+    names: tuple[str, ...]
+    columns: dict[str, int]
+    metrics: tuple[tuple[int, str], ...]
+    units: tuple[str, ...]
+    delimiter: str
+    quoted: bool
+    needed: int
+
+    @property
+    def key_column(self) -> int | None:
+        """Column that holds a whole number in each row, by which rows are told from noise."""
+        return self.columns.get("id", self.columns.get("process_id"))
+
+
+def split_line(line: str, delimiter: str) -> list[str]:
+    """Fields of one line; an odd quote is taken as it is."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:  # a field above csv's limit: no header, no units
+        return []
+
+
+def parse_header(path: str | Path, line: str, line_number: Callable[[], int]) -> Layout | None:
+    """Layout of a header line, or None when the line is no header of a metric table.
+
+    Raises
+    ------
+    InputError
+        If it is one, but a column is missing or there twice.
+    """
+    for delimiter in ",;\t":
+        names = tuple(name.strip() for name in split_line(line, delimiter))
+        if "Metric Name" in names and len(_KNOWN.intersection(names)) > 3:
+            page = "summary" if "Average" in names or "Invocations" in names else "long"
+        elif "ID" in names and "Kernel Name" in names:
+            page = "wide"
+        else:
+            continue
+        return _layout(path, line_number, page, names, delimiter, line.lstrip().startswith('"'))
+    return None
+
+
+def _layout(
+    path: str | Path, line_number: Callable[[], int], page: str, names: tuple[str, ...], delimiter: str, quoted: bool
+) -> Layout:
+    wanted = {**ATTRIBUTES, **_METRIC, **_VALUES.get(page, {})} if page != "wide" else ATTRIBUTES
+    for name in wanted:
+        if names.count(name) > 1:
+            raise InputError(path, f"line {line_number()}", f"the header has the column {name!r} twice", _REMEDY)
+    columns = {field: names.index(name) for name, field in wanted.items() if name in names}
+    required = {"long": ("Kernel Name", "Metric Unit", "Metric Value"), "summary": ("Metric Unit", "Average")}
+    for name in required.get(page, ()):
+        if name not in names:
+            had = ", ".join(name for name in names if name)[:300]
+            raise InputError(path, f"line {line_number()}", f"the table has no column {name!r} (it has {had})", _REMEDY)
+    metrics: tuple[tuple[int, str], ...] = ()
+    if page == "wide":
+        metrics = tuple(
+            (column, name)
+            for column, name in enumerate(names)
+            if name not in _NO_METRIC and not _NO_METRIC_NAME.search(name)
+        )
+        if not metrics:
+            raise InputError(path, f"line {line_number()}", "the table has no metric column", _REMEDY)
+    needed = len(names) if page == "wide" else 1 + max(columns[field] for field in columns if field in _ROW_FIELDS)
+    return Layout(page, names, columns, metrics, ("",) * len(metrics), delimiter, quoted, needed)
+
+
+_ROW_FIELDS = {"id", "process_id", "kernel", "metric", "unit", "value", "minimum", "maximum"}
+
+
+def parse_units(layout: Layout, line: str) -> Layout | None:
+    """The layout with the units of a wide page's second line, or None when the line is a row of values."""
+    fields = [field.strip() for field in split_line(line, layout.delimiter)]
+    if layout.page != "wide" or len(fields) < len(layout.names) or fields[layout.columns["id"]]:
+        return None
+    if fields[layout.columns["kernel"]]:
+        return None
+    units = tuple(fields[column] for column, _ in layout.metrics)
+    return Layout(**{**layout.__dict__, "units": units})
+
+
+def single(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column as one array (with one dictionary)."""
+    if isinstance(column, pa.ChunkedArray):
+        if column.num_chunks == 1:
+            return column.chunk(0)
+        column = column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    return column

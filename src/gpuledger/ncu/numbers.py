@@ -1,0 +1,187 @@
+"""Numbers as a locale prints them: which sign is the decimal one, and what each text is worth.
+
+The same bytes (``1.234``) are two numbers in two locales, so the sign is decided once for a whole file, by
+the values that can be read in one way only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuledger.errors import InputError
+
+_SPACES = " \u00a0\u202f\u2009'\u2019"  # group signs that are never a decimal sign
+_EXPONENT = r"(?:[eE][+-]?[0-9]{1,2})?"
+_EXACT = 2.0**53  # above it float64 does not hold every whole number
+
+
+def _number(decimal: str, groups: str) -> str:
+    """Regular expression of a number; groups of two digits are the Indian way (12,34,567)."""
+    grouped = "|".join(rf"[0-9]{{1,3}}(?:{re.escape(sign)}[0-9]{{2,3}})*{re.escape(sign)}[0-9]{{3}}" for sign in groups)
+    decimal = re.escape(decimal)
+    return rf"[+-]?(?:(?:[0-9]{{1,40}}|{grouped})(?:{decimal}[0-9]{{0,40}})?|{decimal}[0-9]{{1,40}}){_EXPONENT}"
+
+
+_POINT = f"^(?:{_number('.', ',' + _SPACES)})$"
+_COMMA = f"^(?:{_number(',', '.' + _SPACES)})$"
+_UNGROUPED = r"^[+-]?[0-9]{4,}(?:[.,][0-9]*)?$"
+# --print-metric-instances prints the instances behind the value: "12 (3; 4; 5)".
+_INSTANCES = r"^[+-]?[0-9][^({;]* [({].*[)}]$"
+
+
+@dataclass(frozen=True)
+class Convention:
+    """How a file writes numbers: its decimal sign, and its group sign (``""`` when it has none)."""
+
+    decimal: str = "."
+    thousands: str = ""
+
+
+def _any(mask: pa.Array) -> bool:
+    return bool(pc.any(mask, min_count=0).as_py())
+
+
+def _matches(texts: pa.Array, pattern: str) -> pa.Array:
+    return pc.match_substring_regex(texts, pattern)
+
+
+def _first(texts: pa.Array, mask: pa.Array) -> str:
+    return pc.filter(texts, mask)[0].as_py()
+
+
+def without_instances(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Texts without the instances that --print-metric-instances adds, and which texts had some."""
+    with_instances = pc.match_substring(texts, " ")
+    if _any(with_instances):  # the plain search is the quicker one
+        with_instances = _matches(texts, _INSTANCES)
+        texts = pc.if_else(with_instances, pc.replace_substring_regex(texts, r" [({].*$", ""), texts)
+    return texts, with_instances
+
+
+def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decimal: str | None = None) -> Convention:
+    """Decimal and group sign of a file.
+
+    Parameters
+    ----------
+    path : path or str
+        The file, for the error.
+    texts : pyarrow.Array of string
+        The distinct value texts of the file.
+    counts : pyarrow.Array of string
+        Those that are whole by nature (a number of blocks), so that a sign in them groups digits.
+    decimal : {".", ","}, optional
+        Said by the caller; nothing is decided then.
+
+    Raises
+    ------
+    InputError
+        If values of two locales are mixed, or if no value settles it.
+    """
+    texts, _ = without_instances(texts)
+    signed = pc.filter(texts, pc.or_(pc.match_substring(texts, "."), pc.match_substring(texts, ",")))
+    as_point, as_comma = _matches(signed, _POINT), _matches(signed, _COMMA)
+    only_point = pc.and_(as_point, pc.invert(as_comma))
+    only_comma = pc.and_(as_comma, pc.invert(as_point))
+    point, comma = _any(only_point), _any(only_comma)
+    if decimal is None:
+        if point and comma:
+            raise InputError(
+                path,
+                "metric values",
+                f"{_first(signed, only_point)!r} has a decimal point, {_first(signed, only_comma)!r} a decimal comma",
+                "keep outputs of different locales in files of their own, or print them with LC_ALL=C",
+            )
+        both = pc.filter(signed, pc.and_(as_point, as_comma))
+        decimal = "." if point else "," if comma else "." if not len(both) else _settle(texts, both, counts)
+        if not decimal:
+            raise InputError(
+                path,
+                "metric values",
+                f"{both[0].as_py()!r} may be a thousand or a fraction, and no other value settles it",
+                'print the report again with LC_ALL=C, or say which sign is decimal: read(path, decimal=".")',
+            )
+    group = "," if decimal == "." else "."
+    if pc.any(
+        pc.and_(pc.match_substring(signed, group), as_point if decimal == "." else as_comma), min_count=0
+    ).as_py():
+        return Convention(decimal, group)
+    spaced = pc.filter(texts, _matches(texts, f"[0-9][{_SPACES}][0-9]{{3}}"))
+    spaced = pc.filter(spaced, _matches(spaced, _POINT if decimal == "." else _COMMA))
+    return Convention(decimal, re.sub(r"[0-9.,+-]", "", spaced[0].as_py())[0] if len(spaced) else "")
+
+
+def _settle(texts: pa.Array, both: pa.Array, counts: pa.Array) -> str:
+    """Decimal sign when each signed value could be of either kind; ``""`` when nothing settles it."""
+    signs = {sign for sign in ".," if _any(pc.match_substring(both, sign))}
+    if len(signs) != 1:  # "1.234" beside "1,234": one of them must be a fraction, and nothing says which
+        return ""
+    sign = signs.pop()
+    other = "," if sign == "." else "."
+    if _any(pc.match_substring(counts, sign)):  # 1.234 blocks are a thousand blocks
+        return other
+    grouped = _matches(texts, rf"^[+-]?[0-9]{{1,3}}(?:[{_SPACES}][0-9]{{3}})+$")
+    # A file that leaves 12345 without a group sign, or groups with spaces, has its sign for fractions only.
+    return sign if _any(grouped) or _any(_matches(texts, _UNGROUPED)) else ""
+
+
+def parse_numbers(texts: pa.Array, convention: Convention) -> tuple[np.ndarray, np.ndarray, pa.Array]:
+    """Values of texts.
+
+    Parameters
+    ----------
+    texts : pyarrow.Array of string, shape (n,)
+        The distinct value texts of the file.
+    convention : Convention
+        From `decide_convention`.
+
+    Returns
+    -------
+    values : numpy.ndarray of float64, shape (n,)
+        NaN where the text is no number.
+    plain : numpy.ndarray of bool, shape (n,)
+        The text is a number and nothing more, so it need not be kept beside the value.
+    cleaned : pyarrow.Array of string, shape (n,)
+        The number in Python's own writing, null for text: scaling appends an exponent to it.
+    """
+    heads, with_instances = without_instances(texts)
+    numeric = _matches(heads, _POINT if convention.decimal == "." else _COMMA)
+    cleaned = pc.if_else(numeric, heads, pa.scalar(None, pa.string()))
+    cleaned = pc.replace_substring(cleaned, "," if convention.decimal == "." else ".", "")
+    if _any(_matches(cleaned, f"[{_SPACES}]")):
+        cleaned = pc.replace_substring_regex(cleaned, f"[{_SPACES}]", "")
+    if convention.decimal == ",":
+        cleaned = pc.replace_substring(cleaned, ",", ".")
+    cleaned = pc.if_else(pc.starts_with(cleaned, "+"), pc.utf8_slice_codeunits(cleaned, 1), cleaned)
+    values = pc.cast(cleaned, pa.float64()).to_numpy(zero_copy_only=False)
+    plain = pc.and_(numeric, pc.invert(with_instances)).to_numpy(zero_copy_only=False).astype(bool)
+    return values, plain, cleaned
+
+
+def scale_numbers(cleaned: pa.Array, values: np.ndarray, power: np.ndarray) -> np.ndarray:
+    """Values times powers of ten, each rounded once, so that 0.29 Mbyte is 290000 bytes exactly.
+
+    Parameters
+    ----------
+    cleaned : pyarrow.Array of string, shape (n,)
+        Numbers in Python's own writing, null for text.
+    values : numpy.ndarray of float64, shape (n,)
+        What they are worth.
+    power : numpy.ndarray of int, shape (n,)
+        Powers of ten.
+    """
+    texts = pc.binary_join_element_wise(cleaned, pa.array(power).cast(pa.string()), "e")
+    has_exponent = pc.match_substring_regex(cleaned, "[eE]")
+    texts = pc.if_else(pc.fill_null(has_exponent, False), pa.scalar(None, pa.string()), texts)
+    scaled = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
+    return np.where(np.isnan(scaled), values * 10.0**power, scaled)
+
+
+def loses_digits(text: str, value: float) -> bool:
+    """Whether a whole number, in Python's own writing, has no float64 of its own (only above 2^53)."""
+    return abs(value) >= _EXACT and text.lstrip("+-").isdigit() and int(text) != int(value)

@@ -1,0 +1,215 @@
+"""Where the bytes of a table come from: a text file, a .gz or .zip of one, or ``ncu`` reading a report."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from gpuledger.errors import InputError
+
+BLOCK_BYTES = 1 << 20
+LINE_BYTES = 32 << 20  # no line of a table is longer; a bomb of zeros is one line
+UNPACKED_BYTES = 4 << 30
+UNPACKED_RATIO = 200  # per packed byte, above 256 MiB: tables reach some 100, a bomb 1000
+NCU_SECONDS = 1800
+
+_REMEDY_ARCHIVE = "pack the CSV again, alone, or unpack it and read the CSV itself"
+
+
+def _latin_1(error: UnicodeError) -> tuple[str, int]:
+    return error.object[error.start : error.end].decode("latin-1"), error.end
+
+
+# A program's own output may be in any encoding, and Latin-1 locales group digits with byte A0.
+codecs.register_error("gpuledger.latin-1", _latin_1)
+
+
+def byte_blocks(path: str | Path) -> Iterator[bytes]:
+    """Blocks of UTF-8 text of a file of any supported kind, each of whole lines but for the last.
+
+    Parameters
+    ----------
+    path : path or str
+        .csv, .txt, .log; the same inside .gz, or as the single member of a .zip; or a report (.ncu-rep).
+
+    Yields
+    ------
+    bytes
+        About 1 MiB each; the byte-order mark is gone, CRLF is LF.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be opened or unpacked, or unpacks to an absurd size, or ``ncu`` cannot read it.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stream, limit = _open(Path(path), stack)
+            yield from _whole_lines(path, stream, limit)
+        except InputError:
+            raise
+        except OSError as error:
+            if error.filename is None:  # of the bytes, not of the path
+                raise _damaged(path, error) from error
+            raise InputError(path, "", error.strerror or str(error), "check the path and the permissions") from error
+        except Exception as error:  # zipfile and zlib raise a dozen kinds on damaged bytes
+            raise _damaged(path, error) from error
+
+
+def _damaged(path: str | Path, error: Exception) -> InputError:
+    return InputError(path, "", f"the archive is damaged ({error})", "fetch or copy the file again")
+
+
+def _open(path: Path, stack: contextlib.ExitStack) -> tuple[BinaryIO, int | None]:
+    file = stack.enter_context(path.open("rb"))
+    magic = file.read(4)
+    file.seek(0)
+    if path.suffix.lower() == ".ncu-rep" or magic == b"NVR\0":
+        return _import_report(path, stack), None
+    limit = min(UNPACKED_BYTES, max(path.stat().st_size * UNPACKED_RATIO, 256 << 20))
+    if magic[:2] == b"\x1f\x8b":
+        return stack.enter_context(gzip.open(file)), limit
+    if magic in (b"PK\3\4", b"PK\5\6"):
+        return _open_member(path, stack.enter_context(zipfile.ZipFile(file)), stack), limit
+    return file, None
+
+
+def _open_member(path: Path, archive: zipfile.ZipFile, stack: contextlib.ExitStack) -> BinaryIO:
+    members = [
+        member
+        for member in archive.infolist()
+        # what macOS adds beside the file
+        if not member.is_dir()
+        and not member.filename.startswith("__MACOSX/")
+        and PurePosixPath(member.filename).name != ".DS_Store"
+    ]
+    if len(members) != 1:
+        raise InputError(path, "", f"the archive holds {len(members)} files, not one", _REMEDY_ARCHIVE)
+    member = members[0]
+    name = PurePosixPath(member.filename.replace("\\", "/"))
+    if name.is_absolute() or ".." in name.parts or re.match("[A-Za-z]:", str(name)):
+        raise InputError(path, f"member {member.filename!r}", "the name leaves the archive's folder", _REMEDY_ARCHIVE)
+    if member.flag_bits & 1:
+        raise InputError(path, f"member {member.filename!r}", "the member is encrypted", _REMEDY_ARCHIVE)
+    if member.file_size > UNPACKED_BYTES:
+        raise _too_large(path, UNPACKED_BYTES)
+    return stack.enter_context(archive.open(member))
+
+
+def _too_large(path: str | Path, limit: int) -> InputError:
+    problem = f"the archive unpacks to more than {limit >> 20} MiB"
+    return InputError(path, "", problem, "unpack it by hand and read the CSV itself, if that size is right")
+
+
+def _whole_lines(path: str | Path, stream: BinaryIO, limit: int | None) -> Iterator[bytes]:
+    decoder, tail, total, first = None, b"", 0, True
+    while True:
+        data = stream.read(BLOCK_BYTES)
+        total += len(data)
+        if limit is not None and total > limit:
+            raise _too_large(path, limit)
+        last = not data
+        if first:
+            decoder, first = _utf_16_decoder(data), False
+            if data.startswith(b"NVR\0"):
+                raise InputError(path, "", "the archive holds a report, not a CSV", "unpack it and read the .ncu-rep")
+            data = data.removeprefix(codecs.BOM_UTF8)
+        if decoder is not None:  # PowerShell redirects to UTF-16
+            data = decoder.decode(data, last).encode("utf-8", "replace")
+        if last and not tail and not data:
+            return
+        data = tail + data
+        cut = len(data) if last else data.rfind(b"\n") + 1
+        tail = data[cut:]
+        if len(tail) > LINE_BYTES:
+            raise InputError(path, "", f"a line is longer than {LINE_BYTES >> 20} MiB", "give a CSV of Nsight Compute")
+        if cut:
+            yield _clean(data[:cut])
+        if last:
+            return
+
+
+def _utf_16_decoder(start: bytes) -> codecs.IncrementalDecoder | None:
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return codecs.getincrementaldecoder("utf-16")("replace")
+    if start[1:4:2] == b"\0\0" and b"\0" not in start[:4:2]:
+        return codecs.getincrementaldecoder("utf-16-le")("replace")
+    return None
+
+
+def _clean(block: bytes) -> bytes:
+    if not block.isascii():
+        block = block.decode("utf-8", "gpuledger.latin-1").encode()
+    if b"\r" in block:
+        block = re.sub(rb"\r+\n", b"\n", block)
+    return block
+
+
+def _import_report(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
+    """Output of ``ncu --import``: base units and the C locale, so that counts are whole and unscaled."""
+    program = shutil.which("ncu")
+    if program is None:
+        raise InputError(
+            path,
+            "",
+            "reading a report needs ncu, and none is on the PATH",
+            "install Nsight Compute (no GPU is needed to read), or export the report where it is: "
+            "LC_ALL=C ncu --import REPORT --csv --page raw --print-units base",
+        )
+    command = [program, "--import", str(path.resolve()), "--csv", "--page", "raw", "--print-units", "base"]
+    output = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            timeout=NCU_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InputError(path, "", f"ncu took more than {NCU_SECONDS} s", "export the report to CSV by hand") from error
+    except OSError as error:
+        raise InputError(path, "", f"{program} does not start ({error})", "repair the installation") from error
+    output.seek(0)
+    said = output.read(1 << 16)
+    if done.returncode != 0 or b"==ERROR==" in said[: said.find(b'"ID"') + 1 or len(said)]:
+        raise _import_failed(path, program, done.returncode, said.decode("utf-8", "replace"))
+    output.seek(0)
+    return output
+
+
+def _import_failed(path: Path, program: str, status: int, said: str) -> InputError:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line.removeprefix("==ERROR==").strip() for line in lines if line.startswith("==ERROR==")]
+    message = (errors or lines or [f"exit status {status}"])[0][:200]
+    installed = _version_of(program)
+    if re.search(r"version|newer|not supported|unsupported|incompatible|compatib", message, re.IGNORECASE):
+        problem = f"the installed ncu{installed} is older than the report ({message})"
+        remedy = "install an Nsight Compute at least as new as the one that wrote the report"
+    else:
+        problem = f"ncu{installed} could not read the report ({message})"
+        remedy = "check that the file is whole, and that ncu is at least as new as the one that wrote the report"
+    return InputError(path, "", problem, remedy)
+
+
+def _version_of(program: str) -> str:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(
+            [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+        ).stdout
+        if match := re.search(rb"Version\s+([0-9.]+)", said):
+            return " " + match[1].decode()
+    return ""
