@@ -1,0 +1,238 @@
+"""The workflow as a user runs it: on a fresh copy of the checkout, with their own data, and with bad data."""
+
+import hashlib
+import json
+import re
+import shutil
+
+import pytest
+import yaml
+from conftest import ROOT, snakemake
+
+CONTRACT = [
+    "data.parquet",
+    "summary.json",
+    "provenance.json",
+    "table.csv",
+    "table.md",
+    "table.tex",
+    "figure.pdf",
+    "figure.svg",
+    "figure.png",
+    "notebook.ipynb",
+    "notebook.html",
+]
+CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))
+
+
+def sums(folder):
+    kinds = ("csv", "json", "parquet", "pdf", "svg", "png", "md", "tex")
+    files = [file for kind in kinds for file in (folder / "results").rglob(f"*.{kind}")]
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def cases(folder, dataset):
+    content = yaml.safe_load((folder / f"traces/{dataset}/dataset.yaml").read_text("utf-8"))
+    return [(study, case) for study, found in content["studies"].items() for case in found]
+
+
+def test_default_target_makes_every_file_of_the_contract(finished):
+    for study, case in cases(finished, "published"):
+        folder = finished / "results/published" / study / case
+        assert [name for name in CONTRACT if not (folder / name).is_file()] == []
+        summary = json.loads((folder / "summary.json").read_text("utf-8"))
+        assert all(set(entry) == {"value", "unit"} for entry in summary.values())
+    for name in (*CONFIG["studies"], "scorecard"):
+        assert all((finished / f"results/tables/{name}.{kind}").is_file() for kind in ("csv", "md", "tex"))
+
+
+def test_gallery_links_to_what_is_there_and_to_nothing_outside(finished):
+    for page in ("index.html", "scorecard.html"):
+        html = (finished / "results" / page).read_text("utf-8")
+        links = set(re.findall(r'(?:href|src)="([^"#]+)', html))
+        assert links
+        for link in links:
+            assert (finished / "results" / link).is_file(), link
+    for study, case in cases(finished, "published"):
+        assert f"published/{study}/{case}/figure.svg" in (finished / "results/index.html").read_text("utf-8")
+
+
+def test_pages_need_no_network_and_show_formulas(finished):
+    pages = list((finished / "results").rglob("notebook.html"))
+    assert pages
+    for page in pages:
+        html = page.read_text("utf-8")
+        assert not re.findall(r'(?:src|href)="https?:', html)
+        assert "<script" not in html
+        assert "$$" not in re.sub(r"<pre>.*?</pre>", "", html, flags=re.DOTALL)
+    assert any("<math" in page.read_text("utf-8") for page in pages)
+
+
+def test_no_result_names_this_machine(finished):
+    for file in (finished / "results").rglob("*"):
+        if file.suffix in (".csv", ".json", ".md", ".tex", ".svg", ".html") and "config" not in file.parts:
+            assert str(finished) not in file.read_text("utf-8"), file
+
+
+def test_no_claim_differs_without_a_reason(finished):
+    import pandas as pd
+
+    card = pd.read_csv(finished / "results/tables/scorecard.csv", dtype=str, keep_default_na=False)
+    assert not card["verdict"].eq("unknown quantity").any()
+    unexplained = card[card["verdict"].isin(["differs", "seed error"]) & card["why"].eq("")]
+    assert unexplained["id"].tolist() == []
+    assert card.loc[card["verdict"] == "seed error", "why"].str.contains("but published gives").sum() == 0
+
+
+def test_nothing_to_do_after_the_default_target_and_a_touched_file_changes_nothing(finished):
+    (finished / "traces/published/dataset.yaml").touch()
+    done = snakemake(finished, "-n")
+    assert "Nothing to be done" in done.stderr + done.stdout
+
+
+def test_remaking_gives_the_same_bytes(finished, tmp_path):
+    again = tmp_path / "again"
+    shutil.copytree(finished, again, ignore=shutil.ignore_patterns("results", ".snakemake"))
+    done = snakemake(again)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = sums(finished), sums(again)
+    assert first.keys() == second.keys()
+    assert {name for name in first if first[name] != second[name]} == set()
+
+
+@pytest.mark.parametrize(
+    ("target", "study", "case"),
+    [
+        ("table2", "kernel_overhead", "table2"),
+        ("fig11", "memory_usage", "fig11"),
+        ("fig12", "exposed_latency", "fig12"),
+        ("fig13a", "warp_scheduling", "fig13a"),
+        ("fig13b", "warp_scheduling", "fig13b"),
+        ("flop_reconciliation", "flop_reconciliation", "toy_network"),
+    ],
+)
+def test_named_targets_make_only_what_they_need(checkout, target, study, case):
+    done = snakemake(checkout, "-n", target)
+    planned = set(re.findall(r"results/published/\S+?/notebook\.html", done.stdout + done.stderr))
+    assert planned == {f"results/published/{study}/{case}/notebook.html"}
+
+
+def user_dataset(checkout, **cases):
+    folder = checkout / "traces/mine"
+    folder.mkdir()
+    table = (checkout / "traces/published/kernel_overhead/table3.csv").read_text("utf-8")
+    (folder / "good.csv").write_text(table)
+    (folder / "bad.csv").write_text(table.replace("0.9868", "fast"))
+    (folder / "unit.csv").write_text(table.replace("slowdown_ratio", "slowdown_percent"))
+    rows = [line.split(",") for line in table.splitlines()]
+    (folder / "short.csv").write_text("\n".join(",".join(cells[:4] + cells[5:]) for cells in rows))
+    content = {
+        "title": "My kernels",
+        "kind": "recorded",
+        "device": {"name": "NVIDIA RTX 4090"},
+        "source": "measured by me",
+        "license": "CC0-1.0",
+        "studies": {"kernel_overhead": cases},
+    }
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
+
+
+def test_a_folder_with_a_dataset_is_all_it_takes(checkout):
+    user_dataset(checkout, night_run={"table": "good.csv"})
+    folder = checkout / "results/mine/kernel_overhead/night_run"
+    done = snakemake(checkout, str(folder.relative_to(checkout) / "figure.pdf"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [name for name in CONTRACT if not (folder / name).is_file()] == []
+    assert json.loads((folder / "provenance.json").read_text())["label"] == "recorded on NVIDIA RTX 4090"
+    assert "recorded on NVIDIA RTX 4090" in (folder / "table.csv").read_text().splitlines()[1]
+    assert "Recorded on NVIDIA RTX 4090. measured by me" in (folder / "figure.svg").read_text()
+
+
+def test_bad_cases_are_one_line_each_and_the_others_finish(checkout):
+    user_dataset(
+        checkout,
+        good={"table": "good.csv"},
+        cell={"table": "bad.csv"},
+        unit={"table": "unit.csv"},
+        column={"table": "short.csv"},
+        missing={"table": "none.csv"},
+        typo={"tabel": "good.csv"},
+    )
+    (checkout / "traces/broken").mkdir()
+    (checkout / "traces/broken/dataset.yaml").write_text("title: x\nknd: published\n")
+    targets = [
+        f"results/mine/kernel_overhead/{case}/summary.json"
+        for case in ("good", "cell", "unit", "column", "missing", "typo")
+    ]
+    done = snakemake(checkout, "--keep-going", *targets, "results/broken/kernel_overhead/x/summary.json")
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    for line in (
+        "traces/mine/bad.csv, line 3, column slowdown_ratio: 'fast' is not a number; write digits",
+        "traces/mine/unit.csv, line 1: wrong unit: column 'slowdown_percent' where 'slowdown_ratio' is needed",
+        "traces/mine/short.csv, line 1: the column 'extra_registers' is missing",
+        "the file traces/mine/none.csv does not exist; put it there, or correct the path",
+        "traces/mine/dataset.yaml, key studies.kernel_overhead.typo: unknown key 'tabel'; did you mean 'table'?",
+        "traces/broken/dataset.yaml: unknown key 'knd'; did you mean 'kind'?",
+    ):
+        assert line in said
+    assert "Traceback" not in said
+    made = {path.parent.name for path in (checkout / "results").rglob("summary.json")}
+    assert made == {"good"}
+    # A mended file is all that the next run needs.
+    shutil.copyfile(checkout / "traces/mine/good.csv", checkout / "traces/mine/bad.csv")
+    assert snakemake(checkout, targets[1]).returncode == 0
+
+
+def test_other_runs_and_unclassified_kernels_are_named(checkout):
+    published = checkout / "traces/published/flop_reconciliation"
+    mine = checkout / "traces/mine"
+    shutil.copytree(published, mine)
+    network = {"layers": 10, "hidden_dim": 1024, "tokens": 128}
+    runs = {"setup": "toy_network_setup.csv", "forward": "toy_network_forward.csv"}
+    both = "toy_network_forward_backward.csv"
+    text = (mine / both).read_text("utf-8")
+    (mine / "swapped.csv").write_text(text.replace("ampere_sgemm_64x32_sliced1x4_nn", "ampere_sgemm_64x64_nn"))
+    (mine / "strange.csv").write_text(text.replace("cutlass_80_simt_sgemm_64x64_8x5_nt", "zebra_v7"))
+    cases = {
+        "prefix": {**runs, "forward_backward": "swapped.csv", "network": network},
+        "strange": {**runs, "forward_backward": "strange.csv", "network": network},
+        "short": {**runs, "forward": "toy_network_forward.csv", "forward_backward": runs["setup"], "network": network},
+    }
+    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
+    (mine / "dataset.yaml").write_text(yaml.safe_dump({**content, "studies": {"flop_reconciliation": cases}}))
+    done = snakemake(checkout, "-k", *(f"results/mine/flop_reconciliation/{case}/summary.json" for case in cases))
+    said = done.stdout + done.stderr
+    assert (
+        "traces/mine/swapped.csv, launch 4: the kernel is ampere_sgemm_64x64_nn, "
+        "in toy_network_forward.csv it is ampere_sgemm_64x32_sliced1x4_nn; record the same program" in said
+    )
+    assert "traces/mine/strange.csv" in said and "'zebra_v7'" in said and "add a pattern" in said
+    assert "traces/mine/toy_network_setup.csv, launch 4: the recording ends after 4 launches" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["results/publishd/kernel_overhead/table2/figure.pdf"], "no dataset 'publishd'; did you mean 'published'?"),
+        (["--config", "datasets=[publishd]"], "no traces/publishd/dataset.yaml; did you mean 'published'?"),
+        (["--config", "dataset=[published]"], "config/config.yaml: unknown key 'dataset'; did you mean 'datasets'?"),
+        (["--config", "datasets=published"], "key datasets: expected array, found 'published'"),
+    ],
+)
+def test_wrong_targets_and_settings_name_the_nearest(checkout, arguments, message):
+    done = snakemake(checkout, "-n", *arguments)
+    assert done.returncode == 1
+    assert message in done.stdout + done.stderr
+
+
+def test_a_changed_knob_runs_its_study_again_and_no_other(finished):
+    overridden = 'studies={"kernel_overhead": {"knobs": {"dmat_probes": ["mem_trace", "gmem_bytes"]}}}'
+    try:
+        done = snakemake(finished, "-n", "--config", overridden)
+        planned = set(re.findall(r"rule (reduce_\w+)", done.stdout + done.stderr))
+        assert planned == {"reduce_kernel_overhead"}
+    finally:
+        # The dry run has written the settings in force: the next call has the configured ones again.
+        snakemake(finished, "-n")
