@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -46,6 +47,28 @@ def text(value: Value, decimals: int | None = None) -> str:
     return f"{value:,.{decimals}f}" if decimals is not None else f"{settle(value):.10g}"
 
 
+def slug(words: str) -> str:
+    """Turn words into a part of a quantity's name: lower case, letters and digits joined by ``_``."""
+    return re.sub(r"\W+", "_", words.lower()).strip("_")
+
+
+def quantity_names(case: Case, table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Name the rows of a table, which `columns` tell apart, for the summary.
+
+    Raises
+    ------
+    InputError
+        When two rows would have the same name.
+    """
+    names = ["_".join(slug(str(cell)) for cell in row) for row in table[list(columns)].itertuples(index=False)]
+    for row, name in enumerate(names):
+        if name in names[:row]:
+            problem = f"two rows would both be called '{name}' in summary.json"
+            remedy = f"tell their {', '.join(columns)} apart by letters and digits"
+            raise InputError(case.dataset.file, case.place, problem, remedy)
+    return names
+
+
 @dataclass
 class Reduced:
     """What a study makes of a case.
@@ -79,7 +102,7 @@ class Reduced:
 
     def summary_table(self) -> pd.DataFrame:
         """Return the summary for people: a row a quantity, texts only."""
-        rows = [(name, text(entry["value"]), entry["unit"]) for name, entry in self.summary.items()]
+        rows = [(name, text(entry["value"]), entry["unit"]) for name, entry in sorted(self.summary.items())]
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
     def write(self, folder: str | Path) -> None:

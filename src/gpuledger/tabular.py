@@ -5,6 +5,7 @@ A unit is the last word of a column's name (``latency_ms``), so that a wrong uni
 
 from __future__ import annotations
 
+import csv
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,6 +105,15 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
             what = ", ".join(str(frame[name].iloc[row]) for name in key)
             raise InputError(path, f"line {row + 2}", f"a second row for {what}", "keep one of them")
     return frame
+
+
+def header(path: str | Path) -> list[str]:
+    """Return the names in the first line, to choose a layout by; none where :func:`read_csv` will say what is wrong."""
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            return next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
 
 
 def _check_columns(path: Path, found: list[str], columns: Sequence[Column]) -> None:

@@ -14,8 +14,6 @@ rule reduce_exposed_latency:
         "results/logs/reduce_exposed_latency/{dataset}.{case}.log",
     conda:
         "../../environment.yml"
-    params:
-        study=lookup(dpath="studies/exposed_latency", within=config),
     script:
         "../scripts/reduce_exposed_latency.py"
 

@@ -14,8 +14,6 @@ rule reduce_memory_usage:
         "results/logs/reduce_memory_usage/{dataset}.{case}.log",
     conda:
         "../../environment.yml"
-    params:
-        study=lookup(dpath="studies/memory_usage", within=config),
     script:
         "../scripts/reduce_memory_usage.py"
 

@@ -14,8 +14,6 @@ rule reduce_warp_scheduling:
         "results/logs/reduce_warp_scheduling/{dataset}.{case}.log",
     conda:
         "../../environment.yml"
-    params:
-        study=lookup(dpath="studies/warp_scheduling", within=config),
     script:
         "../scripts/reduce_warp_scheduling.py"
 

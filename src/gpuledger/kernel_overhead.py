@@ -1,18 +1,15 @@
-"""What probes cost: kernel slowdown and registers, memory, and the latency that a user waits for.
-
-Three studies of the Neutrino evaluation (S. Huang, C. Wu, OSDI 2025): ``kernel_overhead`` (Table 3),
-``memory_usage`` (Fig. 12) and ``exposed_latency`` (Fig. 13).
-"""
+"""Kernel overhead: what probes cost in time and registers (S. Huang, C. Wu, OSDI 2025, Table 3)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import geometric_mean
 
 import numpy as np
 import pandas as pd
 
 from gpuledger.datasets import Case
-from gpuledger.reduced import Reduced
+from gpuledger.reduced import Reduced, quantity_names
 from gpuledger.tabular import Column, read_csv
 
 OVERHEAD_COLUMNS = (
@@ -42,7 +39,8 @@ def reduce_overhead(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat
     Returns
     -------
     Reduced
-        Data: the table and ``probe_class`` (``lightweight`` or ``dmat``).
+        Data: the table and ``probe_class`` (``lightweight`` or ``dmat``). The summary also holds every cell, as
+        ``<operator>_<probe>_slowdown`` and ``_registers``.
 
     Raises
     ------
@@ -58,7 +56,7 @@ def reduce_overhead(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat
     for name, rows in table.groupby("probe_class"):
         slowdown = rows["slowdown_ratio"]
         reduced.add(f"{name}_slowdown_mean", slowdown.mean(), "1")
-        reduced.add(f"{name}_slowdown_geometric_mean", np.exp(np.log(slowdown).mean()), "1")
+        reduced.add(f"{name}_slowdown_geometric_mean", geometric_mean(slowdown), "1")
         reduced.add(f"{name}_slowdown_min", slowdown.min(), "1")
         reduced.add(f"{name}_slowdown_max", slowdown.max(), "1")
         reduced.add(
@@ -73,6 +71,10 @@ def reduce_overhead(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat
     words = [f"{name} probes {mean['value']:.2f}×" for name, mean in means.items() if mean]
     finding = f"Mean slowdown over {reduced['operators']} operators: {', '.join(words)}"
     reduced.add("finding", finding, "text")
+    cells = quantity_names(case, table, ["operator", "probe"])
+    for name, slowdown, registers in zip(cells, table["slowdown_ratio"], table["extra_registers"], strict=True):
+        reduced.add(f"{name}_slowdown", slowdown, "1")
+        reduced.add(f"{name}_registers", registers, "register")
     return reduced
 
 

@@ -1,0 +1,158 @@
+"""Memory usage: how much memory probes need (S. Huang, C. Wu, OSDI 2025, Fig. 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import tabular
+from gpuledger.datasets import Case
+from gpuledger.errors import InputError
+from gpuledger.reduced import Reduced, quantity_names, slug
+from gpuledger.tabular import Column, read_csv
+
+#: The words of the paper's Fig. 12 stand for powers of 1024. It follows from its numbers: per warp of 32 threads
+#: gmem_bytes stores 8 B a thread and block_sched 16 B, a factor of 16; 3.5 MB are 16 times 224 KB only in these units.
+UNIT_BYTES = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
+
+#: The use that all others are compared with.
+ORIGINAL = "original"
+
+
+def reduce_memory(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Reduced:
+    """Reduce the memory that probes allocate to shares of what the workload uses without them.
+
+    Parameters
+    ----------
+    case : Case
+        Its ``table`` has the columns ``model, batch_size, use`` and either ``memory, unit`` (``KB``, ``MB`` or
+        ``GB``, all binary) or ``memory_bytes``; `use` is ``original`` or the name of a probe.
+    dmat_probes : sequence of str
+        Probes that record every memory access; all others are lightweight.
+
+    Returns
+    -------
+    Reduced
+        Data: ``model, batch_size, use, memory_bytes, ratio_to_original, probe_class``. The summary also holds
+        every cell, as ``<model>_bs<batch size>_<use>_memory``.
+
+    Raises
+    ------
+    InputError
+        See :func:`gpuledger.tabular.read_csv`; a workload without its original use, a table without a probe.
+    """
+    path = case.path("table")
+    columns = [Column("model"), Column("batch_size", "integer", minimum=1), Column("use")]
+    if "memory_bytes" in tabular.header(path):
+        columns.append(Column("memory_bytes", "integer", minimum=1))
+    else:
+        columns += [Column("memory", "number", minimum=1e-3), Column("unit", choices=tuple(UNIT_BYTES))]
+    table = read_csv(path, columns, key=["model", "batch_size", "use"])
+    if "unit" in table:
+        table["memory_bytes"] = (table["memory"] * table["unit"].map(UNIT_BYTES)).round().astype("int64")
+    workload = ["model", "batch_size"]
+    originals = table[table["use"] == ORIGINAL].set_index(workload)["memory_bytes"]
+    original = originals.reindex(pd.MultiIndex.from_frame(table[workload])).to_numpy()
+    if np.isnan(original).any():
+        row = int(np.flatnonzero(np.isnan(original))[0])
+        problem = f"no row '{ORIGINAL}' for {table['model'][row]}, batch size {table['batch_size'][row]}"
+        raise InputError(path, f"line {row + 2}", problem, "add the memory that it uses without a probe")
+    table["ratio_to_original"] = table["memory_bytes"] / original
+    kinds = np.where(table["use"].isin(list(dmat_probes)), "dmat", "lightweight")
+    table["probe_class"] = np.where(table["use"] == ORIGINAL, ORIGINAL, kinds)
+    table = table[[*workload, "use", "memory_bytes", "ratio_to_original", "probe_class"]]
+    if (table["use"] == ORIGINAL).all():
+        raise InputError(path, "column use", "there is no probe", "add rows with the memory that probes allocate")
+    reduced = Reduced(table)
+    _summarise_memory(reduced, table)
+    cells = table.assign(batch_size="bs" + table["batch_size"].astype(str))
+    for name, memory in zip(quantity_names(case, cells, [*workload, "use"]), table["memory_bytes"], strict=True):
+        reduced.add(f"{name}_memory", memory, "B")
+    return reduced
+
+
+def _summarise_memory(reduced: Reduced, table: pd.DataFrame) -> None:
+    workload = ["model", "batch_size"]
+    reduced.add("workloads", len(table.drop_duplicates(workload)), "workload")
+    words = []
+    for name in ("lightweight", "dmat"):
+        rows = table[table["probe_class"] == name]
+        if rows.empty:
+            continue
+        ratio = rows["ratio_to_original"]
+        largest = rows.loc[ratio.idxmax()]
+        worst = rows.groupby(workload)["ratio_to_original"].max()
+        for measure in ("min", "median", "max"):
+            reduced.add(f"{name}_ratio_{measure}", ratio.agg(measure), "1")
+        reduced.add(f"{name}_ratio_max_of", f"{largest['model']}, batch size {largest['batch_size']}", "text")
+        reduced.add(f"{name}_above_tenth", (worst > 0.1).sum(), "workload")
+        reduced.add(f"{name}_above_original", (worst > 1).sum(), "workload")
+        words.append(f"{name} {share_text(ratio.median(), 2)} (≤ {share_text(ratio.max(), 2)})")
+    reduced.add("finding", f"Probe memory against the original use, median: {', '.join(words)}", "text")
+    wide = table.pivot(index=workload, columns="use", values="memory_bytes")
+    if {"gmem_bytes", "block_sched"} <= set(wide):
+        quotient = wide["gmem_bytes"] / wide["block_sched"]
+        for measure in ("min", "median", "max"):
+            reduced.add(f"gmem_to_block_sched_{measure}", quotient.agg(measure), "1")
+    for family, falls in _share_falls(table).items():
+        reduced.add(f"{family}_share_falls_with_size", falls, "text")
+
+
+def _share_falls(table: pd.DataFrame) -> dict[str, bool]:
+    """By family of models that differ in their number of parameters: do all shares fall from size to size?"""
+    names = table["model"].str.extract(r"^(?P<family>.+)-(?P<size>\d+(?:\.\d+)?)B$")
+    rows = table[table["use"] != ORIGINAL].join(names).dropna(subset="family")
+    rows = rows.assign(size=rows["size"].astype(float)).sort_values("size")
+    answers: dict[str, bool] = {}
+    for (family, _, _), group in rows.groupby(["family", "batch_size", "use"]):
+        if group["size"].nunique() > 1:
+            falls = bool((group["ratio_to_original"].diff().dropna() < 0).all())
+            answers[slug(family)] = answers.get(slug(family), True) and falls
+    return answers
+
+
+def memory_text(memory_bytes: float) -> str:
+    """Put bytes in the largest binary unit that leaves a number of at least one: ``7.08 GB``."""
+    unit = next((unit for unit in ("GB", "MB", "KB") if memory_bytes >= UNIT_BYTES[unit]), None)
+    return f"{memory_bytes / UNIT_BYTES[unit]:.4g} {unit}" if unit else f"{memory_bytes:g} B"
+
+
+def share_text(ratio: float, digits: int = 3) -> str:
+    """Put a ratio in words: ``17.4 %`` below one, ``12.9×`` from one on."""
+    value, unit = (ratio, "×") if ratio >= 1 else (100 * ratio, " %")
+    return f"{float(f'{value:.{digits}g}'):.10g}{unit}"
+
+
+def memory_series(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Rows of every probe, by name; probes that need the same memory everywhere are one series, ``a = b``."""
+    probes = dict.fromkeys(data.loc[data["use"] != ORIGINAL, "use"])
+    wide = data.pivot(index=["model", "batch_size"], columns="use", values="memory_bytes").fillna(0)
+    series: dict[tuple, list[str]] = {}
+    for probe in probes:
+        series.setdefault(tuple(wide[probe]), []).append(probe)
+    return {" = ".join(equal): data[data["use"] == equal[0]] for equal in series.values()}
+
+
+def memory_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a row a workload, in the order of the input.
+
+    Returns
+    -------
+    frame : DataFrame
+        By use, ``<use>_bytes``, and by probe ``<probe>_ratio_to_original``.
+    people : DataFrame
+        By use one text, ``98 MB (17.4 %)``.
+    """
+    order = pd.MultiIndex.from_frame(data[["model", "batch_size"]].drop_duplicates())
+    columns, texts = {}, {}
+    for use in dict.fromkeys([ORIGINAL, *data["use"]]):
+        rows = data[data["use"] == use].set_index(["model", "batch_size"]).reindex(order)
+        columns[f"{use}_bytes"] = rows["memory_bytes"].astype("Int64")
+        cells = rows["memory_bytes"].map(memory_text, na_action="ignore")
+        if use != ORIGINAL:
+            columns[f"{use}_ratio_to_original"] = rows["ratio_to_original"]
+            cells = cells + " (" + rows["ratio_to_original"].map(share_text, na_action="ignore") + ")"
+        texts[use] = cells
+    return pd.DataFrame(columns).reset_index(), pd.DataFrame(texts).reset_index()
