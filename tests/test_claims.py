@@ -116,3 +116,13 @@ def test_wrong_claims_file_is_one_line(tmp_path, text, message):
     file.write_text(text)
     with pytest.raises(InputError, match=message):
         claims.load(file)
+
+
+def test_values_that_were_only_typed_count_apart():
+    content = {"claims": [claim(input=True), claim(id="d")]}
+    rows = card(content, [outcome(q=3)])
+    assert rows["verdict"].tolist() == [EXACT, EXACT]
+    assert claims.counts(rows) == {EXACT: 1, claims.INPUT: 1}
+    measured = outcome("mine", q=3)
+    measured.record["kind"] = "recorded"
+    assert claims.counts(card(content, [measured])) == {EXACT: 2}

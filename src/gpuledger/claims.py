@@ -15,6 +15,9 @@ from gpuledger.reduced import text
 
 EXACT, WITHIN, DIFFERS, UNKNOWN = "exact", "within tolerance", "differs", "unknown quantity"
 SEED_ERROR = "seed error"
+#: Said of a claim whose value is itself an input of the dataset that it is compared with.
+INPUT = "exact by input"
+TYPED = "an input: says that the value was typed right"
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,8 @@ def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome], datasets: l
         else:
             word, relative = verdict(claim, entry["value"])
             row |= {"reproduced": text(entry["value"]), "relative_difference": relative, "verdict": word}
+            if claim.get("input") and outcome.record["kind"] == "published" and not row["why"]:
+                row["why"] = TYPED
         rows.append(row)
     made = {row["dataset"] for row in rows}
     for dataset in datasets:
@@ -179,7 +184,8 @@ def _seed_error_row(study: str, error: Mapping, outcomes: list[Outcome]) -> dict
 
 
 def counts(card: pd.DataFrame) -> dict[str, int]:
-    """How many rows of a scorecard have each verdict, best first."""
-    order = [EXACT, WITHIN, DIFFERS, UNKNOWN, SEED_ERROR]
-    found = card["verdict"].value_counts()
+    """How many rows of a scorecard have each verdict, best first; values that were only typed count apart."""
+    words = card["verdict"].mask(card["why"] == TYPED, INPUT)
+    order = [EXACT, INPUT, WITHIN, DIFFERS, UNKNOWN, SEED_ERROR]
+    found = words.value_counts()
     return {word: int(found[word]) for word in [*order, *sorted(set(found.index) - set(order))] if word in found}

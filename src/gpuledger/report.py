@@ -42,9 +42,15 @@ def _environment(templates: Path) -> Environment:
 
 def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path) -> str:
     """HTML page of a scorecard; `titles` are the studies' names for people."""
+    # What a reader looks for first: differences, then errors of the sources, then what is open.
+    order = {claims.DIFFERS: 0, claims.UNKNOWN: 1, claims.SEED_ERROR: 2, claims.WITHIN: 4, claims.EXACT: 5}
+    card = card.assign(order=card["verdict"].map(order).fillna(3)).sort_values("order", kind="stable")
+    card["difference"] = [
+        "" if pd.isna(value) else f"{100 * value:+.2g} %" if value else "0" for value in card["relative_difference"]
+    ]
     groups = [(titles[study], rows.to_dict("records")) for study, rows in card.groupby("study", sort=True)]
     template = _environment(templates).get_template("scorecard.html.j2")
-    return template.render(groups=groups, counts=claims.counts(card))
+    return template.render(groups=groups, counts=claims.counts(card), typed=claims.TYPED)
 
 
 def gallery_page(
@@ -86,6 +92,6 @@ def _card(outcome: Outcome, root: Path) -> dict:
         "label": outcome.label,
         "finding": outcome.summary.get("finding", {}).get("value", ""),
         "caption": provenance.caption(outcome.record),
-        "notes": [entry["note"] for entry in outcome.record["inputs"] if "note" in entry],
+        "notes": list(dict.fromkeys(entry["note"] for entry in outcome.record["inputs"] if "note" in entry)),
         "figures": figures,
     }
