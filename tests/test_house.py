@@ -5,9 +5,11 @@ import json
 import re
 import tomllib
 
+import nbformat
 import pytest
 import yaml
 from conftest import ROOT
+from nbclient import NotebookClient
 
 CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -100,3 +102,13 @@ def test_modules_stay_short():
     paths = [*(ROOT / "src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py"), *(ROOT / "workflow").rglob("*.smk")]
     too_long = {path.name: n for path in paths if (n := len(path.read_text("utf-8").splitlines())) > 420}
     assert not too_long
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs_by_itself_on_a_fresh_checkout_and_writes_nothing(checkout, notebook):
+    before = sorted(checkout.rglob("*"))
+    content = nbformat.read(checkout / "notebooks" / notebook.name, as_version=4)
+    NotebookClient(
+        content, kernel_name="python3", resources={"metadata": {"path": checkout / "notebooks"}}, timeout=120
+    ).execute()
+    assert sorted(path for path in checkout.rglob("*") if "__pycache__" not in path.parts) == before
