@@ -80,14 +80,45 @@ def check(value: Any, schema: Mapping, file: str | Path, at: str = "") -> None:
     """
     error = best_match(Draft202012Validator(schema).iter_errors(value))
     if error is not None:
+        # Of several sets of keys, the one that was meant decides what is wrong, not the one nearest by depth.
+        root = error
+        while root.parent is not None:
+            root = root.parent
+        error = root if _sets_of_keys(root) else error
         path = [at] if at else []
         place = ".".join(path + [str(part) for part in error.absolute_path])
         problem, remedy = _explain(error)
         raise InputError(file, f"key {place}" if place else "", problem, remedy)
 
 
+def _sets_of_keys(error: ValidationError) -> list[Mapping]:
+    """Alternatives of an object that differ in the keys they require; none for any other error."""
+    alternatives = error.validator_value if error.validator in ("anyOf", "oneOf") else []
+    keyed = isinstance(error.instance, Mapping) and all("required" in keys for keys in alternatives)
+    return list(alternatives) if keyed else []
+
+
+def _explain_sets(error: ValidationError, alternatives: list[Mapping]) -> tuple[str, str]:
+    given = list(error.instance)
+    allowed = [keys.get("propertyNames", {}).get("enum", keys["required"]) for keys in alternatives]
+    shared = [sum(key in names for key in given) for names in allowed]
+    if not any(shared):
+        sets = sorted((" and ".join(keys["required"]) for keys in alternatives), key=len)
+        return "none of the keys that it needs is there", f"give either {', or '.join(sets)}"
+    meant = shared.index(max(shared))
+    foreign = [key for key in given if key not in allowed[meant]]
+    if foreign:
+        own = next(key for key in given if key in allowed[meant])
+        return f"the keys '{own}' and '{foreign[0]}' do not go together", "remove one of them"
+    missing = next(key for key in alternatives[meant]["required"] if key not in given)
+    meaning = error.schema.get("properties", {}).get(missing, {}).get("description", "it is required")
+    return f"the key '{missing}' is missing", f"add it: {meaning}"
+
+
 def _explain(error: ValidationError) -> tuple[str, str]:
     rule, wanted = error.validator, error.validator_value
+    if alternatives := _sets_of_keys(error):
+        return _explain_sets(error, alternatives)
     if rule == "additionalProperties":
         known = error.schema.get("properties", {})
         unknown = sorted(set(error.instance) - set(known))

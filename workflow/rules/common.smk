@@ -14,7 +14,7 @@ ROOT = Path(workflow.basedir)
 sys.path.insert(0, str(ROOT / "src"))
 os.environ.update(PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT / "src"), os.getenv("PYTHONPATH")])))
 
-from gpuledger import schemas
+from gpuledger import fetched, schemas
 from gpuledger.datasets import Repository
 from gpuledger.errors import InputError
 
@@ -58,20 +58,38 @@ def declared_cases(study=None, case=None):
     ]
 
 
+@cache
+def record_of_files(name):
+    """The record of the files that the dataset fetches: what its reductions wait for.
+
+    A record that is no longer true is removed: what has to be made again has the files verified, or fetched,
+    before. The files themselves are outputs of no rule, because Snakemake deletes outputs before it makes them.
+    """
+    record = Path(f"results/{name}/files.json")
+    if record.is_file() and not fetched.holds(record, REPOSITORY.dataset(name)):
+        record.unlink()
+    return record.as_posix()
+
+
 def case_files(study):
     """Input function of the study's reduction: the dataset.yaml, and the case's files that are there.
 
-    A missing file or a wrong declaration is left for the job to report, so that it stops this case only.
+    A missing file or a wrong declaration is left for the job to report, so that it stops this case only. Files
+    that are fetched are represented by their record.
     """
 
     def inputs(wildcards):
         found = {"dataset": f"traces/{wildcards.dataset}/dataset.yaml", "settings": settings(study)}
         try:
-            paths = REPOSITORY.dataset(wildcards.dataset).case(study, wildcards.case).paths()
+            dataset = REPOSITORY.dataset(wildcards.dataset)
+            paths = dataset.case(study, wildcards.case).paths()
         except InputError as error:
             if not Path(found["dataset"]).is_file():
                 raise WorkflowError(str(error)) from None
             return found
+        if dataset.content.get("download"):
+            found["fetched"] = record_of_files(wildcards.dataset)
+            paths = fetched.others(found["fetched"], dataset, paths)
         return found | {"files": [path.as_posix() for path in paths if path.exists()]}
 
     return inputs

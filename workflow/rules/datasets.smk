@@ -1,4 +1,4 @@
-"""Datasets: checked before anything is made of them."""
+"""Datasets: fetched where they are to be downloaded, checked before anything is made of them."""
 
 
 rule check_dataset:
@@ -15,3 +15,20 @@ rule check_dataset:
         "../../environment.yml"
     script:
         "../scripts/check_dataset.py"
+
+
+rule fetch_dataset:
+    """Download what a dataset.yaml lists into its folder, verified, and record it."""
+    input:
+        dataset="traces/{dataset}/dataset.yaml",
+        code=code("fetch_dataset"),
+    output:
+        record="results/{dataset}/files.json",
+    log:
+        "results/logs/fetch_dataset/{dataset}.log",
+    # Nodes of a cluster may have no network.
+    localrule: True
+    conda:
+        "../../environment.yml"
+    script:
+        "../scripts/fetch_dataset.py"

@@ -1,4 +1,4 @@
-"""Theory, prediction and measurement of every kernel of the passes."""
+"""Theory, prediction and measurement of every kernel of a case."""
 
 from pathlib import Path
 
@@ -9,4 +9,4 @@ from gpuledger.reduced import reduce_case
 with logs.to(snakemake.log[0]):
     study, config = "flop_reconciliation", snakemake.config
     case = open_case(snakemake.input.dataset, study, snakemake.wildcards.case, config["studies"])
-    reduce_case(case, flop_reconciliation.reduce_network).write(Path(snakemake.output.data).parent)
+    reduce_case(case, flop_reconciliation.reduce).write(Path(snakemake.output.data).parent)

@@ -1,0 +1,24 @@
+"""Download what a dataset.yaml lists into its folder, verified, and record it."""
+
+from pathlib import Path
+
+from gpuledger import fetched, logs
+from gpuledger.datasets import Dataset
+from gpuledger.download import fetch_dataset
+
+with logs.to(snakemake.log[0]) as log:
+    dataset = Dataset.load(snakemake.input.dataset, snakemake.config["studies"])
+    mirror = snakemake.config.get("mirror")
+    # The progress bar shows on a terminal only; what is fetched stands in the log.
+    done = fetch_dataset(
+        dataset.content.get("download", []),
+        dataset.folder,
+        mirror=Path(mirror) if mirror else None,
+        source_file=dataset.file,
+    )
+    origins = {}
+    for file in done:
+        if file.origin == "present":
+            log.info("%s is there: %s bytes, sha256 %s", file.path.name, file.size_bytes, file.sha256)
+        origins |= dict.fromkeys(file.members, f"{file.url} (member)") | {file.path: file.url}
+    fetched.write(snakemake.output.record, dataset, origins)
