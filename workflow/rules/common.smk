@@ -87,6 +87,8 @@ def case_files(study):
             if not Path(found["dataset"]).is_file():
                 raise WorkflowError(str(error)) from None
             return found
+        if dataset.name == "simulated":
+            return found | {"simulated": record_of_files(dataset.name)}
         if dataset.content.get("download"):
             found["fetched"] = record_of_files(wildcards.dataset)
             paths = fetched.others(found["fetched"], dataset, paths)
@@ -98,6 +100,21 @@ def case_files(study):
 def every_case_page(study=None, case=None):
     """The pages of every case of the configured datasets, of one study or case or of all."""
     return [f"results/{'/'.join(path)}/notebook.html" for path in declared_cases(study, case)]
+
+
+def pages_of_target(study, case):
+    """Input function of a target that is named after one case: its pages, or one line that says who would have it."""
+
+    def inputs(wildcards):
+        pages = every_case_page(study, case)
+        if not pages:
+            known = [dataset for dataset in map(dataset_named, REPOSITORY.dataset_names()) if dataset]
+            able = [dataset.name for dataset in known if (study, case) in dataset.cases(study)]
+            remedy = f"add {' or '.join(able)} to datasets" if able else "declare it in the dataset.yaml of one of them"
+            raise WorkflowError(f"no configured dataset has case {case} of {study}: {remedy}")
+        return pages
+
+    return inputs
 
 
 def every_case_file(name, study=None):
@@ -121,11 +138,8 @@ def settings(study):
 
 
 @cache
-def imported_modules(path):
-    """The library modules that a file imports, directly and through one another.
-
-    Snakemake does not see imports: they are named as inputs, so that a changed module runs its rules again.
-    """
+def imports_of(path):
+    """The library files that a Python file or a notebook names: modules that it imports, the figures' style."""
     path = Path(path)
     if path.suffix == ".ipynb":
         cells = json.loads(path.read_text("utf-8"))["cells"]
@@ -143,12 +157,24 @@ def imported_modules(path):
             base = path.parts[1 : len(path.parts) - node.level] if node.level else ()
             stem = ".".join([*base, *filter(None, [node.module])])
             names |= {stem, *(f"{stem}.{alias.name}" for alias in node.names)}
-    for name in sorted(name for name in names if name.startswith("gpuledger.")):
+    for name in (name for name in names if name.startswith("gpuledger.")):
         stem = Path("src", *name.split("."))
-        for file in (stem.with_suffix(".py"), stem / "__init__.py"):
-            if file.is_file() and file != path:
-                found |= {file.as_posix(), *imported_modules(file.as_posix())}
-    return tuple(sorted(found))
+        found |= {file.as_posix() for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()}
+    return found
+
+
+@cache
+def imported_modules(path):
+    """The library files that a file needs, through one another too.
+
+    Snakemake does not see imports: they are named as inputs, so that a changed module runs its rules again.
+    """
+    found, waiting = set(), {path}
+    while waiting:
+        named = imports_of(waiting.pop()) - found
+        found |= named
+        waiting |= {name for name in named if name.endswith(".py")}
+    return sorted(found)
 
 
 def code(script):
