@@ -126,11 +126,21 @@ def test_without_shapes_only_what_names_and_grids_say(root, folder, tmp_path):
     assert all(quantity in alone.summary for quantity in CONTRACT)
     assert (alone["tiled_launches"], alone["tiled_exact"]) == (3, 3)
     assert alone["mape_2mnk_percent"] == "unknown"
+    assert "FADD and FMUL of 3 of 3 tiled GEMMs" in alone.finding
     tiled = alone.data[alone.data["tiled"]]
     assert tiled["ffma_predicted"].isna().all()
     assert (tiled["fmul_predicted"] == tiled["fmul"]).all()
     figures.save(flop_figures.draw_launches(alone, flop_reconciliation.by_size(alone.data)), alone.provenance, tmp_path)
     assert (tmp_path / "figure.pdf").is_file()
+
+
+def test_a_recording_without_any_tiled_gemm(root, folder):
+    write_launches(folder / "a.csv", LAUNCHES[-1:])
+    write_shapes(folder / "a.json", SHAPES[-1:])
+    vectors = reduced(root, folder, launches="a.csv", shapes="a.json")
+    assert (vectors["matrix_launches"], vectors["tiled_launches"]) == (1, 0)
+    assert vectors.finding == "No launch is a tiled GEMM that the closed form describes"
+    flop_figures.draw_launches(vectors, flop_reconciliation.by_size(vectors.data)).draw_without_rendering()
 
 
 def test_split_k_is_read_off_counters_where_there_is_no_grid(root, folder):

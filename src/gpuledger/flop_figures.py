@@ -186,8 +186,13 @@ def _draw_counters(axes: Axes, data: pd.DataFrame) -> None:
     """FADD and FMUL alone: all that can be predicted without shapes."""
     gemm = data[(data["role"] == "gemm") & data["fmul_predicted"].notna()]
     counted, predicted = ((gemm[f"fadd{end}"] + gemm[f"fmul{end}"]).astype("float64") for end in ("", "_predicted"))
+    if counted.empty:
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "nothing is predicted", ha="center", va="center", color=GREY)
+        return
     axes.scatter(counted, predicted, s=12, color=BLUE, linewidths=0, zorder=3)
-    axes.axline((1, 1), slope=1, color=GREY, linewidth=0.8)
+    ends = [0.5 * counted.min(), 2 * counted.max()]
+    axes.plot(ends, ends, color=GREY, linewidth=0.8)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("fadd + fmul counted (instructions)")

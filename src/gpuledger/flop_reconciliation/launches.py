@@ -192,7 +192,8 @@ def _summarise(reduced: Reduced, accuracy: Mapping, shaped: bool, l2_reach_bytes
     exact, kernels = accuracy["tiled_exact"] + accuracy["reduce_exact"], accuracy["tiled_launches"]
     kernels += accuracy["reduce_launches"]
     if not shaped:
-        finding = f"Names and grids alone give FADD and FMUL of {exact:,} of {kernels:,} tiled GEMMs to the instruction"
+        tiled_exact, launches = accuracy["tiled_exact"], accuracy["tiled_launches"]
+        finding = f"Names and grids alone give FADD and FMUL of {tiled_exact:,} of {launches:,} tiled GEMMs exactly"
     elif not kernels:
         finding = "No launch is a tiled GEMM that the closed form describes"
     else:
@@ -286,7 +287,7 @@ def worked_example(data: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
     ValueError
         When no launch is predicted.
     """
-    gemm = data[data["tiled"] & (data["exact"].fillna(False)) & data["flops_2mnk"].notna()]
+    gemm = data[data["tiled"] & data["flops_predicted"].notna() & data["flops_2mnk"].notna()]
     if gemm.empty:
         raise ValueError("no launch is predicted")
     kinds = sum((gemm[f"excess_{name}"] > 0).astype(int) for name in EXCESS)
