@@ -303,3 +303,16 @@ def test_many_blocks(read):
     assert launches_of(report) == [i // 7 for i in range(1400)] + [200]
     assert report.metrics["value"].tolist() == [*range(1400), 0.5]
     assert report.dialect.noise_lines == 1
+
+
+def test_reports_state_grid_and_block_as_metrics(tmp_path):
+    path = tmp_path / "raw.csv"
+    path.write_text(
+        '"ID","Kernel Name","launch__block_dim_x","launch__block_dim_y","launch__block_dim_z",'
+        '"launch__grid_dim_x","launch__grid_dim_y","launch__grid_dim_z"\n'
+        '"","","block","block","block","","",""\n'
+        '"0","k","256","2","1","12","3","4"\n'
+    )
+    launches = ncu.read(path).launches
+    assert launches[["grid", "block"]].values.tolist() == [["(12, 3, 4)", "(256, 2, 1)"]]
+    assert launches[["grid_blocks", "block_threads"]].values.tolist() == [[144, 512]]

@@ -54,7 +54,8 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
         if not well_formed:
             remedy = "give Input [[…, K]] and Weight [[N, K]]"
             raise InputError(file, f"shape {number}", f"{str(entry)[:120]} is no Linear layer", remedy)
-        rows.append((m, n, k, bool(entry.get("Bias"))))
+        # Bias is [[N]], or [[false]] where there is none.
+        rows.append((m, n, k, bool(np.any(entry.get("Bias") or False))))
     return pd.DataFrame(rows, columns=["m", "n", "k", "bias"])
 
 

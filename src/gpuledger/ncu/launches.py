@@ -89,10 +89,23 @@ def launch_frame(runs: pd.DataFrame, kernels: pd.Categorical, metrics: pd.DataFr
         runs["compute_capability"], lambda text: text.strip().replace(",", ".") or None
     )
     for column, total in (("grid", "grid_blocks"), ("block", "block_threads")):
+        columns[column] = _from_dimensions(columns[column], metrics, column)
         columns[column], columns[total] = _with_total(columns[column], metrics, _TOTALS[total])
     if summary:
         columns["invocations"] = _integers(runs["invocations"])
     return pd.DataFrame(columns, index=pd.RangeIndex(len(runs), name="launch"))
+
+
+def _from_dimensions(printed: pd.Series, metrics: pd.DataFrame, what: str) -> pd.Series:
+    """Fill dimensions that no column prints from ``launch__<what>_dim_x`` and so on, as reports hold them."""
+    names = [f"launch__{what}_dim_{axis}" for axis in "xyz"]
+    if not printed.isna().any() or not set(names) <= set(metrics["metric"].cat.categories):
+        return printed
+    named = metrics[metrics["metric"].isin(names)].dropna(subset="value")
+    sizes = named.pivot_table(index="launch", columns="metric", values="value", aggfunc="first", observed=True)
+    texts = sizes.reindex(columns=names).dropna().astype("int64").astype(str).agg(", ".join, axis=1)
+    texts = ("(" + texts + ")").reindex(printed.index)
+    return printed.where(printed.notna(), texts).astype(object).where(printed.notna() | texts.notna(), None)
 
 
 def _with_total(printed: pd.Series, metrics: pd.DataFrame, names: tuple[str, ...]) -> tuple[pd.Series, pd.Series]:
