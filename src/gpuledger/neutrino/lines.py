@@ -1,0 +1,60 @@
+"""Files as they come: opened with one clear error, text decoded whatever stands behind unterminated strings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+from gpuledger.errors import InputError
+
+#: No text of a trace directory is near this.
+MAX_TEXT_BYTES = 2**30
+
+
+def opened(path: Path, remedy: str) -> BinaryIO:
+    """Open a regular file to read bytes.
+
+    Raises
+    ------
+    InputError
+        It is missing, not a file (`remedy` says what to give instead) or not readable.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise InputError(path, "", "is not a file", remedy)
+        return path.open("rb")
+    except FileNotFoundError:
+        raise InputError(path, "", "the file does not exist", "put it there, or correct the path") from None
+    except (OSError, ValueError) as error:
+        raise InputError(path, "", f"cannot be read ({error})", "correct the path or its permissions") from None
+
+
+def read_bytes(path: Path, remedy: str) -> bytes:
+    """Return the content of a text file.
+
+    Raises
+    ------
+    InputError
+        As in :func:`opened`; it is empty, or too large to be text.
+    """
+    with opened(path, remedy) as handle:
+        try:
+            content = handle.read(MAX_TEXT_BYTES + 1)
+        except OSError as error:
+            raise InputError(path, "", f"cannot be read ({error})", "copy it again") from None
+    if not content:
+        raise InputError(path, "", "the file is empty", remedy)
+    if len(content) > MAX_TEXT_BYTES:
+        raise InputError(path, "", f"more than {MAX_TEXT_BYTES} bytes are no text of a trace directory", remedy)
+    return content
+
+
+def read_lines(path: Path, remedy: str) -> list[str]:
+    """Return the lines of a file, which end at a line feed and at nothing else, without NUL bytes.
+
+    Bytes that are not UTF-8 are left out. A driver copies names without the end of the string, so that any byte may
+    follow them.
+    """
+    text = read_bytes(path, remedy).decode("utf-8", "ignore").removeprefix("\ufeff").replace("\0", "")
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
