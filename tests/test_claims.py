@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from gpuledger import claims
 from gpuledger.claims import DIFFERS, EXACT, SEED_ERROR, UNKNOWN, WITHIN, Outcome, verdict
-from gpuledger.datasets import Dataset
 from gpuledger.errors import InputError
 
 
@@ -53,8 +52,8 @@ def claim(**changes):
     return {"id": "c", "case": "one", "quantity": "q", "value": 3, "unit": "1", "source": "S", **changes}
 
 
-def card(content, outcomes, datasets=()):
-    return claims.scorecard({"study": content}, outcomes, datasets)
+def card(content, outcomes):
+    return claims.scorecard({"study": content}, outcomes)
 
 
 def test_every_dataset_with_the_case_has_a_row():
@@ -77,13 +76,6 @@ def test_another_unit_never_agrees():
     rows = card({"claims": [claim(unit="ms")]}, [outcome(q=3)])
     assert rows["verdict"].tolist() == [DIFFERS]
     assert rows["why"].tolist() == ["the unit is 1, the claim's is ms"]
-
-
-def test_datasets_that_were_not_run_say_what_they_need(tmp_path):
-    content = {"kind": "downloaded", "studies": {"study": {"one": {}}}}
-    far = Dataset(tmp_path / "far" / "dataset.yaml", content, {})
-    rows = card({"claims": [claim()]}, [outcome(q=3)], [far])
-    assert rows[["dataset", "verdict"]].values.tolist() == [["published", EXACT], ["far", "needs download"]]
 
 
 def test_errors_of_the_sources_are_rows_and_are_checked():

@@ -153,9 +153,12 @@ def test_page_needs_nothing_from_outside(tmp_path, root):
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={**kernel, "language_info": {"name": "python"}})
     nbformat.write(notebook, tmp_path / "in.ipynb")
     pages.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {"x": "<b>2</b>"})
-    pages.render(tmp_path / "out.ipynb", tmp_path / "page.html", root / "workflow/templates", "A <title>")
+    pages.render(
+        tmp_path / "out.ipynb", tmp_path / "page.html", root / "workflow/templates", "A <title>", "simulated & <more>"
+    )
     html = (tmp_path / "page.html").read_text("utf-8")
     assert "<math" in html and "&lt;b&gt;2&lt;/b&gt;" in html and "A &lt;title&gt;" in html
+    assert "simulated &amp; &lt;more&gt;" in html
     assert not any(word in html for word in ("<script", 'src="http', 'href="http', "@import", "x = 1"))
 
 

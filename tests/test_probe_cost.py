@@ -285,7 +285,10 @@ def test_a_case_names_a_table(folder):
     text = (folder / "dataset.yaml").read_text("utf-8").replace("table: table0.csv", "{}").replace("mine:\n", "mine: ")
     (folder / "dataset.yaml").write_text(text, "utf-8")
     dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
-    with pytest.raises(InputError, match=r"key studies\.exposed_latency\.mine: the key 'table' is missing"):
+    with pytest.raises(
+        InputError,
+        match=r"exposed_latency\.mine: none of the keys that it needs is there; give either table, or tables",
+    ):
         exposed_latency.reduce_latency(dataset.case("exposed_latency", "mine"))
 
 

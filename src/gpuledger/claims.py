@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 
 from gpuledger import schemas
-from gpuledger.datasets import Dataset
 from gpuledger.errors import InputError
 from gpuledger.reduced import text
 
@@ -17,6 +16,7 @@ EXACT, WITHIN, DIFFERS, UNKNOWN = "exact", "within tolerance", "differs", "unkno
 SEED_ERROR = "seed error"
 #: Said of a claim whose value is itself an input of the dataset that it is compared with.
 INPUT = "exact by input"
+SIMULATED = "simulated so"
 TYPED = "an input: says that the value was typed right"
 
 
@@ -86,9 +86,7 @@ def verdict(claim: Mapping, value: float | int | str) -> tuple[str, float | None
     return (WITHIN if abs(difference) <= tolerance else DIFFERS), relative
 
 
-def scorecard(
-    claims: Mapping[str, Mapping], outcomes: Iterable[Outcome], datasets: Iterable[Dataset] = ()
-) -> pd.DataFrame:
+def scorecard(claims: Mapping[str, Mapping], outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """Compare every claim with every dataset.
 
     Parameters
@@ -97,8 +95,6 @@ def scorecard(
         By study, the content of its claims file.
     outcomes : iterable of Outcome
         Everything that was reproduced.
-    datasets : iterable of Dataset
-        Every dataset there is; those that declare a claim's case without an outcome say what is needed.
 
     Returns
     -------
@@ -107,11 +103,11 @@ def scorecard(
         verdict, source, why, provenance``; a claim that nothing reproduces has a row too, and so has every
         error of the source documents (claimed, right, why).
     """
-    outcomes, datasets = list(outcomes), list(datasets)
+    outcomes = list(outcomes)
     rows = []
     for study, content in sorted(claims.items()):
         for claim in content["claims"]:
-            rows += _claim_rows(study, claim, outcomes, datasets)
+            rows += _claim_rows(study, claim, outcomes)
         for error in content.get("seed_errors", []):
             rows.append(_seed_error_row(study, error, outcomes))
     columns = ["study", "id", "case", "quantity", "published", "unit", "dataset", "reproduced"]
@@ -125,7 +121,7 @@ def _published(claim: Mapping) -> str:
     return words if relation == "equal" else f"{relation} {words}"
 
 
-def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome], datasets: list[Dataset]) -> list[dict]:
+def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome]) -> list[dict]:
     base = {
         "study": study,
         **{key: claim[key] for key in ("id", "case", "quantity", "unit", "source")},
@@ -150,13 +146,6 @@ def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome], datasets: l
             if claim.get("input") and outcome.record["kind"] == "published" and not row["why"]:
                 row["why"] = TYPED
         rows.append(row)
-    made = {row["dataset"] for row in rows}
-    for dataset in datasets:
-        if dataset.name not in made and claim["case"] in dataset.content["studies"].get(study, {}):
-            kind = dataset.content["kind"]
-            needs = {"downloaded": "download", "local": "GPU"}.get(kind, "a run")
-            row = {"dataset": dataset.name, "reproduced": "", "verdict": f"needs {needs}"}
-            rows.append({**base, **row, "provenance": dataset.label})
     if not rows:
         needs = claim.get("needs", "download")
         row = {"dataset": "", "reproduced": "", "verdict": f"needs {needs}", "provenance": "published"}
@@ -184,8 +173,10 @@ def _seed_error_row(study: str, error: Mapping, outcomes: list[Outcome]) -> dict
 
 
 def counts(card: pd.DataFrame) -> dict[str, int]:
-    """How many rows of a scorecard have each verdict, best first; values that were only typed count apart."""
+    """How many rows of a scorecard have each verdict, best first; what was only typed or simulated counts apart."""
     words = card["verdict"].mask(card["why"] == TYPED, INPUT)
-    order = [EXACT, INPUT, WITHIN, DIFFERS, UNKNOWN, SEED_ERROR]
+    met = card["verdict"].isin([EXACT, WITHIN]) & card["provenance"].str.startswith("simulated")
+    words = words.mask(met, SIMULATED)
+    order = [EXACT, INPUT, WITHIN, SIMULATED, DIFFERS, UNKNOWN, SEED_ERROR]
     found = words.value_counts()
     return {word: int(found[word]) for word in [*order, *sorted(set(found.index) - set(order))] if word in found}

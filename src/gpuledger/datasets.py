@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gpuledger import provenance, schemas
+from gpuledger import __version__, provenance, schemas
 from gpuledger.errors import InputError
 
 #: Names that results/ uses for itself.
-RESERVED = frozenset({"tables", "logs", "config"})
+RESERVED = frozenset({"tables", "logs", "config", "index.html", "scorecard.html"})
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -100,9 +100,13 @@ class Dataset:
         schemas.check(case.inputs, case.schema, self.file, f"studies.{study}.{name}")
         for key, value in case.file_values():
             path = PurePosixPath(value)
+            place = f"key studies.{study}.{name}.{key}"
+            if not value or re.search(r"[{}\x00-\x1f]", value) or len(value.encode()) > 200:
+                remedy = "use at most 200 characters, without braces and control characters"
+                raise InputError(self.file, place, f"{value[:60]!r} cannot be a path here", remedy)
             if path.is_absolute() or ".." in path.parts or "\\" in value:
                 remedy = "give a path inside the dataset's folder, with forward slashes"
-                raise InputError(self.file, f"key studies.{study}.{name}.{key}", f"'{value}' leaves the folder", remedy)
+                raise InputError(self.file, place, f"'{value}' leaves the folder", remedy)
         return case
 
 
@@ -181,6 +185,8 @@ class Case:
             "device": content.get("device"),
             "source": content["source"],
             "license": content["license"],
+            "knobs": dict(self.knobs),
+            "gpuledger": __version__,
             "inputs": [
                 provenance.describe_file(path, self.dataset.folder, about.get(value))
                 for (_, value), path in zip(self.file_values(), self.paths(), strict=True)
@@ -243,8 +249,9 @@ class Repository:
         return self.config["studies"]
 
     def dataset_names(self) -> list[str]:
-        """Every folder of ``traces/`` with a ``dataset.yaml``, valid or not, sorted."""
-        return sorted(file.parent.name for file in (self.root / "traces").glob("*/dataset.yaml"))
+        """Every folder of ``traces/`` with a ``dataset.yaml``, valid or not, that has a possible name; sorted."""
+        names = (file.parent.name for file in (self.root / "traces").glob("*/dataset.yaml"))
+        return sorted(name for name in names if NAME.fullmatch(name))
 
     def dataset(self, name: str) -> Dataset:
         """Load one dataset.

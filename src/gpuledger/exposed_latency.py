@@ -72,7 +72,7 @@ def reduce_latency(case: Case) -> Reduced:
         percent = 100 * given[f"{part}_ratio"] / given["neutrino_ratio"]
         reduced.add(f"{part}_min_percent", percent.min(), "%")
         reduced.add(f"{part}_max_percent", percent.max(), "%")
-    times = f"{reduced['speedup_geometric_mean']:.2g} times as long"
+    times = f"{reduced['speedup_geometric_mean']:,.1f} times as long"
     finding = f"A user waits {times} for Nsight Compute as for Neutrino (geometric mean, n = {len(data)})"
     reduced.add("finding", finding, "text")
     for workload, rows in data.groupby("workload", sort=False):
@@ -92,7 +92,7 @@ def _read_latency(path: Path, workload: str) -> pd.DataFrame:
     if original is None:
         ratios = [Column(f"{name}_ratio", "number", minimum=1e-6, maximum=1e9) for name in ("ncu", "neutrino")]
         shares = [Column(f"{part}_share", "number", minimum=0, maximum=1, optional=True) for part in PARTS]
-        other = Column("other_ratio", "number", minimum=0, optional=True)
+        other = Column("other_ratio", "number", minimum=0, maximum=1e9, optional=True)
         table = read_csv(path, [*named, *ratios, *shares, other], key)
         names, whole, total = [f"{part}_share" for part in PARTS], "neutrino_ratio", 1.0
     else:
@@ -102,7 +102,9 @@ def _read_latency(path: Path, workload: str) -> pd.DataFrame:
             raise InputError(path, "line 1", f"unknown unit in the column '{original}'", remedy)
         partial = any(name.startswith(PARTS) for name in header)
         times = ["original", "ncu", "neutrino", *(PARTS if partial else ())]
-        columns = [Column(f"{name}{unit}", "number", minimum=0 if name in PARTS else 1e-12) for name in times]
+        columns = [
+            Column(f"{name}{unit}", "number", minimum=0 if name in PARTS else 1e-12, maximum=1e15) for name in times
+        ]
         table = read_csv(path, [*named, *columns], key)
         for name in ("ncu", "neutrino"):
             table[f"{name}_ratio"] = table[f"{name}{unit}"] / table[original]

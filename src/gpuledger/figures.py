@@ -32,6 +32,11 @@ def use_style() -> None:
         set_matplotlib_formats("retina")
 
 
+def plain(text: str) -> str:
+    """Escape a text from data, in which matplotlib would take ``$`` for the start of a formula."""
+    return text.replace("$", r"\$")
+
+
 def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: int = 4) -> None:
     """Put the finding above a figure, and between them the legend of `legend`.
 
@@ -47,7 +52,7 @@ def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: 
         Columns of the legend.
     """
     # About 15.5 characters of the title's bold type to an inch.
-    lines = textwrap.fill(finding, int(figure.get_figwidth() * 14))
+    lines = textwrap.fill(plain(finding), int(figure.get_figwidth() * 14))
     # The empty line below is where the legend stands: in the layout, its width would squeeze its own axes.
     figure.suptitle(lines if legend is None else f"{lines}\n", x=0.005, ha="left", fontsize=9.5, fontweight="bold")
     if legend is not None:
@@ -84,7 +89,7 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     figure.text(
         0.005,
         bottom - 0.02,
-        textwrap.fill(caption, width),
+        textwrap.fill(plain(caption), width),
         va="top",
         fontsize=6.5,
         color=VERMILLION if simulated else "#666666",

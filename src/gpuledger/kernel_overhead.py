@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.datasets import Case
+from gpuledger.errors import InputError
 from gpuledger.reduced import Reduced, quantity_names
 from gpuledger.tabular import Column, read_csv
 
@@ -48,6 +49,11 @@ def reduce_overhead(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat
         See :func:`gpuledger.tabular.read_csv`.
     """
     table = read_csv(case.path("table"), OVERHEAD_COLUMNS, key=["operator", "probe"])
+    groups = table.groupby("operator", sort=False)["group"].nunique()
+    if (groups > 1).any():
+        name = groups.index[groups > 1][0]
+        problem = f"the operator {name} stands in two groups"
+        raise InputError(case.path("table"), "column group", problem, "give the two operators names of their own")
     table["probe_class"] = np.where(table["probe"].isin(list(dmat_probes)), "dmat", "lightweight")
     reduced = Reduced(table)
     reduced.add("operators", table["operator"].nunique(), "operator")

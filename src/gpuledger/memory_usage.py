@@ -48,7 +48,7 @@ def reduce_memory(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")
     if "memory_bytes" in tabular.header(path):
         columns.append(Column("memory_bytes", "integer", minimum=1))
     else:
-        columns += [Column("memory", "number", minimum=1e-3), Column("unit", choices=tuple(UNIT_BYTES))]
+        columns += [Column("memory", "number", minimum=1e-3, maximum=1e6), Column("unit", choices=tuple(UNIT_BYTES))]
     table = read_csv(path, columns, key=["model", "batch_size", "use"])
     if "unit" in table:
         table["memory_bytes"] = (table["memory"] * table["unit"].map(UNIT_BYTES)).round().astype("int64")

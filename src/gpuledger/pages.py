@@ -52,7 +52,7 @@ def execute(notebook: str | Path, output: str | Path, parameters: Mapping[str, A
             raise
 
 
-def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str) -> None:
+def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str, label: str) -> None:
     """Render an executed notebook to one HTML page.
 
     Pictures are inside the page, formulas are MathML, and nothing is fetched from anywhere.
@@ -66,13 +66,15 @@ def render(notebook: str | Path, output: str | Path, templates: str | Path, titl
     templates : path
         The folder that holds the template ``page``.
     title : str
+    label : str
+        What the numbers are: ``published``, ``simulated, not measured``, …
     """
     content = nbformat.read(notebook, as_version=4)
     for cell in content.cells:
         if cell.cell_type == "markdown":
             cell.source = formulas_to_mathml(cell.source)
     exporter = HTMLExporter(template_name="page", extra_template_basedirs=[str(templates)])
-    html, _ = exporter.from_notebook_node(content, {"metadata": {"name": title}})
+    html, _ = exporter.from_notebook_node(content, {"metadata": {"name": title, "label": label}})
     files.write_text(output, html)
 
 

@@ -42,6 +42,12 @@ def describe_file(path: Path, root: Path, about: Mapping | None = None) -> dict:
     }
 
 
+def sources(record: Mapping) -> str:
+    """Where the numbers of a ``provenance.json`` stand: the sources of its files, or else of its dataset."""
+    named = dict.fromkeys(entry["source"] for entry in record["inputs"] if "source" in entry)
+    return "; ".join(named) or record["source"]
+
+
 def caption(record: Mapping) -> str:
     """One line for below a figure: what the numbers are and who says so.
 
@@ -50,6 +56,5 @@ def caption(record: Mapping) -> str:
     record : mapping
         A ``provenance.json``.
     """
-    sources = list(dict.fromkeys(entry["source"] for entry in record["inputs"] if "source" in entry))
     label = record["label"]
-    return f"{label[0].upper()}{label[1:]}. {'; '.join(sources) or record['source']}"
+    return f"{label[0].upper()}{label[1:]}. {sources(record)}"

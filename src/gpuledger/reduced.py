@@ -26,8 +26,11 @@ Value = int | float | str
 def settle(value: Any) -> Value:
     """Turn a value into a JSON number or string that is the same on every machine.
 
-    Integers stay integers, floats keep ten significant digits, infinities become the text ``inf``.
+    Integers stay integers, floats keep ten significant digits, infinities become the text ``inf``, and what is
+    missing becomes ``unknown``.
     """
+    if value is None or value is pd.NA or (isinstance(value, (float, np.floating)) and np.isnan(value)):
+        return "unknown"
     if isinstance(value, str):
         return value
     if isinstance(value, (bool, np.bool_)):
@@ -132,10 +135,12 @@ def reduce_case(case: Case, reduce: Callable[..., Reduced]) -> Reduced:
     InputError
         Whatever `reduce` finds wrong with the input; a knob that `reduce` does not have.
     """
-    known = [name for name in signature(reduce).parameters][1:]
-    for knob in case.knobs:
+    known = {name: parameter.default for name, parameter in list(signature(reduce).parameters.items())[1:]}
+    place = f"key studies.{case.study}.knobs"
+    for knob, value in case.knobs.items():
+        if isinstance(known.get(knob), tuple) and not isinstance(value, list):
+            raise InputError("config/config.yaml", f"{place}.{knob}", f"{value!r} is not a list", "write a list")
         if knob not in known:
-            place = f"key studies.{case.study}.knobs"
             remedy = f"known are: {', '.join(known) or 'none'}"
             raise InputError("config/config.yaml", place, f"unknown key '{knob}'", remedy)
     reduced = reduce(case, **case.knobs)

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from jsonschema import Draft202012Validator
@@ -17,12 +17,22 @@ from gpuledger.errors import InputError
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-    """A safe loader that refuses a key given twice (YAML's default keeps the last one silently)."""
+    """A safe loader that refuses a key given twice (YAML's default keeps the last one silently).
+
+    Dates stay text: JSON, which schemas speak of, has none.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
     seen = set()
     for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(None, None, "a key that is not a name", key.start_mark)
         if key.tag != "tag:yaml.org,2002:merge":
             if key.value in seen:
                 problem = f"the key '{key.value}' stands twice"
@@ -50,7 +60,7 @@ def load_yaml(file: str | Path) -> Any:
         raise InputError(file, "", "the file does not exist", "create it, or correct the name") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(file, "", f"cannot be read ({error})", "save it as UTF-8 text") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"

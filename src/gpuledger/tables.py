@@ -14,7 +14,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
 
-from gpuledger import files
+from gpuledger import files, provenance
 from gpuledger.reduced import settle
 
 FORMATS = ("csv", "md", "tex")
@@ -67,7 +67,7 @@ def write(
         target = Path(folder) / name
         files.write_text(target.with_suffix(".csv"), _csv(frame))
         files.write_text(target.with_suffix(".md"), _markdown(shown, numeric))
-        source = f" {record['source']}." if record is not None else ""
+        source = f" {provenance.sources(record)}." if record is not None else ""
         files.write_text(target.with_suffix(".tex"), _latex(shown, f"{caption}{source}", numeric))
     return _styled(shown, numeric)
 
@@ -125,14 +125,15 @@ def _default_format(value: object) -> str:
 
 def _markdown(shown: pd.DataFrame, numeric: Sequence[bool]) -> str:
     # Kernel names hold <, > and |, which Markdown would take for markup.
-    escaped = shown.rename(columns=_escape_markdown).map(_escape_markdown)
+    escaped = shown.rename(columns=escape_markdown).map(escape_markdown)
     alignment = ["right" if is_number else "left" for is_number in numeric]
     return escaped.to_markdown(index=False, disable_numparse=True, colalign=alignment) + "\n"
 
 
-def _escape_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
+    """Escape what Markdown, HTML and Jupyter's formulas would take for markup."""
     text = html.escape(text, quote=False).replace("\n", " ")
-    for sign in "\\|*_`[]":
+    for sign in "\\|*_`[]$":
         text = text.replace(sign, f"\\{sign}")
     return text
 
@@ -141,9 +142,11 @@ def _latex(shown: pd.DataFrame, caption: str, numeric: Sequence[bool]) -> str:
     alignment = "".join("r" if is_number else "l" for is_number in numeric)
     escaped = pd.Series(shown.columns).map(_escape_latex)
     table = shown.map(_escape_latex).set_axis(escaped, axis=1)
-    return table.style.hide(axis="index").to_latex(
-        hrules=True, caption=_escape_latex(caption), column_format=alignment, position_float="centering"
-    )
+    style = table.style.hide(axis="index")
+    about = {"hrules": True, "caption": _escape_latex(caption), "column_format": alignment}
+    if len(table) > 50:
+        return style.to_latex(**about, environment="longtable")
+    return style.to_latex(**about, position_float="centering")
 
 
 _LATEX = {

@@ -135,6 +135,7 @@ def _check_columns(path: Path, found: list[str], columns: Sequence[Column]) -> N
 
 def _convert(path: Path, cells: pd.Series, column: Column) -> pd.Series:
     cells = cells.fillna("").str.strip()
+    _refuse(path, cells, column, cells.str.contains("\0", regex=False), "holds a NUL byte", "save it as text")
     empty = cells == ""
     if not column.optional:
         _refuse(path, cells, column, empty, "is empty", "fill it in")

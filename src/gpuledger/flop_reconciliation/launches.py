@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger import kernel_names, ncu
+from gpuledger import kernel_names
 from gpuledger.datasets import Case
 from gpuledger.errors import InputError
 from gpuledger.flop_prediction import linear_accuracy, linear_shapes, predict_linear
+from gpuledger.flop_reconciliation.counters import COUNTERS, read_counters
 from gpuledger.reduced import Reduced
 from gpuledger.tabular import Column, read_csv
 
-COUNTERS = ("fadd", "fmul", "ffma")
 #: What a GEMM launch executes beyond 2·M·N·K, in the order in which figures stack it.
 EXCESS = ("padding", "alpha", "slices", "accumulation", "split_k_sum")
 #: Upper bounds of the bins of min(M, N).
@@ -59,20 +59,10 @@ def read_recording(path: str | Path) -> pd.DataFrame:
     InputError
         A file that is no recording, or lacks one of the counters fadd, fmul and ffma.
     """
-    report = ncu.read(path)
+    report, counted = read_counters(path)
     collected = report.metrics["metric"].cat.categories
     names = [f"{unit}__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in COUNTERS for unit in ("sm", "smsp")]
-    names = [name for name in names if name in collected]
-    for counter in COUNTERS:
-        found = [name for name in names if f"_op_{counter}_" in name]
-        if not found:
-            remedy = f"collect smsp__sass_thread_inst_executed_op_{counter}_pred_on.sum"
-            raise InputError(path, "", f"the counter {counter} was not collected", remedy)
-        missing = report.wide(found).isna().all(axis=1)
-        if missing.any():
-            remedy = "collect the same metrics of every launch"
-            raise InputError(path, f"launch {missing.idxmax()}", f"it has no counter {counter}", remedy)
-    wide = report.wide(names + [name for name in _DRAM if name in collected]).reset_index(drop=True)
+    wide = report.wide([name for name in (*names, *_DRAM) if name in collected]).reset_index(drop=True)
     if _DRAM[0] not in wide and set(_DRAM[1:]) <= set(wide):
         wide[_DRAM[0]] = wide[_DRAM[1]] + wide[_DRAM[2]]
     launches = report.launches[["kernel", "grid_blocks"]].reset_index(names="launch")

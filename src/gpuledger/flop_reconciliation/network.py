@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpuledger import flops, kernel_names, ncu
+from gpuledger import kernel_names
 from gpuledger.datasets import Case
 from gpuledger.errors import InputError
 from gpuledger.flop_prediction import predict_network
-from gpuledger.reduced import Reduced
+from gpuledger.flop_reconciliation.counters import COUNTERS, read_counters
+from gpuledger.reduced import Reduced, slug
 
 RUNS = ("setup", "forward", "forward_backward")
 PASSES = ("forward", "backward")
@@ -40,36 +41,27 @@ def read_run(path: str | Path, patterns: Sequence[Mapping[str, str]] = ()) -> pd
     Returns
     -------
     DataFrame
-        A row a launch in order: ``kernel, kernel_class, grid, block, grid_blocks, fadd, fmul, ffma, flops``
-        (counters in instructions, Int64).
+        A row a launch in order: ``kernel, kernel_class, grid, block, grid_blocks`` and the columns of
+        :func:`read_counters`.
 
     Raises
     ------
     InputError
-        A file that is no recording, lacks a counter, or launches a kernel of no known class.
+        See :func:`read_counters`; a kernel of no known class.
     """
-    report = ncu.read(path)
-    counters = report.wide([name for name in report.metrics["metric"].cat.categories if "_op_" in name])
-    table = report.launches[["kernel", "grid", "block", "grid_blocks"]].reset_index(drop=True)
-    counters = counters.reset_index(drop=True)
+    report, counted = read_counters(path)
+    table = report.launches[["kernel", "grid", "block", "grid_blocks"]]
     known = kernel_names.extend_patterns(patterns, file="config/config.yaml")
-    table.insert(1, "kernel_class", kernel_names.classify(table["kernel"], known, file=path).to_numpy())
-    for name in ("fadd", "fmul", "ffma"):
-        values = flops.counter(counters, name, file=path)
-        if values is None or values.isna().any():
-            at = "" if values is None else f"launch {int(values.isna().to_numpy().argmax())}"
-            remedy = f"collect smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"
-            raise InputError(path, at, f"the counter {name} was not collected", remedy)
-        table[name] = values
-    table["flops"] = table["fadd"] + table["fmul"] + 2 * table["ffma"]
-    return table
+    classes = kernel_names.classify(table["kernel"], known, file=path).to_numpy()
+    return pd.concat([table, counted], axis=1).assign(kernel_class=classes).reset_index(drop=True)
 
 
 def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Path, shorter_file: str | Path):
     """Return the launches of a recording that follow those of a shorter recording of the same program.
 
     The shorter one's launches must come first in the longer one, kernel by kernel, with the same grids and
-    blocks where both state them. Counts of rows or positions decide nothing.
+    blocks where both state them. Numbers of rows decide nothing, and the counters may differ: what a kernel
+    executes can depend on random data.
 
     Parameters
     ----------
@@ -101,6 +93,9 @@ def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Pat
     if len(longer) < len(shorter):
         problem = f"the recording ends after {len(longer)} launches, {Path(shorter_file).name} has {len(shorter)}"
         raise InputError(file, f"launch {len(longer)}", problem, remedy)
+    if len(longer) == len(shorter):
+        problem = f"nothing is launched beyond {Path(shorter_file).name}"
+        raise InputError(file, f"launch {len(longer)}", problem, "record one pass more")
     return longer.iloc[len(shorter) :]
 
 
@@ -177,6 +172,13 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
     data = data.rename(columns={"s": "split_k_factor"}).drop(columns=["grid", "block"])
     first = ["pass", "launch", "kernel", "kernel_class", "part"]
     reduced = Reduced(data[first + [column for column in data if column not in first]])
+    setup = runs["setup"]
+    reduced.add("setup_launches", len(setup), "launch")
+    for kernel, mine in setup.groupby("kernel", sort=False, observed=True):
+        for counter in COUNTERS:
+            if mine[counter].nunique() == 1:
+                quantity = f"setup_{slug(kernel_names.short_name(str(kernel)))}_{counter}_per_launch"
+                reduced.add(quantity, mine[counter].iloc[0], "inst")
     _summarise(reduced, network)
     return reduced
 
@@ -201,8 +203,14 @@ def _summarise(reduced: Reduced, network: Mapping) -> None:
             reduced.add(f"{name}_{part}_difference_percent", row["difference_percent"], "%")
             reduced.add(f"{name}_{part}_residual_flops", row["residual_flops"], "FLOP")
         rows = reduced.data[reduced.data["pass"] == name]
-        for counter in ("fadd", "fmul", "ffma"):
+        for counter in COUNTERS:
             reduced.add(f"{name}_{counter}", rows[counter].sum(), "inst")
+        # As the source notebook lists them: by kernel, all its launches together.
+        for kernel, mine in rows.groupby("kernel", sort=False, observed=True):
+            for counter in COUNTERS:
+                quantity = f"{name}_{slug(kernel_names.short_name(str(kernel)))}_{counter}"
+                so_far = reduced.summary.get(quantity, {"value": 0})["value"]
+                reduced.add(quantity, so_far + mine[counter].sum(), "inst")
         for part in ("split_k", "reduction"):
             label = "split_k_reduce" if part == "split_k" else "reduction"
             reduced.add(f"{name}_{label}_flops", rows.loc[rows["part"] == part, "flops"].sum(), "FLOP")
@@ -215,8 +223,10 @@ def _summarise(reduced: Reduced, network: Mapping) -> None:
         reduced.add(f"{name}_kappa", kappa, "1")
         # The source notebook's closed form; the factors are fitted to the numbers that it then gives back.
         closed = (1 + epsilon) * expected[name]["gemm"] + (1 + kappa) * expected[name]["activation"]
-        residual = closed + rho * gemms[name] * outputs - table.at["total", "measured_flops"]
-        reduced.add(f"{name}_reconstruction_residual_flops", round(residual, 3), "FLOP")
+        closed += rho * gemms[name] * outputs
+        residual = closed - table.at["total", "measured_flops"]
+        reduced.add(f"{name}_reconstructed_total_flops", closed, "FLOP")
+        reduced.add(f"{name}_reconstruction_residual_flops", residual, "FLOP")
         words.append(f"{table.at['total', 'difference_percent']:.2f} % {name}")
         residuals.append(table.at["total", "residual_flops"])
     kept = ("gemm", "split_k_reduce")
@@ -259,7 +269,7 @@ def parts_table(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
         for part in ("gemm", "split_k", "activation"):
             kernels = mine[booked == part]
             predicted = kernels["flops_predicted"].sum(skipna=False) if len(kernels) else 0
-            values = [expected[name][part], predicted, int(kernels["flops"].sum())]
+            values = [expected[name][part], predicted, kernels["flops"].sum(skipna=False) if len(kernels) else 0]
             total = [old + new for old, new in zip(total, values, strict=True)]
             rows.append((name, part, *values))
         rows.append((name, "total", *total))
@@ -287,7 +297,7 @@ def steps(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
     for name in PASSES:
         mine = data[data["pass"] == name]
         gemm = mine[mine["part"] == "gemm"]
-        padding = 2 * int(gemm["ffma"].sum()) - expected[name]["gemm"]
+        padding = int((gemm["flops"] - gemm["fadd"] - gemm["fmul"]).sum()) - expected[name]["gemm"]
         activation = mine[mine["part"] == "activation"]
         beyond = int(activation["flops"].sum()) - expected[name]["activation"]
         parts = [
