@@ -11,6 +11,7 @@ report: "workflow/report/workflow.rst"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/datasets.smk"
+include: "workflow/rules/simulate.smk"
 include: "workflow/rules/notebooks.smk"
 include: "workflow/rules/report.smk"
 
@@ -25,7 +26,7 @@ rule all:
     """Everything that the configured datasets can answer, the paper's tables, the scorecard and the gallery."""
     default_target: True
     input:
-        datasets=expand("results/{dataset}/dataset.json", dataset=config["datasets"]),
+        datasets=every_dataset(),
         cases=every_case_page(),
         tables=expand("results/tables/{study}.csv", study=config["studies"]),
         gallery="results/index.html",
