@@ -92,7 +92,7 @@ def case_files(study):
         if dataset.content.get("download"):
             found["fetched"] = record_of_files(wildcards.dataset)
             paths = fetched.others(found["fetched"], dataset, paths)
-        return found | {"files": [path.as_posix() for path in paths if path.exists()]}
+        return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)]}
 
     return inputs
 
@@ -135,6 +135,11 @@ def settings(study):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content, "utf-8")
     return file.as_posix()
+
+
+def every_dataset():
+    """The configured datasets, checked: nothing is made across cases while one of them is wrong."""
+    return [f"results/{name}/dataset.json" for name in config["datasets"]]
 
 
 @cache

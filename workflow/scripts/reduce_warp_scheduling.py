@@ -1,4 +1,4 @@
-"""Percentiles of the warps' elapsed times, and how long the tail is."""
+"""Percentiles of the warps' elapsed times, how long the tail is, and where the speed of blocks rises."""
 
 from pathlib import Path
 

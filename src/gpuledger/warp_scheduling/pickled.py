@@ -1,0 +1,261 @@
+"""A pickle read as data: plain containers, numbers, texts and numpy arrays of numbers, and nothing else.
+
+A pickle is a program. The standard unpickler runs it and calls whatever it names; this one first reads through the
+program without running it, then runs it with stand-ins for the few names that arrays need, and refuses every other.
+Nothing of numpy's own unpickling is used: an array is made here, from checked bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import warnings
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuledger.errors import InputError
+
+#: Larger ones are not read: counting their operations alone would take minutes.
+MAX_BYTES = 256 * 1024**2
+MAX_OPERATIONS = 20_000_000
+REMEDY = "give plain lists, tuples, dicts and arrays of numbers, or the trace itself as 'progress'"
+#: Types of array elements: booleans, integers, floats.
+KINDS = "biuf"
+
+
+def load_plain(path: str | Path) -> Any:
+    """Read a pickle that holds data only.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    Nested dicts, lists, tuples and sets of numbers, texts, bytes and numpy arrays.
+
+    Raises
+    ------
+    InputError
+        Not a pickle, or one that names anything else, with its name; nothing that it names is imported or called.
+    """
+    path = Path(path)
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        raise InputError(path, "", f"{size} bytes are too many for a pickle that is to be checked", REMEDY)
+    content = path.read_bytes()
+    with warnings.catch_warnings():
+        # Escapes in texts of old pickles are no concern of the user.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        _scan(path, content)
+        return _load(path, content)
+
+
+def _load(path: Path, content: bytes) -> Any:
+    try:
+        return _finish(_Unpickler(io.BytesIO(content)).load(), {})
+    except _Refused as refused:
+        raise InputError(path, "", str(refused), REMEDY) from None
+    except RecursionError:
+        raise InputError(path, "", "its containers are nested too deeply", REMEDY) from None
+    except (MemoryError, OverflowError):
+        raise InputError(path, "", "it asks for more memory than there is", REMEDY) from None
+    except Exception as error:
+        # A damaged pickle can raise almost anything.
+        raise InputError(path, "", f"not a whole pickle ({type(error).__name__}: {error})", REMEDY) from None
+
+
+class _Refused(Exception):  # noqa: N818, it is caught at once
+    pass
+
+
+def _scan(path: Path, content: bytes) -> None:
+    """Read through the operations without running any: they are whole, and none asks for endless memory."""
+    highest, position = 0, 0
+    try:
+        for number, (operation, argument, _) in enumerate(pickletools.genops(content)):
+            if number >= MAX_OPERATIONS:
+                raise InputError(path, f"operation {number}", "too many operations to check", REMEDY)
+            if operation.name == "GLOBAL":
+                _admit(str(argument).replace(" ", "."), path)
+            elif operation.name in ("INST", "PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER"):
+                problem = f"operation {operation.name} at byte {position} is for objects, not for data"
+                raise InputError(path, "", problem, REMEDY)
+            elif operation.name in ("PUT", "BINPUT", "LONG_BINPUT"):
+                # The unpickler makes room for all places up to the one named.
+                if int(argument) > highest + 1:
+                    raise InputError(path, "", f"its memo jumps to place {argument}", REMEDY)
+                highest = max(highest, int(argument))
+            position = number
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(path, "", f"not a pickle ({error})", REMEDY) from None
+
+
+def _admit(name: str, path: Path) -> None:
+    if name not in _NAMES:
+        raise InputError(path, "", f"it would call '{name}', which is not data", REMEDY)
+
+
+class _Call:
+    """A callable that a pickle may use, and can neither look into nor change."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make):
+        object.__setattr__(self, "_make", make)
+
+    def __call__(self, *arguments):
+        return self._make(*arguments)
+
+    def __setattr__(self, name, value):
+        raise _Refused(f"it sets '{name}' of a function")
+
+    def __setstate__(self, state):
+        raise _Refused("it sets the state of a function")
+
+
+class _Type:
+    """A numpy dtype in the making: what kind of number, how many bytes, in which order."""
+
+    __slots__ = ("dtype",)
+
+    def __init__(self, code):
+        code = code.decode("ascii", "replace") if isinstance(code, bytes) else code
+        if not isinstance(code, str) or len(code) > 4 or code.lstrip("<>=|")[:1] not in KINDS:
+            raise _Refused(f"its arrays hold elements of type {str(code)[:20]!r}, which are not numbers")
+        self.dtype = np.dtype(code)
+
+    def __setstate__(self, state):
+        # (version, byte order, subtype, names, fields, item size, alignment, flags)
+        if not isinstance(state, tuple) or len(state) < 7 or any(part is not None for part in state[2:5]):
+            raise _Refused("its arrays hold records")
+        order = state[1].decode("ascii") if isinstance(state[1], bytes) else state[1]
+        if order not in ("<", ">", "|", "="):
+            raise _Refused(f"its arrays have the byte order {order!r}")
+        self.dtype = self.dtype.newbyteorder(order) if order != "|" else self.dtype
+
+
+class _Array:
+    """A numpy array in the making."""
+
+    __slots__ = ("array",)
+
+    def __init__(self):
+        self.array = np.zeros(0)
+
+    def __setstate__(self, state):
+        # (version, shape, dtype, whether in Fortran order, bytes)
+        if not isinstance(state, tuple) or len(state) != 5:
+            raise _Refused("it describes an array in an unknown way")
+        _, shape, kind, fortran, content = state
+        self.array = _array(content, kind, shape, "F" if fortran else "C")
+
+
+def _array(content: Any, kind: Any, shape: Any, order: str) -> np.ndarray:
+    if not isinstance(kind, _Type) or not isinstance(shape, tuple) or not isinstance(content, (bytes, bytearray)):
+        raise _Refused("its arrays hold objects, not numbers")
+    if not all(isinstance(length, int) and length >= 0 for length in shape):
+        raise _Refused(f"an array has the shape {shape}")
+    expected = kind.dtype.itemsize
+    for length in shape:
+        expected *= length
+    if expected != len(content):
+        raise _Refused(f"an array of shape {shape} has {len(content)} bytes, not {expected}")
+    return np.frombuffer(bytes(content), kind.dtype).reshape(shape, order=order)
+
+
+def _reconstruct(*_: Any) -> _Array:
+    return _Array()
+
+
+def _frombuffer(content: Any, kind: Any, shape: Any, order: Any = "C") -> np.ndarray:
+    return _array(content, kind, shape, "F" if order == "F" else "C")
+
+
+def _scalar(kind: Any, content: Any = None) -> Any:
+    return _array(content, kind, (), "C")[()]
+
+
+def _dtype(code: Any, *_: Any) -> _Type:
+    return _Type(code)
+
+
+def _encode(text: Any, encoding: Any = "") -> bytes:
+    # Bytes in a pickle of protocol 2 and below.
+    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
+        raise _Refused(f"it encodes a text as {encoding!r}")
+    return text.encode("latin-1")
+
+
+def _bytes(*arguments: Any) -> bytes:
+    if arguments:
+        raise _Refused("it makes bytes of something else")
+    return b""
+
+
+def _container(kind: type) -> Any:
+    def make(*arguments: Any) -> Any:
+        if len(arguments) > 1 or (arguments and not isinstance(arguments[0], (list, tuple))):
+            raise _Refused(f"it makes a {kind.__name__} of something else than a list")
+        return kind(*arguments)
+
+    return make
+
+
+#: Names that a pickle may use, of all releases of numpy, and what stands in for them.
+_NAMES = {
+    "collections.OrderedDict": _container(OrderedDict),
+    "builtins.set": _container(set),
+    "builtins.frozenset": _container(frozenset),
+    "__builtin__.set": _container(set),
+    "__builtin__.frozenset": _container(frozenset),
+    "__builtin__.bytes": _bytes,
+    "builtins.bytes": _bytes,
+    "_codecs.encode": _encode,
+    "numpy.ndarray": _reconstruct,
+    "numpy.dtype": _dtype,
+    "numpy.core.multiarray._reconstruct": _reconstruct,
+    "numpy._core.multiarray._reconstruct": _reconstruct,
+    "numpy.core.multiarray.scalar": _scalar,
+    "numpy._core.multiarray.scalar": _scalar,
+    "numpy.core.numeric._frombuffer": _frombuffer,
+    "numpy._core.numeric._frombuffer": _frombuffer,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        full = f"{module}.{name}"
+        if full not in _NAMES:
+            raise _Refused(f"it would call '{full[:80]}', which is not data")
+        return _Call(_NAMES[full])
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise _Refused("it refers to objects outside of itself")
+
+
+def _finish(value: Any, done: dict[int, Any]) -> Any:
+    """Put arrays in the place of their stand-ins. A container that is in several places stays one."""
+    if isinstance(value, (_Array, _Type, _Call)):
+        if not isinstance(value, _Array):
+            raise _Refused("it holds a type or function")
+        return value.array
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if id(value) not in done:
+        # A list may hold itself: enter it before its parts.
+        if isinstance(value, dict):
+            done[id(value)] = made = {}
+            made.update((_finish(key, done), _finish(part, done)) for key, part in value.items())
+        elif isinstance(value, list):
+            done[id(value)] = made = []
+            made.extend(_finish(part, done) for part in value)
+        else:
+            done[id(value)] = tuple(_finish(part, done) for part in value)
+    return done[id(value)]
