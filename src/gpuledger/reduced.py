@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -160,9 +161,14 @@ def open_reduced(
         The study's function from a case to a :class:`Reduced`.
     folder : path, optional
         Where the workflow put the reduced case. Without it, as in Jupyter on a fresh checkout, the case is
-        reduced here and now, with the configuration's knobs.
+        reduced here and now, with the configuration's knobs; simulated traces that are missing are made.
     """
     if folder is not None:
         return Reduced.read(folder)
     repository = Repository.find()
-    return reduce_case(repository.dataset(dataset).case(study, case), reduce)
+    opened = repository.dataset(dataset).case(study, case)
+    if opened.dataset.content["kind"] == "simulated" and not all(path.exists() for path in opened.paths()):
+        # Simulated traces are not committed; it takes a second or two to make them. Imported by name, because this
+        # never happens in the workflow, whose rules name every module that is imported as an input.
+        import_module("gpuledger.simulate").simulate_dataset(opened.dataset)
+    return reduce_case(opened, reduce)

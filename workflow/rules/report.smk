@@ -4,6 +4,7 @@
 rule collect_summaries:
     """One table a study: every quantity of every case."""
     input:
+        datasets=every_dataset(),
         summaries=lambda wildcards: every_case_file("summary.json", wildcards.study),
         settings=lambda wildcards: settings(wildcards.study),
         code=code("collect_summaries"),
@@ -25,7 +26,7 @@ rule compare_claims:
         claims=expand("resources/claims/{study}.yaml", study=config["studies"]),
         summaries=every_case_file("summary.json"),
         provenance=every_case_file("provenance.json"),
-        datasets=expand("traces/{dataset}/dataset.yaml", dataset=REPOSITORY.dataset_names()),
+        datasets=every_dataset(),
         template="workflow/templates/scorecard.html.j2",
         style="workflow/templates/page/style.css",
         settings=[settings(study) for study in config["studies"]],
@@ -51,6 +52,7 @@ rule compare_claims:
 rule build_gallery:
     """One page with every figure, what its numbers are, and links to all that was made of them."""
     input:
+        datasets=every_dataset(),
         pages=every_case_page(),
         figures=every_case_file("figure.svg"),
         summaries=every_case_file("summary.json"),
