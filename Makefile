@@ -32,6 +32,8 @@ lint: env
 
 bench: env
 	$(BIN)/python benchmarks/workflow.py
+	$(BIN)/python benchmarks/block_scheduling.py
+	$(BIN)/python benchmarks/dmat.py
 
 # Pins for every Python from 3.11 on and every platform, without the address of an index.
 requirements:

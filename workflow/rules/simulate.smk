@@ -9,7 +9,6 @@ rule simulate_dataset:
     """Simulate every trace that the dataset declares, and record the files."""
     input:
         dataset="traces/simulated/dataset.yaml",
-        settings=[settings(study) for study in config["studies"]],
         code=code("simulate_dataset"),
     output:
         record="results/simulated/files.json",
