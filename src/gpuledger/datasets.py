@@ -1,11 +1,14 @@
 """Datasets: folders in ``traces/`` whose ``dataset.yaml`` says what they are and what they can answer.
 
 A *study* is declared by its entry in ``config/config.yaml``; the entry's ``case`` is the JSON schema of what
-a dataset says for one case of it. Strings of format ``file`` in that schema are paths in the dataset's folder.
+a dataset says for one case of it. Strings of format ``file`` or ``folder`` in that schema are paths in the
+dataset's folder.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gpuledger import __version__, provenance, schemas
+from gpuledger import __version__, files, provenance, schemas
 from gpuledger.errors import InputError
 
 #: Names that results/ uses for itself.
@@ -146,29 +149,33 @@ class Case:
         return f"key studies.{self.study}.{self.name}"
 
     def file_values(self) -> list[tuple[str, str]]:
-        """Every (key, path as declared) that is a file, in the order of the declaration."""
-        return list(_file_values(self.inputs, self.schema))
+        """Every (key, path as declared) that is a file or a folder, in the order of the declaration."""
+        return [(key, value) for key, value, _ in _path_values(self.inputs, self.schema)]
 
     def paths(self) -> list[Path]:
-        """Every input file, present or not."""
-        return [self.dataset.folder / value for _, value in self.file_values()]
+        """Every input file, present or not; of a folder, the files that are in it."""
+        found = []
+        for _, value, kind in _path_values(self.inputs, self.schema):
+            path = self.dataset.folder / value
+            found += folder_files(path) if kind == "folder" and path.is_dir() else [path]
+        return found
 
     def path(self, key: str) -> Path:
-        """Path of the input file `key`.
+        """Path of the input file or folder `key`.
 
         Raises
         ------
         InputError
-            When the case does not declare it, or the file is not there.
+            When the case does not declare it, or it is not there.
         """
         if key not in self.inputs:
             raise InputError(self.dataset.file, self.place, f"the key '{key}' is missing", "add the file's path")
         path = self.dataset.folder / self.inputs[key]
-        if not path.exists():
+        folder = self.schema.get("properties", {}).get(key, {}).get("format") == "folder"
+        if not (path.is_dir() if folder else path.exists()):
+            problem = f"the {'folder' if folder else 'file'} {path.as_posix()} does not exist"
             remedy = "put it there, or correct the path"
-            raise InputError(
-                self.dataset.file, f"{self.place}.{key}", f"the file {path.as_posix()} does not exist", remedy
-            )
+            raise InputError(self.dataset.file, f"{self.place}.{key}", problem, remedy)
         return path
 
     def provenance(self) -> dict:
@@ -188,9 +195,11 @@ class Case:
             "knobs": dict(self.knobs),
             "gpuledger": __version__,
             "inputs": [
-                provenance.describe_file(path, self.dataset.folder, about.get(value))
-                for (_, value), path in zip(self.file_values(), self.paths(), strict=True)
-                if path.is_file()
+                (provenance.describe_file if path.is_file() else _describe_folder)(
+                    path, self.dataset.folder, about.get(value)
+                )
+                for _, value, kind in _path_values(self.inputs, self.schema)
+                if (path := self.dataset.folder / value).is_file() or (kind == "folder" and path.is_dir())
             ],
         }
 
@@ -200,17 +209,41 @@ def open_case(file: str | Path, study: str, name: str, declarations: Mapping[str
     return Dataset.load(file, declarations).case(study, name)
 
 
-def _file_values(value: Any, schema: Mapping, key: str = "") -> Iterator[tuple[str, str]]:
-    if schema.get("format") == "file" and isinstance(value, str):
-        yield key, value
+def folder_files(folder: Path) -> list[Path]:
+    """Every file in a folder and the folders in it, sorted. Links to folders are not followed."""
+    found = (Path(above, name) for above, _, names in os.walk(folder) for name in names)
+    return sorted(path for path in found if path.is_file())
+
+
+def _describe_folder(path: Path, root: Path, about: Mapping | None = None) -> dict:
+    """Name, number of files, bytes and one SHA-256 of a folder: of the lines ``path size SHA-256`` of its files."""
+    lines, size_bytes = [], 0
+    for file in folder_files(path):
+        size = file.stat().st_size
+        size_bytes += size
+        lines.append(f"{file.relative_to(path).as_posix()} {size} {files.sha256(file)}\n")
+    return {
+        "file": path.relative_to(root).as_posix(),
+        "files": len(lines),
+        "bytes": size_bytes,
+        "sha256": hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest(),
+        **(about or {}),
+    }
+
+
+def _path_values(value: Any, schema: Mapping, key: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield key, path as declared, and format of every file and folder."""
+    kind = schema.get("format")
+    if kind in ("file", "folder") and isinstance(value, str):
+        yield key, value, kind
     elif isinstance(value, Mapping):
         for name, part in value.items():
             inner = schema.get("properties", {}).get(name) or schema.get("additionalProperties")
             if isinstance(inner, Mapping):
-                yield from _file_values(part, inner, f"{key}.{name}" if key else name)
+                yield from _path_values(part, inner, f"{key}.{name}" if key else name)
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         for position, part in enumerate(value):
-            yield from _file_values(part, schema["items"], f"{key}[{position}]")
+            yield from _path_values(part, schema["items"], f"{key}[{position}]")
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import geometric_mean
 
 import numpy as np
 import pandas as pd
 
-from gpuledger.datasets import Case
+from gpuledger import neutrino
+from gpuledger.datasets import Case, folder_files
 from gpuledger.errors import InputError
 from gpuledger.reduced import Reduced, quantity_names
 from gpuledger.tabular import Column, read_csv
@@ -24,7 +26,7 @@ OVERHEAD_COLUMNS = (
 
 
 def reduce_overhead(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Reduced:
-    """Reduce a table of probe costs to its means.
+    """Reduce probe costs to their means.
 
     A slowdown is the probed kernel's time over the original kernel's; extra registers are those of the probed
     kernel less those of the original. Cells whose kernel spilled registers are left out of the means of
@@ -33,7 +35,8 @@ def reduce_overhead(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat
     Parameters
     ----------
     case : Case
-        Its ``table`` has the columns of ``OVERHEAD_COLUMNS``, one row an operator and probe.
+        Its ``table`` has the columns of ``OVERHEAD_COLUMNS``, one row an operator and probe; or ``traces`` is a folder
+        of trace directories, see :func:`measure_overhead`, and ``names`` says what its folders are called.
     dmat_probes : sequence of str
         Probes that record every memory access; all others are lightweight.
 
@@ -46,18 +49,24 @@ def reduce_overhead(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat
     Raises
     ------
     InputError
-        See :func:`gpuledger.tabular.read_csv`.
+        See :func:`gpuledger.tabular.read_csv` and :func:`measure_overhead`.
     """
-    table = read_csv(case.path("table"), OVERHEAD_COLUMNS, key=["operator", "probe"])
+    path, counts = case.path("traces" if "traces" in case.inputs else "table"), {}
+    if "traces" in case.inputs:
+        table, counts = measure_overhead(path, case.inputs.get("names", {}))
+    else:
+        table = read_csv(path, OVERHEAD_COLUMNS, key=["operator", "probe"])
     groups = table.groupby("operator", sort=False)["group"].nunique()
     if (groups > 1).any():
         name = groups.index[groups > 1][0]
         problem = f"the operator {name} stands in two groups"
-        raise InputError(case.path("table"), "column group", problem, "give the two operators names of their own")
+        raise InputError(path, "column group", problem, "give the two operators names of their own")
     table["probe_class"] = np.where(table["probe"].isin(list(dmat_probes)), "dmat", "lightweight")
     reduced = Reduced(table)
     reduced.add("operators", table["operator"].nunique(), "operator")
     reduced.add("probes", table["probe"].nunique(), "probe")
+    for name, count in counts.items():
+        reduced.add(name, count, "kernel" if name.startswith("kernels") else "launch")
     kept = table[~table["spilled"]]
     for name, rows in table.groupby("probe_class"):
         slowdown = rows["slowdown_ratio"]
@@ -82,6 +91,74 @@ def reduce_overhead(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat
         reduced.add(f"{name}_slowdown", slowdown, "1")
         reduced.add(f"{name}_registers", registers, "register")
     return reduced
+
+
+def measure_overhead(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Measure what probes cost from the logs of benchmark runs.
+
+    The layout ``<group>/<operator>/<probe>/…/event.log`` and ``…/process.log`` is inferred from the scripts that come
+    with Neutrino's traces, not known: below a probe's folder, logs are taken wherever they are.
+
+    Parameters
+    ----------
+    folder : Path
+    names : mapping of str to str
+        What folders are called in the result, which is in this order; other folders follow and keep their names.
+
+    Returns
+    -------
+    table : DataFrame
+        As of ``OVERHEAD_COLUMNS``. A slowdown is the mean of ``impact`` over all launches that were timed; extra
+        registers are a mean over all kernels that were built with the probe and without; a cell spilled when ptxas
+        reports spills of a probed kernel beyond those of the original.
+    counts : dict
+        What that was taken from: ``launches``, ``launches_left_out`` (timed, but the impact is no positive number),
+        ``kernels`` and ``kernels_left_out`` (not built twice).
+
+    Raises
+    ------
+    InputError
+        A log that cannot be read or lies in no probe's folder; a probe without a timed launch or a kernel.
+    """
+    cells: dict[tuple[str, ...], list[Path]] = {}
+    for path in folder_files(folder):
+        if path.name in ("event.log", "process.log"):
+            parts = path.relative_to(folder).parts
+            if len(parts) < 4:
+                raise InputError(path, "", "lies in no folder <group>/<operator>/<probe>", "move it to its probe")
+            cells.setdefault(parts[:3], []).append(path)
+    if not cells:
+        raise InputError(folder, "", "holds no event.log or process.log", "give the folder of the benchmarks' traces")
+    order = {name: position for position, name in enumerate(names)}
+    rows, counts = [], dict.fromkeys(("launches", "launches_left_out", "kernels", "kernels_left_out"), 0)
+    for cell in sorted(cells, key=lambda parts: [(order.get(part, len(order)), part) for part in parts]):
+        place, slowdowns, registers, spilled = folder.joinpath(*cell), [], [], False
+        for path in cells[cell]:
+            if path.name == "event.log":
+                launches = neutrino.read_event_log(path).launches
+                timed = launches.loc[~launches["outcome"].isin(["failed", "backup"]), "impact"]
+                timed = timed[launches["original_ms"].notna()].to_numpy()
+                usable = np.isfinite(timed) & (timed > 0)
+                counts["launches_left_out"] += int((~usable).sum())
+                slowdowns += timed[usable].tolist()
+            else:
+                log = neutrino.read_process_log(path)
+                if log.additional_registers is None:
+                    counts["kernels_left_out"] += 1
+                    continue
+                registers.append(log.additional_registers)
+                spilled |= (log.additional_spill_bytes or 0) > 0
+        if not slowdowns:
+            problem = "no launch was timed: no [benchmark] line in an event.log"
+            raise InputError(place, "", problem, "record it with --benchmark, or remove the folder")
+        if not registers:
+            problem = "no process.log says the registers of a kernel, probed and pruned"
+            raise InputError(place, "", problem, "keep kernel/*/process.log, or remove the folder")
+        counts["launches"] += len(slowdowns)
+        counts["kernels"] += len(registers)
+        called = [names.get(part, part) for part in cell]
+        rows.append((*called, float(np.mean(slowdowns)), float(np.mean(registers)), spilled))
+    return pd.DataFrame(rows, columns=[column.name for column in OVERHEAD_COLUMNS]), counts
 
 
 def overhead_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
