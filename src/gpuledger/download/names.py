@@ -6,7 +6,7 @@ import re
 import unicodedata
 from pathlib import Path
 
-MAX_UNPACKED_BYTES, MAX_MEMBERS, MAX_DEPTH = 32 * 2**30, 10_000, 32
+MAX_DEPTH = 32
 
 
 def shown(name: object) -> str:

@@ -20,7 +20,7 @@ from gpuledger.download.names import folded, name_fault, shown
 from gpuledger.errors import InputError
 
 CHUNK_BYTES = 1 << 18
-MAX_UNPACKED_BYTES, MAX_MEMBERS, MAX_DEPTH = 32 * 2**30, 100_000, 32
+MAX_UNPACKED_BYTES, MAX_MEMBERS = 32 * 2**30, 100_000
 # What zipfile raises at damaged or unsupported input, and what the disk does.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError)
 

@@ -59,7 +59,7 @@ def read_recording(path: str | Path) -> pd.DataFrame:
     InputError
         A file that is no recording, or lacks one of the counters fadd, fmul and ffma.
     """
-    report, counted = read_counters(path)
+    report, _ = read_counters(path)
     collected = report.metrics["metric"].cat.categories
     names = [f"{unit}__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in COUNTERS for unit in ("sm", "smsp")]
     wide = report.wide([name for name in (*names, *_DRAM) if name in collected]).reset_index(drop=True)
