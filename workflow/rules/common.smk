@@ -1,8 +1,8 @@
 """What every rules file uses: the repository, and functions from wildcards to files. No rule stands here."""
 
-import ast
 import json
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -142,26 +142,27 @@ def every_dataset():
     return [f"results/{name}/dataset.json" for name in config["datasets"]]
 
 
+# `import a.b`, `from a.b import c, d` and `from .b import (c, d)`, anywhere in a file. Parsing the files would take
+# longer than all the rest of a call that has nothing to do.
+IMPORT = re.compile(r"^\s*(?:from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n]+)|import\s+([^\n]+))", re.MULTILINE)
+
+
 @cache
 def imports_of(path):
     """The library files that a Python file or a notebook names: modules that it imports, the figures' style."""
     path = Path(path)
+    source = path.read_text("utf-8")
     if path.suffix == ".ipynb":
-        cells = json.loads(path.read_text("utf-8"))["cells"]
+        cells = json.loads(source)["cells"]
         source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    else:
-        source = path.read_text("utf-8")
-    names, found = set(), set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and str(node.value).endswith(".mplstyle"):
-            found.add(f"src/gpuledger/{node.value}")
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            # A relative import counts its dots from the file's own package.
-            base = path.parts[1 : len(path.parts) - node.level] if node.level else ()
-            stem = ".".join([*base, *filter(None, [node.module])])
-            names |= {stem, *(f"{stem}.{alias.name}" for alias in node.names)}
+    names = set()
+    for dots, module_name, imported, whole in IMPORT.findall(source):
+        # A relative import counts its dots from the file's own package.
+        base = path.parts[1 : len(path.parts) - len(dots)] if dots else ()
+        stem = ".".join([*base, *filter(None, [module_name])])
+        names |= {stem, *(f"{stem}.{name}" for name in re.findall(r"\w+", imported))} if not whole else set()
+        names |= set(re.findall(r"[\w.]+", whole))
+    found = {f"src/gpuledger/{style}" for style in re.findall(r'"(\w+\.mplstyle)"', source)}
     for name in (name for name in names if name.startswith("gpuledger.")):
         stem = Path("src", *name.split("."))
         found |= {file.as_posix() for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()}
