@@ -170,3 +170,21 @@ def test_bad_input_in_a_cell_is_one_line(tmp_path):
     with pytest.raises(InputError, match=r"a\.csv, line 2: is bad; mend it"):
         pages.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {})
     assert not (tmp_path / "out.ipynb").exists()
+
+
+@pytest.mark.parametrize(("deaths", "runs"), [(1, 2), (3, 4), (9, 4)])
+def test_a_kernel_that_dies_before_its_first_cell_is_started_again(tmp_path, monkeypatch, deaths, runs):
+    calls = []
+
+    def execute(source, target, **options):
+        calls.append(options["shutdown_kernel"])
+        if len(calls) <= deaths:
+            raise RuntimeError("Kernel died before replying to kernel_info")
+
+    monkeypatch.setattr(pages.papermill, "execute_notebook", execute)
+    if deaths < runs:
+        pages.execute("a.ipynb", tmp_path / "out.ipynb", {})
+    else:
+        with pytest.raises(RuntimeError, match="Kernel died"):
+            pages.execute("a.ipynb", tmp_path / "out.ipynb", {})
+    assert calls == ["immediate"] * runs

@@ -16,6 +16,7 @@ from gpuledger import files
 from gpuledger.errors import InputError
 
 # $$…$$ on its own, and $…$ that does not touch white space on the inside (a price is not a formula).
+_STARTS = 4
 _BLOCK = r"\$\$(?P<block>.+?)\$\$"
 _INLINE = r"(?<![\\$])\$(?P<inline>[^\s$](?:(?:(?!\n\n)[^$])*[^\s$])?)\$(?!\d)"
 _FORMULA = re.compile(f"{_BLOCK}|{_INLINE}", re.DOTALL)
@@ -34,9 +35,20 @@ def execute(notebook: str | Path, output: str | Path, parameters: Mapping[str, A
     """
     with files.replacing(output) as temporary:
         try:
+            _run(notebook, temporary, parameters)
+        except papermill.PapermillExecutionError as error:
+            if error.ename == "InputError":
+                problem = re.sub(r"\s+", " ", error.evalue)
+                raise InputError(notebook, f"cell {error.cell_index}", problem, "correct the input") from None
+            raise
+
+
+def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> None:
+    for attempt in range(_STARTS):
+        try:
             papermill.execute_notebook(
                 str(notebook),
-                str(temporary),
+                str(output),
                 parameters=dict(parameters),
                 kernel_name="python3",
                 progress_bar=False,
@@ -45,11 +57,12 @@ def execute(notebook: str | Path, output: str | Path, parameters: Mapping[str, A
                 extra_arguments=["--log-level=ERROR"],
                 shutdown_kernel="immediate",
             )
-        except papermill.PapermillExecutionError as error:
-            if error.ename == "InputError":
-                problem = re.sub(r"\s+", " ", error.evalue)
-                raise InputError(notebook, f"cell {error.cell_index}", problem, "correct the input") from None
-            raise
+            return
+        except RuntimeError as error:
+            # Kernels that start at the same time may choose the same free ports; one of them then dies before its
+            # first cell, so nothing has been done that a second start would do twice.
+            if "replying to kernel_info" not in str(error) or attempt == _STARTS - 1:
+                raise
 
 
 def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str, label: str) -> None:
