@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The folder <host>/<path> of public measurements, here or not.
+MIRROR = Path(os.environ.get("GPULEDGER_MIRROR") or ROOT.parent / "shared" / "mirror")
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +21,9 @@ def root():
 @pytest.fixture(scope="session")
 def mirror():
     """The folder <host>/<path> of public measurements, where it is at hand."""
-    folder = Path(os.environ.get("GPULEDGER_MIRROR") or ROOT.parent / "shared" / "mirror")
-    if not folder.is_dir():
+    if not MIRROR.is_dir():
         pytest.skip("the mirror of public measurements is not here: set GPULEDGER_MIRROR to its folder")
-    return folder
+    return MIRROR
 
 
 def copy_checkout(target):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import MIRROR
 
 from gpuledger import ncu
-
-MIRROR = Path(os.environ.get("GPULEDGER_MIRROR") or Path(__file__).parents[2] / "shared" / "mirror")
 
 
 def public(pattern: str) -> list[Path]:

@@ -21,4 +21,4 @@ rule reduce_exposed_latency:
 rule fig12:
     """Fig. 13 of the paper (Fig. 12 of the submission), from every configured dataset that has it."""
     input:
-        every_case_page("exposed_latency", "fig12"),
+        pages_of_target("exposed_latency", "fig12"),

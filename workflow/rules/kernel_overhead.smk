@@ -21,4 +21,4 @@ rule reduce_kernel_overhead:
 rule table2:
     """Table 3 of the paper (Table 2 of the submission), from every configured dataset that has it."""
     input:
-        every_case_page("kernel_overhead", "table2"),
+        pages_of_target("kernel_overhead", "table2"),

@@ -21,4 +21,4 @@ rule reduce_memory_usage:
 rule fig11:
     """Fig. 12 of the paper (Fig. 11 of the submission), from every configured dataset that has it."""
     input:
-        every_case_page("memory_usage", "fig11"),
+        pages_of_target("memory_usage", "fig11"),

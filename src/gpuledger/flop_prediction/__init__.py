@@ -17,14 +17,13 @@ from .gemm import (
     predict_sum_reduction,
 )
 from .linear import linear_accuracy, linear_shapes, predict_linear
-from .network import network_summary, predict_network
+from .network import predict_network
 
 __all__ = [
     "ACTIVATION_COSTS",
     "ActivationCost",
     "linear_accuracy",
     "linear_shapes",
-    "network_summary",
     "predict_gemm",
     "predict_linear",
     "predict_network",
