@@ -28,7 +28,8 @@ def pinned():
 
 def conda():
     listed = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))["dependencies"]
-    return dict(re.fullmatch(r"([\w.-]+)(?: =(.+))?", name).groups() for name in listed)
+    packages = dict(re.fullmatch(r"([\w.-]+)(?: =(.+))?", name).groups() for name in listed)
+    return {name.replace("_", "-"): version for name, version in packages.items()}
 
 
 def test_every_dependency_is_pinned_and_the_same_for_conda():
