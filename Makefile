@@ -34,6 +34,7 @@ bench: env
 	$(BIN)/python benchmarks/workflow.py
 	$(BIN)/python benchmarks/block_scheduling.py
 	$(BIN)/python benchmarks/dmat.py
+	$(BIN)/python benchmarks/transformer.py
 
 # Pins for every Python from 3.11 on and every platform, without the address of an index.
 requirements:
