@@ -1,0 +1,177 @@
+"""The families of curves behind the laws: bases, shape parameters, where they are looked for and what is expected.
+
+Every family is linear in at most three coefficients once its one shape parameter is fixed (an exponent, a
+half-saturation size, a knee, a tile). A law has one or more families; their expectations add up to one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+LARGEST_TILE = 1 << 16
+#: Tiles to try: all up to 256, multiples of 8 up to 2048, of 64 up to 8192, then powers of two.
+TILES = np.concatenate([np.arange(2, 256), np.arange(256, 2048, 8), np.arange(2048, 8192, 64), 2 ** np.arange(13, 17)])
+#: The largest side of a GEMM tile in common libraries; larger ones are unlikely unless powers of two.
+LARGEST_KNOWN_TILE = 256
+#: Relative deviation from a line below which a staircase does not show.
+SMALLEST_STEP = 0.005
+#: What is expected of powers of two, three times those, other multiples of 32, of 8, and of all other tiles.
+TILE_SHARES = (0.6, 0.15, 0.1, 0.08, 0.07)
+_POWERS, _THREES = (np.log2(TILES / factor) % 1 == 0 for factor in (1, 3))
+TILE_KINDS = np.select([_POWERS, _THREES, TILES % 32 == 0, TILES % 8 == 0], [0, 1, 2, 3], 4)
+TILE_WEIGHTS = np.array(TILE_SHARES)[TILE_KINDS] * np.where(
+    _POWERS, 1.0, np.minimum(1.0, (LARGEST_KNOWN_TILE / TILES) ** 4)
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One curve: its law, its form, its coefficients' names in the order of the basis, what is expected of it.
+
+    `share` is the expectation of this family among those of its law; `shape` names the shape parameter.
+    """
+
+    law: str
+    form: str
+    names: tuple[str, ...]
+    share: float
+    shape: str | None = None
+
+
+# The order is that of the branches in `engine.basis`.
+FAMILIES = (
+    Family("constant", "a", ("a",), 1.0),
+    Family("proportional", "b·n", ("b",), 1.0),
+    Family("affine", "a + b·n", ("a", "b"), 1.0),
+    Family("nlogn", "b·n·log2 n", ("b",), 0.7),
+    Family("nlogn", "a + b·n·log2 n", ("a", "b"), 0.3),
+    Family("quadratic", "c·n²", ("c",), 0.25),
+    Family("quadratic", "a + c·n²", ("a", "c"), 0.2),
+    Family("quadratic", "b·n + c·n²", ("b", "c"), 0.15),
+    Family("quadratic", "a + b·n + c·n²", ("a", "b", "c"), 0.4),
+    Family("power", "a·n^b", ("a",), 1.0, "b"),
+    Family("saturating", "a·n/(n + b)", ("a",), 0.5, "b"),
+    Family("saturating", "a·(1 − exp(−n/b))", ("a",), 0.2, "b"),
+    Family("saturating", "c + a·n/(n + b)", ("c", "a"), 0.2, "b"),
+    Family("saturating", "a + b/n", ("a", "b"), 0.1),
+    Family("knee", "a, then a + d·(n − knee)", ("a", "d"), 0.5, "knee"),
+    Family("knee", "a + b·n, then steeper or flatter by d", ("a", "b", "d"), 0.35, "knee"),
+    Family("knee", "b·n, then flat", ("b",), 0.1, "knee"),
+    Family("knee", "a + b·n, then flat", ("a", "b"), 0.05, "knee"),
+    Family("staircase", "a·ceil(n/tile)", ("a",), 0.5, "tile"),
+    Family("staircase", "a·ceil(n/tile) + b", ("b", "a"), 0.5, "tile"),
+)
+KNEES = tuple(i for i, family in enumerate(FAMILIES) if family.shape == "knee")
+STAIRCASES = tuple(i for i, family in enumerate(FAMILIES) if family.shape == "tile")
+POWER = next(i for i, family in enumerate(FAMILIES) if family.law == "power")
+
+#: Expected standard deviation of a coefficient, in units of its contribution to the values.
+COEFFICIENT_SPREAD = 2.0
+#: Cost in nats of a coefficient against the sign of the data (a negative intercept, a slope that falls).
+UNLIKELY = 1.5
+#: Exponents to try.
+EXPONENTS = np.linspace(-3, 4, 43)
+#: Exponents: expected about 1 with this standard deviation.
+EXPONENT_CENTRE, EXPONENT_SPREAD = 1.0, 1.2
+
+
+@dataclass(frozen=True)
+class Grids:
+    """Shape parameters to try for sizes x: `values` of all families one after another, `starts` of each.
+
+    `log_weights` is the logarithm of what is expected of each value (tiles; 0 elsewhere); `spreads` the expected
+    standard deviation of each family's shape parameter (of its logarithm but for exponents; 0 for tiles).
+    """
+
+    values: np.ndarray
+    log_weights: np.ndarray
+    starts: np.ndarray
+    spreads: np.ndarray
+
+
+def make_grids(x: np.ndarray) -> Grids:
+    """Shape parameters to try for the sizes `x` (sorted, positive; repeats allowed)."""
+    sizes = np.unique(x)
+    low, high = np.log(sizes[0] / 8), np.log(sizes[-1] * 8)
+    knee_spread = max(np.log(sizes[-1] / sizes[0]), 0.1) / np.sqrt(12)
+    none, one = np.zeros(0), np.zeros(1)
+    grids = [(one, one, 0.0)] * len(FAMILIES)
+    halves = (np.exp(np.linspace(low, high, 30)), np.zeros(30), (high - low) / np.sqrt(12))
+    for index, family in enumerate(FAMILIES):
+        if family.law == "saturating" and family.shape:
+            grids[index] = halves
+    grids[POWER] = (EXPONENTS, np.zeros(len(EXPONENTS)), EXPONENT_SPREAD)
+    # The first size alone may be the flat branch, if the knee is clearly beyond it.
+    inner = _knees(sizes[1:-1])
+    outer = _knees(np.append(sizes[0] + (sizes[1] - sizes[0]) / 4, sizes[1:-1])) if len(sizes) > 3 else none
+    for index in KNEES:
+        knees = outer if index == KNEES[0] else inner
+        grids[index] = (knees, np.zeros(len(knees)), knee_spread)
+    for index, tiles in zip(STAIRCASES, _tiles(sizes), strict=True):
+        grids[index] = (*tiles, 0.0)
+    values, weights, spreads = zip(*grids, strict=True)
+    starts = np.concatenate([[0], np.cumsum([len(grid) for grid in values])])
+    return Grids(np.concatenate(values), np.concatenate(weights), starts, np.array(spreads))
+
+
+def _knees(ends: np.ndarray) -> np.ndarray:
+    """Eight knees to try from each of `ends` on, and the last."""
+    if len(ends) < 2:
+        return np.zeros(0)
+    return np.append((ends[:-1, None] + np.diff(ends)[:, None] * np.arange(8) / 8).ravel(), ends[-1])
+
+
+def _tiles(sizes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Tiles to try, without an offset and with one, and the logarithm of what is expected of each.
+
+    Left out are those that no size here can tell from a line, or from flat-then-proportional (without an offset) or
+    flat-then-linear (with one).
+    """
+    nothing = np.zeros(0), np.zeros(0)
+    count = np.searchsorted(TILES, min(sizes[-1], LARGEST_TILE + 1))
+    if count == 0 or len(sizes) < 2 or not np.all(sizes == np.floor(sizes)):
+        return [nothing, nothing]
+    heights = np.ceil(sizes[None, :] / TILES[:count, None])
+    steps = ~_is_nearly_line(sizes, heights)
+    # Tiles that give the same heights are one: named after the likeliest of them.
+    keys = np.round(heights @ np.sqrt(np.arange(2.0, 2.0 + len(sizes))), 6)
+    found = []
+    for hinge in _hinges(sizes, heights):
+        told = np.flatnonzero(steps & ~hinge)
+        if not len(told):
+            found.append(nothing)
+            continue
+        kinds = TILE_KINDS[told]
+        weights = TILE_WEIGHTS[told] / np.bincount(kinds)[kinds]
+        _, group = np.unique(keys[told], return_inverse=True)
+        likeliest = np.lexsort((-weights, group))
+        first = likeliest[np.searchsorted(group[likeliest], np.arange(group.max() + 1))]
+        found.append((TILES[told][first].astype(float), np.log(np.bincount(group, weights))))
+    return found
+
+
+def _hinges(sizes: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows of `heights` (rows, sizes) are flat up to some size and on one line from there on; shape (rows,).
+
+    First those where that line goes through zero, then all.
+    """
+    slope = (heights[:, -1] - heights[:, -2]) / (sizes[-1] - sizes[-2])
+    line = heights[:, -1:] + slope[:, None] * (sizes - sizes[-1])
+    hinge = np.all(np.abs(heights - np.maximum(line, heights[:, :1])) < 1e-9 * heights, axis=1)
+    return hinge & (np.abs(heights[:, -1] - slope * sizes[-1]) < 1e-9 * heights[:, -1]), hinge
+
+
+def _is_nearly_line(sizes: np.ndarray, heights: np.ndarray) -> np.ndarray:
+    """Which rows of `heights` (rows, sizes) a line meets within `SMALLEST_STEP` in the root mean square.
+
+    Least squares of relative deviations: of 1 from the columns 1/height and size/height.
+    """
+    first, second = 1 / heights, sizes / heights
+    aa, ab, bb = (np.einsum("rs,rs->r", *pair) for pair in ((first, first), (first, second), (second, second)))
+    a, b = first.sum(axis=1), second.sum(axis=1)
+    determinant = aa * bb - ab**2
+    intercept, slope = (bb * a - ab * b) / determinant, (aa * b - ab * a) / determinant
+    deviations = intercept[:, None] * first + slope[:, None] * second - 1
+    return np.sqrt(np.mean(deviations**2, axis=1)) < SMALLEST_STEP
