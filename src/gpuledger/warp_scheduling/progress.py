@@ -79,7 +79,7 @@ class Transitions:
 
 
 def read_progress(path: str | Path) -> Clocks:
-    """Read a trace of ``program_progress``: the clocks of the first thread of each block.
+    """Read a trace of ``program_progress``: the clocks of the first thread, or warp, of each block.
 
     Raises
     ------
@@ -88,10 +88,10 @@ def read_progress(path: str | Path) -> Clocks:
     """
     path = Path(path)
     trace = neutrino.open_trace(path)
-    fitting = [section for section in trace.sections if section.level == "thread" and section.bytes_per_unit > 16]
+    fitting = [section for section in trace.sections if section.bytes_per_unit > 16]
     if not fitting:
         what = ", ".join(f"{section.bytes_per_unit} bytes for each {section.level}" for section in trace.sections)
-        remedy = "give a trace of the probe program_progress, which saves clocks of each thread"
+        remedy = "give a trace of the probe program_progress, which saves clocks of each thread or warp"
         raise InputError(path, "byte 32", f"no section holds clocks of branches: {what}", remedy)
     section = max(fitting, key=lambda section: section.bytes_per_unit)
     clocks = trace.records(section.index, PROGRAM_PROGRESS)["clock"][:, 0, :]

@@ -1,0 +1,35 @@
+"""Counters of the toy network: set-up, forward, forward and backward, every launch with every FLOP counter."""
+
+from __future__ import annotations
+
+from tqdm import tqdm
+
+from gpuledger.record import metrics
+from gpuledger.record.parts import Recorded
+from gpuledger.record.session import Session
+
+#: 10 × [Linear(1024, 1024) without bias + Sigmoid] on 128 rows, fp32: the network of the source notebook.
+NETWORK = {"layers": 10, "hidden_dim": 1024, "tokens": 128, "activation": "sigmoid", "bias": False}
+PASSES = ("setup", "forward", "forward_backward")
+_NOTE = "Every launch between start and stop of profiling; fp32 without TF32."
+
+
+def record(session: Session) -> Recorded:
+    """Record the three runs, each from the start of the set-up on.
+
+    Raises
+    ------
+    InputError
+        See :meth:`Session.count`.
+    """
+    names, missing = metrics.flop_metrics(session.device.compute_capability, session.ncu.metrics)
+    shape = [f"--{name.replace('_', '-')}={NETWORK[name]}" for name in ("layers", "hidden_dim", "tokens")]
+    paths = {passes: f"flop_reconciliation/toy_network_{passes}.csv" for passes in PASSES}
+    absent = set()
+    for passes in tqdm(PASSES, desc="toy network", unit="run", disable=None):
+        absent |= {*session.count(paths[passes], "toy_network", [f"--passes={passes}", *shape], names)}
+    return Recorded(
+        cases={"flop_reconciliation": {"toy_network": {**paths, "network": NETWORK}}},
+        about={"metrics": names, "metrics_missing": missing, "metrics_without_value": sorted(absent)},
+        notes=dict.fromkeys(paths.values(), _NOTE),
+    )

@@ -1,0 +1,53 @@
+"""Exposed latency on this machine: gpuledger's probes against ncu, as a user waits for them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gpuledger.errors import InputError
+from gpuledger.record import cuda, metrics, profiler, session
+from gpuledger.record.probes import exposed
+from gpuledger.record.probes.launch import Runner
+
+TABLE = "exposed_latency/probes.csv"
+_SECONDS = 300
+
+
+def record(folder: str | Path, control: Mapping[str, str]) -> dict[str, dict[str, dict]]:
+    """Record how long workloads take alone, under ncu and with probes.
+
+    Parameters
+    ----------
+    folder : path
+        Of the dataset.
+    control : mapping
+        Of ncu, see :class:`gpuledger.record.profiler.Control`.
+
+    Returns
+    -------
+    dict
+        Cases by study and name, as ``dataset.yaml`` has them.
+
+    Raises
+    ------
+    InputError
+        See :func:`gpuledger.record.profiler.profile` and :func:`gpuledger.record.cuda.open_device`.
+    """
+    ncu, settings = profiler.find_ncu(), profiler.Control(**control)
+
+    def count(names: Sequence[str], command: Sequence[str]) -> None:
+        if not names:
+            session.run_captured(command, "latency", _SECONDS)
+            return
+        wanted, missing = metrics.choose([(name,) for name in names], ncu.metrics)
+        if not wanted:
+            raise InputError("ncu", "--query-metrics", f"it does not list {missing[0]}", "use a newer ncu")
+        with TemporaryDirectory(prefix="gpuledger-") as scratch:
+            table, more = Path(scratch, "table.csv"), session.environment()
+            profiler.profile(ncu, wanted, command, settings, table, environment=more, seconds=_SECONDS)
+
+    exposed.measure(Path(folder, TABLE), Runner(cuda.open_device()), count, sys.executable)
+    return {"exposed_latency": {"probes": {"table": TABLE}}}

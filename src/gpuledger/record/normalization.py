@@ -1,0 +1,301 @@
+"""Record how fast normalization kernels run, beside what the GPU can do at most; resumable shape by shape.
+
+The kernels are in ``cuda_sources/normalization.cu``, which also says what they compute in every case. This module
+chooses among their configurations, checks each against double precision, times it with the L2 cold and warm, and writes
+what the study ``normalization_roofline`` reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import files, gpus
+from gpuledger.errors import InputError
+from gpuledger.record import cuda, normalization_torch
+from gpuledger.record import normalization_kernels as kernels
+from gpuledger.record.cuda_timing import Capture, Launch, Timing, capture_graph, rotation, time_in_turn
+
+LOG = logging.getLogger("gpuledger")
+#: Without contraction of a·b + c, every rounding is the one that the source has, as on a CPU.
+OPTIONS = (*cuda.OPTIONS, "--fmad=false")
+#: The four shapes of the source document (rows, length), larger ones, and rows that are not aligned.
+SHAPES = (
+    *((1024, 128), (4096, 256), (8192, 512), (16384, 1024)),
+    *((65536, 1024), (16384, 4096), (8192, 8192), (4096, 16384), (4096, 32768), (1024, 131072)),
+    *((131072, 128), (16384, 1023), (16384, 4095)),
+)
+#: What the sweep of copies moves (bytes, read and written together).
+COPY_BYTES = tuple(2**power for power in range(18, 31))
+ROW_COLUMNS = ("kernel", "rows", "length", "cache", "configuration")
+CEILING_COLUMNS = ("ceiling", "cache", "moved_bytes", "flops", "configuration")
+TIME_COLUMNS = ("time_median_ns", "time_p5_ns", "time_p95_ns", "launches")
+
+
+def record(
+    folder: str | Path,
+    *,
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+    copy_bytes: Sequence[int] = COPY_BYTES,
+    device: cuda.Device | None = None,
+    samples: int = 30,
+    progress: Callable[[str, int, int], object] | None = None,
+) -> dict[str, dict]:
+    """Check and time every kernel at every shape, and the ceilings, on the GPU at hand.
+
+    What is done is kept in ``<folder>/parts``, so that a recording that was interrupted goes on where it stopped;
+    ``rows.csv`` and ``ceilings.csv`` are only written when all of it is there. Parts of another device, source or
+    number of samples are made again.
+
+    Parameters
+    ----------
+    folder : path
+    shapes : sequence of (int, int)
+        Rows and length.
+    copy_bytes : sequence of int
+        What the sweep of copies moves.
+    device : Device, optional
+        By default the first one.
+    samples : int
+        Timed batches of each kernel, shape and state of the cache.
+    progress : callable, optional
+        Called with what has been done, how many parts are done, and how many there are.
+
+    Returns
+    -------
+    dict
+        The cases for ``dataset.yaml``, by study and case, with paths in the folder.
+
+    Raises
+    ------
+    InputError
+        See :func:`gpuledger.record.cuda.open_device`; a result that double precision does not confirm; what CUDA
+        reports, such as too little memory.
+    """
+    device = device or cuda.open_device()
+    target = Path(folder)
+    sources = "".join(cuda.read_source(name) for name in ("normalization.cu", "ceilings.cu"))
+    stamp = {"device": asdict(device), "samples": samples, "sources": hashlib.sha256(sources.encode()).hexdigest()}
+    bench = Bench(device, samples)
+    if not normalization_torch.available():
+        LOG.warning("PyTorch with CUDA is not here: its baseline is left out")
+    work: list[tuple[str, Callable[[], list[dict]]]] = [("hostile", bench.check_hostile)]
+    work += [("launch", bench.launch), ("multiply_add", bench.multiply_add)]
+    work += [(f"copy_{size}", partial(bench.copy, size)) for size in copy_bytes]
+    work += [(f"rows_{rows}x{length}", partial(bench.normalize, rows, length)) for rows, length in shapes]
+    parts: dict[str, list[dict]] = {}
+    for number, (name, measure) in enumerate(work, 1):
+        part = target / "parts" / f"{name}.json"
+        made = _read_part(part, stamp)
+        if made is None:
+            made = measure()
+            files.write_json(part, {"stamp": stamp, "rows": made})
+        parts[name] = made
+        if progress is not None:
+            progress(name, number, len(work))
+    measured = [row for name, rows in parts.items() if name.startswith("rows_") for row in rows]
+    ceilings = [row for name, rows in parts.items() if not name.startswith("rows_") for row in rows]
+    case = {"rows": "rows.csv", "ceilings": "ceilings.csv"}
+    write_rows(target / "rows.csv", measured, ROW_COLUMNS)
+    write_rows(target / "ceilings.csv", ceilings, CEILING_COLUMNS)
+    shutil.rmtree(target / "parts")
+    try:
+        case["gpu"] = gpus.find_gpu(device.name).name
+    except InputError:
+        remedy = "add it, and gpu: <its id> to the case, for the roofs of the data sheet"
+        LOG.warning("%s is not in resources/gpus.csv: %s", device.name, remedy)
+    return {"normalization_roofline": {"measured": case}}
+
+
+def write_rows(path: str | Path, rows: Sequence[dict], columns: Sequence[str]) -> None:
+    """Write measurements as a CSV, times rounded to a tenth of a nanosecond."""
+    frame = pd.DataFrame(rows, columns=[*columns, *TIME_COLUMNS])
+    times = list(TIME_COLUMNS[:3])
+    frame[times] = frame[times].astype("float64").round(1)
+    files.write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+
+
+def _read_part(part: Path, stamp: dict) -> list[dict] | None:
+    try:
+        content = json.loads(part.read_text("utf-8"))
+        return content["rows"] if content["stamp"] == stamp else None
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+class Bench:
+    """The kernels, loaded for one device."""
+
+    def __init__(self, device: cuda.Device, samples: int):
+        self.device, self.samples = device, samples
+        self.cupy = cuda.cupy()
+        # Data that stay in L2 are not to be marked as passing through.
+        self.modules = {
+            cache: {
+                name: cuda.load(name, device, options=(*OPTIONS, f"-DSTREAMING={int(cache == 'cold')}"))
+                for name in ("normalization.cu", "ceilings.cu")
+            }
+            for cache in ("cold", "warm")
+        }
+
+    def launch(self) -> list[dict]:
+        """Time an empty kernel: what a launch costs at least."""
+        kernel = self.modules["warm"]["ceilings.cu"].kernel("empty")
+        timing = time_in_turn([lambda: kernel.launch(1, 32)], samples=self.samples)
+        return [_row({"ceiling": "launch", "cache": "warm", "moved_bytes": 0, "flops": 0}, timing)]
+
+    def multiply_add(self) -> list[dict]:
+        """Time fused multiply-adds: what the FP32 lanes can do at most."""
+        kernel = self.modules["warm"]["ceilings.cu"].kernel("multiply_add")
+        blocks, iterations = 8 * self.device.sms, 4096
+        out = self.cupy.empty(256 * blocks, np.float32)
+        arguments = (out, np.int32(iterations), np.float32(0.999), np.float32(0.001))
+        timing = time_in_turn([lambda: kernel.launch(blocks, 256, *arguments)], samples=self.samples, batch_ms=10.0)
+        flops = 2 * 8 * 16 * iterations * 256 * blocks
+        return [_row({"ceiling": "multiply_add", "cache": "warm", "moved_bytes": 0, "flops": flops}, timing)]
+
+    def copy(self, moved_bytes: int) -> list[dict]:
+        """Time a copy that reads and writes half of `moved_bytes` each."""
+        values = moved_bytes // 8
+        keys = {"ceiling": "copy", "moved_bytes": 8 * values, "flops": 0}
+        copied = self._copy(values)
+        return [_row(keys | {"cache": cache, "configuration": what}, timing) for cache, what, timing in copied]
+
+    def normalize(self, rows: int, length: int) -> list[dict]:
+        """Check and time every kernel, and a copy, at one shape."""
+        rng = self.cupy.random.default_rng(rows * length)
+        x = rng.standard_normal((rows, length), dtype=np.float32)
+        expected = kernels.reference(x)
+        keys = {"rows": rows, "length": length}
+        copied = self._copy(rows * length)
+        found = [_row(keys | {"kernel": "copy", "cache": c, "configuration": what}, t) for c, what, t in copied]
+        choices = [("two_pass", [kernels.TWO_PASS]), ("one_pass", kernels.plans(length))]
+        for cache in ("cold", "warm"):
+            for name, plans in choices:
+                configurations = {}
+                for plan, at_most in self._grids(plans, cache, rows):
+                    launch = self._launcher(plan, cache, at_most)
+                    self._check(launch, x, expected, f"{plan.kernel}, {rows}×{length}")
+                    configurations[_describe(plan, at_most)] = launch
+                what, timing = self._fastest(configurations, cache, rows * length, x)
+                found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
+        del expected
+        if normalization_torch.available():
+            for cache in ("cold", "warm"):
+                launches = {"": normalization_torch.baseline()}
+                what, timing = self._fastest(launches, cache, rows * length, x, normalization_torch.capture_graph)
+                found.append(_row(keys | {"kernel": "torch", "cache": cache, "configuration": what}, timing))
+        return found
+
+    def check_hostile(self) -> list[dict]:
+        """Check every configuration on lengths and values that are hard; returns no row."""
+        lengths = {4 * lanes * slots + more for lanes, slots, _ in kernels.CONFIGURATIONS for more in (-4, -3, 0, 1)}
+        for length in sorted({*range(1, 10), *lengths, 40000, 100003}):
+            x = self.cupy.asarray(np.concatenate([kernels.hostile_rows(length, seed) for seed in range(3)]))
+            expected = self.cupy.asarray(kernels.reference(x.get()))
+            for cache in ("cold", "warm"):
+                for plan, at_most in self._grids([kernels.TWO_PASS, *kernels.plans(length)], cache, len(x)):
+                    self._check(self._launcher(plan, cache, at_most), x, expected, f"{plan.kernel}, length {length}")
+        return []
+
+    def _grids(
+        self, choices: Sequence[kernels.Plan], cache: str, rows: int
+    ) -> Iterator[tuple[kernels.Plan, int | None]]:
+        """Each plan with a block for every group of rows, and with as many blocks as fit on the GPU at once."""
+        for plan in choices:
+            yield plan, None
+            kernel = self.modules[cache]["normalization.cu"].kernel(plan.kernel)
+            at_once = self.device.sms * cuda.resident_blocks(self.device, kernel, plan.threads)
+            if plan.blocks(rows) > at_once:
+                yield plan, at_once
+
+    def _launcher(self, plan: kernels.Plan, cache: str, at_most: int | None) -> Callable[[Any, Any], None]:
+        kernel = self.modules[cache]["normalization.cu"].kernel(plan.kernel)
+        kept = 0
+        if plan.kernel.startswith("streaming"):
+            room = max(0, self.device.shared_bytes - kernel.shared_bytes)
+            kept = room // kernels.KEPT_BYTES * kernels.KEPT_BYTES
+            kernel.allow_shared(kept)
+
+        def launch(x: Any, y: Any) -> None:
+            rows, length = x.shape
+            blocks, sizes = plan.blocks(rows, at_most), (np.int64(rows), np.int32(length))
+            kernel.launch(blocks, plan.threads, x, y, *sizes, shared_bytes=kept)
+
+        return launch
+
+    def _check(self, launch: Callable[[Any, Any], None], x: Any, expected: Any, what: str) -> None:
+        # Poisoned: a value that is not written shows.
+        y = self.cupy.full_like(x, 12345.0)
+        launch(x, y)
+        error = kernels.largest_error(y, expected)
+        if not error <= kernels.tolerance(x.shape[1]):
+            problem = (
+                f"{what}: differs from double precision by {error:.3g}, more than {kernels.tolerance(x.shape[1]):.3g}"
+            )
+            raise InputError("normalization.cu", "", problem, "do not use its times; report GPU and CUDA version")
+
+    def _copy(self, values: int) -> list[tuple[str, str, Timing]]:
+        vectors = math.ceil(values / 4)
+        source = self.cupy.zeros((1, 4 * vectors), np.float32)
+        found = []
+        for cache in ("cold", "warm"):
+            launches: dict[str, Callable[[Any, Any], object]] = {}
+            for unroll in (1, 4, 8):
+                kernel = self.modules[cache]["ceilings.cu"].kernel(f"copy_{unroll}")
+                full = math.ceil(vectors / (512 * unroll))
+                at_once = self.device.sms * cuda.resident_blocks(self.device, kernel, 512)
+                for blocks in {full, min(full, at_once)}:
+                    launches[f"copy_{unroll}, {blocks} blocks"] = partial(_copy_launch, kernel, blocks)
+            launches["memcpy"] = lambda x, y: y.data.copy_from_device_async(x.data, x.nbytes)
+            found.append((cache, *self._fastest(launches, cache, 4 * vectors, source)))
+        return found
+
+    def _fastest(
+        self,
+        launches: dict[str, Callable[[Any, Any], object]],
+        cache: str,
+        values: int,
+        x: Any,
+        capture: Capture = capture_graph,
+    ) -> tuple[str, Timing]:
+        """Try every configuration briefly, then time the fastest one."""
+        self.cupy.get_default_memory_pool().free_all_blocks()
+        sets = rotation(8 * values, self.device.l2_bytes) if cache == "cold" else 1
+        pairs = [(x.copy(), self.cupy.empty_like(x)) for _ in range(sets)]
+        in_turn: dict[str, list[Launch]] = {
+            what: [lambda pair=pair, launch=launch: launch(*pair) for pair in pairs]
+            for what, launch in launches.items()
+        }
+        best = next(iter(in_turn))
+        if len(in_turn) > 1:
+            tried = {
+                what: time_in_turn(launch, samples=5, warm_up_ms=2.0, capture=capture).median_ns
+                for what, launch in in_turn.items()
+            }
+            best = min(tried, key=tried.__getitem__)
+        return best, time_in_turn(in_turn[best], samples=self.samples, capture=capture)
+
+
+def _copy_launch(kernel: cuda.Kernel, blocks: int, x: Any, y: Any) -> None:
+    kernel.launch(blocks, 512, x, y, np.int64(x.size // 4))
+
+
+def _describe(plan: kernels.Plan, at_most: int | None) -> str:
+    return plan.kernel if at_most is None else f"{plan.kernel}, {at_most} blocks"
+
+
+def _row(keys: dict, timing: Timing) -> dict:
+    times = (timing.median_ns, timing.p5_ns, timing.p95_ns, timing.launches)
+    return keys | dict(zip(TIME_COLUMNS, times, strict=True))

@@ -1,0 +1,55 @@
+"""The baseline of the normalization roofline: the formula as one writes it in PyTorch, where that is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from gpuledger.record.cuda_timing import Launch
+
+
+def available() -> bool:
+    """Whether PyTorch is installed and sees a GPU."""
+    return find_spec("torch") is not None and bool(import_module("torch").cuda.is_available())
+
+
+def baseline() -> Callable[[Any, Any], None]:
+    """Return what normalizes CuPy arrays x into y by PyTorch.
+
+    The standard deviation is the population's. There is no case for rows of equal values, which become NaN.
+    """
+    torch = import_module("torch")
+    tensors: dict[int, Any] = {}
+
+    def launch(x: Any, y: Any) -> None:
+        # Shared once: the exchange of arrays would wait, which a capture does not allow.
+        for array in (x, y):
+            if array.data.ptr not in tensors:
+                tensors[array.data.ptr] = torch.from_dlpack(array)
+        source, target = tensors[x.data.ptr], tensors[y.data.ptr]
+        std = source.std(dim=1, correction=0, keepdim=True)
+        torch.div(source - source.mean(dim=1, keepdim=True), std, out=target)
+
+    return launch
+
+
+def capture_graph(launches: Sequence[Launch], stream: Any) -> Launch:
+    """Capture into a CUDA graph, as :func:`gpuledger.record.cuda_timing.capture_graph`, with PyTorch's memory."""
+    torch = import_module("torch")
+    external = torch.cuda.ExternalStream(stream.ptr)
+    with torch.cuda.stream(external):
+        for launch in dict.fromkeys(launches):
+            launch()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=external):
+        for launch in launches:
+            launch()
+
+    def replay() -> None:
+        with torch.cuda.stream(external):
+            graph.replay()
+
+    return replay

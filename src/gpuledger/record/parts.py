@@ -1,0 +1,59 @@
+"""The parts of a recording: what each answers, what it needs, how long it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part.
+
+    Attributes
+    ----------
+    name, title : str
+    module, function : str
+        Where it is recorded. A part of its own process is a function of a folder, and of ``control`` if it needs
+        ncu, that returns cases by study and name, with paths in that folder; any other takes a
+        :class:`gpuledger.record.session.Session` and returns :class:`Recorded`.
+    needs : tuple of str
+        Of ``torch``, ``cupy`` and ``ncu``.
+    minutes : float
+        What it takes at most on a data-centre GPU: a part fits a machine that is borrowed for so long.
+    own_process : bool
+        Whether it computes on the GPU itself, in the Python of the workloads.
+    """
+
+    name: str
+    title: str
+    module: str
+    function: str
+    needs: tuple[str, ...]
+    minutes: float
+    own_process: bool = False
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a part has recorded; see :meth:`gpuledger.record.recording.Recording.finish`."""
+
+    cases: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+_HERE = "gpuledger.record"
+_COUNTS = ("torch", "ncu")
+PARTS = {
+    part.name: part
+    for part in (
+        Part("counters", "FLOP counters of the toy network", f"{_HERE}.counters", "record", _COUNTS, 4),
+        Part("sweep_gpt2", "counters of GPT-2 blocks", f"{_HERE}.sweeps", "record_gpt2", _COUNTS, 8),
+        Part("sweep_llama", "counters of Llama blocks", f"{_HERE}.sweeps", "record_llama", _COUNTS, 8),
+        Part("normalization", "normalization kernels", f"{_HERE}.normalization", "record", ("torch", "cupy"), 8, True),
+        Part("latency", "waiting for a profile", f"{_HERE}.latency", "record", ("cupy", "ncu"), 8, True),
+        Part("probes", "traces of probed kernels", f"{_HERE}.probes", "record", ("cupy",), 8, True),
+    )
+}

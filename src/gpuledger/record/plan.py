@@ -1,0 +1,96 @@
+"""Whether this machine's GPU is to be recorded, and which parts of it can be: decided in milliseconds without one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from gpuledger.errors import InputError
+from gpuledger.record.parts import PARTS, Part
+
+#: The dataset that this machine's GPU becomes.
+LOCAL = "local-gpu"
+#: Where the driver says who may read counters, and the kernel what a process may.
+_DRIVER = Path("/proc/driver/nvidia/params")
+_PROCESS = Path("/proc/self/status")
+_CAP_SYS_ADMIN = 1 << 21
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to record.
+
+    Attributes
+    ----------
+    parts : tuple of str
+        Names in :data:`PARTS`; none without a GPU, or when it is not wanted.
+    left_out : mapping
+        Why a part cannot be recorded, or, under ``gpu``, why none can.
+    """
+
+    parts: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def make_plan(gpu: str | bool, python: str | None = None) -> Plan:
+    """Decide what can be recorded on this machine.
+
+    Parameters
+    ----------
+    gpu : {"auto", "require", "off"}
+        ``auto`` looks for a GPU and takes what it can get, ``require`` wants every part, ``off`` does not look. YAML
+        reads an unquoted ``off`` as false, which is the same here.
+    python : str, optional
+        Of the workloads, when it is not the one in use; what it has is not looked into.
+
+    Raises
+    ------
+    InputError
+        With ``require``, and why.
+    """
+    if gpu in ("off", False) or (gpu == "auto" and shutil.which("nvidia-smi") is None):
+        return Plan()
+    from gpuledger.record import device  # not before there is something to look at
+
+    try:
+        device.find_device()
+    except InputError as error:
+        if gpu == "require":
+            raise
+        return Plan(left_out={"gpu": str(error)})
+    lacks = {name: lack for name, part in PARTS.items() if (lack := lacking(part, python))}
+    if lacks and gpu == "require":
+        name, (problem, remedy) = next(iter(lacks.items()))
+        raise InputError("config/config.yaml", "key gpu", f"part {name} cannot be recorded: {problem}", remedy)
+    left_out = {name: f"{problem}; {remedy}" for name, (problem, remedy) in lacks.items()}
+    return Plan(tuple(name for name in PARTS if name not in lacks), left_out)
+
+
+def lacking(part: Part, python: str | None = None) -> tuple[str, str] | None:
+    """What a part lacks on this machine and what to do, as far as that shows without running anything."""
+    for need in part.needs:
+        if need == "ncu":
+            from gpuledger.record.profiler import find_program
+
+            if find_program() is None:
+                return "Nsight Compute is not installed", "put ncu on the PATH"
+            if _counters_are_restricted():
+                problem = "only administrators may read the GPU's counters (ERR_NVGPUCTRPERM)"
+                return problem, "see Permissions in docs/GPU.md"
+        elif python is None and find_spec(need) is None:
+            name = {"torch": "PyTorch", "cupy": "CuPy"}[need]
+            return f"{name} is not installed", "pip install -e '.[gpu]', or set record.python"
+    return None
+
+
+def _counters_are_restricted() -> bool:
+    try:
+        restricted = re.search(r"^RmProfilingAdminOnly:\s*1", _DRIVER.read_text("utf-8"), re.MULTILINE)
+        capabilities = re.search(r"^CapEff:\s*([0-9a-f]+)", _PROCESS.read_text("utf-8"), re.MULTILINE)
+    except OSError:
+        return False
+    return bool(restricted) and not (capabilities and int(capabilities[1], 16) & _CAP_SYS_ADMIN)

@@ -1,0 +1,180 @@
+"""What is recorded with probes: by study of the Neutrino artifact the launches that its cases need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from gpuledger.files import write_text
+from gpuledger.record.probes.launch import Launched, Runner
+from gpuledger.record.probes.traces import STEM, write_directory
+from gpuledger.record.probes.workloads import Workload, attention, fill, fill_persistent, gemm
+
+#: Probes whose costs are compared.
+COMPARED = ("block_sched", "gmem_bytes", "tensorop_count", "program_progress", "dmat")
+#: Launches of which the time is a median.
+REPEATS = 11
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the workloads are. The defaults take minutes on a data-centre GPU and 8 GiB of its memory.
+
+    Attributes
+    ----------
+    zeros : int
+        Rows and columns of the tensor that is filled.
+    gemm : int
+        Of the GEMM whose warps are timed.
+    compared_gemm : int
+        Of the GEMM that carries every probe; its accesses are all saved.
+    tokens, progress_tokens, accessed_tokens : int
+        Of attention whose warps are timed, whose progress is followed and whose accesses are saved.
+    memory_tokens, batches : tuple of int
+        Of attention whose probes' memory is compared; a batch has 8 heads.
+    """
+
+    zeros: int = 4096
+    gemm: int = 4096
+    compared_gemm: int = 2048
+    tokens: int = 4096
+    progress_tokens: int = 2048
+    accessed_tokens: int = 512
+    memory_tokens: tuple[int, ...] = (1024, 2048)
+    batches: tuple[int, ...] = (1, 4)
+
+
+def heads_for(sms: int, tokens: int, blocks_per_sm: int, waves: float) -> int:
+    """Heads of attention whose blocks occupy `sms` SMs, so many each, for about so many waves."""
+    return max(1, ceil(sms * blocks_per_sm * waves / (tokens // 64)))
+
+
+def record_block_scheduling(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
+    """Zeros of 4096² by blocks that come and go, by blocks that stay, and by memset (OSDI 2025, Sec. 4.6)."""
+    plain = fill(sizes.zeros, sizes.zeros)
+    persistent = fill_persistent(runner.resident_blocks(plain), sizes.zeros, sizes.zeros)
+    times = {
+        "original": runner.time_ns(plain),
+        "memset": runner.memset_ns(plain.tensors[0].size_bytes),
+        "persistent": runner.time_ns(persistent),
+    }
+    what = f"zeros of ({sizes.zeros}, {sizes.zeros}), float16"
+    cases = {}
+    for case, workload, name in (
+        ("zeros_4096", plain, what),
+        ("zeros_4096_persistent", persistent, f"{what}, by a persistent kernel"),
+    ):
+        trace = _keep(folder, "block_scheduling", case, runner.run(workload, "block_sched"))
+        cases[case] = {"trace": trace, "kernel": name, "device": runner.device.name, "clock_mhz": _clock_mhz(runner)}
+    cases["zeros_4096"]["times_ns"] = {name: round(time) for name, time in times.items()}
+    return cases
+
+
+def record_warp_scheduling(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
+    """Attention and GEMM with one and with two blocks on an SM (OSDI 2025, Fig. 14 and 17)."""
+    cases = {}
+    for case, make, name, blocks in (
+        ("fig13a", attention, "FlashAttention-2 (own kernel)", 1),
+        ("fig13b", attention, "FlashAttention-2 (own kernel)", 2),
+        ("fig17a", gemm, f"GEMM {sizes.gemm}³ (own kernel)", 1),
+        ("fig17b", gemm, f"GEMM {sizes.gemm}³ (own kernel)", 2),
+    ):
+        shape: tuple[int, ...] = (sizes.gemm,)
+        if make is attention:
+            shape = (heads_for(runner.device.sms, sizes.tokens, 2, 8), sizes.tokens)
+        workload = make(*shape, blocks_per_sm=blocks)
+        trace = _keep(folder, "warp_scheduling", case, runner.run(workload, "block_sched"))
+        cases[case] = {"trace": trace, "kernel": name, "blocks": "exclusive" if blocks == 1 else "shared"}
+    return cases
+
+
+def record_progress(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
+    """How fast blocks of attention go through their loop while others come and go (OSDI 2025, Fig. 14C and D)."""
+    heads = heads_for(runner.device.sms, sizes.progress_tokens, 2, 2.5)
+    workload = attention(heads, sizes.progress_tokens, blocks_per_sm=2)
+    launched = runner.run(workload, "timeline")
+    case = {
+        "progress": _keep(folder, "warp_scheduling", "fig13cd", launched, tool="warp_progress"),
+        "trace": _keep(folder, "warp_scheduling", "fig13cd_blocks", launched, tool="block_sched"),
+        "flop_per_iteration": workload.flop_per_iteration,
+        "clock_mhz": _clock_mhz(runner),
+        "kernel": "FlashAttention-2 (own kernel)",
+        "blocks": "shared",
+    }
+    return {"fig13c": case, "fig13d": dict(case)}
+
+
+def record_dmat(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
+    """Which page attention touches when, with one and with two blocks on an SM (OSDI 2025, Fig. 1 and 11a)."""
+    cases = {}
+    for case, blocks, words in (("fig1", 1, "exclusive"), ("fig10a", 2, "shared")):
+        workload = attention(
+            heads_for(runner.device.sms, sizes.accessed_tokens, 1, 3), sizes.accessed_tokens, blocks_per_sm=blocks
+        )
+        trace = _keep(folder, "dmat", case, runner.run(workload, "dmat"), "dmat")
+        place = f"dmat/{case}"
+        cases[case] = {
+            "trace": trace,
+            "event_log": f"{place}/event.log",
+            "tensor_trace": f"{place}/tensor.trace",
+            "kernel": f"FlashAttention-2 (own kernel), {words} blocks",
+        }
+    return cases
+
+
+def record_overhead(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
+    """What probes cost in time and registers (OSDI 2025, Table 3)."""
+    root = folder / "kernel_overhead"
+    for group, workload in compared(runner, sizes).items():
+        for probe in COMPARED:
+            launched = runner.run(workload, probe, REPEATS)
+            write_directory(root / group / workload.name / probe / "trace", launched, trace="", benchmark=True)
+    return {"table2": {"traces": root.name}}
+
+
+def record_memory(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
+    """How much memory probes need beside the tensors of attention (OSDI 2025, Fig. 12)."""
+    root = folder / "memory_usage"
+    for tokens in sizes.memory_tokens:
+        for batch in sizes.batches:
+            workload = attention(8 * batch, tokens)
+            used = sum(tensor.size_bytes for tensor in workload.tensors)
+            for probe in COMPARED:
+                place = root / f"{workload.name}-bs{batch}" / probe
+                write_directory(place / "trace", runner.run(workload, probe), trace="")
+                write_text(place / "stdout.log", f"max memory: {used}\n")
+    return {"fig11": {"traces": root.name}}
+
+
+def compared(runner: Runner, sizes: Sizes) -> dict[str, Workload]:
+    """Return the workloads that carry every probe, by their group."""
+    heads = heads_for(runner.device.sms, sizes.accessed_tokens, 2, 3)
+    return {
+        "memory": fill(sizes.zeros, sizes.zeros),
+        "gemm": gemm(sizes.compared_gemm),
+        "attention": attention(heads, sizes.accessed_tokens),
+    }
+
+
+#: By study, what records its cases; progress is of the study of warps too.
+STEPS: dict[str, tuple[str, Callable[[Path, Any, Sizes], dict[str, dict]]]] = {
+    "block_scheduling": ("block_scheduling", record_block_scheduling),
+    "warp_scheduling": ("warp_scheduling", record_warp_scheduling),
+    "progress": ("warp_scheduling", record_progress),
+    "dmat": ("dmat", record_dmat),
+    "kernel_overhead": ("kernel_overhead", record_overhead),
+    "memory_usage": ("memory_usage", record_memory),
+}
+
+
+def _keep(folder: Path, study: str, case: str, launched: Launched, trace: str = "bin", tool: str = "") -> str:
+    """Write a trace directory and return the trace's path in the dataset."""
+    write_directory(folder / study / case, launched, tool, trace=trace)
+    return f"{study}/{case}/result/{STEM}.{trace}"
+
+
+def _clock_mhz(runner: Runner) -> float:
+    return round(runner.device.clock_hz / 1e6, 3)

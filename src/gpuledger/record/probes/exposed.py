@@ -1,0 +1,120 @@
+"""How long a user waits for a profile: the same launch alone, under Nsight Compute, and with a probe.
+
+``python -m gpuledger.record.probes.exposed <workload> <size> <output>`` launches a workload twice and writes the host's
+time of the second launch (ms). Under ncu, that time is what the user waits for.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.files import write_text
+from gpuledger.record import cuda
+from gpuledger.record.probes.launch import Runner
+from gpuledger.record.probes.workloads import Workload, attention, fill, gemm
+
+#: What one would ask ncu for instead of each probe.
+METRICS = {
+    "block_sched": ("sm__cycles_active.avg", "smsp__cycles_active.avg"),
+    "gmem_bytes": ("l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum"),
+    "tensorop_count": ("sm__inst_executed_pipe_tensor.sum",),
+}
+WORKLOADS: dict[str, Callable[[int], Workload]] = {
+    "fill": lambda size: fill(size, size),
+    "gemm": gemm,
+    "attention": lambda tokens: attention(64, tokens),
+}
+#: Runs of a process, of which the median counts.
+REPEATS = 3
+
+
+def measure(
+    path: str | Path,
+    runner: Runner,
+    count: Callable[[Sequence[str], Sequence[str]], None],
+    python: str = sys.executable,
+    sizes: dict[str, int] | None = None,
+) -> None:
+    """Write the table that the study of exposed latency reads, in ms.
+
+    Parameters
+    ----------
+    path : path
+        The CSV.
+    runner : Runner
+    count : callable
+        Runs a command without ncu when the first argument, the metrics, is empty; else under ncu.
+    python : str
+        The Python of the command.
+    sizes : dict, optional
+        Of the workloads.
+    """
+    sizes = sizes or {"fill": 4096, "gemm": 2048, "attention": 1024}
+    rows = []
+    for name, size in sizes.items():
+        workload = WORKLOADS[name](size)
+        command = [python, "-m", "gpuledger.record.probes.exposed", name, str(size)]
+        original = _waited(path, command, (), count)
+        for probe, metrics in METRICS.items():
+            launched = runner.run(workload, probe, 5)
+            spent = {part: getattr(launched, f"{part}_ms") for part in ("prologue", "kernel", "epilogue")}
+            rows.append(
+                {
+                    "workload": name,
+                    "probe": probe,
+                    "original_ms": original,
+                    "ncu_ms": _waited(path, command, metrics, count),
+                    "neutrino_ms": sum(spent.values()),
+                    **{f"{part}_ms": value for part, value in spent.items()},
+                }
+            )
+    write_text(path, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+
+
+def _waited(
+    path: str | Path,
+    command: Sequence[str],
+    metrics: Sequence[str],
+    count: Callable[[Sequence[str], Sequence[str]], None],
+) -> float:
+    waits = []
+    output = Path(path).with_suffix(".wait")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        for _ in range(REPEATS):
+            output.unlink(missing_ok=True)
+            count(metrics, [*command, str(output)])
+            if not output.is_file():
+                problem = f"{' '.join(command[1:])} wrote no time"
+                raise InputError(path, "", problem, "run it by hand and mend what it says")
+            waits.append(float(output.read_text("utf-8")))
+    finally:
+        output.unlink(missing_ok=True)
+    return float(np.median(waits))
+
+
+def main(name: str, size: str, output: str) -> None:
+    """Launch a workload twice and write the host's time of the second launch (ms)."""
+    runner = Runner(cuda.open_device())
+    launch = runner.launcher(WORKLOADS[name](int(size)))
+    launch()
+    runtime = cuda.cupy().cuda.runtime
+    runtime.deviceSynchronize()
+    cuda.cupy().cuda.profiler.start()
+    start = time.perf_counter()
+    launch()
+    runtime.deviceSynchronize()
+    waited = time.perf_counter() - start
+    cuda.cupy().cuda.profiler.stop()
+    write_text(output, f"{1e3 * waited!r}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,297 @@
+"""Launch workloads with and without a probe on a GPU, and bring back what the probe saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from gpuledger.errors import InputError
+from gpuledger.neutrino import PAGE_BYTES
+from gpuledger.neutrino.records import PROGRAM_PROGRESS, Tool
+from gpuledger.neutrino.records import TOOLS as SHIPPED
+from gpuledger.record import cuda
+from gpuledger.record.probes.workloads import Tensor, Workload
+
+#: What the sources call the probes; ``count`` is the run that tells how long the slices of ``dmat`` must be.
+PROBES = {
+    "none": "PROBE_NONE",
+    "block_sched": "PROBE_BLOCK_SCHED",
+    "gmem_bytes": "PROBE_GMEM_BYTES",
+    "tensorop_count": "PROBE_TENSOROP_COUNT",
+    "dmat": "PROBE_DMAT",
+    "program_progress": "PROBE_PROGRAM_PROGRESS",
+    "count": "PROBE_COUNT",
+    "timeline": "PROBE_TIMELINE",
+}
+#: What a probe saves: Neutrino's tools, and as ``program_progress`` does, but for each warp and fewer turns of a loop:
+#: a hundredth of the memory.
+TOOLS = {**SHIPPED, "warp_progress": Tool("warp", PROGRAM_PROGRESS, 64)}
+#: A timeline is the progress of warps, and beside it what ``block_sched`` saves of the same launch.
+SAVES = {"timeline": ("warp_progress", "block_sched")}
+#: Largest error of fp16 results relative to the largest value; a wrong fragment layout is off by its whole size.
+TOLERANCE = 5e-3
+#: Written between timed launches, so that each finds the L2 without its data.
+FLUSH_BYTES = 256_000_000
+#: Shared memory that CUDA keeps of every block, from compute capability 8.0 on (CUDA C++ Programming Guide).
+RESERVED_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel as compiled: registers and local memory (bytes) of a thread, static shared memory (bytes) of a block."""
+
+    registers: int
+    local_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What a launch with a probe left.
+
+    Attributes
+    ----------
+    workload : Workload
+    probe : str
+    architecture : str
+        ``sm_90``.
+    plain, probed : Built
+        The kernel without and with the probe.
+    records : dict of ndarray of the tool's record type, (blocks, units, slots)
+        By tool: one, or the two of a timeline.
+    addresses : dict
+        By tensor, where it was.
+    dynamic_bytes : int
+        Dynamic shared memory of a block.
+    original_ms, prologue_ms, kernel_ms, epilogue_ms : float
+        The kernel without a probe, after a flush of the L2; with it: allocate and clear the probe's memory, run (after
+        a flush), copy the records to the host. Medians over repeated launches where there were several.
+    """
+
+    workload: Workload
+    probe: str
+    architecture: str
+    plain: Built
+    probed: Built
+    records: dict[str, np.ndarray]
+    addresses: dict[str, int]
+    dynamic_bytes: int
+    original_ms: float
+    prologue_ms: float
+    kernel_ms: float
+    epilogue_ms: float
+
+
+@dataclass
+class Runner:
+    """Runs workloads on one GPU.
+
+    Attributes
+    ----------
+    device : cuda.Device
+    """
+
+    device: cuda.Device
+    _modules: dict[tuple[str, str], cuda.Module] = field(default_factory=dict)
+
+    def run(self, workload: Workload, probe: str, repeats: int = 1) -> Launched:
+        """Launch a workload without and with a probe.
+
+        Parameters
+        ----------
+        workload : Workload
+        probe : str
+            A tool of :data:`TOOLS`, or ``timeline``.
+        repeats : int
+            Launches of which times are medians; records are of the last one.
+
+        Raises
+        ------
+        InputError
+            What CUDA refuses; memory that does not suffice; a result that is wrong.
+        """
+        xp = cuda.cupy()
+        with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
+            plain, probed = self._kernel(workload, "none"), self._kernel(workload, probe)
+            dynamic = self._dynamic_bytes(workload, plain)
+            for kernel in (plain, probed):
+                kernel.allow_shared(dynamic)
+            arrays = self._arrays(workload)
+            flush = xp.empty(FLUSH_BYTES, xp.uint8)
+            arguments = (*arrays.values(), *workload.scalars)
+            slots = self._slots(workload, probe, arguments, dynamic)
+            self._launch(plain, workload, arguments, dynamic)
+            self._check(workload, arrays)
+            times: list[tuple[float, ...]] = []
+            for _ in range(repeats):
+                original = self._timed(plain, workload, arguments, dynamic, flush)
+                start = time.perf_counter()
+                records = xp.zeros(words_of(workload, probe, slots), xp.uint64)
+                xp.cuda.Stream.null.synchronize()
+                prologue = time.perf_counter() - start
+                more = (*arguments, records, np.uint32(slots))
+                kernel = self._timed(probed, workload, more, dynamic, flush)
+                start = time.perf_counter()
+                words = records.get()
+                times.append((original, 1e3 * prologue, kernel, 1e3 * (time.perf_counter() - start)))
+            self._check(workload, arrays)
+            addresses = {name: int(array.data.ptr) for name, array in arrays.items()}
+        original_ms, prologue_ms, kernel_ms, epilogue_ms = map(median, zip(*times, strict=True))
+        return Launched(
+            workload,
+            probe,
+            self.device.architecture,
+            _built(plain),
+            _built(probed),
+            divide(words, workload, probe, slots),
+            addresses,
+            dynamic,
+            original_ms,
+            prologue_ms,
+            kernel_ms,
+            epilogue_ms,
+        )
+
+    def time_ns(self, workload: Workload, repeats: int = 20) -> float:
+        """Median time (ns) of a workload without a probe, each after a flush of the L2."""
+        xp = cuda.cupy()
+        launch = self.launcher(workload)
+        with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
+            flush = xp.empty(FLUSH_BYTES, xp.uint8)
+            return 1e6 * median(self._between(launch, flush) for _ in range(repeats))
+
+    def launcher(self, workload: Workload) -> Callable[[], None]:
+        """Return what launches a workload without a probe, on tensors that are there already, without waiting."""
+        with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
+            kernel = self._kernel(workload, "none")
+            dynamic = self._dynamic_bytes(workload, kernel)
+            kernel.allow_shared(dynamic)
+            arguments = (*self._arrays(workload).values(), *workload.scalars)
+        return lambda: self._launch(kernel, workload, arguments, dynamic)
+
+    def memset_ns(self, size_bytes: int, repeats: int = 20) -> float:
+        """Median time (ns) of cudaMemsetAsync on so many bytes, each after a flush of the L2."""
+        xp = cuda.cupy()
+        with cuda.named_errors("memset", "free the GPU, or update CuPy and the driver"):
+            target, flush = xp.empty(size_bytes, xp.uint8), xp.empty(FLUSH_BYTES, xp.uint8)
+            stream = xp.cuda.Stream.null
+            return 1e6 * median(
+                self._between(lambda: target.data.memset_async(0, size_bytes, stream), flush) for _ in range(repeats)
+            )
+
+    def resident_blocks(self, workload: Workload) -> int:
+        """How many blocks of a workload the GPU runs at once, by registers, threads and shared memory of an SM."""
+        found = cuda.cupy().cuda.runtime.getDeviceProperties(self.device.index)
+        kernel = self._kernel(workload, "none")
+        # Registers are handed out to warps in units of 256.
+        warp_registers = -(-32 * kernel.registers // 256) * 256
+        fits = [
+            found["maxThreadsPerMultiProcessor"] // workload.threads,
+            found["regsPerMultiprocessor"] // (warp_registers * (workload.threads // 32)),
+        ]
+        if kernel.shared_bytes:
+            fits.append(found["sharedMemPerMultiprocessor"] // (kernel.shared_bytes + RESERVED_BYTES))
+        return int(self.device.sms * min(fits))
+
+    def _kernel(self, workload: Workload, probe: str) -> cuda.Kernel:
+        key = (workload.source, probe)
+        if key not in self._modules:
+            options = (*cuda.OPTIONS, f"--include-path={cuda.SOURCES}", f"--define-macro=PROBE={PROBES[probe]}")
+            self._modules[key] = cuda.load(workload.source, self.device, options=options)
+        return self._modules[key].kernel(workload.function)
+
+    def _dynamic_bytes(self, workload: Workload, kernel: cuda.Kernel) -> int:
+        """Shared memory to ask for beyond the static, so that no more blocks fit on an SM than wanted."""
+        if not workload.blocks_per_sm:
+            return 0
+        found = cuda.cupy().cuda.runtime.getDeviceProperties(self.device.index)
+        share = found["sharedMemPerMultiprocessor"] // workload.blocks_per_sm - RESERVED_BYTES
+        # In steps of 1 KiB, as shared memory is handed out.
+        dynamic = min(share, found["sharedMemPerBlockOptin"]) // 1024 * 1024 - kernel.shared_bytes
+        if dynamic < 0:
+            problem = f"{workload.blocks_per_sm} blocks do not fit on an SM of {self.device.name}"
+            raise InputError("GPU", workload.name, problem, "record on a GPU with more shared memory")
+        return int(dynamic)
+
+    def _arrays(self, workload: Workload) -> dict[str, Any]:
+        xp = cuda.cupy()
+        random = xp.random.RandomState(20)
+        arrays = {}
+        for tensor in workload.tensors:
+            memory = xp.empty(tensor.size_bytes + PAGE_BYTES, xp.uint8)
+            array = arrays[tensor.name] = on_pages(memory, memory.data.ptr, tensor)
+            # Written tensors start as ones, so that an element that is left out shows.
+            array[...] = 1 if tensor.written else random.standard_normal(tensor.shape, dtype=xp.float32)
+        return arrays
+
+    def _slots(self, workload: Workload, probe: str, arguments: tuple, dynamic: int) -> int:
+        """How many records a thread or warp has room for; accesses are counted by a run of their own before."""
+        if probe != "dmat":
+            return TOOLS[SAVES.get(probe, (probe,))[0]].cap
+        kernel = self._kernel(workload, "count")
+        kernel.allow_shared(dynamic)
+        counts = cuda.cupy().zeros(workload.blocks * workload.threads, np.uint64)
+        self._launch(kernel, workload, (*arguments, counts, np.uint32(1)), dynamic)
+        return int(counts.max())
+
+    @staticmethod
+    def _launch(kernel: cuda.Kernel, workload: Workload, arguments: tuple, dynamic: int) -> None:
+        kernel.launch(workload.grid, workload.block, *arguments, shared_bytes=dynamic)
+
+    def _timed(self, kernel: cuda.Kernel, workload: Workload, arguments: tuple, dynamic: int, flush: Any) -> float:
+        return self._between(lambda: self._launch(kernel, workload, arguments, dynamic), flush)
+
+    @staticmethod
+    def _between(launch: Any, flush: Any) -> float:
+        """Milliseconds between two events around a launch that follows a flush of the L2."""
+        events = cuda.cupy().cuda
+        flush.fill(0)
+        start, end = events.Event(), events.Event()
+        start.record()
+        launch()
+        end.record()
+        end.synchronize()
+        return events.get_elapsed_time(start, end)
+
+    def _check(self, workload: Workload, arrays: dict[str, Any]) -> None:
+        error = workload.largest_error(arrays)
+        if not error <= TOLERANCE:
+            problem = f"the kernel computes something else on {self.device.name} (relative error {error:.2g})"
+            raise InputError("GPU", workload.name, problem, "report it with the GPU's name; nothing is recorded")
+
+
+def on_pages(memory: Any, address: int, tensor: Tensor) -> Any:
+    """Return a tensor of fp16 in memory that is a page longer, from a page's start on: no page is of two tensors."""
+    start = -address % PAGE_BYTES
+    return memory[start : start + tensor.size_bytes].view(np.float16).reshape(tensor.shape)
+
+
+def words_of(workload: Workload, probe: str, slots: int) -> int:
+    """How many words of 8 bytes a probe saves at most, `slots` records a slice (of a timeline: of its first part)."""
+    return sum(prod(shape) * tool.dtype.itemsize // 8 for tool, shape in _parts(workload, probe, slots))
+
+
+def divide(words: np.ndarray, workload: Workload, probe: str, slots: int) -> dict[str, np.ndarray]:
+    """Divide the words that a probe saved into records, by tool."""
+    records, start = {}, 0
+    for name, (tool, shape) in zip(SAVES.get(probe, (probe,)), _parts(workload, probe, slots), strict=True):
+        end = start + prod(shape) * tool.dtype.itemsize // 8
+        records[name], start = words[start:end].view(tool.dtype).reshape(shape), end
+    return records
+
+
+def _parts(workload: Workload, probe: str, slots: int) -> list[tuple[Tool, tuple[int, int, int]]]:
+    tools = [TOOLS[name] for name in SAVES.get(probe, (probe,))]
+    counts = [slots, *(tool.cap for tool in tools[1:])]
+    units = [workload.threads // (32 if tool.level == "warp" else 1) for tool in tools]
+    return [(tool, (workload.blocks, unit, count)) for tool, unit, count in zip(tools, units, counts, strict=True)]
+
+
+def _built(kernel: cuda.Kernel) -> Built:
+    return Built(kernel.registers, kernel.local_bytes, kernel.shared_bytes)

@@ -1,0 +1,167 @@
+"""Launches with probes as trace directories, in the format and the layout that Neutrino's driver leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import neutrino
+from gpuledger.neutrino.event_log import SECTIONS
+from gpuledger.neutrino.process_log import Build, ProcessLog, write_process_log
+from gpuledger.neutrino.records import saved
+from gpuledger.record.probes.launch import TOOLS, Built, Launched
+
+#: The layout that says which level a section is of.
+VERSION = "V3"
+#: All traces of a directory hold one launch; the driver names it by the seconds since its start.
+STEM = "0.500000"
+#: What event.log gives as the process's command.
+ORIGIN = "recorded by gpuledger.record.probes "
+
+
+def write_directory(
+    folder: str | Path, launched: Launched, tool: str = "", *, trace: str = "bin", benchmark: bool = False
+) -> Path:
+    """Write a trace directory: ``event.log``, ``tensor.trace``, ``kernel/`` and ``result/``.
+
+    Parameters
+    ----------
+    folder : path
+    launched : Launched
+    tool : str
+        Whose records of the launch; by default its first.
+    trace : {"bin", "dmat", ""}
+        ``bin`` keeps all records; ``dmat`` how many accesses a page has at a clock, a thirtieth of that; nothing
+        keeps the logs only.
+    benchmark : bool
+        Whether the log tells the time of the kernel without a probe as well.
+
+    Returns
+    -------
+    Path
+        The trace, or the folder where there is none.
+    """
+    folder, work, name = Path(folder), launched.workload, tool or next(iter(launched.records))
+    records, tool_of = launched.records[name], TOOLS[name]
+    result = folder / "result" / f"{STEM}.{trace}" if trace else folder
+    if trace == "bin":
+        sections = [(tool_of.level, records)]
+        neutrino.write_trace(
+            result,
+            version=VERSION,
+            grid=work.grid,
+            block=work.block,
+            shared_bytes=launched.dynamic_bytes,
+            sections=sections,
+        )
+    elif trace == "dmat":
+        neutrino.write_dmat(result, *count_accesses(records))
+    log = describe(launched, name, result, benchmark)
+    neutrino.write_event_log(folder / "event.log", log, VERSION)
+    tensors = pd.DataFrame(
+        {
+            "tensor": [tensor.name for tensor in work.tensors],
+            "address": [launched.addresses[tensor.name] for tensor in work.tensors],
+            "bytes": [tensor.size_bytes for tensor in work.tensors],
+            "shape": [tensor.shape for tensor in work.tensors],
+            "time_ns": log.launches["time_ns"].iloc[0] - 1,
+            "function": work.function,
+            "location": f"{work.source}:1",
+        }
+    )
+    neutrino.write_tensor_trace(folder / "tensor.trace", tensors)
+    kernel = folder / "kernel" / f"0_{hashlib.sha1(work.function.encode()).hexdigest()}"
+    builds = {
+        which: _build(built, launched.architecture)
+        for which, built in (("probed", launched.probed), ("pruned", launched.plain))
+    }
+    write_process_log(kernel / "process.log", ProcessLog(work.function, builds, objdump="compiled by NVRTC"))
+    size = None if tool_of.cap is None else tool_of.cap * tool_of.dtype.itemsize
+    parameters = len(work.tensors) + len(work.scalars)
+    neutrino.write_kernel_info(
+        kernel / "kernel.info", neutrino.KernelInfo(work.function, parameters, ((tool_of.level, size),))
+    )
+    return result
+
+
+def count_accesses(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return clock, page and number of accesses of each pair that occurs in records of the probe dmat."""
+    records = records[saved(records)]
+    pairs = np.empty((records.size, 2), np.uint64)
+    pairs[:, 0] = records["clock"]
+    pairs[:, 1] = records["addr"] // np.uint64(neutrino.PAGE_BYTES) * np.uint64(neutrino.PAGE_BYTES)
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    pairs = pairs[order]
+    first = np.flatnonzero(np.r_[len(pairs) > 0, (pairs[1:] != pairs[:-1]).any(axis=1)][: len(pairs)])
+    counts = np.diff(np.r_[first, len(pairs)]).astype(np.uint32)
+    return pairs[first, 0], pairs[first, 1], counts
+
+
+def describe(launched: Launched, tool: str, result: Path, benchmark: bool) -> neutrino.EventLog:
+    """Describe a launch as event.log does; `result` is the trace, or the folder where there is none."""
+    work, records = launched.workload, launched.records[tool]
+    blocks, units, slots = records.shape
+    unit_bytes = slots * records.dtype.itemsize
+    row = {
+        "time_ns": time.time_ns() // 256 * 256,
+        "kernel": work.function,
+        "grid": work.grid,
+        "block": work.block,
+        "shared_bytes": launched.dynamic_bytes,
+        "parameters": tuple(launched.addresses.values()),
+        "counted_bytes": unit_bytes if TOOLS[tool].cap is None else None,
+        "probe_bytes": records.nbytes,
+        "outcome": "succeed",
+        "code": 0,
+        "prologue_ms": launched.prologue_ms,
+        "kernel_ms": launched.kernel_ms,
+        "epilogue_ms": launched.epilogue_ms,
+    }
+    if result.is_file():
+        row |= {"file": f"result/{result.name}", "file_bytes": result.stat().st_size}
+    if benchmark:
+        row |= {"original_ms": launched.original_ms, "impact": launched.kernel_ms / launched.original_ms}
+    section = {
+        "launch": 0,
+        "section": 0,
+        "level": TOOLS[tool].level,
+        "blocks": blocks,
+        "units_per_block": units,
+        "bytes_per_unit": unit_bytes,
+        "total_bytes": records.nbytes,
+    }
+    memory = [
+        {
+            "call": "cuMemAlloc_v2",
+            "status": 0,
+            "address": launched.addresses[tensor.name],
+            "bytes": tensor.size_bytes,
+        }
+        for tensor in work.tensors
+    ]
+    return neutrino.EventLog(
+        launches=pd.DataFrame([row]).astype({"grid": object, "block": object, "parameters": object}),
+        sections=pd.DataFrame([section], columns=list(SECTIONS)),
+        memory=pd.DataFrame(memory),
+        version=VERSION,
+        benchmark=benchmark,
+        pid=1,
+        command=ORIGIN,
+    )
+
+
+def _build(built: Built, architecture: str) -> Build:
+    # These kernels have no arrays that could lie in local memory: what is there was spilled. The driver does not tell
+    # stores from loads.
+    return Build(
+        arch=architecture,
+        registers=built.registers,
+        stack_bytes=built.local_bytes,
+        spill_store_bytes=built.local_bytes,
+        spill_load_bytes=0,
+        shared_bytes=built.shared_bytes,
+    )

@@ -1,0 +1,149 @@
+"""Kernels that carry probes: what is launched on which tensors, and what it must compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+#: log2(e): softmax is computed with powers of two.
+LOG2_E = float(1 / np.log(2))
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of fp16 that a kernel works on.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+    written : bool
+        Whether the kernel writes it; all others are read.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    written: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return 2 * prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One launch.
+
+    Attributes
+    ----------
+    name : str
+        For people and for folders.
+    source, function : str
+        Of ``cuda_sources``.
+    grid, block : tuple of int
+        As (x, y, z).
+    tensors : tuple of Tensor
+        The kernel's first arguments, in order.
+    scalars : tuple of NumPy scalars
+        Those that follow, of the types that the kernel declares.
+    blocks_per_sm : int
+        A block asks for so much shared memory that no more fit on an SM; 0 asks for none.
+    flop : int
+        Of the mathematics: 2·m·n·k of every product.
+    flop_per_iteration : int
+        Of a block, of one turn of its loop; 0 without a loop.
+    """
+
+    name: str
+    source: str
+    function: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    tensors: tuple[Tensor, ...]
+    scalars: tuple[np.generic, ...]
+    blocks_per_sm: int = 0
+    flop: int = 0
+    flop_per_iteration: int = 0
+
+    @property
+    def blocks(self) -> int:
+        return prod(self.grid)
+
+    @property
+    def threads(self) -> int:
+        return prod(self.block)
+
+    def largest_error(self, tensors: Mapping[str, Any]) -> float:
+        """Largest difference between what was computed and what should have been, relative to the largest value.
+
+        Parameters
+        ----------
+        tensors : mapping of str to array
+            All tensors after the launch, as NumPy or CuPy arrays; the reference is computed where they are, in fp32.
+        """
+        # Of many heads the first and the last: the scores of all would not fit into memory.
+        ends = [0, -1] if self.function == "attention" else slice(None)
+        arrays = {name: array[ends].astype(np.float32) for name, array in tensors.items()}
+        if self.function == "gemm":
+            found, right = arrays["c"], arrays["a"] @ arrays["b"].T
+        elif self.function == "attention":
+            scores = arrays["query"] @ arrays["key"].transpose(0, 2, 1) / sqrt(arrays["query"].shape[-1])
+            weights = 2.0 ** ((scores - scores.max(-1, keepdims=True)) * np.float32(LOG2_E))
+            found, right = arrays["out"], weights @ arrays["value"] / weights.sum(-1, keepdims=True)
+        else:
+            found, right = arrays["out"], 0 * arrays["out"]
+        return float(abs(found - right).max() / (abs(right).max() + (right == 0).all()))
+
+
+def fill(rows: int = 4096, columns: int = 4096) -> Workload:
+    """Zeros as torch.zeros makes them: every block fills 1 KiB and ends. The whole is a multiple of that."""
+    tensor = Tensor("out", (rows, columns), written=True)
+    grid = (tensor.size_bytes // 1024, 1, 1)
+    count = np.uint64(tensor.size_bytes // 8)
+    return Workload("fill", "fill.cu", "fill", grid, (128, 1, 1), (tensor,), (count,))
+
+
+def fill_persistent(blocks: int, rows: int = 4096, columns: int = 4096) -> Workload:
+    """The same zeros by `blocks` blocks that stay: as many as the GPU runs at once."""
+    plain = fill(rows, columns)
+    grid = (blocks, 1, 1)
+    return Workload("fill_persistent", "fill.cu", "fill_persistent", grid, plain.block, plain.tensors, plain.scalars)
+
+
+def gemm(size: int, blocks_per_sm: int = 0) -> Workload:
+    """c = a·bᵀ of `size` rows and columns each, a multiple of 128; tiles of 128×128, 32 of k a turn."""
+    tensors = (Tensor("a", (size, size)), Tensor("b", (size, size)), Tensor("c", (size, size), written=True))
+    return Workload(
+        f"gemm_{size}",
+        "gemm.cu",
+        "gemm",
+        (size // 128, size // 128, 1),
+        (256, 1, 1),
+        tensors,
+        (np.uint32(size), np.uint32(size)),
+        blocks_per_sm,
+        2 * size**3,
+        2 * 128 * 128 * 32,
+    )
+
+
+def attention(heads: int, tokens: int, blocks_per_sm: int = 0) -> Workload:
+    """Attention of `heads` heads of 64 dimensions over `tokens` tokens, a multiple of 64; 64 queries a block."""
+    shape = (heads, tokens, 64)
+    tensors = (*(Tensor(name, shape) for name in ("query", "key", "value")), Tensor("out", shape, written=True))
+    return Workload(
+        f"attention_{tokens}",
+        "attention.cu",
+        "attention",
+        (tokens // 64, heads, 1),
+        (128, 1, 1),
+        tensors,
+        (np.uint32(tokens), np.float32(LOG2_E / sqrt(64))),
+        blocks_per_sm,
+        4 * heads * tokens**2 * 64,
+        4 * 64 * 64 * 64,
+    )

@@ -1,0 +1,247 @@
+"""The folder of a recording: made point by point, resumable, and a dataset as soon as one part of it is whole.
+
+``recording.json`` says of every part when, on what and with which tools it was made, and of every file of a series
+its key: what it depends on. A file counts as made when it is there, unchanged, and its key is the one wanted now.
+``dataset.yaml`` lists exactly the parts that are whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuledger import __version__, files
+from gpuledger.errors import InputError
+
+#: What goes into a repository stays below.
+MOST_BYTES = 20_000_000
+MANIFEST = "recording.json"
+#: A case as dataset.yaml declares it, by study and name.
+Cases = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+class OutOfTimeError(Exception):
+    """The time for this call is over; what is made stays, the next call goes on."""
+
+
+class Recording:
+    """A folder of ``traces/`` that is being recorded.
+
+    Parameters
+    ----------
+    folder : path
+    kind : {"recorded", "local"}
+        As in ``dataset.yaml``.
+    seconds : float, optional
+        Time for this call: nothing is begun that would end later, judged by the slowest so far, but for the first
+        thing that is to be made: every call gets on.
+    """
+
+    def __init__(self, folder: str | Path, kind: str = "recorded", seconds: float | None = None):
+        self.folder, self.kind = Path(folder), kind
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+        self._slowest, self._worked, self._current = 0.0, False, ""
+        self._content: dict[str, Any] = {"parts": {}, "points": {}, "left_out": {}}
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads((self.folder / MANIFEST).read_text("utf-8"))
+            if self._content.keys() <= found.keys():
+                self._content = found
+
+    @property
+    def parts(self) -> Mapping[str, Mapping[str, Any]]:
+        """What is known of every part that is whole."""
+        return self._content["parts"]
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """Why a part could not be made the last time, by part."""
+        return self._content["left_out"]
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes from recording into the folder at the same time.
+
+        Raises
+        ------
+        InputError
+            When one does.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            problem = "another process is recording into this folder"
+            raise InputError(self.folder, "", problem, "wait until it ends") from None
+        finally:
+            os.close(lock)
+
+    def check_time(self, seconds: float = 0.0) -> None:
+        """Stop before what may take so long when there is not enough time for it, and something is made already.
+
+        Raises
+        ------
+        OutOfTimeError
+        """
+        if self._deadline is None or not self._worked:
+            self._worked = True
+        elif time.monotonic() + max(seconds, self._slowest) > self._deadline:
+            raise OutOfTimeError
+
+    def is_made(self, name: str, key: str) -> bool:
+        """Whether a file of this name is there as it was written, for this key."""
+        known = self._content["points"].get(name, {})
+        return known.get("key") == key and self.are_made({name: known["sha256"]})
+
+    def are_made(self, sums: Mapping[str, str]) -> bool:
+        """Whether files are there with these SHA-256 sums, by name."""
+        paths = {self.folder / name: value for name, value in sums.items()}
+        return all(path.is_file() and files.sha256(path) == value for path, value in paths.items())
+
+    def make(self, name: str, key: str, write: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Make a file of a series, unless it is made.
+
+        Parameters
+        ----------
+        name : str
+            Path in the folder.
+        key : str
+            What the file depends on, see :func:`key_of`.
+        write : callable
+            Writes the file whole or not at all, and returns what to remember of it.
+
+        Returns
+        -------
+        mapping
+            What `write` returned, now or then.
+        """
+        if not self.is_made(name, key):
+            self.check_time()
+            start = time.monotonic()
+            self._content["points"].pop(name, None)
+            self.withdraw()
+            about = dict(write(self.folder / name))
+            self._content["points"][name] = {"key": key, "sha256": files.sha256(self.folder / name), "about": about}
+            self._save()
+            self._slowest = max(self._slowest, time.monotonic() - start)
+        return self._content["points"][name]["about"]
+
+    def begin(self, part: str) -> None:
+        """Say to which part the files belong that are made from now on."""
+        self._current = part
+
+    def withdraw(self) -> None:
+        """Take the current part out of the dataset, before its files change."""
+        if self._content["parts"].pop(self._current, None) is not None:
+            self.write_dataset()
+        else:
+            self._save()
+
+    def belong_to(self, device: Mapping[str, Any]) -> None:
+        """Make sure that all of it is of one GPU: a local dataset starts afresh on another one.
+
+        Raises
+        ------
+        InputError
+            When a recording that is no local one is of another GPU.
+        """
+        others = [name for name, part in self.parts.items() if part["device"]["name"] != device["name"]]
+        if others and self.kind != "local":
+            problem = f"the folder holds a recording on {self.parts[others[0]]['device']['name']}"
+            raise InputError(self.folder / MANIFEST, "", problem, f"record {device['name']} into another folder")
+        for name in others:
+            del self._content["parts"][name]
+
+    def finish(self, part: str, cases: Cases, about: Mapping[str, Any], notes: Mapping[str, str]) -> None:
+        """Enter a part that is whole; what is known of it stays when no file of it was made.
+
+        Parameters
+        ----------
+        part : str
+        cases : mapping
+            By study and case, what dataset.yaml declares; paths in the folder.
+        about : mapping
+            What it was made on and with: ``date``, ``device``, ``tools``, ``control`` and whatever else is known.
+        notes : mapping
+            By path of a case, what a reader of its numbers must know.
+        """
+        # In the order that they are read in again.
+        cases = json.loads(json.dumps(cases, sort_keys=True))
+        if self.parts.get(part, {}).get("cases") != cases:
+            self._content["parts"][part] = {**about, "cases": cases, "notes": dict(notes), "gpuledger": __version__}
+        self._content["left_out"].pop(part, None)
+        self.write_dataset()
+
+    def leave_out(self, part: str, reason: str) -> None:
+        """Remember why a part could not be made."""
+        self._content["left_out"][part] = reason
+        self._save()
+
+    def write_dataset(self) -> None:
+        """Write recording.json, and a dataset.yaml of the parts that are whole; none without any."""
+        self._save()
+        target = self.folder / "dataset.yaml"
+        if not self.parts:
+            target.unlink(missing_ok=True)
+            return
+        parts = [self.parts[name] for name in sorted(self.parts)]
+        device = parts[0]["device"]
+        studies: dict[str, dict] = {}
+        notes: dict[str, dict] = {}
+        for part in parts:
+            for study, cases in part["cases"].items():
+                studies.setdefault(study, {}).update(cases)
+            notes |= {path: {"note": note} for path, note in part["notes"].items()}
+        content = {
+            "title": f"{'This machine' if self.kind == 'local' else 'Recorded'}: {device['name']}",
+            "kind": self.kind,
+            "device": {"name": device["name"], "compute_capability": device["compute_capability"]},
+            "source": self._source(parts),
+            "license": "CC0-1.0",
+            **({"files": dict(sorted(notes.items()))} if notes else {}),
+            "studies": {study: dict(sorted(studies[study].items())) for study in sorted(studies)},
+        }
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+        head = f"# Written by gpuledger.record; what each part was made on and with is in {MANIFEST}.\n"
+        files.write_text(target, head + text)
+
+    def size_bytes(self) -> int:
+        """Bytes of all files of the folder."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+    def _source(self, parts: list[Mapping[str, Any]]) -> str:
+        dates = sorted({part["date"] for part in parts})
+        words = [f"gpuledger {__version__}, recorded {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}"]
+        drivers = sorted({part["device"]["driver"] for part in parts})
+        words.append(f"driver {', '.join(drivers)}")
+        for tool, name in (("ncu", "Nsight Compute"), ("torch", "PyTorch"), ("cuda", "CUDA"), ("cupy", "CuPy")):
+            if versions := sorted({str(part["tools"][tool]) for part in parts if part["tools"].get(tool)}):
+                words.append(f"{name} {', '.join(versions)}")
+        for what in ("clock", "cache"):
+            if controls := sorted({part["control"][what] for part in parts if part.get("control")}):
+                words.append(f"{what} control {', '.join(controls)}")
+        return "; ".join(words)
+
+    def _save(self) -> None:
+        files.write_json(self.folder / MANIFEST, self._content)
+
+
+def key_of(**what: Any) -> str:
+    """Hash of everything that a file depends on: JSON values by name."""
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def hash_sources(paths: list[Path]) -> str:
+    """Hash of the programs that make a file: of their names and contents."""
+    lines = [f"{path.name} {files.sha256(path)}\n" for path in sorted(paths)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,0 +1,140 @@
+"""Record parts into a folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from gpuledger import files
+from gpuledger.errors import InputError
+from gpuledger.record import device, profiler, session
+from gpuledger.record.parts import PARTS, Part, Recorded
+from gpuledger.record.recording import Recording, hash_sources, key_of
+from gpuledger.record.session import Session
+
+LOG = logging.getLogger("gpuledger")
+_HERE = Path(__file__).parent
+#: A part of its own process is given up after so many times the minutes that it should take.
+_PATIENCE = 3
+
+
+def record(
+    recording: Recording,
+    parts: Sequence[str] = tuple(PARTS),
+    *,
+    python: str | None = None,
+    control: profiler.Control | None = None,
+    keep_going: bool = True,
+) -> dict[str, InputError]:
+    """Record parts, each as far as it is not recorded already.
+
+    Parameters
+    ----------
+    recording : Recording
+    parts : sequence of str
+        Names in :data:`PARTS`.
+    python : str, optional
+        Of the workloads, with PyTorch and CuPy; default: the one in use.
+    control : Control, optional
+        Of clocks and caches.
+    keep_going : bool
+        Record the other parts when one cannot be.
+
+    Returns
+    -------
+    dict
+        By part, why it could not be recorded.
+
+    Raises
+    ------
+    InputError
+        No GPU, another process on it, a Python that does not run; without `keep_going`, what a part raised.
+    OutOfTimeError
+        When the time of the recording's call is over; another call goes on.
+    """
+    with recording.alone():
+        device.select()
+        found = device.find_device()
+        recording.belong_to(vars(found))
+        device.check_alone()
+        python = session.default_python(python)
+        tools = session.find_tools(python)
+        failed: dict[str, InputError] = {}
+        for name in parts:
+            part = PARTS[name]
+            try:
+                ncu = profiler.find_ncu() if "ncu" in part.needs else None
+                versions = tools.used(part.needs)
+                if ncu:
+                    versions["ncu"] = ncu.version
+                control = control or profiler.Control()
+                now = Session(recording, found, python, versions, control, ncu)
+                (_record_apart if part.own_process else _record_part)(now, part)
+                LOG.info("%s: recorded", name)
+            except InputError as error:
+                if not keep_going:
+                    raise
+                failed[name] = error
+                recording.leave_out(name, f"{error.problem}; {error.remedy}")
+                LOG.error("%s is left out: %s", name, error)
+        recording.write_dataset()
+        return failed
+
+
+def _record_part(now: Session, part: Part) -> None:
+    now.recording.begin(part.name)
+    made: Recorded = getattr(import_module(part.module), part.function)(now)
+    now.recording.finish(part.name, made.cases, now.about(**made.about), made.notes)
+
+
+def _record_apart(now: Session, part: Part) -> None:
+    """Record a part in a process of its own, into a folder of its own from which what is whole is taken over.
+
+    What a part has done when it fails stays there, for parts that resume by themselves, while its key is the same.
+    """
+    recording = now.recording
+    key = key_of(**now.key(part=part.name, sources=hash_sources(_sources(part))))
+    known = recording.parts.get(part.name, {})
+    if known.get("key") == key and recording.are_made(known["files"]):
+        return
+    recording.check_time(60 * part.minutes)
+    recording.begin(part.name)
+    scratch = recording.folder / f".{part.name}.partial"
+    folder, answer, begun_for = scratch / "made", scratch / "answer.json", scratch / "key"
+    if scratch.is_dir() and not (begun_for.is_file() and begun_for.read_text("utf-8") == key):
+        shutil.rmtree(scratch)
+    folder.mkdir(parents=True, exist_ok=True)
+    begun_for.write_text(key, "utf-8")
+    answer.unlink(missing_ok=True)
+    options = {"control": vars(now.control)} if "ncu" in part.needs else {}
+    command = [now.python, "-m", "gpuledger.record.apart", part.module, part.function, str(folder), str(answer)]
+    seconds = 60 * _PATIENCE * part.minutes
+    try:
+        cases = session.run_apart([*command, json.dumps(options)], answer, part.name, seconds)
+    except InputError:
+        if not any(path.is_file() for path in folder.rglob("*")):
+            shutil.rmtree(scratch)
+        raise
+    recording.withdraw()
+    for name in known.get("files", ()):
+        (recording.folder / name).unlink(missing_ok=True)
+    made = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    # No other part writes into these folders: what is in them is of an earlier recording.
+    for path in folder.iterdir():
+        target = recording.folder / path.name
+        if target.is_dir():
+            shutil.rmtree(target)
+        path.replace(target)
+    shutil.rmtree(scratch)
+    sums = {name.as_posix(): files.sha256(recording.folder / name) for name in made}
+    recording.finish(part.name, cases, now.about(key=key, files=sums), {})
+
+
+def _sources(part: Part) -> list[Path]:
+    stem = part.module.rpartition(".")[2]
+    patterns = (f"*{stem}*.py", f"{stem}/*.py", "cuda*.py", "cuda_sources/*")
+    return [path for pattern in patterns for path in _HERE.glob(pattern) if path.is_file()]

@@ -1,0 +1,240 @@
+"""What all parts of one recording share: the device, the tools, the recording's folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpuledger.errors import InputError
+from gpuledger.record import failures
+from gpuledger.record.device import Device, describe_state
+from gpuledger.record.profiler import Control, Ncu, profile
+from gpuledger.record.recording import Recording, hash_sources, key_of
+
+#: The folder with the package, for the Python of the workloads.
+SOURCE = Path(__file__).resolve().parents[2]
+_WORKLOADS = Path(__file__).with_name("workloads")
+#: Modules that a workload imports: its numbers depend on them too.
+_SHARED = {
+    "toy_network": ("profiling",),
+    "gpt2": ("transformer", "profiling"),
+    "llama": ("transformer", "profiling"),
+}
+#: fp32 stays fp32 whatever the libraries think; the package is found where it is not installed.
+_ENVIRONMENT = {"NVIDIA_TF32_OVERRIDE": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+
+_ASK = """
+import json, platform, traceback
+found, errors = {"python": platform.python_version()}, {}
+try:
+    import torch
+    torch.zeros(1, device="cuda")
+    found |= {"torch": torch.__version__, "cuda": torch.version.cuda}
+except Exception:
+    errors["torch"] = traceback.format_exc()
+try:
+    import cupy
+    found["cupy"] = cupy.__version__
+except Exception:
+    errors["cupy"] = traceback.format_exc()
+print(json.dumps([found, errors]))
+"""
+#: Versions that numbers depend on, by what a part needs.
+_USED = {"torch": ("torch", "cuda"), "cupy": ("cupy",)}
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the Python of the workloads has.
+
+    Attributes
+    ----------
+    versions : dict
+        Of ``python``, ``torch``, ``cuda`` and ``cupy``, as far as they work.
+    errors : dict
+        By ``torch`` and ``cupy``, what was raised where one does not work with the GPU.
+    """
+
+    versions: Mapping[str, str]
+    errors: Mapping[str, str]
+
+    def used(self, needs: Collection[str]) -> dict[str, str]:
+        """Return the versions of what is needed.
+
+        Raises
+        ------
+        InputError
+            When it does not work, with the fix.
+        """
+        for need in needs:
+            if need in self.errors:
+                raise _failure(self.errors[need], need)
+        names = ["python", *(name for need in needs for name in _USED.get(need, ()))]
+        return {name: str(self.versions[name]) for name in names}
+
+
+@dataclass
+class Session:
+    """One call of the recorder.
+
+    Attributes
+    ----------
+    recording : Recording
+    device : Device
+    python : str
+        Of the workloads.
+    tools : dict
+        Versions of what the part uses: ``python``, ``torch``, ``cuda``, ``cupy``, ``ncu``.
+    control : Control
+        Of ncu.
+    ncu : Ncu or None
+        None for a part that does not use it.
+    """
+
+    recording: Recording
+    device: Device
+    python: str
+    tools: dict[str, str]
+    control: Control
+    ncu: Ncu | None = None
+
+    def key(self, **what: Any) -> dict[str, Any]:
+        """What everything recorded in this session depends on, with `what` added; see :func:`key_of`."""
+        return {**what, **self._made_with()}
+
+    def count(self, name: str, module: str, options: Sequence[object], metrics: Sequence[str]) -> tuple[str, ...]:
+        """Record a table of counters of one run of a workload, unless it is made.
+
+        Parameters
+        ----------
+        name : str
+            Of the CSV in the recording.
+        module : str
+            Of :mod:`gpuledger.record.workloads`.
+        options : sequence
+            Of the workload's command line.
+        metrics : sequence of str
+
+        Returns
+        -------
+        tuple of str
+            Metrics that have no value.
+
+        Raises
+        ------
+        InputError
+            See :func:`gpuledger.record.profiler.profile`.
+        """
+        options = list(map(str, options))
+        sources = hash_sources([_WORKLOADS / f"{name}.py" for name in (module, *_SHARED[module])])
+
+        def write(path: Path) -> dict[str, Any]:
+            target = [self.python, "-m", f"gpuledger.record.workloads.{module}", *options]
+            return vars(profile(self.ncu, metrics, target, self.control, path, environment=environment()))
+
+        key = key_of(**self.key(metrics=list(metrics), workload=[module, *options], sources=sources))
+        return tuple(self.recording.make(name, key, write)["absent"])
+
+    def about(self, **more: Any) -> dict[str, Any]:
+        """What a part was made on and with, now."""
+        return {
+            "date": datetime.now(UTC).date().isoformat(),
+            "state": describe_state(),
+            **self._made_with(),
+            **more,
+        }
+
+    def _made_with(self) -> dict[str, Any]:
+        control = vars(self.control) if self.ncu else None
+        return {"device": vars(self.device), "tools": self.tools, "control": control}
+
+
+def environment() -> dict[str, str]:
+    """Return what a workload's process gets on top of this one's environment."""
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
+    return {**_ENVIRONMENT, "PYTHONPATH": path}
+
+
+def find_tools(python: str) -> Tools:
+    """Ask the workloads' Python for what it has.
+
+    Raises
+    ------
+    InputError
+        When it does not run.
+    """
+    said = run_captured([python, "-c", _ASK], "record.python", 300)
+    try:
+        return Tools(*json.loads(said.splitlines()[-1]))
+    except (IndexError, ValueError, TypeError):
+        problem = f"{python} does not say its versions but {failures.last_words(said)!r}"
+        remedy = "name a Python with PyTorch and CuPy"
+        raise InputError("config/config.yaml", "key record.python", problem, remedy) from None
+
+
+def run_captured(command: Sequence[str], place: str, seconds: float) -> str:
+    """Run a program of the workloads' Python and return what it prints.
+
+    Raises
+    ------
+    InputError
+        It cannot be started, takes too long or fails: in the words for it that are known, else its last ones.
+    """
+    done = _run(command, place, seconds, capture=True)
+    if done.returncode:
+        raise _failure(done.stderr, place)
+    return done.stdout
+
+
+def run_apart(command: Sequence[str], answer: Path, place: str, seconds: float) -> dict:
+    """Run :mod:`gpuledger.record.apart` and return the cases from its answer; what it shows is shown.
+
+    Raises
+    ------
+    InputError
+        What it raised; the words for any other failure.
+    """
+    status = _run(command, place, seconds, capture=False).returncode
+    try:
+        found = json.loads(answer.read_text("utf-8"))
+    except (OSError, ValueError):
+        remedy = "see what it printed, and record again"
+        raise InputError("GPU", place, f"its process ended with status {status}", remedy) from None
+    if "input_error" in found:
+        raise InputError(*found["input_error"])
+    if "traceback" in found:
+        raise _failure(found["traceback"], place)
+    return found["cases"]
+
+
+def _failure(said: str, place: str) -> InputError:
+    problem, remedy = failures.explain(said) or (failures.last_words(said), "mend what it says and record again")
+    return InputError("GPU", place, problem, remedy)
+
+
+def _run(command: Sequence[str], place: str, seconds: float, capture: bool) -> subprocess.CompletedProcess:
+    pipe = subprocess.PIPE if capture else None
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace", timeout=seconds,
+            env={**os.environ, **environment(), "LC_ALL": "C.UTF-8"}, check=False,
+        )  # fmt: skip
+    except OSError as error:
+        remedy = "name a Python with PyTorch in record.python of config/config.yaml"
+        raise InputError(command[0], place, f"it cannot be started ({error.strerror})", remedy) from None
+    except subprocess.TimeoutExpired:
+        problem, remedy = f"no end after {seconds:g} s", "check with nvidia-smi that nothing else uses the GPU"
+        raise InputError("GPU", place, problem, remedy) from None
+    return done
+
+
+def default_python(python: str | None) -> str:
+    """The workloads' Python: the one that is named, else the one in use."""
+    return python or sys.executable

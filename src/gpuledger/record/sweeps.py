@@ -1,0 +1,97 @@
+"""Sweeps: counters of one transformer block over sequence length, width and number of layers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from tqdm import tqdm
+
+from gpuledger import files
+from gpuledger.record import metrics
+from gpuledger.record.parts import Recorded
+from gpuledger.record.session import Session
+
+
+@dataclass(frozen=True)
+class Point:
+    """Shape of a stack of blocks."""
+
+    n_layer: int
+    hidden_dim: int
+    seq_len: int
+
+    @property
+    def name(self) -> str:
+        return f"n_layer-{self.n_layer}.hidden_dim-{self.hidden_dim}.seq_len-{self.seq_len}.csv"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One variable at a time, the others as in `base`."""
+
+    base: Point
+    n_layer: tuple[int, ...]
+    hidden_dim: tuple[int, ...]
+    seq_len: tuple[int, ...]
+
+    def points(self) -> list[Point]:
+        """Every shape once, the base first."""
+        return list(dict.fromkeys([self.base, *self._varied()]))
+
+    def _varied(self) -> Iterator[Point]:
+        for variable in ("seq_len", "hidden_dim", "n_layer"):
+            for value in getattr(self, variable):
+                yield Point(**{**asdict(self.base), variable: value})
+
+
+_LENGTHS = (64, 128, 256, 512, 1024, 2048)
+#: By model. GPT-2's widths are those of the notes on metric sweeps, of which 768 is the published model's.
+SWEEPS = {
+    "gpt2": Sweep(Point(2, 768, 128), (1, 2, 4, 8, 12), (192, 384, 768, 1536, 3072, 6144), _LENGTHS),
+    "llama": Sweep(Point(2, 2048, 128), (1, 2, 4, 8, 16), (512, 1024, 2048, 3072, 4096), _LENGTHS),
+}
+_NOTE = "Of each point the launches of one block, the last, in its second pass; random weights."
+
+
+def record_gpt2(session: Session) -> Recorded:
+    """Record GPT-2's sweep, see :func:`record`."""
+    return record(session, "gpt2")
+
+
+def record_llama(session: Session) -> Recorded:
+    """Record Llama's sweep, see :func:`record`."""
+    return record(session, "llama")
+
+
+def record(session: Session, model: str) -> Recorded:
+    """Record the sweep of a model, one run of ncu a point.
+
+    Raises
+    ------
+    InputError
+        See :meth:`Session.count`.
+    OutOfTimeError
+        When the time for this call is over; the next one goes on.
+    """
+    names, missing = metrics.choose(metrics.SWEEP, session.ncu.metrics)
+    points, root = SWEEPS[model].points(), session.recording.folder
+    folder, parameters, absent = f"metric_sweep/{model}", f"metric_sweep/{model}_parameters.csv", set()
+    # What an earlier plan recorded would be taken for a point of this one.
+    for path in {*(root / folder).glob("*.csv")} - {root / folder / point.name for point in points}:
+        path.unlink()
+    for point in tqdm(points, desc=f"{model} sweep", unit="point", disable=None):
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in asdict(point).items()]
+        absent |= {*session.count(f"{folder}/{point.name}", model, options, names)}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, ["file", *asdict(points[0])], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({"file": point.name, **asdict(point)} for point in points)
+    files.write_text(root / parameters, text.getvalue())
+    return Recorded(
+        cases={"metric_sweep": {model: {"ncu_csv": {"folder": folder, "parameters": parameters}}}},
+        about={"metrics": names, "metrics_missing": missing, "metrics_without_value": sorted(absent)},
+        notes={folder: _NOTE},
+    )

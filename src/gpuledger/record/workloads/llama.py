@@ -1,0 +1,81 @@
+"""Blocks as in Llama 3 with random weights, in bf16: the last one's forward pass is counted."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from gpuledger.record.workloads import transformer
+
+HEAD_DIM = 128
+#: Query heads that share a head of keys and values.
+GROUP = 4
+#: Base of the wavelengths of rotary embeddings.
+THETA = 500_000.0
+
+
+class Norm(nn.Module):
+    """RMS norm with a weight, in fp32 inside as the reference implementation computes it."""
+
+    def __init__(self, hidden_dim: int, device: torch.device):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden_dim, device=device))
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        wide = states.float()
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5)
+        return (wide * scale).to(states.dtype) * self.weight
+
+
+def rotate(heads: torch.Tensor) -> torch.Tensor:
+    """Turn pairs of (first half, second half) of each head by an angle that grows with the position."""
+    tokens, half = heads.shape[-2], HEAD_DIM // 2
+    rates = THETA ** (-torch.arange(half, device=heads.device, dtype=torch.float32) / half)
+    angles = torch.arange(tokens, device=heads.device, dtype=torch.float32)[:, None] * rates
+    cosine, sine = angles.cos().to(heads.dtype), angles.sin().to(heads.dtype)
+    first, second = heads[..., :half], heads[..., half:]
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+
+
+class Block(nn.Module):
+    """RMS norm, causal attention with rotary embeddings and grouped heads, RMS norm, SwiGLU of 3.5 times the width.
+
+    Dubey et al., The Llama 3 Herd of Models (2024), Table 3: of the 8B model the ratios, of heads of 128.
+    """
+
+    def __init__(self, hidden_dim: int, device: torch.device):
+        super().__init__()
+        self.heads = transformer.head_count(hidden_dim, HEAD_DIM)
+        self.groups = max(1, self.heads // GROUP)
+        narrow, wide = self.groups * HEAD_DIM, 7 * hidden_dim // 2
+        self.norm_1, self.norm_2 = Norm(hidden_dim, device), Norm(hidden_dim, device)
+        sizes = {
+            "query": (hidden_dim, hidden_dim),
+            "key": (hidden_dim, narrow),
+            "value": (hidden_dim, narrow),
+            "output": (hidden_dim, hidden_dim),
+            "gate": (hidden_dim, wide),
+            "up": (hidden_dim, wide),
+            "down": (wide, hidden_dim),
+        }
+        self.linear = nn.ModuleDict({name: nn.Linear(*size, bias=False, device=device) for name, size in sizes.items()})
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        batch, tokens, hidden_dim = states.shape
+        linear, normed = self.linear, self.norm_1(states)
+
+        def heads(name: str, count: int) -> torch.Tensor:
+            return linear[name](normed).view(batch, tokens, count, HEAD_DIM).transpose(1, 2)
+
+        query, key, value = heads("query", self.heads), heads("key", self.groups), heads("value", self.groups)
+        query, key = rotate(query), rotate(key)
+        key, value = (part.repeat_interleave(self.heads // self.groups, dim=1) for part in (key, value))
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        states = states + linear["output"](mixed.transpose(1, 2).reshape(batch, tokens, hidden_dim))
+        normed_2 = self.norm_2(states)
+        return states + linear["down"](functional.silu(linear["gate"](normed_2)) * linear["up"](normed_2))
+
+
+if __name__ == "__main__":
+    transformer.main(__doc__.splitlines()[0], Block, torch.bfloat16)

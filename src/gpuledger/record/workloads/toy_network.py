@@ -1,0 +1,54 @@
+"""A network of Linear and Sigmoid layers in fp32: set-up, forward and backward pass, as far as it is asked for.
+
+What a longer run launches begins with what a shorter one launches, so that the passes can be told apart.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from gpuledger.record.workloads import profiling
+
+PASSES = ("setup", "forward", "forward_backward")
+
+
+def run(device: torch.device, passes: str, layers: int, hidden_dim: int, tokens: int) -> torch.Tensor:
+    """Run the network's passes.
+
+    Parameters
+    ----------
+    device : torch.device
+    passes : {"setup", "forward", "forward_backward"}
+    layers, hidden_dim, tokens : int
+
+    Returns
+    -------
+    Tensor
+        The input, the output, or the loss: a sum over the output. The input needs no gradient.
+    """
+    made = [(nn.Linear(hidden_dim, hidden_dim, bias=False, device=device), nn.Sigmoid()) for _ in range(layers)]
+    network = nn.Sequential(*(module for pair in made for module in pair))
+    tensor = torch.randn(tokens, hidden_dim, device=device)
+    if passes != "setup":
+        tensor = network(tensor)
+    if passes == "forward_backward":
+        tensor = tensor.sum()
+        tensor.backward()
+    return tensor
+
+
+def main() -> None:
+    parser = profiling.parser(__doc__.splitlines()[0])
+    parser.add_argument("--passes", choices=PASSES, required=True)
+    parser.add_argument("--layers", type=int, default=10)
+    parser.add_argument("--hidden-dim", type=int, default=1024)
+    parser.add_argument("--tokens", type=int, default=128)
+    given = parser.parse_args()
+    device = profiling.prepare(given.device)
+    with profiling.counted(device):
+        run(device, given.passes, given.layers, given.hidden_dim, given.tokens)
+
+
+if __name__ == "__main__":
+    main()

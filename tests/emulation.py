@@ -1,0 +1,113 @@
+"""Runs probed kernels on the CPU: gpuledger's CUDA sources, compiled as C++ with tests/cuda_*on_cpu.hpp."""
+
+import ctypes
+import functools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuledger.neutrino import PAGE_BYTES
+from gpuledger.record import cuda
+from gpuledger.record.probes.launch import PROBES, SAVES, TOOLS, Built, Launched, divide, on_pages, words_of
+
+COMPILER = shutil.which("g++") or shutil.which("c++")
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to emulate CUDA kernels with")
+WRAPPER = """
+#include "{header}"
+#define PROBE {probe}
+#include "{source}"
+struct Pointer {{ void *p; template <class T> operator T *() const {{ return (T *)p; }} }};
+extern "C" const char *launch(const unsigned *grid, unsigned threads, int backwards, {parameters}) {{
+    return emulation::run({{grid[0], grid[1], grid[2]}}, threads, backwards, [&] {{ {function}({arguments}); }});
+}}
+"""
+TYPES = {
+    np.dtype("u4"): ("unsigned int", ctypes.c_uint),
+    np.dtype("u8"): ("unsigned long long", ctypes.c_ulonglong),
+    np.dtype("f4"): ("float", ctypes.c_float),
+}
+
+
+@functools.cache
+def library(source, function, probe, tensors, scalars):
+    """Compile one kernel with one probe; `scalars` are the types of what follows the tensors."""
+    number = list(PROBES).index(probe)
+    parameters = [f"void *t{i}" for i in range(tensors)] + [f"{TYPES[t][0]} s{i}" for i, t in enumerate(scalars)]
+    arguments = [f"Pointer{{t{i}}}" for i in range(tensors)] + [f"s{i}" for i in range(len(scalars))]
+    if number:
+        parameters += ["unsigned long long *records", "unsigned int slots"]
+        arguments += ["records", "slots"]
+    text = WRAPPER.format(
+        header=Path(__file__).with_name("cuda_instructions_on_cpu.hpp"),
+        source=cuda.SOURCES / source,
+        probe=number,
+        parameters=", ".join(parameters),
+        function=function,
+        arguments=", ".join(arguments),
+    )
+    folder = Path(tempfile.mkdtemp(prefix="gpuledger-emulation-"))
+    (folder / "kernel.cpp").write_text(text, "utf-8")
+    options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-o", str(folder / "kernel.so")]
+    done = subprocess.run([COMPILER, *options, str(folder / "kernel.cpp")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    launch = ctypes.CDLL(str(folder / "kernel.so")).launch
+    launch.restype = ctypes.c_char_p
+    shutil.rmtree(folder)
+    return launch
+
+
+class EmulatedRunner:
+    """As gpuledger.record.probes.launch.Runner, on the CPU. Times are made up, records are what kernels save."""
+
+    def __init__(self, sms=4, backwards=False):
+        self.device = cuda.Device(0, "emulated GPU", "8.0", sms, 1 << 20, 1 << 30, 1_000_000_000)
+        self.backwards = backwards
+
+    def execute(self, workload, probe, slots=0):
+        """Run a kernel; return its tensors and what its probe saved, as 64-bit words."""
+        random = np.random.default_rng(7)
+        tensors = {}
+        for tensor in workload.tensors:
+            memory = np.empty(tensor.size_bytes + PAGE_BYTES, np.uint8)
+            tensors[tensor.name] = on_pages(memory, memory.ctypes.data, tensor)
+            tensors[tensor.name][...] = 1 if tensor.written else random.standard_normal(tensor.shape)
+        types = tuple(scalar.dtype for scalar in workload.scalars)
+        launch = library(workload.source, workload.function, probe, len(tensors), types)
+        arguments = [array.ctypes.data_as(ctypes.c_void_p) for array in tensors.values()]
+        arguments += [TYPES[scalar.dtype][1](scalar.item()) for scalar in workload.scalars]
+        if probe == "count":
+            words = workload.blocks * workload.threads
+        else:
+            words = words_of(workload, probe, slots) if probe != "none" else 0
+        records = np.zeros(words, np.uint64)
+        if words:
+            arguments += [records.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint(slots)]
+        grid = np.array(workload.grid, np.uint32)
+        start = (grid.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint(workload.threads), ctypes.c_int(self.backwards))
+        failure = launch(*start, *arguments)
+        assert failure is None, failure.decode()
+        return tensors, records
+
+    def run(self, workload, probe, repeats=1):
+        slots = TOOLS[SAVES.get(probe, (probe,))[0]].cap
+        if slots is None:
+            slots = int(self.execute(workload, "count", 1)[1].max())
+        tensors, words = self.execute(workload, probe, slots)
+        assert workload.largest_error(tensors) < 5e-3
+        records = divide(words, workload, probe, slots)
+        addresses = {name: array.ctypes.data for name, array in tensors.items()}
+        plain, probed = Built(40, 0, 0), Built(46, 0, 0)
+        return Launched(workload, probe, "sm_80", plain, probed, records, addresses, 0, 0.5, 0.25, 1.0, 0.125)
+
+    def time_ns(self, workload, repeats=1):
+        return 1000.0
+
+    def memset_ns(self, size_bytes, repeats=1):
+        return 900.0
+
+    def resident_blocks(self, workload):
+        return 2 * self.device.sms

@@ -1,0 +1,214 @@
+"""The normalization kernels' very source, run on a CPU thread by thread, against double precision."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from gpuledger.record import normalization_kernels as kernels
+
+SOURCES = ROOT / "src/gpuledger/record/cuda_sources"
+NAMES = [
+    "two_pass",
+    *(f"one_pass_{lanes}x{slots}{suffix}" for lanes, slots, _ in kernels.CONFIGURATIONS for suffix in ("", "_aligned")),
+    *("streaming_{}x{}".format(*kernels.STREAMING) + suffix for suffix in ("", "_aligned")),
+]
+HARNESS = """
+#include "cuda_on_cpu.hpp"
+#include "normalization.cu"
+#include "ceilings.cu"
+
+using Kernel = void (*)(const float*, float*, long long, int);
+static const struct { const char* name; Kernel kernel; } KERNELS[] = {%s};
+
+extern "C" const char* normalize(const char* name, const float* x, float* y, long long rows, int length,
+                                 unsigned blocks, unsigned threads, unsigned shared_bytes, int backwards) {
+    for (const auto& entry : KERNELS) {
+        if (std::strcmp(entry.name, name)) continue;
+        const size_t bytes = sizeof(float) * rows * length;
+        emulation::Guarded from(bytes), to(bytes);
+        std::memcpy(from.data, x, bytes);
+        emulation::dynamic.assign(shared_bytes / sizeof(float4), {});
+        const char* failure = emulation::run({blocks}, threads, backwards, [&] {
+            entry.kernel(reinterpret_cast<const float*>(from.data), reinterpret_cast<float*>(to.data), rows, length);
+        });
+        std::memcpy(y, to.data, bytes);
+        if (!failure && !to.untouched_around()) failure = "something is written beside the result";
+        return failure;
+    }
+    return "no such kernel";
+}
+
+extern "C" const char* copy(int unroll, const float* x, float* y, long long count, unsigned blocks) {
+    emulation::Guarded from(16 * count), to(16 * count);
+    std::memcpy(from.data, x, 16 * count);
+    const auto kernel = unroll == 1 ? copy_1 : unroll == 4 ? copy_4 : copy_8;
+    const char* failure = emulation::run({blocks}, 64, false, [&] {
+        kernel(reinterpret_cast<const float4*>(from.data), reinterpret_cast<float4*>(to.data), count);
+    });
+    std::memcpy(y, to.data, 16 * count);
+    return failure;
+}
+
+extern "C" const char* chains(float* out, int iterations, unsigned blocks, unsigned threads) {
+    return emulation::run({blocks}, threads, false, [&] { multiply_add(out, iterations, 0.5f, 1.0f); });
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """The sources as a library for the CPU."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed: the CUDA sources cannot be run on the CPU")
+    folder = tmp_path_factory.mktemp("cuda")
+    (folder / "harness.cpp").write_text(HARNESS % ", ".join(f'{{"{name}", {name}}}' for name in NAMES))
+    command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
+    command += [
+        f"-I{ROOT / 'tests'}",
+        f"-I{SOURCES}",
+        "-o",
+        "harness.so",
+        "harness.cpp",
+    ]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:3000]
+    loaded = ctypes.CDLL(str(folder / "harness.so"))
+    for function in (loaded.normalize, loaded.copy, loaded.chains):
+        function.restype = ctypes.c_char_p
+    return loaded
+
+
+def pointer(array):
+    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+
+
+def normalize(library, plan, x, blocks=None, backwards=False, shared=0):
+    x = np.ascontiguousarray(x, np.float32)
+    y = np.full_like(x, 12345)
+    rows, length = x.shape
+    shape = (ctypes.c_longlong(rows), length, plan.blocks(rows, blocks), plan.threads, shared, int(backwards))
+    failure = library.normalize(plan.kernel.encode(), pointer(x), pointer(y), *shape)
+    assert failure is None, f"{plan.kernel}, {rows}×{length}: {failure.decode()}"
+    return y
+
+
+def check(library, plan, x, **how):
+    y = normalize(library, plan, x, **how)
+    error = kernels.largest_error(y, kernels.reference(np.asarray(x, np.float32)))
+    assert error <= kernels.tolerance(x.shape[1]), f"{plan.kernel}, {x.shape}: {error}"
+    return y
+
+
+def test_every_kernel_of_the_source_is_offered_and_the_other_way_round():
+    source = (SOURCES / "normalization.cu").read_text("utf-8")
+    listed = re.findall(r"^KERNEL\((\w+), \w+, (\d+), (\d+), (\d+)\)", source, re.MULTILINE)
+    offered = [("one_pass", *configuration) for configuration in kernels.CONFIGURATIONS]
+    offered += [("streaming", *kernels.STREAMING)]
+    assert [(name, *map(int, numbers)) for name, *numbers in listed] == offered
+
+
+@pytest.mark.parametrize(
+    "length", [1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 257, 1000]
+)
+def test_hard_rows_of_every_length(library, length):
+    x = kernels.hostile_rows(length)
+    for plan in [kernels.TWO_PASS, *kernels.plans(length)]:
+        check(library, plan, x)
+
+
+@pytest.mark.parametrize("configuration", [*kernels.CONFIGURATIONS, kernels.STREAMING], ids=str)
+def test_every_configuration_full_and_not(library, configuration):
+    lanes, slots, threads = configuration
+    rows_of_block = threads // lanes
+    name = "streaming" if configuration == kernels.STREAMING else "one_pass"
+    held = 4 * lanes * slots * (2 if name == "streaming" else 1)
+    for length, suffix in ((held, "_aligned"), (held - 4, "_aligned"), (held - 3, ""), (held // 2 + 1, "")):
+        plan = kernels.Plan(f"{name}_{lanes}x{slots}{suffix}", threads, rows_of_block)
+        rows = kernels.hostile_rows(max(length, 1))
+        check(library, plan, rows[[0, 3, 5, 9, 12]] if length > 2000 else rows)
+
+
+@pytest.mark.parametrize("length", [5, 100, 129, 1023, 1024])
+def test_blocks_that_take_turns_and_threads_in_any_order_give_the_same_bits(library, length):
+    x = kernels.hostile_rows(length)
+    for plan in [kernels.TWO_PASS, *kernels.plans(length)]:
+        once = normalize(library, plan, x)
+        assert normalize(library, plan, x, blocks=2).tobytes() == once.tobytes()
+        assert normalize(library, plan, x, backwards=True).tobytes() == once.tobytes()
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 9])
+def test_what_shared_memory_keeps_changes_no_bit(library, rounds):
+    for length in (40000, 40001):
+        (plan,) = kernels.plans(length)
+        x = kernels.hostile_rows(length)[[0, 2, 12]]
+        once = normalize(library, plan, x)
+        assert normalize(library, plan, x, shared=rounds * kernels.KEPT_BYTES).tobytes() == once.tobytes()
+
+
+def test_what_the_result_is_where_the_formula_says_nothing(library):
+    for length in (1, 6, 130):
+        for plan in [kernels.TWO_PASS, *kernels.plans(length)]:
+            y = normalize(library, plan, np.full((3, length), 3.7))
+            assert not y.any(), "equal values become zeros"
+            spoilt = np.ones((2, length), np.float32)
+            spoilt[1, -1] = np.inf
+            y = normalize(library, plan, spoilt)
+            assert not y[0].any() and np.isnan(y[1]).all(), "a row with an infinity is NaN, its neighbour is not"
+
+
+def test_scaling_a_row_by_a_power_of_two_changes_no_bit(library):
+    x = np.random.default_rng(1).standard_normal((4, 333)).astype(np.float32)
+    for plan in [kernels.TWO_PASS, *kernels.plans(333)]:
+        expected = normalize(library, plan, x)
+        for power in (-120, -50, 70, 120):
+            assert normalize(library, plan, x * np.float32(2.0) ** power).tobytes() == expected.tobytes()
+
+
+def test_no_plan_offers_less_room_than_the_row_needs():
+    for length in [*range(1, 600), 1023, 1024, 1025, 4093, 4094, 32765, 32766, 32768, 32769, 10**6]:
+        for plan in kernels.plans(length):
+            if plan.kernel.startswith("streaming"):
+                assert length > 32765
+                continue
+            lanes, slots = map(int, re.findall(r"\d+", plan.kernel))
+            room = 4 * lanes * slots
+            assert length <= room - (0 if length % 4 == 0 else 3)
+            assert plan.kernel.endswith("_aligned") == (length % 4 == 0)
+            assert plan.block_rows * lanes == plan.threads
+
+
+def test_reference_and_error_find_what_is_wrong():
+    x = kernels.hostile_rows(40)[:1]
+    y = kernels.reference(x)
+    assert y.mean() == pytest.approx(0, abs=1e-15) and y.std() == pytest.approx(1)
+    wrong = y.copy()
+    wrong[0, 3] += 1e-3
+    assert kernels.largest_error(y, y) == 0
+    assert kernels.largest_error(wrong, y) > kernels.tolerance(40)
+    wrong[0, 3] = np.nan
+    assert kernels.largest_error(wrong, y) == np.inf
+    sample = x.std(ddof=1) / x.std(ddof=0)
+    assert kernels.largest_error(y / sample, y) > kernels.tolerance(40), "the sample's std is another result"
+
+
+@pytest.mark.parametrize("unroll", [1, 4, 8])
+def test_copies_copy(library, unroll):
+    for count in (1, 63, 64, 65, 1000):
+        x = np.random.default_rng(count).standard_normal(4 * count).astype(np.float32)
+        y = np.zeros_like(x)
+        assert library.copy(unroll, pointer(x), pointer(y), ctypes.c_longlong(count), 2) is None
+        assert y.tobytes() == x.tobytes()
+
+
+def test_chains_of_multiply_adds_end_where_they_must(library):
+    out = np.zeros(128, np.float32)
+    assert library.chains(pointer(out), 4, 2, 64) is None
+    # x ← x/2 + 1 tends to 2, in each of eight chains.
+    assert (out == 16).all()
