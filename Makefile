@@ -3,7 +3,7 @@ PYTHON ?= python3
 CORES ?= 4
 BIN := .venv/bin
 
-.PHONY: results env test lint bench requirements
+.PHONY: results env test lint bench record requirements
 .DEFAULT_GOAL := results
 
 results: env
@@ -34,7 +34,17 @@ bench: env
 	$(BIN)/python benchmarks/workflow.py
 	$(BIN)/python benchmarks/block_scheduling.py
 	$(BIN)/python benchmarks/dmat.py
+	$(BIN)/python benchmarks/scaling_laws.py --extrap install
 	$(BIN)/python benchmarks/transformer.py
+	$(BIN)/python benchmarks/gemm_time.py
+	$(BIN)/python benchmarks/kernel_breakdown.py
+
+# Needs a GPU, see docs/GPU.md. RECORD_PYTHON names a Python that has what it takes, RECORD_PART one part of all,
+# RECORD_MINUTES how long a call may be; the next one goes on.
+RECORD_PYTHON ?= $(BIN)/python
+record: $(if $(filter $(BIN)/python,$(RECORD_PYTHON)),env)
+	PYTHONPATH=$(CURDIR)/src:$$PYTHONPATH $(RECORD_PYTHON) -m gpuledger.record $(RECORD_PART) \
+	    $(if $(RECORD_MINUTES),--minutes $(RECORD_MINUTES))
 
 # Pins for every Python from 3.11 on and every platform, without the address of an index.
 requirements:

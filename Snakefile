@@ -16,6 +16,12 @@ include: "workflow/rules/notebooks.smk"
 include: "workflow/rules/report.smk"
 
 
+# Without a GPU there is nothing to record.
+if GPU.parts:
+
+    include: "workflow/rules/record.smk"
+
+
 # A study is in the house when the configuration has an entry for it.
 for study in config["studies"]:
 

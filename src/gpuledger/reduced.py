@@ -84,7 +84,8 @@ class Reduced:
     summary : dict
         By quantity, ``{"value": number or text, "unit": text}``.
     provenance : dict
-        What the numbers are; see :meth:`gpuledger.datasets.Case.provenance`.
+        What the numbers are; see :meth:`gpuledger.datasets.Case.provenance`. A study puts in what the case cannot
+        know: a ``label`` where the numbers are not what the dataset's files are, ``inputs`` beside those.
     """
 
     data: pd.DataFrame
@@ -145,7 +146,10 @@ def reduce_case(case: Case, reduce: Callable[..., Reduced]) -> Reduced:
             remedy = f"known are: {', '.join(known) or 'none'}"
             raise InputError("config/config.yaml", place, f"unknown key '{knob}'", remedy)
     reduced = reduce(case, **case.knobs)
-    reduced.provenance = case.provenance()
+    own, record = reduced.provenance, case.provenance()
+    known = {entry["file"] for entry in record["inputs"]}
+    beside = [entry for entry in own.get("inputs", []) if entry["file"] not in known]
+    reduced.provenance = record | own | {"inputs": record["inputs"] + beside}
     return reduced
 
 

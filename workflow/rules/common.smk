@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 ROOT = Path(workflow.basedir)
 # Jobs find the library of this checkout, also in an environment where it is not installed.
@@ -17,23 +18,36 @@ os.environ.update(PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT / "src"), os
 from gpuledger import fetched, schemas
 from gpuledger.datasets import Repository
 from gpuledger.errors import InputError
+from gpuledger.record.plan import LOCAL, make_plan
 
 try:
     schemas.check(config, schemas.load_yaml(ROOT / "workflow/schemas/config.schema.yaml"), "config/config.yaml")
+    # What of this machine's GPU is recorded, as a dataset of its own; nothing where there is none.
+    GPU = make_plan(config.get("gpu", "auto"), config.get("record", {}).get("python"))
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
 REPOSITORY = Repository(Path(), config)
 for name in config["datasets"]:
-    if name not in REPOSITORY.dataset_names():
+    if name not in REPOSITORY.dataset_names() and not (name == LOCAL and GPU.parts):
         remedy = schemas.nearest(name, REPOSITORY.dataset_names())
         raise WorkflowError(f"config/config.yaml, key datasets: there is no traces/{name}/dataset.yaml; {remedy}")
+if GPU.parts and LOCAL not in config["datasets"]:
+    config["datasets"] = [*config["datasets"], LOCAL]
+for part, reason in GPU.left_out.items():
+    logger.info(f"{LOCAL} is without {part}: {reason}")
 
 
 wildcard_constraints:
     dataset=r"[A-Za-z0-9][A-Za-z0-9._-]*",
     study="|".join(config["studies"]),
     case=r"[A-Za-z0-9][A-Za-z0-9._-]*",
+
+
+def await_recording():
+    """Wait for the recording of this machine's GPU, which says itself what it can answer."""
+    if GPU.parts:
+        checkpoints.record_gpu.get()
 
 
 @cache
@@ -79,6 +93,8 @@ def case_files(study):
     """
 
     def inputs(wildcards):
+        if wildcards.dataset == LOCAL:
+            await_recording()
         found = {"dataset": f"traces/{wildcards.dataset}/dataset.yaml", "settings": settings(study)}
         try:
             dataset = REPOSITORY.dataset(wildcards.dataset)
@@ -98,15 +114,15 @@ def case_files(study):
 
 
 def every_case_page(study=None, case=None):
-    """The pages of every case of the configured datasets, of one study or case or of all."""
-    return [f"results/{'/'.join(path)}/notebook.html" for path in declared_cases(study, case)]
+    """Input function: the pages of every case of the configured datasets, of one study or case or of all."""
+    return every_case_file("notebook.html", study, case)
 
 
 def pages_of_target(study, case):
     """Input function of a target that is named after one case: its pages, or one line that says who would have it."""
 
     def inputs(wildcards):
-        pages = every_case_page(study, case)
+        pages = every_case_page(study, case)(wildcards)
         if not pages:
             known = [dataset for dataset in map(dataset_named, REPOSITORY.dataset_names()) if dataset]
             able = [dataset.name for dataset in known if (study, case) in dataset.cases(study)]
@@ -117,20 +133,34 @@ def pages_of_target(study, case):
     return inputs
 
 
-def every_case_file(name, study=None):
-    """A file, by its name, of every case of the configured datasets."""
-    return [f"results/{'/'.join(path)}/{name}" for path in declared_cases(study)]
+def every_case_file(name, study=None, case=None):
+    """Input function: a file, by its name, of every case of the configured datasets.
+
+    Of one study, given or in the wildcards, or of all; of one case or of all.
+    """
+
+    def inputs(wildcards):
+        await_recording()
+        declared = declared_cases(study or getattr(wildcards, "study", None), case)
+        return [f"results/{'/'.join(path)}/{name}" for path in declared]
+
+    return inputs
 
 
 @cache
 def settings(study):
-    """A file with the study's entry of the configuration in force, written when that has changed.
+    """A file with the study's entry of the configuration in force."""
+    return setting_file(study, config["studies"][study])
+
+
+def setting_file(name, value):
+    """A file with settings, written when they have changed.
 
     An input in place of `params`: with those Snakemake imports pandas, which takes longer than all the rest of a
     call that has nothing to do.
     """
-    file = Path(f"results/config/{study}.json")
-    content = json.dumps(config["studies"][study], indent=2, sort_keys=True)
+    file = Path(f"results/config/{name}.json")
+    content = json.dumps(value, indent=2, sort_keys=True)
     if not file.is_file() or file.read_text("utf-8") != content:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content, "utf-8")

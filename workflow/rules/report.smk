@@ -5,7 +5,7 @@ rule collect_summaries:
     """One table a study: every quantity of every case."""
     input:
         datasets=every_dataset(),
-        summaries=lambda wildcards: every_case_file("summary.json", wildcards.study),
+        summaries=every_case_file("summary.json"),
         settings=lambda wildcards: settings(wildcards.study),
         code=code("collect_summaries"),
     output:

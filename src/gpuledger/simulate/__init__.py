@@ -6,7 +6,8 @@
 
 What the model assumes, what it was fitted to and what it cannot show is :data:`ASSUMPTIONS`, in Markdown for notebooks.
 The machine is in :mod:`gpuledger.simulate.gpu`, kernels and their calibration in :mod:`gpuledger.simulate.kernels` and
-:mod:`gpuledger.simulate.attention`, the cases of the dataset ``simulated`` in :mod:`gpuledger.simulate.cases`.
+:mod:`gpuledger.simulate.attention`, the cases of the dataset ``simulated`` in :mod:`gpuledger.simulate.cases`. Times of
+normalization kernels have a model of their own, :mod:`gpuledger.simulate.normalization`.
 """
 
 from gpuledger.simulate.assumptions import ASSUMPTIONS

@@ -20,8 +20,9 @@ where ‖ ‖ is the 4-norm: what overlaps takes as long as its longest part, a 
 
 Besides the constants there are the numbers below and the tiles. They are structure: no GPU has its own (the drop of the
 clock, the step along k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100
-together, with the errors of the held-back halves in sight: those measure the constants, not the structure. A quarter more or less of one, constants fitted anew, moves the MAPE of the held-back halves
-by less than 0.9 percentage points (`_SPLIT`), or 0.2 (the others).
+together, with the errors of the held-back halves in sight: those measure the constants, not the structure. A quarter
+more or less of one, constants fitted anew, moves the MAPE of the held-back halves by less than 0.9 percentage points
+(`_SPLIT`), or 0.2 (the others).
 
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
 (tiles and their schedule); NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation);

@@ -1,0 +1,69 @@
+"""Time of a sweep: 12 models × 14 GPUs × 3 phases × 50 shapes through the public API, from reading to the table.
+
+    python benchmarks/kernel_breakdown.py [--repeats N]
+
+Every run is the first one of a new process, as a user would start it: reading the configurations, and loading (not
+compiling) the loops of the time model are part of it. The shapes of prefill are lengths, those of decode contexts and
+batches, those of chunked prefill places of a chunk in its prompt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent
+SWEEP = """
+import json, time
+start = time.perf_counter()
+import numpy as np
+from gpuledger.gpus import read_gpus
+from gpuledger.kernel_breakdown import sweep
+from gpuledger.transformer import chunk, decode, join, prefill, read_model
+imported = time.perf_counter()
+names = {names}
+models = [read_model(name) for name in names]
+gpus = [gpu for gpu in read_gpus().values() if not gpu.hypothetical][:14]
+lengths = np.unique(np.rint(np.geomspace(16, 1000, 50)).astype(int))[:50]
+lengths = np.concatenate([lengths, np.arange(1, 51 - len(lengths))])
+work = join([
+    prefill(lengths),
+    decode(np.linspace(10, 1000, 50).astype(int), np.rint(np.geomspace(1, 256, 50)).astype(int)),
+    chunk(256, np.arange(0, 700, 14), 32, 500),
+])
+table = sweep(models, gpus, work)
+done = time.perf_counter()
+assert len(table) == 12 * 14 * 150 and (table["time_s"] > 0).all()
+print(json.dumps({{"import": imported - start, "sweep": done - imported, "passes": len(table)}}))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    names = sorted(file.stem for file in (ROOT / "resources/models").glob("*.json"))[:12]
+    command = [sys.executable, "-c", SWEEP.format(names=names)]
+    if hasattr(os, "sched_setaffinity"):
+        # Two cores, whatever the machine has.
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+    runs = []
+    for _ in range(arguments.repeats + 1):
+        done = subprocess.run(command, capture_output=True, check=True, text=True, cwd=ROOT)
+        runs.append(json.loads(done.stdout))
+    # The first run compiles.
+    times = [run["sweep"] for run in runs[1:]]
+    print(f"{runs[0]['passes']:,} passes on 2 cores: at most 5 s")
+    print(f"sweep   median {median(times):.2f} s, slowest {max(times):.2f} s")
+    print(
+        f"import  median {median(run['import'] for run in runs[1:]):.2f} s; with compilation {runs[0]['sweep']:.2f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()

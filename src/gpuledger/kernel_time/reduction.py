@@ -1,0 +1,328 @@
+"""From measured kernel times to predictions, errors and constants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.datasets import Case
+from gpuledger.gpus import Gpu, find_gpu, read_gpus
+from gpuledger.kernel_time import prediction
+from gpuledger.kernel_time.measurements import check_plausible, read_gemms, read_llmcompass, read_vidur
+from gpuledger.kernel_time.prediction import GEMM_UNITS, LARGE_FLOP
+from gpuledger.reduced import Reduced, slug
+from gpuledger.time_model.operators import UNITS as OPERATOR_UNITS
+from gpuledger.time_model.operators import OperatorConstants
+
+#: Regions of GEMMs: by FLOP, and by the side of the roofline's ridge that they lie on.
+FLOP_EDGES = (0, 1e8, 1e9, LARGE_FLOP, np.inf)
+FLOP_NAMES = ("below 0.1 GFLOP", "0.1 to 1 GFLOP", "1 to 10 GFLOP", "from 10 GFLOP")
+#: Regions of a model's operators: by rows (tokens).
+ROW_EDGES = (0, 64, 512, 4096, np.inf)
+ROW_NAMES = ("to 64 rows", "65 to 512 rows", "513 to 4096 rows", "from 4097 rows")
+PREDICTORS = ("predicted", "roofline", "derate")
+
+
+def reduce_kernel_time(case: Case) -> Reduced:
+    """Reduce measured kernel times to predictions and their errors.
+
+    Constants are fitted to one half of the shapes, drawn by a hash of (m, n, k), and errors are of the other half.
+
+    Parameters
+    ----------
+    case : Case
+        One of three layouts, with ``gpu``, the GPU's name, and ``hardware``, a table of GPUs that has it, if the
+        built-in one has not.
+
+        * ``measurements`` and ``unit``: GEMMs; see :func:`gpuledger.kernel_time.measurements.read_gemms`. All
+          constants of the GEMM model are fitted (five; six with the conversion to 8 bits).
+        * ``operators`` and ``unit``: a model's operators as vidur records them;
+          see :func:`gpuledger.kernel_time.measurements.read_vidur`. Six constants are fitted: of GEMMs the sustained
+          share of the peak, of the others the five of :mod:`gpuledger.time_model.operators`.
+        * ``throughput``: operators as LLMCompass records them;
+          see :func:`gpuledger.kernel_time.measurements.read_llmcompass`. Nothing of the GPU is fitted: its constants
+          come with the checkout, from other measurements. What the host takes for an empty call of an operator is
+          given as ``empty_call_us``, or fitted.
+
+    Returns
+    -------
+    Reduced
+        Data: ``operator, group, precision, m, n, k, flop, bytes, held_back, region, bound, measured_s, predicted_s,
+        roofline_s, derate_s``. In the summary, errors of 16-bit GEMMs have no suffix, others their type's
+        (``_fp8``), those of operators the operator's name as prefix.
+
+    Raises
+    ------
+    InputError
+        Bad input; an unknown GPU; times that the GPU cannot have.
+    """
+    hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
+    gpu = find_gpu(case.inputs["gpu"], read_gpus() | hardware, case.dataset.file, f"{case.place}.gpu")
+    if "measurements" in case.inputs:
+        return _reduce_gemms(case, gpu)
+    if "operators" in case.inputs:
+        return _reduce_vidur(case, gpu)
+    return _reduce_llmcompass(case, gpu)
+
+
+def _reduce_gemms(case: Case, gpu: Gpu) -> Reduced:
+    frame, skipped = read_gemms(case)
+    frame = _prepared(case, gpu, frame.assign(operator="gemm"), case.path("measurements"))
+    frame["region"] = _gemm_regions(gpu, frame)
+    reduced = Reduced(frame)
+    reduced.add("gpu", gpu.name, "text")
+    reduced.add("skipped_types", ", ".join(skipped) or "none", "text")
+    groups = sorted(frame["group"].unique(), key=lambda name: (name != "16-bit", name))
+    for group in groups:
+        suffix = "" if group == "16-bit" else f"_{slug(group)}"
+        rows = frame[frame["group"] == group]
+        precision = rows["precision"].mode().iloc[0]
+        constants, fitted = prediction.gemm_constants(gpu, rows[~rows["held_back"]], precision)
+        frame.loc[rows.index, ["predicted_s", "bound"]] = prediction.predict_gemms(gpu, constants, rows, precision)
+        rows = frame.loc[rows.index]
+        _add_errors(reduced, rows, suffix=suffix)
+        values = {name: value for name, value in asdict(constants).items() if name in GEMM_UNITS and value}
+        source = "fitted to the held-in half" if fitted else constants.source
+        _add_constants(reduced, values, GEMM_UNITS, suffix, source)
+        back = rows[rows["held_back"]]
+        for donor, foreign in prediction.donors(gpu, precision).items():
+            times = prediction.predict_gemms(gpu, foreign, back, precision)["predicted_s"]
+            error = _percent(times / back["measured_s"] - 1)
+            reduced.add(f"mape_transfer_from_{slug(donor)}_percent{suffix}", error.abs().mean(), "%")
+    main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
+    errors = {name: _error(reduced[f"mape_{name}_percent{main}"]) for name in ("held_back", "roofline", "derate")}
+    finding = (
+        f"Times of held-back {groups[0]} GEMMs on {gpu.title} are predicted with a mean error of "
+        f"{errors['held_back']}; the roofline's is {errors['roofline']}, the derate's {errors['derate']}"
+    )
+    reduced.add("finding", finding, "text")
+    return reduced
+
+
+def _reduce_vidur(case: Case, gpu: Gpu) -> Reduced:
+    frame = _prepared(case, gpu, read_vidur(case), case.path("operators"))
+    frame["region"] = pd.cut(frame["m"], ROW_EDGES, labels=ROW_NAMES).astype(str)
+    gemms = frame[frame["law"] == "gemm"]
+    others = frame[frame["law"] != "gemm"]
+    values: dict[str, float] = {}
+    units: dict[str, str] = {}
+    if len(gemms):
+        held_in = gemms[~gemms["held_back"]]
+        constants = prediction.fit_tensor_share(gpu, held_in, "fp16")
+        predicted = prediction.predict_gemms(gpu, constants, gemms, "fp16")
+        frame.loc[gemms.index, ["predicted_s", "bound"]] = predicted
+        values["gemm_tensor_share"], units["gemm_tensor_share"] = constants.tensor_share, "1"
+    if len(others):
+        operator_constants, _ = prediction.operator_constants(gpu, others[~others["held_back"]])
+        predicted = prediction.predict_operators(gpu, operator_constants, others)
+        frame.loc[others.index, ["predicted_s", "bound"]] = predicted
+        values |= asdict(operator_constants)
+        units |= OPERATOR_UNITS
+    reduced = Reduced(frame.drop(columns=["read_bytes", "write_bytes"]))
+    reduced.add("gpu", gpu.name, "text")
+    _add_errors(reduced, frame)
+    _add_constants(reduced, values, units, "", "fitted to the held-in half")
+    worst = _add_operators(reduced, frame)
+    finding = (
+        f"No operator of the model on {gpu.title} has a mean error above "
+        f"{_error(reduced[f'{slug(worst)}_mape_held_back_percent'])} on held-back shapes, with {len(values)} constants "
+        f"for all {frame['operator'].nunique()} of them; the roofline's is {_error(reduced['mape_roofline_percent'])}"
+    )
+    reduced.add("finding", finding, "text")
+    return reduced
+
+
+def _reduce_llmcompass(case: Case, gpu: Gpu) -> Reduced:
+    file = case.dataset.folder / next(iter(case.inputs["throughput"].values()))
+    frame = _prepared(case, gpu, read_llmcompass(case), file)
+    elements = np.where(frame["law"] == "gemm", frame["flop"], frame["m"] * frame["n"])
+    middle = pd.Series(elements).groupby(frame["operator"].to_numpy()).transform("median").to_numpy()
+    frame["region"] = np.where(elements < middle, "smaller half", "larger half")
+    calls = case.inputs.get("empty_call_us", {})
+    values = {}
+    for operator, rows in frame.groupby("operator", sort=False):
+        if rows["law"].iloc[0] == "gemm":
+            constants = prediction.constants_of(gpu, "fp16")
+            predicted = prediction.predict_gemms(gpu, constants, rows, "fp16")
+        else:
+            constants = OperatorConstants()
+            predicted = prediction.predict_operators(gpu, constants, rows)
+        # The host's clock sees a call: an empty one, in which the launch is contained, and the kernel's work.
+        work = predicted["predicted_s"] - constants.launch_s
+        held_in = ~rows["held_back"]
+        call = (
+            calls[operator] * 1e-6
+            if operator in calls
+            else prediction.call_s(rows["measured_s"][held_in], work[held_in])
+        )
+        values[f"{operator}_empty_call_s"] = call
+        predicted["bound"] = np.where(work < call, "host", predicted["bound"])
+        predicted["predicted_s"] = prediction.rounded(work + call)
+        frame.loc[rows.index, ["predicted_s", "bound"]] = predicted
+    reduced = Reduced(frame.drop(columns=["read_bytes", "write_bytes"]))
+    reduced.add("gpu", gpu.name, "text")
+    _add_errors(reduced, frame)
+    source = "given in dataset.yaml" if set(calls) >= set(frame["operator"]) else "fitted to the held-in half"
+    _add_constants(reduced, values, dict.fromkeys(values, "s"), "", f"{source}; those of the GPU are as shipped")
+    _add_operators(reduced, frame)
+    mean = float(np.mean([reduced[f"{slug(name)}_mape_held_back_percent"] for name in frame["operator"].unique()]))
+    reduced.add("mean_operator_mape_held_back_percent", mean, "%")
+    finding = (
+        f"Operators on {gpu.title} are predicted with a mean error of {_error(mean)} on held-back shapes, "
+        f"by constants of the GPU that come from other measurements"
+    )
+    reduced.add("finding", finding, "text")
+    return reduced
+
+
+def _prepared(case: Case, gpu: Gpu, frame: pd.DataFrame, file: Path) -> pd.DataFrame:
+    """Order the measurements, and add baselines, halves and empty predictions."""
+    if "group" not in frame:
+        frame = frame.assign(group="16-bit")
+    frame = prediction.baselines(gpu, frame)
+    check_plausible(case, file, gpu, frame["roofline_s"].to_numpy(), frame["measured_s"].to_numpy())
+    frame["held_back"] = prediction.hold_back(frame)
+    frame["region"], frame["bound"], frame["predicted_s"] = "", "", np.nan
+    first = ["operator", "group", "precision", "m", "n", "k", "flop", "bytes", "held_back", "region", "bound"]
+    times = ["measured_s", "predicted_s", "roofline_s", "derate_s"]
+    rest = [name for name in frame if name not in (*first, *times)]
+    return frame[[*first, *times, *rest]].reset_index(drop=True)
+
+
+def _gemm_regions(gpu: Gpu, frame: pd.DataFrame) -> pd.Series:
+    sizes = pd.cut(frame["flop"], FLOP_EDGES, labels=FLOP_NAMES, right=False).astype(str)
+    memory = frame["roofline_s"] * gpu.dram_bytes_per_s <= frame["bytes"] * (1 + 1e-5)
+    return sizes + np.where(memory, ", memory side", ", compute side")
+
+
+def _add_errors(reduced: Reduced, rows: pd.DataFrame, prefix: str = "", suffix: str = "") -> None:
+    """Enter the errors of the model and of the baselines (of all shapes, and of the held-back ones)."""
+    back = rows[rows["held_back"]]
+    error = _percent(back["predicted_s"] / back["measured_s"] - 1)
+    reduced.add(f"{prefix}shapes{suffix}", len(rows), "shape")
+    reduced.add(f"{prefix}shapes_held_back{suffix}", len(back), "shape")
+    reduced.add(f"{prefix}mape_held_back_percent{suffix}", error.abs().mean(), "%")
+    reduced.add(f"{prefix}median_held_back_percent{suffix}", error.abs().median(), "%")
+    reduced.add(f"{prefix}bias_held_back_percent{suffix}", error.median(), "%")
+    large = error[back["flop"] >= LARGE_FLOP]
+    if len(large):
+        reduced.add(f"{prefix}mape_held_back_large_percent{suffix}", large.abs().mean(), "%")
+    for name in PREDICTORS[1:]:
+        off = _percent(rows[f"{name}_s"] / rows["measured_s"] - 1).abs()
+        reduced.add(f"{prefix}mape_{name}_percent{suffix}", off.mean(), "%")
+        reduced.add(f"{prefix}mape_{name}_held_back_percent{suffix}", off[rows["held_back"]].mean(), "%")
+
+
+def _add_operators(reduced: Reduced, frame: pd.DataFrame) -> str:
+    """Enter the errors of every operator; return the one with the largest."""
+    worst: dict[str, float] = {}
+    for operator, rows in frame.groupby("operator", sort=False):
+        _add_errors(reduced, rows, f"{slug(operator)}_")
+        value = reduced[f"{slug(operator)}_mape_held_back_percent"]
+        worst[operator] = value if isinstance(value, (int, float)) else 0.0
+    return max(worst, key=worst.get)
+
+
+def _add_constants(
+    reduced: Reduced, values: Mapping[str, float], units: Mapping[str, str], suffix: str, source: str
+) -> None:
+    reduced.add(f"constants{suffix}", prediction.constants_in_words(values, units), "text")
+    reduced.add(f"constants_source{suffix}", source, "text")
+    for name, value in values.items():
+        reduced.add(f"constant_{name}{suffix}", value, units[name])
+
+
+def _percent(ratio: pd.Series) -> pd.Series:
+    # To the digits that hold on every machine.
+    return (100 * ratio).round(4)
+
+
+def _error(percent: float | str) -> str:
+    # With a space that does not break.
+    return percent if isinstance(percent, str) else f"{percent:.1f}\N{NO-BREAK SPACE}%"
+
+
+def error_table(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean absolute percentage errors by operator, type and region, of the held-back shapes.
+
+    Parameters
+    ----------
+    data : DataFrame
+        Of :func:`reduce_kernel_time`.
+
+    Returns
+    -------
+    DataFrame
+        ``operator, type, region, shapes, held_back, mape_percent, median_percent, bias_percent,
+        mape_roofline_percent, mape_derate_percent``; the last row of an operator and type is all of its shapes. `bias`
+        is the median of the signed error.
+    """
+    rows = []
+    for (operator, group), part in data.groupby(["operator", "group"], sort=False):
+        order = [*(f"{size}, {side} side" for size in FLOP_NAMES for side in ("memory", "compute")), *ROW_NAMES]
+        names = sorted(part["region"].unique(), key=lambda name: (order.index(name) if name in order else 99, name))
+        for region in [*names, "all"]:
+            chosen = part if region == "all" else part[part["region"] == region]
+            back = chosen[chosen["held_back"]]
+            errors = {name: _percent(back[f"{name}_s"] / back["measured_s"] - 1) for name in PREDICTORS}
+            rows.append(
+                {
+                    "operator": operator,
+                    "type": group,
+                    "region": region,
+                    "shapes": len(chosen),
+                    "held_back": len(back),
+                    "mape_percent": errors["predicted"].abs().mean(),
+                    "median_percent": errors["predicted"].abs().median(),
+                    "bias_percent": errors["predicted"].median(),
+                    "mape_roofline_percent": errors["roofline"].abs().mean(),
+                    "mape_derate_percent": errors["derate"].abs().mean(),
+                }
+            )
+    return pd.DataFrame(rows).round(4)
+
+
+def worst_region(table: pd.DataFrame) -> str:
+    """Say in one sentence where the prediction is worst, and how good it is as a whole; from :func:`error_table`."""
+    regions = table[(table["region"] != "all") & (table["held_back"] > 0)]
+    worst = regions.loc[regions["mape_percent"].idxmax()]
+    several = table["operator"].nunique() > 1
+    where = f"{worst['operator'] if several else worst['type']}, {worst['region']}"
+    whole = np.average(regions["mape_percent"], weights=regions["held_back"])
+    return (
+        f"The mean error is largest for {where}: {_error(worst['mape_percent'])}, against {_error(whole)} on all shapes"
+    )
+
+
+def predictor_table(reduced: Reduced) -> pd.DataFrame:
+    """Return every way of predicting beside the others: mean absolute percentage errors of the held-back shapes.
+
+    Parameters
+    ----------
+    reduced : Reduced
+        Of :func:`reduce_kernel_time`.
+
+    Returns
+    -------
+    DataFrame
+        ``predictor``, and a column ``<type>_mape_percent`` for every type.
+    """
+    data = reduced.data
+    columns: dict[str, dict[str, float]] = {}
+    for group, part in data[data["held_back"]].groupby("group"):
+        suffix = "" if group == "16-bit" else f"_{slug(group)}"
+        names = {"predicted": "this model", "derate": "derate (0.8, 0.8, + 3 µs)", "roofline": "roofline"}
+        column = {
+            words: _percent(part[f"{name}_s"] / part["measured_s"] - 1).abs().mean() for name, words in names.items()
+        }
+        for name, entry in reduced.summary.items():
+            found = re.fullmatch(rf"mape_transfer_from_(.+)_percent{suffix}", name)
+            if found:
+                column[f"this model, constants of {found[1].replace('_', '-')}"] = entry["value"]
+        columns[f"{slug(str(group))}_mape_percent"] = column
+    return pd.DataFrame(columns).rename_axis("predictor").reset_index().round(4)

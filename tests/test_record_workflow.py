@@ -1,0 +1,97 @@
+"""The workflow on a machine with a GPU, which stand-ins for its tools pretend, and on one without."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import record_fakes
+import yaml
+
+TOY = "results/local-gpu/flop_reconciliation/toy_network"
+
+
+def snakemake(folder, *arguments, path="", **settings):
+    """Run snakemake with the settings; `path` comes first on the PATH, which has no other GPU tools."""
+    tools = [directory for directory in os.environ["PATH"].split(os.pathsep) if not _has_gpu_tools(directory)]
+    given = [f"{name}={value}" for name, value in {"datasets": "[]", **settings}.items()]
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--config", *given]
+    environment = {**os.environ, "PATH": os.pathsep.join([*filter(None, [str(path)]), *tools])}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def _has_gpu_tools(directory):
+    return os.access(os.path.join(directory, "nvidia-smi"), os.X_OK)
+
+
+def jobs(said):
+    """Rules and outputs of a dry run."""
+    return re.findall(r"^(?:rule|checkpoint|localrule) (\w+):|^    output: (.+)$", said, re.MULTILINE)
+
+
+def test_without_a_gpu_nothing_changes(checkout):
+    plans = {}
+    for gpu in ("auto", "off"):
+        status, said = snakemake(checkout, "-n", datasets="[published]", gpu=gpu)
+        assert status == 0, said
+        plans[gpu] = sorted(jobs(said))
+    assert plans["auto"] == plans["off"] != []
+    assert not any("local-gpu" in output or rule == "record_gpu" for rule, output in plans["auto"])
+
+
+def test_a_gpu_that_is_required_is_missed_in_one_line(checkout):
+    status, said = snakemake(checkout, "-n", gpu="require")
+    assert status != 0
+    assert "there is no NVIDIA driver; check the driver with nvidia-smi" in said
+    status, said = snakemake(checkout, "-n", gpu="automatic")
+    assert "key gpu: 'automatic' is not one of auto, require, off" in said
+
+
+@pytest.fixture
+def gpu(tmp_path):
+    return record_fakes.install(tmp_path / "bin")
+
+
+def test_one_call_records_and_analyses(checkout, gpu):
+    missing = {"cupy": "ModuleNotFoundError: No module named 'cupy'"}
+    (gpu / "python_says").write_text(json.dumps([record_fakes.VERSIONS, missing]))
+    python = f"{{python: {gpu}/torch-python}}"
+    targets = [f"{TOY}/summary.json", "results/local-gpu/metric_sweep/gpt2/summary.json"]
+    status, said = snakemake(checkout, *targets, path=gpu, record=python)
+    assert status == 0, said[-4000:]
+    dataset = yaml.safe_load((checkout / "traces/local-gpu/dataset.yaml").read_text("utf-8"))
+    assert dataset["kind"] == "local"
+    assert {study: list(cases) for study, cases in dataset["studies"].items()} == {
+        "flop_reconciliation": ["toy_network"],
+        "metric_sweep": ["gpt2", "llama"],
+    }
+    # Published counters went in, so published results come out, said to be of this machine.
+    summary = yaml.safe_load((checkout / TOY / "summary.json").read_text("utf-8"))
+    assert summary["forward_total_flops"]["value"] == 2_727_606_586
+    assert summary["backward_total_flops"]["value"] == 5_134_952_944
+    provenance = yaml.safe_load((checkout / TOY / "provenance.json").read_text("utf-8"))
+    assert provenance["label"] == "recorded on this machine, NVIDIA H200"
+    log = (checkout / "results/logs/record_gpu/local-gpu.log").read_text("utf-8")
+    assert len(re.findall(r"(normalization|latency|probes) is left out: GPU, cupy: CuPy is not installed", log)) == 3
+    calls = (gpu / "ncu_calls").read_text()
+    # Nothing to do again; the default target has its cases; without the GPU it is a dataset as any other.
+    status, said = snakemake(checkout, "-n", *targets, path=gpu, record=python)
+    assert "Nothing to be done" in said
+    status, said = snakemake(checkout, "-n", path=gpu, record=python)
+    assert {f"{TOY}/notebook.html", "results/index.html"} <= set(re.findall(r"results/[\w./-]+", said))
+    status, said = snakemake(checkout, "-n", *targets, datasets="[local-gpu]", gpu="off")
+    assert "Nothing to be done" in said
+    assert (gpu / "ncu_calls").read_text() == calls
+
+
+def test_what_cannot_be_recorded_stops_the_call_in_one_line(checkout, gpu):
+    (gpu / "apps").write_text("77, 900 MiB, /usr/bin/train\n")
+    status, said = snakemake(checkout, f"{TOY}/summary.json", path=gpu, record=f"{{python: {gpu}/torch-python}}")
+    assert status != 0
+    assert "another process is on the GPU: train (pid 77, 900 MiB); wait for it or end it" in said
+    assert not (checkout / "traces/local-gpu/dataset.yaml").exists()
