@@ -120,12 +120,14 @@ def test_excel_is_read_as_the_csv_that_it_would_be(tmp_path):
     assert repr(gpus.read_gpus(tmp_path / "mine.xlsx")) == repr(gpus.read_gpus(table(tmp_path / "mine.csv")))
 
 
-@given(factor=st.sampled_from(["kb", "mb", "gb", "kib", "mib", "gib"]), value=st.integers(1, 10**6))
-def test_any_unit_of_bytes_means_what_it_says(tmp_path_factory, factor, value):
+@given(factor=st.sampled_from(["kb", "mb", "gb", "kib", "mib", "gib"]), size=st.integers(2**17, 2**33))
+def test_any_unit_of_bytes_means_what_it_says(tmp_path_factory, factor, size):
+    value = size / (1024 if "ib" in factor else 1000) ** ("kmg".index(factor[0]) + 1)
     header = [f"l2_{factor}" if name == "l2_mb" else name for name in HEADER]
     path = table(tmp_path_factory.mktemp("gpus") / "mine.csv", header, [changed("l2_mb", value)])
     base, power = (1024, factor[:-2]) if "ib" in factor else (1000, factor[:-1])
     assert gpus.read_gpus(path)["my-gpu"].l2_bytes == pytest.approx(value * base ** ("kmg".index(power) + 1))
+    assert gpus.read_gpus(path)["my-gpu"].l2_bytes == pytest.approx(size)
 
 
 WRONG = {
@@ -146,6 +148,17 @@ WRONG = {
         changed("fp32_tflop_per_s", 1979),
         r"line 2, GPU my-gpu: the FP32 peak of my-gpu, 1979 TFLOP/s, is not 100 SMs × 128 lanes × 2 × 2000 MHz",
     ),
+    "GB/s under TB/s": (
+        {},
+        changed("dram_tb_per_s", 4500),
+        r"GPU my-gpu: the peak over dram_tb_per_s is \S+ FLOP/byte",
+    ),
+    "TFLOP/s under PFLOP/s": (
+        {},
+        changed("bf16_pflop_per_s", 1500),
+        r"the peak over dram_tb_per_s is .* not within 1 …",
+    ),
+    "MB under GB": ({"l2_mb": "l2_gb"}, ROW, r"GPU my-gpu: l2_gb is 6e\+10 bytes, not within"),
 }
 
 
@@ -200,3 +213,19 @@ def test_a_precision_that_is_missing_runs_in_a_wider_one_or_not_at_all():
     assert BUILT_IN["v100-sxm2"].peak_flop_per_s("bf16") == 125e12
     with pytest.raises(ValueError, match="no peak for fp64"):
         BUILT_IN["l4"].peak_flop_per_s("fp64")
+
+
+@pytest.mark.parametrize(
+    "name, found",
+    [
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("NVIDIA GH200 480GB", "gh200-96gb"),
+        ("NVIDIA GH200 144G HBM3e", "gh200-144gb"),
+        ("NVIDIA B200", "b200"),
+        ("b200_sxm", "b200"),
+    ],
+)
+def test_names_that_drivers_and_benchmarks_give(name, found):
+    assert gpus.find_gpu(name).name == found

@@ -100,11 +100,11 @@ def test_types_are_judged_apart_and_unknown_ones_are_named(made_up):
     folder, measured, gpu = made_up
     sizes = measured[["m", "n", "k"]].to_numpy().T
     eight = measured.assign(gemm_dtype="fp8", latency=1e3 * gemm_time_s(gpu, TRUE, *sizes, 1, "fp8"))
-    odd = measured.head(3).assign(gemm_dtype="int4_wo")
+    odd = measured.head(3).assign(gemm_dtype="int3")
     pd.concat([measured, eight, odd]).to_csv(folder / "gemm.csv", index=False)
     found = reduced(folder, CASE)
     assert found["shapes"] == found["shapes_fp8"] == len(measured)
-    assert found["skipped_types"] == "int4_wo"
+    assert found["skipped_types"] == "int3"
     assert found["mape_held_back_percent_fp8"] < 5 and "constants_fp8" in found.summary
     assert set(kernel_time.error_table(found.data)["type"]) == {"16-bit", "fp8"}
     table = kernel_time.predictor_table(found)
@@ -117,6 +117,77 @@ def test_without_16_bit_rows_the_finding_is_about_what_is_there(made_up):
     measured.assign(gemm_dtype="fp8").to_csv(folder / "gemm.csv", index=False)
     found = reduced(folder, CASE)
     assert "fp8 GEMMs" in found.finding and "shapes" not in found.summary
+
+
+def test_the_finding_compares_like_with_like(made_up):
+    folder, measured, _ = made_up
+    measured.head(12).to_csv(folder / "gemm.csv", index=False)
+    found = reduced(folder, CASE)
+    roofline, derate = (f"{found[f'mape_{name}_held_back_percent']:.1f}" for name in ("roofline", "derate"))
+    assert f"the roofline's is {roofline}" in found.finding and f"the derate's {derate}" in found.finding
+
+
+def test_types_that_weigh_less_or_have_a_name_of_their_own(made_up):
+    """AIConfigurator's weight-only and FP4 types, and two kernels for FP8."""
+    folder, measured, gpu = made_up
+    sizes = measured[["m", "n", "k"]].to_numpy().T
+    stored = {"int8_wo": 1, "int4_wo": 0.5}
+    frames = []
+    for dtype, size in stored.items():
+        times = gemm_time_s(gpu, TRUE, *sizes, 1, "bf16", weight_bytes=size * sizes[1] * sizes[2])
+        frames.append(measured.assign(gemm_dtype=dtype, latency=1e3 * times))
+    for dtype, precision in (("nvfp4", "fp4"), ("fp8", "fp8"), ("fp8_static", "fp8")):
+        frames.append(measured.assign(gemm_dtype=dtype, latency=1e3 * gemm_time_s(gpu, TRUE, *sizes, 1, precision)))
+    pd.concat(frames).to_csv(folder / "gemm.csv", index=False)
+    found = reduced(folder, CASE)
+    assert found["skipped_types"] == "none"
+    for dtype in ("int8_wo", "int4_wo", "nvfp4", "fp8", "fp8_static"):
+        assert found[f"shapes_{dtype}"] == len(measured)
+        assert found[f"mape_held_back_percent_{dtype}"] < 5 and f"mape_held_back_large_percent_{dtype}" in found.summary
+    for dtype, size in stored.items():
+        assert found[f"constant_dram_share_{dtype}"] == pytest.approx(TRUE.dram_share, rel=0.05)
+        rows = found.data[found.data["group"] == dtype]
+        m, n, k = (rows[name] for name in "mnk")
+        np.testing.assert_allclose(rows["bytes"], 2 * m * k + size * n * k + 2 * m * n)
+
+
+def test_without_large_shapes_their_error_is_unknown(made_up):
+    folder, measured, _ = made_up
+    measured[2.0 * measured["m"] * measured["n"] * measured["k"] < 1e10].to_csv(folder / "gemm.csv", index=False)
+    assert reduced(folder, CASE)["mape_held_back_large_percent"] == "unknown"
+
+
+def test_shapes_of_which_none_is_held_back_are_refused(made_up):
+    folder, measured, _ = made_up
+    measured[~hold_back(measured)].head(7).to_csv(folder / "gemm.csv", index=False)
+    with pytest.raises(InputError, match=r"gemm\.csv.*none of its 7 shapes falls into the half that judges"):
+        reduced(folder, CASE)
+
+
+def test_own_hardware_comes_before_built_in_aliases(made_up):
+    folder, _, _ = made_up
+    (folder / "gpus.csv").write_text(HARDWARE.replace("made-up,", "h100,"), "utf-8")
+    assert "made-up" not in reduced(folder, {**CASE, "gpu": "H100"}).finding
+    assert reduced(folder, {**CASE, "gpu": "H100"})["gpu"] == "h100"
+
+
+@pytest.mark.parametrize("unit, message", [("us", "times shorter"), ("s", "times longer")])
+def test_wrong_units_of_tiny_kernels_are_refused(made_up, unit, message):
+    """Their roofline is far below any launch."""
+    folder, measured, _ = made_up
+    tiny = measured.assign(m=1, n=8 * np.arange(1, len(measured) + 1), k=32, latency=0.04)
+    tiny.to_csv(folder / "gemm.csv", index=False)
+    assert reduced(folder, CASE)["mape_held_back_percent"] < 5
+    with pytest.raises(InputError, match=f"{message}.*correct the unit or the gpu"):
+        reduced(folder, {**CASE, "unit": unit})
+
+
+def test_a_single_impossible_time_is_refused(made_up):
+    folder, measured, _ = made_up
+    measured.loc[measured.index[5], "latency"] = 1e-9
+    measured.to_csv(folder / "gemm.csv", index=False)
+    with pytest.raises(InputError, match=r"a time of 1e-12 s is less than a hundredth .*; remove the row"):
+        reduced(folder, CASE)
 
 
 def test_few_shapes_are_judged_without_a_fit(made_up):
@@ -181,6 +252,9 @@ BAD = {
     "half a row": ("gemm_dtype,m,n,k,latency\nbf16,1.5,128,128,1\n", {}, r"line 2, column m: '1\.5' is not a whole"),
     "zero": ("gemm_dtype,m,n,k,latency\nbf16,1,128,128,1\nbf16,0,128,128,1\n", {}, r"line 3, column m: '0' is not"),
     "unknown type": ("gemm_dtype,m,n,k,latency\nint3,1,128,128,1\n", {}, r"no row of a known type \(found int3\)"),
+    "no type": ("gemm_dtype,m,n,k,latency\n,1,128,128,1\n", {}, r"line 2, column gemm_dtype: 'nan' is no type"),
+    "semicolons": ("gemm_dtype;m;n;k;latency\n", {}, r"line 1: the column 'gemm_dtype' is missing; .*commas"),
+    "two columns": ("gemm_dtype,m,m,n,k,latency\nbf16,1,2,8,8,1\n", {}, r"line 1: two columns are called 'm'"),
     "no row": ("gemm_dtype,m,n,k,latency\n", {}, r"there is no row"),
     "no table": ("\0\0\0", {}, r"gemm\.csv"),
     "wrong unit": (None, {"unit": "ns"}, r"times shorter than the data sheet of made-up allows; correct the unit"),
@@ -220,6 +294,23 @@ def test_another_gpu_s_times_are_refused(made_up):
         check_plausible(case, folder / "gemm.csv", gpu, np.ones(5), np.full(5, 0.01))
 
 
+def test_operators_that_cannot_be_shared_out_or_fitted_are_said_to_be_so(tmp_path):
+    folder = tmp_path / "vidur"
+    folder.mkdir()
+    rows = pd.DataFrame({"num_tokens": [64, 128, 256, 512, 1024], "num_tensor_parallel_workers": 1})
+    rows = rows.assign(n_head=32, n_kv_head=8, n_embd=4096, n_expanded_embd=14336, use_gated_mlp=True)
+    rows = rows.assign(**{"time_stats.mlp_up_proj.median": [0.16, 0.17, 0.25, 0.5, 1.0]})
+    case = {"operators": "mlp.csv", "gpu": "a100-sxm", "unit": "ms"}
+    rows.to_csv(folder / "mlp.csv", index=False)
+    found = reduced(folder, case)
+    assert found["constants_source"] == "as shipped" and found["constant_gemm_tensor_share"] > 0.9
+    assert "with 1 constant for all 1 of them" in found.finding
+    rows.loc[2, "num_tensor_parallel_workers"] = 64
+    rows.to_csv(folder / "mlp.csv", index=False)
+    with pytest.raises(InputError, match=r"mlp\.csv, line 4, column num_tensor_parallel_workers: '64' does not divide"):
+        reduced(folder, case)
+
+
 @pytest.mark.parametrize(
     "line, message",
     [
@@ -237,7 +328,7 @@ def test_wrong_tables_without_a_header_are_refused(tmp_path, line, message):
 
 
 def test_baselines_are_what_they_say():
-    frame = pd.DataFrame({"precision": ["bf16"], "m": [8192], "n": [8192], "k": [8192]})
+    frame = pd.DataFrame({"group": ["16-bit"], "precision": ["bf16"], "m": [8192], "n": [8192], "k": [8192]})
     found = baselines(find_gpu("a100-sxm"), frame).iloc[0]
     assert found["roofline_s"] == pytest.approx(2 * 8192**3 / 312e12, rel=1e-5)
     assert found["derate_s"] == pytest.approx(2 * 8192**3 / 312e12 / 0.8 + 3e-6, rel=1e-5)
@@ -245,7 +336,7 @@ def test_baselines_are_what_they_say():
 
 
 def test_the_committed_case_is_predicted_better_than_by_the_baselines(tmp_path):
-    dataset = Dataset.load(ROOT / "traces/triton-tutorial/dataset.yaml", STUDIES)
+    dataset = Dataset.load(ROOT / "traces/published/dataset.yaml", STUDIES)
     found = reduce_case(dataset.case("kernel_time", "square_a100"), kernel_time.reduce_kernel_time)
     assert found["shapes"] == 31
     held = found["mape_held_back_percent"]

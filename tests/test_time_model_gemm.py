@@ -271,3 +271,14 @@ def test_tiles_of_generations():
         tiles = generation.tiles()
         assert len({tuple(tile) for tile in tiles.tolist()}) == len(tiles)
         assert tiles.prod(axis=1).max() <= generation.largest
+
+
+def test_weights_in_fewer_bits_save_dram_but_no_computing():
+    sizes = (np.array([1, 64, 512, 4096]), 14336, 4096)
+    constants = constants_of(H100)
+    wide = gemm_plan(H100, constants, *sizes)
+    pd.testing.assert_frame_equal(gemm_plan(H100, constants, *sizes, weight_bytes=np.full(4, 2 * 14336 * 4096)), wide)
+    four = gemm_plan(H100, constants, *sizes, weight_bytes=np.full(4, 14336 * 4096 // 2))
+    assert (four["time_s"] <= wide["time_s"]).all() and (four["time_s"] >= four["launch_s"] + four["compute_s"]).all()
+    saved = (wide["dram_bytes"] - four["dram_bytes"]).iloc[:2]
+    np.testing.assert_allclose(saved, 1.5 * 14336 * 4096, rtol=0.03)

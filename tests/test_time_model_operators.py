@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
 from gpuledger.gpus import find_gpu
+from gpuledger.time_model import constants_of, gemm_time_s
 from gpuledger.time_model.attention import AttentionConstants, attention_times
 from gpuledger.time_model.collectives import LINK_SHARE, collective_times
 from gpuledger.time_model.kernels import BOUNDS, KernelConstants, kernel_times
@@ -214,6 +215,15 @@ def test_weights_in_four_bits_are_read_faster():
     wide, narrow = (kernel_times(rows, H100).iloc[0] for rows in (small, four))
     assert narrow["time_s"] < 0.75 * wide["time_s"]
     assert wide["dram_bytes"] - narrow["dram_bytes"] == pytest.approx(1.5 * 6144 * 4096, rel=0.01)
+
+
+def test_weights_in_four_bits_are_not_multiplied_faster_than_weights_that_cost_nothing():
+    """Where computing and fetching take alike, only the latter shrinks."""
+    rows = pd.concat([frame().iloc[[0]]] * 40, ignore_index=True).assign(m=16 * np.arange(1, 41), n=8192, k=8192)
+    rows["macs"] = rows["m"] * 8192**2
+    sixteen, four = (kernel_times(rows.assign(weight_bytes=size), H100)["time_s"] for size in (2**27, 2**25))
+    free = gemm_time_s(H100, constants_of(H100), rows["m"], 8192, 8192, weights_in_turn=32, weight_bytes=1.0)
+    assert (four.to_numpy() > free).all() and (four < sixteen).all()
 
 
 def test_constants_can_be_ones_own():

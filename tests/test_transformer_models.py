@@ -141,6 +141,16 @@ def test_parameters_of_others_of_the_families(config, parameters):
     assert read_model(config(OTHERS[parameters])).parameters == parameters
 
 
+def test_gpt_2_with_the_keys_of_its_time(config):
+    content = {
+        **{"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024, "n_ctx": 1024},
+        **{"vocab_size": 50257, "activation_function": "gelu_new", "output_past": True},
+        **{"predict_special_tokens": True, "n_special": 1},
+    }
+    model = read_model(config(content))
+    assert model.parameters == 1_557_611_200 and model.kv_bytes_per_token() == 48 * 2 * 1600 * 2
+
+
 @pytest.mark.parametrize("parameters", OTHERS)
 def test_kernels_of_others_multiply_every_weight_once_per_token(config, parameters):
     model = read_model(config(OTHERS[parameters]))

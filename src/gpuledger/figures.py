@@ -51,8 +51,8 @@ def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: 
     columns : int
         Columns of the legend.
     """
-    # About 15.5 characters of the title's bold type to an inch.
-    lines = textwrap.fill(plain(finding), int(figure.get_figwidth() * 14))
+    # About 12.8 characters of the title's bold type to an inch.
+    lines = textwrap.fill(plain(finding), int(figure.get_figwidth() * 12.7))
     # The empty line below is where the legend stands: in the layout, its width would squeeze its own axes.
     figure.suptitle(lines if legend is None else f"{lines}\n", x=0.005, ha="left", fontsize=9.5, fontweight="bold")
     if legend is not None:

@@ -26,6 +26,9 @@ TABLE = Path(__file__).resolve().parents[2] / "resources" / "gpus.csv"
 #: How far SMs × lanes × 2 × clock may be from the FP32 peak: data sheets round both to two or three digits.
 IDENTITY_TOLERANCE = 0.01
 
+#: Clock (Hz), L2 (bytes) and peak over DRAM bandwidth (FLOP/byte) of what there is and may be; beyond, a unit is wrong.
+PLAUSIBLE = {"clock": (1e7, 2e10), "l2": (2**16, 2**34), "balance": (1.0, 1e4)}
+
 #: Precisions of a peak, and where multiplications run when the hardware lacks a precision (dequantised before).
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 STAND_INS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -220,8 +223,8 @@ def read_gpus(path: str | Path | None = None) -> dict[str, Gpu]:
     ------
     InputError
         A column without a unit or with an unknown one, a missing or unknown column, a wrong cell; two rows of one
-        name; a row without any peak; an FP32 peak that is not SMs × lanes × 2 × clock within `IDENTITY_TOLERANCE`
-        and no ``identity_exception`` that says why.
+        name; a row without any peak; and without an ``identity_exception`` that says why: an FP32 peak that is not
+        SMs × lanes × 2 × clock within `IDENTITY_TOLERANCE`, or a value beyond `PLAUSIBLE`.
     """
     if path is None:
         return dict(_built_in())
@@ -321,7 +324,24 @@ def _gpu(path: Path, place: str, row: Mapping, units: Mapping[str, str]) -> Gpu:
     )
     if not row.get("identity_exception"):
         _check_identity(path, place, gpu)
+        _check_magnitudes(path, f"{place}, GPU {gpu.name}", gpu, units)
     return gpu
+
+
+def _check_magnitudes(path: Path, place: str, gpu: Gpu, units: Mapping[str, str]) -> None:
+    """Refuse what only a wrong unit explains."""
+    peak = max(gpu.flops[name] or 0 for name in ("fp32", "tf32", "bf16", "fp16")) or max(
+        filter(None, gpu.flops.values())
+    )
+    named = {quantity: f"{quantity}_{unit}" for quantity, unit in units.items()}
+    for what, value, (low, high), unit in (
+        (named["clock"], gpu.clock_hz, PLAUSIBLE["clock"], "Hz"),
+        (named["l2"], gpu.l2_bytes, PLAUSIBLE["l2"], "bytes"),
+        (f"the peak over {named['dram']}", peak / gpu.dram_bytes_per_s, PLAUSIBLE["balance"], "FLOP/byte"),
+    ):
+        if not low <= value <= high:
+            problem = f"{what} is {value:.4g} {unit}, not within {low:.4g} … {high:.4g}"
+            raise InputError(path, place, problem, "correct the unit or the value, or say why in identity_exception")
 
 
 def _check_identity(path: Path, place: str, gpu: Gpu) -> None:

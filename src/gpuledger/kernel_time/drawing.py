@@ -13,14 +13,16 @@ from gpuledger import figures
 #: What a prediction is bounded by: name for people and colour.
 BOUNDS = {
     "compute": ("matrix units", figures.BLUE),
-    "issue": ("instruction issue", figures.SKY),
-    "latency": ("dependent steps", figures.ORANGE),
+    "issue": ("issue", figures.SKY),
+    "latency": ("steps", figures.ORANGE),
     "l2": ("L2", figures.GREEN),
     "dram": ("DRAM", figures.VERMILLION),
     "launch": ("launch", figures.PURPLE),
     "host": ("host", figures.BLACK),
 }
 _RATIOS = (0.4, 2.2)
+#: Above them is room for a panel's title.
+_TOP = 3.1
 #: Error (%) at which the colour of a map is darkest.
 _DARKEST_PERCENT = 30
 
@@ -42,16 +44,17 @@ def draw_errors(data: pd.DataFrame) -> Figure:
     panels, by_operator = _panels(back)
     columns = min(3, len(panels)) if len(panels) != 4 else 2
     rows = -(-len(panels) // columns)
-    size = (6.6, 2.9 if rows == 1 else 0.7 + 1.75 * rows)
+    size = (6.6 if rows == 1 else 7.4, 2.9 if rows == 1 else 0.7 + 1.75 * rows)
     figure, grid = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     shown = [name for name in BOUNDS if (back["bound"] == name).any()]
     first = grid.flat[0]
+    many = max(map(len, panels.values())) > 300
+    dots = {"s": 4 if many else 12, "linewidth": 0, "rasterized": many}
     for axes, (title, part) in zip(grid.flat, panels.items(), strict=False):
         x = part["bytes"] / 1e6 if by_operator else part["flop"] / 1e9
         axes.axhspan(0.9, 1 / 0.9, color=figures.PALE, linewidth=0, zorder=0)
-        dots = {"s": 4 if len(part) > 300 else 12, "linewidth": 0, "rasterized": len(part) > 300}
         ratio = np.clip(part["roofline_s"] / part["measured_s"], *_RATIOS)
         axes.scatter(x, ratio, color="#AAAAAA", zorder=1, **dots)
         for bound in shown:
@@ -59,17 +62,18 @@ def draw_errors(data: pd.DataFrame) -> Figure:
             ratio = np.clip(part["predicted_s"] / part["measured_s"], *_RATIOS)[chosen]
             axes.scatter(x[chosen], ratio, color=BOUNDS[bound][1], zorder=2, **dots)
         axes.axhline(1, color=figures.BLACK, linewidth=0.6, zorder=3)
-        axes.set(xscale="log", yscale="log", ylim=_RATIOS)
+        axes.set(xscale="log", yscale="log", ylim=(_RATIOS[0], _TOP))
         axes.set_yticks([0.5, 1, 2])
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
         mape = 100 * (part["predicted_s"] / part["measured_s"] - 1).abs().mean()
         words = figures.plain(f"{title}: {mape:.1f} %")
-        axes.text(0.02, 0.97, words, transform=axes.transAxes, va="top", fontweight="bold", fontsize=8)
+        axes.text(0.02, 0.97, words, transform=axes.transAxes, va="top", fontweight="bold", fontsize=7.5)
     # One legend for all panels.
     for bound in shown:
         first.scatter([], [], color=BOUNDS[bound][1], s=16, label=BOUNDS[bound][0])
     first.scatter([], [], color="#AAAAAA", s=16, label="roofline")
+    first.fill_between([], [], color=figures.PALE, label="within 10 %")
     figure.supxlabel("bytes moved (MB)" if by_operator else "operations (GFLOP)", fontsize=8.5)
     figure.supylabel("predicted / measured time (1)", fontsize=8.5)
     return figure
@@ -97,8 +101,9 @@ def draw_map(data: pd.DataFrame) -> Figure:
     mesh = None
     for axes, (title, part) in zip(grid.flat, panels.items(), strict=True):
         m = np.unique(part["m"])
-        edges = np.geomspace(part["n"].mul(part["k"]).min(), part["n"].mul(part["k"]).max() * 1.001, 13)
-        column = np.searchsorted(edges, part["n"] * part["k"], side="right") - 1
+        weights = part["n"] * part["k"]
+        edges = np.geomspace(weights.min(), max(weights.max() * 1.001, weights.min() * 2), 13)
+        column = np.searchsorted(edges, weights, side="right") - 1
         if len(m) > 24:
             m = np.unique(2 ** np.floor(np.log2(m)).astype(int))
         row = np.searchsorted(m, part["m"], side="right") - 1

@@ -20,14 +20,17 @@ SECONDS: Mapping[str, float] = MappingProxyType({"s": 1.0, "ms": 1e-3, "us": 1e-
 RATE = "TFLOP/s"
 
 #: What benchmarks call a GEMM's type: the precision of its multiplications here, and the group that it is judged in.
+#: Other kernels do ``fp8_static`` and ``fp8_ootb`` than ``fp8``; with ``_wo`` only the weights are in fewer bits.
 DTYPES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         **dict.fromkeys(("bfloat16", "bf16"), ("bf16", "16-bit")),
         **dict.fromkeys(("float16", "fp16", "half"), ("fp16", "16-bit")),
-        **dict.fromkeys(("fp8", "fp8_static", "fp8_ootb", "float8_e4m3fn"), ("fp8", "fp8")),
+        **dict.fromkeys(("fp8", "float8_e4m3fn"), ("fp8", "fp8")),
+        **{name: ("fp8", name) for name in ("fp8_static", "fp8_ootb")},
         "fp8_block": ("fp8_block", "fp8_block"),
         "int8": ("int8", "int8"),
-        **dict.fromkeys(("nvfp4", "fp4"), ("fp4", "fp4")),
+        **{name: ("fp4", name) for name in ("nvfp4", "fp4")},
+        **{name: ("bf16", name) for name in ("int8_wo", "int4_wo")},
         **dict.fromkeys(("float32", "fp32"), ("fp32", "fp32")),
         "tf32": ("tf32", "tf32"),
     }
@@ -41,6 +44,12 @@ ELEMENT_BYTES: Mapping[str, tuple[float, float]] = MappingProxyType(
         **dict.fromkeys(("fp32", "tf32"), (4, 4)),
     }
 )
+
+#: No kernel takes less (s); and a launch with what frameworks do before it hardly more.
+LEAST_S, SLOW_LAUNCH_S = 5e-7, 2e-5
+
+#: Bytes of a weight's element in the groups that store it in fewer bits than it is multiplied in.
+WEIGHT_BYTES: Mapping[str, float] = MappingProxyType({"int8_wo": 1, "int4_wo": 0.5})
 
 #: Operators of vidur's ``mlp.csv``: the law of :mod:`gpuledger.time_model.operators`, or GEMM.
 VIDUR_OPERATORS: Mapping[str, str] = MappingProxyType(
@@ -92,14 +101,15 @@ def read_gemms(case: Case) -> tuple[pd.DataFrame, list[str]]:
         table[size] = _whole(path, table[size])
     flop = 2.0 * table["m"] * table["n"] * table["k"]
     table["measured_s"] = flop / (values * 1e12) if unit == RATE else values * SECONDS[unit]
-    dtypes = table["gemm_dtype"].astype(str).str.lower()
+    _refuse(path, table["gemm_dtype"].isna().to_numpy(), table["gemm_dtype"], "is no type", "name it, as bfloat16")
+    dtypes = table["gemm_dtype"].astype(str).str.strip().str.lower()
     skipped = sorted(set(dtypes) - set(DTYPES))
     table["precision"] = dtypes.map({name: precision for name, (precision, _) in DTYPES.items()})
     table["group"] = dtypes.map({name: group for name, (_, group) in DTYPES.items()})
     table = table.dropna(subset=["precision"])
     if table.empty:
-        remedy = schemas.nearest(skipped[0], DTYPES)
-        raise InputError(path, "column gemm_dtype", f"no row of a known type (found {', '.join(skipped)})", remedy)
+        problem = f"no row of a known type (found {', '.join(skipped)})"
+        raise InputError(path, "column gemm_dtype", problem, f"known are: {', '.join(DTYPES)}")
     keys = ["group", "precision", "m", "n", "k"]
     return table.groupby(keys, as_index=False)["measured_s"].median(), skipped
 
@@ -135,6 +145,10 @@ def read_vidur(case: Case) -> pd.DataFrame:
         header[name] = _whole(path, header[name])
     heads, kv_heads, hidden, ffn, tokens, workers = (header[name].to_numpy() for name in about)
     gated = np.where(header["use_gated_mlp"].astype(str).str.lower() == "true", 2, 1)
+    uneven = (heads % workers != 0) | (ffn % workers != 0)
+    _refuse(
+        path, uneven, header["num_tensor_parallel_workers"], "does not divide n_head and n_expanded_embd", "correct it"
+    )
     queries, head = heads // workers, hidden // heads
     keys = np.maximum(kv_heads // workers, 1)
     inner = ffn // workers
@@ -216,13 +230,24 @@ def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, me
     Raises
     ------
     InputError
-        When the median of measured over least possible time (the roofline's) is below 0.7, or beyond 1000.
+        When the median of measured over least possible time (the roofline's, but `LEAST_S`) is below 0.7, or that over
+        the roofline's and `SLOW_LAUNCH_S` beyond 100; or when a single time is a hundred times shorter than possible.
     """
-    ratio = float(np.median(np.asarray(measured_s) / roofline_s))
-    if not 0.7 <= ratio <= 1000:
-        how = f"{1 / ratio:.3g} times shorter" if ratio < 1 else f"{ratio:.3g} times longer"
-        problem = f"times are, in the median, {how} than the data sheet of {gpu.name} allows"
+    measured_s, least_s = np.asarray(measured_s), np.maximum(roofline_s, LEAST_S)
+    shorter = float(np.median(measured_s / least_s))
+    longer = float(np.median(measured_s / (roofline_s + SLOW_LAUNCH_S)))
+    if shorter < 0.7:
+        problem = f"times are, in the median, {1 / shorter:.3g} times shorter than the data sheet of {gpu.name} allows"
         raise InputError(file, case.place, problem, "correct the unit or the gpu")
+    if longer > 100:
+        problem = (
+            f"times are, in the median, {longer:.3g} times longer than a slow launch and the roofline of {gpu.name}"
+        )
+        raise InputError(file, case.place, problem, "correct the unit or the gpu")
+    if (impossible := measured_s < 0.01 * least_s).any():
+        time_s = measured_s[impossible].min()
+        problem = f"a time of {time_s:.3g} s is less than a hundredth of what the data sheet of {gpu.name} allows"
+        raise InputError(file, case.place, problem, "remove the row")
 
 
 def _read_table(path: Path, wanted: list[str], only: bool = True) -> pd.DataFrame:
@@ -238,7 +263,11 @@ def _read_table(path: Path, wanted: list[str], only: bool = True) -> pd.DataFram
     for name in wanted:
         if name not in table:
             remedy = schemas.nearest(name, list(map(str, table.columns)))
+            remedy = remedy if table.shape[1] > 1 else "is it separated by commas?"
             raise InputError(path, "line 1", f"the column '{name}' is missing", f"add or rename it ({remedy})")
+        if path.suffix != ".parquet" and f"{name}.1" in table:
+            # So pandas calls the second column of a name.
+            raise InputError(path, "line 1", f"two columns are called '{name}'", "keep one of them")
     if table.empty:
         raise InputError(path, "", "there is no row", "add the measurements")
     return table[wanted].copy() if only else table

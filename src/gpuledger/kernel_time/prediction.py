@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.gpus import Gpu, find_gpu, roofline_time_s
-from gpuledger.kernel_time.measurements import ELEMENT_BYTES
+from gpuledger.kernel_time.measurements import ELEMENT_BYTES, WEIGHT_BYTES
 from gpuledger.time_model import Constants, constants_of, fit_constants, gemm_plan, gemm_time_s, held_back, transferred
 from gpuledger.time_model.constants import read_constants
 from gpuledger.time_model.operators import OperatorConstants, fit_operator_constants, operator_times
@@ -44,7 +44,7 @@ def baselines(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
     ----------
     gpu : Gpu
     frame : DataFrame
-        ``precision, m, n, k``; with ``read_bytes`` and ``write_bytes`` also elementwise kernels (``law``).
+        ``group, precision, m, n, k``; with ``read_bytes`` and ``write_bytes`` also elementwise kernels (``law``).
 
     Returns
     -------
@@ -59,7 +59,7 @@ def baselines(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
         moved = frame["read_bytes"].to_numpy(dtype=float) + frame["write_bytes"].to_numpy(dtype=float)
     else:
         operand, result = (frame["precision"].map({p: b[i] for p, b in ELEMENT_BYTES.items()}) for i in (0, 1))
-        moved = operand.to_numpy() * (m * k + k * n) + result.to_numpy() * m * n
+        moved = operand.to_numpy() * m * k + weight_bytes(frame) + result.to_numpy() * m * n
     roofline, derate = np.empty(len(frame)), np.empty(len(frame))
     peak_share, dram_share, launch_s = DERATE
     for precision in frame["precision"].unique():
@@ -68,6 +68,13 @@ def baselines(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
         roofline[rows] = roofline_time_s(gpu, flop[rows], moved[rows], name)
         derate[rows] = roofline_time_s(gpu, flop[rows] / peak_share, moved[rows] / dram_share, name) + launch_s
     return frame.assign(flop=flop, bytes=moved, roofline_s=rounded(roofline), derate_s=rounded(derate))
+
+
+def weight_bytes(frame: pd.DataFrame) -> np.ndarray:
+    """Return the bytes of the weights of GEMMs, from ``group, precision, n, k``."""
+    stored = frame["group"].map(WEIGHT_BYTES)
+    stored = stored.fillna(frame["precision"].map({name: operand for name, (operand, _) in ELEMENT_BYTES.items()}))
+    return stored.to_numpy(dtype=float) * frame["n"].to_numpy() * frame["k"].to_numpy()
 
 
 def hold_back(frame: pd.DataFrame) -> np.ndarray:
@@ -82,19 +89,19 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
     ----------
     gpu : Gpu
     frame : DataFrame
-        ``m, n, k, measured_s`` of the held-in half; too few rows are not fitted to.
+        ``group, precision, m, n, k, measured_s`` of the held-in half; too few rows are not fitted to.
     precision : str
     """
     if len(frame) < LEAST_SHAPES:
         return constants_of(gpu, precision), False
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k", "measured_s"))
-    return fit_constants(gpu, *sizes, precision), True
+    return fit_constants(gpu, *sizes, precision, weight_bytes=weight_bytes(frame)), True
 
 
 def predict_gemms(gpu: Gpu, constants: Constants, frame: pd.DataFrame, precision: str) -> pd.DataFrame:
     """Return ``predicted_s`` and ``bound`` of GEMMs, in the frame's order and with its index."""
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k"))
-    plan = gemm_plan(gpu, constants, *sizes, 1, precision)
+    plan = gemm_plan(gpu, constants, *sizes, 1, precision, weight_bytes=weight_bytes(frame))
     return pd.DataFrame({"predicted_s": rounded(plan["time_s"]), "bound": plan["bound"].to_numpy()}, index=frame.index)
 
 
@@ -107,8 +114,10 @@ def donors(gpu: Gpu, precision: str) -> dict[str, Constants]:
     return found
 
 
-def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> Constants:
+def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Constants, bool]:
     """Fit only the share of the peak that the matrix units sustain; all else is as it comes with the checkout.
+
+    Returns the constants, and whether there were enough rows to fit the share to.
 
     What a GPU sustains depends on its power limit, its cooling and the values that it multiplies; the rest does not.
 
@@ -120,6 +129,8 @@ def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> Constants
     precision : str
     """
     constants = constants_of(gpu, precision)
+    if len(frame) < LEAST_SHAPES:
+        return constants, False
     sizes = [frame[name].to_numpy() for name in ("m", "n", "k")]
     measured = np.log(frame["measured_s"].to_numpy())
 
@@ -129,7 +140,7 @@ def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> Constants
 
     # Two digits are what the data tell; a sum that differs in its last bits chooses the same one.
     share = min((round(error(share / 100), 9), share / 100) for share in range(30, 101))[1]
-    return dataclasses.replace(constants, tensor_share=share, source=f"tensor_share fitted; {constants.source}")
+    return dataclasses.replace(constants, tensor_share=share, source=f"tensor_share fitted; {constants.source}"), True
 
 
 def predict_operators(gpu: Gpu, constants: OperatorConstants, frame: pd.DataFrame) -> pd.DataFrame:

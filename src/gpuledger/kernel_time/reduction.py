@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.datasets import Case
+from gpuledger.errors import InputError
 from gpuledger.gpus import Gpu, find_gpu, read_gpus
 from gpuledger.kernel_time import prediction
 from gpuledger.kernel_time.measurements import check_plausible, read_gemms, read_llmcompass, read_vidur
@@ -21,10 +22,10 @@ from gpuledger.time_model.operators import OperatorConstants
 
 #: Regions of GEMMs: by FLOP, and by the side of the roofline's ridge that they lie on.
 FLOP_EDGES = (0, 1e8, 1e9, LARGE_FLOP, np.inf)
-FLOP_NAMES = ("below 0.1 GFLOP", "0.1 to 1 GFLOP", "1 to 10 GFLOP", "from 10 GFLOP")
+FLOP_NAMES = ("below 0.1 GFLOP", "0.1 to 1 GFLOP", "1 to 10 GFLOP", "10 GFLOP and more")
 #: Regions of a model's operators: by rows (tokens).
 ROW_EDGES = (0, 64, 512, 4096, np.inf)
-ROW_NAMES = ("to 64 rows", "65 to 512 rows", "513 to 4096 rows", "from 4097 rows")
+ROW_NAMES = ("up to 64 rows", "65 to 512 rows", "513 to 4096 rows", "4097 rows and more")
 PREDICTORS = ("predicted", "roofline", "derate")
 
 
@@ -62,7 +63,9 @@ def reduce_kernel_time(case: Case) -> Reduced:
         Bad input; an unknown GPU; times that the GPU cannot have.
     """
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
-    gpu = find_gpu(case.inputs["gpu"], read_gpus() | hardware, case.dataset.file, f"{case.place}.gpu")
+    # Own hardware comes first: it may have the name or an alias of a built-in GPU.
+    known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
+    gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
     if "measurements" in case.inputs:
         return _reduce_gemms(case, gpu)
     if "operators" in case.inputs:
@@ -77,7 +80,8 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> Reduced:
     reduced = Reduced(frame)
     reduced.add("gpu", gpu.name, "text")
     reduced.add("skipped_types", ", ".join(skipped) or "none", "text")
-    groups = sorted(frame["group"].unique(), key=lambda name: (name != "16-bit", name))
+    judged = set(frame["group"][frame["held_back"]])
+    groups = sorted(frame["group"].unique(), key=lambda name: (name not in judged, name != "16-bit", name))
     for group in groups:
         suffix = "" if group == "16-bit" else f"_{slug(group)}"
         rows = frame[frame["group"] == group]
@@ -95,10 +99,11 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> Reduced:
             error = _percent(times / back["measured_s"] - 1)
             reduced.add(f"mape_transfer_from_{slug(donor)}_percent{suffix}", error.abs().mean(), "%")
     main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
-    errors = {name: _error(reduced[f"mape_{name}_percent{main}"]) for name in ("held_back", "roofline", "derate")}
+    names = ("held_back", "roofline_held_back", "derate_held_back")
+    model, roofline, derate = (_error(reduced[f"mape_{name}_percent{main}"]) for name in names)
     finding = (
         f"Times of held-back {groups[0]} GEMMs on {gpu.title} are predicted with a mean error of "
-        f"{errors['held_back']}; the roofline's is {errors['roofline']}, the derate's {errors['derate']}"
+        f"{model}; the roofline's is {roofline}, the derate's {derate}"
     )
     reduced.add("finding", finding, "text")
     return reduced
@@ -111,27 +116,36 @@ def _reduce_vidur(case: Case, gpu: Gpu) -> Reduced:
     others = frame[frame["law"] != "gemm"]
     values: dict[str, float] = {}
     units: dict[str, str] = {}
+    fits = []
     if len(gemms):
         held_in = gemms[~gemms["held_back"]]
-        constants = prediction.fit_tensor_share(gpu, held_in, "fp16")
+        constants, fitted = prediction.fit_tensor_share(gpu, held_in, "fp16")
+        fits.append(fitted)
         predicted = prediction.predict_gemms(gpu, constants, gemms, "fp16")
         frame.loc[gemms.index, ["predicted_s", "bound"]] = predicted
         values["gemm_tensor_share"], units["gemm_tensor_share"] = constants.tensor_share, "1"
     if len(others):
-        operator_constants, _ = prediction.operator_constants(gpu, others[~others["held_back"]])
+        operator_constants, fitted = prediction.operator_constants(gpu, others[~others["held_back"]])
         predicted = prediction.predict_operators(gpu, operator_constants, others)
         frame.loc[others.index, ["predicted_s", "bound"]] = predicted
+        fits.append(fitted)
         values |= asdict(operator_constants)
         units |= OPERATOR_UNITS
     reduced = Reduced(frame.drop(columns=["read_bytes", "write_bytes"]))
     reduced.add("gpu", gpu.name, "text")
     _add_errors(reduced, frame)
-    _add_constants(reduced, values, units, "", "fitted to the held-in half")
+    source = (
+        "fitted to the held-in half" if all(fits) else "as shipped" if not any(fits) else "fitted where data suffice"
+    )
+    _add_constants(reduced, values, units, "", source)
     worst = _add_operators(reduced, frame)
+    largest, roofline = (
+        _error(reduced[name]) for name in (f"{slug(worst)}_mape_held_back_percent", "mape_roofline_held_back_percent")
+    )
     finding = (
-        f"No operator of the model on {gpu.title} has a mean error above "
-        f"{_error(reduced[f'{slug(worst)}_mape_held_back_percent'])} on held-back shapes, with {len(values)} constants "
-        f"for all {frame['operator'].nunique()} of them; the roofline's is {_error(reduced['mape_roofline_percent'])}"
+        f"No operator of the model on {gpu.title} has a mean error above {largest} on held-back shapes, "
+        f"with {len(values)} constant{'s' * (len(values) > 1)} for all {frame['operator'].nunique()} of them; "
+        f"the roofline's is {roofline}"
     )
     reduced.add("finding", finding, "text")
     return reduced
@@ -144,6 +158,9 @@ def _reduce_llmcompass(case: Case, gpu: Gpu) -> Reduced:
     middle = pd.Series(elements).groupby(frame["operator"].to_numpy()).transform("median").to_numpy()
     frame["region"] = np.where(elements < middle, "smaller half", "larger half")
     calls = case.inputs.get("empty_call_us", {})
+    if strange := sorted(set(calls) - set(frame["operator"])):
+        place = f"{case.place}.empty_call_us.{strange[0]}"
+        raise InputError(case.dataset.file, place, "there is no table of this operator", "remove it, or add the table")
     values = {}
     for operator, rows in frame.groupby("operator", sort=False):
         if rows["law"].iloc[0] == "gemm":
@@ -187,6 +204,9 @@ def _prepared(case: Case, gpu: Gpu, frame: pd.DataFrame, file: Path) -> pd.DataF
     frame = prediction.baselines(gpu, frame)
     check_plausible(case, file, gpu, frame["roofline_s"].to_numpy(), frame["measured_s"].to_numpy())
     frame["held_back"] = prediction.hold_back(frame)
+    if not frame["held_back"].any():
+        problem = f"none of its {len(frame)} shapes falls into the half that judges"
+        raise InputError(file, case.place, problem, "add more shapes")
     frame["region"], frame["bound"], frame["predicted_s"] = "", "", np.nan
     first = ["operator", "group", "precision", "m", "n", "k", "flop", "bytes", "held_back", "region", "bound"]
     times = ["measured_s", "predicted_s", "roofline_s", "derate_s"]
@@ -210,7 +230,8 @@ def _add_errors(reduced: Reduced, rows: pd.DataFrame, prefix: str = "", suffix: 
     reduced.add(f"{prefix}median_held_back_percent{suffix}", error.abs().median(), "%")
     reduced.add(f"{prefix}bias_held_back_percent{suffix}", error.median(), "%")
     large = error[back["flop"] >= LARGE_FLOP]
-    if len(large):
+    # Without any, "unknown" for GEMMs; operators may have no FLOP at all.
+    if len(large) or not prefix:
         reduced.add(f"{prefix}mape_held_back_large_percent{suffix}", large.abs().mean(), "%")
     for name in PREDICTORS[1:]:
         off = _percent(rows[f"{name}_s"] / rows["measured_s"] - 1).abs()
@@ -291,11 +312,13 @@ def worst_region(table: pd.DataFrame) -> str:
     """Say in one sentence where the prediction is worst, and how good it is as a whole; from :func:`error_table`."""
     regions = table[(table["region"] != "all") & (table["held_back"] > 0)]
     worst = regions.loc[regions["mape_percent"].idxmax()]
-    several = table["operator"].nunique() > 1
-    where = f"{worst['operator'] if several else worst['type']}, {worst['region']}"
+    names = [name for name in ("operator", "type") if table[name].nunique() > 1]
+    where = ", ".join([*(str(worst[name]) for name in names), str(worst["region"])])
     whole = np.average(regions["mape_percent"], weights=regions["held_back"])
+    count = int(worst["held_back"])
     return (
-        f"The mean error is largest for {where}: {_error(worst['mape_percent'])}, against {_error(whole)} on all shapes"
+        f"The mean error is largest for {where}: {_error(worst['mape_percent'])} "
+        f"({count:,} shape{'s' * (count > 1)}), against {_error(whole)} on all {regions['held_back'].sum():,}"
     )
 
 

@@ -62,6 +62,7 @@ def fit_constants(
     time_s: np.ndarray,
     precision: str = "bf16",
     weights_in_turn: int = 6,
+    weight_bytes: np.ndarray | None = None,
 ) -> Constants:
     """Fit the constants of a GPU to measured times.
 
@@ -75,7 +76,7 @@ def fit_constants(
     time_s : float array of shape (shapes,)
         Measured; use ``~held_back(m, n, k)`` to keep a half for judging.
     precision : str
-    weights_in_turn : int
+    weights_in_turn, weight_bytes : int, array
         As for :func:`gpuledger.time_model.gemm_time_s`.
 
     Returns
@@ -104,7 +105,7 @@ def fit_constants(
 
     def errors(logs: np.ndarray) -> np.ndarray:
         values = dataclasses.replace(start, **dict(zip(free, np.exp(logs), strict=True)))
-        return np.log(gemm_time_s(gpu, values, m, n, k, 1, precision, weights_in_turn)) - wanted
+        return np.log(gemm_time_s(gpu, values, m, n, k, 1, precision, weights_in_turn, weight_bytes)) - wanted
 
     found = least_squares(
         errors,

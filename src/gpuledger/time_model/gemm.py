@@ -97,7 +97,7 @@ def _cold_share(footprint, capacity):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _search(m, n, k, batch, tiles, splits, machine, time, chosen, terms):
+def _search(m, n, k, batch, weight_bytes, tiles, splits, machine, time, chosen, terms):
     """Fill the time (s), the best tile and split, and their terms.
 
     Terms: compute, latency, L2, DRAM, drain, split (s); bytes between L2 and SMs, bytes of DRAM.
@@ -106,7 +106,7 @@ def _search(m, n, k, batch, tiles, splits, machine, time, chosen, terms):
     step = g.step_bytes / g.operand
     for i in range(len(m)):
         rows, columns, depth, many = float(m[i]), float(n[i]), float(k[i]), float(batch[i])
-        weights = depth * columns * g.operand * many
+        weights = weight_bytes[i]
         others = (depth * g.operand + columns * g.result) * rows * many
         cold = _cold_share(g.weights_in_turn * weights + others, g.l2_bytes) * weights
         cold += _cold_share(weights + others, g.l2_bytes) * others
@@ -161,6 +161,7 @@ def gemm_time_s(
     batch: np.ndarray | int = 1,
     precision: str = "bf16",
     weights_in_turn: int = 6,
+    weight_bytes: np.ndarray | None = None,
 ) -> np.ndarray:
     """Predict the time of matrix multiplications, m × k by k × n.
 
@@ -181,6 +182,9 @@ def gemm_time_s(
     weights_in_turn : int
         Of how many equal weights, used in turn, these are one (the layers of a model; 6 in the measurements that the
         constants were fitted to): what the others leave of L2 decides whether the weights come from there.
+    weight_bytes : array, optional
+        Bytes of each multiplication's weights in DRAM and L2, all of its batch, where they are stored in fewer bits
+        than they are multiplied in: they are widened on their way to the matrix units.
 
     Returns
     -------
@@ -192,7 +196,7 @@ def gemm_time_s(
     ValueError
         A size that is no whole number or below 1, an unknown precision, or one that the GPU has no peak for.
     """
-    return _run(gpu, constants, (m, n, k, batch), precision, weights_in_turn, plan=False)[0]
+    return _run(gpu, constants, (m, n, k, batch), precision, weights_in_turn, weight_bytes, plan=False)[0]
 
 
 def gemm_plan(
@@ -204,6 +208,7 @@ def gemm_plan(
     batch: np.ndarray | int = 1,
     precision: str = "bf16",
     weights_in_turn: int = 6,
+    weight_bytes: np.ndarray | None = None,
 ) -> pd.DataFrame:
     """Predict how matrix multiplications run, and where their time goes.
 
@@ -218,7 +223,8 @@ def gemm_plan(
         ``compute_s``, ``latency_s``, ``l2_s``, ``dram_s``, ``drain_s``, ``split_s``, ``conversion_s``; ``flop``
         (useful), ``padded_flop`` (with the padding of tiles), ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    time, flat, machine, chosen, terms = _run(gpu, constants, (m, n, k, batch), precision, weights_in_turn, plan=True)
+    how = (precision, weights_in_turn, weight_bytes)
+    time, flat, machine, chosen, terms = _run(gpu, constants, (m, n, k, batch), *how, plan=True)
     rows, columns, depth, many = flat
     tile_m, tile_n, split = chosen.T
     blocks = -(-rows // tile_m) * -(-columns // tile_n) * many * split
@@ -235,7 +241,15 @@ def gemm_plan(
     return pd.DataFrame(plan | {"l2_bytes": terms[:, 6], "dram_bytes": terms[:, 7]})
 
 
-def _run(gpu: Gpu, constants: Constants, sizes: tuple, precision: str, weights_in_turn: int, plan: bool):
+def _run(
+    gpu: Gpu,
+    constants: Constants,
+    sizes: tuple,
+    precision: str,
+    weights_in_turn: int,
+    weight_bytes: np.ndarray | None,
+    plan: bool,
+):
     if precision not in OPERAND_BYTES:
         raise ValueError(f"unknown precision '{precision}'; one of {', '.join(OPERAND_BYTES)}")
     if weights_in_turn < 1:
@@ -245,6 +259,11 @@ def _run(gpu: Gpu, constants: Constants, sizes: tuple, precision: str, weights_i
         raise ValueError("m, n, k and batch must be whole numbers of at least 1")
     flat = [np.ascontiguousarray(array, dtype=np.int64).reshape(-1) for array in arrays]
     machine = _machine(gpu, constants, precision, weights_in_turn)
+    if weight_bytes is None:
+        weight_bytes = machine.operand * flat[1] * flat[2] * flat[3]
+    else:
+        stored = np.broadcast_to(np.asarray(weight_bytes, dtype=float), arrays[0].shape)
+        weight_bytes = np.ascontiguousarray(stored).reshape(-1)
     tiles = generation_of(gpu).tiles().astype(float)
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
@@ -255,7 +274,8 @@ def _run(gpu: Gpu, constants: Constants, sizes: tuple, precision: str, weights_i
     def chunk(start: int) -> None:
         part = slice(start, start + _CHUNK)
         own = terms[part] if plan else np.empty((_CHUNK, 8))
-        _search(*(array[part] for array in flat), tiles, splits, machine, time[part], chosen[part], own)
+        each = (array[part] for array in (*flat, weight_bytes))
+        _search(*each, tiles, splits, machine, time[part], chosen[part], own)
 
     starts = range(0, count, _CHUNK)
     if len(starts) < 2:

@@ -95,22 +95,13 @@ def _gemms(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str
         where = np.flatnonzero(codes == code)
         own = constants.gemm.get(precision) or constants_of(gpu, precision)
         m, n, k, batch = (size[where] for size in sizes.values())
-        plan = gemm_plan(gpu, own, m, n, k, batch, precision, constants.weights_in_turn)
+        # Weights in fewer bits are widened on the way from L2 to the matrix units.
+        wide = float(OPERAND_BYTES[precision]) * k * n * batch
+        stored = np.where(weight_bytes[where] > 0, np.minimum(weight_bytes[where], wide), wide)
+        plan = gemm_plan(gpu, own, m, n, k, batch, precision, constants.weights_in_turn, stored)
         terms = {name: plan[name].to_numpy() for name in plan if name != "bound"}
-        # Weights in fewer bits are widened on the way from L2 to the matrix units: only DRAM sees the difference.
-        wide = OPERAND_BYTES[precision] * k * n * batch
-        less = np.where(weight_bytes[where] > 0, wide - weight_bytes[where], 0.0)
-        saved = np.clip(less, 0, 0.999 * terms["dram_bytes"])
-        less = np.divide(saved, terms["dram_bytes"], out=np.zeros_like(saved), where=saved > 0)
-        chain = np.hypot(np.hypot(terms["compute_s"] ** 2, terms["latency_s"] ** 2), terms["l2_s"] ** 2) ** 0.5
-        chain = chain + terms["drain_s"]
-        dram_s = terms["dram_s"] * (1 - less)
-        gain = np.cbrt(chain**3 + terms["dram_s"] ** 3) - np.cbrt(chain**3 + dram_s**3)
-        result["time_s"][where] = terms["time_s"] - gain
-        result["dram_bytes"][where] = terms["dram_bytes"] - saved
-        result["l2_bytes"][where] = terms["l2_bytes"]
-        result["compute_s"][where] = terms["compute_s"]
-        result["dram_s"][where] = dram_s
+        for name in ("time_s", "compute_s", "dram_s", "dram_bytes", "l2_bytes"):
+            result[name][where] = terms[name]
         result["l2_s"][where] = terms["l2_s"] + terms["drain_s"]
         result["launch_s"][where] = np.maximum(terms["launch_s"], terms["latency_s"])
     return result
