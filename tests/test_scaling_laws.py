@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.scaling_laws import LAWS, compare, evaluate, fit, fit_many, fit_product
+from gpuledger.scaling_laws.formulas import supported
 
 SEQ_LEN = [64, 128, 256, 512, 1024]
 HIDDEN_DIM = [192, 384, 768, 1536, 3072, 6144]
@@ -336,3 +337,68 @@ def test_what_is_no_formula_is_refused_in_one_line(formula, said):
     with pytest.raises(ValueError, match=said) as caught:
         compare(fit(SEQ_LEN, SEQ_LEN), formula)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "formula"),
+    [
+        ("fmha", "240.109·seq_len + 2285.8"),
+        ("gemm", "332000 for seq_len ≤ 225, then 1111·seq_len + 82000"),
+        ("layer_norm", "47.9971·seq_len + 1038.3"),
+    ],
+)
+def test_formulas_have_the_digits_that_their_errors_support(kernel, formula):
+    found = fit(SEQ_LEN, SECTORS[kernel], "seq_len")
+    assert found.formula == formula
+    table = pd.DataFrame({"k": kernel, "seq_len": SEQ_LEN, "value": SECTORS[kernel]})
+    assert fit_many(table, "k", "seq_len", "value")["formula"].tolist() == [formula]
+    assert float(f"{found.coefficients['a']:.6g}") == found.coefficients["a"]
+
+
+@given(st.floats(1e-6, 1e12), st.floats(1e-5, 10))
+def test_supported_digits_stay_within_a_twentieth_of_the_error(value, relative):
+    error = relative * value
+    text = supported(value, error)
+    # Six digits at most, and two of a value that its error exceeds.
+    assert abs(text - value) <= 0.0501 * error + 0.51e-5 * value
+    assert supported(-value, error) == -text
+    assert supported(Fraction(7, 3), error) == Fraction(7, 3)
+    assert supported(value, 0.0) == value
+
+
+def test_a_noisy_product_is_written_like_a_law():
+    x1, x2 = (axis.ravel() for axis in np.meshgrid(64.0 * 2 ** np.arange(5), 256.0 * 2 ** np.arange(5)))
+    y = (3 * x1 * x2 + 4e5) * (1 + 0.01 * np.random.default_rng(2).standard_normal(25))
+    found = fit_product(x1, x2, y, ("n", "h"))
+    assert found.form == "1 + n·h"
+    slope, constant = found.formula.split(" + ")
+    assert slope.endswith("·n·h") and "·" not in constant
+    assert float(slope.removesuffix("·n·h")) == supported(found.coefficients["n·h"], found.standard_errors["n·h"])
+    assert float(constant) == supported(found.coefficients["1"], found.standard_errors["1"])
+
+
+def test_the_exact_sum_with_the_fewest_terms_is_taken():
+    x1, x2 = (axis.ravel() for axis in np.meshgrid([32, 64, 96, 128], [100, 200, 300, 400]))
+    found = fit_product(x1, x2, 7 * x1 * x1 * x2 + 5, ("n", "h"))
+    assert (found.formula, found.exact) == ("7·n²·h + 5", True)
+    assert all(row.count("+") <= 1 for row in found.candidates["formula"])
+
+
+@pytest.mark.parametrize(
+    ("counts", "law"),
+    [([0, 0, 1, 4, 16], "quadratic"), ([0, 1, 2, 4, 8], "proportional"), ([1, 0, 0, 0, 0], "undetermined")],
+)
+def test_rounding_of_small_counts_hides_no_law(counts, law):
+    found = fit(SEQ_LEN, counts)
+    assert found.law == law
+    table = pd.DataFrame({"k": "a", "n": SEQ_LEN, "value": counts})
+    assert fit_many(table, "k", "n", "value")["law"].tolist() == [law]
+
+
+def test_numbers_whose_squares_overflow_are_refused():
+    with pytest.raises(ValueError, match="a value is beyond 1e\\+75"):
+        fit(SEQ_LEN, [1, 2, 3, 4, 1e200])
+    with pytest.raises(ValueError, match="a size is beyond 1e\\+75"):
+        fit([1, 2, 3, 4, 1e200], [1, 2, 3, 4, 5])
+    with pytest.raises(ValueError, match="a size or a value is beyond"):
+        fit_product([1, 2, 3], [1, 2, 3], [1, 2, 1e300])

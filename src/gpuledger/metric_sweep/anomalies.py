@@ -20,6 +20,8 @@ KINDS = ("unit_switch", "outlier", "split_class", "algorithm_switch", "contradic
 OUTLIER_REST = scaling_laws.MINIMUM_POINTS + 1
 #: How far an outlier lies from the law of the rest: in errors of that law, and relative where the law is not exact.
 OUTLIER_ERRORS, OUTLIER_DISTANCE, OUTLIER_EXACT = 6.0, 0.25, 0.005
+#: Where logarithms are taken, a zero stands for this part of the smallest value.
+ZERO = 1e-3
 #: By how much kernels of a class differ: relative, and in spreads of their launches.
 SPLIT_DISTANCE, SPLIT_SPREADS = 0.05, 1.5
 #: A share above 100 % is impossible, but counters of several passes may be somewhat apart.
@@ -184,9 +186,11 @@ def outliers(series: pd.DataFrame, laws: pd.DataFrame) -> pd.DataFrame:
     mine = series.merge(laws[[*keys, "law", "exact", "error_percent"]], on=keys, validate="many_to_one")
     groups = [mine[name] for name in keys]
     enough = mine.groupby(keys)["size"].transform("nunique") > OUTLIER_REST
-    positive = (mine["value"] > 0).groupby(groups).transform("all")
-    mine = mine[enough & positive & ~mine["exact"].astype(bool) & ~(mine["error_percent"] < 1)]
-    x, y = np.log(mine["size"].astype(float)), np.log(mine["value"])
+    # One zero among counts is as far from them as anything; several are a law of their own.
+    zeros = (mine["value"] <= 0).groupby(groups).transform("sum")
+    mine = mine[enough & (zeros <= 1) & ~mine["exact"].astype(bool) & ~(mine["error_percent"] < 1)]
+    least = mine["value"].where(mine["value"] > 0).groupby([mine[name] for name in keys]).transform("min")
+    x, y = np.log(mine["size"].astype(float)), np.log(mine["value"].where(mine["value"] > 0, ZERO * least))
     groups = [mine[name] for name in keys]
     (x0, x1), (y0, y1) = ((v.groupby(groups).shift(1), v.groupby(groups).shift(-1)) for v in (x, y))
     off = (y - (y0 + (y1 - y0) * (x - x0) / (x1 - x0))).abs()

@@ -6,6 +6,7 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,9 +28,12 @@ from gpuledger.reduced import Reduced
 
 #: Panels of the first figure, and classes in one of them; a page for one metric shows all.
 SHOWN_PANELS, SHOWN_CLASSES = 9, 5
-# Inches: a panel, what stands around it, a line of its title and of its laws, headline and legend of the figure.
+# Inches: a panel, what stands around it, a line of its title and of its laws, the gap below them, headline and legend
+# of the figure.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _BELOW = 2.75, 1.9, 0.68, 0.17, 0.62
-_TITLE, _LINE, _HEADLINE, _FOOT = 0.15, 0.135, 0.45, 0.36
+_TITLE, _LINE, _GAP, _HEADLINE, _FOOT = 0.15, 0.13, 0.08, 0.55, 0.36
+# Inches that a digit of a tick's label takes.
+_DIGIT = 0.07
 #: How far beyond the largest size a law is drawn.
 BEYOND = 2.0
 LEVEL = 0.95
@@ -139,7 +143,7 @@ def _figure(panels: Sequence[pd.DataFrame], sweep: Sweep, columns: int, whole: b
     shared = {name: _LOOKS[i] for i, name in enumerate(every)} if whole and len(every) <= len(_LOOKS) else None
     headers = [_header(own, names, sweep, whole) for own, names in zip(panels, classes, strict=True)]
     rows = [range(start, min(start + columns, len(panels))) for start in range(0, len(panels), columns)]
-    above = [max(0.17 + sum(_TITLE if not n else _LINE for n in _heights(headers[i])) for i in row) for row in rows]
+    above = [max(_GAP + sum(_TITLE if not n else _LINE for n in _heights(headers[i])) for i in row) for row in rows]
     width = columns * (_LEFT + _WIDTH + _RIGHT)
     height = _HEADLINE + sum(above) + len(rows) * (_HEIGHT + _BELOW) + _FOOT
     figure = plt.figure(figsize=(width, height))
@@ -152,7 +156,8 @@ def _figure(panels: Sequence[pd.DataFrame], sweep: Sweep, columns: int, whole: b
             left = column * (_LEFT + _WIDTH + _RIGHT) + _LEFT
             axes = figure.add_axes((left / width, bottom / height, _WIDTH / width, _HEIGHT / height))
             looks = shared or dict(zip(classes[i], _LOOKS, strict=False))
-            drawn |= _panel(axes, panels[i], looks, headers[i], sweep)
+            # Titles of a row stand at one height.
+            drawn |= _panel(axes, panels[i], looks, headers[i], 1 + header / _HEIGHT, sweep)
         top = bottom - _BELOW
     handles = [handle for name, handle in _legend().items() if name in drawn]
     place = {"loc": "lower left", "bbox_to_anchor": (0.12 / width, 0), "bbox_transform": figure.transFigure}
@@ -197,9 +202,13 @@ def _panel(
     own: pd.DataFrame,
     looks: Mapping[str, tuple[str, str]],
     header: tuple[str, dict[str, str]],
+    top: float,
     sweep: Sweep,
 ) -> set[str]:
-    """Draw the classes of one metric over one variable; return what needs a legend."""
+    """Draw the classes of one metric over one variable, the header from `top` down (1 is the axes' upper end).
+
+    Returns what needs a legend.
+    """
     variable, unit = (own[name].iloc[0] for name in ("variable", "unit"))
     drawn, handles = {"point", "law"}, []
     for kernel_class, words in header[1].items():
@@ -222,7 +231,7 @@ def _panel(
     axes.set_ylabel(_PLURAL.get(unit, unit))
     axes.grid(axis="y", which="major")
     style = {"fontsize": 7.2, "handletextpad": 0.5, "handlelength": 1.6, "labelspacing": 0.25, "borderpad": 0}
-    box = axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.03), borderaxespad=0, **style)
+    box = axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, top), borderaxespad=0, **style)
     box.set_title(figures.plain(header[0]), {"size": 8.4, "weight": "bold"})
     box.set_alignment("left")
     return drawn
@@ -327,8 +336,25 @@ def _anomalies(axes: Axes, mine: pd.DataFrame, sweep: Sweep, out: Sequence[int])
     return drawn
 
 
-def _thinned(sizes: np.ndarray, most: int = 8) -> np.ndarray:
-    return sizes[:: math.ceil(len(sizes) / most)]
+def _thinned(sizes: np.ndarray) -> np.ndarray:
+    """Sizes whose labels have room side by side: every one or every second, or else as many as there is room for."""
+    place = np.log2(sizes)
+    inches = place * _WIDTH / (1.1 * (np.ptp(place) + math.log2(BEYOND)))
+    labels = [f"{size:,.0f}" for size in sizes]
+    width = np.array([_DIGIT * (len(label) - 0.5 * label.count(",")) for label in labels])
+
+    def fits(one: int, other: int) -> bool:
+        return inches[other] - inches[one] >= (width[one] + width[other]) / 2 + 0.6 * _DIGIT
+
+    for step in (1, 2):
+        kept = range(0, len(sizes), step)
+        if all(fits(*pair) for pair in pairwise(kept)):
+            return sizes[list(kept)]
+    kept = [0]
+    for i in range(1, len(sizes)):
+        if fits(kept[-1], i):
+            kept.append(i)
+    return sizes[kept]
 
 
 def _value_ticks(axes: Axes) -> None:

@@ -72,6 +72,9 @@ def _without_series(series: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
 def product_table(points: pd.DataFrame) -> pd.DataFrame:
     """Fit laws in two variables where points stand on a grid of them, not only along its axes.
 
+    Of the grids of a class, metric and pair of variables, at several sizes of the third, the one with most points (the
+    first of several) is taken, as of the series of one variable.
+
     Returns
     -------
     DataFrame
@@ -83,10 +86,14 @@ def product_table(points: pd.DataFrame) -> pd.DataFrame:
         keys = ["kernel_class", "metric", "unit", third]
         groups = points.groupby(keys)
         wide = (groups[one].transform("nunique") >= GRID_SIZES) & (groups[two].transform("nunique") >= GRID_SIZES)
+        largest: dict[tuple, tuple] = {}
         for (kernel_class, metric, unit, at), own in points[wide].groupby(keys):
             axes = (own[one] == own[one].mode()[0]) | (own[two] == own[two].mode()[0])
             if np.count_nonzero(~axes) < GRID_INNER:
                 continue
+            if len(own) > len(largest.get((kernel_class, metric, unit), ((), None))[0]):
+                largest[kernel_class, metric, unit] = own, at
+        for (kernel_class, metric, unit), (own, at) in largest.items():
             fit = scaling_laws.fit_product(
                 own[one].to_numpy(), own[two].to_numpy(), own["value"].to_numpy(), variables=(one, two)
             )

@@ -21,13 +21,16 @@ POINT = ("kernel_class", "metric", "unit", *VARIABLES)
 #: The unit of a pure number, and of values that were printed without one.
 NUMBER, UNKNOWN_UNIT = "1", "unknown"
 
+#: No counter is larger, in any unit; squares of such values do not overflow.
+LARGEST_VALUE = 1e30
+
 _SIZES = tuple(Column(name, "integer", minimum=1, maximum=2**40) for name in VARIABLES)
 _TIDY = (
     Column("kernel_class"),
     Column("metric"),
     Column("unit"),
     *_SIZES,
-    Column("value", "number", minimum=0),
+    Column("value", "number", minimum=0, maximum=LARGEST_VALUE),
     Column("kernel_name", optional=True),
     Column("launch", "integer", minimum=0, optional=True),
 )

@@ -119,6 +119,7 @@ def find_laws(case: Case, points: pd.DataFrame, observations: pd.DataFrame) -> S
     InputError
         When no size varies by itself; see also :func:`gpuledger.metric_sweep.laws.expected_table`.
     """
+    points = unit_switches.with_units(points)
     series = sweeps.all_series(unit_switches.with_proofs(of_classes(points)))
     if series.empty:
         problem = f"no two points differ in one of {', '.join(VARIABLES)} alone"
@@ -141,7 +142,8 @@ def find_laws(case: Case, points: pd.DataFrame, observations: pd.DataFrame) -> S
     rows = pd.concat([part for part in wrong if len(part)] or [switches], ignore_index=True)
     rows = rows.reindex(columns=[*anomalies.COLUMNS, *VARIABLES])
     rank = rows["kind"].map({kind: rank for rank, kind in enumerate(anomalies.KINDS)})
-    rows = rows.assign(rank=rank).sort_values(["rank", "metric", "kernel_class", "where"], kind="stable")
+    order = ["rank", "metric", "kernel_class", *VARIABLES, "where"]
+    rows = rows.assign(rank=rank).sort_values(order, kind="stable")
     return Sweep(
         points=classes,
         kernels=kernels,

@@ -13,17 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from gpuledger.metric_sweep.measurements import VARIABLES
+from gpuledger.metric_sweep.measurements import UNKNOWN_UNIT, VARIABLES
 from gpuledger.metric_sweep.sweeps import SERIES
 
 #: Bytes of a sector of L2 and DRAM. NVIDIA, Nsight Compute documentation, Metrics Guide.
 SECTOR_BYTES = 32
 #: What units may differ by; Nsight Compute's are decimal, so those come first.
 FACTORS = (10.0**3, 10.0**6, 10.0**9, 2.0**10, 2.0**20, 2.0**30)
+#: Kilo, mega and giga, taken for powers of 1024, over those of 1000.
+BINARY = (1.024, 1.024**2, 1.024**3)
 #: By how much a slope (of logarithms) may lie outside of those of the other steps.
 SLOPE_MARGIN = 0.5
 #: By how much two counters of one launch may differ, beyond the digits that were printed.
 AGREEMENT = 0.02
+_VALUES = ("value", "minimum", "lower_quartile", "upper_quartile", "maximum", "last_digit")
 _PARTNER = re.compile(r"^((?:dram|lts|l1tex)__\w*?)bytes(\w*\.(?:sum|avg|min|max))$")
 
 
@@ -38,8 +41,37 @@ def with_proofs(points: pd.DataFrame) -> pd.DataFrame:
     keys = ["kernel_class", "metric", *VARIABLES]
     sectors = points.set_index(keys)["value"] * SECTOR_BYTES
     partner = points["metric"].map({name: sectors_of(name) for name in points["metric"].unique()})
+    partner = partner.where(points["unit"] != UNKNOWN_UNIT)
     wanted = pd.MultiIndex.from_frame(points.assign(metric=partner)[keys])
     return points.assign(proof=sectors.reindex(wanted).to_numpy())
+
+
+def with_units(points: pd.DataFrame) -> pd.DataFrame:
+    """Give bytes that were printed without a unit the one in which most of them agree with the sectors counted there.
+
+    Where fewer than half of a metric's values agree in any unit, it stays unknown.
+    """
+    unknown = points["unit"] == UNKNOWN_UNIT
+    if not unknown.any():
+        return points
+    proven = with_proofs(points.assign(unit=points["unit"].mask(unknown, "byte")))
+    for metric in points.loc[unknown, "metric"].unique():
+        mine = (points["metric"] == metric) & unknown
+        known = proven[mine & (proven["kernel_name"] == "") & proven["proof"].notna()]
+        columns = [known[name].to_numpy() for name in ("value", "proof", "last_digit")]
+        agreeing = [
+            sum(agrees(value * unit, proof, digit * unit) for value, proof, digit in zip(*columns, strict=True))
+            for unit in (1.0, *FACTORS)
+        ]
+        if 2 * max(agreeing) <= max(len(known), 1):
+            continue
+        unit = (1.0, *FACTORS)[int(np.argmax(agreeing))]
+        factor = np.where(mine, unit, 1.0)
+        points = points.assign(
+            unit=points["unit"].mask(mine, "byte"),
+            **{name: _product(points[name].to_numpy(float), factor) for name in _VALUES},
+        )
+    return points
 
 
 def agrees(value: float, proof: float, last_digit: float) -> bool:
@@ -60,9 +92,13 @@ class _Series:
             factors = self._factors(candidates)
             if factors is not None:
                 return factors
-        return None
+        if np.isnan(self.proof).any():
+            return None
+        # Powers of 1024 under the name of a decimal unit: only sectors can tell.
+        found = (self._factors(FACTORS[3:], scale) for scale in BINARY)
+        return next((factors for factors in found if factors is not None), None)
 
-    def _factors(self, candidates: tuple[float, ...]) -> np.ndarray | None:
+    def _factors(self, candidates: tuple[float, ...], scale: float = 1.0) -> np.ndarray | None:
         x, y = np.log(self.size), np.log(self.value)
         width, jump = np.diff(x), np.diff(y)
         slope = jump / width
@@ -79,14 +115,14 @@ class _Series:
                 return None
             steps[step] = fitting[0]
         relative = np.exp(np.r_[0.0, np.cumsum(steps)])
-        return self._checked(relative)
+        return self._checked(relative, scale)
 
-    def _checked(self, relative: np.ndarray) -> np.ndarray | None:
+    def _checked(self, relative: np.ndarray, scale: float) -> np.ndarray | None:
         kinds, counts = np.unique(relative.round(9), return_counts=True)
         # The unit that was declared is the one that the sectors confirm, or else that of most points.
-        agreeing = [self._agreeing(relative / kind) for kind in kinds]
+        agreeing = [self._agreeing(relative / kind * scale) for kind in kinds]
         best = max(range(len(kinds)), key=lambda kind: (agreeing[kind], counts[kind], -kind))
-        factors = _clean(relative / kinds[best])
+        factors = _clean(relative / kinds[best]) * scale
         mended, changed = self.value * factors, factors != 1
         if not changed.any():
             return None
@@ -155,7 +191,8 @@ def _row(key: dict, point: pd.Series, own: pd.DataFrame, factor: float) -> dict:
         f"{nearest['size']:,}; times {power(factor)}, {shown(mended, unit)}, it follows the rest"
     )
     if np.isnan(point["proof"]):
-        evidence += "; not proven, because no sectors were counted there"
+        counter = "sectors were" if sectors_of(point["metric"]) else "other counter of the same was"
+        evidence += f"; not proven, because no {counter} counted there"
     else:
         counted = point["proof"] / SECTOR_BYTES
         evidence += f"; proven by {counted:,.0f} sectors × {SECTOR_BYTES} byte = {shown(point['proof'], unit)}"
@@ -173,7 +210,7 @@ def power(factor: float) -> str:
     """A factor between units in words."""
     if factor < 1:
         return f"1/{power(1 / factor)}"
-    return f"{factor:,.0f}"
+    return f"{factor:,.10g}"
 
 
 def shown(value: float, unit: str) -> str:
@@ -181,7 +218,8 @@ def shown(value: float, unit: str) -> str:
     if unit in ("byte", "byte/s", "hz") and value >= 1000:
         step = min(int(math.log10(value)) // 3, 4)
         return f"{value / 1000**step:.4g} {'KMGT'[step - 1]}{unit}"
-    number = f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
+    whole = float(value).is_integer() or abs(value) >= 1000
+    number = f"{value if float(value).is_integer() else float(f'{value:.4g}'):,.0f}" if whole else f"{value:.4g}"
     return f"{number} {unit}".removesuffix(" 1")
 
 
@@ -189,8 +227,7 @@ def mend(points: pd.DataFrame, switches: pd.DataFrame) -> pd.DataFrame:
     """Repair values that were printed in another unit, and keep what was given as ``value_as_given``."""
     keys = ["kernel_class", "metric", *VARIABLES]
     factor = switches.set_index(keys)["factor"].reindex(pd.MultiIndex.from_frame(points[keys])).fillna(1.0).to_numpy()
-    columns = ["value", "minimum", "lower_quartile", "upper_quartile", "maximum", "last_digit"]
-    mended = {name: _product(points[name].to_numpy(), factor) for name in columns}
+    mended = {name: _product(points[name].to_numpy(), factor) for name in _VALUES}
     return points.assign(value_as_given=points["value"], **mended)
 
 

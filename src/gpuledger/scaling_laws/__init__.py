@@ -22,11 +22,15 @@ from flat-then-linear is a knee.
 **Exactness.** Decimals with a law that all points meet exactly, in rational arithmetic, with at least two points to
 spare are given that law with Fractions for coefficients. A knee may be exact on one branch only; the formula says so.
 
-**Limits.** Fewer than 5 distinct sizes, or a best law that is off by more than 20 %, are undetermined. Exponents near
+**Formulas.** Coefficients that are not exact are written with the digits that their standard errors support: two of
+the error. ``Fit.coefficients`` has six digits.
+
+**Limits.** Fewer than 5 distinct sizes, or a best law that is off by more than 20 % (small counts: by more than their
+rounding explains), are undetermined. Exponents near
 1 and 2, or near 1.2 over a short range, are told from the laws there only as far as the noise lets them.
 
 Modules, low ones first: ``families``, ``engine`` (compiled), ``selection``; ``formulas``, ``exact``,
-``description``; ``prediction``, ``fits``, ``product``, ``expected``.
+``description``; ``prediction``, ``fits``, ``surfaces``, ``product``, ``expected``.
 
 References
 ----------

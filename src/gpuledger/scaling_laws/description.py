@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from .exact import SPARE, Branch, find_branches, find_law, find_line
 from .families import FAMILIES
-from .formulas import Number, law_text, law_values, line_text, number_text, rounded
+from .formulas import Number, law_text, law_values, line_text, number_text, rounded, supported
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ def as_fractions(x: np.ndarray, y: np.ndarray, step: float) -> tuple[list[Fracti
     return [Fraction(repr(size)) for size in values], [Fraction(f"{value:.{digits}f}") for value in values.values()]
 
 
-def describe(x, y, step, family, shape, beta, variable, best=True) -> Description:
+def describe(
+    x, y, step, family, shape, beta, variable, errors: Callable[[], dict[str, float]], best=True
+) -> Description:
     """Describe the fit of a family to one series.
 
     Parameters
@@ -65,6 +68,8 @@ def describe(x, y, step, family, shape, beta, variable, best=True) -> Descriptio
     shape : float
     beta : array of float64, shape (3,)
     variable : str
+    errors : callable
+        Returns the standard errors of the natural coefficients; called where they are not exact.
     best : bool
         Whether it is the likeliest: an exact line, if there is one, takes its place.
     """
@@ -97,8 +102,8 @@ def describe(x, y, step, family, shape, beta, variable, best=True) -> Descriptio
             reason += f"; {tiles}" if found.law == "staircase" else ""
             return Description(found.law, kind.form, found.coefficients, text, True, None, reason)
     if kind.law == "knee":
-        return _describe_knee(x, y, fractions, coefficients, variable)
-    text = law_text(kind.law, kind.form, coefficients, variable)
+        return _describe_knee(x, y, fractions, coefficients, variable, errors)
+    text = law_text(kind.law, kind.form, _supported(coefficients, errors()), variable)
     return Description(kind.law, kind.form, coefficients, text, False, None, tiles)
 
 
@@ -109,7 +114,11 @@ def tile_range(x: np.ndarray, tile: float) -> tuple[float, float]:
     return float(np.ceil(np.max(x / steps))), float(np.ceil(np.min(x[several] / (steps[several] - 1))) - 1)
 
 
-def _describe_knee(x, y, fractions, values, variable) -> Description:
+def _supported(coefficients, errors) -> dict[str, Number]:
+    return {name: supported(value, errors.get(name, 0.0)) for name, value in coefficients.items()}
+
+
+def _describe_knee(x, y, fractions, values, variable, errors) -> Description:
     """A knee, exact on each branch where it is: with `SPARE` points more than the branch takes."""
     form = FAMILIES[-1].form
     values = dict(values)
@@ -138,12 +147,13 @@ def _describe_knee(x, y, fractions, values, variable) -> Description:
     if float(values["b"]) != float(values["d"]):
         knee = (float(values["a"]) - float(values["c"])) / (float(values["d"]) - float(values["b"]))
         values["knee"] = rounded(min(max(knee, x[0]), x[-1]))
-    formula, reason = law_text("knee", form, values, variable), "no branch is exact"
+    said = _supported(values, errors())
+    formula, reason = law_text("knee", form, said, variable), "no branch is exact"
     if right and not left:
         formula = f"{line_text(right.intercept, right.slope, variable)} for {variable} ≥ {right.first}"
         reason = f"exact at the {right.points} sizes from {right.first} on; {_others(x, y, right, variable)}"
     elif left:
-        after = f"about {line_text(values['c'], values['d'], variable)}"
+        after = f"about {line_text(said['c'], said['d'], variable)}"
         if right:
             after = f"{line_text(right.intercept, right.slope, variable)} for {variable} ≥ {right.first}"
         formula = f"{line_text(left.intercept, left.slope, variable)} for {variable} ≤ {left.last}, then {after}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -18,8 +19,10 @@ from .selection import LAW_NAMES, LAW_OF, SHARES, quantum, select
 LAWS = (*LAW_NAMES, "undetermined")
 #: Distinct sizes that a law needs.
 MINIMUM_POINTS = 5
-#: Above this error the best law is none, %.
-LARGEST_ERROR_PERCENT = 20.0
+#: Above this error the best law is none, %, unless rounding to whole counts leaves less than the other to explain.
+LARGEST_ERROR_PERCENT, LARGEST_UNEXPLAINED_PERCENT = 20.0, 5.0
+#: Squares of larger sizes and values overflow.
+LARGEST_NUMBER = 1e75
 #: Laws with less probability do not widen an interval.
 LEAST_PROBABILITY = 0.01
 NO_CANDIDATES = pd.DataFrame(
@@ -137,7 +140,7 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
     Raises
     ------
     ValueError
-        Shapes that differ, sizes that are not positive, values that are not finite.
+        Shapes that differ, sizes that are not positive, values that are not finite, numbers beyond 1e75.
     """
     x, y = _check(x, y)
     sizes = np.unique(x)
@@ -158,10 +161,12 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
         if not np.isfinite(evidence[family]):
             continue
         shape, beta = selection.shapes[0, family], selection.betas[0, family]
-        described = describe(x, y, step, family, shape, beta, variable, best=not rows)
+        candidate = make_candidate(x, y, step, family, shape, beta, probabilities[law])
+        errors = partial(standard_errors, candidate)
+        described = describe(x, y, step, family, shape, beta, variable, errors, best=not rows)
         if rows and described.law == rows[0][0]:
             continue
-        candidates.append(make_candidate(x, y, step, family, shape, beta, probabilities[law]))
+        candidates.append(candidate)
         rows.append((described.law, described, round(-2 * laws[law], 2), round(probabilities[law], 4)))
     best = rows[0][1]
     table = pd.DataFrame(
@@ -177,7 +182,7 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
         float(table[name].iloc[0]) for name in ("error_percent", "criterion", "probability")
     )
     common |= {"error_percent": error, "criterion": criterion, "probability": probability, "candidates": table}
-    if error > LARGEST_ERROR_PERCENT:
+    if error > LARGEST_ERROR_PERCENT and _misses(x, y, step, best):
         return Fit("undetermined", "no law fits", reason=_misfit(best, error), **common, **nothing)
     errors = standard_errors(candidates[0])
     errors = {
@@ -277,10 +282,11 @@ def _describe_alike(x, ys, variable):
     probabilities = np.round(1 / np.exp(laws - best[:, None]).sum(axis=1), 4)
     second = np.array(LAW_NAMES)[np.argsort(-laws, axis=1, kind="stable")[:, 1]]
     for i, family in enumerate(selection.family.tolist()):
-        law = describe(x, ys[i], steps[i], family, selection.shapes[i, family], selection.betas[i, family], variable)
+        found = x, ys[i], steps[i], family, selection.shapes[i, family], selection.betas[i, family]
+        law = describe(*found, variable, lambda found=found: standard_errors(make_candidate(*found, probability=1.0)))
         error = _error(x, ys[i], law)
         evidence = criteria[i], probabilities[i]
-        if error > LARGEST_ERROR_PERCENT:
+        if error > LARGEST_ERROR_PERCENT and _misses(x, ys[i], steps[i], law):
             known = _misfit(law, error)
             yield variable, "undetermined", "no law fits", points, error, False, None, *evidence, known
             continue
@@ -297,6 +303,9 @@ def _check(x, y, ordered=False):
         raise ValueError("a size is not positive or no number; leave that row out")
     if not np.all(np.isfinite(y)):
         raise ValueError("a value is no finite number; leave that row out")
+    for what, numbers in (("size", x), ("value", y)):
+        if len(numbers) and np.abs(numbers).max() > LARGEST_NUMBER:
+            raise ValueError(f"a {what} is beyond {LARGEST_NUMBER:g}; give all of them in a larger unit")
     if ordered:
         return x, y
     order = np.argsort(x, kind="stable")
@@ -311,6 +320,13 @@ def smape(y: np.ndarray, fitted: np.ndarray) -> float:
 
 def _error(x, y, law) -> float:
     return 0.0 if law.exact else smape(y, law_values(law.law, law.form, law.coefficients, x))
+
+
+def _misses(x, y, step, law) -> bool:
+    """Whether a law is off by more than rounding to `step` explains: small counts are, in per cent, off by much."""
+    fitted = law_values(law.law, law.form, law.coefficients, x)
+    nearest = np.clip(fitted, y - step / 2, y + step / 2)
+    return smape(nearest, fitted) > LARGEST_UNEXPLAINED_PERCENT
 
 
 def _known(x, y, step, variable) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -17,6 +18,14 @@ DIGITS = 6
 def rounded(value: float, digits: int = DIGITS) -> float:
     """Round to significant digits."""
     return float(f"{value:.{digits - 1}e}")
+
+
+def supported(value: Number, error: float) -> Number:
+    """Round to the digits that a standard error supports: two of the error, and at least two of the value."""
+    if isinstance(value, Fraction) or value == 0 or not 0 < error < np.inf:
+        return value
+    place = min(math.floor(math.log10(error)), math.floor(math.log10(abs(value)))) - 1
+    return rounded(round(value, -place))
 
 
 def number_text(value: Number) -> str:

@@ -50,15 +50,37 @@ def make_candidate(x, y, step, family, shape, beta, probability) -> Candidate:
     # Never less than rounding alone leaves.
     squares = np.sum(((y - fitted) * weights) ** 2) / freedom
     scatter = float(np.sqrt(max(squares, np.mean((step / np.sqrt(12) * weights) ** 2))))
-    covariance = scatter**2 * np.linalg.pinv((gradient * weights**2) @ gradient.T, rcond=1e-13, hermitian=True)
+    covariance = scatter**2 * inverse((gradient * weights**2) @ gradient.T)
     return Candidate(family, float(shape), np.array(beta), float(probability), covariance, scatter, freedom)
+
+
+def inverse(matrix: np.ndarray) -> np.ndarray:
+    """Pseudo-inverse of a small symmetric positive matrix; several times faster than that of numpy."""
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > 1e-13 * values[-1]
+    return (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
 
 
 def standard_errors(candidate: Candidate) -> dict[str, float]:
     """Standard errors of the natural coefficients, by the delta method; 0 below 1e-9 of the coefficient."""
     kind = FAMILIES[candidate.family]
     centre = natural(candidate.family, candidate.shape, candidate.beta)
-    count, slopes = len(kind.names), []
+    variances = np.diag(candidate.covariance)
+    if kind.shape == "tile":
+        variances = np.append(variances, 0.0)
+    elif kind.shape == "knee":
+        slopes = _natural_slopes(candidate, centre)
+        variances = np.einsum("in,ij,jn->n", slopes, candidate.covariance, slopes)
+    errors = np.sqrt(np.maximum(variances, 0.0)).tolist()
+    return {
+        name: float(f"{error:.2e}") if error > 1e-9 * abs(centre[name]) else 0.0
+        for name, error in zip(centre, errors, strict=True)
+    }
+
+
+def _natural_slopes(candidate: Candidate, centre: dict[str, float]) -> np.ndarray:
+    """Derivatives of the natural coefficients by those of the family and its shape, shape (parameters, natural)."""
+    count, slopes = len(FAMILIES[candidate.family].names), []
     for i in range(len(candidate.covariance)):
         beta, shape = candidate.beta.copy(), candidate.shape
         if i < count:
@@ -69,12 +91,7 @@ def standard_errors(candidate: Candidate) -> dict[str, float]:
             shape += move
         moved = natural(candidate.family, shape, beta)
         slopes.append([(moved[name] - centre[name]) / move for name in centre])
-    slopes = np.array(slopes)
-    errors = np.sqrt(np.maximum(np.einsum("in,ij,jn->n", slopes, candidate.covariance, slopes), 0.0))
-    return {
-        name: float(f"{error:.2e}") if error > 1e-9 * abs(centre[name]) else 0.0
-        for name, error in zip(centre, errors, strict=True)
-    }
+    return np.array(slopes)
 
 
 def predict_mixture(candidates: list[Candidate], x: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:

@@ -6,26 +6,22 @@ divided by the law in one variable are a series in the other. Both are weighed b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from .description import as_fractions, natural
-from .exact import SPARE
-from .families import COEFFICIENT_SPREAD, FAMILIES, POWER, make_grids
-from .fits import LARGEST_ERROR_PERCENT, MINIMUM_POINTS, NO_CANDIDATES, Fit, smape
-from .formulas import law_text, law_values, rounded, sum_text, term_text
-from .prediction import parameter_gradient
-from .selection import LOG_NOISES, NOISES, quantum, select
+from .description import natural
+from .families import FAMILIES, POWER, make_grids
+from .fits import LARGEST_ERROR_PERCENT, LARGEST_NUMBER, MINIMUM_POINTS, NO_CANDIDATES, Fit, smape
+from .formulas import law_text, law_values, rounded, supported
+from .prediction import inverse, parameter_gradient
+from .selection import quantum, select
+from .surfaces import TERMS, Surface, find_sums, log_evidence, make_surface, sum_formula
 
-#: Exponents of x1 and x2.
-TERMS = ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2), (2, 1), (1, 2))
-MOST_TERMS = 4
 #: Powers in the forms that are polynomials.
 POWERS = {
     "a": (0,),
@@ -40,24 +36,6 @@ POWERS = {
 MINIMUM_DISTINCT = 3
 #: Turns between the two laws of a product.
 TURNS = 6
-
-
-@dataclass(frozen=True)
-class Surface:
-    """One law in two variables: its values and its derivatives by its parameters.
-
-    `terms` counts the parameters of a sum, 0 for a product of laws.
-    """
-
-    formula: str
-    form: str
-    coefficients: dict[str, float | Fraction]
-    values: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    gradient: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    spreads: np.ndarray
-    parameters: int
-    terms: int
-    exact: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,11 +110,10 @@ def fit_product(
         unknown = {"error_percent": np.nan, "criterion": np.nan, "probability": np.nan, "candidates": NO_CANDIDATES}
         return ProductFit("undetermined", "not enough points", reason=reason, **common, **nothing, **unknown)
     step = float(quantum(y[None])[0])
-    surfaces = _sums(x1, x2, y, step, variables)
-    separable = _separable(x1, x2, y, variables)
-    surfaces += [separable] if separable else []
     relative = 1 / np.maximum(np.abs(y), max(step / np.sqrt(12), 1e-3 * np.abs(y).max(), 1e-300))
-    best, table = _rank(surfaces, x1, x2, y, relative, step)
+    sums = find_sums(x1, x2, y, relative, step)
+    separable = None if any(law.exact for law in sums) else _separable(x1, x2, y, variables)
+    best, table = _rank(sums, separable, x1, x2, y, relative, step, variables)
     common |= {name: float(table[name].iloc[0]) for name in ("criterion", "probability", "error_percent")}
     common["candidates"] = table
     if common["error_percent"] > LARGEST_ERROR_PERCENT:
@@ -145,17 +122,21 @@ def fit_product(
     gradient = best.gradient(x1, x2)
     squares = np.sum(((y - best.values(x1, x2)) * relative) ** 2) / max(len(y) - best.parameters, 1)
     scatter = float(np.sqrt(max(squares, np.mean((step / np.sqrt(12) * relative) ** 2))))
-    covariance = scatter**2 * np.linalg.pinv((gradient * relative**2) @ gradient.T, rcond=1e-13, hermitian=True)
+    covariance = scatter**2 * inverse((gradient * relative**2) @ gradient.T)
     deviations = np.sqrt(np.maximum(np.diag(covariance), 0)) if best.terms else np.full(len(best.coefficients), np.nan)
     errors = {
         name: 0.0 if best.exact else float(f"{error:.2e}")
         for name, error in zip(best.coefficients, deviations, strict=True)
     }
+    formula = best.formula
+    if best.terms and not best.exact:
+        said = [(supported(value, errors[name]), name) for name, value in best.coefficients.items()]
+        formula = sum_formula([(value, "" if name == "1" else name) for value, name in said])
     spare = points - best.parameters
     exactly = f"exact at all {points} pairs, {spare} to spare"
     return ProductFit(
         "product",
-        best.formula,
+        formula,
         coefficients=best.coefficients,
         standard_errors=errors,
         exact=best.exact,
@@ -175,16 +156,22 @@ def _check(x1, x2, y):
         raise ValueError(f"shapes {x1.shape}, {x2.shape}, {y.shape} differ; give one value for each pair of sizes")
     if not (np.all(np.isfinite([x1, x2, y])) and np.all(x1 > 0) and np.all(x2 > 0)):
         raise ValueError("a size is not positive or a value not finite; leave that row out")
+    if len(y) and np.abs([x1, x2, y]).max() > LARGEST_NUMBER:
+        raise ValueError(f"a size or a value is beyond {LARGEST_NUMBER:g}; give all of them in a larger unit")
     order = np.lexsort((x2, x1))
     return x1[order], x2[order], y[order]
 
 
-def _rank(surfaces, x1, x2, y, relative, step) -> tuple[Surface, pd.DataFrame]:
+def _rank(sums, separable, x1, x2, y, relative, step, variables) -> tuple[Surface, pd.DataFrame]:
     """The best law, an exact one before all others, and a table of the best ten."""
-    evidence = np.array([_log_evidence(surface, x1, x2, y, relative, step) for surface in surfaces])
+    evidence = np.array([law.evidence for law in sums])
+    exact = [law.exact for law in sums]
+    if separable:
+        about = separable.gradient(x1, x2), separable.values(x1, x2), separable.spreads
+        evidence, exact = np.append(evidence, log_evidence(*about, y, relative, step)), [*exact, False]
     probabilities = np.exp(evidence - evidence.max()) / np.exp(evidence - evidence.max()).sum()
-    ranks = np.lexsort((-evidence, [not surface.exact for surface in surfaces]))[:10]
-    ranked = [surfaces[i] for i in ranks]
+    ranks = np.lexsort((-evidence, [not is_exact for is_exact in exact]))[:10]
+    ranked = [make_surface(sums[i], variables) if i < len(sums) else separable for i in ranks]
     table = pd.DataFrame(
         {
             "law": "product",
@@ -195,93 +182,6 @@ def _rank(surfaces, x1, x2, y, relative, step) -> tuple[Surface, pd.DataFrame]:
         }
     )
     return ranked[0], table
-
-
-def _term_name(powers, variables) -> str:
-    """``seq_len²·hidden_dim``; the empty text for 1."""
-    return "·".join(name + ("²" if power == 2 else "") for name, power in zip(variables, powers, strict=True) if power)
-
-
-def _sums(x1, x2, y, step, variables) -> list[Surface]:
-    """Every sum of up to `MOST_TERMS` terms with points to spare; the exact one with the fewest terms, if any."""
-    weights = 1 / np.maximum(np.abs(y), max(step, 1e-3 * np.abs(y).max(), 1e-300))
-    all_columns = np.stack([x1**p * x2**q for p, q in TERMS])
-    pairs = _exact_pairs(x1, x2, y, step)
-    surfaces, exact_found = [], False
-    for count in range(1, MOST_TERMS + 1):
-        for chosen in combinations(range(len(TERMS)), count):
-            terms = [TERMS[i] for i in chosen]
-            design = (all_columns[list(chosen)] * weights).T
-            norms = np.linalg.norm(design, axis=0)
-            beta, _, rank, _ = np.linalg.lstsq(design / norms, y * weights, rcond=1e-12)
-            if rank < count or len(y) - count < SPARE:
-                continue
-            beta = beta / norms
-            met = np.abs(design @ beta - y * weights).max() < 1e-7
-            exact = _solve_exactly(terms, pairs) if pairs and met and not exact_found else None
-            exact_found |= exact is not None
-            surfaces.append(_sum_surface(terms, exact or [rounded(b) for b in beta], variables, exact is not None))
-    return surfaces
-
-
-def _sum_surface(terms, coefficients, variables, exact) -> Surface:
-    floats = [float(value) for value in coefficients]
-
-    def gradient(x1, x2):
-        return np.stack([x1**p * x2**q for p, q in terms])
-
-    def values(x1, x2):
-        return np.asarray(floats) @ gradient(x1, x2)
-
-    named = [(value, _term_name(powers, variables)) for value, powers in zip(coefficients, terms, strict=True)]
-    formula = sum_text(sorted(named, key=lambda term: -len(term[1])))
-    if exact and terms == [(0, 0), (1, 0), (0, 1), (1, 1)]:
-        one, first, second, both = coefficients
-        if one * both == first * second:
-            factors = [
-                sum_text([(Fraction(1), name), (value / both, "")])
-                for name, value in zip(variables, (second, first), strict=True)
-            ]
-            formula = term_text(both, "·".join(f"({factor})" for factor in factors))
-    form = " + ".join(name or "1" for _, name in named)
-    by_name = {name or "1": value for value, name in named}
-    return Surface(formula, form, by_name, values, gradient, np.zeros(len(terms)), len(terms), len(terms), exact)
-
-
-def _exact_pairs(x1, x2, y, step):
-    """Pairs and values as Fractions; None where values are no decimals or replicates differ."""
-    seen = {}
-    for index, pair in enumerate(zip(x1.tolist(), x2.tolist(), strict=True)):
-        if y[seen.setdefault(pair, index)] != y[index]:
-            return None
-    kept = np.array(list(seen.values()))
-    first = as_fractions(np.arange(len(kept), dtype=float), y[kept], step)
-    if not first:
-        return None
-    exactly = [[Fraction(repr(size)) for size in x[kept].tolist()] for x in (x1, x2)]
-    return list(zip(*exactly, first[1], strict=True))
-
-
-def _solve_exactly(terms, pairs) -> list[Fraction] | None:
-    """Rational coefficients with which all pairs are met, by elimination; None if there are none."""
-    rows = [[a**p * b**q for p, q in terms] + [value] for a, b, value in pairs]
-    if len(rows) - len(terms) < SPARE:
-        return None
-    for column in range(len(terms)):
-        pivot = next((r for r in range(column, len(rows)) if rows[r][column]), None)
-        if pivot is None:
-            return None
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        lead = rows[column][column]
-        rows[column] = [value / lead for value in rows[column]]
-        for r, row in enumerate(rows):
-            if r != column and row[column]:
-                factor = row[column]
-                rows[r] = [value - factor * base for value, base in zip(row, rows[column], strict=True)]
-    if any(row[-1] for row in rows[len(terms) :]):
-        return None
-    solution = [rows[i][-1] for i in range(len(terms))]
-    return solution if all(solution) else None
 
 
 def _separable(x1, x2, y, variables) -> Surface | None:
@@ -351,22 +251,3 @@ def _product_surface(laws, xs, variables) -> Surface:
     formula = "·".join(texts) or "1"
     # The common scale is no parameter of its own.
     return Surface(formula, form, coefficients, values, gradient, np.array(spreads), len(spreads) - 1, 0)
-
-
-def _log_evidence(surface, x1, x2, y, relative, step) -> float:
-    """As :func:`gpuledger.scaling_laws.engine.log_evidence`."""
-    gradient = surface.gradient(x1, x2) * relative
-    norms = np.sqrt(np.mean(gradient**2, axis=1))
-    expected = np.where(surface.spreads > 0, surface.spreads, COEFFICIENT_SPREAD / np.where(norms > 0, norms, 1.0))
-    jacobian = gradient * expected[:, None]
-    squares = np.sum(((y - surface.values(x1, x2)) * relative) ** 2)
-    noises = np.sqrt(NOISES**2 + np.mean((step / np.sqrt(12) * relative) ** 2))
-    # A direction that changes nothing (the common scale of two laws) has no weight.
-    weights = np.linalg.eigvalsh(jacobian @ jacobian.T)
-    weights = np.where(weights > 1e-12 * weights.max(), weights, 0.0)
-    terms = [
-        log - len(y) * np.log(noise) - squares / (2 * noise**2) - 0.5 * np.sum(np.log1p(weights / noise**2))
-        for noise, log in zip(noises, LOG_NOISES, strict=True)
-    ]
-    # All sums together are as likely as all products: a sum of many terms is one of many.
-    return float(np.logaddexp.reduce(terms)) - (np.log(len(TERMS)) * surface.terms if surface.terms else 0.0)
