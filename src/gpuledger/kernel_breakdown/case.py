@@ -209,6 +209,8 @@ def read_question(case: Case, mirror: str | Path | None = None) -> Question:
         parallel.check(model)
     fused, load = inputs.get("fused", True), inputs.get("expert_load", 0.0)
     question = Question(model, read_hardware(case), inputs["phases"], parallel, precision, fused, load, path.is_file())
+    with _placed(case, "expert_load"):
+        question.kernels(prefill(1))
     given = question.phases.get("chunked_prefill")
     if given and not 0 < Chunk(**given).prefill_tokens <= given["input"]:
         problem = (

@@ -18,6 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from scipy.ndimage import distance_transform_edt
 
 from gpuledger import figures
+from gpuledger.kernel_breakdown import quantities
 from gpuledger.kernel_breakdown.groups import GROUPS
 from gpuledger.kernel_breakdown.labels import place_labels
 from gpuledger.kernel_breakdown.reduction import parts
@@ -49,6 +50,7 @@ DARK = frozenset({"attention", "feed-forward", "experts"})
 #: What bounds a pass: words and colour.
 BOUNDS = {
     "compute": ("compute", figures.BLUE),
+    "issue": ("issue of instructions", figures.SKY),
     "dram": ("DRAM bandwidth", figures.VERMILLION),
     "l2": ("L2 bandwidth", figures.ORANGE),
     "launch": ("launches and latency", figures.GREY),
@@ -70,26 +72,28 @@ def draw_roofline(reduced: Reduced) -> Figure:
     known = [name for name in reduced.summary if name.startswith("peak_")]
     roofs = {name: float(reduced[name]) for name in known}
     roofs |= {name: float(reduced[name]) for name in BANDWIDTHS if name in reduced.summary}
-    size = (7.2, 3.9) if len(phases) > 1 else (5.2, 3.9)
-    figure, panels = plt.subplots(1, len(phases), figsize=size, sharey=True, squeeze=False)
+    # Four panels in a line would be too narrow.
+    across = 2 if len(phases) == 4 else len(phases)
+    size = (7.2, 3.9) if len(phases) in (2, 3) else (5.2, 3.9) if len(phases) == 1 else (7.2, 6.6)
+    figure, grid = plt.subplots(len(phases) // across, across, figsize=size, sharex=True, sharey=True, squeeze=False)
+    panels = grid.ravel()
     limits = _limits(points, roofs)
-    for axes in panels[0]:
+    for axes in panels:
         axes.set(xscale="log", yscale="log", **limits)
-    panels[0, 0].set_ylabel("achieved (TFLOP/s)")
-    for axes in panels[0]:
-        axes.set_xlabel("arithmetic intensity (FLOP/byte)")
-        axes.yaxis.set_major_formatter(FuncFormatter(_short))
-        axes.xaxis.set_major_formatter(FuncFormatter(_short))
-    legend = _legend(panels[0, -1], points)
-    figures.headline(figure, reduced.finding)
+        axes.yaxis.set_major_formatter(FuncFormatter(quantities.decimal))
+        axes.xaxis.set_major_formatter(FuncFormatter(quantities.decimal))
+        axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="achieved (TFLOP/s)")
+        axes.label_outer()
+    legend = _legend(panels[-1], points)
+    figures.headline(figure, quantities.unbroken(reduced.finding))
     figure.draw_without_rendering()
     covered = [legend.get_window_extent().padded(4).extents]
-    for number, (axes, phase) in enumerate(zip(panels[0], phases, strict=True)):
+    for number, (axes, phase) in enumerate(zip(panels, phases, strict=True)):
         own = points[points["phase"] == phase]
         lines, written = _roofs(axes, roofs, words=number == 0)
-        _kernels(axes, own, lines, [*written, *(covered if axes is panels[0, -1] else [])])
+        _kernels(axes, own, lines, [*written, *(covered if axes is panels[-1] else [])])
         time = float(reduced[f"{phase}_time"])
-        axes.set_title(f"{phase.replace('_', ' ')}: {_seconds(time)}", fontsize=9)
+        axes.set_title(f"{phase.replace('_', ' ')}: {quantities.seconds(time)}", fontsize=9)
     return figure
 
 
@@ -140,15 +144,16 @@ def _roofs(axes: Axes, roofs: Mapping[str, float], words: bool) -> tuple[np.ndar
             start, end = axes.transData.transform([(at, at * slope), (10 * at, 10 * at * slope)])
             angle = np.degrees(np.arctan2(end[1] - start[1], end[0] - start[0]))
             turned = {"rotation": angle, "rotation_mode": "anchor", "color": colour}
-            written.append(axes.text(at, at * slope * 1.25, f"{label} {_rate(roofs[name])}", **turned, **halo))
-    for value, precision in peaks:
-        if value < peak:
-            begin = value / roofs["dram_bytes_per_s"] * 1e12
-            axes.plot([begin, right], [value, value], color=figures.BLACK, linewidth=0.9, linestyle=":", zorder=2)
-        if words:
-            place = {"ha": "right", "va": "bottom" if value == peak else "top"}
-            text = f"{precision.upper()} {value:,.0f} TFLOP/s"
-            written.append(axes.text(right / 1.2, value * (1.15 if value == peak else 0.9), text, **place, **halo))
+            written.append(
+                axes.text(at, at * slope * 1.25, f"{label} {quantities.rate(roofs[name])}", **turned, **halo)
+            )
+    for value, _ in peaks[:-1]:
+        begin = value / roofs["dram_bytes_per_s"] * 1e12
+        axes.plot([begin, right], [value, value], color=figures.BLACK, linewidth=0.9, linestyle=":", zorder=2)
+    if words:
+        # Above all of them: what is under the roofs is for the kernels.
+        text = ", ".join(f"{precision.upper()} {value:,.0f}" for value, precision in reversed(peaks)) + " TFLOP/s"
+        written.append(axes.text(right / 1.2, peak * 1.15, text, ha="right", va="bottom", **halo))
     axes.grid(which="major", linewidth=0.4)
     return np.concatenate(lines), [text.get_window_extent().extents for text in written]
 
@@ -183,35 +188,14 @@ def _kernels(axes: Axes, points: pd.DataFrame, lines: np.ndarray, covered: list)
 
 def _legend(axes: Axes, points: pd.DataFrame) -> Legend:
     present = [group for group in GROUPS if (points["group"] == group).any()]
-    handles = [Line2D([], [], marker="o", linestyle="none", color=COLOURS[group], label=group) for group in present]
-    handles.append(Line2D([], [], marker="o", linestyle="none", color=figures.BLACK, label="at DRAM (area: time)"))
-    hollow = {"markerfacecolor": "white", "markersize": 3.5}
+    point = {"marker": "o", "linestyle": "none"}
+    handles = [Line2D([], [], color=COLOURS[group], label=group, **point) for group in present]
+    handles.append(Line2D([], [], color=figures.BLACK, label="at DRAM (area: time)", **point))
     if points["l2"].notna().any():
-        handles.append(
-            Line2D([], [], marker="o", linestyle="none", color=figures.BLACK, label="the same at L2", **hollow)
-        )
+        hollow = {"color": figures.BLACK, "markerfacecolor": "white", "markersize": 3.5}
+        handles.append(Line2D([], [], label="the same at L2", **hollow, **point))
     small = {"fontsize": 6.8, "handletextpad": 0.1, "labelspacing": 0.25, "borderaxespad": 0.1, "markerscale": 0.8}
     return axes.legend(handles=handles, loc="lower right", **small)
-
-
-def _rate(bytes_per_s: float) -> str:
-    return f"{bytes_per_s / 1e12:.3g} TB/s" if bytes_per_s >= 1e12 else f"{bytes_per_s / 1e9:.3g} GB/s"
-
-
-def _seconds(time: float) -> str:
-    for unit, factor in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
-        if time * factor >= 1:
-            return f"{time * factor:.3g} {unit}"
-    return f"{time * 1e9:.3g} ns"
-
-
-def _short(value: float, _: object = None) -> str:
-    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"
-
-
-def _size(value: float, _: object = None) -> str:
-    """Write a number of tokens or requests short: 512, 4k, 13k."""
-    return f"{value / 1024:.3g}k" if value >= 1024 else f"{value:g}"
 
 
 def draw_time(reduced: Reduced) -> Figure:
@@ -233,18 +217,17 @@ def draw_time(reduced: Reduced) -> Figure:
         )
         axes.set_xscale("log", base=2)
         axes.set(xlim=(share.index[0], share.index[-1]), ylim=(0, 100), xlabel=label)
-        given = {name: _size(float(own[name].iloc[0])) for name in ("tokens", "requests")}
+        given = {name: quantities.binary(float(own[name].iloc[0])) for name in ("tokens", "requests")}
         axes.set_title(title.format(**given), fontsize=8.8, pad=17)
         axes.xaxis.set_major_locator(FixedLocator(_octaves(*share.index[[0, -1]])))
-        axes.xaxis.set_major_formatter(FuncFormatter(_size))
+        axes.xaxis.set_major_formatter(FuncFormatter(quantities.binary))
         axes.xaxis.set_minor_locator(NullLocator())
-        _name_bands(axes, share)
         _totals(axes, table.sum(axis=1))
-        _full(axes, own.groupby(column)["fits"].all())
+        _name_bands(axes, share, _full(axes, own.groupby(column)["fits"].all()))
     panels[0].set_ylabel("share of the time (%)")
     for axes in panels[1:]:
         axes.set_yticklabels([])
-    figures.headline(figure, time_finding(reduced))
+    figures.headline(figure, quantities.unbroken(time_finding(reduced)))
     return figure
 
 
@@ -259,8 +242,9 @@ def time_finding(reduced: Reduced) -> str:
     share = 100 * attention.reindex(total.index, fill_value=0.0) / total
     first, last = total.index[0], total.index[-1]
     return (
-        f"From {_size(first)} to {_size(last)} tokens of context, attention grows from {share[first]:.0f} % to "
-        f"{share[last]:.0f} % of a decode step, and the step takes {total[last] / total[first]:.3g} times as long"
+        f"From {quantities.binary(first)} to {quantities.binary(last)} tokens of context, attention grows from "
+        f"{share[first]:.0f} % to {share[last]:.0f} % of a decode step, "
+        f"and the step takes {total[last] / total[first]:.3g} times as long"
     )
 
 
@@ -271,8 +255,8 @@ def _octaves(least: float, most: float) -> list[float]:
     return [2.0**power for power in range(first, last + 1, step)]
 
 
-def _name_bands(axes: Axes, share: pd.DataFrame) -> None:
-    """Write each group's name where its band is highest over the whole width of the name, if it fits in there."""
+def _name_bands(axes: Axes, share: pd.DataFrame, edge: float | None) -> None:
+    """Write each group's name where its band is highest over the name's whole width, on one side of the edge."""
     low, high = np.log2(axes.get_xlim())
     fine = np.linspace(low, high, 201)
     bands = np.array([np.interp(fine, np.log2(share.index), share[group]) for group in share])
@@ -280,7 +264,9 @@ def _name_bands(axes: Axes, share: pd.DataFrame) -> None:
     for number, group in enumerate(share):
         # About 0.03 of the width of the axes to a letter.
         half = int(len(fine) * (0.015 * len(group) + 0.01))
-        centres = range(half, len(fine) - half)
+        centres = np.arange(half, len(fine) - half)
+        if edge is not None:
+            centres = centres[abs(centres - np.searchsorted(fine, np.log2(edge))) > half]
         ceiling = np.array([tops[number, at - half : at + half + 1].min() for at in centres])
         floor = np.array([(tops - bands)[number, at - half : at + half + 1].max() for at in centres])
         best = int(np.argmax(ceiling - floor))
@@ -288,25 +274,26 @@ def _name_bands(axes: Axes, share: pd.DataFrame) -> None:
             continue
         colour = "white" if group in DARK else figures.BLACK
         middle = (ceiling[best] + floor[best]) / 2
-        axes.text(2 ** fine[best + half], middle, group, color=colour, ha="center", va="center", fontsize=7.2)
+        axes.text(2 ** fine[centres[best]], middle, group, color=colour, ha="center", va="center", fontsize=7.2)
 
 
-def _full(axes: Axes, fits: pd.Series) -> None:
-    """Mark from where on weights and cache do not fit into DRAM."""
+def _full(axes: Axes, fits: pd.Series) -> float | None:
+    """Mark from where on weights and cache do not fit into DRAM, and return it."""
     if fits.all():
-        return
+        return None
     edge = fits.index[~fits][0]
     low = axes.get_xlim()[0]
     axes.axvspan(edge, fits.index[-1], facecolor="none", edgecolor="white", hatch="////", linewidth=0, alpha=0.55)
     axes.axvline(edge, color="white", linewidth=1.2, linestyle="--")
     if edge > 4 * low:
         axes.text(edge, 3, "DRAM full ", color="white", ha="right", va="bottom", fontsize=6.8)
+    return float(edge)
 
 
 def _totals(axes: Axes, total: pd.Series) -> None:
     """Write the time at the ends and in the middle above the axes."""
     for place, side in ((0, "left"), (len(total) // 2, "center"), (-1, "right")):
-        axes.text(total.index[place], 101.5, _seconds(total.iloc[place]), ha=side, va="bottom", fontsize=6.8)
+        axes.text(total.index[place], 101.5, quantities.seconds(total.iloc[place]), ha=side, va="bottom", fontsize=6.8)
 
 
 def draw_bound(reduced: Reduced) -> Figure:
@@ -329,7 +316,7 @@ def draw_bound(reduced: Reduced) -> Figure:
     own = {"marker": "o", "linestyle": "none", "color": "white", "markeredgecolor": figures.BLACK}
     handles.append(Line2D([], [], **own, label="the case in the table"))
     figure.legend(handles=handles, loc="outside right center", fontsize=7.4, title="most of the time goes to")
-    figures.headline(figure, bound_finding(reduced))
+    figures.headline(figure, quantities.unbroken(bound_finding(reduced)))
     return figure
 
 
@@ -348,7 +335,7 @@ def _map(axes: Axes, rows: pd.DataFrame) -> set[str]:
     axes.set_yscale("log", base=2)
     for axis, values in ((axes.xaxis, first.columns), (axes.yaxis, first.index)):
         axis.set_major_locator(FixedLocator(_octaves(values[0], values[-1])))
-        axis.set_major_formatter(FuncFormatter(_size))
+        axis.set_major_formatter(FuncFormatter(quantities.binary))
         axis.set_minor_locator(NullLocator())
     fits = rows.pivot_table(index="requests", columns="tokens", values="fits", aggfunc="all").to_numpy(bool)
     if not fits.all():
@@ -364,6 +351,11 @@ def _map(axes: Axes, rows: pd.DataFrame) -> set[str]:
         if region.sum() < 0.04 * region.size:
             continue
         depth = distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
+        # Of places as deep, the one nearest to the middle.
+        middle = [
+            place - inside.mean() for place, inside in zip(np.indices(region.shape), region.nonzero(), strict=True)
+        ]
+        depth -= 0.01 * np.hypot(*middle)
         at = np.unravel_index(depth.argmax(), depth.shape)
         style = {"ha": "center", "va": "center", "fontsize": 7.6, "fontweight": "bold", "color": figures.BLACK}
         text = f"{words.split(' ')[0]}\n{share[region].mean():.0f} %"

@@ -13,6 +13,8 @@ from matplotlib.transforms import Bbox
 _NEAR = 13
 #: How far a label may be from its point (printer's points).
 _DISTANCES = (1.5, 7, 14, 22, 31, 42, 55)
+#: From so far on, a line leads to it.
+_LINE = 7
 #: Directions in which a label may stand beside its point, the best ones first.
 _DIRECTIONS = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]
 _SIDES = {-1: "right", 0: "center", 1: "left"}
@@ -51,6 +53,8 @@ def place_labels(
     frame = axes.get_window_extent(renderer)
     centres, others = axes.transData.transform(points), axes.transData.transform(taken)
     boxes = [tuple(box) for box in covered]
+    # Points on the lines from labels to their points, and on those of other points' markers.
+    drawn = np.empty((0, 2))
     for members in _clusters(centres, _NEAR * scale):
         label = "\n".join(words[member] for member in members)
         centre, radius = centres[members[0]], radii[members[0]]
@@ -64,12 +68,18 @@ def place_labels(
                 x, y = centre[0] + across * away, centre[1] + up * away
                 left, low = x - extent.width * (1 - across) / 2, y - extent.height * (1 - up) / 2
                 box = (left, low, left + extent.width, low + extent.height)
+                line = np.linspace(centre, (x, y), 24) if distance > _LINE else drawn[:0]
                 cost = _cost(box, boxes, others, frame) + 0.9 * distance + 0.2 * rank
+                cost += 40 * _inside(box, drawn) + 40 * sum(_inside(other, line) for other in boxes)
                 choices.append((cost, distance, rank, box, (x, y)))
         _, distance, rank, box, place = min(choices)
+        if distance > _LINE:
+            drawn = np.vstack([drawn, np.linspace(centre, place, 24)])
         across, up = _DIRECTIONS[rank]
         boxes.append(box)
-        line = {"arrowstyle": "-", "color": "#777777", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0}
+        # From the side of the label that is nearest to its point.
+        side = ((1 - across) / 2, (1 - up) / 2)
+        arrow = {"arrowstyle": "-", "color": "#777777", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0, "relpos": side}
         note = axes.annotate(
             label,
             axes.transData.inverted().transform(centre),
@@ -79,7 +89,7 @@ def place_labels(
             va=_HEIGHTS[up],
             zorder=8,
             linespacing=1.05,
-            arrowprops=line if distance > 7 else None,
+            arrowprops=arrow if distance > _LINE else None,
         )
         note.set_path_effects([withStroke(linewidth=2, foreground="white")])
         note.set_in_layout(False)
@@ -102,9 +112,13 @@ def _cost(box: tuple, boxes: list[tuple], others: np.ndarray, frame: Bbox) -> fl
     """Say how bad a place is: outside the axes, over another label, over points."""
     left, low, right, high = box
     outside = max(frame.x0 - left, right - frame.x1, frame.y0 - low, high - frame.y1, 0)
-    overlap = sum(
-        max(0, min(right, r) - max(left, a) + 3) * max(0, min(high, t) - max(low, b) + 2) for a, b, r, t in boxes
-    )
-    across = (others[:, 0] > left - 3) & (others[:, 0] < right + 3)
-    inside = across & (others[:, 1] > low - 2) & (others[:, 1] < high + 2)
-    return 20 * outside + 2 * overlap + 60 * inside.sum()
+    areas = [max(0, min(right, r) - max(left, a) + 3) * max(0, min(high, t) - max(low, b) + 2) for a, b, r, t in boxes]
+    points = _inside((left - 3, low - 2, right + 3, high + 2), others)
+    return 20 * outside + 2000 * (outside > 0) + sum(600 + 2 * area for area in areas if area) + 60 * points
+
+
+def _inside(box: Sequence[float], points: np.ndarray) -> int:
+    """Count points in a box."""
+    left, low, right, high = box
+    x, y = points.T
+    return int(((x > left) & (x < right) & (y > low) & (y < high)).sum())

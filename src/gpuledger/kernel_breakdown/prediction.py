@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from gpuledger.gpus import Gpu
-from gpuledger.time_model.kernels import kernel_times
+from gpuledger.time_model import Constants, constants_of
+from gpuledger.time_model.kernels import KernelConstants, kernel_times
 from gpuledger.transformer import Model, Parallel, Precision, Workload, kernels
 
 #: What a kernel takes on a GPU: columns that :func:`predict` adds.
 TIMES = ["time_s", "dram_bytes", "l2_bytes", "bound"]
+#: What may bound a kernel: that of kernels without products which the time model calls compute is the issue of
+#: instructions, far below the roof of the matrix units.
+BOUNDS = ("compute", "issue", "dram", "l2", "launch", "link")
 #: Bounds of which more bandwidth is the cure.
 MEMORY = ("dram", "l2")
+#: Products on their own, whose constants were measured with what converts the activations.
+PRODUCTS = ("gemm", "grouped_gemm")
 
 
 def predict(rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
@@ -31,8 +38,25 @@ def predict(rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     DataFrame
         With ``hardware`` and, of one launch, ``time_s``, ``dram_bytes``, ``l2_bytes`` and ``bound``.
     """
-    times = kernel_times(rows, gpu)
-    return rows.assign(hardware=gpu.name, **{column: times[column].array for column in TIMES})
+    precisions = rows.loc[rows["kind"].isin(PRODUCTS), "precision"].astype(str).unique()
+    constants = KernelConstants(gemm={precision: product_constants(gpu, precision) for precision in precisions})
+    times = kernel_times(rows, gpu, constants)
+    bound = times["bound"].astype(pd.CategoricalDtype(BOUNDS))
+    bound[((rows["kind"] == "elementwise") & (bound == "compute")).to_numpy()] = "issue"
+    return rows.assign(hardware=gpu.name, **{column: times[column].array for column in TIMES[:-1]}, bound=bound.array)
+
+
+def product_constants(gpu: Gpu, precision: str) -> Constants:
+    """Return the constants of a product whose activations are in its precision already.
+
+    The kernels before it (norm, activation, attention) write them so, and pay for it. Where the measurements that the
+    constants were fitted to convert them by launches of their own, these are left out: the conversion's bytes,
+    and with them the launches, for which those of a product in bf16 stand.
+    """
+    own = constants_of(gpu, precision)
+    if not own.conversion_bytes:
+        return own
+    return replace(own, conversion_bytes=0.0, launch_s=min(own.launch_s, constants_of(gpu, "bf16").launch_s))
 
 
 def sweep(

@@ -8,12 +8,11 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.kernel_breakdown.case import Question
+from gpuledger.kernel_breakdown.prediction import BOUNDS
 from gpuledger.kernel_breakdown.tidy import settled
 
 #: From a phase and shapes (``tokens, requests``) to kernels: ``shape, group, time_s`` (of all launches), ``bound``.
 Model = Callable[[str, pd.DataFrame], pd.DataFrame]
-#: What may bound a kernel.
-BOUNDS = ("compute", "dram", "l2", "launch", "link")
 #: Least context of the figures (tokens), and least input of the map, where prefill still waits for weights.
 LEAST_CONTEXT, LEAST_INPUT = 256, 16
 #: What a case decodes that does not say so.

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.gpus import Gpu
-from gpuledger.time_model import constants_of, gemm_plan
+from gpuledger.kernel_breakdown.prediction import product_constants
+from gpuledger.time_model import gemm_plan
 from gpuledger.time_model.gemm import OPERAND_BYTES
 from gpuledger.time_model.kernels import KernelConstants
 
@@ -114,7 +115,7 @@ def _compare(products: pd.DataFrame, precision: str, gpu: Gpu) -> pd.DataFrame:
     macs = products["macs"].to_numpy(float)
     loaded = (tile[:, 0] + tile[:, 2]) * tile[:, 1] * value * macs / tile.prod(axis=1)
     theory = np.maximum(2 * macs / gpu.peak_flop_per_s(precision), loaded / gpu.dram_bytes_per_s)
-    constants = constants_of(gpu, precision)
+    constants = product_constants(gpu, precision)
     plan = gemm_plan(gpu, constants, m, n, k, batch, precision, KernelConstants().weights_in_turn)
     time = products["time_s"].to_numpy()
     return products[["phase", "kernel", "m", "n", "k", "batch"]].assign(
