@@ -46,6 +46,7 @@ static uint32_t to_half(float value) {
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
 #define KERNEL(threads) static void
+#define RESIDENT_KERNEL(threads, blocks) static void
 #define SHARED_ARRAY(type, name, count) alignas(16) static type name[count]
 
 DEVICE unsigned long long sm_clock() { return emulation::cycles += 7; }

@@ -196,9 +196,21 @@ class Kernel:
         self.most_threads = int(function.max_threads_per_block)
 
     def allow_shared(self, shared_bytes: int) -> None:
-        """Allow so much dynamic shared memory in a block; launches with more than 48 KiB need it."""
+        """Allow so much dynamic shared memory in a block; launches with more than 48 KiB need it.
+
+        With any, the SM's memory is divided in favour of shared memory: the driver's own choice may be for L1, and
+        hold fewer blocks than fit.
+        """
         with named_errors(self.name, "ask for less shared memory"):
             self._function.max_dynamic_shared_size_bytes = shared_bytes
+            if shared_bytes:
+                self._function.preferred_shared_memory_carveout = 100
+
+    def blocks_per_sm(self, threads: int, shared_bytes: int = 0) -> int:
+        """How many blocks of `threads` an SM runs at once with so much dynamic shared memory each, as CUDA says."""
+        with named_errors(self.name, "update CuPy and the driver"):
+            occupancy = cupy().cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+            return int(occupancy(self._function.kernel.ptr, threads, shared_bytes))
 
     def launch(self, grid: int | Sequence[int], block: int | Sequence[int], *arguments: Any, shared_bytes: int = 0):
         """Launch on CuPy's current stream, without waiting.

@@ -136,5 +136,7 @@ def _record_apart(now: Session, part: Part) -> None:
 
 def _sources(part: Part) -> list[Path]:
     stem = part.module.rpartition(".")[2]
-    patterns = (f"*{stem}*.py", f"{stem}/*.py", "cuda*.py", "cuda_sources/*")
+    # The waits for a profile are those for the probes' kernels.
+    folder = "probes" if stem == "latency" else stem
+    patterns = (f"*{stem}*.py", f"{folder}/*.py", "cuda*.py", "cuda_sources/*")
     return [path for pattern in patterns for path in _HERE.glob(pattern) if path.is_file()]

@@ -21,7 +21,9 @@ DEVICE void load_slab(Probe &probe, half_bits *slab, const half_bits *rows, unsi
 
 DEVICE unsigned int pair(const half_bits *shared) { return *(const unsigned int *)shared; }
 
-KERNEL(256) gemm(const half_bits *a, const half_bits *b, half_bits *c, unsigned int n, unsigned int k PROBE_PARAMETERS) {
+// Two blocks of 256 threads leave a thread 128 of an SM's registers, and any compiler is close to that.
+RESIDENT_KERNEL(256, 2)
+gemm(const half_bits *a, const half_bits *b, half_bits *c, unsigned int n, unsigned int k PROBE_PARAMETERS) {
     PROBE_BEGIN;
     SHARED_ARRAY(half_bits, slabs, 2 * 2 * TILE * PITCH);
     unsigned int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, member = threadIdx.x % 4;

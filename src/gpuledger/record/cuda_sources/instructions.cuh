@@ -11,6 +11,8 @@ typedef unsigned short half_bits;  // fp16, as the tensor cores take it
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// The registers of a thread are limited so that so many blocks fit on an SM.
+#define RESIDENT_KERNEL(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define SHARED_ARRAY(type, name, count) __shared__ __align__(16) type name[count]
 
 DEVICE unsigned long long sm_clock() {

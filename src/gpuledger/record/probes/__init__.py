@@ -5,6 +5,7 @@
   what it saved as a trace directory.
 * :mod:`gpuledger.record.probes.cases` says what each study needs, :mod:`gpuledger.record.probes.exposed` how long ncu
   takes for the same.
+* :mod:`gpuledger.record.probes.steps` records what is not recorded yet, each study's cases apart.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuledger.record import cuda
-from gpuledger.record.probes.cases import STEPS, Sizes
+from gpuledger.record.probes.cases import STEPS
 from gpuledger.record.probes.launch import Runner
+from gpuledger.record.probes.steps import record_steps
 
 
 def record(folder: str | Path) -> dict[str, dict[str, dict]]:
     """Record every case that probes answer on the first GPU.
+
+    What is done is kept in ``<folder>/parts`` until all of it is: a recording that was interrupted goes on where it
+    stopped. See :func:`gpuledger.record.probes.steps.record_steps`.
 
     Parameters
     ----------
@@ -32,10 +37,6 @@ def record(folder: str | Path) -> dict[str, dict[str, dict]]:
     Raises
     ------
     InputError
-        CuPy or GPU missing, too little memory, a kernel that computes something wrong.
+        CuPy or GPU missing; what failed, when nothing could be recorded or the GPU does not go on after it.
     """
-    runner = Runner(cuda.open_device())
-    cases: dict[str, dict[str, dict]] = {}
-    for study, record_cases in STEPS.values():
-        cases.setdefault(study, {}).update(record_cases(Path(folder), runner, Sizes()))
-    return cases
+    return record_steps(Path(folder), Runner(cuda.open_device()), STEPS)

@@ -159,8 +159,10 @@ def compared(runner: Runner, sizes: Sizes) -> dict[str, Workload]:
     }
 
 
+#: Records cases of a study into a folder, and returns them as ``dataset.yaml`` has them.
+RecordCases = Callable[[Path, Any, Sizes], dict[str, dict]]
 #: By study, what records its cases; progress is of the study of warps too.
-STEPS: dict[str, tuple[str, Callable[[Path, Any, Sizes], dict[str, dict]]]] = {
+STEPS: dict[str, tuple[str, RecordCases]] = {
     "block_scheduling": ("block_scheduling", record_block_scheduling),
     "warp_scheduling": ("warp_scheduling", record_warp_scheduling),
     "progress": ("warp_scheduling", record_progress),

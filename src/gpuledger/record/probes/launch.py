@@ -40,6 +40,8 @@ TOLERANCE = 5e-3
 FLUSH_BYTES = 256_000_000
 #: Shared memory that CUDA keeps of every block, from compute capability 8.0 on (CUDA C++ Programming Guide).
 RESERVED_BYTES = 1024
+#: What written tensors are filled with before a launch whose result is checked: in fp16, NaN.
+BLANK_BYTE = 0xFF
 
 
 @dataclass(frozen=True)
@@ -122,17 +124,23 @@ class Runner:
             dynamic = self._dynamic_bytes(workload, plain)
             for kernel in (plain, probed):
                 kernel.allow_shared(dynamic)
+                self._check_resident(workload, kernel, dynamic)
             arrays = self._arrays(workload)
-            flush = xp.empty(FLUSH_BYTES, xp.uint8)
+            flush = xp.empty(FLUSH_BYTES, np.uint8)
             arguments = (*arrays.values(), *workload.scalars)
-            slots = self._slots(workload, probe, arguments, dynamic)
             self._launch(plain, workload, arguments, dynamic)
             self._check(workload, arrays)
+            slots = self._slots(workload, probe, arguments, dynamic)
             times: list[tuple[float, ...]] = []
             for _ in range(repeats):
                 original = self._timed(plain, workload, arguments, dynamic, flush)
+                self._blank(workload, arrays)
+                # A user's launch allocates: nothing that an earlier one left may be used again, nor stay beside it.
+                records = words = more = None
+                xp.get_default_memory_pool().free_all_blocks()
+                xp.cuda.Stream.null.synchronize()
                 start = time.perf_counter()
-                records = xp.zeros(words_of(workload, probe, slots), xp.uint64)
+                records = xp.zeros(words_of(workload, probe, slots), np.uint64)
                 xp.cuda.Stream.null.synchronize()
                 prologue = time.perf_counter() - start
                 more = (*arguments, records, np.uint32(slots))
@@ -163,7 +171,7 @@ class Runner:
         xp = cuda.cupy()
         launch = self.launcher(workload)
         with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
-            flush = xp.empty(FLUSH_BYTES, xp.uint8)
+            flush = xp.empty(FLUSH_BYTES, np.uint8)
             return 1e6 * median(self._between(launch, flush) for _ in range(repeats))
 
     def launcher(self, workload: Workload) -> Callable[[], None]:
@@ -179,27 +187,31 @@ class Runner:
         """Median time (ns) of cudaMemsetAsync on so many bytes, each after a flush of the L2."""
         xp = cuda.cupy()
         with cuda.named_errors("memset", "free the GPU, or update CuPy and the driver"):
-            target, flush = xp.empty(size_bytes, xp.uint8), xp.empty(FLUSH_BYTES, xp.uint8)
-            stream = xp.cuda.Stream.null
+            target, flush = xp.empty(size_bytes, np.uint8), xp.empty(FLUSH_BYTES, np.uint8)
             return 1e6 * median(
-                self._between(lambda: target.data.memset_async(0, size_bytes, stream), flush) for _ in range(repeats)
+                self._between(lambda: target.data.memset_async(0, size_bytes), flush) for _ in range(repeats)
             )
 
     def resident_blocks(self, workload: Workload) -> int:
-        """How many blocks of a workload the GPU runs at once, by registers, threads and shared memory of an SM."""
-        found = cuda.cupy().cuda.runtime.getDeviceProperties(self.device.index)
-        kernel = self._kernel(workload, "none")
-        # Registers are handed out to warps in units of 256.
-        warp_registers = -(-32 * kernel.registers // 256) * 256
-        fits = [
-            found["maxThreadsPerMultiProcessor"] // workload.threads,
-            found["regsPerMultiprocessor"] // (warp_registers * (workload.threads // 32)),
-        ]
-        if kernel.shared_bytes:
-            fits.append(found["sharedMemPerMultiprocessor"] // (kernel.shared_bytes + RESERVED_BYTES))
-        return int(self.device.sms * min(fits))
+        """How many blocks of a workload the GPU runs at once."""
+        return self.device.sms * self._kernel(workload, "none").blocks_per_sm(workload.threads)
+
+    def check_alive(self) -> None:
+        """See that the GPU takes work from this process: after some failures every call repeats them.
+
+        Raises
+        ------
+        InputError
+            When it does not.
+        """
+        with cuda.named_errors(self.device.name, "record again: what is recorded already is kept"):
+            cuda.cupy().cuda.runtime.deviceSynchronize()
 
     def _kernel(self, workload: Workload, probe: str) -> cuda.Kernel:
+        if workload.tensor_cores and int(self.device.compute_capability.partition(".")[0]) < 8:
+            problem = f"{self.device.name} has compute capability {self.device.compute_capability}"
+            remedy = "record on a GPU of 8.0 (Ampere) or newer: the kernel's copies and products begin there"
+            raise InputError("GPU", workload.name, problem, remedy)
         key = (workload.source, probe)
         if key not in self._modules:
             options = (*cuda.OPTIONS, f"--include-path={cuda.SOURCES}", f"--define-macro=PROBE={PROBES[probe]}")
@@ -219,16 +231,31 @@ class Runner:
             raise InputError("GPU", workload.name, problem, "record on a GPU with more shared memory")
         return int(dynamic)
 
+    def _check_resident(self, workload: Workload, kernel: cuda.Kernel, dynamic: int) -> None:
+        """See that an SM runs as many blocks at once as the workload says: registers may be too few."""
+        wanted = workload.blocks_per_sm
+        if wanted and (found := kernel.blocks_per_sm(workload.threads, dynamic)) != wanted:
+            problem = f"an SM of {self.device.name} runs {found} of its blocks at once, not {wanted}"
+            raise InputError("GPU", workload.name, problem, "report it with the GPU's name")
+
     def _arrays(self, workload: Workload) -> dict[str, Any]:
-        xp = cuda.cupy()
-        random = xp.random.RandomState(20)
-        arrays = {}
+        # The values are made on the host, and results checked there: NVRTC is all of CUDA that this takes, and the
+        # reference is computed by nothing that is tested.
+        random, arrays = np.random.default_rng(20), {}
         for tensor in workload.tensors:
-            memory = xp.empty(tensor.size_bytes + PAGE_BYTES, xp.uint8)
+            memory = cuda.cupy().empty(tensor.size_bytes + PAGE_BYTES, np.uint8)
             array = arrays[tensor.name] = on_pages(memory, memory.data.ptr, tensor)
-            # Written tensors start as ones, so that an element that is left out shows.
-            array[...] = 1 if tensor.written else random.standard_normal(tensor.shape, dtype=xp.float32)
+            if not tensor.written:
+                array.set(random.standard_normal(tensor.shape, np.float32).astype(np.float16))
+        self._blank(workload, arrays)
         return arrays
+
+    @staticmethod
+    def _blank(workload: Workload, arrays: dict[str, Any]) -> None:
+        """Fill what is written with what no result is, so that an element that is left out shows."""
+        for tensor in workload.tensors:
+            if tensor.written:
+                arrays[tensor.name].data.memset_async(BLANK_BYTE, tensor.size_bytes)
 
     def _slots(self, workload: Workload, probe: str, arguments: tuple, dynamic: int) -> int:
         """How many records a thread or warp has room for; accesses are counted by a run of their own before."""
@@ -238,7 +265,7 @@ class Runner:
         kernel.allow_shared(dynamic)
         counts = cuda.cupy().zeros(workload.blocks * workload.threads, np.uint64)
         self._launch(kernel, workload, (*arguments, counts, np.uint32(1)), dynamic)
-        return int(counts.max())
+        return int(counts.get().max())
 
     @staticmethod
     def _launch(kernel: cuda.Kernel, workload: Workload, arguments: tuple, dynamic: int) -> None:
@@ -251,8 +278,9 @@ class Runner:
     def _between(launch: Any, flush: Any) -> float:
         """Milliseconds between two events around a launch that follows a flush of the L2."""
         events = cuda.cupy().cuda
-        flush.fill(0)
+        # Made before: while the flush runs, a tenth of a millisecond, the host enqueues all that follows it.
         start, end = events.Event(), events.Event()
+        flush.data.memset_async(0, FLUSH_BYTES)
         start.record()
         launch()
         end.record()
@@ -260,7 +288,7 @@ class Runner:
         return events.get_elapsed_time(start, end)
 
     def _check(self, workload: Workload, arrays: dict[str, Any]) -> None:
-        error = workload.largest_error(arrays)
+        error = workload.largest_error({name: array.get() for name, array in arrays.items()})
         if not error <= TOLERANCE:
             problem = f"the kernel computes something else on {self.device.name} (relative error {error:.2g})"
             raise InputError("GPU", workload.name, problem, "report it with the GPU's name; nothing is recorded")

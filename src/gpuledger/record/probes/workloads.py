@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import Any
 
 import numpy as np
 
@@ -77,14 +76,26 @@ class Workload:
     def threads(self) -> int:
         return prod(self.block)
 
-    def largest_error(self, tensors: Mapping[str, Any]) -> float:
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether it needs those of compute capability 8.0, and their asynchronous copies."""
+        return self.flop > 0
+
+    def largest_error(self, tensors: Mapping[str, np.ndarray]) -> float:
         """Largest difference between what was computed and what should have been, relative to the largest value.
 
         Parameters
         ----------
-        tensors : mapping of str to array
-            All tensors after the launch, as NumPy or CuPy arrays; the reference is computed where they are, in fp32.
+        tensors : mapping of str to ndarray
+            All tensors after the launch; the reference is computed in fp32.
+
+        Returns
+        -------
+        float
+            NaN where there is one in a tensor.
         """
+        if any(np.isnan(array).any() for array in tensors.values()):
+            return float("nan")
         # Of many heads the first and the last: the scores of all would not fit into memory.
         ends = [0, -1] if self.function == "attention" else slice(None)
         arrays = {name: array[ends].astype(np.float32) for name, array in tensors.items()}

@@ -1,0 +1,119 @@
+"""Record steps one by one, each whole or not at all, and go on after an interruption."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gpuledger import files
+from gpuledger.errors import InputError
+from gpuledger.record import cuda
+from gpuledger.record.probes.cases import RecordCases, Sizes
+from gpuledger.record.probes.launch import Runner
+from gpuledger.record.recording import hash_sources
+
+LOG = logging.getLogger("gpuledger")
+#: How often a step is tried before the others are recorded without it.
+TRIES = 2
+
+Cases = dict[str, dict[str, dict]]
+
+
+def record_steps(
+    folder: Path, runner: Runner, steps: Mapping[str, tuple[str, RecordCases]], sizes: Sizes | None = None
+) -> Cases:
+    """Record steps, those that are recorded already excepted.
+
+    A step's files take their places in the folder when all of them are written, and ``<folder>/parts/<step>.json``
+    keeps its cases until every step is done. A step that cannot be recorded is tried once more, after the others or by
+    the next call, and then left out with a line in the log: what it says of this GPU is said of its cases only.
+
+    Parameters
+    ----------
+    folder : path
+    runner : Runner
+    steps : mapping
+        By name, the study and what records its cases; see :data:`gpuledger.record.probes.cases.STEPS`.
+    sizes : Sizes, optional
+
+    Returns
+    -------
+    dict
+        Cases by study and name, in the order of the steps.
+
+    Raises
+    ------
+    InputError
+        When no step can be recorded; when after one the GPU takes no more work from this process, which another call
+        then begins with the other steps.
+    """
+    sizes = sizes or Sizes()
+    parts = folder / "parts"
+    stamp = json.loads(json.dumps({"device": asdict(runner.device), "sizes": asdict(sizes), "sources": _sources()}))
+    kept = {name: _read(parts / f"{name}.json", stamp) for name in steps}
+
+    def keep(name: str) -> None:
+        files.write_json(parts / f"{name}.json", {"stamp": stamp, **kept[name]})
+
+    while waiting := [name for name in steps if kept[name]["cases"] is None and len(kept[name]["failures"]) < TRIES]:
+        # What was begun before and has no end, perhaps because it took the process with it, comes last.
+        name = min(waiting, key=lambda name: kept[name]["begun"])
+        step, scratch, (study, record_cases) = kept[name], parts / name, steps[name]
+        step["begun"] += 1
+        keep(name)
+        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            cases = record_cases(scratch, runner, sizes)
+        except InputError as error:
+            shutil.rmtree(scratch, ignore_errors=True)
+            step["failures"].append([error.file, error.place, error.problem, error.remedy])
+            keep(name)
+            LOG.warning("%s: %s", name, error)
+            if len(waiting) > 1 or len(step["failures"]) < TRIES:
+                runner.check_alive()
+            continue
+        _take_over(scratch, folder)
+        step["cases"] = {study: cases}
+        keep(name)
+        LOG.info("%s: recorded", name)
+    found: Cases = {}
+    for name, step in kept.items():
+        for study, cases in (step["cases"] or {}).items():
+            found.setdefault(study, {}).update(cases)
+        if step["cases"] is None:
+            LOG.error("%s is left out: %s", name, InputError(*step["failures"][-1]))
+    shutil.rmtree(parts)
+    if not found:
+        raise InputError(*next(iter(kept.values()))["failures"][-1])
+    return found
+
+
+def _read(path: Path, stamp: dict) -> dict[str, Any]:
+    """Return what is kept of a step for this device and these sources: how often begun, cases, what failed."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        if content.pop("stamp") == stamp:
+            return content
+    except (FileNotFoundError, ValueError, KeyError, AttributeError):
+        pass
+    return {"begun": 0, "cases": None, "failures": []}
+
+
+def _take_over(scratch: Path, folder: Path) -> None:
+    """Move a step's folders ``<study>/<case>`` to where they belong."""
+    for case in scratch.glob("*/*"):
+        target = folder / case.relative_to(scratch)
+        if target.is_dir():
+            shutil.rmtree(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        case.replace(target)
+    shutil.rmtree(scratch)
+
+
+def _sources() -> str:
+    return hash_sources([*Path(__file__).parent.glob("*.py"), *cuda.SOURCES.glob("*.cu*")])
