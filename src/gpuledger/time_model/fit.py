@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from gpuledger.gpus import Gpu
 from gpuledger.time_model.constants import NAMES, Constants
@@ -106,6 +105,9 @@ def fit_constants(
     def errors(logs: np.ndarray) -> np.ndarray:
         values = dataclasses.replace(start, **dict(zip(free, np.exp(logs), strict=True)))
         return np.log(gemm_time_s(gpu, values, m, n, k, 1, precision, weights_in_turn, weight_bytes)) - wanted
+
+    # Only here: importing it takes a third of a second, and predictions do without.
+    from scipy.optimize import least_squares
 
     found = least_squares(
         errors,

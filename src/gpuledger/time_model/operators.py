@@ -25,7 +25,6 @@ from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import least_squares
 
 from gpuledger.gpus import Gpu
 
@@ -208,6 +207,9 @@ def fit_operator_constants(gpu: Gpu, measured: pd.DataFrame, digits: int = 4) ->
     upper = np.full(len(first), np.log(8.0))
     share = list(UNITS).index("dram_share")
     upper[share] = np.log(1 / first[share])
+    # Only here: importing it takes a third of a second, and predictions do without.
+    from scipy.optimize import least_squares
+
     best = least_squares(
         residuals,
         np.zeros(len(first)),
