@@ -151,8 +151,9 @@ def _summarise_speeds(
     scale = per_iteration * clock * 1e6 / 1e12
     speeds = pd.DataFrame({"block": clocks.block, "speed_tflops": scale * (clocks.counts - 1) / clocks.elapsed})
     speeds["transition_cycles"] = pd.Series(found.clock - begin, dtype="Int64").where(found.found)
-    speeds["slow_tflops"] = pd.Series(scale / found.slow_cycles).where(found.found)
-    speeds["fast_tflops"] = pd.Series(scale / found.fast_cycles).where(found.found)
+    for name in ("slow", "fast"):
+        cycles = pd.Series(getattr(found, f"{name}_cycles")).where(found.found)
+        speeds[f"{name}_tflops"] = scale / cycles
     up = speeds[found.found]
     reduced.add("block_speed_median_tflops", speeds["speed_tflops"].median(), "TFLOP/s")
     reduced.add("sped_up_blocks", len(up), "block")
