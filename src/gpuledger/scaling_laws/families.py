@@ -22,7 +22,7 @@ TILE_SHARES = (0.6, 0.15, 0.1, 0.08, 0.07)
 _POWERS, _THREES = (np.log2(TILES / factor) % 1 == 0 for factor in (1, 3))
 TILE_KINDS = np.select([_POWERS, _THREES, TILES % 32 == 0, TILES % 8 == 0], [0, 1, 2, 3], 4)
 TILE_WEIGHTS = np.array(TILE_SHARES)[TILE_KINDS] * np.where(
-    _POWERS, 1.0, np.minimum(1.0, (LARGEST_KNOWN_TILE / TILES) ** 4)
+    _POWERS, 1.0, np.minimum(1.0, (LARGEST_KNOWN_TILE / TILES) ** 8)
 )
 
 

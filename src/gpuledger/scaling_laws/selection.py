@@ -28,7 +28,7 @@ LOG_NOISES = np.log(
     + [EXPECTED_USUAL / len(USUAL_NOISES)] * len(USUAL_NOISES)
 )
 #: A tile is claimed on evidence only: its cost in nats against the other laws.
-UNLIKELY_STAIRCASE = 1.5
+UNLIKELY_STAIRCASE = 0.7
 #: Below this relative noise the rounding of a counter to its quantum outweighs the noise.
 ROUNDED_BELOW = 0.01
 
