@@ -233,12 +233,6 @@ def test_launches_in_turn_are_timed_each_as_often(fake):
     assert (slow.median_ns, slow.launches) == (5e6, 3)
 
 
-def test_flushed_launches_are_timed_without_the_flush(fake):
-    made = fake()
-    timing = cuda_timing.time_flushed(lambda: made.work(500), lambda: made.work(10**6), samples=5)
-    assert timing == cuda_timing.Timing(500, 500, 500, 5, 5)
-
-
 def test_spread_is_over_batches():
     timing = cuda_timing.Timing.of([100.0 * n for n in range(1, 102)], 10)
     assert (timing.p5_ns, timing.median_ns, timing.p95_ns) == (60, 510, 960)

@@ -201,9 +201,6 @@ def test_roofline():
     gpu = BUILT_IN["h100-sxm"]
     balance = gpus.machine_balance(gpu, "bf16")
     assert balance == pytest.approx(989.4e12 / 3.35e12)
-    np.testing.assert_allclose(
-        gpus.attainable_flop_per_s(gpu, np.array([1, balance, 1e6])), [3.35e12, 989.4e12, 989.4e12]
-    )
     assert gpus.roofline_time_s(gpu, 989.4e12, 1.0) == pytest.approx(1.0)
     assert gpus.roofline_time_s(gpu, 1.0, 3.35e12) == pytest.approx(1.0)
 

@@ -158,11 +158,6 @@ def machine_balance(gpu: Gpu, precision: str = "bf16") -> float:
     return gpu.peak_flop_per_s(precision) / gpu.dram_bytes_per_s
 
 
-def attainable_flop_per_s(gpu: Gpu, intensity: np.ndarray | float, precision: str = "bf16") -> np.ndarray | float:
-    """Return the roof (FLOP/s) over an arithmetic intensity (FLOP/byte), of the same shape."""
-    return np.minimum(gpu.peak_flop_per_s(precision), np.asarray(intensity) * gpu.dram_bytes_per_s)[()]
-
-
 def roofline_time_s(
     gpu: Gpu, flop: np.ndarray | float, dram_bytes: np.ndarray | float, precision: str = "bf16"
 ) -> np.ndarray | float:

@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from gpuledger import provenance
 from gpuledger.datasets import Case
 from gpuledger.errors import InputError
+from gpuledger.gpus import TABLE as GPUS
 from gpuledger.gpus import Gpu, find_gpu, read_gpus
 from gpuledger.kernel_time import prediction
 from gpuledger.kernel_time.measurements import check_plausible, read_gemms, read_llmcompass, read_vidur
 from gpuledger.kernel_time.prediction import GEMM_UNITS, LARGE_FLOP
 from gpuledger.reduced import Reduced, slug
+from gpuledger.time_model.constants import TABLE as CONSTANTS
 from gpuledger.time_model.operators import UNITS as OPERATOR_UNITS
 from gpuledger.time_model.operators import OperatorConstants
 
@@ -67,10 +70,13 @@ def reduce_kernel_time(case: Case) -> Reduced:
     known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
     if "measurements" in case.inputs:
-        return _reduce_gemms(case, gpu)
-    if "operators" in case.inputs:
-        return _reduce_vidur(case, gpu)
-    return _reduce_llmcompass(case, gpu)
+        reduced = _reduce_gemms(case, gpu)
+    elif "operators" in case.inputs:
+        reduced = _reduce_vidur(case, gpu)
+    else:
+        reduced = _reduce_llmcompass(case, gpu)
+    reduced.provenance = {"inputs": [provenance.describe_file(path, path.parents[1]) for path in (GPUS, CONSTANTS)]}
+    return reduced
 
 
 def _reduce_gemms(case: Case, gpu: Gpu) -> Reduced:

@@ -7,7 +7,7 @@ from statistics import geometric_mean
 import numpy as np
 import pandas as pd
 
-from gpuledger import gpus
+from gpuledger import gpus, provenance
 from gpuledger.datasets import Case
 from gpuledger.errors import InputError
 from gpuledger.gpus import Gpu
@@ -101,11 +101,12 @@ def reduce_roofline(case: Case, large_elements: int = LARGE) -> Reduced:
     gpu = None
     if "gpu" in case.inputs:
         gpu = gpus.find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
+    data_sheet = [provenance.describe_file(gpus.TABLE, gpus.TABLE.parents[1])] if gpu else []
     if ceilings is None and gpu is None:
         problem = "neither ceilings nor gpu is given, so there is no roof"
         raise InputError(case.dataset.file, case.place, problem, "add one of them")
     rows = _with_rates(rows)
-    reduced = Reduced(pd.DataFrame())
+    reduced = Reduced(pd.DataFrame(), provenance={"inputs": data_sheet})
     _add_shapes(reduced, rows)
     _add_roofs(reduced, rows, ceilings, gpu)
     rows["bound"] = _bounds(rows, reduced, gpu)

@@ -184,8 +184,6 @@ class Kernel:
         Of a thread: spilled registers and arrays that did not fit; 0 is what one wants.
     shared_bytes : int
         Declared in the source, for a block.
-    most_threads : int
-        Of a block, with these registers.
     """
 
     def __init__(self, name: str, function: Any):
@@ -193,7 +191,6 @@ class Kernel:
         self.registers = int(function.num_regs)
         self.local_bytes = int(function.local_size_bytes)
         self.shared_bytes = int(function.shared_size_bytes)
-        self.most_threads = int(function.max_threads_per_block)
 
     def allow_shared(self, shared_bytes: int) -> None:
         """Allow so much dynamic shared memory in a block; launches with more than 48 KiB need it.

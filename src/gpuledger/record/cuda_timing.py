@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuledger.record.cuda import Device, cupy, named_errors
+from gpuledger.record.cuda import cupy, named_errors
 
 #: Most launches in one graph: beyond it, instantiation takes longer than what it measures.
 MOST_LAUNCHES = 4096
@@ -141,41 +141,6 @@ def time_in_turn(
         warm_up = max(1, min(200, math.ceil(warm_up_ms * 1e6 / (rounds * round_ns))))
         batches = _batches_ns(cuda, stream, replay, samples, warm_up)
     return Timing.of(batches, rounds * len(launches))
-
-
-def flush_l2(device: Device) -> Launch:
-    """Return what fills the L2 with other data: it writes a buffer of four times its size."""
-    with named_errors("L2 flush", "free memory on the GPU"):
-        buffer = cupy().empty(4 * device.l2_bytes, np.uint8)
-    return lambda: buffer.fill(0)
-
-
-def time_flushed(launch: Launch, flush: Launch, samples: int = 30) -> Timing:
-    """Time single launches, each after a flush of the L2, by a pair of events around each.
-
-    The flush also keeps the GPU busy while the host enqueues the rest, so that the host's time does not show. An event
-    pair adds a microsecond or two: for kernels of many microseconds, and as a check of :func:`time_in_turn`.
-
-    Parameters
-    ----------
-    launch, flush : callable
-        Enqueue work on CuPy's current stream; see :func:`flush_l2`.
-    samples : int
-    """
-    cuda = cupy().cuda
-    with named_errors("timing", "run it alone on the GPU"):
-        stream = cuda.Stream(non_blocking=True)
-        cuda.runtime.deviceSynchronize()
-        pairs = [(cuda.Event(), cuda.Event()) for _ in range(samples + 3)]
-        with stream:
-            for start, end in pairs:
-                flush()
-                start.record(stream)
-                launch()
-                end.record(stream)
-        stream.synchronize()
-        times = [1e6 * cuda.get_elapsed_time(start, end) for start, end in pairs[3:]]
-    return Timing.of(times, 1)
 
 
 def _batches_ns(cuda: ModuleType, stream: Any, replay: Launch, samples: int, warm_up: int = 1) -> list[float]:
