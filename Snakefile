@@ -10,22 +10,18 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/log.smk"
 include: "workflow/rules/datasets.smk"
-include: "workflow/rules/simulate.smk"
-include: "workflow/rules/notebooks.smk"
+include: "workflow/rules/cases.smk"
+include: "workflow/rules/metric_sweep.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/targets.smk"
 
 
-# Without a GPU there is nothing to record.
-if GPU.parts:
+# Only where a GPU is to be recorded.
+if RECORDING.parts:
 
     include: "workflow/rules/record.smk"
-
-
-# A study is in the house when the configuration has an entry for it.
-for study in config["studies"]:
-
-    include: f"workflow/rules/{study}.smk"
 
 
 rule all:
@@ -33,7 +29,7 @@ rule all:
     default_target: True
     input:
         datasets=every_dataset(),
-        cases=every_case_page(),
-        tables=expand("results/tables/{study}.csv", study=config["studies"]),
+        cases=every_case_file("notebook.html"),
+        tables=expand("results/tables/{study}.csv", study=STUDIES),
         gallery="results/index.html",
         scorecard="results/scorecard.html",

@@ -21,17 +21,18 @@ from statistics import median
 import numpy as np
 import yaml
 
-from gpuledger import neutrino
-from gpuledger.block_scheduling.experiment import make_blocks
+from gpuledger.readers import neutrino
+from gpuledger.studies.block_scheduling.experiment import make_blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 CHILD = """
 import json, resource, sys, time
 start = time.perf_counter()
 from pathlib import Path
-from gpuledger import block_scheduling, schemas
-from gpuledger.datasets import open_case
-from gpuledger.reduced import reduce_case
+from gpuledger.studies import block_scheduling
+from gpuledger import schemas
+from gpuledger.ledger.datasets import open_case
+from gpuledger.ledger.case_result import reduce_case
 studies = schemas.load_yaml(sys.argv[2])["studies"]
 case = open_case(sys.argv[1], "block_scheduling", "large", studies)
 opened = time.perf_counter()

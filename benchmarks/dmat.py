@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from gpuledger import neutrino
+from gpuledger.readers import neutrino
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES, THREADS, RECORDS = 2048, 256, 256
@@ -38,16 +38,16 @@ print(json.dumps({"seconds": time.perf_counter() - start}))
 REDUCE = """
 import json, sys, time
 import yaml
-from gpuledger import dmat
-from gpuledger.datasets import Dataset
+from gpuledger.studies import dmat
+from gpuledger.ledger.datasets import Dataset
 studies = yaml.safe_load(open(sys.argv[2]))["studies"]
 case = Dataset.load(sys.argv[1], studies).case("dmat", "big")
 start = time.perf_counter()
 reduced = dmat.reduce_dmat(case)
-done = {"seconds": time.perf_counter() - start, "records": reduced["records"]}
+done = {"seconds": time.perf_counter() - start, "records": result["records"]}
 if sys.argv[3] != "no":
-    from gpuledger import figures
-    from gpuledger.dmat.drawing import draw_timeline
+    from gpuledger.ledger import figures
+    from gpuledger.studies.dmat.figures import draw_timeline
     if sys.argv[3] == "hashed":
         reduced.provenance = case.provenance()
     else:

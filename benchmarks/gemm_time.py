@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.gpus import find_gpu
-from gpuledger.time_model import Constants, constants_of, fit_constants, gemm_time_s, held_back, transferred
-from gpuledger.time_model.constants import NAMES, TABLE, read_constants
+from gpuledger.models.time_model import Constants, constants_of, fit_constants, gemm_time_s, held_back, transferred
+from gpuledger.models.time_model.constants import NAMES, TABLE, read_constants
+from gpuledger.readers.gpus import find_gpu
 
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "fp8_block": "fp8_block"}
 COLUMNS = ("m", "n", "k", "latency")

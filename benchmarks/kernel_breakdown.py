@@ -22,9 +22,9 @@ SWEEP = """
 import json, time
 start = time.perf_counter()
 import numpy as np
-from gpuledger.gpus import read_gpus
-from gpuledger.kernel_breakdown import sweep
-from gpuledger.transformer import chunk, decode, join, prefill, read_model
+from gpuledger.readers.gpus import read_gpus
+from gpuledger.studies.kernel_breakdown import sweep
+from gpuledger.models.transformer import chunk, decode, join, prefill, read_model
 imported = time.perf_counter()
 names = {names}
 models = [read_model(name) for name in names]

@@ -1,4 +1,4 @@
-"""Time and memory of `gpuledger.ncu.read` beside `pandas.read_csv`, on one large file.
+"""Time and memory of `gpuledger.readers.ncu.read` beside `pandas.read_csv`, on one large file.
 
     python benchmarks/ncu_reader.py [FILE] [--repeats N]
 
@@ -26,7 +26,7 @@ import json, resource, sys, time
 start = time.perf_counter()
 import pandas as pd
 if sys.argv[1] == "ncu":
-    from gpuledger import ncu
+    from gpuledger.readers import ncu
 imported = time.perf_counter()
 baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 (ncu.read if sys.argv[1] == "ncu" else pd.read_csv)(sys.argv[2])

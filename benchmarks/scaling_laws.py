@@ -26,9 +26,9 @@ from statistics import median
 import numpy as np
 import pandas as pd
 
-from gpuledger.scaling_laws import fit, fit_many, fit_product
+from gpuledger.models.scaling_laws import fit, fit_many, fit_product
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 import law_benchmark
 
 EXTRAP = "extrap==4.2.5"

@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from gpuledger.transformer import chunk, decode, kernels, prefill, read_model
+from gpuledger.models.transformer import chunk, decode, kernels, prefill, read_model
 
 MODELS = Path(__file__).resolve().parent.parent / "resources" / "models"
 SHAPES = 50

@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+#: The checkout, and the facts that come with it: data sheets, constants, models, claims.
+ROOT = Path(__file__).resolve().parents[2]
+RESOURCES = ROOT / "resources"
+
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:

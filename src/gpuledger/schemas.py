@@ -70,7 +70,7 @@ def load_yaml(file: str | Path) -> Any:
 @cache
 def packaged(name: str) -> dict:
     """Return the schema `name` that comes with the package (``dataset``, ``claims``)."""
-    return yaml.safe_load(resources.files("gpuledger").joinpath(f"{name}.schema.yaml").read_text("utf-8"))
+    return yaml.safe_load(resources.files("gpuledger.ledger").joinpath(f"{name}.schema.yaml").read_text("utf-8"))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -1,8 +1,8 @@
 """What every rules file uses: the repository, and functions from wildcards to files. No rule stands here."""
 
+import hashlib
 import json
 import os
-import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,39 +14,46 @@ ROOT = Path(workflow.basedir)
 # Jobs find the library of this checkout, also in an environment where it is not installed.
 sys.path.insert(0, str(ROOT / "src"))
 os.environ.update(PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT / "src"), os.getenv("PYTHONPATH")])))
+# Snakemake would import pandas (0.4 s) to compare params with those of the last run, in case they are tables.
+# Here they are plain values, and jobs are processes of their own.
+sys.modules.setdefault("pandas", None)
 
-from gpuledger import fetched, schemas
-from gpuledger.datasets import Repository
+from gpuledger import schemas
 from gpuledger.errors import InputError
+from gpuledger.ledger import download_record
+from gpuledger.ledger.datasets import Repository
+from gpuledger.ledger.study import read_studies
 from gpuledger.record.plan import LOCAL, make_plan
 
 try:
     schemas.check(config, schemas.load_yaml(ROOT / "workflow/schemas/config.schema.yaml"), "config/config.yaml")
-    # What of this machine's GPU is recorded, as a dataset of its own; nothing where there is none.
-    GPU = make_plan(config.get("gpu", "auto"), config.get("record", {}).get("python"))
+    STUDIES = read_studies()
+    REPOSITORY = Repository(Path(), config)
+    REPOSITORY.check_config()
+    # What of this machine's GPU is recorded, as a dataset of its own.
+    RECORDING = make_plan(config.get("gpu", "off"), config.get("record", {}).get("python"))
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
-REPOSITORY = Repository(Path(), config)
 for name in config["datasets"]:
-    if name not in REPOSITORY.dataset_names() and not (name == LOCAL and GPU.parts):
+    if name not in REPOSITORY.dataset_names() and not (name == LOCAL and RECORDING.parts):
         remedy = schemas.nearest(name, REPOSITORY.dataset_names())
         raise WorkflowError(f"config/config.yaml, key datasets: there is no traces/{name}/dataset.yaml; {remedy}")
-if GPU.parts and LOCAL not in config["datasets"]:
+if RECORDING.parts and LOCAL not in config["datasets"]:
     config["datasets"] = [*config["datasets"], LOCAL]
-for part, reason in GPU.left_out.items():
+for part, reason in RECORDING.left_out.items():
     logger.info(f"{LOCAL} is without {part}: {reason}")
 
 
 wildcard_constraints:
     dataset=r"[A-Za-z0-9][A-Za-z0-9._-]*",
-    study="|".join(config["studies"]),
+    study="|".join(STUDIES),
     case=r"[A-Za-z0-9][A-Za-z0-9._-]*",
 
 
 def await_recording():
     """Wait for the recording of this machine's GPU, which says itself what it can answer."""
-    if GPU.parts:
+    if RECORDING.parts:
         checkpoints.record_gpu.get()
 
 
@@ -57,6 +64,11 @@ def dataset_named(name):
         return REPOSITORY.dataset(name)
     except InputError:
         return None
+
+
+def every_dataset():
+    """The configured datasets, checked: nothing is made across cases while one of them is wrong."""
+    return [f"results/{name}/dataset.json" for name in config["datasets"]]
 
 
 @cache
@@ -70,67 +82,6 @@ def declared_cases(study=None, case=None):
         for declared in dataset.cases(study)
         if case in (None, declared[1])
     ]
-
-
-@cache
-def record_of_files(name):
-    """The record of the files that the dataset fetches: what its reductions wait for.
-
-    A record that is no longer true is removed: what has to be made again has the files verified, or fetched,
-    before. The files themselves are outputs of no rule, because Snakemake deletes outputs before it makes them.
-    """
-    record = Path(f"results/{name}/files.json")
-    if record.is_file() and not fetched.holds(record, REPOSITORY.dataset(name)):
-        record.unlink()
-    return record.as_posix()
-
-
-def case_files(study):
-    """Input function of the study's reduction: the dataset.yaml, and the case's files that are there.
-
-    A missing file or a wrong declaration is left for the job to report, so that it stops this case only. Files
-    that are fetched are represented by their record.
-    """
-
-    def inputs(wildcards):
-        if wildcards.dataset == LOCAL:
-            await_recording()
-        found = {"dataset": f"traces/{wildcards.dataset}/dataset.yaml", "settings": settings(study)}
-        try:
-            dataset = REPOSITORY.dataset(wildcards.dataset)
-            paths = dataset.case(study, wildcards.case).paths()
-        except InputError as error:
-            if not Path(found["dataset"]).is_file():
-                raise WorkflowError(str(error)) from None
-            return found
-        if dataset.name == "simulated":
-            return found | {"simulated": record_of_files(dataset.name)}
-        if dataset.content.get("download"):
-            found["fetched"] = record_of_files(wildcards.dataset)
-            paths = fetched.others(found["fetched"], dataset, paths)
-        return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)]}
-
-    return inputs
-
-
-def every_case_page(study=None, case=None):
-    """Input function: the pages of every case of the configured datasets, of one study or case or of all."""
-    return every_case_file("notebook.html", study, case)
-
-
-def pages_of_target(study, case):
-    """Input function of a target that is named after one case: its pages, or one line that says who would have it."""
-
-    def inputs(wildcards):
-        pages = every_case_page(study, case)(wildcards)
-        if not pages:
-            known = [dataset for dataset in map(dataset_named, REPOSITORY.dataset_names()) if dataset]
-            able = [dataset.name for dataset in known if (study, case) in dataset.cases(study)]
-            remedy = f"add {' or '.join(able)} to datasets" if able else "declare it in the dataset.yaml of one of them"
-            raise WorkflowError(f"no configured dataset has case {case} of {study}: {remedy}")
-        return pages
-
-    return inputs
 
 
 def every_case_file(name, study=None, case=None):
@@ -147,72 +98,59 @@ def every_case_file(name, study=None, case=None):
     return inputs
 
 
-@cache
-def settings(study):
-    """A file with the study's entry of the configuration in force."""
-    return setting_file(study, config["studies"][study])
+def case_files(wildcards):
+    """Input function of a reduction: the case's files that are there, and what the study reads beside them.
 
-
-def setting_file(name, value):
-    """A file with settings, written when they have changed.
-
-    An input in place of `params`: with those Snakemake imports pandas, which takes longer than all the rest of a
-    call that has nothing to do.
+    A missing file or a wrong declaration is left for the job to report, so that it stops this case only. Files that
+    are downloaded or simulated are represented by their record. A change of dataset.yaml counts by `declaration`.
     """
-    file = Path(f"results/config/{name}.json")
-    content = json.dumps(value, indent=2, sort_keys=True)
-    if not file.is_file() or file.read_text("utf-8") != content:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content, "utf-8")
-    return file.as_posix()
+    if wildcards.dataset == LOCAL:
+        await_recording()
+    patterns = STUDIES[wildcards.study].resources
+    found = {
+        "dataset": ancient(f"traces/{wildcards.dataset}/dataset.yaml"),
+        "resources": sorted(file.as_posix() for pattern in patterns for file in Path().glob(pattern)),
+    }
+    try:
+        case = REPOSITORY.case(wildcards.dataset, wildcards.study, wildcards.case)
+    except InputError as error:
+        if not Path(found["dataset"]).is_file():
+            raise WorkflowError(str(error)) from None
+        return found
+    paths = case.paths()
+    if case.dataset.made_here or case.dataset.content.get("download"):
+        found["record"] = f"results/{wildcards.dataset}/files.json"
+        paths = download_record.others(found["record"], case.dataset, paths)
+    return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)]}
 
 
-def every_dataset():
-    """The configured datasets, checked: nothing is made across cases while one of them is wrong."""
-    return [f"results/{name}/dataset.json" for name in config["datasets"]]
-
-
-# `import a.b`, `from a.b import c, d` and `from .b import (c, d)`, anywhere in a file. Parsing the files would take
-# longer than all the rest of a call that has nothing to do.
-IMPORT = re.compile(r"^\s*(?:from\s+(\.*)([\w.]*)\s+import\s+(\([^)]*\)|[^\n]+)|import\s+([^\n]+))", re.MULTILINE)
-
-
-@cache
-def imports_of(path):
-    """The library files that a Python file or a notebook names: modules that it imports, the figures' style."""
-    path = Path(path)
-    source = path.read_text("utf-8")
-    if path.suffix == ".ipynb":
-        cells = json.loads(source)["cells"]
-        source = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    names = set()
-    for dots, module_name, imported, whole in IMPORT.findall(source):
-        # A relative import counts its dots from the file's own package.
-        base = path.parts[1 : len(path.parts) - len(dots)] if dots else ()
-        stem = ".".join([*base, *filter(None, [module_name])])
-        names |= {stem, *(f"{stem}.{name}" for name in re.findall(r"\w+", imported))} if not whole else set()
-        names |= set(re.findall(r"[\w.]+", whole))
-    found = {f"src/gpuledger/{style}" for style in re.findall(r'"(\w+\.mplstyle)"', source)}
-    for name in (name for name in names if name.startswith("gpuledger.")):
-        stem = Path("src", *name.split("."))
-        found |= {file.as_posix() for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()}
-    return found
+def declaration(wildcards):
+    """What dataset.yaml and the configuration say of a case: a change of it makes this case again, and no other."""
+    try:
+        case = REPOSITORY.case(wildcards.dataset, wildcards.study, wildcards.case)
+    except InputError as error:
+        return str(error)
+    return json.dumps(case.declaration(), sort_keys=True)
 
 
 @cache
-def imported_modules(path):
-    """The library files that a file needs, through one another too.
+def digest_of(*parts):
+    """A digest of library files: of the folders and modules below src/gpuledger, and of what everything uses.
 
-    Snakemake does not see imports: they are named as inputs, so that a changed module runs its rules again.
+    Snakemake does not see imports. Among a rule's params, the digest runs its jobs again when their code has changed.
     """
-    found, waiting = set(), {path}
-    while waiting:
-        named = imports_of(waiting.pop()) - found
-        found |= named
-        waiting |= {name for name in named if name.endswith(".py")}
-    return sorted(found)
+    library = ROOT / "src" / "gpuledger"
+    folders = [library / part for part in ("ledger", *parts)]
+    files = {*library.glob("*.py"), *(file for folder in folders for file in folder.rglob("*") if file.is_file())}
+    files |= {module for folder in folders if (module := folder.with_suffix(".py")).is_file()}
+    whole = hashlib.sha256()
+    for file in sorted(file for file in files if "__pycache__" not in file.parts):
+        whole.update(f"{file.relative_to(library).as_posix()}\n".encode())
+        whole.update(hashlib.sha256(file.read_bytes()).digest())
+    return whole.hexdigest()[:16]
 
 
-def code(script):
-    """The library modules of a script in workflow/scripts."""
-    return imported_modules(f"workflow/scripts/{script}.py")
+def code_of(study):
+    """Digest of the code that a study runs: its folder and what study.yaml lists as `code`, or all of the library."""
+    parts = STUDIES[study].code or ("readers", "models", "record", "studies")
+    return digest_of(f"studies/{study}", *parts)

@@ -1,34 +1,86 @@
-"""Datasets: fetched where they are to be downloaded, checked before anything is made of them."""
+"""Datasets: checked before anything is made of them; their files downloaded or simulated, and recorded."""
 
 
 rule check_dataset:
     """Check a dataset.yaml as a whole and say what it can answer."""
     input:
         dataset="traces/{dataset}/dataset.yaml",
-        settings=[settings(study) for study in config["studies"]],
-        code=code("check_dataset"),
     output:
         description="results/{dataset}/dataset.json",
     log:
         "results/logs/check_dataset/{dataset}.log",
     conda:
         "../../environment.yml"
+    params:
+        code=digest_of("studies"),
+    message:
+        "check {wildcards.dataset}"
     script:
         "../scripts/check_dataset.py"
+
+
+def why_again(wildcards):
+    """Why a dataset's files have to be put in place once more, or the reason of the last time where they are there.
+
+    As a param it runs the rule again when a file is gone or has changed, although files are outputs of no rule:
+    Snakemake deletes outputs before it makes them.
+    """
+    folder = Path(f"results/{wildcards.dataset}")
+    return download_record.reason(folder / "files.json", folder / "files.reason", dataset_named(wildcards.dataset))
+
+
+def to_download(wildcards):
+    """What a dataset.yaml lists as its downloads."""
+    dataset = dataset_named(wildcards.dataset)
+    return json.dumps(dataset.content.get("download") if dataset else None, sort_keys=True)
 
 
 rule fetch_dataset:
     """Download what a dataset.yaml lists into its folder, verified, and record it."""
     input:
-        dataset="traces/{dataset}/dataset.yaml",
-        code=code("fetch_dataset"),
+        dataset=ancient("traces/{dataset}/dataset.yaml"),
     output:
         record="results/{dataset}/files.json",
+        reason="results/{dataset}/files.reason",
     log:
         "results/logs/fetch_dataset/{dataset}.log",
     # Nodes of a cluster may have no network.
     localrule: True
     conda:
         "../../environment.yml"
+    params:
+        reason=why_again,
+        download=to_download,
+    message:
+        "download {wildcards.dataset}"
     script:
         "../scripts/fetch_dataset.py"
+
+
+rule simulate_dataset:
+    """Simulate every trace that the dataset declares, and record the files."""
+    input:
+        dataset="traces/{dataset}/dataset.yaml",
+    output:
+        record="results/{dataset}/files.json",
+        reason="results/{dataset}/files.reason",
+    log:
+        "results/logs/simulate_dataset/{dataset}.log",
+    wildcard_constraints:
+        dataset="|".join(
+            name for name in REPOSITORY.dataset_names() if getattr(dataset_named(name), "made_here", False)
+        )
+        or "(?!)",
+    conda:
+        "../../environment.yml"
+    params:
+        reason=why_again,
+        code=digest_of("models/simulate", "readers/neutrino"),
+    message:
+        "simulate {wildcards.dataset}"
+    script:
+        "../scripts/simulate_dataset.py"
+
+
+# The files of a simulated dataset are made, not fetched.
+ruleorder: simulate_dataset > fetch_dataset

@@ -3,11 +3,6 @@
 
 checkpoint record_gpu:
     """Record what this machine's GPU can answer; what is recorded already stays."""
-    input:
-        settings=setting_file("record", {"plan": GPU.parts, **config.get("record", {})}),
-        code=code("record_gpu"),
-        # Workloads and kernels are run, not imported.
-        programs=[path.as_posix() for path in sorted(Path("src/gpuledger/record").rglob("*.[pc][yu]*"))],
     output:
         dataset="traces/local-gpu/dataset.yaml",
     log:
@@ -17,5 +12,11 @@ checkpoint record_gpu:
         "../../environment.yml"
     # Times are only worth something on a machine that does nothing else.
     threads: workflow.cores or 1
+    params:
+        code=digest_of("record", "readers"),
+        parts=RECORDING.parts,
+        settings=config.get("record", {}),
+    message:
+        "record this machine's GPU"
     script:
         "../scripts/record_gpu.py"

@@ -6,8 +6,6 @@ rule collect_summaries:
     input:
         datasets=every_dataset(),
         summaries=every_case_file("summary.json"),
-        settings=lambda wildcards: settings(wildcards.study),
-        code=code("collect_summaries"),
     output:
         csv="results/tables/{study}.csv",
         md="results/tables/{study}.md",
@@ -16,6 +14,10 @@ rule collect_summaries:
         "results/logs/collect_summaries/{study}.log",
     conda:
         "../../environment.yml"
+    params:
+        code=digest_of("studies"),
+    message:
+        "collect the quantities of {wildcards.study}"
     script:
         "../scripts/collect_summaries.py"
 
@@ -23,14 +25,12 @@ rule collect_summaries:
 rule compare_claims:
     """Every published claim beside what each dataset reproduces of it."""
     input:
-        claims=expand("resources/claims/{study}.yaml", study=config["studies"]),
+        claims=expand("resources/claims/{study}.yaml", study=STUDIES),
         summaries=every_case_file("summary.json"),
         provenance=every_case_file("provenance.json"),
         datasets=every_dataset(),
         template="workflow/templates/scorecard.html.j2",
         style="workflow/templates/page/style.css",
-        settings=[settings(study) for study in config["studies"]],
-        code=code("compare_claims"),
     output:
         csv="results/tables/scorecard.csv",
         md="results/tables/scorecard.md",
@@ -45,6 +45,10 @@ rule compare_claims:
         "results/logs/compare_claims.log",
     conda:
         "../../environment.yml"
+    params:
+        code=digest_of("studies"),
+    message:
+        "compare claims"
     script:
         "../scripts/compare_claims.py"
 
@@ -53,28 +57,23 @@ rule build_gallery:
     """One page with every figure, what its numbers are, and links to all that was made of them."""
     input:
         datasets=every_dataset(),
-        pages=every_case_page(),
+        pages=every_case_file("notebook.html"),
         figures=every_case_file("figure.svg"),
         summaries=every_case_file("summary.json"),
         provenance=every_case_file("provenance.json"),
-        tables=expand("results/tables/{study}.csv", study=config["studies"]),
+        tables=expand("results/tables/{study}.csv", study=STUDIES),
         scorecard="results/tables/scorecard.csv",
         template="workflow/templates/gallery.html.j2",
         style="workflow/templates/page/style.css",
-        settings=[settings(study) for study in config["studies"]],
-        code=code("build_gallery"),
     output:
         page="results/index.html",
     log:
         "results/logs/build_gallery.log",
     conda:
         "../../environment.yml"
+    params:
+        code=digest_of("studies"),
+    message:
+        "build the gallery"
     script:
         "../scripts/build_gallery.py"
-
-
-rule scorecard:
-    """Every published claim, reproduced or not."""
-    input:
-        "results/scorecard.html",
-        "results/tables/scorecard.csv",

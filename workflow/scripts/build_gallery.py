@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpuledger import claims, files, logs, report
+from gpuledger import files, logs
+from gpuledger.ledger import claims, report
 
 with logs.to(snakemake.log[0]):
     outcomes = report.read_outcomes(snakemake.input.summaries)
     card = pd.read_csv(snakemake.input.scorecard, dtype=str, keep_default_na=False)
     page = report.gallery_page(
         outcomes,
-        snakemake.config["studies"],
         claims.counts(card),
         Path(snakemake.output.page).parent,
         Path(snakemake.input.template).parent,

@@ -1,10 +1,10 @@
 """Check a dataset.yaml as a whole and say what it can answer."""
 
 from gpuledger import files, logs
-from gpuledger.datasets import Dataset
+from gpuledger.ledger.datasets import Dataset
 
 with logs.to(snakemake.log[0]):
-    dataset = Dataset.load(snakemake.input.dataset, snakemake.config["studies"])
+    dataset = Dataset.load(snakemake.input.dataset)
     cases = [dataset.case(study, case) for study, case in dataset.cases()]
     description = {
         **dataset.content,

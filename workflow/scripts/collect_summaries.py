@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
-from gpuledger import logs, report, tables
+from gpuledger import logs
+from gpuledger.ledger import report, tables
+from gpuledger.ledger.study import read_studies
 
 with logs.to(snakemake.log[0]):
     outcomes = report.read_outcomes(snakemake.input.summaries)
     csv = Path(snakemake.output.csv)
-    title = snakemake.config["studies"][csv.stem]["title"]
+    title = read_studies()[csv.stem].title
     caption = f"{title}: every quantity of every case."
     tables.write(report.ledger(outcomes), None, csv.parent, caption=caption, name=csv.stem)

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from gpuledger import claims, files, logs, report, tables
+from gpuledger import files, logs
+from gpuledger.ledger import claims, report, tables
+from gpuledger.ledger.study import read_studies
 
 with logs.to(snakemake.log[0]):
     outcomes = report.read_outcomes(snakemake.input.summaries)
@@ -10,6 +12,6 @@ with logs.to(snakemake.log[0]):
     card = claims.scorecard(by_study, outcomes)
     csv = Path(snakemake.output.csv)
     tables.write(card, None, csv.parent, caption="Published claims and what is reproduced.", name=csv.stem)
-    titles = {name: study["title"] for name, study in snakemake.config["studies"].items()}
+    titles = {name: study.title for name, study in read_studies().items()}
     page = report.scorecard_page(card, titles, Path(snakemake.input.template).parent)
     files.write_text(snakemake.output.page, page)

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from gpuledger import fetched, logs
-from gpuledger.datasets import Dataset
-from gpuledger.download import fetch_dataset
+from gpuledger import files, logs
+from gpuledger.ledger import download_record
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.download import fetch_dataset
 
 with logs.to(snakemake.log[0]) as log:
-    dataset = Dataset.load(snakemake.input.dataset, snakemake.config["studies"])
+    dataset = Dataset.load(snakemake.input.dataset)
     mirror = snakemake.config.get("mirror")
     # The progress bar shows on a terminal only; what is fetched stands in the log.
     done = fetch_dataset(
@@ -21,4 +22,5 @@ with logs.to(snakemake.log[0]) as log:
         if file.origin == "present":
             log.info("%s is there: %s bytes, sha256 %s", file.path.name, file.size_bytes, file.sha256)
         origins |= dict.fromkeys(file.members, f"{file.url} (member)") | {file.path: file.url}
-    fetched.write(snakemake.output.record, dataset, origins)
+    download_record.write(snakemake.output.record, dataset, origins)
+    files.write_text(snakemake.output.reason, snakemake.params.reason)

@@ -1,19 +1,17 @@
-"""Run a study's notebook on a reduced case: figure, table and an offline page."""
+"""Run a study's notebook on a reduced case: figures, tables and an offline page."""
 
 import json
 from pathlib import Path
 
-from gpuledger import logs, pages
+from gpuledger import logs
+from gpuledger.ledger import pages
 
 with logs.to(snakemake.log[0]):
     wildcards, output = snakemake.wildcards, snakemake.output
-    parameters = {
-        "dataset": wildcards.dataset,
-        "case": wildcards.case,
-        "folder": str(Path(output.notebook).parent),
-    }
+    folder = str(Path(output.notebook).parent)
+    parameters = {"dataset": wildcards.dataset, "case": wildcards.case, "results": folder, "save_to": folder}
     pages.execute(snakemake.input.notebook, output.notebook, parameters)
     label = json.loads(Path(snakemake.input.provenance).read_text("utf-8"))["label"]
     templates = Path(snakemake.input.template).parent.parent
-    title = snakemake.config["studies"][wildcards.study]["title"]
-    pages.render(output.notebook, output.page, templates, f"{title}: {wildcards.dataset}/{wildcards.case}", label)
+    title = f"{snakemake.params.title}: {wildcards.dataset}/{wildcards.case}"
+    pages.render(output.notebook, output.page, templates, title, label)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 
+from gpuledger import files
 from gpuledger.errors import InputError
 
 #: FLOP metrics by chip, each with its source.
-TABLE = Path(__file__).resolve().parents[3] / "resources" / "ncu_flop_metrics.csv"
+TABLE = files.RESOURCES / "ncu_flop_metrics.csv"
 
 #: FLOP metrics of chips that the table does not have, by the names that the tool itself lists. Two packed FP32
 #: instructions (fadd2, …) came with Blackwell.

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuledger import files, gpus
+from gpuledger import files
 from gpuledger.errors import InputError
+from gpuledger.readers import gpus
 from gpuledger.record import cuda, normalization_torch
 from gpuledger.record import normalization_kernels as kernels
 from gpuledger.record.cuda_timing import Capture, Launch, Timing, capture_graph, rotation, time_in_turn

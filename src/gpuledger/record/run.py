@@ -111,7 +111,15 @@ def _record_apart(now: Session, part: Part) -> None:
     begun_for.write_text(key, "utf-8")
     answer.unlink(missing_ok=True)
     options = {"control": vars(now.control)} if "ncu" in part.needs else {}
-    command = [now.python, "-m", "gpuledger.record.apart", part.module, part.function, str(folder), str(answer)]
+    command = [
+        now.python,
+        "-m",
+        "gpuledger.record.subprocess_part",
+        part.module,
+        part.function,
+        str(folder),
+        str(answer),
+    ]
     seconds = 60 * _PATIENCE * part.minutes
     try:
         cases = session.run_apart([*command, json.dumps(options)], answer, part.name, seconds)

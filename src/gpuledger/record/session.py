@@ -194,7 +194,7 @@ def run_captured(command: Sequence[str], place: str, seconds: float) -> str:
 
 
 def run_apart(command: Sequence[str], answer: Path, place: str, seconds: float) -> dict:
-    """Run :mod:`gpuledger.record.apart` and return the cases from its answer; what it shows is shown.
+    """Run :mod:`gpuledger.record.subprocess_part` and return the cases from its answer; what it shows is shown.
 
     Raises
     ------

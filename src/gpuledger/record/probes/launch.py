@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from gpuledger.errors import InputError
-from gpuledger.neutrino import PAGE_BYTES
-from gpuledger.neutrino.records import PROGRAM_PROGRESS, Tool
-from gpuledger.neutrino.records import TOOLS as SHIPPED
+from gpuledger.readers.neutrino import PAGE_BYTES
+from gpuledger.readers.neutrino.records import PROGRAM_PROGRESS, Tool
+from gpuledger.readers.neutrino.records import TOOLS as SHIPPED
 from gpuledger.record import cuda
 from gpuledger.record.probes.workloads import Tensor, Workload
 

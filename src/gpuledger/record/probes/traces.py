@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger import neutrino
-from gpuledger.neutrino.event_log import SECTIONS
-from gpuledger.neutrino.process_log import Build, ProcessLog, write_process_log
-from gpuledger.neutrino.records import saved
+from gpuledger.readers import neutrino
+from gpuledger.readers.neutrino.event_log import SECTIONS
+from gpuledger.readers.neutrino.process_log import Build, ProcessLog, write_process_log
+from gpuledger.readers.neutrino.records import saved
 from gpuledger.record.probes.launch import TOOLS, Built, Launched
 
 #: The layout that says which level a section is of.

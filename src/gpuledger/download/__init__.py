@@ -1,7 +1,0 @@
-"""Fetch and unpack the files of a downloaded dataset."""
-
-from gpuledger.download.dataset import fetch_dataset
-from gpuledger.download.transfer import MAX_PAUSE_S, Fetched, fetch
-from gpuledger.download.unpack import unpack_zip
-
-__all__ = ["MAX_PAUSE_S", "Fetched", "fetch", "fetch_dataset", "unpack_zip"]

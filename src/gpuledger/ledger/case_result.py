@@ -1,0 +1,163 @@
+"""CaseResult cases: the small tidy output of the first step, and all that a notebook reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import files
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import CONFIG, Case
+
+#: Digits that hold on every machine: sums taken in another order differ in the 15th or 16th.
+SIGNIFICANT_DIGITS = 10
+
+Value = int | float | str
+
+
+def settle(value: Any) -> Value:
+    """Turn a value into a JSON number or string that is the same on every machine.
+
+    Integers stay integers, floats keep ten significant digits, infinities become the text ``inf``, and what is
+    missing becomes ``unknown``.
+    """
+    if value is None or value is pd.NA or (isinstance(value, (float, np.floating)) and np.isnan(value)):
+        return "unknown"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    rounded = float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+    return rounded if np.isfinite(rounded) else str(rounded)
+
+
+def text(value: Value, decimals: int | None = None) -> str:
+    """Put a value in words: thousands separators for integers, the given decimals or ten digits for others."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.{decimals}f}" if decimals is not None else f"{settle(value):.10g}"
+
+
+def slug(words: str) -> str:
+    """Turn words into a part of a quantity's name: lower case, letters and digits joined by ``_``."""
+    return re.sub(r"\W+", "_", words.lower()).strip("_")
+
+
+def quantity_names(case: Case, table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Name the rows of a table, which `columns` tell apart, for the summary.
+
+    Raises
+    ------
+    InputError
+        When two rows would have the same name.
+    """
+    names = ["_".join(slug(str(cell)) for cell in row) for row in table[list(columns)].itertuples(index=False)]
+    for row, name in enumerate(names):
+        if name in names[:row]:
+            problem = f"two rows would both be called '{name}' in summary.json"
+            remedy = f"tell their {', '.join(columns)} apart by letters and digits"
+            raise InputError(case.dataset.file, case.place, problem, remedy)
+    return names
+
+
+@dataclass
+class CaseResult:
+    """What a study makes of a case.
+
+    Attributes
+    ----------
+    data : DataFrame
+        Tidy, with units last in the column names.
+    summary : dict
+        By quantity, ``{"value": number or text, "unit": text}``.
+    provenance : dict
+        What the numbers are; see :meth:`gpuledger.ledger.datasets.Case.provenance`. A study puts in what the case
+        cannot know: a ``label`` where the numbers are not what the dataset's files are, ``inputs`` beside those.
+    """
+
+    data: pd.DataFrame
+    summary: dict[str, dict[str, Value]] = field(default_factory=dict)
+    provenance: dict = field(default_factory=dict)
+
+    def add(self, quantity: str, value: Any, unit: str) -> None:
+        """Enter a quantity of the summary; `unit` is ``1`` for a pure number."""
+        self.summary[quantity] = {"value": settle(value), "unit": unit}
+
+    @property
+    def finding(self) -> str:
+        """The case's result in one sentence, as figures and the gallery show it."""
+        return str(self["finding"])
+
+    def __getitem__(self, quantity: str) -> Value:
+        """Value of a quantity of the summary."""
+        return self.summary[quantity]["value"]
+
+    def summary_table(self) -> pd.DataFrame:
+        """Return the summary for people: a row a quantity, texts only."""
+        rows = [(name, text(entry["value"]), entry["unit"]) for name, entry in sorted(self.summary.items())]
+        return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
+
+    def write(self, folder: str | Path) -> None:
+        """Write ``data.parquet``, ``summary.json`` and ``provenance.json``, the same bytes every time."""
+        folder = Path(folder)
+        with files.replacing(folder / "data.parquet") as temporary:
+            self.data.to_parquet(temporary, index=False)
+        files.write_json(folder / "summary.json", self.summary)
+        files.write_json(folder / "provenance.json", self.provenance)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> CaseResult:
+        """Read what :meth:`write` wrote."""
+        folder = Path(folder)
+        return cls(
+            pd.read_parquet(folder / "data.parquet"),
+            json.loads((folder / "summary.json").read_text("utf-8")),
+            json.loads((folder / "provenance.json").read_text("utf-8")),
+        )
+
+
+def reduce_case(case: Case, reduce: Callable[..., CaseResult], knobs: Mapping[str, Any], **offered: Any) -> CaseResult:
+    """Reduce a case with a study's function and attach the case's provenance.
+
+    Parameters
+    ----------
+    case : Case
+    reduce : callable
+        A study's ``reduce``: takes the case and knobs.
+    knobs : mapping
+        What the configuration sets for the study.
+    **offered
+        What a study may ask for beside its knobs (``threads``, ``mirror``); left out where it does not.
+
+    Raises
+    ------
+    InputError
+        Whatever `reduce` finds wrong with the input; a knob that `reduce` does not have.
+    """
+    known = {name: parameter.default for name, parameter in list(signature(reduce).parameters.items())[1:]}
+    offered = {name: value for name, value in offered.items() if name in known}
+    place = f"key knobs.{case.study}"
+    for knob, value in knobs.items():
+        if isinstance(known.get(knob), tuple) and not isinstance(value, list):
+            raise InputError(CONFIG, f"{place}.{knob}", f"{value!r} is not a list", "write a list")
+        if knob not in known or knob in offered:
+            remedy = f"known are: {', '.join(name for name in known if name not in offered) or 'none'}"
+            raise InputError(CONFIG, place, f"unknown key '{knob}'", remedy)
+    result = reduce(case, **knobs, **offered)
+    own, record = result.provenance, case.provenance() | {"knobs": dict(knobs)}
+    known_files = {entry["file"] for entry in record["inputs"]}
+    beside = [entry for entry in own.get("inputs", []) if entry["file"] not in known_files]
+    result.provenance = record | own | {"inputs": record["inputs"] + beside}
+    return result

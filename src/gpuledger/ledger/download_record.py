@@ -1,0 +1,78 @@
+"""The record of a dataset's fetched files: which they are, where they come from, whether they are still the same."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from gpuledger import files
+from gpuledger.ledger.datasets import Dataset
+
+
+def write(record: str | Path, dataset: Dataset, origins: Mapping[Path, str]) -> None:
+    """Write the record of the files that were fetched into a dataset's folder.
+
+    Parameters
+    ----------
+    record : path
+        A JSON file: a list of ``file`` (in the dataset's folder), ``bytes``, ``sha256`` and ``origin``.
+    dataset : Dataset
+    origins : mapping
+        By path, where a file comes from.
+    """
+    entries = [
+        {
+            "file": path.relative_to(dataset.folder).as_posix(),
+            "bytes": path.stat().st_size,
+            "sha256": files.sha256(path),
+            "origin": origin,
+        }
+        for path, origin in sorted(origins.items())
+    ]
+    files.write_json(record, entries)
+
+
+def holds(record: str | Path, dataset: Dataset) -> bool:
+    """Whether a record is still true: every file is there, has its size and is not newer than the record."""
+    record = Path(record)
+    written = record.stat().st_mtime_ns
+    try:
+        states = [((dataset.folder / name).stat(), size) for name, size in _recorded(record).items()]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    return all(state.st_size == size and state.st_mtime_ns <= written for state, size in states)
+
+
+def reason(record: str | Path, written: str | Path, dataset: Dataset | None) -> str:
+    """Say why a dataset's files have to be put in place: the last reason, kept in `written`, while the record holds."""
+    if dataset is None or not Path(record).is_file():
+        return "no record of them"
+    if holds(record, dataset) and Path(written).is_file():
+        return Path(written).read_text("utf-8")
+    return f"the record of {Path(record).stat().st_mtime_ns} no longer holds"
+
+
+def others(record: str | Path, dataset: Dataset, paths: Iterable[Path]) -> list[Path]:
+    """Those of a dataset's files that are neither fetched nor simulated: by the record, else as listed."""
+    if dataset.made_here:
+        return []
+    names = set(_recorded(record)) if Path(record).is_file() else set(_expected(dataset))
+    return [path for path in paths if path.relative_to(dataset.folder).as_posix() not in names]
+
+
+def _expected(dataset: Dataset) -> Iterator[str]:
+    for entry in dataset.content["download"]:
+        name = entry.get("to") or unquote(urlsplit(entry["url"]).path.rpartition("/")[2])
+        yield name
+        if entry.get("unpack"):
+            # An archive that is not there or damaged has nothing unpacked: what it holds shows once it is fetched.
+            with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(dataset.folder / name) as archive:
+                yield from archive.namelist()
+
+
+def _recorded(record: str | Path) -> dict[str, int]:
+    return {entry["file"]: entry["bytes"] for entry in json.loads(Path(record).read_text("utf-8"))}

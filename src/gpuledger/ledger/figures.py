@@ -1,0 +1,111 @@
+"""Figures: one style, three formats, the provenance of the numbers on every one, equal bytes when remade."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gpuledger import files
+from gpuledger.ledger import provenance
+
+#: Okabe and Ito's colours, told apart by readers with any colour vision.
+#: https://jfly.uni-koeln.de/color/ (Color Universal Design, 2008)
+BLACK, ORANGE, SKY, GREEN = "#222222", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY, PALE = "#888888", "#D9D9D9"
+
+FORMATS = ("pdf", "svg", "png")
+
+
+def use_style() -> None:
+    """Set the project's style; in Jupyter, also draw inline at twice the pixels."""
+    mpl.style.use(str(resources.files("gpuledger.ledger").joinpath("gpuledger.mplstyle")))
+    if "inline" in mpl.get_backend():
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+        set_matplotlib_formats("retina")
+
+
+def plain(text: str) -> str:
+    """Escape a text from data, in which matplotlib would take ``$`` for the start of a formula."""
+    return text.replace("$", r"\$")
+
+
+def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: int = 4) -> None:
+    """Put the finding above a figure, and between them the legend of `legend`.
+
+    Parameters
+    ----------
+    figure : Figure
+        With constrained layout, as the style sets it.
+    finding : str
+        What the figure shows, in one sentence.
+    legend : Axes, optional
+        The axes whose labels the legend holds.
+    columns : int
+        Columns of the legend.
+    """
+    # About 12.8 characters of the title's bold type to an inch.
+    lines = textwrap.fill(plain(finding), int(figure.get_figwidth() * 12.7))
+    # The empty line below is where the legend stands: in the layout, its width would squeeze its own axes.
+    figure.suptitle(lines if legend is None else f"{lines}\n", x=0.005, ha="left", fontsize=9.5, fontweight="bold")
+    if legend is not None:
+        anchor = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+        box = legend.legend(**anchor, ncols=columns, handletextpad=0.4, columnspacing=1.4, borderpad=0.2)
+        box.set_in_layout(False)
+
+
+def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str = "figure") -> Figure:
+    """Put the provenance under a figure and write it as PDF, SVG and PNG.
+
+    Parameters
+    ----------
+    figure : Figure
+    record : mapping
+        The ``provenance.json`` of its numbers. Simulated numbers are announced in colour.
+    folder : path or None
+        Where ``<name>.pdf``, ``.svg`` and ``.png`` go; None writes nothing.
+    name : str
+        ``figure``, or ``figure_<what>`` for a further one.
+
+    Returns
+    -------
+    Figure
+        The same figure, for a notebook to show.
+    """
+    # Settle the layout first: the caption goes below it, and every format must get the same one.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    caption = provenance.caption(record)
+    width = int(figure.get_figwidth() * 19)
+    bottom = figure.get_tightbbox().y0 / figure.get_figheight()
+    simulated = record["kind"] == "simulated"
+    figure.text(
+        0.005,
+        bottom - 0.02,
+        textwrap.fill(plain(caption), width),
+        va="top",
+        fontsize=6.5,
+        color=VERMILLION if simulated else "#666666",
+        fontweight="bold" if simulated else "normal",
+    )
+    if folder is not None:
+        described = {"Title": f"{record['dataset']}/{record['study']}/{record['case']}"}
+        # No dates: a figure made again must have the same bytes.
+        metadata = {
+            "pdf": {**described, "Subject": caption, "CreationDate": None},
+            "svg": {**described, "Description": caption, "Date": None},
+            "png": {**described, "Description": caption, "Software": None},
+        }
+        for suffix in FORMATS:
+            with files.replacing(Path(folder) / f"{name}.{suffix}") as temporary:
+                figure.savefig(temporary, metadata=metadata[suffix])
+    plt.close(figure)
+    return figure

@@ -1,0 +1,74 @@
+"""Studies: what each folder of ``gpuledger/studies`` says of itself in its ``study.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from gpuledger import schemas
+
+FOLDER = Path(str(resources.files("gpuledger"))) / "studies"
+
+
+@dataclass(frozen=True)
+class Study:
+    """One question, as its ``study.yaml`` states it.
+
+    Attributes
+    ----------
+    name : str
+        The folder's name.
+    title, question : str
+        For people.
+    case : mapping
+        JSON schema of what a ``dataset.yaml`` says for one case. Strings of format ``file`` or ``folder`` are paths
+        in the dataset's folder.
+    figures, tables : sequence of str
+        Names of what the notebook writes; the first are ``figure`` and ``table``.
+    resources : sequence of str
+        Files of the checkout that the reduction reads beside the case's own, as glob patterns.
+    code : sequence of str
+        Folders and modules below ``gpuledger`` that the study imports, its own folder aside. Without it, every
+        module counts: a change of any makes the study's results again.
+    threads : int
+        Threads that its reduction uses at most.
+    """
+
+    name: str
+    title: str
+    question: str
+    case: Mapping[str, Any]
+    figures: Sequence[str] = ("figure",)
+    tables: Sequence[str] = ("table",)
+    resources: Sequence[str] = ()
+    code: Sequence[str] = ()
+    threads: int = 1
+    schema: Mapping[str, Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        schema = {"type": "object", "additionalProperties": False, **self.case}
+        object.__setattr__(self, "schema", schema)
+
+
+def read_study(file: str | Path) -> Study:
+    """Read one ``study.yaml``.
+
+    Raises
+    ------
+    InputError
+        Wrong YAML, an unknown or a missing key.
+    """
+    content = schemas.load_yaml(file)
+    schemas.check(content, schemas.packaged("study"), file)
+    return Study(Path(file).parent.name, **content)
+
+
+@cache
+def read_studies() -> Mapping[str, Study]:
+    """Read every study, by name, in alphabetical order; errors as in :func:`read_study`."""
+    return MappingProxyType({file.parent.name: read_study(file) for file in sorted(FOLDER.glob("*/study.yaml"))})

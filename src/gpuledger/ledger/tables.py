@@ -1,0 +1,181 @@
+"""Tables for papers: one frame as CSV, Markdown and LaTeX (booktabs), provenance on every row."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+from collections.abc import Callable, Mapping, Sequence
+from io import StringIO
+from numbers import Integral
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import is_numeric_dtype
+from pandas.io.formats.style import Styler
+
+from gpuledger import files
+from gpuledger.ledger import provenance
+from gpuledger.ledger.case_result import settle
+
+FORMATS = ("csv", "md", "tex")
+
+
+def write(
+    frame: pd.DataFrame,
+    record: Mapping | None,
+    folder: str | Path | None,
+    *,
+    caption: str,
+    name: str = "table",
+    headers: Mapping[str, str] | None = None,
+    formats: Mapping[str, str | Callable] | None = None,
+    people: pd.DataFrame | None = None,
+) -> Styler:
+    """Write a frame as ``<name>.csv``, ``.md`` and ``.tex``.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns in snake_case with the unit last; the index is not written.
+    record : mapping or None
+        The ``provenance.json`` of the rows, whose label becomes the last column; None when the frame has a
+        column ``provenance`` of its own.
+    folder : path or None
+        None writes nothing.
+    caption : str
+        Caption of the LaTeX table; the source is added to it.
+    headers : mapping, optional
+        Headers with units for people (Markdown, LaTeX), by column.
+    formats : mapping, optional
+        Format strings or functions for people, by column. Integers have thousands separators by default,
+        floats six significant digits.
+    people : DataFrame, optional
+        The rows as people shall see them, where another layout reads better than the CSV's.
+
+    Returns
+    -------
+    Styler
+        The table as people see it, for a notebook to show.
+    """
+    people = frame if people is None else people
+    if record is not None:
+        frame, people = (rows.assign(provenance=record["label"]) for rows in (frame, people))
+    if "provenance" not in frame:
+        raise ValueError("every table row says what its numbers are: give a record or a column 'provenance'")
+    shown, numeric = _for_people(people, headers or {}, formats or {})
+    if folder is not None:
+        target = Path(folder) / name
+        files.write_text(target.with_suffix(".csv"), _csv(frame))
+        files.write_text(target.with_suffix(".md"), _markdown(shown, numeric))
+        source = f" {provenance.sources(record)}." if record is not None else ""
+        files.write_text(target.with_suffix(".tex"), _latex(shown, f"{caption}{source}", numeric))
+    return _styled(shown, numeric)
+
+
+def show(
+    frame: pd.DataFrame,
+    headers: Mapping[str, str] | None = None,
+    formats: Mapping[str, str | Callable] | None = None,
+) -> Styler:
+    """Return a frame as a notebook shows it: formatted as :func:`write` does, without the index."""
+    return _styled(*_for_people(frame, headers or {}, formats or {}))
+
+
+def _styled(shown: pd.DataFrame, numeric: Sequence[bool]) -> Styler:
+    right = [column for column, is_number in zip(shown, numeric, strict=True) if is_number]
+    # The id follows from the content: two tables on a page differ, and the same page is the same again.
+    uuid = hashlib.sha256(shown.to_csv().encode()).hexdigest()[:8]
+    styler = shown.style.hide(axis="index").set_uuid(uuid).format(escape="html")
+    return styler.set_properties(subset=right, **{"text-align": "right"}) if right else styler
+
+
+def _csv(frame: pd.DataFrame) -> str:
+    floats = frame.select_dtypes("floating").columns
+    settled = frame.assign(
+        **{column: [None if pd.isna(value) else settle(value) for value in frame[column]] for column in floats}
+    )
+    buffer = StringIO()
+    settled.to_csv(buffer, index=False, lineterminator="\n")
+    return buffer.getvalue()
+
+
+def _for_people(frame: pd.DataFrame, headers: Mapping, formats: Mapping) -> tuple[pd.DataFrame, list[bool]]:
+    """Return the frame as texts, and which of its columns are numbers."""
+    shown = {}
+    for column in frame:
+        style = formats.get(column)
+        if style is None:
+            style = _default_format
+        elif isinstance(style, str):
+            style = style.format
+        header = headers.get(column, column.replace("_", " "))
+        shown[header] = ["" if pd.isna(value) else style(value) for value in frame[column]]
+    return pd.DataFrame(shown, dtype=str), [is_numeric_dtype(frame[column]) for column in frame]
+
+
+def _default_format(value: object) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, Integral):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{int(value):,}" if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"
+    return str(value)
+
+
+def _markdown(shown: pd.DataFrame, numeric: Sequence[bool]) -> str:
+    # Kernel names hold <, > and |, which Markdown would take for markup.
+    escaped = shown.rename(columns=escape_markdown).map(escape_markdown)
+    alignment = ["right" if is_number else "left" for is_number in numeric]
+    return escaped.to_markdown(index=False, disable_numparse=True, colalign=alignment) + "\n"
+
+
+def escape_markdown(text: str) -> str:
+    """Escape what Markdown, HTML and Jupyter's formulas would take for markup."""
+    text = html.escape(text, quote=False).replace("\n", " ")
+    for sign in "\\|*_`[]$":
+        text = text.replace(sign, f"\\{sign}")
+    return text
+
+
+def _latex(shown: pd.DataFrame, caption: str, numeric: Sequence[bool]) -> str:
+    alignment = "".join("r" if is_number else "l" for is_number in numeric)
+    escaped = pd.Series(shown.columns).map(_escape_latex)
+    table = shown.map(_escape_latex).set_axis(escaped, axis=1)
+    style = table.style.hide(axis="index")
+    about = {"hrules": True, "caption": _escape_latex(caption), "column_format": alignment}
+    if len(table) > 50:
+        return style.to_latex(**about, environment="longtable")
+    return style.to_latex(**about, position_float="centering")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "×": r"$\times$",
+    "−": r"$-$",
+    "–": "--",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "≈": r"$\approx$",
+    "→": r"$\rightarrow$",
+    "·": r"$\cdot$",
+    "ε": r"$\varepsilon$",
+    "ρ": r"$\rho$",
+    "κ": r"$\kappa$",
+}
+
+
+def _escape_latex(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in str(text))

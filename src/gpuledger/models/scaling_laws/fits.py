@@ -1,0 +1,358 @@
+"""Fits of one series and of many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.models.scaling_laws.description import as_fractions, describe, tile_range
+from gpuledger.models.scaling_laws.exact import polynomial
+from gpuledger.models.scaling_laws.formulas import Number, law_values, line_text, number_text, rounded
+from gpuledger.models.scaling_laws.prediction import Candidate, make_candidate, predict_mixture, standard_errors
+from gpuledger.models.scaling_laws.selection import LAW_NAMES, LAW_OF, SHARES, quantum, select
+
+LAWS = (*LAW_NAMES, "undetermined")
+#: Distinct sizes that a law needs.
+MINIMUM_POINTS = 5
+#: Above this error the best law is none, %, unless rounding to whole counts leaves less than the other to explain.
+LARGEST_ERROR_PERCENT, LARGEST_UNEXPLAINED_PERCENT = 20.0, 5.0
+#: Squares of larger sizes and values overflow.
+LARGEST_NUMBER = 1e75
+#: Laws with less probability do not widen an interval.
+LEAST_PROBABILITY = 0.01
+NO_CANDIDATES = pd.DataFrame(
+    {"law": pd.Series(dtype=str), "formula": pd.Series(dtype=str)}
+    | {name: pd.Series(dtype=float) for name in ("criterion", "probability", "error_percent")}
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """One series and its law.
+
+    Attributes
+    ----------
+    law : str
+        One of :data:`LAWS`; ``product`` from :func:`gpuledger.models.scaling_laws.fit_product`.
+    formula : str
+        Text in the variable's name: ``3·seq_len + 6``, ``129·(1 + hidden_dim/256) for hidden_dim ≥ 768``,
+        ``not enough points``.
+    variable : str
+    coefficients : dict of str to Fraction or float
+        Exact ones are Fractions, the others rounded to 6 significant digits. Names by law: constant ``a``;
+        proportional ``b`` (b·n); affine ``a, b`` (a + b·n); power ``a, b`` (a·n^b); nlogn ``b`` (b·n·log2 n) and
+        perhaps ``a`` (+ a); quadratic ``c`` and perhaps ``a, b`` (a + b·n + c·n²); saturating ``a, b``: a·n/(n + b)
+        and other forms, see the formula; knee ``a, b, c, d, knee``: a + b·n up to the knee, c + d·n beyond;
+        staircase ``a, tile`` and perhaps ``b`` (a·ceil(n/tile) + b).
+    standard_errors : dict of str to float
+        Of each coefficient; 0 where exact. That of a tile is of the tiles that give the same steps.
+    points : int
+        Distinct sizes.
+    error_percent : float
+        SMAPE of the law at the points it was fitted to, %: the mean of 200·|law − value|/(|law| + |value|).
+    exact : bool
+        Every point is met exactly by Fractions, with at least two points to spare.
+    domain : tuple of float
+        Lowest and highest size.
+    knee : float or None
+        Where the slope changes, if the law is a knee.
+    criterion : float
+        −2·log evidence of the chosen law (lower is better; a difference of 6 is odds of 20 to 1).
+    probability : float
+        Of the chosen law among all laws.
+    candidates : DataFrame
+        ``law, formula, criterion, probability, error_percent``: one row a law, best first.
+    reason : str
+        Why this law, or what is known when it is undetermined.
+    x, y : arrays of float64, shape (observations,)
+        The series, by ascending size.
+    """
+
+    law: str
+    formula: str
+    variable: str
+    coefficients: dict[str, Number]
+    standard_errors: dict[str, float]
+    points: int
+    error_percent: float
+    exact: bool
+    domain: tuple[float, float]
+    knee: float | None
+    criterion: float
+    probability: float
+    candidates: pd.DataFrame = field(repr=False)
+    reason: str
+    x: np.ndarray = field(repr=False)
+    y: np.ndarray = field(repr=False)
+    form: str = field(repr=False, default="")
+    mixture: tuple[Candidate, ...] = field(repr=False, default=())
+
+    def predict(self, x, level: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values of the law and the interval in which a new value lies, in or beyond the range.
+
+        The interval is of all laws that the data leave open, each with its probability, so beyond the range it also
+        says how sure the law is. That of an exact law has no width: it holds if the law does.
+
+        Parameters
+        ----------
+        x : float or array of float64
+            Sizes, positive.
+        level : float
+            Probability that the interval is to hold, between 0 and 1.
+
+        Returns
+        -------
+        value, low, high : arrays of float64, shape of `x`
+            6 significant digits; NaN when the law is undetermined.
+        """
+        sizes = np.atleast_1d(np.asarray(x, float))
+        if not np.all(sizes > 0):
+            raise ValueError("sizes must be positive; predict at sizes > 0")
+        if not 0 < level < 1:
+            raise ValueError(f"level {level} is no probability; give one between 0 and 1")
+        if self.law == "undetermined":
+            value = low = high = np.full(sizes.shape, np.nan)
+        else:
+            value = law_values(self.law, self.form, self.coefficients, sizes)
+            low = high = value
+            if not self.exact:
+                low, high = predict_mixture(list(self.mixture), sizes.ravel(), level)
+        return tuple(_round(part.reshape(np.shape(x)), 6) for part in (value, low, high))
+
+
+def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
+    """Find the law of one series.
+
+    Parameters
+    ----------
+    x : array of float64, shape (observations,)
+        Sizes, positive. Equal ones are replicates: each counts as an observation.
+    y : array of float64, shape (observations,)
+        Values in base units. Whole numbers are taken for counts and looked at for exact laws.
+    variable : str
+        The variable's name in the formula.
+
+    Raises
+    ------
+    ValueError
+        Shapes that differ, sizes that are not positive, values that are not finite, numbers beyond 1e75.
+    """
+    x, y = _check(x, y)
+    sizes = np.unique(x)
+    step = float(quantum(y[None])[0])
+    common = {"variable": variable, "points": len(sizes), "x": x, "y": y}
+    common["domain"] = (float(sizes[0]), float(sizes[-1])) if len(sizes) else (np.nan, np.nan)
+    nothing = {"coefficients": {}, "standard_errors": {}, "exact": False, "knee": None}
+    if len(sizes) < MINIMUM_POINTS:
+        unknown = {"error_percent": np.nan, "criterion": np.nan, "probability": np.nan, "candidates": NO_CANDIDATES}
+        reason = _known(x, y, step, variable)
+        return Fit("undetermined", "not enough points", reason=reason, **common, **nothing, **unknown)
+    selection = select(x, y[None])
+    evidence, laws = selection.evidence[0] + SHARES, selection.law_evidence[0]
+    probabilities = np.exp(laws - laws.max()) / np.exp(laws - laws.max()).sum()
+    rows, candidates = [], []
+    for law in np.argsort(-laws, kind="stable"):
+        family = int(np.where(law == LAW_OF, evidence, -np.inf).argmax())
+        if not np.isfinite(evidence[family]):
+            continue
+        shape, beta = selection.shapes[0, family], selection.betas[0, family]
+        candidate = make_candidate(x, y, step, family, shape, beta, probabilities[law])
+        errors = partial(standard_errors, candidate)
+        described = describe(x, y, step, family, shape, beta, variable, errors, best=not rows)
+        if rows and described.law == rows[0][0]:
+            continue
+        candidates.append(candidate)
+        rows.append((described.law, described, round(-2 * laws[law], 2), round(probabilities[law], 4)))
+    best = rows[0][1]
+    table = pd.DataFrame(
+        {
+            "law": [row[0] for row in rows],
+            "formula": [row[1].formula for row in rows],
+            "criterion": [row[2] for row in rows],
+            "probability": [row[3] for row in rows],
+            "error_percent": [_error(x, y, row[1]) for row in rows],
+        }
+    )
+    error, criterion, probability = (
+        float(table[name].iloc[0]) for name in ("error_percent", "criterion", "probability")
+    )
+    common |= {"error_percent": error, "criterion": criterion, "probability": probability, "candidates": table}
+    if error > LARGEST_ERROR_PERCENT and _misses(x, y, step, best):
+        return Fit("undetermined", "no law fits", reason=_misfit(best, error), **common, **nothing)
+    errors = standard_errors(candidates[0])
+    errors = {
+        name: 0.0 if isinstance(value, Fraction) else errors.get(name, np.nan)
+        for name, value in best.coefficients.items()
+    }
+    if "tile" in errors:
+        low, high = tile_range(x, float(best.coefficients["tile"]))
+        errors["tile"] = rounded((high - low) / np.sqrt(12), 3)
+    kept = tuple(candidate for candidate in candidates if candidate.probability >= LEAST_PROBABILITY)
+    return Fit(
+        best.law,
+        best.formula,
+        coefficients=best.coefficients,
+        standard_errors=errors,
+        exact=best.exact,
+        knee=best.knee,
+        reason=best.reason or _why(table),
+        form=best.form,
+        mixture=kept,
+        **common,
+    )
+
+
+def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value: str) -> pd.DataFrame:
+    """Find the law of every series of a table.
+
+    Series with the same sizes are fitted together; 10,000 take seconds.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Tidy: the columns `by`, `variable` (sizes) and `value`. Equal sizes of one series are replicates.
+    by : str or list of str
+        The columns that tell series apart.
+    variable, value : str
+        Columns.
+
+    Returns
+    -------
+    DataFrame
+        One row a series, sorted by `by`: the columns `by`, then ``variable, law, formula, points, error_percent,
+        exact, knee, criterion, probability, reason`` as in :class:`Fit`.
+
+    Raises
+    ------
+    ValueError
+        See :func:`fit`; a column that is not there.
+    """
+    by = [by] if isinstance(by, str) else list(by)
+    missing = [name for name in (*by, variable, value) if name not in frame]
+    if missing:
+        raise ValueError(f"no column {missing[0]!r}; the table has {', '.join(map(str, frame.columns))}")
+    ordered = frame.sort_values([*by, variable], kind="stable")
+    x, y = _check(ordered[variable], ordered[value], ordered=True)
+    code = ordered.groupby(by, sort=True, dropna=False).ngroup().to_numpy()
+    starts = np.flatnonzero(np.diff(code, prepend=-1))
+    ends = np.append(starts[1:], len(code))[: len(starts)]
+    alike: dict[bytes, list[int]] = {}
+    for series, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        alike.setdefault(x[start:end].tobytes(), []).append(series)
+    rows = [None] * len(starts)
+    for members in alike.values():
+        sizes = x[starts[members[0]] : ends[members[0]]]
+        values = np.stack([y[starts[series] : ends[series]] for series in members])
+        for series, row in zip(members, _describe_alike(sizes, values, variable), strict=True):
+            rows[series] = row
+    names = [
+        "variable",
+        "law",
+        "formula",
+        "points",
+        "error_percent",
+        "exact",
+        "knee",
+        "criterion",
+        "probability",
+        "reason",
+    ]
+    found = pd.DataFrame(rows, columns=names).astype({"knee": float})
+    return pd.concat([ordered.iloc[starts][by].reset_index(drop=True), found], axis=1)
+
+
+def _describe_alike(x, ys, variable):
+    """Rows of `fit_many` for series with the same sizes."""
+    points = len(np.unique(x))
+    steps = quantum(ys)
+    if points < MINIMUM_POINTS:
+        for y, step in zip(ys, steps, strict=True):
+            known = _known(x, y, step, variable)
+            yield variable, "undetermined", "not enough points", points, np.nan, False, None, np.nan, np.nan, known
+        return
+    selection = select(x, ys)
+    laws = selection.law_evidence
+    best = laws.max(axis=1)
+    criteria = np.round(-2 * best, 2)
+    probabilities = np.round(1 / np.exp(laws - best[:, None]).sum(axis=1), 4)
+    second = np.array(LAW_NAMES)[np.argsort(-laws, axis=1, kind="stable")[:, 1]]
+    for i, family in enumerate(selection.family.tolist()):
+        found = x, ys[i], steps[i], family, selection.shapes[i, family], selection.betas[i, family]
+        law = describe(*found, variable, lambda found=found: standard_errors(make_candidate(*found, probability=1.0)))
+        error = _error(x, ys[i], law)
+        evidence = criteria[i], probabilities[i]
+        if error > LARGEST_ERROR_PERCENT and _misses(x, ys[i], steps[i], law):
+            known = _misfit(law, error)
+            yield variable, "undetermined", "no law fits", points, error, False, None, *evidence, known
+            continue
+        reason = law.reason or _sure(probabilities[i], second[i])
+        yield variable, law.law, law.formula, points, error, law.exact, law.knee, *evidence, reason
+
+
+def _check(x, y, ordered=False):
+    """Sizes and values as sorted arrays."""
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(f"sizes have the shape {x.shape}, values {y.shape}; give one value for each size")
+    if not np.all(np.isfinite(x) & (x > 0)):
+        raise ValueError("a size is not positive or no number; leave that row out")
+    if not np.all(np.isfinite(y)):
+        raise ValueError("a value is no finite number; leave that row out")
+    for what, numbers in (("size", x), ("value", y)):
+        if len(numbers) and np.abs(numbers).max() > LARGEST_NUMBER:
+            raise ValueError(f"a {what} is beyond {LARGEST_NUMBER:g}; give all of them in a larger unit")
+    if ordered:
+        return x, y
+    order = np.argsort(x, kind="stable")
+    return x[order], y[order]
+
+
+def smape(y: np.ndarray, fitted: np.ndarray) -> float:
+    """Symmetric mean absolute percentage error, %, rounded to the digits that hold on every machine."""
+    size = np.abs(fitted) + np.abs(y)
+    return round(float(np.mean(200 * np.abs(fitted - y) / np.where(size > 0, size, 1.0))), 4)
+
+
+def _error(x, y, law) -> float:
+    return 0.0 if law.exact else smape(y, law_values(law.law, law.form, law.coefficients, x))
+
+
+def _misses(x, y, step, law) -> bool:
+    """Whether a law is off by more than rounding to `step` explains: small counts are, in per cent, off by much."""
+    fitted = law_values(law.law, law.form, law.coefficients, x)
+    nearest = np.clip(fitted, y - step / 2, y + step / 2)
+    return smape(nearest, fitted) > LARGEST_UNEXPLAINED_PERCENT
+
+
+def _known(x, y, step, variable) -> str:
+    """What too few points still say."""
+    sizes = np.unique(x)
+    said = f"{len(sizes)} distinct size{'s' * (len(sizes) != 1)}, a law needs {MINIMUM_POINTS}"
+    fractions = as_fractions(x, y, step)
+    if len(sizes) < 3 or not fractions:
+        return said
+    if len(set(fractions[1])) == 1:
+        return f"{said}; all values are {number_text(fractions[1][0])}"
+    line = polynomial(*fractions, 1)
+    return f"{said}; all lie on {line_text(*line, variable)}" if line else f"{said}; they lie on no line"
+
+
+def _misfit(law, error) -> str:
+    return f"the best law ({law.law}) is off by {error:.3g} %"
+
+
+def _why(table) -> str:
+    return _sure(table["probability"].iloc[0], table["law"].iloc[1])
+
+
+def _sure(probability, second) -> str:
+    return f"probability {probability:.2g}, then {second}"
+
+
+def _round(values: np.ndarray, digits: int) -> np.ndarray:
+    return np.array([rounded(value, digits) for value in values.ravel()]).reshape(values.shape)

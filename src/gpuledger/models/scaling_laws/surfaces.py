@@ -1,0 +1,185 @@
+"""Sums of products of powers of two variables, and how a law in two variables is weighed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+
+from gpuledger.models.scaling_laws.description import as_fractions
+from gpuledger.models.scaling_laws.exact import SPARE
+from gpuledger.models.scaling_laws.families import COEFFICIENT_SPREAD
+from gpuledger.models.scaling_laws.formulas import rounded, sum_text, term_text
+from gpuledger.models.scaling_laws.selection import LOG_NOISES, NOISES
+
+#: Exponents of x1 and x2.
+TERMS = ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2), (2, 1), (1, 2))
+MOST_TERMS = 4
+
+
+@dataclass(frozen=True)
+class Surface:
+    """One law in two variables: its values and its derivatives by its parameters.
+
+    `terms` counts the parameters of a sum, 0 for a product of laws.
+    """
+
+    formula: str
+    form: str
+    coefficients: dict[str, float | Fraction]
+    values: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    gradient: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    spreads: np.ndarray
+    parameters: int
+    terms: int
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum of products of powers: exponents of each term, coefficients, whether they are exact, log evidence."""
+
+    terms: list[tuple[int, int]]
+    coefficients: list[float | Fraction]
+    exact: bool
+    evidence: float
+
+
+def _term_name(powers, variables) -> str:
+    """``seq_len²·hidden_dim``; the empty text for 1."""
+    return "·".join(name + ("²" if power == 2 else "") for name, power in zip(variables, powers, strict=True) if power)
+
+
+def find_sums(x1, x2, y, relative, step) -> list[Sum]:
+    """Every sum of up to `MOST_TERMS` terms with points to spare.
+
+    The exact one with the fewest terms, if there is one, is the last: larger sums can only contain it.
+    """
+    weights = 1 / np.maximum(np.abs(y), max(step, 1e-3 * np.abs(y).max(), 1e-300))
+    all_columns = np.stack([x1**p * x2**q for p, q in TERMS])
+    pairs = _exact_pairs(x1, x2, y, step)
+    found, exact_found = [], False
+    for count in range(1, min(MOST_TERMS, len(y) - SPARE) + 1):
+        chosen = np.array(list(combinations(range(len(TERMS)), count)))
+        columns = all_columns[chosen]
+        norms = np.linalg.norm(columns * weights, axis=2)
+        u, scales, vt = np.linalg.svd((columns * weights / norms[:, :, None]).swapaxes(1, 2), full_matrices=False)
+        determined = scales[:, -1] > 1e-12 * scales[:, 0]
+        if not determined.any():
+            break
+        chosen, columns, norms, u, scales, vt = (part[determined] for part in (chosen, columns, norms, u, scales, vt))
+        betas = np.einsum("ckt,ck->ct", vt, np.einsum("cnk,n->ck", u, y * weights) / scales) / norms
+        met = np.abs((np.einsum("ct,ctn->cn", betas, columns) - y) * weights).max(axis=1) < 1e-7
+        terms = [[TERMS[i] for i in members] for members in chosen]
+        coefficients = [[rounded(value) for value in beta] for beta in betas]
+        exact = [False] * len(terms)
+        for i in np.flatnonzero(met) if pairs else ():
+            if not exact_found and (solution := _solve_exactly(terms[i], pairs)):
+                coefficients[i], exact[i], exact_found = solution, True, True
+        fitted = np.einsum("ct,ctn->cn", np.array(coefficients, float), columns)
+        evidence = log_evidence(columns, fitted, np.zeros(columns.shape[:2]), y, relative, step)
+        # All sums together are as likely as all products: a sum of many terms is one of many.
+        evidence -= np.log(len(TERMS)) * count
+        found += [Sum(*parts) for parts in zip(terms, coefficients, exact, evidence.tolist(), strict=True)]
+        if exact_found:
+            break
+    return found
+
+
+def _name_terms(terms, coefficients, variables) -> list[tuple[float | Fraction, str]]:
+    return [(value, _term_name(powers, variables)) for value, powers in zip(coefficients, terms, strict=True)]
+
+
+def sum_formula(named) -> str:
+    """A sum of named terms (coefficient, name; the empty name for 1) as text, the longest names first."""
+    return sum_text(sorted(named, key=lambda term: -len(term[1])))
+
+
+def make_surface(law: Sum, variables) -> Surface:
+    """The surface of a sum."""
+    terms, coefficients, exact = law.terms, law.coefficients, law.exact
+    floats = [float(value) for value in coefficients]
+
+    def gradient(x1, x2):
+        return np.stack([x1**p * x2**q for p, q in terms])
+
+    def values(x1, x2):
+        return np.asarray(floats) @ gradient(x1, x2)
+
+    named = _name_terms(terms, coefficients, variables)
+    formula = sum_formula(named)
+    if exact and terms == [(0, 0), (1, 0), (0, 1), (1, 1)]:
+        one, first, second, both = coefficients
+        if one * both == first * second:
+            factors = [
+                sum_text([(Fraction(1), name), (value / both, "")])
+                for name, value in zip(variables, (second, first), strict=True)
+            ]
+            formula = term_text(both, "·".join(f"({factor})" for factor in factors))
+    form = " + ".join(name or "1" for _, name in named)
+    by_name = {name or "1": value for value, name in named}
+    return Surface(formula, form, by_name, values, gradient, np.zeros(len(terms)), len(terms), len(terms), exact)
+
+
+def _exact_pairs(x1, x2, y, step):
+    """Pairs and values as Fractions; None where values are no decimals or replicates differ."""
+    seen = {}
+    for index, pair in enumerate(zip(x1.tolist(), x2.tolist(), strict=True)):
+        if y[seen.setdefault(pair, index)] != y[index]:
+            return None
+    kept = np.array(list(seen.values()))
+    first = as_fractions(np.arange(len(kept), dtype=float), y[kept], step)
+    if not first:
+        return None
+    exactly = [[Fraction(repr(size)) for size in x[kept].tolist()] for x in (x1, x2)]
+    return list(zip(*exactly, first[1], strict=True))
+
+
+def _solve_exactly(terms, pairs) -> list[Fraction] | None:
+    """Rational coefficients with which all pairs are met, by elimination; None if there are none."""
+    rows = [[a**p * b**q for p, q in terms] + [value] for a, b, value in pairs]
+    if len(rows) - len(terms) < SPARE:
+        return None
+    for column in range(len(terms)):
+        pivot = next((r for r in range(column, len(rows)) if rows[r][column]), None)
+        if pivot is None:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        lead = rows[column][column]
+        rows[column] = [value / lead for value in rows[column]]
+        for r, row in enumerate(rows):
+            if r != column and row[column]:
+                factor = row[column]
+                rows[r] = [value - factor * base for value, base in zip(row, rows[column], strict=True)]
+    if any(row[-1] for row in rows[len(terms) :]):
+        return None
+    solution = [rows[i][-1] for i in range(len(terms))]
+    return solution if all(solution) else None
+
+
+def log_evidence(gradient, fitted, spreads, y, relative, step) -> np.ndarray:
+    """As :func:`gpuledger.models.scaling_laws.engine.log_evidence`, of one law or of many at once.
+
+    Parameters
+    ----------
+    gradient : array of float64, shape (..., parameters, points)
+    fitted : array of float64, shape (..., points)
+    spreads : array of float64, shape (..., parameters)
+    y, relative : arrays of float64, shape (points,)
+    step : float
+    """
+    gradient = gradient * relative
+    norms = np.sqrt(np.mean(gradient**2, axis=-1))
+    expected = np.where(spreads > 0, spreads, COEFFICIENT_SPREAD / np.where(norms > 0, norms, 1.0))
+    jacobian = gradient * expected[..., None]
+    squares = np.sum(((y - fitted) * relative) ** 2, axis=-1)
+    variances = NOISES**2 + np.mean((step / np.sqrt(12) * relative) ** 2)
+    # A direction that changes nothing (the common scale of two laws) has no weight.
+    weights = np.linalg.eigvalsh(jacobian @ jacobian.swapaxes(-1, -2))
+    weights = np.where(weights > 1e-12 * weights.max(axis=-1, keepdims=True), weights, 0.0)
+    complexity = np.log1p(weights[..., None, :] / variances[:, None]).sum(axis=-1)
+    terms = LOG_NOISES - 0.5 * (len(y) * np.log(variances) + squares[..., None] / variances + complexity)
+    return np.logaddexp.reduce(terms, axis=-1)

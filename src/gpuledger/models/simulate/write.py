@@ -1,0 +1,157 @@
+"""Write simulated launches as trace directories, so that nothing downstream can tell them from recorded ones."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.simulate.cases import CASES, Launch, simulate_launch
+from gpuledger.models.simulate.normalization import write_case
+from gpuledger.readers import neutrino
+from gpuledger.readers.neutrino.event_log import SECTIONS
+
+LOG = logging.getLogger("gpuledger")
+#: What all of it is, also inside of the files: it stands in event.log as the process's command.
+ORIGIN = "simulated by gpuledger, not measured"
+#: Layout of the traces: the one that says which level a section is of.
+VERSION = "V3"
+#: When all launches take place (ns since 1970): the start of 2025.
+TIME_NS = 1_735_689_600_000_000_000
+
+
+def write_launch(
+    launch: Launch, trace: str | Path, event_log: str | Path | None = None, tensor_trace: str | Path | None = None
+) -> list[Path]:
+    """Write a launch's trace, its event.log and, when it has tensors, its tensor.trace.
+
+    Parameters
+    ----------
+    launch : Launch
+    trace : path
+        ``<directory>/result/<seconds>.bin``.
+    event_log, tensor_trace : path, optional
+        By default ``event.log`` and ``tensor.trace`` in the directory.
+
+    Returns
+    -------
+    list of Path
+        What was written.
+    """
+    trace = Path(trace)
+    directory = trace.parent.parent
+    event_log = Path(event_log or directory / "event.log")
+    kernel = launch.kernel
+    neutrino.write_trace(
+        trace,
+        version=VERSION,
+        grid=kernel.grid,
+        block=kernel.block,
+        shared_bytes=kernel.shared_bytes,
+        sections=[(launch.level, launch.records)],
+    )
+    neutrino.write_event_log(event_log, describe_launch(launch, trace), VERSION)
+    if not launch.tensors:
+        return [trace, event_log]
+    tensor_trace = Path(tensor_trace or directory / "tensor.trace")
+    tensors = pd.DataFrame(
+        {
+            "tensor": [tensor.name for tensor in launch.tensors],
+            "address": [tensor.address for tensor in launch.tensors],
+            "bytes": [tensor.size_bytes for tensor in launch.tensors],
+            "shape": [tensor.shape for tensor in launch.tensors],
+            "time_ns": TIME_NS,
+            "function": launch.function,
+            "location": "simulated.py:1",
+        }
+    )
+    neutrino.write_tensor_trace(tensor_trace, tensors)
+    return [trace, event_log, tensor_trace]
+
+
+def describe_launch(launch: Launch, trace: Path) -> neutrino.EventLog:
+    """Describe a launch as event.log does. Prologue and epilogue take no time: they are not simulated."""
+    kernel, records = launch.kernel, launch.records
+    blocks, units, slots = records.shape
+    unit_bytes = slots * records.dtype.itemsize
+    section = {
+        "launch": 0,
+        "section": 0,
+        "level": launch.level,
+        "blocks": blocks,
+        "units_per_block": units,
+        "bytes_per_unit": unit_bytes,
+        "total_bytes": records.nbytes,
+    }
+    row = {
+        "time_ns": TIME_NS,
+        "kernel": kernel.name,
+        "grid": kernel.grid,
+        "block": kernel.block,
+        "shared_bytes": kernel.shared_bytes,
+        "parameters": tuple(tensor.address for tensor in launch.tensors),
+        "counted_bytes": unit_bytes if launch.counted else None,
+        "probe_bytes": records.nbytes,
+        "outcome": "succeed",
+        "code": 0,
+        "file": f"result/{trace.name}",
+        "file_bytes": trace.stat().st_size,
+        "prologue_ms": 0.0,
+        "kernel_ms": 1e3 * launch.cycles / launch.gpu.clock_hz,
+        "epilogue_ms": 0.0,
+    }
+    memory = [
+        {"call": "cuMemAlloc_v2", "status": 0, "address": tensor.address, "bytes": tensor.size_bytes}
+        for tensor in launch.tensors
+    ]
+    return neutrino.EventLog(
+        launches=pd.DataFrame([row]).astype({"grid": object, "block": object, "parameters": object}),
+        sections=pd.DataFrame([section], columns=list(SECTIONS)),
+        memory=pd.DataFrame(memory, columns=["call", "status", "address", "bytes"]),
+        version=VERSION,
+        pid=1,
+        command=f"{ORIGIN} ",
+    )
+
+
+def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
+    """Simulate every case that a dataset declares, into the files that it names.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Its cases have a ``trace``, or a ``progress`` with perhaps the ``trace`` of the same launch, and perhaps an
+        ``event_log`` and a ``tensor_trace``; those of ``normalization_roofline`` have ``rows`` and ``ceilings``.
+
+    Returns
+    -------
+    dict
+        By path, where each file comes from. Cases that the model does not have, or that name no trace, are left alone.
+    """
+    written: dict[Path, str] = {}
+    for study, name in dataset.cases():
+        if study == "normalization_roofline":
+            with contextlib.suppress(InputError):  # its own job says what is wrong
+                written |= dict.fromkeys(write_case(dataset.case(study, name)), ORIGIN)
+            continue
+        if (study, name) not in CASES:
+            LOG.warning("%s: no case '%s' of %s is simulated", dataset.file, name, study)
+            continue
+        try:
+            case = dataset.case(study, name)
+        except InputError:
+            continue  # its own job says what is wrong
+        launch, inputs = simulate_launch(study, name), case.inputs
+        wanted = [(inputs.get("progress"), launch), (inputs.get("trace"), launch.beside)]
+        if "progress" not in inputs:
+            wanted = [(inputs.get("trace"), launch)]
+        logs = ((key, inputs.get(key)) for key in ("event_log", "tensor_trace"))
+        paths = {key: dataset.folder / path for key, path in logs if path}
+        for trace, made in wanted:
+            if trace and made and dataset.folder / trace not in written:
+                written |= dict.fromkeys(write_launch(made, dataset.folder / trace, **paths), ORIGIN)
+    return written

@@ -1,0 +1,223 @@
+"""Time of operators without matrix work: norms, activations, additions, RoPE, softmax, copies.
+
+A launch takes, one after the other (a block that waits for memory does not issue, and these kernels keep few loads in
+flight):
+
+    time = launch + bytes from DRAM / (share · bandwidth) + bytes from L2 / (SMs · L2 rate) + max(issue, chain)
+
+* *Bytes*: what is read and written once. Up to half of the L2's capacity they are where the kernel before left them;
+  beyond all of it they come from DRAM; in between linearly. A row that is read again comes from L2.
+* *issue*: kernels that load one value at a time (``accesses`` loads and stores a value) are limited by what an SM
+  issues; a row is a block, so the SM with the most rows decides: ⌈rows / SMs⌉ · values · accesses / rate.
+* *chain*: steps that wait for one another within a row (a thread's loop, a pass after a reduction), each as long as a
+  trip to memory.
+
+The laws name what the kernels of vLLM and Sarathi of 2024 do (`csrc/layernorm_kernels.cu`, `activation_kernels.cu`,
+`pos_encoding_kernels.cu`: one value a load, rows as blocks of at most 1024 threads), and what PyTorch's vectorised
+kernels do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, fields
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.readers.gpus import Gpu
+
+
+@dataclass(frozen=True)
+class OperatorConstants:
+    """What the time of operators depends on beyond the data sheet: five constants of a GPU.
+
+    The defaults are those of an A100, fitted to one half of the operators that vidur recorded (the study
+    ``kernel_time`` of the dataset ``operators-vidur`` prints them, and judges them on the other half).
+
+    Attributes
+    ----------
+    launch_s : float
+        An empty kernel, as profilers time it.
+    dram_share : float
+        Of the DRAM bandwidth, what a streaming kernel gets.
+    l2_bytes_per_cycle : float
+        What an SM gets out of L2.
+    accesses_per_cycle : float
+        Single loads and stores (of one value by one thread) that an SM completes.
+    step_cycles : float
+        A dependent step: load, compute, synchronise.
+    """
+
+    launch_s: float = 1.697e-6
+    dram_share: float = 0.8774
+    l2_bytes_per_cycle: float = 20.46
+    accesses_per_cycle: float = 5.946
+    step_cycles: float = 475.9
+
+
+#: Where a fit starts.
+START = OperatorConstants(2e-6, 0.85, 20.0, 6.0, 400.0)
+
+
+#: Of the L2's capacity, what is surely there for the next kernel: in an A100 and an H100 each half serves its own SMs.
+L2_REACH = 0.5
+
+
+#: Units of the constants.
+UNITS: Mapping[str, str] = MappingProxyType(
+    {
+        "launch_s": "s",
+        "dram_share": "1",
+        "l2_bytes_per_cycle": "byte/cycle",
+        "accesses_per_cycle": "1/cycle",
+        "step_cycles": "cycle",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Law:
+    """How a kernel goes over a row of values.
+
+    Attributes
+    ----------
+    accesses : float
+        Loads and stores of single values, per value of the row; 0 when they are vectorised.
+    step_values : int
+        Values that a dependent step covers (the threads of a block); 0: one step in all.
+    passes : int
+        Times that the steps are gone through.
+    rereads : int
+        Times that the row is read again.
+    reread_row_bytes : int
+        Rows up to this size are read again from the SM's own memory, not from L2.
+    """
+
+    accesses: float = 0.0
+    step_values: int = 0
+    passes: int = 1
+    rereads: int = 0
+    reread_row_bytes: int = 0
+
+
+#: Laws by operator. `norm`: x twice, then y. `activation`: gate and value, then y. `rope`: x, its cosine or sine, y.
+#: `softmax`: PyTorch's reads a row for its maximum, for the sum, and to write. `layernorm`: torch.compile's, which
+#: reads a row again, out of L1 while the rows of the blocks on an SM (about eight) fit it.
+LAWS: Mapping[str, Law] = MappingProxyType(
+    {
+        "norm": Law(accesses=3, step_values=1024, passes=2),
+        "activation": Law(accesses=3, step_values=1024),
+        "rope": Law(accesses=3, step_values=1024),
+        "softmax": Law(rereads=2),
+        "layernorm": Law(rereads=1, reread_row_bytes=16384),
+        "vectorised": Law(),
+    }
+)
+
+
+def operator_times(
+    gpu: Gpu,
+    constants: OperatorConstants,
+    operator: Iterable[str] | np.ndarray,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    read_bytes: np.ndarray,
+    write_bytes: np.ndarray,
+) -> pd.DataFrame:
+    """Time of operators, launch by launch.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    constants : OperatorConstants
+    operator : array of str, shape (launches,)
+        Keys of `LAWS`.
+    rows, columns : array of int
+        Rows and values of a row (of the output).
+    read_bytes, write_bytes : array of float
+        What is read and written once, in all rows.
+
+    Returns
+    -------
+    DataFrame, shape (launches, 8)
+        ``time_s``, its parts ``launch_s, dram_s, l2_s, issue_s, chain_s`` (of the last two the shorter one is 0), and
+        ``dram_bytes, l2_bytes``.
+    """
+    codes, names = pd.factorize(np.asarray(operator))
+    laws = np.array([astuple(LAWS[name]) for name in names], dtype=float).reshape(-1, len(fields(Law)))[codes]
+    accesses, step_values, passes, rereads, row_bytes = laws.T
+    rows, columns = np.asarray(rows, dtype=float), np.asarray(columns, dtype=float)
+    read_bytes, write_bytes = np.asarray(read_bytes, dtype=float), np.asarray(write_bytes, dtype=float)
+
+    swept = read_bytes + write_bytes
+    again = np.where(read_bytes > row_bytes * rows, rereads, 0) * read_bytes
+    reach = L2_REACH * gpu.l2_bytes
+    hit = np.clip(2 - swept / reach, 0, 1)
+    dram_bytes = swept * (1 - hit)
+    dram_s = dram_bytes / (constants.dram_share * gpu.dram_bytes_per_s)
+    l2_s = (swept * hit + again) / (constants.l2_bytes_per_cycle * gpu.sms * gpu.clock_hz)
+
+    issue_s = np.ceil(rows / gpu.sms) * columns * accesses / (constants.accesses_per_cycle * gpu.clock_hz)
+    steps = np.where(step_values > 0, np.ceil(columns / np.maximum(step_values, 1)), 1) * passes
+    chain_s = steps * (constants.step_cycles / gpu.clock_hz)
+    issued = issue_s > chain_s
+    issue_s, chain_s = issue_s * issued, chain_s * ~issued
+    launch_s = np.full(rows.shape, constants.launch_s)
+    return pd.DataFrame(
+        {
+            "time_s": launch_s + dram_s + l2_s + issue_s + chain_s,
+            "launch_s": launch_s,
+            "dram_s": dram_s,
+            "l2_s": l2_s,
+            "issue_s": issue_s,
+            "chain_s": chain_s,
+            "dram_bytes": dram_bytes,
+            "l2_bytes": swept + again,
+        }
+    )
+
+
+def fit_operator_constants(gpu: Gpu, measured: pd.DataFrame, digits: int = 4) -> OperatorConstants:
+    """Fit the five constants to measured launches.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    measured : DataFrame
+        ``operator, rows, columns, read_bytes, write_bytes, time_s``.
+    digits : int
+        Significant digits that are kept, so that the result does not depend on the machine.
+
+    Returns
+    -------
+    OperatorConstants
+        With the least sum of absolute logarithms of predicted over measured time (smoothed below 5 %).
+    """
+    first = np.array(astuple(START))
+    columns = [measured[name].to_numpy() for name in ("operator", "rows", "columns", "read_bytes", "write_bytes")]
+    log_time = np.log(measured["time_s"].to_numpy())
+
+    def residuals(scale: np.ndarray) -> np.ndarray:
+        constants = OperatorConstants(*(first * np.exp(scale)))
+        return np.log(operator_times(gpu, constants, *columns)["time_s"].to_numpy()) - log_time
+
+    # Each constant within a factor of eight, a share at most 1.
+    upper = np.full(len(first), np.log(8.0))
+    share = list(UNITS).index("dram_share")
+    upper[share] = np.log(1 / first[share])
+    # Only here: importing it takes a third of a second, and predictions do without.
+    from scipy.optimize import least_squares
+
+    best = least_squares(
+        residuals,
+        np.zeros(len(first)),
+        bounds=(np.full(len(first), -np.log(8.0)), upper),
+        loss="soft_l1",
+        f_scale=0.05,
+        diff_step=1e-3,
+        xtol=1e-7,
+        ftol=1e-9,
+    )
+    return OperatorConstants(*(float(f"{value:.{digits}g}") for value in first * np.exp(best.x)))

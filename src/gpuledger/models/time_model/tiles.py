@@ -1,0 +1,69 @@
+"""Tiles that a GEMM library can choose from, by generation of the matrix units.
+
+They are what the libraries' kernels of a generation have, and the same for every GPU of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from gpuledger.readers.gpus import Gpu
+
+#: Ways to split k among blocks whose partial sums are added afterwards.
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What GEMM kernels of one generation have in common.
+
+    Attributes
+    ----------
+    rows, columns : tuple of int
+        Tile sizes along m (activations) and n (weights).
+    largest : int
+        Elements of the largest tile: more do not fit the accumulators.
+    step_bytes : int
+        Bytes of an operand's row in one step along k; k is padded to it.
+    throttles : bool
+        At full use of its matrix units it draws more power than its board allows, and lowers its clock.
+    """
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    largest: int
+    step_bytes: int
+    throttles: bool
+
+    def tiles(self) -> np.ndarray:
+        """Return all tiles, the largest first: shape (tiles, 2) of m, n; int64."""
+        return _tiles(self)
+
+
+@cache
+def _tiles(generation: Generation) -> np.ndarray:
+    pairs = {(a, b) for a in generation.rows for b in generation.columns}
+    # A library computes the transposed product as well, if the units take operands of that size from both sides.
+    pairs |= {(b, a) for a, b in pairs if a >= min(generation.columns)}
+    pairs = {(a, b) for a, b in pairs if a * b <= generation.largest}
+    return np.array(sorted(pairs, key=lambda pair: (-pair[0] * pair[1], pair)), dtype=np.int64)
+
+
+#: Multiplications of one warp out of registers (mma.sync). Tiles as in the names of cuBLAS's kernels for such GPUs
+#: (``ampere_bf16_s16816gemm_bf16_128x64_...``); smaller ones exist, but hardly win.
+WARP = Generation((64, 128, 256), (64, 128, 256), 128 * 256, 64, False)
+#: Asynchronous multiplications of four warps out of shared memory (wgmma, tcgen05): multiples of 64 by multiples of 8,
+#: fetched by the bulk copy engine in rows of 128 bytes; tiles as in the names of cuBLAS's kernels ``nvjet_...``.
+WARP_GROUP = Generation(
+    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, True
+)
+
+
+def generation_of(gpu: Gpu) -> Generation:
+    """Return the generation of a GPU's matrix units; unknown hardware counts as the older one."""
+    # Consumer Blackwell has neither wgmma nor tcgen05, and the 100 KiB of shared memory of the older kind.
+    large = not gpu.shared_memory_bytes_per_sm < 200 * 1024
+    return WARP_GROUP if gpu.architecture in ("hopper", "blackwell") and large else WARP

@@ -1,0 +1,223 @@
+"""Kernels of attention: projections, norms, RoPE, cache, scores and values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuledger.models.transformer.model import Attention, LatentAttention, Layers
+from gpuledger.models.transformer.parallel import ring_bytes, share
+from gpuledger.models.transformer.precision import BITS
+from gpuledger.models.transformer.rows import Rows
+
+
+def add_attention(rows: Rows, group: Layers) -> None:
+    """Add everything between the norm before attention and the sum with the residual stream."""
+    attention, tokens = group.attention, rows.work.tokens
+    by_kernel: dict[str, list] = {}
+    for linear in attention.linears(rows.model.hidden):
+        by_kernel.setdefault(linear.kernel, []).append(linear)
+    if isinstance(attention, LatentAttention):
+        _latent(rows, attention, by_kernel)
+    else:
+        rows.gemms(by_kernel["qkv_proj"], tokens, "qkv" in rows.fused or attention.stored_fused)
+        _heads(rows, attention)
+    rows.gemms(by_kernel["out_proj"], tokens)
+
+
+def _row_bytes(width: int, bits: int) -> int:
+    return -(-width * bits // 8)
+
+
+def _heads(rows: Rows, attention: Attention) -> None:
+    tokens, value, tensor = rows.work.tokens, rows.value_bytes, rows.parallel.tensor
+    heads, kv_heads, width = attention.heads // tensor, max(attention.kv_heads // tensor, 1), attention.head_dim
+    if attention.qk_norm:
+        turned, full = (heads + kv_heads) * width, attention.qk_norm == "full"
+        if full and tensor > 1:  # its mean is over the heads of all devices
+            everything = (attention.heads + attention.kv_heads) * width
+            sent = ring_bytes(tokens * (everything * value), tensor)
+            rows.collective("all_gather", tokens, everything, sent, tensor)
+        m, n = (tokens, turned) if full else (tokens * (heads + kv_heads), width)
+        weight = rows.plain_bytes(turned if full else 2 * width)
+        rows.elementwise("qk_norm", m, n, tokens * (turned * value), tokens * (turned * value), weight=weight)
+    if attention.rotary_dim:
+        _rope(rows, (heads + kv_heads) * attention.rotary_dim, attention.rotary_dim)
+    cached = 2 * kv_heads * width
+    _kv_write(rows, cached)
+    row = _row_bytes(cached, BITS[rows.precision.cache])
+    written = rows.operand_bytes("out_proj")
+    for decoding in (False, True):
+        _attend(rows, decoding, heads, (width, width), written, attention.window, cached_row=row)
+
+
+def _rope(rows: Rows, width: int, table: int) -> None:
+    tokens, value = rows.work.tokens, rows.value_bytes
+    rows.elementwise("rope", tokens, width, tokens * ((width + table) * value), tokens * (width * value))
+
+
+def _kv_write(rows: Rows, width: int) -> None:
+    tokens, stored = rows.work.tokens, _row_bytes(width, BITS[rows.precision.cache])
+    rows.elementwise("kv_write", tokens, width, tokens * (width * rows.value_bytes), tokens * stored)
+
+
+def _requests(rows: Rows, decoding: bool) -> np.ndarray:
+    """Return the requests of each row of the workload that have one new token, or those that have more."""
+    return np.where((rows.work.new_tokens == 1) == decoding, rows.work.requests, 0)
+
+
+def _attend(
+    rows: Rows,
+    decoding: bool,
+    heads: int,
+    dims: tuple[int, int],
+    written: int,
+    window: int | None = None,
+    cached_row: int = 0,
+    expanded_row: int = 0,
+) -> None:
+    """Add attention over *heads* of *dims* = (width of a query, of a value), whose output has *written* bytes a value.
+
+    Keys and values of a token take *cached_row* bytes in the cache or *expanded_row* bytes of activations.
+    """
+    work, value, (query_dim, value_dim) = rows.work, rows.value_bytes, dims
+    requests = _requests(rows, decoding)
+    if not requests.any():
+        return
+    prefix = "decode_" if decoding else ""
+    visible = work.visible(window)
+    batch = work.total(requests) * heads
+    m = work.largest(np.where(requests > 0, work.new_tokens, 0))
+    n = work.largest(np.where(requests > 0, visible, 0))
+    queries = work.total(requests * work.new_tokens)
+    seen = work.total(rows.product(requests, visible))
+    stored = {"math": rows.precision.activations, "stored": rows.precision.cache}
+    # The product of the largest bounds every sum, so that exact integers cannot overflow unseen.
+    rows.product(
+        work.total(requests), m, work.largest(work.new_tokens + work.past_tokens), heads, query_dim + value_dim
+    )
+    if "attention" in rows.fused:
+        pairs = work.total(requests * work.pairs(window, rows.causal))
+        rows.add(
+            prefix + "attention",
+            "attention",
+            m,
+            n,
+            query_dim,
+            batch=batch,
+            macs=pairs * (heads * (query_dim + value_dim)),
+            read=queries * (heads * query_dim * value) + seen * expanded_row,
+            write=queries * (heads * value_dim * written),
+            cache=seen * cached_row,
+            **stored,
+        )
+        return
+    # Unfused, the whole rectangle of new tokens × context is computed and written, whatever mask follows.
+    context = work.new_tokens + work.past_tokens
+    n = work.largest(np.where(requests > 0, context, 0))
+    seen = work.total(requests * context)
+    scores = work.total(requests * work.new_tokens * context) * heads
+    matrix = scores * value
+    of_keys = query_dim / (query_dim + value_dim)
+    keys = (seen * round(cached_row * of_keys), seen * round(expanded_row * of_keys))
+    values = (seen * cached_row - keys[0], seen * expanded_row - keys[1])
+    query, output = queries * (heads * query_dim * value), queries * (heads * value_dim * written)
+    more = {"batch": batch, **stored}
+    names = ("attention_scores", "softmax", "attention_values")
+    first, second, third = (prefix + name for name in names)
+    rows.add(
+        first,
+        "gemm",
+        m,
+        n,
+        query_dim,
+        macs=scores * query_dim,
+        read=query + keys[1],
+        write=matrix,
+        cache=keys[0],
+        **more,
+    )
+    rows.elementwise(second, m * batch, n, matrix, matrix)
+    rows.add(
+        third,
+        "gemm",
+        m,
+        value_dim,
+        n,
+        macs=scores * value_dim,
+        read=matrix + values[1],
+        write=output,
+        cache=values[0],
+        **more,
+    )
+
+
+def _latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) -> None:
+    work, value, tensor = rows.work, rows.value_bytes, rows.parallel.tensor
+    tokens, heads, rank = work.tokens, attention.heads // tensor, attention.kv_rank
+    fuse = "qkv" in rows.fused
+    if attention.q_rank is None:
+        rows.gemms(by_kernel["q_proj"], tokens)
+        rows.gemms(by_kernel["kv_a_proj"], tokens)
+    else:
+        rows.gemms(by_kernel["qkv_a_proj"], tokens, fuse)
+        operand = rows.operand_bytes("q_b_proj")
+        q_rank = attention.q_rank
+        weight = rows.plain_bytes(q_rank)
+        rows.elementwise(
+            "q_a_norm", tokens, q_rank, tokens * (q_rank * value), tokens * (q_rank * operand), weight=weight
+        )
+        rows.gemms(by_kernel["q_b_proj"], tokens)
+    weight = rows.plain_bytes(rank)
+    rows.elementwise("kv_a_norm", tokens, rank, tokens * (rank * value), tokens * (rank * value), weight=weight)
+    _rope(rows, (heads + 1) * attention.rope_dim, attention.rope_dim)
+    _kv_write(rows, attention.cache_width)
+    row = _row_bytes(attention.cache_width, BITS[rows.precision.cache])
+
+    several = _requests(rows, decoding=False)
+    if several.any():  # expanded: keys and values of every head
+        rows.gemms(by_kernel["kv_b_proj"], work.total(several * work.new_tokens))
+        _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(several * work.past_tokens))
+        expanded = heads * (attention.query_dim + attention.value_dim) * value
+        dims = (attention.query_dim, attention.value_dim)
+        _attend(rows, False, heads, dims, rows.operand_bytes("out_proj"), expanded_row=expanded)
+
+    single = work.total(_requests(rows, decoding=True))
+    if single.any():  # absorbed: one compressed head of keys and values for all
+        _absorb(rows, "q_absorb", single, heads, rank, attention.nope_dim, value)
+        _attend(rows, True, heads, (attention.cache_width, rank), value, cached_row=row)
+        _absorb(rows, "value_absorb", single, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
+
+
+def _expand_context(rows: Rows, attention: LatentAttention, linear, past: np.ndarray) -> None:
+    """Add the expansion of what earlier chunks cached: it is read from the cache and expanded again."""
+    n, k = share(linear, rows.parallel.tensor)
+    weights = rows.precision.format_of("kv_b_proj")
+    rows.add(
+        "context_kv_b_proj",
+        "gemm",
+        past,
+        n,
+        k,
+        macs=rows.product(past, n, k),
+        weight=weights.matrix_bytes(n, k),
+        write=past * (n * rows.value_bytes),
+        cache=past * _row_bytes(attention.cache_width, BITS[rows.precision.cache]),
+        math=rows.precision.math_of("kv_b_proj"),
+        stored=weights.values,
+    )
+
+
+def _absorb(rows: Rows, kernel: str, m: np.ndarray, heads: int, n: int, k: int, written: int) -> None:
+    """Add a product per head with its part of ``kv_b_proj``, which engines keep unquantised for it."""
+    rows.add(
+        kernel,
+        "gemm",
+        m,
+        n,
+        k,
+        batch=heads,
+        macs=rows.product(m, n, k, heads),
+        weight=rows.plain_bytes(heads * n * k),
+        read=m * (heads * k * rows.value_bytes),
+        write=m * (heads * n * written),
+    )

@@ -1,0 +1,112 @@
+"""Kernels of feed-forward blocks, dense and with experts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuledger.models.transformer.model import Experts, FeedForward, Layers, Linear
+from gpuledger.models.transformer.parallel import ring_bytes, share
+from gpuledger.models.transformer.routing import busiest_share, choice_probability
+from gpuledger.models.transformer.rows import Rows
+
+
+def add_feed_forward(rows: Rows, group: Layers, load: float | tuple[float, ...]) -> None:
+    """Add everything between the norm before the feed-forward block and the sum with the residual stream."""
+    if isinstance(group.ffn, Experts):
+        _experts(rows, group.ffn, load)
+    else:
+        _dense(rows, group.ffn, "")
+
+
+def first_kernel(ffn: FeedForward | Experts) -> str:
+    """Return the GEMM that reads what the norm before the block writes."""
+    block, prefix = (ffn.expert, "expert_") if isinstance(ffn, Experts) else (ffn, "")
+    return prefix + ("gate_up_proj" if block.gated else "up_proj")
+
+
+def _dense(rows: Rows, block: FeedForward, prefix: str) -> None:
+    tokens = rows.work.tokens
+    *up, down = block.linears(rows.model.hidden, prefix)
+    rows.gemms(up, tokens, "gate_up" in rows.fused or block.stored_fused)
+    _activation(rows, block, prefix, tokens, block.width // rows.parallel.tensor)
+    rows.gemms([down], tokens)
+
+
+def _activation(rows: Rows, block: FeedForward, prefix: str, m: np.ndarray, width: int) -> None:
+    read = m * (width * rows.value_bytes * (2 if block.gated else 1))
+    write = m * (width * rows.operand_bytes(prefix + "down_proj"))
+    rows.elementwise(prefix + "act" if prefix else "ffn_act", m, width, read, write)
+
+
+def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
+    hidden, tokens, value, parallel = rows.model.hidden, rows.work.tokens, rows.value_bytes, rows.parallel
+    router, *others = ffn.linears(hidden)
+    rows.gemms([router], tokens)
+    rows.elementwise("router_topk", tokens, ffn.experts, tokens * (ffn.experts * value), tokens * (ffn.active * 8))
+    if ffn.shared:
+        _dense(rows, ffn.shared, "shared_")
+    if ffn.shared_gate:
+        rows.gemms([linear for linear in others if linear.kernel == "shared_gate"], tokens)
+        stream = tokens * (hidden * value)
+        rows.elementwise("shared_scale", tokens, hidden, stream + tokens * value, stream)
+
+    rows.product(tokens, parallel.replicas, ffn.active, hidden, 8)
+    probability = choice_probability(ffn.experts, ffn.active, load)
+    chosen, touched = busiest_share(probability, ffn.active, tokens * parallel.replicas, parallel.expert)
+    *up, down = ffn.expert.linears(hidden, "expert_", ffn.experts)
+    spread = parallel.replicas > 1
+    own = -(-tokens // parallel.tensor) if spread else tokens  # tokens of a replica are shared out among its devices
+    if spread:
+        rows.collective(
+            "all_to_all", own * ffn.active, hidden, _exchanged(rows, own, ffn, up[0].kernel), parallel.expert
+        )
+    if "experts" not in rows.fused:
+        operand = rows.operand_bytes(up[0].kernel)
+        rows.elementwise("expert_permute", chosen, hidden, chosen * (hidden * operand), chosen * (hidden * operand))
+    fuse = "gate_up" in rows.fused
+    for bunch in [up] if fuse else [[linear] for linear in up]:
+        _grouped(rows, bunch, chosen, touched, bunch[0].kernel if fuse or len(up) == 1 else bunch[0].part)
+    _activation(rows, ffn.expert, "expert_", chosen, ffn.expert.width // parallel.expert_width_devices)
+    _grouped(rows, [down], chosen, touched, "expert_down_proj")
+    if spread:
+        rows.collective("all_to_all", own * ffn.active, hidden, _exchanged(rows, own, ffn, ""), parallel.expert)
+    arrived = own * ffn.active if spread else chosen
+    rows.elementwise("expert_combine", own, hidden, arrived * (hidden * value), own * (hidden * value))
+    if spread and parallel.tensor > 1:
+        sent = ring_bytes(tokens * (hidden * value), parallel.tensor)
+        rows.collective("all_gather", tokens, hidden, sent, parallel.tensor)
+    if ffn.shared:
+        stream = tokens * (hidden * value)
+        rows.elementwise("shared_add", tokens, hidden, 2 * stream, stream)
+
+
+def _exchanged(rows: Rows, own: np.ndarray, ffn: Experts, kernel: str) -> np.ndarray:
+    """Return the bytes a device sends when each of its tokens goes to (or comes from) the devices of its experts."""
+    width = rows.operand_bytes(kernel) if kernel else rows.value_bytes
+    return ring_bytes(own * (ffn.active * rows.model.hidden * width), rows.parallel.expert)
+
+
+def _grouped(rows: Rows, bunch: list[Linear], chosen: np.ndarray, touched: np.ndarray, kernel: str) -> None:
+    """Add one GEMM for all experts of a device; each reads the weights of the experts that get a token."""
+    parts = [share(linear, rows.parallel.expert_width_devices) for linear in bunch]
+    n, k = sum(outputs for outputs, _ in parts), parts[0][1]
+    weights = rows.precision.format_of(bunch[0].kernel)
+    bias = sum(outputs for (outputs, _), linear in zip(parts, bunch, strict=True) if linear.bias)
+    one = sum(weights.matrix_bytes(*part) for part in parts) + rows.plain_bytes(bias)
+    batch = np.where(chosen > 0, np.maximum(np.rint(touched).astype(np.int64), 1), 0)
+    batch = np.minimum(batch, chosen)
+    rows.add(
+        kernel,
+        "grouped_gemm",
+        -(-chosen // np.maximum(batch, 1)),
+        n,
+        k,
+        batch=batch,
+        macs=rows.product(chosen, n, k),
+        weight=np.rint(touched * one).astype(np.int64),
+        read=chosen * (k * rows.operand_bytes(bunch[0].kernel)),
+        write=chosen * (n * rows.value_bytes),
+        devices=max(rows.parallel.expert, rows.parallel.tensor),
+        math=rows.precision.math_of(bunch[0].kernel),
+        stored=weights.values,
+    )

@@ -1,0 +1,37 @@
+"""The fixed vocabulary of the columns of :func:`gpuledger.models.transformer.kernels`, in the order of a pass."""
+
+from __future__ import annotations
+
+PHASES = ("prefill", "decode", "chunked_prefill", "mixed")
+KINDS = ("gemm", "grouped_gemm", "attention", "elementwise", "collective")
+
+
+def _ffn(prefix: str) -> tuple[str, ...]:
+    names = ("gate_up_proj", "gate_proj", "up_proj", "act", "down_proj")
+    return tuple(prefix + ("ffn_act" if name == "act" and not prefix else name) for name in names)
+
+
+def _attention(prefix: str) -> tuple[str, ...]:
+    return tuple(prefix + name for name in ("attention", "attention_scores", "softmax", "attention_values"))
+
+
+KERNELS = (
+    *("embedding", "embedding_scale", "position_embedding"),
+    *("attn_norm", "qkv_proj", "q_proj", "k_proj", "v_proj", "qkv_a_proj", "q_a_proj", "kv_a_proj"),
+    *("q_a_norm", "kv_a_norm", "q_b_proj", "kv_b_proj", "context_kv_b_proj", "q_absorb"),
+    *("qk_norm", "rope", "kv_write", *_attention(""), *_attention("decode_"), "value_absorb"),
+    *("out_proj", "attn_post_norm", "attn_residual", "ffn_norm"),
+    *(*_ffn(""), "router", "router_topk", *_ffn("shared_"), "shared_gate", "shared_scale"),
+    *("expert_permute", *_ffn("expert_"), "expert_combine", "shared_add"),
+    *("ffn_post_norm", "ffn_residual", "final_norm", "lm_head", "logit_softcap"),
+    *("all_reduce", "all_gather", "all_to_all", "send"),
+)
+
+#: Kernels whose weights a quantised checkpoint leaves alone unless it says otherwise.
+UNCONVERTED = frozenset({"embedding", "position_embedding", "lm_head", "router", "shared_gate"})
+
+#: Kernels with a weight matrix, which a precision may be given for.
+WEIGHTS = UNCONVERTED | {
+    *("qkv_proj", "out_proj", "qkv_a_proj", "q_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"),
+    *(prefix + name for prefix in ("", "shared_", "expert_") for name in ("gate_up_proj", "up_proj", "down_proj")),
+}

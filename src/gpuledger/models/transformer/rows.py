@@ -1,0 +1,161 @@
+"""Rows of kernels, collected as arrays over all shapes and put together once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.models.transformer.model import Linear, Model
+from gpuledger.models.transformer.names import KERNELS, KINDS, PHASES
+from gpuledger.models.transformer.parallel import Parallel, share
+from gpuledger.models.transformer.precision import BITS, MATH, Precision
+from gpuledger.models.transformer.workloads import Workload
+
+SIZES = (
+    *("count", "devices", "batch", "m", "n", "k"),
+    *("macs", "weight_bytes", "read_bytes", "write_bytes", "cache_bytes", "comm_bytes"),
+)
+_KERNEL, _KIND = ({name: code for code, name in enumerate(names)} for names in (KERNELS, KINDS))
+_MATH, _STORED = ({name: code for code, name in enumerate(names)} for names in (MATH, tuple(BITS)))
+_MAX = float(2**63)
+
+Number = int | np.ndarray
+
+
+@dataclass
+class Rows:
+    """Kernels of a pass so far.
+
+    ``stage``, ``layers``, ``count`` and ``precision`` are those of what is added next.
+    """
+
+    model: Model
+    work: Workload
+    parallel: Parallel
+    precision: Precision
+    fused: frozenset[str]
+    causal: bool
+    stage: int = 0
+    layers: int = -1
+    count: int = 1
+    labels: list[tuple[int, ...]] = field(default_factory=list)
+    sizes: list[tuple[Number, ...]] = field(default_factory=list)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one activation."""
+        return BITS[self.precision.activations] // 8
+
+    def operand_bytes(self, kernel: str) -> int:
+        """Bytes of one input of the GEMM *kernel*."""
+        return BITS[self.precision.operands_of(kernel)] // 8
+
+    def plain_bytes(self, values: int) -> int:
+        """Bytes of *values* unquantised weights."""
+        return values * BITS[self.precision.plain] // 8
+
+    def add(
+        self,
+        kernel: str,
+        kind: str,
+        m: Number,
+        n: Number,
+        k: Number = 1,
+        *,
+        batch: Number = 1,
+        macs: Number = 0,
+        weight: Number = 0,
+        read: Number = 0,
+        write: Number = 0,
+        cache: Number = 0,
+        comm: Number = 0,
+        devices: int = 0,
+        math: str = "",
+        stored: str = "",
+        count: int = -1,
+    ) -> None:
+        count = self.count if count < 0 else count
+        if count:
+            math, stored = math or self.precision.activations, stored or self.precision.plain
+            self.labels.append((self.stage, self.layers, _KERNEL[kernel], _KIND[kind], _MATH[math], _STORED[stored]))
+            devices = devices or self.parallel.tensor
+            self.sizes.append((count, devices, batch, m, n, k, macs, weight, read, write, cache, comm))
+
+    def product(self, *factors: Number) -> Number:
+        """Multiply whole numbers, refusing what 64 bits cannot hold."""
+        about = 1.0
+        exact: Number = 1
+        for factor in factors:
+            about = about * (float(factor.max()) if isinstance(factor, np.ndarray) else factor)
+            exact = exact * factor
+        if about >= _MAX:
+            raise InputError(self.model.name, "workload", "a kernel is beyond 2^63 operations", "take smaller shapes")
+        return exact
+
+    def elementwise(self, kernel: str, m: Number, n: int, read: Number, write: Number, **more: Number) -> None:
+        """Add a kernel over m rows of n values that reads and writes so many bytes."""
+        self.add(kernel, "elementwise", m, n, read=read, write=write, **more)
+
+    def gemms(self, linears: Sequence[Linear], m: np.ndarray, fuse: bool = True) -> None:
+        """Add the GEMM of matrices with the same input, or one for each of them."""
+        for bunch in [linears] if fuse else [[linear] for linear in linears]:
+            kernel = bunch[0].kernel
+            parts = [share(linear, self.parallel.tensor) for linear in bunch]
+            n, k = sum(outputs for outputs, _ in parts), parts[0][1]
+            weights = self.precision.format_of(kernel)
+            bias = sum(outputs for (outputs, _), linear in zip(parts, bunch, strict=True) if linear.bias)
+            self.add(
+                kernel if len(bunch) > 1 or len(linears) == 1 else bunch[0].part,
+                "gemm",
+                m,
+                n,
+                k,
+                macs=self.product(m, n, k),
+                weight=sum(weights.matrix_bytes(*part) for part in parts) + self.plain_bytes(bias),
+                read=m * (k * self.operand_bytes(kernel)),
+                write=m * (n * self.value_bytes),
+                math=self.precision.math_of(kernel),
+                stored=weights.values,
+            )
+
+    def collective(self, kernel: str, m: Number, n: int, comm: Number, devices: int, count: int = -1) -> None:
+        """Add an exchange of m rows of n activations, of which a device sends *comm* bytes."""
+        payload = m * (n * self.value_bytes)
+        stored = self.precision.activations
+        more = {"comm": comm, "devices": devices, "count": count, "stored": stored}
+        self.add(kernel, "collective", m, n, read=payload, write=payload, **more)
+
+    def frame(self) -> pd.DataFrame:
+        """Return the rows of every shape together, in the order of a pass; those without work are left out."""
+        shapes = self.work.shapes
+        # shape, row: so that a boolean selection keeps a shape's rows together
+        columns = {name: np.empty((shapes, len(self.sizes)), np.int64) for name in SIZES}
+        for i, sizes in enumerate(self.sizes):
+            for column, values in zip(columns.values(), sizes, strict=True):
+                column[:, i] = values
+        some = (columns["m"] > 0) & (columns["batch"] > 0)
+        labels = np.array(self.labels, np.int16).T
+        stage, layers, kernel, kind, math, stored = (np.broadcast_to(row, some.shape)[some] for row in labels)
+        shape = np.broadcast_to(np.arange(shapes)[:, None], some.shape)[some]
+
+        def category(codes: np.ndarray, names: Sequence[str]) -> pd.Categorical:
+            return pd.Categorical.from_codes(codes, categories=list(names))
+
+        return pd.DataFrame(
+            {
+                "shape": shape,
+                "phase": category(self.work.phase[shape], PHASES),
+                "stage": stage.astype(np.int64),
+                "layers": layers.astype(np.int64),
+                "kernel": category(kernel, KERNELS),
+                "kind": category(kind, KINDS),
+                **{name: values[some] for name, values in columns.items()},
+                "precision": category(math, MATH),
+                "weight_precision": category(stored, tuple(BITS)),
+            },
+            copy=False,
+        )

@@ -1,0 +1,381 @@
+"""GPUs as their data sheets describe them: ``resources/gpus.csv``, and users' own hardware in the same form."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import files, schemas
+from gpuledger.errors import InputError
+from gpuledger.readers import tabular
+from gpuledger.readers.tabular import Column
+
+#: The table that comes with the checkout.
+TABLE = files.RESOURCES / "gpus.csv"
+
+#: How far SMs × lanes × 2 × clock may be from the FP32 peak: data sheets round both to two or three digits.
+IDENTITY_TOLERANCE = 0.01
+
+#: Clock (Hz), L2 (bytes) and peak over DRAM bandwidth (FLOP/byte) of what there is and may be; beyond, a unit is wrong.
+PLAUSIBLE = {"clock": (1e7, 2e10), "l2": (2**16, 2**34), "balance": (1.0, 1e4)}
+
+#: Precisions of a peak, and where multiplications run when the hardware lacks a precision (dequantised before).
+PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
+STAND_INS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "fp64": ("fp64",),
+        "fp32": ("fp32",),
+        "tf32": ("tf32", "fp32"),
+        "bf16": ("bf16", "fp16", "fp32"),
+        "fp16": ("fp16", "bf16", "fp32"),
+        "fp8": ("fp8", "bf16", "fp16", "fp32"),
+        "int8": ("int8", "bf16", "fp16", "fp32"),
+        "fp4": ("fp4", "fp8", "bf16", "fp16", "fp32"),
+        "int4": ("bf16", "fp16", "fp32"),
+    }
+)
+
+_BYTES = {"byte": 1, **{f"{p}b": 1000**n for n, p in enumerate("kmgt", 1)}}
+_BYTES |= {f"{p}ib": 1024**n for n, p in enumerate("kmgt", 1)}
+_RATES = {"": 1, **{p: 1000**n for n, p in enumerate("kmgtp", 1)}}
+_UNITS: Mapping[str, Mapping[str, float]] = {
+    "frequency": {f"{p}hz": factor for p, factor in _RATES.items()},
+    "bytes": _BYTES,
+    "bytes_per_second": {f"{unit}_per_s": factor for unit, factor in _BYTES.items()},
+    "bytes_per_sm": {f"{unit}_per_sm": factor for unit, factor in _BYTES.items()},
+    "flops": {f"{p}flop_per_s": factor for p, factor in _RATES.items()},
+    "ops": {f"{p}op_per_s": factor for p, factor in _RATES.items()},
+    "power": {"w": 1, "kw": 1000},
+}
+# Quantities with a unit: kind of unit, whether a table must have it, the unit in the built-in table.
+_QUANTITIES: Mapping[str, tuple[str, bool, str]] = {
+    "clock": ("frequency", True, "mhz"),
+    "dram": ("bytes_per_second", True, "gb_per_s"),
+    "dram_capacity": ("bytes", False, "gib"),
+    "l2": ("bytes", True, "mib"),
+    "shared_memory": ("bytes_per_sm", False, "kib_per_sm"),
+    **{name: ("ops" if name == "int8" else "flops", False, "tflop_per_s") for name in PRECISIONS},
+    "int8": ("ops", False, "top_per_s"),
+    "link": ("bytes_per_second", False, "gb_per_s"),
+    "board_power": ("power", False, "w"),
+}
+_PLAIN = (
+    Column("name"),
+    Column("title", optional=True),
+    Column("aliases", optional=True),
+    Column("architecture", optional=True),
+    Column("sms", "integer", minimum=1, maximum=1e6),
+    Column("lanes_per_sm", "integer", minimum=1, maximum=1e6, optional=True),
+    Column("hypothetical", choices=("true", "false"), optional=True),
+    Column("identity_exception", optional=True),
+    Column("source", optional=True),
+    Column("note", optional=True),
+)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, in base units.
+
+    Attributes
+    ----------
+    name : str
+        Its id, such as ``h100-sxm``.
+    title : str
+        Its name for people.
+    architecture : str
+        ``volta``, ``ampere``, ``ada``, ``hopper``, ``blackwell``, ``cdna3``, or any word for users' hardware.
+    sms, lanes_per_sm : int
+        Streaming multiprocessors (compute units), and FP32 lanes of each (0: unknown).
+    clock_hz : float
+        Boost clock.
+    dram_bytes_per_s, dram_bytes, l2_bytes, shared_memory_bytes_per_sm : float
+        Bandwidth and capacity of DRAM, capacity of L2 and of each SM's shared memory (NaN: unknown).
+    flops : mapping of str to float or None
+        Peak of every precision of `PRECISIONS` (FLOP/s, INT8: operations/s), dense, matrix units where it has them.
+    link_bytes_per_s : float
+        Bandwidth to other GPUs in one direction (NVLink, Infinity Fabric, else PCIe; NaN: unknown).
+    board_power_w : float
+        NaN: unknown.
+    hypothetical : bool
+        Not a GPU that exists.
+    aliases : tuple of str
+    source, note : str
+    """
+
+    name: str
+    title: str
+    architecture: str
+    sms: int
+    lanes_per_sm: int
+    clock_hz: float
+    dram_bytes_per_s: float
+    dram_bytes: float
+    l2_bytes: float
+    shared_memory_bytes_per_sm: float
+    flops: Mapping[str, float | None] = field(hash=False)
+    link_bytes_per_s: float = math.nan
+    board_power_w: float = math.nan
+    hypothetical: bool = False
+    aliases: tuple[str, ...] = ()
+    source: str = ""
+    note: str = ""
+
+    def peak_flop_per_s(self, precision: str) -> float:
+        """Peak of a precision, or of the one in which hardware without it multiplies (`STAND_INS`).
+
+        Raises
+        ------
+        ValueError
+            A precision that is unknown, or that neither it nor its stand-ins have a peak.
+        """
+        for name in STAND_INS.get(precision, ()):
+            if self.flops.get(name):
+                return self.flops[name]
+        raise ValueError(f"{self.name} has no peak for {precision}; it has {', '.join(self.precisions)}")
+
+    @property
+    def precisions(self) -> list[str]:
+        """The precisions with a peak of their own."""
+        return [name for name, peak in self.flops.items() if peak]
+
+
+def machine_balance(gpu: Gpu, precision: str = "bf16") -> float:
+    """Arithmetic intensity (FLOP/byte of DRAM) at which computing takes as long as fetching.
+
+    Source: S. Williams, A. Waterman, D. Patterson, Roofline, CACM 52(4), 2009.
+    """
+    return gpu.peak_flop_per_s(precision) / gpu.dram_bytes_per_s
+
+
+def roofline_time_s(
+    gpu: Gpu, flop: np.ndarray | float, dram_bytes: np.ndarray | float, precision: str = "bf16"
+) -> np.ndarray | float:
+    """Return the least time (s) for so many FLOP and bytes: the naive roofline, which knows no overhead."""
+    compute = np.asarray(flop) / gpu.peak_flop_per_s(precision)
+    return np.maximum(compute, np.asarray(dram_bytes) / gpu.dram_bytes_per_s)[()]
+
+
+def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path = TABLE, place: str = "") -> Gpu:
+    """Find a GPU by id, alias or the name that its driver gives it; case, ``_``, blanks and the maker do not matter.
+
+    Parameters
+    ----------
+    name : str
+    gpus : mapping, optional
+        From :func:`read_gpus`; the built-in table by default.
+    file, place : path, str
+        Where the name stands, for the error.
+
+    Raises
+    ------
+    InputError
+        An unknown name; the nearest ones are given.
+    """
+    gpus = read_gpus() if gpus is None else gpus
+    wanted = _key(name)
+    for gpu in gpus.values():
+        if wanted in (_key(gpu.name), _key(gpu.title), *map(_key, gpu.aliases)):
+            return gpu
+    known = [*gpus, *(alias for gpu in gpus.values() for alias in gpu.aliases)]
+    raise InputError(file, place, f"unknown GPU '{name}'", schemas.nearest(wanted, known))
+
+
+def _key(name: str) -> str:
+    key = re.sub(r"[\s_-]+", "-", name.strip().lower())
+    return re.sub(r"^(nvidia|amd)-", "", key)
+
+
+def read_gpus(path: str | Path | None = None) -> dict[str, Gpu]:
+    """Read a table of GPUs.
+
+    Parameters
+    ----------
+    path : path, optional
+        A CSV, or an Excel file (``.xlsx``; its first sheet): a GPU a row. The unit is the last word or words of a
+        column's name: ``dram_gb_per_s`` (bandwidth; also ``tb``, ``gib``, ...), ``clock_mhz`` (``hz``, ``ghz``),
+        ``l2_mib`` (``kib``, ``mb``, ...), ``dram_capacity_gib``, ``shared_memory_kib_per_sm``,
+        ``bf16_tflop_per_s`` and so on by precision (``gflop``, ``pflop``), ``int8_top_per_s``, ``link_gb_per_s``,
+        ``board_power_w``. Needed are ``name``, ``sms``, clock, DRAM bandwidth, L2 and one peak. The built-in table
+        by default.
+
+    Returns
+    -------
+    dict of str to Gpu
+        By id, in the order of the table.
+
+    Raises
+    ------
+    InputError
+        A column without a unit or with an unknown one, a missing or unknown column, a wrong cell; two rows of one
+        name; a row without any peak; and without an ``identity_exception`` that says why: an FP32 peak that is not
+        SMs × lanes × 2 × clock within `IDENTITY_TOLERANCE`, or a value beyond `PLAUSIBLE`.
+    """
+    if path is None:
+        return dict(_built_in())
+    path = Path(path)
+    if path.suffix.lower() in (".xlsx", ".xlsm"):
+        return _read_excel(path)
+    if path.suffix.lower() in (".xls", ".ods", ".numbers"):
+        raise InputError(path, "", "not a CSV or .xlsx file", "save it as CSV or as .xlsx")
+    return _read_table(path)
+
+
+@cache
+def _built_in() -> dict[str, Gpu]:
+    return _read_table(TABLE)
+
+
+def _read_table(path: Path) -> dict[str, Gpu]:
+    header = tabular.header(path)
+    units = _units(path, header)
+    columns = [*_PLAIN]
+    columns += [
+        Column(f"{quantity}_{unit}", "number", minimum=1e-9, maximum=1e18, optional=not _QUANTITIES[quantity][1])
+        for quantity, unit in units.items()
+    ]
+    table = tabular.read_csv(path, columns, ["name"])
+    gpus: dict[str, Gpu] = {}
+    for number, row in enumerate(table.to_dict("records"), 2):
+        gpu = _gpu(path, f"line {number}", row, units)
+        taken = next((key for key in (gpu.name, *gpu.aliases) for other in gpus.values() if _is(other, key)), None)
+        if taken:
+            raise InputError(path, f"line {number}", f"a second GPU is called '{taken}'", "rename one of them")
+        gpus[gpu.name] = gpu
+    return gpus
+
+
+def _is(gpu: Gpu, name: str) -> bool:
+    return _key(name) in (_key(gpu.name), *map(_key, gpu.aliases))
+
+
+def _units(path: Path, header: list[str]) -> dict[str, str]:
+    """By quantity, the unit that its column's name ends with."""
+    plain = {column.name for column in _PLAIN}
+    found: dict[str, str] = {}
+    for name in header:
+        if name in plain:
+            continue
+        # dram_capacity before dram: the longest quantity that the name begins with.
+        quantity = max((q for q in _QUANTITIES if name == q or name.startswith(f"{q}_")), key=len, default=None)
+        if quantity is None:
+            known = [*plain, *(f"{q}_{unit}" for q, (_, _, unit) in _QUANTITIES.items())]
+            raise InputError(path, f"line 1, column {name}", f"unknown column '{name}'", schemas.nearest(name, known))
+        kind, _, usual = _QUANTITIES[quantity]
+        unit = name[len(quantity) + 1 :]
+        if unit not in _UNITS[kind]:
+            problem = f"unknown unit '{unit}'" if unit else "the unit is missing"
+            remedy = f"write it as '{quantity}_{usual}', or with one of {', '.join(_UNITS[kind])}"
+            raise InputError(path, f"line 1, column {name}", problem, remedy)
+        if quantity in found:
+            raise InputError(path, f"line 1, column {name}", f"a second column for {quantity}", "keep one of them")
+        found[quantity] = unit
+    for quantity, (_, required, usual) in _QUANTITIES.items():
+        if required and header and quantity not in found:
+            raise InputError(path, "line 1", f"the column '{quantity}_{usual}' is missing", "add it, with its unit")
+    return found
+
+
+def _gpu(path: Path, place: str, row: Mapping, units: Mapping[str, str]) -> Gpu:
+    value = {
+        quantity: float(f"{row[f'{quantity}_{unit}'] * _UNITS[_QUANTITIES[quantity][0]][unit]:.15g}")
+        for quantity, unit in units.items()
+    }
+    words = {name: str(row.get(name, "") or "") for name in ("title", "aliases", "architecture", "source", "note")}
+    lanes = row.get("lanes_per_sm")
+    lanes = 0 if lanes is None or pd.isna(lanes) else int(lanes)
+    flops = {name: None if math.isnan(value.get(name, math.nan)) else value[name] for name in PRECISIONS}
+    if not any(flops.values()):
+        remedy = "fill in bf16_tflop_per_s or another precision"
+        raise InputError(path, f"{place}, GPU {row['name']}", "it has no peak of any precision", remedy)
+    gpu = Gpu(
+        name=row["name"],
+        title=words["title"] or row["name"],
+        architecture=words["architecture"].lower() or "unknown",
+        sms=int(row["sms"]),
+        lanes_per_sm=lanes,
+        clock_hz=value["clock"],
+        dram_bytes_per_s=value["dram"],
+        dram_bytes=value.get("dram_capacity", math.nan),
+        l2_bytes=value["l2"],
+        shared_memory_bytes_per_sm=value.get("shared_memory", math.nan),
+        flops=flops,
+        link_bytes_per_s=value.get("link", math.nan),
+        board_power_w=value.get("board_power", math.nan),
+        hypothetical=row.get("hypothetical") == "true",
+        aliases=tuple(filter(None, (alias.strip() for alias in words["aliases"].split(";")))),
+        source=words["source"],
+        note=words["note"],
+    )
+    if not row.get("identity_exception"):
+        _check_identity(path, place, gpu)
+        _check_magnitudes(path, f"{place}, GPU {gpu.name}", gpu, units)
+    return gpu
+
+
+def _check_magnitudes(path: Path, place: str, gpu: Gpu, units: Mapping[str, str]) -> None:
+    """Refuse what only a wrong unit explains."""
+    peak = max(gpu.flops[name] or 0 for name in ("fp32", "tf32", "bf16", "fp16")) or max(
+        filter(None, gpu.flops.values())
+    )
+    named = {quantity: f"{quantity}_{unit}" for quantity, unit in units.items()}
+    for what, value, (low, high), unit in (
+        (named["clock"], gpu.clock_hz, PLAUSIBLE["clock"], "Hz"),
+        (named["l2"], gpu.l2_bytes, PLAUSIBLE["l2"], "bytes"),
+        (f"the peak over {named['dram']}", peak / gpu.dram_bytes_per_s, PLAUSIBLE["balance"], "FLOP/byte"),
+    ):
+        if not low <= value <= high:
+            problem = f"{what} is {value:.4g} {unit}, not within {low:.4g} … {high:.4g}"
+            raise InputError(path, place, problem, "correct the unit or the value, or say why in identity_exception")
+
+
+def _check_identity(path: Path, place: str, gpu: Gpu) -> None:
+    if not (gpu.flops["fp32"] and gpu.lanes_per_sm):
+        return
+    expected = gpu.sms * gpu.lanes_per_sm * 2 * gpu.clock_hz
+    if abs(gpu.flops["fp32"] / expected - 1) > IDENTITY_TOLERANCE:
+        problem = (
+            f"the FP32 peak of {gpu.name}, {gpu.flops['fp32'] / 1e12:.4g} TFLOP/s, is not "
+            f"{gpu.sms} SMs × {gpu.lanes_per_sm} lanes × 2 × {gpu.clock_hz / 1e6:g} MHz = {expected / 1e12:.4g} TFLOP/s"
+        )
+        remedy = "correct one of them (peaks are dense, without sparsity), or say why in identity_exception"
+        raise InputError(path, f"{place}, GPU {gpu.name}", problem, remedy)
+
+
+def _read_excel(path: Path) -> dict[str, Gpu]:
+    """Read the first sheet of an Excel file as the CSV that it would be."""
+    import openpyxl  # takes 0.2 s
+
+    if not path.is_file():
+        raise InputError(path, "", "the file does not exist", "put it there, or correct the path")
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True, max_row=10_000, max_col=200)]
+        book.close()
+    except (zipfile.BadZipFile, KeyError, ValueError, IndexError, OSError, TypeError, AttributeError) as error:
+        raise InputError(path, "", f"not an Excel file ({error})", "save it as .xlsx or as CSV") from None
+    rows = [["" if cell is None else str(cell).strip() for cell in row] for row in rows]
+    # A sheet's empty rows and columns at its end are not part of the table.
+    while rows and not any(rows[-1]):
+        rows.pop()
+    width = max((column for row in rows for column, cell in enumerate(row, 1) if cell), default=0)
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder, "sheet.csv")
+        with table.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(row[:width] for row in rows)
+        try:
+            return _read_table(table)
+        except InputError as error:
+            place = error.place.replace("line ", "row ", 1)
+            raise InputError(path, place, error.problem, error.remedy) from None

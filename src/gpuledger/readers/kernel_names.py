@@ -1,0 +1,337 @@
+"""Kernel names: what a demangled CUDA kernel name says about the kernel.
+
+A profiler identifies a kernel by its full demangled name. Two kernels whose names differ in one template
+argument may behave differently, so the full name stays the identity of a kernel; a class (``gemm``,
+``reduce``, …) is a view on it. The names of GEMM kernels also state how they work: the tile of C that one
+block computes, the slices of K inside a block, the layouts of A and B. ``parse`` reads those facts,
+``classify`` assigns classes by the ordered table of ``kernel_patterns``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.readers.kernel_patterns import PATTERNS, Pattern, extend_patterns
+
+__all__ = [
+    "PATTERNS",
+    "KernelName",
+    "Pattern",
+    "classify",
+    "extend_patterns",
+    "parse",
+    "short_name",
+    "template_arguments",
+]
+
+
+@dataclass(frozen=True)
+class KernelName:
+    """What a kernel name says. ``None`` means that the name does not tell.
+
+    Attributes
+    ----------
+    name : str
+        The full name, as printed: the identity of the kernel.
+    base : str
+        Function name without return type, namespaces and arguments; for a CUTLASS wrapper
+        (``cutlass::Kernel2<cutlass_80_…>``) the name of the wrapped kernel.
+    kernel_class, family : str or None
+        As ``PATTERNS`` says.
+    tile_m, tile_n, tile_k : int or None
+        Tile of C per block in the library's (column-major) order, and depth of one K step.
+    slices : int
+        Slices of K inside a block (``sliced1x4``: 4), 1 without them.
+    transpose : {"nn", "nt", "tn", "tt"} or None
+        Layouts of A and B, column-major.
+    stages : int or None
+        Stages of the shared-memory pipeline.
+    tensor_core : bool or None
+        Whether the kernel multiplies matrices on tensor cores.
+    mma : tuple of int or None
+        Shape (m, n, k) of one warp-level matrix instruction.
+    """
+
+    name: str
+    base: str
+    kernel_class: str | None = None
+    family: str | None = None
+    tile_m: int | None = None
+    tile_n: int | None = None
+    tile_k: int | None = None
+    slices: int = 1
+    transpose: str | None = None
+    stages: int | None = None
+    tensor_core: bool | None = None
+    mma: tuple[int, int, int] | None = None
+
+
+_PAIRS = {")": "(", ">": "<", "]": "[", "}": "{"}
+_TOKEN = re.compile(r"[<>()\[\]{}]|operator\s*(?:\(\)|\[\]|<=>|<<=?|>>=?|->\*?|<=|>=)|->")
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|\(anonymous\)|\(anonymous class\)")
+
+
+def _outline(name: str) -> str:
+    """Return the name without bracketed parts, up to the end of the call arguments, in one pass."""
+    name = _ANONYMOUS.sub("anonymous", name)
+    stack: list[str] = []
+    depth = dict.fromkeys("<([{", 0)  # of each kind, so that a stray closing bracket costs nothing
+    parts: list[str] = []
+    position, called = 0, False
+    for match in _TOKEN.finditer(name):
+        token = match.group()
+        if len(token) > 1:  # an operator or an arrow
+            continue
+        if not stack:
+            text = name[position : match.start()]
+            if called and not text.lstrip().startswith("::"):
+                return "".join(parts)
+            called = False
+            parts.append(text)
+        position = match.end()
+        if token in depth:
+            stack.append(token)
+            depth[token] += 1
+        elif depth[_PAIRS[token]] and (token != ">" or stack[-1] == "<"):
+            opened = ""
+            while opened != _PAIRS[token]:  # brackets left open inside were comparisons
+                opened = stack.pop()
+                depth[opened] -= 1
+            called = token == ")" and not stack
+        elif not stack:  # the front of the name is cut off: ``unnamed>::kernel``
+            parts.clear()
+    if not stack and not (called and not name[position:].lstrip().startswith("::")):
+        parts.append(name[position:])
+    return "".join(parts)
+
+
+def _demangled(name: str) -> str:
+    """Return the nested identifiers of an Itanium-mangled name; other names unchanged."""
+    if not re.match(r"_Z(?:N|L|\d)", name):
+        return name
+    parts, position = [], re.match(r"_ZN?[LKVr]{0,3}", name).end()
+    while match := re.compile(r"L?(\d{1,4})").match(name, position):
+        end = match.end() + int(match.group(1))
+        if end > len(name):
+            break
+        parts.append("anonymous" if name[match.end() : end].startswith("_GLOBAL__N_") else name[match.end() : end])
+        position = end
+    return "::".join(parts) or name
+
+
+def template_arguments(name: str) -> list[str]:
+    """Return the template arguments of a kernel name, split at the top level.
+
+    Parameters
+    ----------
+    name : str
+        Full demangled name.
+
+    Returns
+    -------
+    list of str
+        Arguments of the first template bracket, stripped; empty without one. ``(int)4`` stays as printed.
+    """
+    text = _ANONYMOUS.sub("anonymous", name)
+    start = text.find("<")
+    if start < 0 or ("(" in text[:start]):
+        return []
+    stack, arguments, position = ["<"], [], start + 1
+    for match in re.finditer(r"[<>()\[\]{},]|->", text[start + 1 :]):
+        token, at = match.group(), start + 1 + match.start()
+        if token == "," and len(stack) == 1:
+            arguments.append(text[position:at].strip())
+            position = at + 1
+        elif token in "<([{":
+            stack.append(token)
+        elif token in _PAIRS and stack[-1] == _PAIRS[token]:
+            stack.pop()
+            if not stack:
+                return [*arguments, text[position:at].strip()]
+    return [*arguments, text[position:].strip()]
+
+
+def _path(name: str) -> str:
+    outline = " ".join(_outline(_demangled(name.strip())).split())
+    # The return type ends at the last blank that stands before a name, not before a trailing ``const``.
+    words = [word for word in outline.split(" ") if word not in ("const", "void", "static", "clone")]
+    return (words[-1] if words else outline).strip(": ")
+
+
+_WRAPPED = re.compile(r"[<\s]((?:cutlass\w{0,6}_|fmha_)\w{1,200})")
+
+
+def short_name(name: str) -> str:
+    """Return the bare function name of a full kernel name (see ``KernelName.base``).
+
+    Parameters
+    ----------
+    name : str
+        Full demangled name, or a bare one.
+
+    Returns
+    -------
+    str
+        Never empty unless ``name`` holds no identifier.
+    """
+    path = _path(name)
+    base = path.rsplit("::", 1)[-1]
+    if re.fullmatch(r"Kernel\d?|device_kernel|kernel", base) and (found := _WRAPPED.search(name[:4096])):
+        return found.group(1)
+    if base == "kernel" and "::" in path:  # ``internal::gemvx::kernel``
+        return "::".join(path.split("::")[-2:])
+    return base or name.strip()[:200]
+
+
+_D = r"(\d{1,4})"
+_TILES = (  # the first that matches; groups: tile_m, tile_n, tile_k, stages (a missing group is unknown)
+    re.compile(rf"tilesize{_D}x{_D}x{_D}(?:_stage{_D})?"),
+    re.compile(rf"_{_D}x{_D}(?:_sliced\d{{1,2}}x\d{{1,2}})?_\w{{0,40}}stages_{_D}x{_D}"),
+    re.compile(rf"^nvjet_\w{{0,30}}?_mma_{_D}x{_D}x{_D}_{_D}_"),
+    re.compile(rf"^cutlass3x_\w{{0,120}}?_{_D}x{_D}x{_D}_\d{{1,2}}x\d{{1,2}}x\d{{1,2}}_"),
+    re.compile(rf"^(?:cutlass|nvjet)_\w{{0,120}}?_{_D}x{_D}_{_D}x{_D}(?=_|$)"),
+    re.compile(rf"gemm\w{{0,40}}?_{_D}x{_D}(?=_|$)"),
+    re.compile(rf"^fmha_\w{{0,60}}?_{_D}x{_D}(?=_|$)"),
+)
+_SLICED = re.compile(r"sliced(\d{1,2})x(\d{1,2})")
+_TRANSPOSE = re.compile(r"_([nt]{2})n?(?=_|$)")
+_NVJET_TRANSPOSE = re.compile(r"_([TN]{2})[TN]{1,2}$")
+_MMA_WORD = re.compile(
+    r"(?:^|_)[a-z0-9]{0,3}?[shi](161616|168256|16832|16816|16864|1688|884|8816)(?:cuda|t?f?32|bf16|f16)?gemm"
+)
+_MMA_SHAPE = {
+    "16816": (16, 8, 16),
+    "1688": (16, 8, 8),
+    "16832": (16, 8, 32),
+    "16864": (16, 8, 64),
+    "8816": (8, 8, 16),
+}
+_MMA_TENSOR = re.compile(r"tensor(\d{1,2})x(\d{1,2})x(\d{1,3})")
+_TENSOR = re.compile(
+    r"[shid](?:884|1688|16816|16832|16864|161616|8816)\w{0,8}gemm|tensorop|wmma|gmma|tensor\d{1,2}x\d{1,2}x|^nvjet_|^sm(?:9|1\d)\d_xmma"
+)
+_SIMT = re.compile(r"simt|_ffma_|(?:^|_)sgemm(?=_|$)|gemmSN|gemmk1|gemv|dot_kernel")
+_NO_MATRIX = {
+    "elementwise",
+    "reduce",
+    "split_k_reduce",
+    "copy",
+    "fill",
+    "random",
+    "norm",
+    "softmax",
+    "embedding",
+    "index",
+}
+
+
+def _tensor_core(base: str, kernel_class: str | None, family: str | None) -> bool | None:
+    if kernel_class in ("gemm", "convolution") and _TENSOR.search(base):
+        return True
+    if family == "flash":
+        return True if re.search(r"fwd_(?:splitkv_)?kernel|bwd_dq_dk_dv|FlashAttn", base) else None
+    if base.startswith("fmha_"):  # the f32 kernels exist with and without tensor cores
+        return True if re.search(r"_b?f16_", base) else None
+    if kernel_class in ("gemm", "gemv") and _SIMT.search(base):
+        return False
+    return False if kernel_class in _NO_MATRIX and family != "triton" else None
+
+
+@lru_cache(maxsize=4096)
+def _parse(name: str, patterns: tuple[Pattern, ...]) -> KernelName:
+    path, base = _path(name), short_name(name)
+    found = next((p for p in patterns if re.search(p.regex, name if p.on == "full" else path)), None)
+    if found is None and base != path:
+        found = next((p for p in patterns if p.on != "full" and re.search(p.regex, base)), None)
+    kernel_class, family = (found.kernel_class, found.family or None) if found else (None, None)
+    facts = base[:512]
+    tile = next((m.groups() for t in _TILES if (m := t.search(facts))), ())
+    tile_m, tile_n, tile_k, stages = ([int(value) if value else None for value in tile] + [None] * 4)[:4]
+    sliced = _SLICED.search(facts)
+    transpose = _TRANSPOSE.search(facts) or _NVJET_TRANSPOSE.search(facts)
+    word, tensor = _MMA_WORD.search(facts), _MMA_TENSOR.search(facts)
+    mma = tuple(map(int, tensor.groups())) if tensor else _MMA_SHAPE.get(word.group(1)) if word else None
+    return KernelName(
+        name=name,
+        base=base,
+        kernel_class=kernel_class,
+        family=family,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        tile_k=tile_k,
+        slices=int(sliced.group(1)) * int(sliced.group(2)) or 1 if sliced else 1,
+        transpose=transpose.group(1).lower() if transpose else None,
+        stages=stages,
+        tensor_core=_tensor_core(facts, kernel_class, family),
+        mma=mma,
+    )
+
+
+def parse(name: str, patterns: Sequence[Pattern] = PATTERNS) -> KernelName:
+    """Read the facts in a kernel name.
+
+    Parameters
+    ----------
+    name : str
+        Demangled name with or without template and call arguments, a bare function name, or one that the
+        profiler cut off.
+    patterns : sequence of Pattern
+        Table of classes, first match first (see ``extend_patterns``).
+
+    Returns
+    -------
+    KernelName
+        Facts that the name does not state are ``None``; the class of an unknown kernel is ``None`` too
+        (``classify`` raises for it).
+    """
+    return _parse(str(name), tuple(patterns))
+
+
+def classify(
+    names: Iterable[str],
+    patterns: Sequence[Pattern] = PATTERNS,
+    *,
+    file: str | Path = "kernel names",
+    place: str = "",
+) -> pd.Series:
+    """Return the class of every kernel name.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Full names. The index of a Series is kept.
+    patterns : sequence of Pattern
+        Table of classes, first match first (see ``extend_patterns``).
+    file, place : str
+        Where the names come from, for the message.
+
+    Returns
+    -------
+    pandas.Series
+        Class per name, dtype str, named ``kernel_class``.
+
+    Raises
+    ------
+    InputError
+        When a name is empty or matches no pattern; the message names the kernel.
+    """
+    names = names if isinstance(names, pd.Series) else pd.Series(list(names), dtype=object)
+    classes = {}
+    for name in names.unique():
+        if not isinstance(name, str) or not name.strip():
+            raise InputError(
+                file, place, "a launch has no kernel name", "profile again with --print-kernel-base demangled"
+            )
+        classes[name] = parse(name, patterns).kernel_class
+        if classes[name] is None:
+            shown = name if len(name) <= 200 else name[:200] + "…"
+            remedy = "add a pattern (name, regex, class) for it to the kernel patterns of the study's configuration"
+            raise InputError(file, place, f"no class is known for kernel {shown!r}", remedy)
+    return names.map(classes).astype("str").rename("kernel_class")

@@ -1,0 +1,154 @@
+"""The table of kernel classes: ordered patterns for kernel names, which users can extend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuledger.errors import InputError
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One row of the table of kernel classes.
+
+    Attributes
+    ----------
+    name : str
+        Name of the pattern, for messages.
+    regex : str
+        Regular expression, searched (not anchored) in the name.
+    kernel_class : str
+        Class that a match assigns.
+    family : str
+        Library or generator the kernel comes from; ``""`` where the pattern does not tell.
+    on : {"path", "full"}
+        Search the name without template and call arguments, namespaces included, or the full name.
+    """
+
+    name: str
+    regex: str
+    kernel_class: str
+    family: str = ""
+    on: str = "path"
+
+
+def _table(*rows: tuple[str, ...]) -> tuple[Pattern, ...]:
+    return tuple(Pattern(*row) for row in rows)
+
+
+# The first match decides, so the special stands before the general: a split-K reduction is no reduction of a tensor,
+# and an elementwise kernel that copies is a copy. No pattern has an unbounded repetition (names may be hostile).
+PATTERNS: tuple[Pattern, ...] = _table(
+    ("memory operation", r"(?i)^\[?(?:CUDA )?mem(?:cpy|set)", "copy", "driver", "full"),
+    ("Triton template attention", r"^triton_tem_\w{0,80}attention", "attention", "triton"),
+    ("Triton template", r"^triton_(?:tem|mm)_", "gemm", "triton"),
+    ("Triton pointwise", r"^triton_poi_", "elementwise", "triton"),
+    ("split-K reduction", r"(?i)split_?k_?reduce|reduce_?split_?k", "split_k_reduce", "cublas", "full"),
+    ("flash attention", r"(?i)flash_?(?:fwd|bwd|attn|attention)|\bflash(?:_\w{1,20})?::", "attention", "flash", "full"),
+    ("fused attention of CUTLASS", r"(?i)fmha|AttentionKernel|attention_kernel", "attention", "cutlass", "full"),
+    ("attention", r"(?i)attention|attn_|_attn|sdpa|Batch(?:Decode|Prefill)With|\bmha_|mqa_|mla_", "attention"),
+    ("collective", r"(?i)nccl|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|multimem", "communication"),
+    ("random numbers", r"(?i)distribution_(?:elementwise|nullary)|curand|philox|dropout|random", "random"),
+    ("optimizer", r"(?i)multi_tensor_apply|fused_?adam|adamw?_|sgd_", "optimizer"),
+    ("softmax", r"(?i)soft_?max", "softmax"),
+    ("normalization", r"(?i)norm|RowwiseMoments|GammaBeta|\bbn_[fb]w|\bln_[fb]wd", "norm"),
+    ("loss", r"(?i)nll_loss|cross_entropy|mse_loss|ctc_loss", "loss"),
+    ("sorting and selection", r"(?i)sort|top_?k|bitonic|argmax|argmin|histogram|unique", "sort"),
+    ("scan", r"(?i)scan|cumsum|cumprod", "scan"),
+    ("embedding", r"(?i)embedding", "embedding"),
+    ("rotary embedding", r"(?i)rotary|(?:^|_|::)m?rope(?:_|$)", "rope"),
+    ("concatenation", r"CatArrayBatchedCopy|(?i:concat)", "copy", "aten"),
+    ("indexing", r"(?i)index(?:_|select|func)|gather|scatter|take_put|masked_(?:fill|select)", "index"),
+    ("elementwise kernel that copies", r"copy_device_to_device|copy_kernel(?:_cuda)?\b", "copy", "aten", "full"),
+    ("elementwise kernel that fills", r"\bFillFunctor\b|fill_kernel_cuda", "fill", "aten", "full"),
+    ("convolution", r"(?i)convol|conv\dd|_conv_|\bconv_|winograd|[fd]prop|[dw]grad|implicit_gemm", "convolution"),
+    ("cuBLAS gemv", r"(?i)gemv", "gemv", "cublas"),
+    ("cuBLAS dot product", r"\bdot_kernel\b", "gemv", "cublas"),
+    ("cuBLAS scaling", r"\bscal_kernel|axpy|geam", "elementwise"),
+    ("nvjet", r"\bnvjet_", "gemm", "nvjet"),
+    ("xmma", r"\bsm\d{2,3}_xmma_gemm|xmma_gemm", "gemm", "xmma"),
+    ("CUTLASS", r"\bcutlass\w{0,6}_\w{0,80}gemm", "gemm", "cutlass"),
+    ("CUTLASS by template", r"cutlass\w{0,6}_\w{0,80}gemm|cutlass::gemm::|GemmUniversal", "gemm", "cutlass", "full"),
+    ("cuBLAS GEMM", r"\b(?:maxwell|pascal|volta|turing|ampere|ada|hopper)_\w{0,80}gemm", "gemm", "cublas"),
+    ("cuBLAS GEMM, special shapes", r"\bgemm(?:SN|k1)|gemm_largek|\b[sdhcz]?gemm_kernel", "gemm", "cublas"),
+    ("repacking of weights", r"(?i)repack|dequant|quantize", "quantize"),
+    ("matrix product", r"(?i)gemm|matmul|(?:^|_)b?mm(?:_|$)|marlin|gptq|awq", "gemm"),
+    ("ATen reduction", r"\bat::native::reduce_kernel\b|^reduce_kernel$", "reduce", "aten"),
+    ("Triton reduction", r"^triton_(?:red|per)_", "reduce", "triton"),
+    ("reduction", r"(?i)reduce|reduction|lpnorm", "reduce"),
+    ("ATen elementwise", r"(?:vectorized|unrolled|legacy)?_?elementwise_kernel", "elementwise", "aten"),
+    ("activation", r"(?i)sigmoid|silu|swiglu|gelu|relu|tanh|act_and_mul|activation", "elementwise"),
+    ("elementwise", r"(?i)elementwise|pointwise|(?:^|_)(?:v?add|mul|sub|div)(?:_|$)|vector_?add", "elementwise"),
+    ("transposition", r"(?i)transpose|permute", "copy"),
+    ("copy", r"(?i)copy|memcpy|memset|cast|fill", "copy"),
+    ("quantization", r"(?i)quant", "quantize"),
+    ("pooling and resampling", r"(?i)pool|upsample|interpolate", "pool"),
+)  # fmt: skip
+
+
+def extend_patterns(
+    extra: Iterable[Mapping[str, str]],
+    *,
+    file: str | Path = "kernel patterns",
+    patterns: Sequence[Pattern] = PATTERNS,
+) -> tuple[Pattern, ...]:
+    """Put a user's patterns before the declared ones.
+
+    Parameters
+    ----------
+    extra : iterable of mappings
+        Keys ``name``, ``regex``, ``class`` and optionally ``family`` and ``on`` (``path``, the default, or
+        ``full``).
+    file : path or str
+        Where the entries come from, for the message.
+    patterns : sequence of Pattern
+        Table to extend.
+
+    Returns
+    -------
+    tuple of Pattern
+        The user's entries first, in their order.
+
+    Raises
+    ------
+    InputError
+        For a missing or unknown key, a value that is not text, a regex that does not compile or that matches
+        everything.
+    """
+    rows = []
+    for number, entry in enumerate(extra, start=1):
+        place = f"kernel pattern {number}"
+        if not isinstance(entry, Mapping):
+            raise InputError(file, place, "is not a mapping", "write name, regex and class")
+        missing, unknown = (
+            {"name", "regex", "class"} - set(entry),
+            set(entry) - {"name", "regex", "class", "family", "on"},
+        )
+        if missing or unknown:
+            problem = f"lacks {sorted(missing)}" if missing else f"has unknown keys {sorted(map(str, unknown))}"
+            raise InputError(file, place, problem, "give name, regex and class, and optionally family and on")
+        if not all(isinstance(value, str) for value in entry.values()) or not (entry["class"] and entry["regex"]):
+            raise InputError(file, place, "a value is empty or is not text", "quote the values")
+        if entry.get("on", "path") not in ("path", "full"):
+            raise InputError(file, place, f"on: {entry['on']!r} is unknown", "write path or full")
+        try:
+            matches_all = re.compile(entry["regex"]).search("") is not None
+        except re.error as error:
+            raise InputError(
+                file, place, f"regex {entry['regex']!r} does not compile: {error}", "correct it"
+            ) from error
+        if matches_all:
+            raise InputError(file, place, f"regex {entry['regex']!r} matches every name", "make it specific")
+        rows.append(
+            Pattern(
+                entry["name"],
+                entry["regex"],
+                entry["class"],
+                entry.get("family", ""),
+                entry.get("on", "path"),
+            )
+        )
+    return (*rows, *patterns)

@@ -1,0 +1,275 @@
+"""Executed floating-point operations per launch, from the counters of Nsight Compute.
+
+A fused multiply-add is two operations. What is counted, and what is not:
+
+* CUDA cores: ``{sm,smsp}__sass_thread_inst_executed_op_*_pred_on.sum`` count thread instructions whose predicate is
+  true. FP32 = fadd + fmul + 2·ffma, plus 2·fadd2 + 2·fmul2 + 4·ffma2 for the packed instructions of
+  Blackwell; FP64 alike; FP16 instructions are packed half2: 2·hadd + 2·hmul + 4·hfma.
+* Tensor cores: none of those counters sees them. ``sm__ops_path_tensor_*.sum`` count operations; without them, warp
+  instructions times the size of one (m16n8k16: 4,096 FLOP) where the kernel name states the instruction.
+* Transcendentals (``MUFU``, the XU pipe) are in none of the FLOP counters and are reported apart.
+
+The metrics by chip: ``ncu --query-metrics --chips``; packing factors:
+SpeedOfLight_HierarchicalHalfRooflineChart.section and SpeedOfLight_RooflineChart.section of Nsight Compute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.readers.kernel_names import parse
+
+__all__ = ["count_flops", "counter"]
+
+# Operations per thread instruction.
+_FP32 = {"fadd": 1, "fmul": 1, "ffma": 2}
+_FP32_PACKED = {"fadd2": 2, "fmul2": 2, "ffma2": 4}
+_FP64 = {"dadd": 1, "dmul": 1, "dfma": 2}
+_FP16 = {"hadd": 2, "hmul": 2, "hfma": 4}
+_XU = {  # thread counts as they are; a warp instruction is at most 32 of them
+    "thread_inst_executed_pipe_xu_pred_on": 1,
+    "thread_inst_executed_pipe_xu": 1,
+    "inst_executed_pipe_xu": 32,
+}
+_MMA_FLOPS = {(16, 8, 16): 4096, (16, 8, 8): 2048}  # 2·m·n·k of HMMA.16816 and HMMA.1688
+_HALF_TYPE = re.compile(r"(?i)half|f16\b|fp16|bfloat16|bf16|f16_")
+_TENSOR_OPS = re.compile(
+    r"^(?:sm|smsp)__ops_path_tensor(?:_op_(?P<op>[a-z0-9]+))?_src_(?P<src>[a-z0-9_]+?)"
+    r"(?:_dst_(?P<dst>[a-z0-9]+))?(?:_sparsity_(?P<sparsity>on|off))?\.sum$"
+)
+
+
+def _whole(values: pd.Series, file: str | Path) -> pd.Series:
+    """Return a counter as Int64; counts are whole and not negative."""
+    numbers = pd.to_numeric(values, errors="coerce")
+    bad = (numbers.notna() & ((numbers < 0) | (numbers % 1 != 0))) | (values.notna() & numbers.isna())
+    if bad.any():
+        row, value = bad[bad].index[0], values[bad].iloc[0]
+        problem = f"{value!r} is no count"
+        raise InputError(file, f"launch {row}, metric {values.name}", problem, "give .sum counters, one row per launch")
+    return numbers.astype("Int64")
+
+
+def counter(wide: pd.DataFrame, metric: str, *, file: str | Path = "launches") -> pd.Series | None:
+    """Return one counter of a wide table, whichever unit (``sm`` or ``smsp``) it was collected on.
+
+    Parameters
+    ----------
+    wide : pandas.DataFrame
+        One row per launch, columns are metric names.
+    metric : str
+        An operation (``ffma``) or a metric name without unit and ``.sum`` (``inst_executed_pipe_tensor``).
+    file : path or str
+        Where the table comes from, for messages.
+
+    Returns
+    -------
+    pandas.Series or None
+        Int64, ``<NA>`` where the launch has no value; ``None`` when the counter was not collected.
+
+    Raises
+    ------
+    InputError
+        For a value that is negative or not whole.
+    """
+    body = metric if "_" in metric else f"sass_thread_inst_executed_op_{metric}_pred_on"
+    found = [wide[f"{unit}__{body}.sum"] for unit in ("sm", "smsp") if f"{unit}__{body}.sum" in wide.columns]
+    if not found:
+        return None
+    values = _whole(found[0], file)
+    return values if len(found) == 1 else values.fillna(_whole(found[1], file))
+
+
+def _weighted(wide: pd.DataFrame, weights: dict[str, int], file: str | Path) -> tuple[pd.Series | None, list[str]]:
+    """Return Σ weight·counter (``<NA>`` when one is missing for a launch) and the counters that were not collected."""
+    found = {op: counter(wide, op, file=file) for op in weights}
+    missing = [op for op, values in found.items() if values is None]
+    if len(missing) == len(weights):
+        return None, missing
+    total = sum(weights[op] * values for op, values in found.items() if values is not None)
+    return total, missing
+
+
+def _unknown(wide: pd.DataFrame) -> pd.Series:
+    return pd.Series(pd.NA, index=wide.index, dtype="Int64")
+
+
+def _most_general(parts: dict[tuple, pd.Series]) -> pd.Series:
+    """Sum counters that may contain each other: (op, src, dst, sparsity), ``""`` stands for all."""
+    total = None
+    for axis in (
+        3,
+        2,
+        0,
+    ):  # join sparsity, then accumulator type, then instruction: the total where there is one
+        groups: dict[tuple, dict[str, pd.Series]] = {}
+        for key, values in parts.items():
+            groups.setdefault((*key[:axis], "", *key[axis + 1 :]), {})[key[axis]] = values
+        parts = {}
+        for key, members in groups.items():
+            details = [values for name, values in members.items() if name]
+            detail = sum(details[1:], details[0]) if details else None
+            parts[key] = detail if "" not in members else members[""] if detail is None else members[""].fillna(detail)
+    for values in parts.values():
+        total = values if total is None else total + values
+    return total
+
+
+def _tensor_operations(wide: pd.DataFrame, file: str | Path) -> tuple[pd.Series | None, pd.Series | None]:
+    """Return floating-point and integer operations of the tensor path; counters overlap and are counted once."""
+    parts: dict[bool, dict[tuple, pd.Series]] = {False: {}, True: {}}
+    for column in sorted(wide.columns.astype(str)):  # sm__ sorts before smsp__, which lacks the wgmma counters
+        match = _TENSOR_OPS.match(column)
+        if match is None:
+            continue
+        key = tuple(match[name] or "" for name in ("op", "src", "dst", "sparsity"))
+        # On Hopper and later src_bf16_dst_fp32 is the total of op_*_src_bf16_dst_fp32, src_fp16 of both accumulators.
+        kind = parts[key[1].startswith("int")]
+        values = _whole(wide[column], file)
+        kind[key] = values if key not in kind else kind[key].fillna(values)
+    floating, integer = (_most_general(kind) if kind else None for kind in (parts[False], parts[True]))
+    return floating, integer
+
+
+def _matrix_instructions(wide: pd.DataFrame, hfma: pd.Series, file: str | Path) -> pd.Series | None:
+    """Return warp-level matrix instructions: what the tensor pipe executed less HFMA2.MMA."""
+    executed = counter(wide, "inst_executed_pipe_tensor_op_hmma", file=file)
+    pipe = counter(wide, "inst_executed_pipe_tensor", file=file)
+    if executed is None:
+        executed = pipe
+    elif pipe is not None:
+        executed = executed.fillna(pipe)
+    if executed is None:
+        return None
+    only_packed = (executed * 32 == hfma).fillna(False).astype(bool)
+    packed = counter(wide, "inst_executed_pipe_tensor_op_hmma_type_hfma2", file=file)
+    return (executed - (0 if packed is None else packed.fillna(0))).clip(lower=0).mask(only_packed, 0)
+
+
+def count_flops(
+    wide: pd.DataFrame, kernels: Iterable[str] | None = None, *, file: str | Path = "launches"
+) -> pd.DataFrame:
+    """Count the floating-point operations of every launch.
+
+    Parameters
+    ----------
+    wide : pandas.DataFrame
+        One row per launch (or per group of launches with summed counters); columns are metric names with
+        ``.sum``, unit ``sm`` or ``smsp``. Other columns are ignored. Missing values are launches without that
+        counter.
+    kernels : iterable of str, optional
+        Full kernel names, in order. Default: the column ``kernel`` where there is one. Names tell tensor-core
+        kernels.
+    file : path or str
+        Where the counters come from, for messages.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Int64 columns ``fp32_flops``, ``fp64_flops``, ``fp16_flops``, ``tensor_flops`` (FLOP),
+        ``tensor_int_ops`` (operations), ``transcendental_ops`` (thread instructions of the XU pipe: MUFU and
+        type conversions; not part of the total), ``total_flops`` and the text ``note``. ``<NA>`` is unknown,
+        never zero: a tensor-core kernel without a usable tensor counter has an unknown total. A kind whose
+        counters were not collected at all is ``<NA>``, is left out of the total, and the note says so.
+
+    Raises
+    ------
+    InputError
+        When no FLOP counter was collected, or for a value that is negative or not whole.
+    """
+    if kernels is None:
+        kernels = wide["kernel"] if "kernel" in wide.columns else [""] * len(wide)
+    names = [str(name) for name in kernels]
+    parsed = {name: parse(name) for name in set(names)}
+    by_name = pd.Series([parsed[name].tensor_core is True for name in names], index=wide.index, dtype=bool)
+    half_by_name = pd.Series([bool(_HALF_TYPE.search(name[:20000])) for name in names], index=wide.index, dtype=bool)
+
+    fp32, missing32 = _weighted(wide, _FP32, file)
+    packed, _ = _weighted(wide, _FP32_PACKED, file)
+    fp64, missing64 = _weighted(wide, _FP64, file)
+    fp16, missing16 = _weighted(wide, _FP16, file)
+    tensor, tensor_int = _tensor_operations(wide, file)
+    notes = {row: [] for row in range(len(wide))}
+
+    def note(mask: pd.Series, text: str) -> None:
+        for row in np.flatnonzero(mask.fillna(False).to_numpy(dtype=bool)):
+            notes[row].append(text)
+
+    everywhere = pd.Series(True, index=wide.index)
+    out = pd.DataFrame(index=wide.index)
+    for column, values, missing in [
+        ("fp32_flops", fp32, missing32),
+        ("fp64_flops", fp64, missing64),
+        ("fp16_flops", fp16, missing16),
+    ]:
+        if values is not None and missing:  # some of add, mul and fma: no sum without the others
+            note(everywhere, f"{column} unknown: {', '.join(missing)} not collected")
+            values = None
+        out[column] = _unknown(wide) if values is None else values
+    partial = any(0 < len(missing) < 3 for missing in (missing32, missing64, missing16))
+    if packed is not None:
+        out["fp32_flops"] = out["fp32_flops"] + packed.fillna(0)
+
+    # HFMA2.MMA runs on the tensor pipe; compilers use it to materialise constants in pure fp32 kernels.
+    hfma = counter(wide, "hfma", file=file)
+    hfma = _unknown(wide) if hfma is None else hfma
+    pipe = counter(wide, "inst_executed_pipe_tensor", file=file)
+    on_pipe = everywhere if pipe is None else (pipe.isna() | (pipe * 32 == hfma)).fillna(False).astype(bool)
+    other_half = sum((c.fillna(0) for op in ("hadd", "hmul") if (c := counter(wide, op, file=file)) is not None), 0)
+    constants = (hfma > 0).fillna(False).astype(bool) & on_pipe & ~half_by_name & ~by_name
+    constants &= (out["fp32_flops"].fillna(0) > 0).astype(bool) & ((0 * hfma + other_half) == 0).fillna(False).astype(
+        bool
+    )
+    if fp16 is not None and not missing16:
+        out.loc[constants, "fp16_flops"] = 0
+    note(constants, "hfma are HFMA2.MMA constants of an fp32 kernel: not counted")
+
+    # Tensor cores: operations, else instructions of a known shape, else unknown for a kernel that uses them.
+    out["tensor_flops"] = _unknown(wide) if tensor is None else tensor
+    out["tensor_int_ops"] = _unknown(wide) if tensor_int is None else tensor_int
+    operations = out["tensor_flops"].fillna(0) + out["tensor_int_ops"].fillna(0)
+    silent = by_name & (operations == 0)
+    out.loc[silent, "tensor_flops"] = pd.NA
+    instructions = _matrix_instructions(wide, hfma, file)
+    if instructions is not None:
+        size = pd.Series([_MMA_FLOPS.get(parsed[name].mma, 0) for name in names], index=wide.index, dtype="Int64")
+        usable = silent & (size > 0) & (instructions.fillna(0) > 0)
+        out.loc[usable, "tensor_flops"] = (instructions * size)[usable]
+        note(usable, "tensor FLOPs from matrix instructions × the shape in the kernel name")
+        silent &= ~usable
+        idle = out["tensor_flops"].isna() & ~by_name & (instructions == 0).fillna(False)
+        out.loc[idle, "tensor_flops"] = 0
+        busy = out["tensor_flops"].isna() & ~by_name & (instructions > 0).fillna(False)
+        note(busy, "matrix instructions of unknown size: FLOPs unknown")
+        silent |= busy.astype(bool)
+    note(silent & by_name, "tensor-core kernel without a usable tensor counter: FLOPs unknown")
+
+    out["transcendental_ops"] = _unknown(wide)
+    for metric, per_instruction in _XU.items():
+        if (values := counter(wide, metric, file=file)) is not None:
+            out["transcendental_ops"] = values * per_instruction
+            note(everywhere, "transcendental_ops: XU pipe, type conversions included") if values.notna().any() else None
+            break
+
+    kinds = ["fp32_flops", "fp64_flops", "fp16_flops", "tensor_flops"]
+    if all(values is None for values in (fp32, fp64, fp16, tensor)) and instructions is None:
+        remedy = "collect smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum"
+        raise InputError(file, "metrics", "no FLOP counter was collected", remedy)
+    absent = [kind for kind, values in zip(kinds, (fp32, fp64, fp16, tensor), strict=True) if values is None]
+    absent = [kind for kind in absent if out[kind].isna().all() and not partial]
+    if absent:
+        note(everywhere, f"not collected: {', '.join(kind.removesuffix('_flops') for kind in absent)}")
+    total = out[kinds].sum(axis=1, min_count=1).astype("Int64")
+    gaps = pd.Series(partial, index=wide.index) | silent
+    for kind, values in zip(kinds[:3], (fp32, fp64, fp16), strict=True):
+        if values is not None:
+            gaps |= out[kind].isna()  # collected for other launches, missing for this one
+    out["total_flops"] = total.mask(gaps)
+    out["note"] = ["; ".join(notes[row]) for row in range(len(wide))]
+    return out

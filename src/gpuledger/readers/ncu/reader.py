@@ -1,0 +1,154 @@
+"""From a file to a report: bytes → tables → runs and rows → launches and metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpuledger.errors import InputError
+from gpuledger.readers.ncu.collect import Collector
+from gpuledger.readers.ncu.diagnose import explain_absence
+from gpuledger.readers.ncu.launches import COUNT_METRICS, launch_frame, number_launches
+from gpuledger.readers.ncu.layout import single
+from gpuledger.readers.ncu.numbers import Convention, decide_convention, loses_digits, parse_numbers, scale_numbers
+from gpuledger.readers.ncu.report import Dialect, Report
+from gpuledger.readers.ncu.tables import TableScanner
+from gpuledger.readers.ncu.units import base_unit
+
+_KEYS = ("section", "label", "metric", "unit")
+
+
+def read(path: str | Path, units: str = "base", decimal: str | None = None) -> Report:
+    """Read output of Nsight Compute, of any version and page.
+
+    Parameters
+    ----------
+    path : path or str
+        CSV, possibly amid other output (.csv, .txt, .log); the same in .gz, or alone in .zip; or a report
+        (.ncu-rep), which an installed ``ncu`` reads (no GPU needed).
+    units : {"base", "printed"}
+        ``base``: values in base units (byte, ns, hz, byte/s, inst, …), whatever was printed. ``printed``: as printed.
+    decimal : {".", ","}, optional
+        Decimal sign, for files whose values do not settle it.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, has no metric table (the reason is said), is cut short, lacks a column, mixes
+        pages or locales, or its decimal sign cannot be known.
+    ValueError
+        If an argument is none of the above.
+    """
+    if units not in ("base", "printed") or decimal not in (None, ".", ","):
+        raise ValueError(f"units={units!r}, decimal={decimal!r}: units is base or printed, decimal is . or , or None")
+    scanner, collector = TableScanner(path), Collector()
+    for table, layout, rows in scanner:
+        collector.add(table, layout, rows)
+        if len(collector.pages) > 1:
+            pages = " and ".join(sorted(collector.pages))
+            raise InputError(path, "", f"the file mixes {pages} pages", "keep the output of each page in its own file")
+    rows = collector.rows()
+    if rows is None or not rows.num_rows:
+        raise explain_absence(path, scanner)
+    page = collector.pages.pop()
+    codes, categories = {}, {}
+    for name in _KEYS:
+        codes[name], categories[name] = _coded(rows[name])
+    powers = np.zeros(rows.num_rows, np.int8)
+    if units == "base":
+        words, power = zip(*map(base_unit, categories["unit"]), strict=True)
+        powers = np.array(power, np.int8)[codes["unit"]]
+        index, categories["unit"] = pd.factorize(np.array(words, dtype=object))
+        codes["unit"] = index.astype(np.int32)[codes["unit"]]
+    values, convention, inexact = _values(path, rows, codes, categories, powers, decimal)
+    run = rows["run"].to_numpy()
+    del rows
+    if page == "wide":
+        launch, run_of_launch = run.astype(np.int64), np.arange(len(collector))
+    else:
+        key = np.zeros(len(run), np.int64)
+        for name in _KEYS:
+            key = key * len(categories[name]) + codes[name]
+        launch, run_of_launch = number_launches(collector.identities(), run, key)
+    runs = pd.DataFrame({name: np.array(texts, dtype=object)[run_of_launch] for name, texts in collector.runs.items()})
+    kernel_codes, kernels = pd.factorize(runs["kernel"])
+    metrics = pd.DataFrame(
+        {
+            "launch": launch,
+            "kernel": pd.Categorical.from_codes(kernel_codes[launch], kernels),
+            **{n: pd.Categorical.from_codes(codes[n], categories[n]) for n in ("section", "metric", "unit")},
+            **values,
+        }
+    )
+    metrics = _without_repeats(metrics, len(categories["label"]) > 1)
+    launches = launch_frame(runs, pd.Categorical.from_codes(kernel_codes, kernels), metrics, page == "summary")
+    dialect = Dialect(
+        page=page,
+        decimal=convention.decimal,
+        thousands=convention.thousands,
+        noise_lines=scanner.noise.lines,
+        errors=tuple(scanner.noise.errors),
+        warnings=tuple(scanner.noise.warnings),
+        tables=scanner.tables,
+        scaled_values=int(np.count_nonzero(powers)),
+        inexact_values=inexact,
+    )
+    return Report(str(path), metrics, launches, dialect)
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, pd.Index]:
+    """Codes and categories of a dictionary column; white space around a text is dropped."""
+    array = single(column)
+    texts = np.array([text.strip() for text in array.dictionary.to_pylist()], dtype=object)
+    index, categories = pd.factorize(texts)
+    return index.astype(np.int32)[array.indices.to_numpy()], categories
+
+
+def _values(
+    path: str | Path,
+    rows: pa.Table,
+    codes: dict[str, np.ndarray],
+    categories: dict[str, np.ndarray],
+    powers: np.ndarray,
+    decimal: str | None,
+) -> tuple[dict[str, object], Convention, int]:
+    """Columns value, text (and minimum, maximum), the convention, and how many whole numbers lose digits."""
+    names = [name for name in ("value", "minimum", "maximum") if rows[name].null_count < rows.num_rows]
+    printed = pa.concat_arrays([chunk for name in names for chunk in rows[name].chunks])
+    encoded = pc.fill_null(pc.utf8_trim_whitespace(printed), "").dictionary_encode()
+    index, texts = encoded.indices.to_numpy().reshape(len(names), -1), encoded.dictionary
+    is_count = np.isin(categories["metric"].astype(str), COUNT_METRICS)[codes["metric"]]
+    counts = texts.take(pa.array(np.unique(index[:, is_count])))
+    convention = decide_convention(path, texts, counts, decimal)
+    distinct, plain, cleaned = parse_numbers(texts, convention)
+    keep = ~plain
+    for place in np.flatnonzero((np.abs(distinct) >= 2**53) & plain):
+        keep[place] = loses_digits(cleaned[int(place)].as_py(), distinct[place])
+    columns: dict[str, object] = {}
+    for name, where in zip(names, index, strict=True):
+        column = distinct[where]
+        scaled = np.flatnonzero((powers != 0) & ~np.isnan(column))
+        if len(scaled):
+            numbers = cleaned.take(pa.array(where[scaled]))
+            column[scaled] = scale_numbers(numbers, column[scaled], powers[scaled])
+        columns[name] = column
+    text_code = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
+    kept = np.array(texts.filter(pa.array(keep)).to_pylist(), dtype=object)
+    columns["text"] = pd.Categorical.from_codes(text_code[index[0]], pd.Index(kept, dtype=object))
+    return {name: columns[name] for name in ("value", "text", *names[1:])}, convention, int(keep[plain].sum())
+
+
+def _without_repeats(metrics: pd.DataFrame, labelled: bool) -> pd.DataFrame:
+    """Drop what says nothing: empty values, and a value that stands under several body items of one section."""
+    if "" in metrics["text"].cat.categories:
+        metrics = metrics[metrics["text"] != ""]
+        metrics = metrics.assign(text=metrics["text"].cat.remove_categories([""]))
+    return metrics.drop_duplicates(ignore_index=True) if labelled else metrics.reset_index(drop=True)

@@ -1,0 +1,159 @@
+"""A trace directory: what one process left behind.
+
+Source: Neutrino trace format, as written by its driver: ``event.log``, ``result/<seconds>.bin`` for each launch,
+``kernel/<index>_<sha1 of the name>/`` for each kernel, and ``probe.toml`` and ``tensor.trace`` of some.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.readers.neutrino.event_log import EventLog, read_event_log
+from gpuledger.readers.neutrino.kernel_info import KernelInfo, read_kernel_info
+from gpuledger.readers.neutrino.probe import Probe, read_probe
+from gpuledger.readers.neutrino.process_log import ProcessLog, read_process_log
+from gpuledger.readers.neutrino.tensor_trace import read_tensor_trace
+from gpuledger.readers.neutrino.trace import Trace, open_trace
+
+KERNEL = re.compile(r"(\d{1,9})_([0-9a-f]{40})")
+SECONDS = re.compile(r"\d{1,12}\.\d{1,9}")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A folder of ``kernel/``. Its files are read when they are asked for.
+
+    Attributes
+    ----------
+    index : int
+        In the order of first launches.
+    sha1 : str
+        Of the kernel's name, as the driver knows it.
+    folder : Path
+    """
+
+    index: int
+    sha1: str
+    folder: Path
+
+    @cached_property
+    def info(self) -> KernelInfo | None:
+        """What ``kernel.info`` says; None where it is not there, because the kernel could not be probed."""
+        path = self.folder / "kernel.info"
+        return read_kernel_info(path) if _there(path) else None
+
+    @cached_property
+    def log(self) -> ProcessLog | None:
+        """What ``process.log`` says; None where it is not there."""
+        path = self.folder / "process.log"
+        return read_process_log(path) if _there(path) else None
+
+
+@dataclass(frozen=True)
+class TraceDirectory:
+    """A trace directory. Its files are read when they are asked for, and raise :class:`InputError` then.
+
+    Attributes
+    ----------
+    folder : Path
+    kernels : tuple of Kernel
+        In the order of first launches.
+    results : tuple of Path
+        The trace files, in the order of time.
+    """
+
+    folder: Path
+    kernels: tuple[Kernel, ...]
+    results: tuple[Path, ...]
+
+    @cached_property
+    def event_log(self) -> EventLog | None:
+        """What ``event.log`` says; None where it was not kept."""
+        path = self.folder / "event.log"
+        return read_event_log(path) if _there(path) else None
+
+    @cached_property
+    def tensor_trace(self) -> pd.DataFrame | None:
+        """What ``tensor.trace`` says; None where tensors were not traced."""
+        path = self.folder / "tensor.trace"
+        return read_tensor_trace(path) if _there(path) else None
+
+    @cached_property
+    def probe(self) -> Probe | None:
+        """What ``probe.toml`` says; None for the first release, which does not write it."""
+        path = self.folder / "probe.toml"
+        return read_probe(path) if _there(path) else None
+
+    def open(self, result: str | Path, **options: Any) -> Trace:
+        """Open one of `results` with what the directory says of it.
+
+        Parameters
+        ----------
+        result : path
+            One of `results`, or its name.
+        **options
+            As of :func:`open_trace`; what is given is not looked up.
+        """
+        if "probe" not in options:
+            options["probe"] = self.probe
+        if "levels" not in options:
+            options["levels"] = self.event_log.levels_of(result) if self.event_log else None
+        return open_trace(self.folder / "result" / Path(result).name, **options)
+
+
+def open_trace_directory(folder: str | Path) -> TraceDirectory:
+    """Open a trace directory.
+
+    Parameters
+    ----------
+    folder : path
+
+    Returns
+    -------
+    TraceDirectory
+
+    Raises
+    ------
+    InputError
+        It is not there, or holds neither an event log nor results nor kernels.
+    """
+    folder = Path(folder)
+    remedy = "give the folder that holds event.log and result/"
+    try:
+        if not folder.is_dir():
+            raise InputError(folder, "", "there is no such folder", remedy)
+        kernels = [
+            Kernel(int(found[1]), found[2], path)
+            for path in (folder / "kernel").glob("*")
+            if (found := KERNEL.fullmatch(path.name)) and path.is_dir()
+        ]
+        results = [path for path in (folder / "result").glob("*.bin") if path.is_file()]
+        holds_log = (folder / "event.log").exists()
+    except (OSError, ValueError) as error:
+        raise InputError(folder, "", f"cannot be read ({error})", "correct the path or its permissions") from None
+    if not (kernels or results or holds_log):
+        raise InputError(folder, "", "holds no event.log, results or kernels: no trace directory", remedy)
+    return TraceDirectory(
+        folder,
+        tuple(sorted(kernels, key=lambda kernel: (kernel.index, kernel.sha1))),
+        tuple(sorted(results, key=_time)),
+    )
+
+
+def _there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # its reader says what is wrong
+        return True
+
+
+def _time(path: Path) -> tuple[float, str]:
+    # The name is seconds with six decimals: as text, 10 would come before 9.
+    return (float(path.stem) if SECONDS.fullmatch(path.stem) else float("inf"), path.name)

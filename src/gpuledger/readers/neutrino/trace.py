@@ -1,0 +1,316 @@
+"""Reader of trace files: every version, mapped, never copied.
+
+Source: Neutrino trace format, as written by its driver.
+"""
+
+from __future__ import annotations
+
+import struct
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import log
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from gpuledger.errors import InputError
+from gpuledger.readers.neutrino import layout
+from gpuledger.readers.neutrino.layout import ENTRY_BYTES, HEADER_BYTES, Geometry, Misfit, Section, Slices, Version
+from gpuledger.readers.neutrino.lines import opened
+from gpuledger.readers.neutrino.probe import Probe, ProbeMap, read_probe
+from gpuledger.readers.neutrino.records import TOOLS, Level
+
+#: No device launches larger blocks.
+MAX_BLOCK_THREADS = 1024
+#: A probe has a handful of maps; more than this is no section table.
+MAX_SECTIONS = 4096
+FOREIGN = "give a .bin file of a trace directory's result folder"
+CUT = "copy it again, or wait until it is complete"
+
+
+class TraceWarning(UserWarning):
+    """A trace holds less than its header promises."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace file, mapped into memory.
+
+    Attributes
+    ----------
+    path : Path
+    version : {"V1", "V2", "V3"}
+        Layout of its section table. Where there is one thread or warp in all, V1 and V2 are the same: V1.
+    grid, block : (int, int, int)
+        Of the launch, ``(x, y, z)``.
+    shared_bytes : int
+        Dynamic shared memory of the launch.
+    sections : list of Section
+        What the maps of the probe saved, in their order.
+    bytes : ndarray of uint8
+        The whole file, a read-only `numpy.memmap`.
+    """
+
+    path: Path
+    version: Version
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    sections: list[Section]
+    bytes: np.ndarray = field(repr=False, compare=False)
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of the grid."""
+        return Geometry(self.grid, self.block).blocks
+
+    @property
+    def threads_per_block(self) -> int:
+        return Geometry(self.grid, self.block).threads
+
+    @property
+    def warps_per_block(self) -> int:
+        """Warps of a block, a partial one included. The records may be fewer (see :attr:`Section.ragged`)."""
+        return -(-self.threads_per_block // layout.WARP_SIZE)
+
+    def section(self, index: int) -> Section:
+        """Return one section; :class:`InputError` where the file has fewer."""
+        if not 0 <= index < len(self.sections):
+            problem = f"there is no section {index}, only {len(self.sections)}"
+            raise InputError(self.path, "byte 28", problem, "use the trace of the probe that saves it")
+        return self.sections[index]
+
+    def record_type(self, section: int = 0) -> np.dtype:
+        """Return the dtype of a section's records: what the probe says, else the one tool that writes such slices.
+
+        Raises
+        ------
+        InputError
+            When no shipped tool writes such slices, or several do: 8 bytes of a thread are bytes or instructions,
+            1024 bytes are 64 accesses or 128 branches.
+        """
+        entry = self.section(section)
+        if entry.dtype is not None:
+            return entry.dtype
+        fitting = {name: tool for name, tool in TOOLS.items() if tool.fits(entry.level, entry.bytes_per_unit)}
+        if len(fitting) == 1:
+            return next(iter(fitting.values())).dtype
+        made = f"{entry.bytes_per_unit} bytes for each {entry.level}"
+        who = f"can be of {' or of '.join(fitting)}" if fitting else "are of no shipped tool"
+        remedy = "give its probe.toml or the dtype of its records"
+        raise InputError(self.path, f"section {section}", f"{made} {who}", remedy)
+
+    def records(self, section: int = 0, dtype: DTypeLike | None = None) -> np.ndarray:
+        """View the records of one section, without copying them.
+
+        Blocks are in linear order, x fastest, then y, then z; so are the threads of a block. A unit's records stand in
+        the order in which its thread saved them; slots it did not use are zero (see
+        :func:`gpuledger.readers.neutrino.saved`).
+
+        Parameters
+        ----------
+        section : int
+            Its place in the section table.
+        dtype : dtype, optional
+            Of one record; by default :meth:`record_type`.
+
+        Returns
+        -------
+        numpy.memmap, (blocks, units per block, records per unit)
+            Read-only. At warp level a block has ``threads // 32`` units, because that is the probe's stride; blocks
+            of less than a warp share one unit, and the shape is (1, 1, records). Both give a `TraceWarning`.
+
+        Raises
+        ------
+        InputError
+            No such section, records that cannot be told, or a slice that is not a whole number of them.
+        """
+        entry = self.section(section)
+        dtype = self.record_type(section) if dtype is None else np.dtype(dtype)
+        if dtype.hasobject or not dtype.itemsize:
+            raise ValueError(f"a record has a fixed size and no Python objects, not {dtype}")
+        count, rest = divmod(entry.bytes_per_unit, dtype.itemsize)
+        if rest:
+            problem = f"{entry.bytes_per_unit} bytes for each {entry.level} are no whole number of {dtype.itemsize}"
+            raise InputError(self.path, f"section {section}", problem, "give the probe.toml that it was made with")
+        if entry.ragged:
+            shared = "all blocks write one record" if entry.blocks < self.blocks else "partial warps write to others"
+            message = f"{self.path}, section {section}: blocks of {self.threads_per_block} threads; {shared}"
+            warnings.warn(message, TraceWarning, stacklevel=2)
+        used = entry.blocks * entry.units_per_block * entry.bytes_per_unit
+        data = self.bytes[entry.offset : entry.offset + used]
+        return data.view(dtype).reshape(entry.blocks, entry.units_per_block, count)
+
+
+def open_trace(
+    path: str | Path,
+    *,
+    probe: Probe | str | Path | None = None,
+    version: Version | None = None,
+    levels: Sequence[Level] | None = None,
+    warp_stride: Literal["floor", "ceil"] = "floor",
+) -> Trace:
+    """Open a trace file.
+
+    Its length is compared with what its header announces before anything is mapped.
+
+    Parameters
+    ----------
+    path : path
+        A ``result/*.bin``.
+    probe : Probe or path of a ``probe.toml``, optional
+        What its sections are. Without it, versions V1 and V2 leave open whether a section is of threads or of
+        warps where the file's length fits both: it is then read as of threads and marked as `assumed`.
+    version : {"V1", "V2", "V3"}, optional
+        Do not find it out.
+    levels : sequence of {"thread", "warp"}, optional
+        Of every section, as the log of the launch tells them.
+    warp_stride : {"floor", "ceil"}
+        How a section of warps is strided where a block is not whole warps: by whole warps as the drivers' probes
+        do, or by every warp.
+
+    Returns
+    -------
+    Trace
+
+    Raises
+    ------
+    InputError
+        The file is missing, too short for its header, not a trace, of absurd size, cut short or extended, or not of
+        this version or probe.
+    """
+    path = Path(path)
+    if version is not None and version not in layout.VERSIONS:
+        raise ValueError(f"versions are {', '.join(layout.VERSIONS)}, not {version!r}")
+    if warp_stride not in ("floor", "ceil"):
+        raise ValueError(f"warp_stride is 'floor' or 'ceil', not {warp_stride!r}")
+    if probe is not None and not isinstance(probe, Probe):
+        probe = read_probe(probe)
+    with opened(path, FOREIGN) as handle:
+        length = handle.seek(0, 2)
+        geometry, shared_bytes, table = _read_header(path, handle, length)
+        maps = _maps(path, probe, len(table))
+        if levels is not None and len(levels) != len(table):
+            problem = f"{len(table)} sections where {len(levels)} levels are given"
+            raise InputError(path, "byte 28", problem, "give the level of every section")
+        found, sections = _resolve(path, geometry, table, length, version, levels, maps, warp_stride)
+        try:
+            mapped = np.memmap(handle, np.uint8, "r", shape=(length,))
+        except (OSError, ValueError) as error:  # it shrank meanwhile, or lies where files cannot be mapped
+            raise InputError(path, "", f"cannot be mapped ({error})", "copy it to a local disk") from None
+    return Trace(path, found, *geometry, shared_bytes, sections, mapped)
+
+
+def _read_header(path: Path, handle, length: int) -> tuple[Geometry, int, list[tuple[int, int]]]:
+    if length < HEADER_BYTES + ENTRY_BYTES:
+        problem = f"{length} bytes are too few for a header and a section"
+        raise InputError(path, f"byte {length}", problem, FOREIGN)
+    handle.seek(0)
+    *sizes, shared_bytes, number = struct.unpack("<8I", handle.read(HEADER_BYTES))
+    geometry = Geometry(tuple(sizes[:3]), tuple(sizes[3:]))
+    for place, name, size in ((0, "grid", geometry.grid), (12, "block", geometry.block)):
+        if 0 in size:
+            problem = f"a {name} of {size[0]} × {size[1]} × {size[2]}: not a trace"
+            raise InputError(path, f"byte {place}", problem, FOREIGN)
+    if geometry.threads > MAX_BLOCK_THREADS:
+        problem = f"blocks of {geometry.threads} threads, where devices allow {MAX_BLOCK_THREADS}: not a trace"
+        raise InputError(path, "byte 12", problem, FOREIGN)
+    if number == 0:
+        raise InputError(path, "byte 28", "the trace has no section", "use a probe that saves records")
+    start = HEADER_BYTES + ENTRY_BYTES * number
+    if number > MAX_SECTIONS or start > length:
+        problem = f"{number} sections do not fit into {length} bytes: not a trace"
+        raise InputError(path, "byte 28", problem, FOREIGN)
+    table = list(struct.iter_unpack("<2Q", handle.read(ENTRY_BYTES * number)))
+    if table[0][1] != start:
+        problem = f"the first section is said to start at byte {table[0][1]}, not at {start}: not a trace"
+        raise InputError(path, "byte 40", problem, FOREIGN)
+    return geometry, shared_bytes, table
+
+
+def _maps(path: Path, probe: Probe | None, number: int) -> Sequence[ProbeMap | None]:
+    if probe is None:
+        return [None] * number
+    if len(probe.maps) != number:
+        problem = f"{number} sections where the probe {probe.path.name} has {len(probe.maps)} maps"
+        raise InputError(path, "byte 28", problem, "give the probe.toml that it was made with")
+    return probe.maps
+
+
+def _resolve(
+    path: Path,
+    geometry: Geometry,
+    table: list[tuple[int, int]],
+    length: int,
+    version: Version | None,
+    levels: Sequence[Level] | None,
+    maps: Sequence[ProbeMap | None],
+    warp_stride: str,
+) -> tuple[Version, list[Section]]:
+    misfits, disagreements = [], []
+    for tried in layout.VERSIONS if version is None else (version,):
+        try:
+            choices, offsets = layout.lay_out(tried, geometry, table, length)
+        except Misfit as misfit:
+            misfits.append(misfit)
+            continue
+        try:
+            chosen = [
+                _choose(index, ways, levels[index] if levels else None, maps[index])
+                for index, ways in enumerate(choices)
+            ]
+        except Misfit as misfit:
+            disagreements.append((f"section {misfit.section}", f"{tried}: {misfit}"))
+            continue
+        sections = [
+            Section(
+                index,
+                slices.level,
+                slices.bytes_per_unit,
+                slices.units,
+                offset,
+                stated,
+                *(strides := layout.strides(geometry, slices, warp_stride)),
+                warp_size=slices.warp_size,
+                ragged=strides[0] * strides[1] != geometry.units(slices.level, slices.warp_size),
+                assumed=assumed,
+                name=wanted.name if wanted else "",
+                dtype=wanted.dtype if wanted else None,
+            )
+            for index, ((slices, assumed), offset, (_, stated), wanted) in enumerate(
+                zip(chosen, offsets, table, maps, strict=True)
+            )
+        ]
+        return tried, sections
+    if disagreements:
+        place, problem = disagreements[0]
+        raise InputError(path, place, problem, "give the probe.toml and levels that it was made with")
+    raise _refusal(path, length, misfits)
+
+
+def _refusal(path: Path, length: int, misfits: list[Misfit]) -> InputError:
+    announced = {size: what for misfit in misfits for size, what in misfit.announced.items()}
+    if not announced:
+        place = HEADER_BYTES + ENTRY_BYTES * misfits[0].section
+        problem = f"the section table is of no version ({'; '.join(map(str, misfits))})"
+        return InputError(path, f"byte {place}", problem, FOREIGN)
+    # Of what it may have been meant to be, the one that is nearest in length.
+    meant = min(announced, key=lambda size: abs(log(size / length)))
+    state = "cut short" if length < meant else "too long"
+    problem = f"{state}: {length} bytes, where its header announces {meant} ({announced[meant]})"
+    return InputError(path, f"byte {min(length, meant)}", problem, CUT)
+
+
+def _choose(index: int, ways: list[Slices], level: str | None, wanted: ProbeMap | None) -> tuple[Slices, bool]:
+    left = [way for way in ways if level in (None, way.level)]
+    if not left:
+        raise Misfit(f"the slices are of a {ways[0].level}, not of a {level}", section=index)
+    if wanted is not None:
+        left = [way for way in left if wanted.fits(way.level, way.bytes_per_unit)]
+        if not left:
+            made = " or ".join(f"{way.bytes_per_unit} bytes for each {way.level}" for way in ways)
+            raise Misfit(f"{made}, where the probe's map '{wanted.name}' has {wanted.describe()}", section=index)
+    return left[0], len(left) > 1

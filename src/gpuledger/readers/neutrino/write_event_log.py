@@ -1,0 +1,141 @@
+"""Writer of ``event.log``, in the words of each release.
+
+Source: Neutrino trace format, as written by its driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.files import write_text
+from gpuledger.readers.neutrino.event_log import LAUNCHES, EventLog
+from gpuledger.readers.neutrino.layout import Version
+
+#: What the releases call the probe engine and the script run on every trace.
+ENGINE = {"V1": "jit", "V2": "jit", "V3": "probe"}
+HOOK = {"V1": " analyze_hook", "V2": " trace_hook", "V3": ""}
+CALLBACK = {"V1": "analyze", "V2": "analyze", "V3": "callback"}
+
+
+def write_event_log(path: str | Path, log: EventLog, version: Version | None = None) -> None:
+    """Write an ``event.log``, whole or not at all.
+
+    The lines on memory come before the launches; kernels are named at their first launch.
+
+    Parameters
+    ----------
+    path : path
+    log : EventLog
+        Columns of its launches that are absent are left out of the lines; ``line`` is not used. Launches of a named
+        kernel without a function get one. Its folder is made from its name where it is not given.
+    version : {"V1", "V2", "V3"}, optional
+        Whose words; by default those of the log, else V3.
+
+    Raises
+    ------
+    ValueError
+        An unknown version, or a text that would break its line.
+    """
+    version = version or log.version or "V3"
+    if version not in ENGINE:
+        raise ValueError(f"versions are V1, V2 and V3, not {version!r}")
+    lines = _head(log, version) + _memory(log.memory)
+    named: dict[str, str] = {}  # kernels by function
+    folders = dict(log.folders)
+    groups = {launch: rows for launch, rows in log.sections.groupby("launch", sort=False)}
+    defaults = {name: default for name, (_, default) in LAUNCHES.items()}
+    for index, row in enumerate(log.launches.to_dict("records")):
+        launch = defaults | {name: value for name, value in row.items() if not _absent(value)}
+        lines += _launch(launch, groups.get(index, log.sections[:0]), version, named, folders)
+    if any("\n" in line or "\0" in line for line in lines):
+        raise ValueError("a text holds a line feed or a zero byte")
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def _absent(value: object) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
+
+
+def _head(log: EventLog, version: Version) -> list[str]:
+    init = "[init] " if version == "V3" else "["
+    end = "" if version == "V3" else "]"
+    lines = [f"{init}pid{end} {log.pid or 0}"]
+    lines += [f"{init}cmd{end} {len(log.command)} {log.command}"]
+    lines += ["[benchmark] ENABLED L2 Flush Size 256000000"] if log.benchmark else []
+    lines += ["[init] success" if version == "V3" else "[info] init success"]
+    return lines
+
+
+def _memory(memory: pd.DataFrame) -> list[str]:
+    lines = []
+    for row in memory.itertuples():
+        size = "" if _absent(row.bytes) else f" bytesize {row.bytes}"
+        lines.append(f"[mem] {row.call} {row.status} dptr {row.address:x}{size}")
+    return lines
+
+
+def _launch(
+    launch: dict, sections: pd.DataFrame, version: Version, named: dict[str, str], folders: dict[str, str]
+) -> list[str]:
+    lines = []
+    kernel = launch["kernel"]
+    known = (function for function, name in named.items() if name == kernel)
+    function = launch["function"] or next(known, f"0x{0x1000 + 16 * len(named):x}")
+    # A pointer may mean another kernel after its module was unloaded.
+    if named.get(function) != kernel:
+        named[function] = kernel
+        lines += [f"[exec] funcmap-not-find {function}"]
+        lines += _naming(kernel, function, len(launch["parameters"]), folders, version) if kernel else []
+    lines += [f"[exec] funcmap-find {function} {'fail' if launch['outcome'] == 'backup' else 'success'}"]
+    if launch["time_ns"] is not None:
+        values = "".join(f"{value:x} " for value in launch["parameters"])
+        lines += [f"[exec] {launch['time_ns']} param {values}"]
+    size = ""
+    if launch["grid"] is not None:
+        x, y, z = launch["grid"]
+        size = f"{x} {y} {z} block {' '.join(map(str, launch['block']))} shared {launch['shared_bytes'] or 0}"
+        lines += [f"[exec] grid {size}"]
+    if launch["counted_bytes"] is not None:
+        lines += [f"[count] size: {launch['counted_bytes']} "]
+    for row in sections.itertuples():
+        per = f"block {row.units_per_block}" if row.level == "thread" else f"warp  {row.units_per_block}"
+        lines += [f"[exec] grid {row.blocks} {per} probe {row.bytes_per_unit} total {row.total_bytes}"]
+    if launch["probe_bytes"] is not None:
+        lines += [f"[exec] probe-mem {launch['probe_bytes']} (bytes)"]
+    if launch["outcome"] in ("succeed", "failed") or launch["code"] is not None:
+        word = "failed" if launch["outcome"] in ("failed", "backup") else "succeed"
+        lines += [f"[exec] {word} {launch['code'] or 0}"]
+    if launch["file"]:
+        lines += [f"[exec] save {launch['file']} size {launch['file_bytes']}"]
+    lines += _times(launch)
+    if launch["callback"]:
+        lines += [f"[{CALLBACK[version]}] {launch['callback']}"]
+    if launch["outcome"] == "backup" and size:
+        lines += [f"[exec] backup {size}"]
+    return lines
+
+
+def _naming(kernel: str, function: str, parameters: int, folders: dict[str, str], version: Version) -> list[str]:
+    folder = folders.setdefault(kernel, f"{len(folders)}_{hashlib.sha1(kernel.encode()).hexdigest()}")
+    tag = f"[{ENGINE[version]}]"
+    read = f"{tag} read {folder}/kernel.info name {kernel} n_param {parameters} n_probe 1{HOOK[version]} "
+    return [f"{tag} rename {kernel} {folder}", read, f"{tag} finish {function} name {kernel} n_param {parameters}"]
+
+
+def _times(launch: dict) -> list[str]:
+    prologue, kernel, epilogue = (launch[f"{name}_ms"] for name in ("prologue", "kernel", "epilogue"))
+    if _absent(kernel):
+        return []
+    spent = f"prologue {prologue:f} kernel {kernel:f} epilogue {epilogue:f}"
+    original = launch["original_ms"]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if not _absent(original):
+            impact = launch["impact"] if not _absent(launch["impact"]) else np.float64(kernel) / original
+            return [f"[benchmark] {spent} original {original:f} impact {impact:f} 0"]
+        whole = prologue + kernel + epilogue
+        ratio = launch["ratio"] if not _absent(launch["ratio"]) else whole / np.float64(kernel)
+        return [f"[exec] {spent} ratio {ratio:f}"]

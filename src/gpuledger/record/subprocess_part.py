@@ -1,0 +1,27 @@
+"""A part in a process of its own: ``python -m gpuledger.record.subprocess_part MODULE FUNCTION FOLDER ANSWER
+OPTIONS``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+
+from gpuledger.errors import InputError
+
+
+def main(module: str, function: str, folder: str, answer: str, options: str) -> None:
+    """Call the part's function with the folder and options (JSON); write its cases, or why it has none, as JSON."""
+    try:
+        found = {"cases": getattr(import_module(module), function)(Path(folder), **json.loads(options))}
+    except InputError as error:
+        found = {"input_error": [error.file, error.place, error.problem, error.remedy]}
+    except Exception:  # what the process that waits for the answer has to name
+        found = {"traceback": traceback.format_exc()}
+    Path(answer).write_text(json.dumps(found), "utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

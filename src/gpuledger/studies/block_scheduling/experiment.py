@@ -1,0 +1,87 @@
+"""Made-up blocks whose gaps are known: what each estimator makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.readers.neutrino.block_trace import Blocks, timelines
+from gpuledger.readers.neutrino.records import BLOCK_SCHED
+from gpuledger.studies.block_scheduling.upstream import upstream_estimate
+
+
+def spread_experiment(
+    spreads_percent: Sequence[float] = (0, 2, 5, 10, 30),
+    blocks: int = 32768,
+    sms: int = 108,
+    slots: int = 16,
+    run_cycles: float = 1985,
+    gap_cycles: tuple[int, int] = (200, 380),
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Let both estimators loose on blocks that differ in how long they run.
+
+    The defaults have the shape of the published trace.
+
+    Parameters
+    ----------
+    spreads_percent : sequence of float
+        Standard deviation of the blocks' run time, per cent of its mean.
+    blocks, sms, slots : int
+        Blocks of the grid, SMs, and blocks that an SM holds at once.
+    run_cycles : float
+        Mean run time of a block.
+    gap_cycles : (int, int)
+        Gaps are drawn evenly from these and between.
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        A row a spread: ``spread_percent``, then cycles per SM between blocks: ``true_cycles``, ``paired_cycles``,
+        ``upstream_cycles``; and ``upstream_longest_list``, to be held against `slots`.
+    """
+    rows = []
+    for spread in spreads_percent:
+        made, true = make_blocks(spread / 100, blocks, sms, slots, run_cycles, gap_cycles, seed)
+        estimate = upstream_estimate(made.first)
+        rows.append(
+            {
+                "spread_percent": spread,
+                "true_cycles": true,
+                "paired_cycles": float(np.mean([line.gaps.sum() for line in timelines(made)])),
+                "upstream_cycles": estimate.scheduling_cycles,
+                "upstream_longest_list": estimate.longest_list,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def make_blocks(
+    spread: float, blocks: int, sms: int, slots: int, run_cycles: float, gap_cycles: tuple[int, int], seed: int
+) -> tuple[Blocks, float]:
+    """Make blocks that take the first free slot of their SM, and the mean of the gaps' sums over SMs."""
+    random = np.random.default_rng(seed)
+    rounds = -(-blocks // sms)
+    run = np.maximum(1, random.normal(run_cycles, spread * run_cycles, (rounds, sms))).round().astype(np.int64)
+    gap = random.integers(gap_cycles[0], gap_cycles[1], (rounds, sms), endpoint=True)
+    every, free = np.arange(sms), np.zeros((sms, slots), np.int64)
+    start = np.empty((rounds, sms), np.int64)
+    for turn in range(rounds):
+        slot = free.argmin(axis=1)
+        start[turn] = free[every, slot] + gap[turn]
+        free[every, slot] = start[turn] + run[turn]
+    sm = np.broadcast_to(every.astype(np.int32), start.shape)
+    begun, run, sm = start.ravel()[:blocks], run.ravel()[:blocks], sm.ravel()[:blocks]
+    # The first blocks wait for a launch, not for another block.
+    later = np.broadcast_to(np.arange(rounds)[:, None] >= slots, gap.shape).ravel()[:blocks]
+    true = int(gap.ravel()[:blocks][later].sum()) / sms
+    # The grid is handed out in the order of its blocks.
+    order = np.lexsort((np.arange(blocks), begun))
+    begun, run, sm = begun[order], run[order], sm[order]
+    first = np.zeros(blocks, BLOCK_SCHED)
+    first["start"], first["elapsed"], first["cuid"] = begun, run, sm
+    return Blocks(Path("made-up"), first, np.empty((blocks, 0), np.uint32), sm, begun, begun + run, False), true

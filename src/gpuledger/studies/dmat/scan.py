@@ -1,0 +1,353 @@
+"""Passes over the records of a trace: its pages and clocks, then its accesses by cell of a grid.
+
+A trace may be far larger than memory. It is read in chunks, by as many threads as there are processors, each into a
+buffer of its own that stays in its cache; nothing is mapped and nothing grows with the file. Two passes are needed,
+because the grid depends on the largest clock and on all pages; both together take about as long as reading the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from gpuledger.errors import InputError
+from gpuledger.readers.neutrino.dmat import PAGE_BYTES, Dmat
+from gpuledger.studies.dmat import loops
+
+RECORD_BYTES = 16
+CHUNK_BYTES = 2**20
+MAX_THREADS = 8
+#: Clocks up to this one (95 ms at 1.4 GHz) have a byte each in a table; memory is used only for those that occur.
+NEAR_CLOCKS = 2**27
+#: Room for as many pages is made at first.
+FIRST_PAGES = 2**12
+#: 512 GiB: no device has as much memory, so that a file with more is none of its traces.
+MAX_PAGES = 2**23
+#: A clock counts as an outlier when it is 4 times as large as the one before, and not one in 1,000 lies beyond it.
+GAP, RARE = 4, 1000
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a trace holds.
+
+    Attributes
+    ----------
+    records : int
+        Accesses that were saved.
+    unsaved : int
+        Slots that are zero: not saved, though the sparsifier of the traces' own tool counts them.
+    clocks : int
+        Distinct clocks of the records.
+    max_clock : int
+    axis_end : int
+        The largest clock but for outliers (see ``GAP`` and ``RARE``).
+    pages : ndarray of uint64
+        Addresses of the pages of 64 KiB that were touched, ascending.
+    zero_clock : bool
+        Whether a saved record has clock 0.
+    """
+
+    records: int
+    unsaved: int
+    clocks: int
+    max_clock: int
+    axis_end: int
+    pages: np.ndarray
+    zero_clock: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How accesses are counted in cells.
+
+    Attributes
+    ----------
+    lines_of : ndarray of int64
+        By page of the survey: its line in the counts, or -1 - k when tensors share the page; k is its first part.
+    cut_last : ndarray of uint64
+        By part, in order of addresses: its last address.
+    cut_line : ndarray of int64
+        By part: its line.
+    lines, columns : int
+        Shape of the counts.
+    width : int
+        Clocks of a column.
+    limit : int
+        Records from this clock on are late.
+    drop_late : bool
+        Leave them out, or count them in the last column.
+    """
+
+    lines_of: np.ndarray
+    lines: int
+    columns: int
+    width: int
+    limit: int
+    drop_late: bool = False
+    cut_last: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
+    cut_line: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Accesses by cell.
+
+    Attributes
+    ----------
+    cells : ndarray of int64, (lines, columns)
+    first, last : ndarray of uint64
+        By line, the smallest and largest clock; a line without accesses has all ones and 0.
+    late : int
+        Records from the plan's limit on.
+    """
+
+    cells: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    late: int
+
+
+class Accesses(Protocol):
+    """Where accesses come from."""
+
+    def survey(self) -> Survey: ...
+
+    def count(self, survey: Survey, plan: Plan) -> Counts: ...
+
+
+@dataclass(frozen=True)
+class RecordedAccesses:
+    """Accesses of a trace, one record each, left in their file.
+
+    Attributes
+    ----------
+    path : Path
+    offset, bytes : int
+        Where the records are.
+    threads : int
+    """
+
+    path: Path
+    offset: int
+    bytes: int
+    threads: int
+
+    def survey(self) -> Survey:
+        """Find pages and clocks, in one pass."""
+        seen = np.zeros(NEAR_CLOCKS, np.uint8)
+        workers = self._each_chunk(lambda: _Surveyor(self.path, seen))
+        for worker in workers:
+            worker.settle()
+        saved, zeros = (sum(int(worker.counts[kind]) for worker in workers) for kind in (loops.SAVED, loops.ZEROS))
+        largest = max(int(worker.counts[loops.LARGEST]) for worker in workers)
+        far = np.unique(np.concatenate([worker.far for worker in workers]))
+        size = min(largest + 1, NEAR_CLOCKS)
+        end, near = loops.end_of_axis(seen, size, far.size, GAP, RARE)
+        pages = np.unique(np.concatenate([worker.pages for worker in workers]))
+        return Survey(
+            records=saved,
+            unsaved=zeros,
+            clocks=near + far.size,
+            max_clock=largest,
+            axis_end=largest if end < 0 else end,
+            pages=pages * np.uint64(PAGE_BYTES),
+            zero_clock=bool(seen[0]),
+        )
+
+    def count(self, survey: Survey, plan: Plan) -> Counts:
+        """Count accesses by cell, in one pass."""
+        table = _hash_table(survey.pages // np.uint64(PAGE_BYTES), plan.lines_of)
+        workers = self._each_chunk(lambda: _Folder(plan, table))
+        return Counts(
+            sum(worker.cells for worker in workers).reshape(plan.lines, plan.columns),
+            np.minimum.reduce([worker.first for worker in workers]),
+            np.maximum.reduce([worker.last for worker in workers]),
+            sum(int(worker.counts[loops.LATE]) for worker in workers),
+        )
+
+    def _each_chunk(self, make: Callable) -> list:
+        """Let workers take all chunks, each the next one that is left; return the workers."""
+        number = -(-self.bytes // CHUNK_BYTES)
+        turn = itertools.count()
+
+        def work(worker):
+            buffer = np.empty(CHUNK_BYTES // 8, "<u8")
+            view = memoryview(buffer).cast("B")
+            with open(self.path, "rb", buffering=0) as handle:
+                while (chunk := next(turn)) < number:
+                    size = min(CHUNK_BYTES, self.bytes - chunk * CHUNK_BYTES)
+                    handle.seek(self.offset + chunk * CHUNK_BYTES)
+                    self._fill(handle, view[:size])
+                    worker.take(buffer[: size // 8])
+            return worker
+
+        # Compiled and loaded once, before threads would all do it.
+        first = make()
+        first.take(np.empty(0, "<u8"))
+        threads = max(1, min(self.threads, number))
+        workers = [first, *(make() for _ in range(threads - 1))]
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(work, workers))
+
+    def _fill(self, handle, view: memoryview) -> None:
+        done = 0
+        while done < len(view):
+            read = handle.readinto(view[done:])
+            if not read:
+                raise InputError(self.path, "", "the file shrank while it was read", "wait until it is complete")
+            done += read
+
+
+class _Surveyor:
+    """One thread's part of a survey."""
+
+    def __init__(self, path: Path, seen: np.ndarray):
+        self.path, self.seen = path, seen
+        self.table, _, self.shift = _hash_table(np.empty(0, np.uint64), room=FIRST_PAGES)
+        self.counts = np.zeros(5, np.uint64)
+        self.chunk_far = np.empty(CHUNK_BYTES // RECORD_BYTES, np.uint64)
+        self.far, self.waiting = np.empty(0, np.uint64), []
+
+    @property
+    def pages(self) -> np.ndarray:
+        return self.table[self.table != loops.ONES]
+
+    def take(self, words: np.ndarray) -> None:
+        start = 0
+        while True:
+            start = loops.survey(words, start, self.seen, self.chunk_far, self.table, self.shift, self.counts)
+            if start == len(words) // 2:
+                break
+            self._grow()
+        if self.counts[loops.FAR]:
+            self.waiting.append(np.unique(self.chunk_far[: int(self.counts[loops.FAR])]))
+            self.counts[loops.FAR] = 0
+            if sum(part.size for part in self.waiting) > max(self.far.size, 2**20):
+                self.settle()
+
+    def settle(self) -> None:
+        """Make the clocks that lie far away distinct."""
+        self.far, self.waiting = np.unique(np.concatenate([self.far, *self.waiting])), []
+
+    def _grow(self) -> None:
+        pages = self.pages
+        if pages.size >= MAX_PAGES:
+            problem = f"more than {MAX_PAGES:,} pages of 64 KiB are touched: no trace of memory accesses"
+            raise InputError(self.path, "", problem, "give a trace of the probe dmat")
+        self.table, _, self.shift = _hash_table(pages, room=2 * pages.size)
+
+
+class _Folder:
+    """One thread's part of a count."""
+
+    def __init__(self, plan: Plan, table: tuple[np.ndarray, np.ndarray, np.uint64]):
+        self.plan = *table, plan.cut_last, plan.cut_line, np.uint64(plan.width), np.uint64(plan.limit), plan.drop_late
+        self.columns = np.uint64(plan.columns)
+        self.cells = np.zeros(plan.lines * plan.columns, np.int64)
+        self.first = np.full(plan.lines, 2**64 - 1, np.uint64)
+        self.last = np.zeros(plan.lines, np.uint64)
+        self.counts = np.zeros(1, np.uint64)
+
+    def take(self, words: np.ndarray) -> None:
+        loops.fold(words, *self.plan, self.cells, self.columns, self.first, self.last, self.counts)
+
+
+def processors() -> int:
+    """Return how many threads it is worth to use."""
+    # Not every system can say which of its processors a process may use.
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MAX_THREADS, usable)
+
+
+def _hash_table(
+    pages: np.ndarray, values: np.ndarray | None = None, room: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.uint64]:
+    """Return a hash table of page numbers, at most half full, the list of values beside it, and the shift of hashes."""
+    bits = max(4, max(int(pages.size), room).bit_length() + 1)
+    table, shift = np.full(2**bits, loops.ONES), np.uint64(64 - bits)
+    lines = np.zeros(2**bits if values is not None else 0, np.int64)
+    if values is not None:
+        loops.enter(pages, values, table, lines, shift)
+    elif pages.size:
+        loops.enter(pages, np.zeros(pages.size, np.int64), table, np.zeros(2**bits, np.int64), shift)
+    return table, lines, shift
+
+
+@dataclass(frozen=True)
+class SummedAccesses:
+    """Accesses of a ``.dmat``, summed up by clock and page.
+
+    Attributes
+    ----------
+    dmat : Dmat
+    """
+
+    dmat: Dmat
+
+    def _saved(self) -> np.ndarray:
+        return (self.dmat.clock != 0) | (self.dmat.page != 0)
+
+    def survey(self) -> Survey:
+        """Find pages and clocks."""
+        saved = self._saved()
+        clock, count = self.dmat.clock[saved], self.dmat.count.astype(np.int64)
+        clocks = np.unique(clock)
+        largest = int(clocks[-1]) if clocks.size else 0
+        return Survey(
+            records=int(count[saved].sum()),
+            unsaved=int(count[~saved].sum()),
+            clocks=clocks.size,
+            max_clock=largest,
+            axis_end=_end_of_axis(clocks),
+            pages=np.unique(self.dmat.page[saved]),
+            zero_clock=bool(clocks.size and clocks[0] == 0),
+        )
+
+    def count(self, survey: Survey, plan: Plan) -> Counts:
+        """Count accesses by cell. Of a page that tensors share, all belong to the one with most of it."""
+        largest = _largest_parts(survey.pages, plan)
+        saved = self._saved()
+        clock, page = self.dmat.clock[saved], self.dmat.page[saved]
+        count = self.dmat.count[saved]
+        late = clock >= np.uint64(min(plan.limit, 2**64 - 1))
+        lost = int(count[late].sum(dtype=np.int64))
+        if plan.drop_late:
+            clock, page, count = clock[~late], page[~late], count[~late]
+        line = largest[np.searchsorted(survey.pages, page)]
+        column = np.minimum(clock // np.uint64(plan.width), np.uint64(plan.columns - 1)).astype(np.int64)
+        cells = np.zeros(plan.lines * plan.columns, np.int64)
+        np.add.at(cells, line * plan.columns + column, count.astype(np.int64))
+        first, last = np.full(plan.lines, 2**64 - 1, np.uint64), np.zeros(plan.lines, np.uint64)
+        np.minimum.at(first, line, clock)
+        np.maximum.at(last, line, clock)
+        return Counts(cells.reshape(plan.lines, plan.columns), first, last, lost)
+
+
+def _end_of_axis(clocks: np.ndarray) -> int:
+    """Of distinct clocks, ascending, return the largest but for outliers."""
+    if not clocks.size:
+        return 0
+    before = np.concatenate([[0], clocks[:-1].astype(np.float64)])
+    left = np.arange(clocks.size, 0, -1)
+    gaps = np.flatnonzero((clocks > GAP * before) & (left * RARE < clocks.size))
+    return int(clocks[gaps[0] - 1] if gaps.size else clocks[-1])
+
+
+def _largest_parts(pages: np.ndarray, plan: Plan) -> np.ndarray:
+    target = plan.lines_of.copy()
+    for place in np.flatnonzero(target < 0):
+        part, start, best = -1 - target[place], int(pages[place]), 0
+        while start < int(pages[place]) + PAGE_BYTES:
+            end = int(plan.cut_last[part]) + 1
+            if end - start > best:
+                best, target[place] = end - start, plan.cut_line[part]
+            start, part = end, part + 1
+    return target

@@ -1,0 +1,60 @@
+"""The counters of a recording, launch by launch, checked before anything is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.readers import ncu
+from gpuledger.readers.ncu import flops
+
+COUNTERS = ("fadd", "fmul", "ffma")
+_METRIC = r"^(?:sm|smsp)__sass_thread_inst_executed_op_(?:[fdh](?:add|mul)|[fdh]fma)2?_pred_on\.sum$"
+
+
+def read_counters(path: str | Path) -> tuple[ncu.Report, pd.DataFrame]:
+    """Read a recording and count its FLOPs.
+
+    Parameters
+    ----------
+    path : path
+        Any output of Nsight Compute with the counters fadd, fmul and ffma.
+
+    Returns
+    -------
+    report : gpuledger.readers.ncu.Report
+    counters : DataFrame, shape (launches, 5)
+        ``fadd, fmul, ffma`` (instructions), ``flops`` (all kinds that were collected; ``<NA>`` for a kernel of
+        the tensor cores without a counter of theirs) as Int64, and ``note`` on how they were counted.
+
+    Raises
+    ------
+    InputError
+        A file that is no recording; a counter that was not collected, has another unit than ``inst``, or a value
+        that is no number.
+    """
+    report = ncu.read(path)
+    rows = report.metrics[report.metrics["metric"].astype(str).str.match(_METRIC)]
+    _refuse(path, rows, rows["value"].isna(), "is not a number", "record it again, or mend the value")
+    wrong = ~rows["unit"].astype(str).isin(["inst", ""])
+    _refuse(path, rows, wrong, "is not in inst", "give the number of instructions, in the unit inst")
+    names = [name for name in report.metrics["metric"].cat.categories if "__sass_thread_inst" in name]
+    extra = [name for name in report.metrics["metric"].cat.categories if "tensor" in name and name.endswith(".sum")]
+    wide = report.wide(names + extra)
+    found = {name: flops.counter(wide, name, file=path) for name in COUNTERS}
+    for name, values in found.items():
+        if values is None or values.isna().any():
+            at = "" if values is None else f"launch {values.index[int(values.isna().to_numpy().argmax())]}"
+            remedy = f"collect smsp__sass_thread_inst_executed_op_{name}_pred_on.sum of every launch"
+            raise InputError(path, at, f"the counter {name} was not collected", remedy)
+    counted = flops.count_flops(wide, report.launches["kernel"].astype(str), file=path)
+    return report, pd.DataFrame({**found, "flops": counted["total_flops"], "note": counted["note"]})
+
+
+def _refuse(path: str | Path, rows: pd.DataFrame, bad: pd.Series, problem: str, remedy: str) -> None:
+    if bad.any():
+        row = rows[bad].iloc[0]
+        value = row["text"] if pd.notna(row.get("text")) else f"{row['value']:g} {row['unit']}"
+        raise InputError(path, f"launch {row['launch']}, {row['metric']}", f"{str(value)!r} {problem}", remedy)

@@ -1,0 +1,187 @@
+"""What a case asks: which model, on which hardware, in which phases; from ``dataset.yaml`` and ``config.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.transformer import (
+    Model,
+    Parallel,
+    Precision,
+    Workload,
+    chunk,
+    decode,
+    kernels,
+    mixed,
+    prefill,
+    read_model,
+)
+from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
+from gpuledger.studies.kernel_breakdown.source_model import Chunk
+
+#: Suffixes that make an entry of ``hardware`` a file of the dataset, and not the id of a GPU.
+TABLES = (".csv", ".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+
+
+def read_hardware(case: Case) -> list[Gpu]:
+    """Return the GPUs of a case, in its order.
+
+    An entry of ``hardware`` is the id of a GPU or a CSV or Excel file in the dataset's folder, in the form of
+    ``resources/gpus.csv``. The GPUs of a file stand for it, unless other entries name some of them.
+
+    Raises
+    ------
+    InputError
+        An unknown GPU, a file that is not there or not right, the same GPU twice.
+    """
+    entries = case.inputs["hardware"]
+    place = f"{case.place}.hardware"
+    tables: dict[str, dict[str, Gpu]] = {}
+    for entry in entries:
+        if entry.lower().endswith(TABLES):
+            path = case.dataset.folder / entry
+            if not path.is_file():
+                problem = f"the file {path.as_posix()} does not exist"
+                raise InputError(case.dataset.file, place, problem, "put it there, or correct the path")
+            tables[entry] = read_gpus(path)
+    own = {name: gpu for table in tables.values() for name, gpu in table.items()}
+    # The user's own GPUs come first: a name of the built-in table may be given other numbers.
+    named = {
+        entry: find_gpu(
+            entry, {**own, **{k: v for k, v in read_gpus().items() if k not in own}}, case.dataset.file, place
+        )
+        for entry in entries
+        if entry not in tables
+    }
+    chosen = {gpu.name for gpu in named.values()}
+    found: list[Gpu] = []
+    for entry in entries:
+        if entry not in tables:
+            found.append(named[entry])
+        elif not chosen & set(tables[entry]):
+            found += tables[entry].values()
+    names = [gpu.name for gpu in found]
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise InputError(case.dataset.file, place, f"'{name}' stands twice", "name each GPU once")
+    return found
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a case asks.
+
+    Attributes
+    ----------
+    model : Model
+    gpus : list of Gpu
+        The first one is the subject of the figures, the others are compared with it.
+    phases : mapping
+        By phase, as declared.
+    parallel : Parallel
+    precision : Precision
+    fused, expert_load
+        See :func:`gpuledger.models.transformer.kernels`.
+    own_model : bool
+        The model is a file of the dataset.
+    """
+
+    model: Model
+    gpus: list[Gpu]
+    phases: Mapping[str, Any]
+    parallel: Parallel
+    precision: Precision
+    fused: bool | tuple[str, ...] = True
+    expert_load: float | tuple[float, ...] = 0.0
+    own_model: bool = False
+
+    def kernels(self, workload: Workload) -> pd.DataFrame:
+        """Return the kernels of a workload; see :func:`gpuledger.models.transformer.kernels`."""
+        return kernels(self.model, workload, self.parallel, self.precision, self.fused, self.expert_load)
+
+    def workload(self, phase: str) -> Workload:
+        """Return one pass of a phase."""
+        given = self.phases[phase]
+        if phase == "prefill":
+            return prefill(given["input"], given["batch"])
+        if phase == "decode":
+            return decode(given["context"], given["batch"])
+        if phase == "chunked_prefill":
+            part = Chunk(**given)
+            # Attention grows with the context linearly: the mean of all chunks is that of the one in the middle.
+            return chunk(part.prefill_tokens, part.right_context, part.decode_tokens, part.decode_context)
+        new, past, batch = ([row.get(key, usual) for row in given] for key, usual in _MIXED.items())
+        return mixed([0] * len(given), new, past, batch)
+
+
+_MIXED = {"new": 1, "past": 0, "batch": 1}
+
+
+def read_question(case: Case, mirror: str | Path | None = None) -> Question:
+    """Read the model and the hardware of a case, and check that its phases are possible.
+
+    Parameters
+    ----------
+    case : Case
+    mirror : path, optional
+        A folder that is looked up before the hub.
+
+    Raises
+    ------
+    InputError
+        See :func:`gpuledger.models.transformer.read_model` and :func:`read_hardware`; a context beyond what the model
+        was made for, a chunk beyond its input, devices among which the model cannot be shared out, an unknown number
+        format.
+    """
+    file, inputs = case.dataset.file, case.inputs
+    path = case.dataset.folder / inputs["model"]
+    with _placed(case, "model"):
+        if path.suffix == ".json" and not path.is_file():
+            problem = f"the file {path.as_posix()} does not exist"
+            raise InputError(file, f"{case.place}.model", problem, "put it there, or correct the path")
+        model = read_model(path if path.is_file() else inputs["model"], mirror=mirror)
+    with _placed(case, "precision"):
+        precision = replace(model.precision, **inputs.get("precision", {}))
+    with _placed(case, "parallel"):
+        parallel = Parallel(**inputs.get("parallel", {}))
+        parallel.check(model)
+    fused, load = inputs.get("fused", True), inputs.get("expert_load", 0.0)
+    question = Question(model, read_hardware(case), inputs["phases"], parallel, precision, fused, load, path.is_file())
+    with _placed(case, "expert_load"):
+        question.kernels(prefill(1))
+    given = question.phases.get("chunked_prefill")
+    if given and not 0 < Chunk(**given).prefill_tokens <= given["input"]:
+        problem = (
+            f"a chunk of {given['tokens']:,} tokens does not fit requests of {given['input']:,} + {given['output']:,}"
+        )
+        remedy = "take a smaller chunk, or longer requests"
+        raise InputError(file, f"{case.place}.phases.chunked_prefill", problem, remedy)
+    for phase in question.phases:
+        with _placed(case, f"phases.{phase}"):
+            work = question.workload(phase)
+        longest = int((work.new_tokens + work.past_tokens).max())
+        if model.max_positions and longest > model.max_positions:
+            problem = f"a context of {longest:,} tokens, but {model.name} was made for {model.max_positions:,}"
+            remedy = "shorten it, or give a config.json with a larger max_position_embeddings"
+            raise InputError(file, f"{case.place}.phases.{phase}", problem, remedy)
+    return question
+
+
+@contextmanager
+def _placed(case: Case, key: str) -> Iterator[None]:
+    """Name the place in ``dataset.yaml`` in errors of the library about what stands there."""
+    try:
+        yield
+    except InputError as error:
+        if Path(error.file).suffix in (".json", ".yaml"):
+            raise
+        problem = f"{error.place}: {error.problem}" if error.place else error.problem
+        raise InputError(case.dataset.file, f"{case.place}.{key}", problem, error.remedy) from None

@@ -1,0 +1,44 @@
+"""Kernels in the groups that figures tell apart."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+#: Groups in the order in which figures stack them.
+GROUPS = ("attention", "projections", "feed-forward", "experts", "LM head", "norms and others", "communication")
+
+
+def group_of(rows: pd.DataFrame) -> np.ndarray:
+    """Return the group of every kernel.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        ``kernel`` and ``kind`` as :func:`gpuledger.models.transformer.kernels` has them.
+
+    Returns
+    -------
+    array of str, shape (rows,)
+    """
+    pairs = rows["kernel"].astype(str) + "\t" + rows["kind"].astype(str)
+    codes, names = pd.factorize(pairs)
+    return np.array([_group(*name.split("\t")) for name in names], object)[codes]
+
+
+def _group(kernel: str, kind: str) -> str:
+    if kind == "collective":
+        return "communication"
+    if kind == "attention" or re.fullmatch("(decode_)?(attention_scores|softmax|attention_values)", kernel):
+        return "attention"
+    if kind == "elementwise":
+        return "norms and others"
+    if kind == "grouped_gemm" or kernel == "router":
+        return "experts"
+    if kernel == "lm_head":
+        return "LM head"
+    return (
+        "feed-forward" if re.fullmatch("(shared_)?(gate_up|gate|up|down)_proj|shared_gate", kernel) else "projections"
+    )

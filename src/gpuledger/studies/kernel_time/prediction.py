@@ -1,0 +1,208 @@
+"""Predictions for measured kernels: the model with fitted and with foreign constants, and the baselines to beat."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.models.time_model import (
+    Constants,
+    constants_of,
+    fit_constants,
+    gemm_plan,
+    gemm_time_s,
+    held_back,
+    transferred,
+)
+from gpuledger.models.time_model.constants import read_constants
+from gpuledger.models.time_model.operators import OperatorConstants, fit_operator_constants, operator_times
+from gpuledger.readers.gpus import Gpu, find_gpu, roofline_time_s
+from gpuledger.studies.kernel_time.measurements import ELEMENT_BYTES, WEIGHT_BYTES
+
+#: The derate baseline: shares of the peak and of the bandwidth, and a launch (s).
+DERATE = (0.8, 0.8, 3e-6)
+#: A GEMM from here on counts as large.
+LARGE_FLOP = 1e10
+#: Fewer held-in shapes than this are not fitted to.
+LEAST_SHAPES = 20
+#: Digits of a predicted time: what holds on every machine.
+DIGITS = 6
+
+#: Units of the constants of a GEMM.
+GEMM_UNITS: Mapping[str, str] = MappingProxyType(
+    {
+        "launch_s": "s",
+        "dram_share": "1",
+        "tensor_share": "1",
+        "l2_bytes_per_clock": "byte/cycle",
+        "step_s": "s",
+        "conversion_bytes": "byte",
+    }
+)
+
+
+def baselines(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
+    """Add FLOP, bytes and the two baselines to measured kernels.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    frame : DataFrame
+        ``group, precision, m, n, k``; with ``read_bytes`` and ``write_bytes`` also elementwise kernels (``law``).
+
+    Returns
+    -------
+    DataFrame
+        With ``flop`` (2·m·n·k of a GEMM, else 0), ``bytes`` (each tensor once), ``roofline_s`` (the larger of FLOP /
+        peak and bytes / bandwidth) and ``derate_s`` (the same at `DERATE` shares, and a launch).
+    """
+    gemm = frame["law"] == "gemm" if "law" in frame else pd.Series(True, frame.index)
+    m, n, k = (frame[name].to_numpy(dtype=float) for name in ("m", "n", "k"))
+    flop = np.where(gemm, 2 * m * n * k, 0.0)
+    if "read_bytes" in frame:
+        moved = frame["read_bytes"].to_numpy(dtype=float) + frame["write_bytes"].to_numpy(dtype=float)
+    else:
+        operand, result = (frame["precision"].map({p: b[i] for p, b in ELEMENT_BYTES.items()}) for i in (0, 1))
+        moved = operand.to_numpy() * m * k + weight_bytes(frame) + result.to_numpy() * m * n
+    roofline, derate = np.empty(len(frame)), np.empty(len(frame))
+    peak_share, dram_share, launch_s = DERATE
+    for precision in frame["precision"].unique():
+        rows = (frame["precision"] == precision).to_numpy()
+        name = "fp8" if precision == "fp8_block" else precision
+        roofline[rows] = roofline_time_s(gpu, flop[rows], moved[rows], name)
+        derate[rows] = roofline_time_s(gpu, flop[rows] / peak_share, moved[rows] / dram_share, name) + launch_s
+    return frame.assign(flop=flop, bytes=moved, roofline_s=rounded(roofline), derate_s=rounded(derate))
+
+
+def weight_bytes(frame: pd.DataFrame) -> np.ndarray:
+    """Return the bytes of the weights of GEMMs, from ``group, precision, n, k``."""
+    stored = frame["group"].map(WEIGHT_BYTES)
+    stored = stored.fillna(frame["precision"].map({name: operand for name, (operand, _) in ELEMENT_BYTES.items()}))
+    return stored.to_numpy(dtype=float) * frame["n"].to_numpy() * frame["k"].to_numpy()
+
+
+def hold_back(frame: pd.DataFrame) -> np.ndarray:
+    """Return which kernels are held back: about every second (m, n, k), by its hash."""
+    return held_back(frame["m"].to_numpy(), frame["n"].to_numpy(), frame["k"].to_numpy())
+
+
+def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Constants, bool]:
+    """Constants of a GPU for GEMMs, and whether they were fitted.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    frame : DataFrame
+        ``group, precision, m, n, k, measured_s`` of the held-in half; too few rows are not fitted to.
+    precision : str
+    """
+    if len(frame) < LEAST_SHAPES:
+        return constants_of(gpu, precision), False
+    sizes = (frame[name].to_numpy() for name in ("m", "n", "k", "measured_s"))
+    return fit_constants(gpu, *sizes, precision, weight_bytes=weight_bytes(frame)), True
+
+
+def predict_gemms(gpu: Gpu, constants: Constants, frame: pd.DataFrame, precision: str) -> pd.DataFrame:
+    """Return ``predicted_s`` and ``bound`` of GEMMs, in the frame's order and with its index."""
+    sizes = (frame[name].to_numpy() for name in ("m", "n", "k"))
+    plan = gemm_plan(gpu, constants, *sizes, 1, precision, weight_bytes=weight_bytes(frame))
+    return pd.DataFrame({"predicted_s": rounded(plan["time_s"]), "bound": plan["bound"].to_numpy()}, index=frame.index)
+
+
+def donors(gpu: Gpu, precision: str) -> dict[str, Constants]:
+    """Return the constants of every other fitted GPU, applied to this one through the data sheets, by name."""
+    found = {}
+    for (name, fitted_in), constants in read_constants().items():
+        if fitted_in == precision and name != gpu.name:
+            found[name] = transferred(constants, find_gpu(name), gpu)
+    return found
+
+
+def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Constants, bool]:
+    """Fit only the share of the peak that the matrix units sustain; all else is as it comes with the checkout.
+
+    Returns the constants, and whether there were enough rows to fit the share to.
+
+    What a GPU sustains depends on its power limit, its cooling and the values that it multiplies; the rest does not.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    frame : DataFrame
+        ``m, n, k, measured_s`` of the held-in half.
+    precision : str
+    """
+    constants = constants_of(gpu, precision)
+    if len(frame) < LEAST_SHAPES:
+        return constants, False
+    sizes = [frame[name].to_numpy() for name in ("m", "n", "k")]
+    measured = np.log(frame["measured_s"].to_numpy())
+
+    def error(share: float) -> float:
+        candidate = dataclasses.replace(constants, tensor_share=share)
+        return float(np.abs(np.log(gemm_time_s(gpu, candidate, *sizes, 1, precision)) - measured).mean())
+
+    # Two digits are what the data tell; a sum that differs in its last bits chooses the same one.
+    share = min((round(error(share / 100), 9), share / 100) for share in range(30, 101))[1]
+    return dataclasses.replace(constants, tensor_share=share, source=f"tensor_share fitted; {constants.source}"), True
+
+
+def predict_operators(gpu: Gpu, constants: OperatorConstants, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return ``predicted_s`` and ``bound`` of elementwise kernels, in the frame's order and with its index."""
+    sizes = (frame[name].to_numpy() for name in ("law", "m", "n", "read_bytes", "write_bytes"))
+    times = operator_times(gpu, constants, *sizes)
+    bounds = np.array(["launch", "dram", "l2", "issue", "latency"])
+    terms = times[["launch_s", "dram_s", "l2_s", "issue_s", "chain_s"]].to_numpy()
+    return pd.DataFrame(
+        {"predicted_s": rounded(times["time_s"]), "bound": bounds[terms.argmax(axis=1)]}, index=frame.index
+    )
+
+
+def operator_constants(gpu: Gpu, frame: pd.DataFrame) -> tuple[OperatorConstants, bool]:
+    """Constants of a GPU for elementwise kernels, and whether they were fitted; as :func:`gemm_constants`."""
+    if len(frame) < LEAST_SHAPES:
+        return OperatorConstants(), False
+    names = {"operator": "law", "rows": "m", "columns": "n", "time_s": "measured_s"}
+    same = {name: frame[name] for name in ("read_bytes", "write_bytes")}
+    measured = pd.DataFrame({name: frame[column] for name, column in names.items()} | same)
+    return fit_operator_constants(gpu, measured), True
+
+
+def call_s(measured_s: pd.Series, work_s: pd.Series) -> float:
+    """Return the time of an empty call (s), to four digits: what a kernel's work leaves of the measured time.
+
+    It is the median of the rests, weighted by their inverse variance: a prediction's error grows with its time.
+    """
+    rest = (measured_s - work_s).to_numpy()
+    if not len(rest):
+        return 0.0
+    order = np.argsort(rest, kind="stable")
+    weights = np.cumsum(1 / measured_s.to_numpy()[order] ** 2)
+    middle = rest[order][np.searchsorted(weights, weights[-1] / 2)]
+    return float(f"{max(middle, 0.0):.4g}")
+
+
+def constants_in_words(values: Mapping[str, float], units: Mapping[str, str]) -> str:
+    """Put constants in words: ``launch 2.75 µs, DRAM share 0.74, …``."""
+    words = []
+    for name, value in values.items():
+        unit = units[name]
+        stem = name.removesuffix("_s").replace("_", " ").replace("dram", "DRAM").replace("l2", "L2")
+        if unit == "s":
+            words.append(f"{stem} {value * 1e6:.4g} µs")
+        else:
+            stem = stem.removesuffix(" per clock").removesuffix(" per cycle")
+            words.append(f"{stem} {value:.4g}{'' if unit == '1' else f' {unit}'}")
+    return ", ".join(words)
+
+
+def rounded(values: np.ndarray | pd.Series) -> np.ndarray:
+    """Round to `DIGITS` significant digits."""
+    values = np.asarray(values, dtype=float)
+    magnitude = np.abs(np.where(np.isfinite(values) & (values != 0), values, 1.0))
+    scale = 10.0 ** (DIGITS - 1 - np.floor(np.log10(magnitude)))
+    return np.round(values * scale) / scale

@@ -1,0 +1,148 @@
+"""The law of every series, products over two variables, and formulas that were expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import schemas
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
+from gpuledger.models import scaling_laws
+from gpuledger.studies.metric_sweep.measurements import VARIABLES
+from gpuledger.studies.metric_sweep.sweeps import SERIES
+
+#: The law table: what a series is, its law, how many sizes it has, and the law's error.
+LAW_TABLE = ("kernel_class", "metric", "variable", "law", "formula", "points", "error_percent")
+LAWS = (*LAW_TABLE, "unit", "at", "exact", "knee")
+PRODUCTS = ("kernel_class", "metric", "unit", "variable", "at", "formula", "points", "error_percent", "exact")
+EXPECTED = ("kernel_class", "metric", "unit", *VARIABLES, "value", "expected", "formula", "slope_ratio")
+
+#: A product needs a grid: so many sizes of each variable, and so many points beside the two axes.
+GRID_SIZES, GRID_INNER = 3, 4
+
+
+def law_table(series: pd.DataFrame, points: pd.DataFrame, left_out: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Fit the law of every series.
+
+    Parameters
+    ----------
+    series : DataFrame
+        One series of each class, metric and variable.
+    points : DataFrame
+        All points of classes: a class and metric that has no series gets a row that says so.
+    left_out : DataFrame, optional
+        Outliers (``kernel_class, metric`` and sizes), which no law has to explain.
+
+    Returns
+    -------
+    DataFrame
+        :data:`LAWS`, sorted by class, metric and variable.
+    """
+    kept = series
+    if left_out is not None and len(left_out):
+        keys = ["kernel_class", "metric", *VARIABLES]
+        out = pd.MultiIndex.from_frame(left_out[keys].astype(dict.fromkeys(VARIABLES, "int64")))
+        kept = series[~pd.MultiIndex.from_frame(series[keys]).isin(out)]
+    keys = list(SERIES[:3])
+    fitted = [
+        scaling_laws.fit_many(own, ["kernel_class", "metric"], variable, "value")
+        for variable in VARIABLES
+        if len(own := kept[kept["variable"] == variable])
+    ]
+    about = series.drop_duplicates(keys)[[*keys, "unit", "at"]]
+    found = pd.concat(fitted, ignore_index=True).merge(about, on=keys, validate="one_to_one")
+    found = pd.concat([found, _without_series(series, points)], ignore_index=True)
+    found = found.astype({"points": "int64", "exact": "bool", "error_percent": "float64", "knee": "float64"})
+    return found[list(LAWS)].sort_values(keys, ignore_index=True)
+
+
+def _without_series(series: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
+    """Rows for classes and metrics that were measured at one size only, where others have a series."""
+    alone = points.drop_duplicates(["kernel_class", "metric"])[["kernel_class", "metric", "unit"]]
+    has = pd.MultiIndex.from_frame(series[["kernel_class", "metric"]])
+    alone = alone[~pd.MultiIndex.from_frame(alone[["kernel_class", "metric"]]).isin(has)]
+    varied = series[["variable"]].drop_duplicates()
+    nothing = {"law": "undetermined", "formula": "not enough points", "points": 1, "error_percent": np.nan}
+    return alone.merge(varied, how="cross").assign(**nothing, at="", exact=False, knee=np.nan)
+
+
+def product_table(points: pd.DataFrame) -> pd.DataFrame:
+    """Fit laws in two variables where points stand on a grid of them, not only along its axes.
+
+    Of the grids of a class, metric and pair of variables, at several sizes of the third, the one with most points (the
+    first of several) is taken, as of the series of one variable.
+
+    Returns
+    -------
+    DataFrame
+        :data:`PRODUCTS`; ``variable`` names both.
+    """
+    rows = []
+    for one, two in combinations(("seq_len", "hidden_dim", "n_layer"), 2):
+        third = next(name for name in VARIABLES if name not in (one, two))
+        keys = ["kernel_class", "metric", "unit", third]
+        groups = points.groupby(keys)
+        wide = (groups[one].transform("nunique") >= GRID_SIZES) & (groups[two].transform("nunique") >= GRID_SIZES)
+        largest: dict[tuple, tuple] = {}
+        for (kernel_class, metric, unit, at), own in points[wide].groupby(keys):
+            axes = (own[one] == own[one].mode()[0]) | (own[two] == own[two].mode()[0])
+            if np.count_nonzero(~axes) < GRID_INNER:
+                continue
+            if len(own) > len(largest.get((kernel_class, metric, unit), ((), None))[0]):
+                largest[kernel_class, metric, unit] = own, at
+        for (kernel_class, metric, unit), (own, at) in largest.items():
+            fit = scaling_laws.fit_product(
+                own[one].to_numpy(), own[two].to_numpy(), own["value"].to_numpy(), variables=(one, two)
+            )
+            about = (kernel_class, metric, unit, f"{one}, {two}", f"{third} = {at}")
+            rows.append((*about, fit.formula, fit.points, fit.error_percent, fit.exact))
+    return pd.DataFrame(rows, columns=list(PRODUCTS))
+
+
+def expected_table(points: pd.DataFrame, case: Case) -> pd.DataFrame:
+    """Compare measured values with the formulas that the case declares.
+
+    Returns
+    -------
+    DataFrame
+        :data:`EXPECTED`, a row a point of a declared class and metric.
+
+    Raises
+    ------
+    InputError
+        A class or metric that was not measured, a formula that cannot be computed.
+    """
+    parts = []
+    for position, entry in enumerate(case.inputs.get("expected", ())):
+        place = f"{case.place}.expected[{position}]"
+        own = points
+        for key in ("kernel_class", "metric"):
+            known = own[key].unique()
+            own = own[own[key] == entry[key]]
+            if own.empty:
+                problem = f"there is no {key} '{entry[key]}' in the measurements"
+                raise InputError(case.dataset.file, f"{place}.{key}", problem, schemas.nearest(entry[key], known))
+        parts.append(_expected(own, entry, case, place))
+    columns = list(EXPECTED)
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def _expected(own: pd.DataFrame, entry: Mapping, case: Case, place: str) -> pd.DataFrame:
+    try:
+        found = scaling_laws.compare(own, entry["formula"], entry.get("constants"))
+    except ValueError as error:
+        problem, _, remedy = str(error).partition(";")
+        remedy = remedy or f"use numbers, constants and {', '.join(VARIABLES)}"
+        raise InputError(case.dataset.file, f"{place}.formula", problem, remedy) from None
+    expected = np.asarray(found.points["expected"], float)
+    return own.assign(expected=expected, formula=entry["formula"], slope_ratio=found.slope_ratio)
+
+
+def drawn_fit(series: pd.DataFrame, outliers: Sequence[int]) -> scaling_laws.Fit:
+    """Fit one series again, to draw its curve; `outliers` are the sizes that the law leaves out."""
+    own = series[~series["size"].isin(list(outliers))]
+    return scaling_laws.fit(own["size"].to_numpy(), own["value"].to_numpy(), series["variable"].iloc[0])

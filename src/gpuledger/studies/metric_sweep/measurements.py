@@ -1,0 +1,249 @@
+"""Measurements of a sweep: from a tidy table or a folder of ncu output to points in base units, with their spread."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import schemas
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case, folder_files
+from gpuledger.readers import kernel_names, ncu
+from gpuledger.readers.tabular import Column, read_csv
+
+#: What a sweep varies.
+VARIABLES = ("n_layer", "hidden_dim", "seq_len")
+#: What names a point of a class.
+POINT = ("kernel_class", "metric", "unit", *VARIABLES)
+#: The unit of a pure number, and of values that were printed without one.
+NUMBER, UNKNOWN_UNIT = "1", "unknown"
+
+#: No counter is larger, in any unit; squares of such values do not overflow.
+LARGEST_VALUE = 1e30
+
+_SIZES = tuple(Column(name, "integer", minimum=1, maximum=2**40) for name in VARIABLES)
+_TIDY = (
+    Column("kernel_class"),
+    Column("metric"),
+    Column("unit"),
+    *_SIZES,
+    Column("value", "number", minimum=0, maximum=LARGEST_VALUE),
+    Column("kernel_name", optional=True),
+    Column("launch", "integer", minimum=0, optional=True),
+)
+_OBSERVED = ("zero", "nonzero", "lower", "higher")
+_OBSERVATIONS = (
+    Column("model"),
+    Column("kernel_class"),
+    Column("kernel_name"),
+    Column("metric"),
+    Column("observation", choices=_OBSERVED),
+)
+# What Nsight Compute counts, in its base units; a rate has two of them.
+_WORDS = frozenset(
+    re.findall(
+        r"\S+",
+        """
+        1 % block bit byte cluster cycle device hz inst instruction launch ns op operation packet pass query register
+        request s sector SM sm tag thread tile transaction unknown warp wavefront
+        """,
+    )
+)
+# The unit that a metric's name tells, where it tells one; rates and ratios have ``per`` or ``pct`` in their names.
+_NAMED = (
+    (re.compile(r"pct"), "%"),
+    (re.compile(r"per_|ratio|rate"), None),
+    (re.compile(r"^\w+__\w*bytes"), "byte"),
+    (re.compile(r"^\w+__\w*sectors"), "sector"),
+    (re.compile(r"^\w+__\w*inst_(?:executed|issued)"), "inst"),
+    (re.compile(r"^\w+__(?:cycles|\w+_cycles)_"), "cycle"),
+    (re.compile(r"^\w+__time_duration"), "ns"),
+)
+# Counters of a launch; attributes of the device, of the launch's shape and of the profiler are none.
+_COUNTER = re.compile(r"^(?!(?:device|launch|profiler|numa|nvlink|smsp__pcsamp)_)\w+?__\w")
+
+
+def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern] = kernel_names.PATTERNS) -> pd.DataFrame:
+    """Read what a case measured: a row a launch and metric, values in base units.
+
+    Parameters
+    ----------
+    case : Case
+        With ``measurements`` or ``ncu_csv``.
+    patterns : sequence of Pattern
+        Classes of the kernels of ``ncu_csv``.
+
+    Returns
+    -------
+    DataFrame
+        ``kernel_class, kernel_name`` (empty where unknown)``, metric, unit`` (base)``, n_layer, hidden_dim, seq_len,
+        value`` (float64, base unit)``, last_digit`` (what the last printed digit is worth, base unit; NaN: unknown).
+
+    Raises
+    ------
+    InputError
+        Whatever is wrong with the table or with one of the files, a unit that is none or not the metric's.
+    """
+    if "measurements" in case.inputs:
+        return _tidy(case.path("measurements"))
+    return _profiled(case, patterns)
+
+
+def read_observations(case: Case) -> pd.DataFrame:
+    """Read what was seen of single kernels without a number: ``model, kernel_class, kernel_name, metric, observation``.
+
+    ``zero`` and ``nonzero`` say what the metric was, ``lower`` and ``higher`` how it compares with the other kernels
+    of the class. Without the key ``observations`` there is no row.
+    """
+    if "observations" not in case.inputs:
+        return pd.DataFrame({column.name: pd.Series(dtype="str") for column in _OBSERVATIONS})
+    key = ("model", "kernel_name", "metric")
+    return read_csv(case.path("observations"), _OBSERVATIONS, key=key)
+
+
+def _tidy(path: Path) -> pd.DataFrame:
+    frame = read_csv(path, _TIDY)
+    frame = frame.assign(kernel_name=frame.get("kernel_name", ""))
+    key = ["kernel_class", "kernel_name", "metric", *VARIABLES, *(["launch"] if "launch" in frame else [])]
+    repeated = frame.duplicated(key)
+    if repeated.any():
+        row = int(np.flatnonzero(repeated)[0])
+        what = ", ".join(str(frame[name].iloc[row]) for name in key if name != "kernel_name")
+        remedy = "keep one of them, or number the launches in a column launch"
+        raise InputError(path, f"line {row + 2}", f"a second row for {what}", remedy)
+    _check_units(path, frame)
+    base = {unit: ncu.base_unit(unit) for unit in frame["unit"].unique()}
+    powers = frame["unit"].map({unit: power for unit, (_, power) in base.items()}).astype("int64")
+    printed = frame["value"].astype(str)
+    exponent = printed.str.extract(r"e([+-]?\d+)$", expand=False).fillna("0").astype("int64")
+    decimals = printed.str.extract(r"\.(\d+)", expand=False).fillna("").str.len()
+    # Of a whole number read as 17652.0, the digit behind the point was not printed.
+    whole = printed.str.endswith(".0") & (powers == 0)
+    digit = 10.0 ** (exponent - decimals.where(~whole, 0) + powers)
+    # Through the text: 0.0079 Mbyte are 7900 byte, and 0.0079 * 10**6 is not.
+    mantissa = printed.str.replace(r"e.*$", "", regex=True)
+    values = (mantissa + "e" + (exponent + powers).astype(str)).astype("float64")
+    units = frame["unit"].map({unit: word for unit, (word, _) in base.items()})
+    frame = frame.assign(value=values, unit=units, last_digit=digit)
+    _check_one_unit(path, frame)
+    return frame[["kernel_class", "kernel_name", "metric", "unit", *VARIABLES, "value", "last_digit"]]
+
+
+def _check_units(path: Path, frame: pd.DataFrame) -> None:
+    pairs = frame[["metric", "unit"]].drop_duplicates()
+    for row, metric, unit in pairs.itertuples():
+        place = f"line {row + 2}, column unit"
+        word, _ = ncu.base_unit(unit)
+        if not all(part in _WORDS for part in word.split("/", 1)):
+            remedy = schemas.nearest(unit, [*sorted(_WORDS), "Kbyte", "Mbyte", "Gbyte", "usecond", "msecond", "byte/s"])
+            remedy = f"write units as Nsight Compute does, {NUMBER} for a pure number ({remedy})"
+            raise InputError(path, place, f"{unit!r} is no known unit", remedy)
+        wanted = next((unit for pattern, unit in _NAMED if pattern.search(metric)), None)
+        if wanted and word not in (wanted, UNKNOWN_UNIT):
+            problem = f"wrong unit: {metric} is counted in {wanted}, not in {unit}"
+            raise InputError(path, place, problem, f"convert the values to {wanted}, or correct the metric")
+
+
+def _check_one_unit(path: Path, frame: pd.DataFrame) -> None:
+    units = frame.groupby("metric", sort=False)["unit"].unique()
+    for metric, found in units[units.str.len() > 1].items():
+        row = int(np.flatnonzero((frame["metric"] == metric) & (frame["unit"] == found[1]))[0])
+        problem = f"{metric} is in {found[1]} here and in {found[0]} elsewhere"
+        raise InputError(path, f"line {row + 2}, column unit", problem, "give all its values in units of one kind")
+
+
+def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFrame:
+    folder, table = (case.dataset.folder / case.inputs["ncu_csv"][key] for key in ("folder", "parameters"))
+    place = f"{case.place}.ncu_csv"
+    if not folder.is_dir():
+        remedy = "put it there, or correct the path"
+        raise InputError(case.dataset.file, f"{place}.folder", f"the folder {folder.as_posix()} does not exist", remedy)
+    parameters = read_csv(table, (Column("file"), *_SIZES), key=("file",))
+    outputs = {path.relative_to(folder).as_posix(): path for path in folder_files(folder) if path != table}
+    for line, name in enumerate(parameters["file"], start=2):
+        if name not in outputs:
+            remedy = schemas.nearest(name, outputs)
+            raise InputError(table, f"line {line}, column file", f"there is no {name!r} in {folder.name}", remedy)
+    left = sorted(set(outputs) - set(parameters["file"]))
+    if left:
+        remedy = f"add it to {table.name} with its sizes, or move it away"
+        raise InputError(table, "", f"nothing is said about the file {left[0]!r}", remedy)
+    wanted = case.inputs.get("metrics")
+    parts = [_output(outputs[row["file"]], row, wanted, patterns) for row in parameters.to_dict("records")]
+    frame = pd.concat(parts, ignore_index=True)
+    for metric in wanted or ():
+        if not frame["metric"].eq(metric).any():
+            remedy = schemas.nearest(metric, frame["metric"].unique())
+            problem = f"no file has the metric '{metric}'"
+            raise InputError(case.dataset.file, f"{case.place}.metrics", problem, remedy)
+    if frame.empty:
+        remedy = "name the metrics under the key metrics, or profile with --metrics"
+        raise InputError(table, "", "none of the files has a counter like dram__sectors_read.sum", remedy)
+    _check_one_unit(table, frame)
+    return frame
+
+
+def _output(
+    path: Path, sizes: Mapping, wanted: Sequence[str] | None, patterns: Sequence[kernel_names.Pattern]
+) -> pd.DataFrame:
+    report = ncu.read(path)
+    known = report.metrics["metric"].cat.categories
+    kept = [name for name in known if (name in wanted if wanted else _COUNTER.match(name))]
+    rows = report.metrics[report.metrics["metric"].isin(kept) & report.metrics["value"].notna()]
+    rows = rows.drop_duplicates(["launch", "metric", "unit", "value"])
+    classes = kernel_names.classify(rows["kernel"].astype(str), patterns, file=path)
+    frame = pd.DataFrame(
+        {
+            "kernel_class": classes,
+            "kernel_name": rows["kernel"].astype(str),
+            "metric": rows["metric"].astype(str),
+            "unit": rows["unit"].astype(str).replace("", NUMBER),
+            **{name: sizes[name] for name in VARIABLES},
+            "value": rows["value"],
+            "last_digit": np.nan,
+        }
+    )
+    return frame
+
+
+def to_points(launches: pd.DataFrame) -> pd.DataFrame:
+    """Reduce launches to points with their spread.
+
+    Returns
+    -------
+    DataFrame
+        Of each class and, where names are known, of each of its kernels a row a point: ``kernel_class, kernel_name``
+        (empty: all of the class)``, metric, unit, n_layer, hidden_dim, seq_len, launches, value`` (median)``,
+        minimum, lower_quartile, upper_quartile, maximum, last_digit``; sorted by all of these keys.
+    """
+    named = launches[launches["kernel_name"] != ""]
+    every = pd.concat([launches.assign(kernel_name=""), named], ignore_index=True)
+    groups = every.groupby(["kernel_class", "kernel_name", *POINT[1:]], sort=True, observed=True)
+    values = groups["value"]
+    quartiles = values.quantile([0.25, 0.5, 0.75]).unstack()
+    points = pd.DataFrame(
+        {
+            "launches": values.size(),
+            "value": quartiles[0.5],
+            "minimum": values.min(),
+            "lower_quartile": quartiles[0.25],
+            "upper_quartile": quartiles[0.75],
+            "maximum": values.max(),
+            "last_digit": groups["last_digit"].max(),
+        }
+    )
+    return points.reset_index()
+
+
+def of_classes(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that stand for whole classes."""
+    return points[points["kernel_name"] == ""].reset_index(drop=True)
+
+
+def of_kernels(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that stand for single kernels, by their full names."""
+    return points[points["kernel_name"] != ""].reset_index(drop=True)

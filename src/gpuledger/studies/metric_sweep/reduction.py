@@ -1,0 +1,155 @@
+"""From a case to its laws and anomalies, and to the quantities that claims refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.datasets import Case
+from gpuledger.readers import kernel_names
+from gpuledger.studies.metric_sweep import anomalies, laws, sweeps, unit_switches
+from gpuledger.studies.metric_sweep.measurements import (
+    POINT,
+    VARIABLES,
+    of_classes,
+    of_kernels,
+    read_launches,
+    read_observations,
+    to_points,
+)
+from gpuledger.studies.metric_sweep.summary import summarise
+
+_SPREAD = ("launches", "value", "minimum", "lower_quartile", "upper_quartile", "maximum", "last_digit")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The parts of a reduced sweep.
+
+    Attributes
+    ----------
+    points : DataFrame
+        A row a class, metric and sizes: :data:`gpuledger.studies.metric_sweep.measurements.POINT`, the median ``value``
+        of its launches and their spread, and ``value_as_given`` before a unit was mended.
+    kernels : DataFrame
+        The same of single kernels, by ``kernel_name``.
+    observations : DataFrame
+        What was seen without a number: ``model, kernel_class, kernel_name, metric, observation``.
+    laws, products, expected, anomalies : DataFrame
+        See :mod:`gpuledger.studies.metric_sweep.laws` and :mod:`gpuledger.studies.metric_sweep.anomalies`.
+    """
+
+    points: pd.DataFrame
+    kernels: pd.DataFrame
+    observations: pd.DataFrame
+    laws: pd.DataFrame
+    products: pd.DataFrame
+    expected: pd.DataFrame
+    anomalies: pd.DataFrame
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return all parts as one frame, told apart by the column ``part``."""
+        parts = [getattr(self, part.name).assign(part=part.name) for part in fields(self)]
+        frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
+        whole = {name: "Int64" for name in (*VARIABLES, "launches", "points")}
+        return frame.astype({name: kind for name, kind in whole.items() if name in frame})
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame) -> Sweep:
+        """Take apart what :meth:`to_frame` put together."""
+        return cls(
+            **{
+                name: frame[frame["part"] == name].reindex(columns=list(columns)).reset_index(drop=True)
+                for name, columns in _COLUMNS.items()
+            }
+        )
+
+
+_COLUMNS = {
+    "points": (*POINT, *_SPREAD, "value_as_given"),
+    "kernels": (*POINT, "kernel_name", *_SPREAD, "value_as_given"),
+    "observations": ("model", "kernel_class", "kernel_name", "metric", "observation"),
+    "laws": laws.LAWS,
+    "products": laws.PRODUCTS,
+    "expected": laws.EXPECTED,
+    "anomalies": (*anomalies.COLUMNS, *VARIABLES),
+}
+
+
+def reduce(
+    case: Case,
+    kernel_patterns: Sequence[Mapping[str, str]] = (),
+    gemm_classes: tuple[str, ...] = ("gemm",),
+    summarised_series: int = 100,
+) -> CaseResult:
+    """Find by which law each metric of each class grows, and what in the measurements is wrong.
+
+    Parameters
+    ----------
+    case : Case
+        ``measurements`` or ``ncu_csv``; optionally ``observations``, ``expected``, ``metrics``, ``model``.
+    kernel_patterns : sequence of mappings
+        Further kernel patterns, for the kernels of ``ncu_csv``.
+    gemm_classes : sequence of str
+        The classes that are GEMMs.
+    summarised_series : int
+        Of a larger sweep, the summary says how many series have which law; the law table has all.
+
+    Raises
+    ------
+    InputError
+        See :func:`gpuledger.studies.metric_sweep.measurements.read_launches`; or when no size varies by itself.
+    """
+    patterns = kernel_names.extend_patterns(kernel_patterns, file="config/config.yaml")
+    sweep = find_laws(case, to_points(read_launches(case, patterns)), read_observations(case))
+    result = CaseResult(sweep.to_frame())
+    summarise(result, sweep, case, gemm_classes, summarised_series)
+    return result
+
+
+def find_laws(case: Case, points: pd.DataFrame, observations: pd.DataFrame) -> Sweep:
+    """Mend the units, look for anomalies and fit the laws.
+
+    Raises
+    ------
+    InputError
+        When no size varies by itself; see also :func:`gpuledger.studies.metric_sweep.laws.expected_table`.
+    """
+    points = unit_switches.with_units(points)
+    series = sweeps.all_series(unit_switches.with_proofs(of_classes(points)))
+    if series.empty:
+        problem = f"no two points differ in one of {', '.join(VARIABLES)} alone"
+        raise InputError(case.dataset.file, case.place, problem, "measure at several sizes of one of them")
+    switches = unit_switches.find(series)
+    points = unit_switches.mend(points, switches)
+    classes, kernels = of_classes(points).drop(columns="kernel_name"), of_kernels(points)
+    series = sweeps.main_series(sweeps.all_series(classes))
+    found = laws.law_table(series, classes)
+    outliers = anomalies.outliers(series, found)
+    if len(outliers):
+        found = laws.law_table(series, classes, outliers)
+    wrong = [
+        switches,
+        outliers,
+        anomalies.split_classes(kernels, observations),
+        anomalies.algorithm_switches(kernels),
+        anomalies.contradictions(classes),
+    ]
+    rows = pd.concat([part for part in wrong if len(part)] or [switches], ignore_index=True)
+    rows = rows.reindex(columns=[*anomalies.COLUMNS, *VARIABLES])
+    rank = rows["kind"].map({kind: rank for rank, kind in enumerate(anomalies.KINDS)})
+    order = ["rank", "metric", "kernel_class", *VARIABLES, "where"]
+    rows = rows.assign(rank=rank).sort_values(order, kind="stable")
+    return Sweep(
+        points=classes,
+        kernels=kernels,
+        observations=observations,
+        laws=found,
+        products=laws.product_table(classes),
+        expected=laws.expected_table(classes, case),
+        anomalies=rows.drop(columns="rank").reset_index(drop=True),
+    )

@@ -1,0 +1,210 @@
+"""The quantities of a sweep's summary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from fractions import Fraction
+
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import CaseResult, slug
+from gpuledger.ledger.datasets import Case
+from gpuledger.models import scaling_laws
+from gpuledger.studies.metric_sweep import anomalies, classification, sweeps, unit_switches
+from gpuledger.studies.metric_sweep.laws import drawn_fit
+from gpuledger.studies.metric_sweep.measurements import VARIABLES
+
+
+def series_name(row: pd.Series | dict) -> str:
+    """Name a series in the summary: ``fmha_dram__sectors_read_sum_by_seq_len``."""
+    return f"{slug(row['kernel_class'])}_{slug(row['metric'])}_by_{row['variable']}"
+
+
+def summarise(
+    result: CaseResult, sweep, case: Case, gemm_classes: Collection[str] = ("gemm",), summarised_series: int = 100
+) -> None:
+    """Enter the quantities of a sweep into its summary.
+
+    Parameters
+    ----------
+    result : CaseResult
+    sweep : gpuledger.studies.metric_sweep.reduction.Sweep
+    case : Case
+    gemm_classes : collection of str
+    summarised_series : int
+        Above so many series there are no quantities of single ones.
+    """
+    laws, wrong = sweep.laws, sweep.anomalies
+    result.add("kernel_classes", sweep.points["kernel_class"].nunique(), "1")
+    result.add("metrics", sweep.points["metric"].nunique(), "1")
+    result.add("values", int(sweep.points["launches"].sum()), "1")
+    result.add("series", len(laws), "1")
+    result.add("exact_series", int(laws["exact"].sum()), "1")
+    for law in scaling_laws.LAWS:
+        result.add(f"{law}_series", int((laws["law"] == law).sum()), "1")
+    result.add("anomalies", len(wrong), "1")
+    for kind in anomalies.KINDS:
+        result.add(f"anomalies_{kind}", int((wrong["kind"] == kind).sum()), "1")
+    if len(laws) <= summarised_series:
+        _add_series(result, sweep, case)
+        _add_values(result, sweep)
+    proven = _add_switches(result, sweep)
+    _add_expected(result, sweep)
+    _add_classes(result, sweep, case, gemm_classes, summarised_series)
+    result.add("finding", _finding(laws, wrong, proven), "text")
+
+
+def _whole(value: float) -> int | float:
+    """Integers stay integers, though a column of values is of floats."""
+    return int(value) if float(value).is_integer() and abs(value) < 2**53 else float(value)
+
+
+def _add_series(result: CaseResult, sweep, case: Case) -> None:
+    series = sweeps.main_series(sweeps.all_series(sweep.points))
+    groups = dict(list(series.groupby(list(sweeps.SERIES[:3]))))
+    for row in sweep.laws.to_dict("records"):
+        name = series_name(row)
+        if f"{name}_law" in result.summary:
+            problem = f"two series would both be called '{name}' in summary.json"
+            remedy = "tell kernel classes and metrics apart by letters and digits"
+            raise InputError(case.dataset.file, case.place, problem, remedy)
+        result.add(f"{name}_law", row["law"], "text")
+        result.add(f"{name}_formula", row["formula"], "text")
+        result.add(f"{name}_error_percent", row["error_percent"], "%")
+        own = groups.get((row["kernel_class"], row["metric"], row["variable"]))
+        if own is None:
+            continue
+        (first, last), (low, high) = own["size"].iloc[[0, -1]], own["value"].iloc[[0, -1]]
+        if low > 0 and high > 0:
+            result.add(f"{name}_growth_per_doubling", 2 ** (math.log(high / low) / math.log(last / first)), "1")
+        if row["law"] == "undetermined":
+            continue
+        fit = drawn_fit(own, left_out_sizes(sweep.anomalies, row, own))
+        for quantity, (value, unit) in coefficients(fit, row["unit"], row["variable"]).items():
+            result.add(f"{name}_{quantity}", value, unit)
+
+
+def _add_values(result: CaseResult, sweep) -> None:
+    """Add every point's value, and what each metric depends on over all classes."""
+    points = sweep.points
+    for row in points.to_dict("records"):
+        name = f"{slug(row['kernel_class'])}_{slug(row['metric'])}_{point_name(row, points)}"
+        result.add(name, _whole(row["value"]), row["unit"])
+    depends = classification.dependence(sweep.laws)
+    for metric, own in depends.groupby("metric", sort=True):
+        named = [name for name in VARIABLES if own["depends_on"].str.contains(name, regex=False).any()]
+        nothing = "none" if (own["depends_on"] == "none").any() else "unknown"
+        result.add(f"{slug(metric)}_depends_on", ", ".join(named) or nothing, "text")
+
+
+def left_out_sizes(wrong: pd.DataFrame, row: dict, own: pd.DataFrame) -> list[int]:
+    """Sizes of a series that are outliers."""
+    mine = wrong[(wrong["kind"] == "outlier") & (wrong["kernel_class"] == row["kernel_class"])]
+    mine = mine[mine["metric"] == row["metric"]]
+    keys = pd.MultiIndex.from_frame(mine[list(VARIABLES)].astype("int64"))
+    return own.loc[pd.MultiIndex.from_frame(own[list(VARIABLES)]).isin(keys), "size"].tolist()
+
+
+def coefficients(fit: scaling_laws.Fit, unit: str, variable: str) -> dict[str, tuple[float, str]]:
+    """Name the coefficients of a fit, with units: ``slope`` is that of the law's last part."""
+    step = sweeps.UNITS[variable]
+    slope = f"{unit}/{step}"
+    names = {
+        "constant": {"a": ("value", unit)},
+        "proportional": {"b": ("slope", slope)},
+        "affine": {"a": ("intercept", unit), "b": ("slope", slope)},
+        "knee": {
+            "a": ("intercept_below", unit),
+            "b": ("slope_below", slope),
+            "c": ("intercept", unit),
+            "d": ("slope", slope),
+            "knee": ("knee", step),
+        },
+        "staircase": {"a": ("step", unit), "b": ("intercept", unit), "tile": ("tile", step)},
+    }.get(fit.law, {})
+    found = {}
+    for key, value in fit.coefficients.items():
+        name, of = names.get(key, (f"coefficient_{key}", "1"))
+        if isinstance(value, Fraction):
+            value = int(value) if value.denominator == 1 else float(value)
+        found[name] = (value, of)
+    return found
+
+
+def _add_switches(result: CaseResult, sweep) -> bool:
+    """Add what was mended and what proves it; say whether all of it is proven."""
+    proofs = unit_switches.with_proofs(sweep.points)
+    known = proofs[proofs["proof"].notna()]
+    agree = [
+        unit_switches.agrees(*row) for row in known[["value", "proof", "last_digit"]].itertuples(index=False, name=None)
+    ]
+    result.add("bytes_compared_values", len(known), "1")
+    result.add("bytes_proven_values", sum(agree), "1")
+    mended = proofs[proofs["value"] != proofs["value_as_given"]]
+    for row in mended.to_dict("records"):
+        name = f"{slug(row['kernel_class'])}_{slug(row['metric'])}_{point_name(row, sweep.points)}"
+        result.add(f"{name}_as_given", _whole(row["value_as_given"]), row["unit"])
+        result.add(name, _whole(row["value"]), row["unit"])
+        result.add(f"{name}_unit_factor", _whole(row["value"] / row["value_as_given"]), "1")
+        if not pd.isna(row["proof"]):
+            result.add(f"{name}_from_sectors", _whole(row["proof"]), row["unit"])
+    return len(mended) > 0 and bool(mended["proof"].notna().all())
+
+
+def point_name(point: dict, points: pd.DataFrame) -> str:
+    """Name a point by the sizes that vary in the metric's points."""
+    mine = points[points["metric"] == point["metric"]]
+    varied = [name for name in VARIABLES if mine[name].nunique() > 1]
+    return "_".join(f"{name}_{point[name]}" for name in varied)
+
+
+def _add_expected(result: CaseResult, sweep) -> None:
+    for (kernel_class, metric), own in sweep.expected.groupby(["kernel_class", "metric"], sort=True):
+        name = f"{slug(kernel_class)}_{slug(metric)}"
+        result.add(f"{name}_expected_formula", own["formula"].iloc[0], "text")
+        result.add(f"{name}_expected_slope_ratio", own["slope_ratio"].iloc[0], "1")
+        for row in own.to_dict("records"):
+            at = f"{name}_{point_name(row, sweep.points)}"
+            result.add(f"{at}_expected", _whole(row["expected"]), row["unit"])
+            result.add(f"{at}_ratio", row["value"] / row["expected"] if row["expected"] else float("inf"), "1")
+
+
+def _add_classes(result: CaseResult, sweep, case: Case, gemm_classes: Collection[str], summarised_series: int) -> None:
+    model = case.inputs.get("model", case.name)
+    result.add("model", model, "text")
+    table = classification.gemm_separation(sweep.points, gemm_classes)
+    apart = table[table["gemm_is"] != "overlapping"]
+    result.add("gemm_compared_metrics", len(table), "1")
+    if len(table) <= summarised_series:
+        for row in table.to_dict("records"):
+            result.add(f"gemm_{slug(row['metric'])}_against_others", row["gemm_is"], "text")
+    result.add("gemm_separating_metrics", len(apart), "1")
+    if len(apart):
+        result.add("gemm_best_metric", apart["metric"].iloc[0], "text")
+        result.add("gemm_best_smallest_ratio", apart["smallest_ratio"].iloc[0], "1")
+    kernels = classification.tensor_core_kernels(sweep.kernels, sweep.observations, model)
+    for name, own in kernels.groupby("model", sort=True):
+        result.add(
+            f"{slug(name)}_tensor_core_kernels", own.loc[own["tensor_cores"] == "yes", "kernel_name"].nunique(), "1"
+        )
+
+
+def _finding(laws: pd.DataFrame, wrong: pd.DataFrame, proven: bool) -> str:
+    known, exact = int((laws["law"] != "undetermined").sum()), int(laws["exact"].sum())
+    words = f"{known:,} of {len(laws):,} series follow a law" + (f", {exact:,} of them exactly" if exact else "")
+    counts = wrong["kind"].value_counts().to_dict()
+    if switched := counts.get("unit_switch", 0):
+        reason = "sectors × 32 byte prove that their unit changed" if proven else "their unit seems to have changed"
+        words += f"; {switched:,} values only seem to drop: {reason}"
+    others = [f"{counts[kind]:,} {name[counts[kind] > 1]}" for kind, name in _NAMES.items() if kind in counts]
+    return "; ".join([words, *others])
+
+
+_NAMES = {
+    "outlier": ("outlier", "outliers"),
+    "split_class": ("metric differs within a class", "metrics differ within a class"),
+    "algorithm_switch": ("change of algorithm", "changes of algorithm"),
+    "contradiction": ("contradiction", "contradictions"),
+}

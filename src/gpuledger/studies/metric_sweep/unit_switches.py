@@ -1,0 +1,239 @@
+"""Unit switches: values of one series that were printed in several units, found, mended and proven.
+
+A profiler that scales each value by itself prints 999 Kbyte beside 1.02 Mbyte. Where a table drops the units, the
+series falls by a factor of 1000 while the counter rises.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.studies.metric_sweep.measurements import UNKNOWN_UNIT, VARIABLES
+from gpuledger.studies.metric_sweep.sweeps import SERIES
+
+#: Bytes of a sector of L2 and DRAM. NVIDIA, Nsight Compute documentation, Metrics Guide.
+SECTOR_BYTES = 32
+#: What units may differ by; Nsight Compute's are decimal, so those come first.
+FACTORS = (10.0**3, 10.0**6, 10.0**9, 2.0**10, 2.0**20, 2.0**30)
+#: Kilo, mega and giga, taken for powers of 1024, over those of 1000.
+BINARY = (1.024, 1.024**2, 1.024**3)
+#: By how much a slope (of logarithms) may lie outside of those of the other steps.
+SLOPE_MARGIN = 0.5
+#: By how much two counters of one launch may differ, beyond the digits that were printed.
+AGREEMENT = 0.02
+_VALUES = ("value", "minimum", "lower_quartile", "upper_quartile", "maximum", "last_digit")
+_PARTNER = re.compile(r"^((?:dram|lts|l1tex)__\w*?)bytes(\w*\.(?:sum|avg|min|max))$")
+
+
+def sectors_of(metric: str) -> str | None:
+    """Name of the metric that counts the sectors of a metric that counts bytes; None where there is none."""
+    match = _PARTNER.match(metric)
+    return f"{match[1]}sectors{match[2]}" if match else None
+
+
+def with_proofs(points: pd.DataFrame) -> pd.DataFrame:
+    """Add ``proof``: the bytes of the sectors that were counted at the same point, NaN where none were."""
+    keys = ["kernel_class", "metric", *VARIABLES]
+    sectors = points.set_index(keys)["value"] * SECTOR_BYTES
+    partner = points["metric"].map({name: sectors_of(name) for name in points["metric"].unique()})
+    partner = partner.where(points["unit"] != UNKNOWN_UNIT)
+    wanted = pd.MultiIndex.from_frame(points.assign(metric=partner)[keys])
+    return points.assign(proof=sectors.reindex(wanted).to_numpy())
+
+
+def with_units(points: pd.DataFrame) -> pd.DataFrame:
+    """Give bytes that were printed without a unit the one in which most of them agree with the sectors counted there.
+
+    Where fewer than half of a metric's values agree in any unit, it stays unknown.
+    """
+    unknown = points["unit"] == UNKNOWN_UNIT
+    if not unknown.any():
+        return points
+    proven = with_proofs(points.assign(unit=points["unit"].mask(unknown, "byte")))
+    for metric in points.loc[unknown, "metric"].unique():
+        mine = (points["metric"] == metric) & unknown
+        known = proven[mine & (proven["kernel_name"] == "") & proven["proof"].notna()]
+        columns = [known[name].to_numpy() for name in ("value", "proof", "last_digit")]
+        agreeing = [
+            sum(agrees(value * unit, proof, digit * unit) for value, proof, digit in zip(*columns, strict=True))
+            for unit in (1.0, *FACTORS)
+        ]
+        if 2 * max(agreeing) <= max(len(known), 1):
+            continue
+        unit = (1.0, *FACTORS)[int(np.argmax(agreeing))]
+        factor = np.where(mine, unit, 1.0)
+        points = points.assign(
+            unit=points["unit"].mask(mine, "byte"),
+            **{name: _product(points[name].to_numpy(float), factor) for name in _VALUES},
+        )
+    return points
+
+
+def agrees(value: float, proof: float, last_digit: float) -> bool:
+    """Whether a value is the proven one, but for its last printed digit, which may have been cut off."""
+    return abs(value - proof) <= (0 if math.isnan(last_digit) else last_digit) * 1.0001 + AGREEMENT * proof
+
+
+@dataclass(frozen=True)
+class _Series:
+    size: np.ndarray
+    value: np.ndarray
+    proof: np.ndarray
+    last_digit: np.ndarray
+
+    def factors(self) -> np.ndarray | None:
+        """What to multiply each value with, or None where nothing shows that units changed."""
+        for candidates in (FACTORS[:3], FACTORS[3:]):
+            factors = self._factors(candidates)
+            if factors is not None:
+                return factors
+        if np.isnan(self.proof).any():
+            return None
+        # Powers of 1024 under the name of a decimal unit: only sectors can tell.
+        found = (self._factors(FACTORS[3:], scale) for scale in BINARY)
+        return next((factors for factors in found if factors is not None), None)
+
+    def _factors(self, candidates: tuple[float, ...], scale: float = 1.0) -> np.ndarray | None:
+        x, y = np.log(self.size), np.log(self.value)
+        width, jump = np.diff(x), np.diff(y)
+        slope = jump / width
+        broken = np.abs(jump - np.median(slope) * width) > 0.6 * math.log(FACTORS[0])
+        others = slope[~broken]
+        if not broken.any() or len(others) < 2:
+            return None
+        low, high = others.min() - SLOPE_MARGIN, others.max() + SLOPE_MARGIN
+        steps = np.zeros(len(jump))
+        for step in np.flatnonzero(broken):
+            logs = [sign * math.log(factor) for factor in candidates for sign in (1, -1)]
+            fitting = [log for log in logs if low <= (jump[step] + log) / width[step] <= high]
+            if not fitting:
+                return None
+            steps[step] = fitting[0]
+        relative = np.exp(np.r_[0.0, np.cumsum(steps)])
+        return self._checked(relative, scale)
+
+    def _checked(self, relative: np.ndarray, scale: float) -> np.ndarray | None:
+        kinds, counts = np.unique(relative.round(9), return_counts=True)
+        # The unit that was declared is the one that the sectors confirm, or else that of most points.
+        agreeing = [self._agreeing(relative / kind * scale) for kind in kinds]
+        best = max(range(len(kinds)), key=lambda kind: (agreeing[kind], counts[kind], -kind))
+        factors = _clean(relative / kinds[best]) * scale
+        mended, changed = self.value * factors, factors != 1
+        if not changed.any():
+            return None
+        known = ~np.isnan(self.proof)
+        if (known & changed).any():
+            pairs = zip(mended[known], self.proof[known], (self.last_digit * factors)[known], strict=True)
+            if not all(agrees(*pair) for pair in pairs):
+                return None
+        elif np.all(self.value % 1 == 0) and np.all(self.last_digit == 1):
+            return None  # whole counts with all their digits were not scaled by anyone
+        # Scaled values are printed smaller because they are larger.
+        for factor in np.unique(factors)[:-1]:
+            if mended[factors > factor].min() < 0.9 * mended[factors == factor].max():
+                return None
+        return factors
+
+    def _agreeing(self, factors: np.ndarray) -> int:
+        known = ~np.isnan(self.proof)
+        pairs = zip((self.value * factors)[known], self.proof[known], (self.last_digit * factors)[known], strict=True)
+        return sum(agrees(*pair) for pair in pairs)
+
+
+def _clean(factors: np.ndarray) -> np.ndarray:
+    """Powers of the units, free of the rounding of logarithms."""
+    exact = np.array([1.0, *FACTORS, *(1 / factor for factor in FACTORS)])
+    return exact[np.abs(np.log(factors[:, None] / exact)).argmin(axis=1)]
+
+
+def find(series: pd.DataFrame) -> pd.DataFrame:
+    """Find the points that were printed in another unit than declared.
+
+    Parameters
+    ----------
+    series : DataFrame
+        See :func:`gpuledger.studies.metric_sweep.sweeps.all_series`, with ``proof``.
+
+    Returns
+    -------
+    DataFrame
+        A row a point: ``kernel_class, metric, kind, where, evidence``, its sizes and ``factor``.
+    """
+    positive = (series["value"] > 0).groupby([series[name] for name in SERIES]).transform("all")
+    mine = series[positive]
+    groups = mine.groupby(list(SERIES), sort=False)
+    jump = np.log(mine["value"]).groupby([mine[name] for name in SERIES]).diff().abs()
+    suspected = jump.groupby([mine[name] for name in SERIES]).transform("max") > 0.3 * math.log(FACTORS[0])
+    rows = []
+    for key, own in mine[suspected & (groups["size"].transform("size") >= 4)].groupby(list(SERIES), sort=False):
+        one = _Series(*(own[name].to_numpy(float) for name in ("size", "value", "proof", "last_digit")))
+        factors = one.factors()
+        if factors is None:
+            continue
+        for position in np.flatnonzero(factors != 1):
+            point, factor = own.iloc[position], factors[position]
+            rows.append(_row(dict(zip(SERIES, key, strict=True)), point, own, factor))
+    columns = ["kernel_class", "metric", "kind", "where", "evidence", *VARIABLES, "factor"]
+    return pd.DataFrame(rows, columns=columns).drop_duplicates(["kernel_class", "metric", *VARIABLES])
+
+
+def _row(key: dict, point: pd.Series, own: pd.DataFrame, factor: float) -> dict:
+    unit, mended = point["unit"], point["value"] * factor
+    sizes = own["size"].to_numpy()
+    nearest = own.iloc[np.argsort(np.abs(np.log(sizes / point["size"])))[1]]
+    evidence = (
+        f"given as {shown(point['value'], unit)} beside {shown(nearest['value'], unit)} at {key['variable']} = "
+        f"{nearest['size']:,}; times {power(factor)}, {shown(mended, unit)}, it follows the rest"
+    )
+    if np.isnan(point["proof"]):
+        counter = "sectors were" if sectors_of(point["metric"]) else "other counter of the same was"
+        evidence += f"; not proven, because no {counter} counted there"
+    else:
+        counted = point["proof"] / SECTOR_BYTES
+        evidence += f"; proven by {counted:,.0f} sectors × {SECTOR_BYTES} byte = {shown(point['proof'], unit)}"
+    return {
+        **{name: key[name] for name in ("kernel_class", "metric")},
+        "kind": "unit_switch",
+        "where": f"{key['variable']} = {point['size']:,} ({key['at']})",
+        "evidence": evidence,
+        **{name: point[name] for name in VARIABLES},
+        "factor": factor,
+    }
+
+
+def power(factor: float) -> str:
+    """A factor between units in words."""
+    if factor < 1:
+        return f"1/{power(1 / factor)}"
+    return f"{factor:,.10g}"
+
+
+def shown(value: float, unit: str) -> str:
+    """A value with its unit, in a prefix that people read easily."""
+    if unit in ("byte", "byte/s", "hz") and value >= 1000:
+        step = min(int(math.log10(value)) // 3, 4)
+        return f"{value / 1000**step:.4g} {'KMGT'[step - 1]}{unit}"
+    whole = float(value).is_integer() or abs(value) >= 1000
+    number = f"{value if float(value).is_integer() else float(f'{value:.4g}'):,.0f}" if whole else f"{value:.4g}"
+    return f"{number} {unit}".removesuffix(" 1")
+
+
+def mend(points: pd.DataFrame, switches: pd.DataFrame) -> pd.DataFrame:
+    """Repair values that were printed in another unit, and keep what was given as ``value_as_given``."""
+    keys = ["kernel_class", "metric", *VARIABLES]
+    factor = switches.set_index(keys)["factor"].reindex(pd.MultiIndex.from_frame(points[keys])).fillna(1.0).to_numpy()
+    mended = {name: _product(points[name].to_numpy(), factor) for name in _VALUES}
+    return points.assign(value_as_given=points["value"], **mended)
+
+
+def _product(values: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    # Fifteen digits: 0.0079 Mbyte times 1000 are 7,900,000 byte.
+    changed = factor != 1
+    out = values.copy()
+    out[changed] = [float(f"{value:.15g}") for value in values[changed] * factor[changed]]
+    return out

@@ -1,0 +1,255 @@
+"""From times of kernels and ceilings to bandwidths, shares of the measured copy, roofs and speedups."""
+
+from __future__ import annotations
+
+from statistics import geometric_mean
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger import provenance
+from gpuledger.ledger.case_result import CaseResult, slug
+from gpuledger.ledger.datasets import Case
+from gpuledger.readers import gpus
+from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.tabular import Column, read_csv
+
+#: The kernel whose distance to the roofs is the question, and the one that sets them.
+OPTIMISED, COPY = "one_pass", "copy"
+#: From so many elements on a shape counts as large: 16384×1024, the largest of the source document.
+LARGE = 16384 * 1024
+CACHES = ("cold", "warm")
+
+_TIMES = (
+    Column("time_median_ns", "number", minimum=1e-3, maximum=1e15),
+    Column("time_p5_ns", "number", minimum=0, maximum=1e15, optional=True),
+    Column("time_p95_ns", "number", minimum=0, maximum=1e15, optional=True),
+    Column("launches", "integer", minimum=1, maximum=1e12, optional=True),
+)
+_ROWS = (
+    Column("kernel"),
+    Column("rows", "integer", minimum=1, maximum=2**40),
+    Column("length", "integer", minimum=1, maximum=2**31),
+    Column("cache", choices=CACHES),
+    Column("configuration", optional=True),
+    *_TIMES,
+)
+_CEILINGS = (
+    Column("ceiling", choices=("copy", "launch", "multiply_add")),
+    Column("cache", choices=CACHES),
+    Column("moved_bytes", "integer", minimum=0, maximum=2**50),
+    Column("flops", "integer", minimum=0, maximum=2**53),
+    Column("configuration", optional=True),
+    *_TIMES,
+)
+
+
+def flops_of(rows: int | pd.Series, length: int | pd.Series) -> int | pd.Series:
+    """FLOP of normalizing rows, as the source document counts them: 6·length + 1 a row.
+
+    length for the mean, 3·length for the variance, 1 for the root, 2·length for the result. A model of the formula,
+    not of what a kernel executes.
+    """
+    return rows * (6 * length + 1)
+
+
+def moved_bytes_of(rows: int | pd.Series, length: int | pd.Series) -> int | pd.Series:
+    """Bytes that must move at least: every element of 4 bytes is read once and written once."""
+    return 2 * 4 * rows * length
+
+
+def intensity(length: int | pd.Series) -> float | pd.Series:
+    """Arithmetic intensity (FLOP/byte), (6·length + 1)/(8·length): 0.75 and a trifle."""
+    return flops_of(1, length) / moved_bytes_of(1, length)
+
+
+def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
+    """Reduce times of normalization kernels to how close they come to the roofs.
+
+    Parameters
+    ----------
+    case : Case
+        Its ``rows`` has a row for each kernel, shape and state of the L2: ``kernel, rows, length, cache`` (``cold`` or
+        ``warm``), ``time_median_ns``, and as far as known ``time_p5_ns, time_p95_ns, launches, configuration``. The
+        kernel ``copy`` moves the same bytes and sets the yardstick; ``one_pass`` is the optimised one.
+
+        ``ceilings``, optional, has what the GPU was seen to do at most: ``ceiling`` (``copy``, ``multiply_add``,
+        ``launch``), ``cache, moved_bytes, flops`` and times as above. ``gpu``, optional, is its id in
+        ``resources/gpus.csv``. One of the two must be there.
+    large_elements : int
+        From so many elements on a shape counts as large.
+
+    Returns
+    -------
+    CaseResult
+        Data: the rows with ``moved_bytes, flops, intensity_flop_per_byte, bandwidth_byte_per_s,
+        achieved_flop_per_s, copy_share_percent, speedup_ratio`` (the same kernel's time over the optimised one's) and
+        ``bound`` (``launch``, ``L2``, ``DRAM``), then the ceilings, with ``ceiling`` in place of ``kernel``.
+
+    Raises
+    ------
+    InputError
+        See :func:`gpuledger.readers.tabular.read_csv` and :func:`gpuledger.readers.gpus.find_gpu`; percentiles that do
+        not enclose the median; neither ``ceilings`` nor ``gpu``; no row of the optimised kernel.
+    """
+    rows = _read(case, "rows", _ROWS, ["kernel", "rows", "length", "cache"])
+    if OPTIMISED not in set(rows["kernel"]):
+        raise InputError(case.path("rows"), "column kernel", f"no row is of '{OPTIMISED}'", "add the kernel's times")
+    ceilings = None
+    if "ceilings" in case.inputs:
+        ceilings = _read(case, "ceilings", _CEILINGS, ["ceiling", "cache", "moved_bytes", "flops"])
+    gpu = None
+    if "gpu" in case.inputs:
+        gpu = gpus.find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
+    data_sheet = [provenance.describe_file(gpus.TABLE, gpus.TABLE.parents[1])] if gpu else []
+    if ceilings is None and gpu is None:
+        problem = "neither ceilings nor gpu is given, so there is no roof"
+        raise InputError(case.dataset.file, case.place, problem, "add one of them")
+    rows = _with_rates(rows)
+    result = CaseResult(pd.DataFrame(), provenance={"inputs": data_sheet})
+    _add_shapes(result, rows)
+    _add_roofs(result, rows, ceilings, gpu)
+    rows["bound"] = _bounds(rows, result, gpu)
+    _add_shares(result, rows, large_elements)
+    _add_speedups(result, rows)
+    result.add("finding", _finding(case, result), "text")
+    if ceilings is not None:
+        seconds = 1e-9 * ceilings["time_median_ns"]
+        moved, done = ceilings["moved_bytes"].where(ceilings["moved_bytes"] > 0), ceilings["flops"]
+        ceilings["bandwidth_byte_per_s"] = moved / seconds
+        ceilings["achieved_flop_per_s"] = done.where(done > 0) / seconds
+        rows = pd.concat([rows, ceilings], ignore_index=True)
+    result.data = rows
+    return result
+
+
+def _read(case: Case, key: str, columns: tuple[Column, ...], names: list[str]) -> pd.DataFrame:
+    path = case.path(key)
+    table = read_csv(path, columns, names)
+    for low, high in (("time_p5_ns", "time_median_ns"), ("time_median_ns", "time_p95_ns")):
+        if low in table and high in table:
+            wrong = np.flatnonzero(table[low] > table[high])
+            if len(wrong):
+                problem = f"{low} is larger than {high}"
+                raise InputError(path, f"line {wrong[0] + 2}, column {low}", problem, "correct the row")
+    return table
+
+
+def _with_rates(rows: pd.DataFrame) -> pd.DataFrame:
+    seconds = 1e-9 * rows["time_median_ns"]
+    moved, flops = moved_bytes_of(rows["rows"], rows["length"]), flops_of(rows["rows"], rows["length"])
+    shape = ["rows", "length", "cache"]
+    of_copy, of_optimised = (
+        rows[shape].merge(rows[rows["kernel"] == name], on=shape, how="left")["time_median_ns"].to_numpy()
+        for name in (COPY, OPTIMISED)
+    )
+    return rows.assign(
+        moved_bytes=moved,
+        # A copy moves the bytes and does no arithmetic.
+        flops=flops.where(rows["kernel"] != COPY, 0),
+        intensity_flop_per_byte=intensity(rows["length"]).where(rows["kernel"] != COPY),
+        bandwidth_byte_per_s=moved / seconds,
+        achieved_flop_per_s=(flops / seconds).where(rows["kernel"] != COPY),
+        copy_share_percent=100 * of_copy / rows["time_median_ns"],
+        speedup_ratio=rows["time_median_ns"] / of_optimised,
+    )
+
+
+def _add_shapes(result: CaseResult, rows: pd.DataFrame) -> None:
+    kernels = [name for name in rows["kernel"].unique() if name != COPY]
+    shapes = rows[rows["kernel"] != COPY].drop_duplicates(["rows", "length"])
+    result.add("kernels", len(kernels), "kernel")
+    result.add("shapes", len(shapes), "shape")
+    result.add("arithmetic_intensity_min", intensity(shapes["length"]).min(), "FLOP/byte")
+    result.add("arithmetic_intensity_max", intensity(shapes["length"]).max(), "FLOP/byte")
+    for shape in shapes.itertuples():
+        name = f"{shape.rows}x{shape.length}"
+        result.add(f"{name}_moved", int(shape.moved_bytes), "byte")
+        result.add(f"{name}_flops", int(shape.flops), "FLOP")
+        result.add(f"{name}_arithmetic_intensity", float(shape.intensity_flop_per_byte), "FLOP/byte")
+
+
+def _add_roofs(result: CaseResult, rows: pd.DataFrame, ceilings: pd.DataFrame | None, gpu: Gpu | None) -> None:
+    """Enter the roofs: measured ones where there are any, and those of the data sheet."""
+    copies = rows.loc[rows["kernel"] == COPY, ["cache", "moved_bytes", "time_median_ns"]]
+    if ceilings is not None:
+        copies = pd.concat([copies, ceilings.loc[ceilings["ceiling"] == "copy", copies.columns]], ignore_index=True)
+        for ceiling, name in (("launch", "launch_floor"), ("multiply_add", "fp32_roof")):
+            found = ceilings[ceilings["ceiling"] == ceiling]
+            if len(found):
+                time_ns = found["time_median_ns"]
+                value = time_ns.min() if ceiling == "launch" else (found["flops"] / (1e-9 * time_ns)).max()
+                result.add(name, value, "ns" if ceiling == "launch" else "FLOP/s")
+    bandwidth = copies["moved_bytes"] / (1e-9 * copies["time_median_ns"])
+    cold, warm = (copies["cache"] == cache for cache in CACHES)
+    if cold.any():
+        # The largest copy: no launch shows in its time, and nothing of it stays in L2.
+        result.add("dram_roof", bandwidth[cold][copies.loc[cold, "moved_bytes"].idxmax()], "byte/s")
+    if warm.any():
+        result.add("l2_roof", bandwidth[warm].max(), "byte/s")
+    if gpu is not None:
+        result.add("gpu", gpu.title, "text")
+        result.add("data_sheet_bandwidth", gpu.dram_bytes_per_s, "byte/s")
+        if gpu.flops.get("fp32"):
+            result.add("data_sheet_fp32_peak", gpu.flops["fp32"], "FLOP/s")
+            result.add("machine_balance", gpus.machine_balance(gpu, "fp32"), "FLOP/byte")
+        if "dram_roof" in result.summary:
+            result.add("dram_roof_data_sheet_percent", 100 * result["dram_roof"] / gpu.dram_bytes_per_s, "%")
+    if {"fp32_roof", "dram_roof"} <= result.summary.keys():
+        result.add("balance_of_roofs", result["fp32_roof"] / result["dram_roof"], "FLOP/byte")
+
+
+def roof_bandwidth(result: CaseResult) -> float:
+    """The DRAM roof (byte/s): the largest cold copy, else the data sheet's."""
+    return result["dram_roof" if "dram_roof" in result.summary else "data_sheet_bandwidth"]
+
+
+def _bounds(rows: pd.DataFrame, result: CaseResult, gpu: Gpu | None) -> np.ndarray:
+    """What bounds each row: the launch, if moving its bytes at the roof takes less; else where its bytes come from."""
+    roof = roof_bandwidth(result)
+    near = (rows["cache"] == "warm") & (rows["moved_bytes"] <= (gpu.l2_bytes if gpu else 0))
+    at_roof_ns = 1e9 * rows["moved_bytes"] / np.where(near, result.summary.get("l2_roof", {}).get("value", roof), roof)
+    floor_ns = result.summary.get("launch_floor", {}).get("value", 0)
+    return np.select([at_roof_ns < floor_ns, near], ["launch", "L2"], "DRAM")
+
+
+def _add_shares(result: CaseResult, rows: pd.DataFrame, large_elements: int) -> None:
+    for row in rows[(rows["kernel"] != COPY) & rows["copy_share_percent"].notna()].itertuples():
+        name = f"{slug(row.kernel)}_{row.rows}x{row.length}_{row.cache}_copy"
+        result.add(f"{name}_percent", row.copy_share_percent, "%")
+    cold = rows[(rows["kernel"] == OPTIMISED) & (rows["cache"] == "cold")]
+    large = cold.loc[cold["rows"] * cold["length"] >= large_elements, "copy_share_percent"].dropna()
+    result.add("large_shapes", len(large), "shape")
+    if len(large):
+        result.add("large_cold_copy_min_percent", large.min(), "%")
+        result.add("large_cold_copy_max_percent", large.max(), "%")
+    result.add("launch_bound_shapes", int((cold["bound"] == "launch").sum()), "shape")
+
+
+def _add_speedups(result: CaseResult, rows: pd.DataFrame) -> None:
+    """Enter the geometric means of speedups over the other kernels, and what a quotient of sums would say instead."""
+    for (kernel, cache), others in rows.groupby(["kernel", "cache"], sort=False):
+        others = others[others["speedup_ratio"].notna()]
+        if kernel in (COPY, OPTIMISED) or others.empty:
+            continue
+        name = f"speedup_over_{slug(kernel)}_{cache}"
+        result.add(f"{name}_geometric_mean", geometric_mean(others["speedup_ratio"]), "1")
+        optimised = others["achieved_flop_per_s"] * others["speedup_ratio"]
+        result.add(f"{name}_of_sums", optimised.sum() / others["achieved_flop_per_s"].sum(), "1")
+
+
+def _finding(case: Case, result: CaseResult) -> str:
+    words = "In a simple model, the" if case.dataset.content["kind"] == "simulated" else "The"
+    words += " optimised kernel"
+    if "large_cold_copy_min_percent" in result.summary:
+        low, high = (f"{result[f'large_cold_copy_{end}_percent']:.0f}" for end in ("min", "max"))
+        reached = low if low == high else f"{low} to {high}"
+        words += f" moves large inputs at {reached} % of the speed of a copy"
+    else:
+        words += " is timed at small shapes only"
+    for kernel, called in (("torch", "PyTorch"), ("two_pass", "the straightforward kernel")):
+        name = f"speedup_over_{kernel}_cold_geometric_mean"
+        if name in result.summary:
+            return f"{words}, {result[name]:.1f} times as fast as {called} (geometric mean, n = {result['shapes']})"
+    return words

@@ -1,0 +1,228 @@
+"""From printed points, traces or a pickle to tails, speeds and transitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.datasets import Case
+from gpuledger.readers.neutrino.block_trace import Blocks, read_blocks
+from gpuledger.studies.warp_scheduling import distribution
+from gpuledger.studies.warp_scheduling.distribution import PERCENTILES
+from gpuledger.studies.warp_scheduling.progress import (
+    Clocks,
+    Transitions,
+    ends_of_older,
+    find_transitions,
+    match,
+    read_pickled_progress,
+    read_progress,
+)
+
+#: Blocks whose lines a figure shows, as many as in the published one.
+SHOWN_BLOCKS = 8
+
+
+def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> CaseResult:
+    """Reduce when the warps of a kernel finish, and how fast its blocks were meanwhile.
+
+    Parameters
+    ----------
+    case : Case
+        One of
+
+        * ``cdf``, a CSV of how many per cent of the warps needed at most so many cycles;
+        * ``trace``, a ``.bin`` of the probe ``block_sched``;
+        * ``progress``, a ``.bin`` of ``program_progress``, or ``pickle``, plain data of the same; with
+          ``flop_per_iteration`` (of a block, between two branches) and ``clock_mhz``. With ``trace`` beside it, of the
+          same launch, speeds are held against what else ran on the SM.
+
+        ``kernel``, ``blocks`` and ``device`` are texts for titles.
+    gain_percent : float
+        By how much iterations must become faster to count as a transition.
+    tied_iterations : float
+        How many (slow) iterations a transition may be away from the end of the older block to be tied to it.
+
+    Returns
+    -------
+    CaseResult
+        Data: see :func:`parts`.
+
+    Raises
+    ------
+    InputError
+        Points that are no CDF; traces that cannot be read, hold other records or are of two launches; a pickle
+        that is more than data.
+    """
+    blocks = read_blocks(case.path("trace"), warps=True) if "trace" in case.inputs else None
+    clocks = None
+    if "progress" in case.inputs:
+        clocks = read_progress(case.path("progress"))
+    elif "pickle" in case.inputs:
+        clocks = read_pickled_progress(case.path("pickle"))
+    result = CaseResult(pd.DataFrame())
+    for name in ("kernel", "blocks", "device"):
+        if name in case.inputs:
+            result.add(name, case.inputs[name], "text")
+    points = _distribution(result, case, blocks, clocks)
+    what = f"{case.inputs.get('kernel', case.name)}"
+    what += f", {case.inputs['blocks']} blocks" if "blocks" in case.inputs else ""
+    if clocks is None:
+        result.data = points
+        finding = f"slowest warp {100 * result['tail_ratio']:.1f} % behind the fastest"
+    else:
+        if blocks is not None:
+            match(clocks, blocks)
+        # Without a trace of starts, a block's time counts from its first branch.
+        begin = clocks.clocks[:, 0] if blocks is None else blocks.start[clocks.block]
+        speeds = _summarise_speeds(result, case, clocks, begin, find_transitions(clocks, gain_percent))
+        finding = _count_transitions(result, speeds)
+        if blocks is not None:
+            finding += _tie(result, speeds, clocks, blocks, tied_iterations)
+        frames = {"point": points, "block": speeds, "line": _lines(result, clocks, begin, speeds)}
+        data = pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True)
+        whole = [column for column in data if column.endswith("_cycles") or column in ("block", "sm")]
+        result.data = data.astype(dict.fromkeys(whole, "Int64") | {"shown": "boolean"})
+    result.add("finding", f"{what}: {finding}", "text")
+    return result
+
+
+def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Split the data of a reduced case. Without clocks of branches, the second and third are empty.
+
+    Returns
+    -------
+    points : DataFrame
+        Of the distribution of elapsed times: ``completed_percent, elapsed_cycles, over_fastest_ratio``.
+    blocks : DataFrame
+        Of every followed block: ``block, shown``; mean speed ``speed_tflops``; where it rises, ``transition_cycles``
+        since the block's start, ``slow_tflops`` before and ``fast_tflops`` after; and ``older_end_cycles``, when the
+        last of the blocks ended that were on the SM before it.
+    lines : DataFrame
+        Of the shown blocks, sample by sample: ``block, elapsed_cycles, progress_percent, speed_tflops`` (of the
+        iteration that ends there).
+    """
+    if "part" not in data:
+        return data, pd.DataFrame(), pd.DataFrame()
+    split = [data[data["part"] == part].drop(columns="part") for part in ("point", "block", "line")]
+    return tuple(part.dropna(axis=1, how="all").reset_index(drop=True) for part in split)
+
+
+def _distribution(result: CaseResult, case: Case, blocks: Blocks | None, clocks: Clocks | None) -> pd.DataFrame:
+    if "cdf" in case.inputs:
+        points = distribution.read_cdf(case)
+        given = "published" if case.dataset.content["kind"] == "published" else "given"
+        result.add("warps", f"not {given}", "warp")
+        cycles = np.interp(PERCENTILES, points["completed_percent"], points["elapsed_cycles"])
+        distribution.summarise(result, *cycles)
+        return points
+    if blocks is not None:
+        elapsed = blocks.elapsed[blocks.elapsed > 0]
+        if not len(elapsed):
+            problem = "every warp ended in the cycle in which it started"
+            raise InputError(blocks.path, "", problem, "check which probe wrote it")
+        result.add("elapsed", "from the start to the end of every warp", "text")
+        if blocks.shared:
+            result.add("partial_warps", "their records and those of first warps are mixed", "text")
+    else:
+        elapsed = clocks.elapsed
+        result.add("elapsed", "from the first to the last branch of one warp of each block", "text")
+    points, cycles = distribution.measured(elapsed)
+    result.add("warps", len(elapsed), "warp")
+    distribution.summarise(result, *cycles)
+    return points
+
+
+def _summarise_speeds(
+    result: CaseResult, case: Case, clocks: Clocks, begin: np.ndarray, found: Transitions
+) -> pd.DataFrame:
+    per_iteration, clock = case.inputs["flop_per_iteration"], case.inputs["clock_mhz"]
+    result.add("flop_per_iteration", per_iteration, "FLOP")
+    result.add("clock", clock, "MHz")
+    result.add("blocks_followed", len(clocks.block), "block")
+    if clocks.left_out:
+        result.add("blocks_left_out", clocks.left_out, "block")
+    if clocks.full:
+        result.add("blocks_with_full_records", clocks.full, "block")
+    result.add("samples_per_block", clocks.counts.max(), "sample")
+    # FLOP in so many cycles at so many MHz, in TFLOP/s.
+    scale = per_iteration * clock * 1e6 / 1e12
+    speeds = pd.DataFrame({"block": clocks.block, "speed_tflops": scale * (clocks.counts - 1) / clocks.elapsed})
+    speeds["transition_cycles"] = pd.Series(found.clock - begin, dtype="Int64").where(found.found)
+    for name in ("slow", "fast"):
+        cycles = pd.Series(getattr(found, f"{name}_cycles")).where(found.found)
+        speeds[f"{name}_tflops"] = scale / cycles
+    up = speeds[found.found]
+    result.add("block_speed_median_tflops", speeds["speed_tflops"].median(), "TFLOP/s")
+    result.add("sped_up_blocks", len(up), "block")
+    result.add("sped_up_percent", 100 * len(up) / len(speeds), "%")
+    # A kink is in the picture when it is in more than a stray block.
+    result.add("progress_kink", "yes" if len(up) >= max(1, 0.05 * len(speeds)) else "no", "text")
+    if len(up):
+        result.add("block_speed_slow_tflops", up["slow_tflops"].median(), "TFLOP/s")
+        result.add("block_speed_fast_tflops", up["fast_tflops"].median(), "TFLOP/s")
+        result.add("speed_gain_percent", 100 * (up["fast_tflops"] / up["slow_tflops"] - 1).median(), "%")
+    return speeds
+
+
+def _count_transitions(result: CaseResult, speeds: pd.DataFrame) -> str:
+    """Return the finding, without the kernel's name."""
+    if not result["sped_up_blocks"]:
+        return f"none of {len(speeds):,} blocks speeds up on its way"
+    up, gain = result["sped_up_blocks"], result["speed_gain_percent"]
+    return f"{up:,} of {len(speeds):,} blocks speed up once, by {gain:.0f} %"
+
+
+def _tie(result: CaseResult, speeds: pd.DataFrame, clocks: Clocks, blocks: Blocks, tied_iterations: float) -> str:
+    """Hold transitions against the ends of older blocks; return what that adds to the finding."""
+    start, end = blocks.start[clocks.block], blocks.end[clocks.block]
+    older = ends_of_older(blocks)[clocks.block]
+    beside = older >= 0
+    speeds["sm"] = blocks.sm[clocks.block].astype(np.int64)
+    speeds["older_end_cycles"] = pd.Series(older - start, dtype="Int64").where(beside & (older < end))
+    found = speeds["transition_cycles"].notna().to_numpy()
+    result.add("blocks_with_older", beside.sum(), "block")
+    result.add("sped_up_without_older", (found & ~beside).sum(), "block")
+    if not found.any():
+        return ""
+    up = speeds[found]
+    distance = (up["transition_cycles"] - up["older_end_cycles"]).abs()
+    # Cycles of an iteration before the transition, in the mean of the block.
+    slow = result["flop_per_iteration"] * result["clock"] * 1e-6 / up["slow_tflops"]
+    tied = (distance <= tied_iterations * slow).fillna(False).astype(bool)
+    result.add("tied_blocks", tied.sum(), "block")
+    result.add("tied_percent", 100 * tied.mean(), "%")
+    # Had the end nothing to do with the transition, it would be as near to it in so many of the blocks.
+    reach = 2 * tied_iterations * slow / (end - start)[found]
+    result.add("tied_by_chance_percent", 100 * reach.clip(upper=1).mean(), "%")
+    if distance.notna().any():
+        result.add("tie_distance_median", float(distance.median()), "cycle")
+    return f", {100 * tied.mean():.0f} % of them as the older block on their SM ends"
+
+
+def _lines(result: CaseResult, clocks: Clocks, begin: np.ndarray, speeds: pd.DataFrame) -> pd.DataFrame:
+    """Choose the blocks to show, mark them in `speeds`, and return their samples."""
+    when = (speeds["transition_cycles"] / (clocks.elapsed + 1)).astype("Float64")
+    changing = when.dropna().sort_values(kind="stable").index
+    steady = speeds.loc[when.isna(), "speed_tflops"].sort_values(ascending=False, kind="stable").index
+    # Transitions from early to late, and two blocks without one, as far as there are any.
+    picked = _spread(changing, SHOWN_BLOCKS - min(2, len(steady)))
+    picked += _spread(steady, SHOWN_BLOCKS - len(picked))
+    speeds["shown"] = speeds.index.isin(picked)
+    scale = result["flop_per_iteration"] * result["clock"] * 1e-6
+    frames = []
+    for row in picked:
+        own = clocks.clocks[row, : clocks.counts[row]]
+        frame = pd.DataFrame({"elapsed_cycles": own - begin[row]})
+        frame["progress_percent"] = 100 * np.arange(len(own)) / (len(own) - 1)
+        frame["speed_tflops"] = scale / frame["elapsed_cycles"].diff()
+        frames.append(frame.assign(block=clocks.block[row]))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _spread(rows: pd.Index, most: int) -> list:
+    """Return at most so many rows, evenly from the first to the last."""
+    places = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
+    return rows[np.unique(places)].tolist()

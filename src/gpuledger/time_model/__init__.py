@@ -1,7 +1,0 @@
-"""How long kernels take on a GPU: a model with at most six constants a GPU, judged against measurements."""
-
-from gpuledger.time_model.constants import Constants, constants_of, transferred
-from gpuledger.time_model.fit import fit_constants, held_back
-from gpuledger.time_model.gemm import gemm_plan, gemm_time_s
-
-__all__ = ["Constants", "constants_of", "fit_constants", "gemm_plan", "gemm_time_s", "held_back", "transferred"]

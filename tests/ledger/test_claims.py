@@ -1,0 +1,120 @@
+"""Claims and the scorecard: verdicts, and nothing hidden."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError
+from gpuledger.ledger import claims
+from gpuledger.ledger.claims import DIFFERS, EXACT, SEED_ERROR, UNKNOWN, WITHIN, Outcome, verdict
+
+
+@pytest.mark.parametrize(
+    ("claim", "value", "word"),
+    [
+        ({"value": 1.04, "decimals": 2}, 1.0402, EXACT),
+        ({"value": 1.04, "decimals": 2}, 1.0451, DIFFERS),
+        ({"value": 1.04}, 1.0402, DIFFERS),
+        ({"value": 1.04, "tolerance": 0.001}, 1.0402, WITHIN),
+        ({"value": 2702704640}, 2702704640, EXACT),
+        ({"value": 2702704640}, 2702704641, DIFFERS),
+        ({"value": "inf"}, "inf", EXACT),
+        ({"value": "inf"}, 3, DIFFERS),
+        ({"value": 0}, 0, EXACT),
+        ({"value": 0}, 1, DIFFERS),
+        ({"value": 0.1, "relation": "at most"}, 0.1, EXACT),
+        ({"value": 0.1, "relation": "at most"}, 0.17, DIFFERS),
+        ({"value": 0.1, "relation": "at most", "tolerance": 0.1}, 0.17, WITHIN),
+        ({"value": 2, "relation": "at least"}, 1.9, DIFFERS),
+    ],
+)
+def test_verdicts(claim, value, word):
+    assert verdict(claim, value)[0] == word
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32), st.floats(0, 1e6), st.integers(0, 6))
+def test_what_differs_lies_beyond_the_tolerance(value, tolerance, decimals):
+    claim = {"value": 1000.0, "tolerance": tolerance, "decimals": decimals}
+    word, relative = verdict(claim, value)
+    assert (word == DIFFERS) == (round(value, decimals) != 1000.0 and abs(value - 1000.0) > tolerance)
+    assert math.isclose(relative, (value - 1000.0) / 1000.0)
+
+
+def outcome(dataset="published", case="one", **quantities):
+    summary = {name: {"value": value, "unit": "1"} for name, value in quantities.items()}
+    record = {"label": f"label of {dataset}", "kind": "published"}
+    return Outcome(dataset, "study", case, summary, record)
+
+
+def claim(**changes):
+    return {"id": "c", "case": "one", "quantity": "q", "value": 3, "unit": "1", "source": "S", **changes}
+
+
+def card(content, outcomes):
+    return claims.scorecard({"study": content}, outcomes)
+
+
+def test_every_dataset_with_the_case_has_a_row():
+    rows = card({"claims": [claim()]}, [outcome(q=3), outcome("mine", q=4), outcome("mine", case="two", q=5)])
+    assert rows[["dataset", "reproduced", "verdict", "provenance"]].values.tolist() == [
+        ["published", "3", EXACT, "label of published"],
+        ["mine", "4", DIFFERS, "label of mine"],
+    ]
+
+
+def test_claims_that_nothing_reproduces_are_shown():
+    content = {"claims": [claim(needs="GPU"), claim(id="d", quantity="z"), claim(id="e", case="never")]}
+    rows = card(content, [outcome(q=3), outcome("other", case="two")])
+    assert rows["verdict"].tolist() == [EXACT, UNKNOWN, "needs download"]
+    rows = card({"claims": [claim(quantity="z", needs="GPU")]}, [outcome(q=3)])
+    assert rows["verdict"].tolist() == ["needs GPU"]
+
+
+def test_another_unit_never_agrees():
+    rows = card({"claims": [claim(unit="ms")]}, [outcome(q=3)])
+    assert rows["verdict"].tolist() == [DIFFERS]
+    assert rows["why"].tolist() == ["the unit is 1, the claim's is ms"]
+
+
+def test_errors_of_the_sources_are_rows_and_are_checked():
+    error = {"id": "e", "claimed": 5, "right": 3, "why": "W", "source": "S", "case": "one", "quantity": "q"}
+    rows = card({"claims": [], "seed_errors": [error]}, [outcome(q=3)])
+    assert rows[["published", "reproduced", "verdict", "why"]].values.tolist() == [["5", "3", SEED_ERROR, "W"]]
+    rows = card({"claims": [], "seed_errors": [error]}, [outcome(q=4)])
+    assert rows["why"].tolist() == ["W (but published gives 4)"]
+
+
+def test_printed_decimals_are_shown():
+    rows = card({"claims": [claim(value=3.0, decimals=4)]}, [outcome(q=3.00001)])
+    assert rows[["published", "verdict"]].values.tolist() == [["3.0000", EXACT]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("claims: [{id: a, case: b}]", "is missing; add it"),
+        ("claims: []\nclaim: []", "unknown key 'claim'; did you mean 'claims'"),
+        (
+            "claims:\n" + "- {id: a, case: b, quantity: q, value: 1, unit: '1', source: S}\n" * 2,
+            "id a: the id stands twice; give each claim its own",
+        ),
+        ("claims: [{id: A B, case: b, quantity: q, value: 1, unit: '1', source: S}]", "lower-case letters"),
+    ],
+)
+def test_wrong_claims_file_is_one_line(tmp_path, text, message):
+    file = tmp_path / "study.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=message):
+        claims.load(file)
+
+
+def test_values_that_were_only_typed_count_apart():
+    content = {"claims": [claim(input=True), claim(id="d")]}
+    rows = card(content, [outcome(q=3)])
+    assert rows["verdict"].tolist() == [EXACT, EXACT]
+    assert claims.counts(rows) == {EXACT: 1, claims.INPUT: 1}
+    measured = outcome("mine", q=3)
+    measured.record["kind"] = "recorded"
+    assert claims.counts(card(content, [measured])) == {EXACT: 2}

@@ -1,0 +1,178 @@
+"""Datasets that are downloaded, as a user runs them: fetched once, verified, never lost, and alone in their failure."""
+
+import functools
+import hashlib
+import http.server
+import json
+import os
+import threading
+import zipfile
+
+import pytest
+import yaml
+from conftest import snakemake
+from linear_recording import SHAPES, write_launches, write_shapes
+
+from gpuledger.ledger import download_record as fetched
+from gpuledger.ledger.datasets import Dataset, Repository
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        super().do_GET()
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A web server with a recording, its shapes in an archive, and the list of what it was asked for."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    write_launches(folder / "recording.csv")
+    with zipfile.ZipFile(folder / "shapes.zip", "w") as archive:
+        archive.write(write_shapes(tmp_path / "shapes.json"), "inner/shapes.json")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+    server.asked, server.folder = [], folder
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def declare(checkout, name, site, files, cases):
+    folder = checkout / "traces" / name
+    folder.mkdir()
+    host = f"127.0.0.1:{site.server_port}"
+    download = [{"url": f"http://{host}/{file}", **pins} for file, pins in files.items()]
+    content = {"title": "t", "kind": "downloaded", "source": "a site", "license": "CC0-1.0", "download": download}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump({**content, "studies": {"flop_reconciliation": cases}}))
+    return folder
+
+
+def pins(path):
+    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "bytes": path.stat().st_size}
+
+
+def test_fetched_once_kept_and_healed_from_the_mirror(checkout, site, tmp_path):
+    files = {"recording.csv": pins(site.folder / "recording.csv"), "shapes.zip": {"unpack": "zip"}}
+    cases = {
+        "linear": {"launches": "recording.csv", "shapes": "inner/shapes.json"},
+        "alone": {"launches": "recording.csv"},
+        "mixed": {"launches": "recording.csv", "shapes": "own.json"},
+    }
+    folder = declare(checkout, "web", site, files, cases)
+    write_shapes(folder / "own.json")
+    results = checkout / "results/web/flop_reconciliation"
+    made = {"linear": "notebook.html", "alone": "notebook.html", "mixed": "summary.json"}
+    targets = [f"results/web/flop_reconciliation/{case}/{file}" for case, file in made.items()]
+    done = snakemake(checkout, *targets)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(site.asked) == ["/recording.csv", "/shapes.zip"]
+    assert json.loads((results / "linear/summary.json").read_text())["tiled_exact"]["value"] == 3
+    assert json.loads((results / "linear/provenance.json").read_text())["label"] == "downloaded"
+    assert len((results / "linear/table.csv").read_text("utf-8").splitlines()) == 1 + 8
+    record = {entry["file"]: entry for entry in json.loads((checkout / "results/web/files.json").read_text())}
+    assert list(record) == ["inner/shapes.json", "recording.csv", "shapes.zip"]
+    assert record["recording.csv"]["sha256"] == files["recording.csv"]["sha256"]
+    assert record["recording.csv"]["origin"].endswith("/recording.csv")
+
+    site.shutdown()
+    site.server_close()
+    done = snakemake(checkout, "-n", *targets)
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+    # A file that is gone is missed when something is to be made of it again, not before.
+    right = (folder / "recording.csv").read_bytes()
+    (folder / "recording.csv").write_bytes(right[:-9])
+    done = snakemake(checkout, "-n", *targets)
+    assert "Nothing to be done" in done.stdout + done.stderr
+    place = tmp_path / "mirror/127.0.0.1"
+    place.mkdir(parents=True)
+    (place / "recording.csv").write_bytes(right)
+    write_shapes(folder / "own.json", [*SHAPES[:3], (1, 5, 8)])
+    done = snakemake(checkout, targets[2], "--config", f"mirror={tmp_path / 'mirror'}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (folder / "recording.csv").read_bytes() == right
+    assert sorted(site.asked) == ["/recording.csv", "/shapes.zip"]
+
+
+def test_a_failed_download_is_one_line_and_the_rest_is_made(checkout, site):
+    site.folder.joinpath("other.csv").write_text("other content")
+    cases = {"linear": {"launches": "gone.csv"}}
+    declare(checkout, "gone", site, {"gone.csv": {"sha256": "0" * 64}}, cases)
+    cases = {"linear": {"launches": "other.csv"}}
+    folder = declare(checkout, "wrong", site, {"other.csv": {"sha256": "1" * 64}}, cases)
+    targets = [f"results/{name}/flop_reconciliation/linear/summary.json" for name in ("gone", "wrong")]
+    other = "results/published/kernel_overhead/table2/summary.json"
+    done = snakemake(checkout, "--keep-going", *targets, other)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert (checkout / other).is_file()
+    assert not any((checkout / target).exists() for target in targets)
+    lines = [line.strip() for line in said.splitlines() if "could not be fetched" in line]
+    assert lines
+    address = f"http://127.0.0.1:{site.server_port}"
+    for name, file, why in (("gone", "gone.csv", "the server answered 404"), ("wrong", "other.csv", "sha256")):
+        line = next(line for line in lines if line.startswith(f"traces/{name}/dataset.yaml, download[0]: "))
+        assert f"{address}/{file}: could not be fetched: no mirror is set; network: " in line
+        assert why in line and "set `mirror:` to a folder that holds" in line and "place the file by hand" in line
+    assert "Traceback" not in said
+    assert [path.name for path in folder.iterdir() if not path.name.startswith("other.csv.part")] == ["dataset.yaml"]
+
+
+def test_a_plan_needs_no_network(checkout):
+    done = snakemake(checkout, "-n", "--config", "datasets=[published,linear-a100]")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "rule fetch_dataset" in done.stdout + done.stderr
+    assert not list((checkout / "traces/linear-a100").glob("*.zip"))
+
+
+@pytest.fixture
+def dataset(root, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name in "abc":
+        (folder / f"{name}.csv").write_text(name)
+    content = {"title": "t", "kind": "downloaded", "source": "s", "license": "CC0-1.0", "studies": {}}
+    content["download"] = [{"url": "https://x/y/%61.csv?z"}, {"url": "https://x/y", "to": "b.csv"}]
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
+    return Dataset.load(folder / "dataset.yaml", Repository.find(root).studies)
+
+
+def test_a_record_holds_until_a_file_changes(dataset, tmp_path):
+    record, folder = tmp_path / "files.json", dataset.folder
+    origins = {folder / "b.csv": "https://b", folder / "a.csv": "https://a"}
+    fetched.write(record, dataset, origins)
+    entries = json.loads(record.read_text())
+    assert [(entry["file"], entry["bytes"], entry["origin"]) for entry in entries] == [
+        ("a.csv", 1, "https://a"),
+        ("b.csv", 1, "https://b"),
+    ]
+    assert fetched.holds(record, dataset)
+    (folder / "b.csv").write_text("longer")
+    assert not fetched.holds(record, dataset)
+    fetched.write(record, dataset, origins)
+    assert fetched.holds(record, dataset)
+    later = record.stat().st_mtime_ns + 10**9
+    os.utime(folder / "a.csv", ns=(later, later))
+    assert not fetched.holds(record, dataset)
+    (folder / "a.csv").unlink()
+    assert not fetched.holds(record, dataset)
+    record.write_text("[{}]")
+    assert not fetched.holds(record, dataset)
+
+
+def test_which_files_are_fetched_with_and_without_a_record(dataset, tmp_path):
+    record, paths = tmp_path / "files.json", [dataset.folder / f"{name}.csv" for name in "abc"]
+    assert fetched.others(record, dataset, paths) == paths[2:]
+    fetched.write(record, dataset, {paths[2]: "https://archive (member)"})
+    assert fetched.others(record, dataset, paths) == paths[:2]
+    record.unlink()
+    dataset.content["download"][0]["unpack"] = "zip"
+    assert fetched.others(record, dataset, paths) == paths[2:]
+    with zipfile.ZipFile(paths[0], "w") as archive:
+        archive.write(paths[2], "c.csv")
+    assert fetched.others(record, dataset, paths) == []

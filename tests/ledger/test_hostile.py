@@ -1,0 +1,116 @@
+"""What a user may bring by mistake or malice, found in review: each gives one line, or a page that shows it as text."""
+
+import pytest
+import yaml
+from conftest import ROOT, snakemake
+
+from gpuledger import schemas
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Repository, open_case
+from gpuledger.studies import flop_reconciliation
+
+PUBLISHED = ROOT / "traces/published"
+STUDIES = Repository.find(ROOT).studies
+RUNS = ("setup", "forward", "forward_backward")
+
+
+def network(tmp_path, changes=lambda text: text, **shape):
+    folder = tmp_path / "mine"
+    folder.mkdir(parents=True)
+    for run in RUNS:
+        text = (PUBLISHED / f"flop_reconciliation/toy_network_{run}.csv").read_text("utf-8")
+        (folder / f"{run}.csv").write_text(changes(text), "utf-8")
+    case = {run: f"{run}.csv" for run in RUNS} | {"network": {"layers": 10, "hidden_dim": 1024, "tokens": 128} | shape}
+    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
+    text = yaml.safe_dump({**content, "studies": {"flop_reconciliation": {"toy": case}}})
+    (folder / "dataset.yaml").write_text(text)
+    return open_case(folder / "dataset.yaml", "flop_reconciliation", "toy", STUDIES)
+
+
+def test_another_network_is_reconciled_and_what_is_not_known_is_said(tmp_path):
+    case = network(tmp_path, lambda text: text.replace("ampere_sgemm_64x32_sliced1x4_nn", "ampere_sgemm_fancy_nn"))
+    result = reduce_case(case, flop_reconciliation.reduce)
+    assert result["forward_gemm_flops"] == 2702704640
+    assert result["forward_predicted_gemm_flops"] == "unknown"
+    assert result["backward_predicted_gemm_flops"] == 5120196608
+    result = reduce_case(network(tmp_path / "b", layers=5), flop_reconciliation.reduce)
+    assert result["forward_theoretical_gemm_flops"] == 2684354560 // 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"inst"', '"byte"', r"setup\.csv, launch 0, smsp__sass\w+_fadd_pred_on\.sum: '872448 byte' is not in inst"),
+        ('"872448"', '"872448x"', r"setup\.csv, launch 0, smsp__\S+: '872448x' is not a number"),
+        ("_fmul_", "_imul_", "the counter fmul was not collected; collect smsp__"),
+    ],
+)
+def test_wrong_counters_are_one_line(tmp_path, old, new, message):
+    with pytest.raises(InputError, match=message):
+        reduce_case(network(tmp_path, lambda text: text.replace(old, new)), flop_reconciliation.reduce)
+
+
+def test_a_run_that_adds_nothing_is_refused(tmp_path):
+    case = network(tmp_path)
+    (tmp_path / "mine/forward.csv").write_text((tmp_path / "mine/setup.csv").read_text())
+    with pytest.raises(InputError, match=r"forward\.csv, launch 4: nothing is launched beyond setup\.csv"):
+        reduce_case(case, flop_reconciliation.reduce)
+
+
+@pytest.mark.parametrize("text", ["? [a, b]\n: 1", "a: " + "[" * 5000, "a: *b", "a: !!python/object:os.system {}"])
+def test_hostile_yaml_is_one_line(tmp_path, text):
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match="not valid YAML"):
+        schemas.load_yaml(file)
+
+
+def test_dates_stay_text(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("source: 2025-13-45\n")
+    assert schemas.load_yaml(file) == {"source": "2025-13-45"}
+
+
+@pytest.mark.parametrize("path", ["a{b}.csv", "x" * 300, "a\nb.csv", ""])
+def test_paths_that_snakemake_could_not_hold_are_refused(tmp_path, path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
+    content["studies"] = {"kernel_overhead": {"one": {"table": path}}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(InputError, match="cannot be a path here"):
+        open_case(folder / "dataset.yaml", "kernel_overhead", "one", STUDIES)
+
+
+def test_knobs_of_the_wrong_type_are_named(root):
+    repository = Repository.find(root)
+    studies = {**repository.studies}
+    studies["kernel_overhead"] = {**studies["kernel_overhead"], "knobs": {"dmat_probes": "mem_trace"}}
+    case = open_case(PUBLISHED / "dataset.yaml", "kernel_overhead", "table2", studies)
+    from gpuledger.studies.kernel_overhead import reduction as kernel_overhead
+
+    with pytest.raises(InputError, match=r"knobs\.dmat_probes: 'mem_trace' is not a list"):
+        reduce_case(case, kernel_overhead.reduce_overhead)
+
+
+def test_hostile_names_are_text_on_every_page(checkout):
+    folder = checkout / "traces/mine"
+    folder.mkdir()
+    evil = "<img src=x onerror=alert(1)> op$a_{$ | *b*"
+    probes = "".join(f"g,{evil},p{i},{1 + i}.5,{i * 9},false\n" for i in range(7))
+    (folder / "t.csv").write_text(f"group,operator,probe,slowdown_ratio,extra_registers,spilled\n{probes}")
+    content = {
+        "title": "t",
+        "kind": "recorded",
+        "source": "costs $5 and $6 <script>alert(1)</script>",
+        "license": "CC0-1.0",
+        "studies": {"kernel_overhead": {"one": {"table": "t.csv"}}},
+    }
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
+    done = snakemake(checkout, "--config", "datasets=[mine]")
+    assert done.returncode == 0, done.stderr[-3000:]
+    for page in (checkout / "results").rglob("*.html"):
+        html = page.read_text("utf-8")
+        assert "<img src=x" not in html and "<script>" not in html, page
+    assert "costs $5 and $6" in (checkout / "results/mine/kernel_overhead/one/figure.svg").read_text("utf-8")

@@ -1,0 +1,191 @@
+"""Tables, figures and pages: provenance on all of them, the same bytes every time, nothing unescaped."""
+
+import hashlib
+import json
+
+import matplotlib.pyplot as plt
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuledger import files
+from gpuledger.errors import InputError
+from gpuledger.ledger import figures, pages, provenance, tables
+from gpuledger.ledger.case_result import CaseResult, settle
+
+RECORD = {
+    "dataset": "mine",
+    "study": "kernel_overhead",
+    "case": "one",
+    "kind": "recorded",
+    "label": "recorded on NVIDIA L4",
+    "source": "me",
+    "inputs": [{"file": "a.csv", "source": "run 1"}, {"file": "b.csv", "source": "run 1"}],
+}
+NASTY = "void <unnamed>::k_1<(int)4>(float*) | 5% & $x$ # {~^} \\ [`a`]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "words"),
+    [
+        ("published", "NVIDIA A100", "published"),
+        ("recorded", "NVIDIA A100", "recorded on NVIDIA A100"),
+        ("simulated", "NVIDIA A100", "simulated, not measured"),
+        ("downloaded", "NVIDIA A100", "downloaded, recorded on NVIDIA A100"),
+        ("local", None, "recorded on this machine"),
+        ("local", "NVIDIA L4", "recorded on this machine, NVIDIA L4"),
+    ],
+)
+def test_labels(kind, device, words):
+    assert provenance.label(kind, device) == words
+
+
+def test_caption_names_each_source_once():
+    assert provenance.caption(RECORD) == "Recorded on NVIDIA L4. run 1"
+
+
+def test_table_in_three_formats(tmp_path):
+    frame = pd.DataFrame({"kernel": [NASTY, "b"], "flops": [2**53 - 1, 3], "share_percent": [1 / 3, np.nan]})
+    shown = tables.write(frame, RECORD, tmp_path, caption="50 % <of> it_all", headers={"flops": "FLOPs"})
+    text = (tmp_path / "table.csv").read_text("utf-8")
+    assert text.splitlines()[0] == "kernel,flops,share_percent,provenance"
+    back = pd.read_csv(tmp_path / "table.csv")
+    assert back["kernel"][0] == NASTY
+    assert back["flops"][0] == 2**53 - 1
+    assert "0.3333333333," in text
+    assert back["provenance"].tolist() == [RECORD["label"]] * 2
+    markdown = (tmp_path / "table.md").read_text("utf-8")
+    assert "9,007,199,254,740,991" in markdown
+    assert "&lt;unnamed&gt;::k\\_1" in markdown
+    assert all(line.replace("\\|", "").count("|") == 5 for line in markdown.splitlines())
+    latex = (tmp_path / "table.tex").read_text("utf-8")
+    assert all(word in latex for word in (r"\toprule", r"\bottomrule", r"50 \% \textless{}of\textgreater{} it\_all"))
+    assert r"\{\textasciitilde{}\textasciicircum{}\} \textbackslash{}" in latex
+    assert "<unnamed>" not in shown.to_html()
+
+
+def test_table_without_provenance_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="every table row says what its numbers are"):
+        tables.write(pd.DataFrame({"a": [1]}), None, tmp_path, caption="")
+
+
+def draw(folder, record=RECORD):
+    figures.use_style()
+    figure, axes = plt.subplots()
+    axes.plot([1, 2], [3, 4], label="a")
+    figures.headline(figure, "A finding", legend=axes)
+    return figures.save(figure, record, folder)
+
+
+def test_figures_are_the_same_bytes_and_say_what_they_are(tmp_path):
+    for name in ("one", "two"):
+        draw(tmp_path / name)
+    sums = [
+        {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (tmp_path / name).iterdir()}
+        for name in ("one", "two")
+    ]
+    assert set(sums[0]) == {"figure.pdf", "figure.svg", "figure.png"}
+    assert sums[0] == sums[1]
+    assert "Recorded on NVIDIA L4. run 1" in (tmp_path / "one/figure.svg").read_text("utf-8")
+
+
+def test_simulated_figures_announce_it_in_colour(tmp_path):
+    record = RECORD | {"kind": "simulated", "label": "simulated, not measured"}
+    caption = draw(None, record).texts[-1]
+    assert caption.get_text().startswith("Simulated, not measured.")
+    assert caption.get_color() == figures.VERMILLION
+
+
+def test_no_folder_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draw(None)
+    tables.write(pd.DataFrame({"a": [1]}), RECORD, None, caption="")
+    assert not list(tmp_path.iterdir())
+
+
+@given(st.one_of(st.integers(-(2**60), 2**60), st.floats(), st.text(max_size=5), st.booleans()))
+def test_settled_values_are_json_and_stable(value):
+    settled = settle(value)
+    json.dumps(settled, allow_nan=False)
+    assert settle(settled) == settled
+    if isinstance(value, int) and not isinstance(value, bool):
+        assert settled == value
+
+
+def test_reduced_round_trip_is_the_same_bytes(tmp_path):
+    result = CaseResult(pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}), provenance=dict(RECORD))
+    result.add("total", np.int64(2**53 + 1), "FLOP")
+    result.add("ratio", float("inf"), "1")
+    result.write(tmp_path / "one")
+    again = CaseResult.read(tmp_path / "one")
+    assert (again["total"], again["ratio"]) == (2**53 + 1, "inf")
+    again.write(tmp_path / "two")
+    for name in ("data.parquet", "summary.json", "provenance.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path):
+    path = tmp_path / "a.txt"
+    files.write_text(path, "old")
+    with pytest.raises(RuntimeError), files.replacing(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_formulas_become_mathml_but_not_inside_code_or_prices():
+    html = pages.formulas_to_mathml("costs $5 and $6; `$a$`; $x^2$; $$\\frac{1}{2}$$")
+    assert html.count("<math") == 2
+    assert "costs $5 and $6; `$a$`;" in html
+    assert 'display="block"' in html and "<mfrac>" in html
+
+
+def test_page_needs_nothing_from_outside(tmp_path, root):
+    cells = [
+        nbformat.v4.new_markdown_cell("# Title\n\nA formula $a_1$"),
+        nbformat.v4.new_code_cell("x = 1", metadata={"tags": ["parameters"]}),
+        nbformat.v4.new_code_cell("print(x)"),
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    notebook = nbformat.v4.new_notebook(cells=cells, metadata={**kernel, "language_info": {"name": "python"}})
+    nbformat.write(notebook, tmp_path / "in.ipynb")
+    pages.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {"x": "<b>2</b>"})
+    pages.render(
+        tmp_path / "out.ipynb", tmp_path / "page.html", root / "workflow/templates", "A <title>", "simulated & <more>"
+    )
+    html = (tmp_path / "page.html").read_text("utf-8")
+    assert "<math" in html and "&lt;b&gt;2&lt;/b&gt;" in html and "A &lt;title&gt;" in html
+    assert "simulated &amp; &lt;more&gt;" in html
+    assert not any(word in html for word in ("<script", 'src="http', 'href="http', "@import", "x = 1"))
+
+
+def test_bad_input_in_a_cell_is_one_line(tmp_path):
+    source = "from gpuledger.errors import InputError\nraise InputError('a.csv', 'line 2', 'is bad', 'mend it')"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "p", "language": "python"}}
+    nbformat.write(notebook, tmp_path / "in.ipynb")
+    with pytest.raises(InputError, match=r"a\.csv, line 2: is bad; mend it"):
+        pages.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {})
+    assert not (tmp_path / "out.ipynb").exists()
+
+
+@pytest.mark.parametrize(("deaths", "runs"), [(1, 2), (3, 4), (9, 4)])
+def test_a_kernel_that_dies_before_its_first_cell_is_started_again(tmp_path, monkeypatch, deaths, runs):
+    calls = []
+
+    def execute(source, target, **options):
+        calls.append(options["shutdown_kernel"])
+        if len(calls) <= deaths:
+            raise RuntimeError("Kernel died before replying to kernel_info")
+
+    monkeypatch.setattr(pages.papermill, "execute_notebook", execute)
+    if deaths < runs:
+        pages.execute("a.ipynb", tmp_path / "out.ipynb", {})
+    else:
+        with pytest.raises(RuntimeError, match="Kernel died"):
+            pages.execute("a.ipynb", tmp_path / "out.ipynb", {})
+    assert calls == ["immediate"] * runs

@@ -1,0 +1,435 @@
+"""Predicted against counted instructions: published networks, held-out launches and 1,381 recorded Linear layers."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import MIRROR, ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Repository
+from gpuledger.models.flop_prediction import (
+    ActivationCost,
+    linear_accuracy,
+    linear_shapes,
+    predict_gemm,
+    predict_linear,
+    predict_network,
+    predict_split_k_reduce,
+    predict_sum_reduction,
+)
+from gpuledger.studies import flop_reconciliation
+
+NETWORK = {"layers": 10, "hidden_dim": 1024, "tokens": 128}
+# Published counters of the toy network, launches of a kernel added up.
+PUBLISHED = pd.DataFrame(
+    [
+        ("forward", "ampere_sgemm_64x32_sliced1x4_nn", 7_864_320, 10_485_760, 1_342_177_280),
+        ("forward", "splitKreduce_kernel", 2_621_440, 1_310_720, 0),
+        ("forward", "vectorized_elementwise_kernel", 2_621_070, 0, 9_174_358),
+        ("backward", "ampere_sgemm_32x128_tn", 0, 10_485_760, 1_342_177_280),
+        ("backward", "cutlass_80_simt_sgemm_64x64_8x5_nt", 0, 9_437_184, 1_207_959_552),
+        ("backward", "elementwise_kernel", 131_072, 262_144, 0),
+        ("backward", "reduce_kernel", 207_344, 0, 0),
+        ("backward", "splitKreduce_kernel", 9_437_184, 1_179_648, 0),
+        ("backward", "vectorized_elementwise_kernel", 1_179_648, 2_359_296, 0),
+    ],
+    columns=["pass", "kernel", "fadd", "fmul", "ffma"],
+)
+LEGACY = "void splitKreduce_kernel<float, float, float, float>(cublasSplitKParams<float>, float const*)"
+COPY = "void at::native::unrolled_elementwise_kernel<at::native::copy_device_to_device(int)::{lambda()#3}>(int)"
+
+
+def gemm(kernel, m, n, k, **columns):
+    return predict_gemm(pd.DataFrame([{"kernel": kernel, "m": m, "n": n, "k": k, **columns}])).iloc[0]
+
+
+# ----------------------------------------------------------------------------------------------- the toy network
+
+
+def test_published_network_kernel_by_kernel():
+    table = predict_network(PUBLISHED, **NETWORK)
+    counted = table.set_index(["pass", "kernel"])
+    inexact = counted.index[~counted["exact"]].tolist()
+    assert inexact == [("forward", "vectorized_elementwise_kernel")]  # a data-dependent branch of the sigmoid
+    activation = counted.loc[inexact[0]]
+    assert activation["flops_predicted"] == 20_971_520
+    assert activation["flops_predicted"] - activation["flops_counted"] == 1734
+    assert table["s"].dropna().tolist() == [2, 1, 8]
+    assert table["launches"].tolist() == [10, 10, 10, 10, 9, 1, 1, 9, 9]
+    gemms = table[table["kernel_class"] == "gemm"]
+    assert gemms["role"].tolist() == ["forward", "weight_gradient", "input_gradient"]
+    assert gemms["split_k_source"].tolist() == ["counters"] * 3  # no grid in a published table, and said so
+    assert gemms["launches_source"].tolist() == ["network"] * 3
+    assert "1,835,008 FLOP (0.68%) beyond 2·M·N·K, split-K 2" in gemms["explanation"].iloc[0]
+
+
+def test_published_totals():
+    case = Repository.find(ROOT).dataset("published").case("flop_reconciliation", "toy_network")
+    summary = reduce_case(case, flop_reconciliation.reduce)
+    expected = {
+        "forward_gemm_flops": 2_702_704_640,
+        "forward_split_k_flops": 3_932_160,
+        "forward_activation_flops": 20_969_786,
+        "forward_total_flops": 2_727_606_586,
+        "forward_theoretical_gemm_flops": 2_684_354_560,
+        "forward_theoretical_activation_flops": 1_310_720,
+        "forward_theoretical_total_flops": 2_685_665_280,
+        "backward_gemm_flops": 5_120_196_608,
+        "backward_split_k_flops": 10_824_176,
+        "backward_split_k_reduce_flops": 10_616_832,
+        "backward_reduction_flops": 207_344,
+        "backward_activation_flops": 3_932_160,
+        "backward_total_flops": 5_134_952_944,
+        "backward_theoretical_gemm_flops": 5_100_273_664,
+        "backward_theoretical_activation_flops": 2_490_368,
+        "backward_theoretical_total_flops": 5_102_764_032,
+        "backward_predicted_total_flops": 5_134_952_944,
+    }
+    assert {key: summary[key] for key in expected} == expected
+    assert summary["forward_epsilon_gemm"] == 14 / 2048
+    assert summary["forward_rho"] == 3
+    assert summary["forward_kappa"] == pytest.approx(14.9987, abs=5e-5)
+    assert summary["backward_epsilon_gemm"] == pytest.approx(0.0039, abs=5e-5)
+    assert summary["backward_rho"] == pytest.approx(4.3464, abs=5e-5)
+    assert summary["backward_kappa"] == pytest.approx(0.5789, abs=5e-5)
+    for phase in ("forward", "backward"):
+        assert summary[f"{phase}_predicted_total_flops"] == pytest.approx(summary[f"{phase}_total_flops"], rel=1e-5)
+
+
+def launch_by_launch(layers=3):
+    """The same network as single launches with grids and without counters."""
+    forward = ["ampere_sgemm_64x32_sliced1x4_nn", "splitKreduce_kernel", "vectorized_elementwise_kernel"] * layers
+    backward = ["reduce_kernel"]
+    for layer in range(layers):
+        backward += ["vectorized_elementwise_kernel", "ampere_sgemm_32x128_tn"]
+        backward += ["cutlass_80_simt_sgemm_64x64_8x5_nt", "splitKreduce_kernel"] if layer < layers - 1 else []
+    rows = [("forward", name) for name in forward] + [("backward", name) for name in backward]
+    grids = {forward[0]: 2 * 64, "ampere_sgemm_32x128_tn": 256, "cutlass_80_simt_sgemm_64x64_8x5_nt": 8 * 32}
+    frame = pd.DataFrame(rows, columns=["pass", "kernel"])
+    return frame.assign(grid_blocks=frame["kernel"].map(grids))
+
+
+def test_single_launches_need_no_counters():
+    network = {**NETWORK, "layers": 3}
+    table = predict_network(launch_by_launch(), **network)
+    assert table["flops_predicted"].notna().all()
+    assert set(table.loc[table["kernel_class"] == "gemm", "split_k_source"]) == {"grid"}
+    assert table["flops_counted"].isna().all()
+    predicted = table.groupby(["pass", "kernel_class"])["flops_predicted"].sum()
+    assert predicted["forward", "gemm"] == 3 * 270_270_464
+    assert predicted["backward", "gemm"] == 5 * 269_484_032
+    assert predicted["backward", "split_k_reduce"] == 2 * 9 * 131_072
+    assert predicted["backward", "reduce"] == 207_344
+
+
+def test_roles_by_layout_of_a_linear_layer():
+    """y = x·Wᵀ is tn, its input gradient nn, its weight gradient nt, however often they are launched."""
+    names = ["ampere_sgemm_32x32_sliced1x4_tn", "ampere_sgemm_64x64_nt", "ampere_sgemm_32x128_nn"]
+    frame = pd.DataFrame(
+        {"pass": ["forward", "backward", "backward"], "kernel": names, "launches": [4, 4, 4], "split_k": 1}
+    )
+    table = predict_network(frame, layers=4, hidden_dim=256, tokens=40, activation="relu")
+    assert table["role"].tolist() == ["forward", "weight_gradient", "input_gradient"]
+    assert table["pad"].tolist() == [256 * 64, 256 * 256, 256 * 128]
+    assert table["launches_source"].tolist() == ["given"] * 3
+
+
+def test_an_elementwise_kernel_that_counts_nothing_is_no_activation():
+    fill = pd.DataFrame([("forward", "vectorized_elementwise_kernel<Fill>", 0, 0, 0)], columns=PUBLISHED.columns)
+    table = predict_network(pd.concat([PUBLISHED, fill], ignore_index=True), **NETWORK)
+    assert table["flops_predicted"].notna().all()
+    assert table["flops_predicted"].iloc[[2, 9]].tolist() == [20_971_520, 0]
+
+
+def test_one_kernel_for_both_gradients_is_not_guessed():
+    frame = pd.DataFrame({"pass": ["backward"], "kernel": ["ampere_sgemm_64x64_nt"], "ffma": [10**9], "fmul": [10**6]})
+    row = predict_network(frame, **NETWORK).iloc[0]
+    assert pd.isna(row["flops_predicted"])
+    assert "give a column role" in row["explanation"]
+
+
+def test_bias_and_other_activations():
+    frame = PUBLISHED[PUBLISHED["pass"] == "forward"].drop(columns=["fadd", "ffma", "fmul"]).assign(split_k=2)
+    reduction = predict_network(frame, **NETWORK, bias=True).iloc[1]
+    assert (reduction["fadd_predicted"], reduction["fmul_predicted"]) == (3 * 1_310_720, 1_310_720)
+    costs = {"mine": ActivationCost((1, 2, 3), (0, 0, 0), "test")}
+    row = predict_network(frame, **NETWORK, activation="mine", activation_costs=costs).iloc[2]
+    assert row["flops_predicted"] == 9 * 1_310_720
+    with pytest.raises(InputError, match=r"net\.csv, network, activation: 'gelu' has no known cost"):
+        predict_network(frame, **NETWORK, activation="gelu", file="net.csv")
+
+
+def test_network_input_errors():
+    with pytest.raises(InputError, match="there is no column"):
+        predict_network(pd.DataFrame({"kernel": ["reduce_kernel"]}), **NETWORK)
+    with pytest.raises(InputError, match="layers: 0 is not an integer"):
+        predict_network(PUBLISHED, layers=0, hidden_dim=1, tokens=1)
+    with pytest.raises(InputError, match="'zig' is not an integer"):
+        predict_network(PUBLISHED.assign(fadd="zig"), **NETWORK)
+    setup = pd.DataFrame(
+        {"pass": ["setup"], "kernel": ["distribution_elementwise_grid_stride_kernel"], "fadd": [872_448]}
+    )
+    assert pd.isna(predict_network(setup, **NETWORK)["flops_predicted"][0])
+
+
+# ------------------------------------------------------------------------------------------------ single launches
+
+
+GPT2 = {"m": 64, "n": 768, "k": 768, "followed_by_reduce": True}
+
+
+@pytest.mark.parametrize(
+    ("launch", "expected"),
+    [
+        # GPT-2 attention, batch 2, 32 tokens, 768 wide, 12 heads (A100, split-K factor from the grid).
+        (
+            {"kernel": "ampere_sgemm_128x32_tn", **GPT2, "grid_blocks": 144},
+            {"s": 12, "e": 0, "flops_predicted": 76_087_296, "fmul_predicted": 589_824, "split_k_source": "grid"},
+        ),
+        (
+            {"kernel": "ampere_sgemm_64x32_sliced1x4_tn", **GPT2, "grid_blocks": 96},
+            {"s": 4, "fmul_predicted": 786_432, "fadd_predicted": 589_824},
+        ),
+        (
+            {"kernel": "ampere_sgemm_128x128_tn", "m": 32, "n": 32, "k": 64, "batch": 24, "grid_blocks": 24},
+            {"s": 1, "ffma_predicted": 25_165_824, "flops_2mnk": 2 * 1_572_864},
+        ),
+        # BERT: K = 20 is padded to 24. SAM: 7 to 8, and a bias through C is one more FFMA per output.
+        (
+            {"kernel": "ampere_sgemm_128x128_nn", "m": 40, "n": 64, "k": 20, "grid_blocks": 1},
+            {"ffma_predicted": 24 * 128 * 128},
+        ),
+        (
+            {"kernel": "ampere_sgemm_128x128_nn", "m": 7, "n": 64, "k": 7, "grid_blocks": 1},
+            {"ffma_predicted": 8 * 128 * 128},
+        ),
+        (
+            {"kernel": "ampere_sgemm_128x64_tn", "m": 64, "n": 128, "k": 256, "grid_blocks": 1, "accumulates": True},
+            {"ffma_predicted": 257 * 128 * 64, "e": 1, "epilogue_source": "launches"},
+        ),
+    ],
+)
+def test_held_out_attention_launches(launch, expected):
+    row = gemm(**launch)
+    assert {key: row[key] for key in expected} == expected
+
+
+def test_split_k_reductions():
+    kernels = pd.Series(["splitKreduce_kernel", "splitKreduce_kernel", LEGACY, LEGACY])
+    table = predict_split_k_reduce(kernels, [49_152] * 4, [12, 4, 3, 3], bias=[0, 1, 0, 1], accumulates=[0, 0, 0, 1])
+    assert table["fadd_predicted"].tolist() == [12 * 49_152, 5 * 49_152, 4 * 49_152, 4 * 49_152]
+    assert table["fmul_predicted"].tolist() == [49_152] * 4
+    assert table["ffma_predicted"].tolist() == [0, 0, 0, 49_152]
+
+
+def test_other_kernels_are_not_tiled():
+    for name in ("gemmSN_TN_kernel_64addr", "gemv2T_kernel_val", "dot_kernel", "sgemm_largek_lds64"):
+        row = gemm(name, 3, 5, 7, fmul=1)
+        assert not row["tiled"]
+        assert pd.isna(row["flops_predicted"])
+        assert row["flops_2mnk"] == 210
+        assert "not a tiled SIMT SGEMM kernel" in row["explanation"]
+    assert not gemm("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn", 3, 5, 7, fmul=1)["tiled"]
+    assert "not checked on this architecture" in gemm("volta_sgemm_128x64_nn", 3, 5, 7, split_k=1)["explanation"]
+
+
+def test_what_is_unknown_stays_unknown():
+    kernel = "ampere_sgemm_32x128_tn"
+    assert pd.isna(gemm(kernel, 8, 8, 8)["flops_predicted"])
+    no_multiple = gemm(kernel, 256, 64, 8, grid_blocks=5)
+    assert pd.isna(no_multiple["s"])
+    assert "no whole multiple" in no_multiple["explanation"]
+    only_grid = gemm("ampere_sgemm_64x32_sliced1x4_nn", None, None, None, grid_blocks=10)
+    assert (only_grid["fmul_predicted"], only_grid["fadd_predicted"]) == (10 * 2048 * 4, 10 * 2048 * 3)
+    assert pd.isna(only_grid["ffma_predicted"])
+
+
+@pytest.mark.parametrize(
+    "bad", [{"m": 0}, {"n": 1.5}, {"k": "x"}, {"grid_blocks": -1}, {"m": 10**12}, {"split_k": 10**9}]
+)
+def test_impossible_launches(bad):
+    with pytest.raises(InputError, match=r"^a\.csv, "):
+        predict_gemm(pd.DataFrame([{"kernel": "ampere_sgemm_32x128_tn", "m": 8, "n": 8, "k": 8, **bad}]), file="a.csv")
+
+
+TILES = st.sampled_from(
+    [(32, 32, 4), (64, 32, 4), (128, 32, 1), (32, 128, 1), (64, 64, 1), (128, 64, 1), (128, 128, 1)]
+)
+SIZE = st.integers(1, 5000)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TILES, SIZE, SIZE, SIZE, st.integers(1, 8), st.integers(1, 30), st.booleans(), st.booleans())
+def test_closed_form_properties(tile, m, n, k, batch, s, reads_c, result):
+    tile_m, tile_n, slices = tile
+    kernel = f"ampere_sgemm_{tile_m}x{tile_n}{f'_sliced1x{slices}' if slices > 1 else ''}_tn"
+    tiles = batch * -(-n // tile_m) * -(-m // tile_n)
+    launch = {"kernel": kernel, "m": m, "n": n, "k": k, "batch": batch, "followed_by_reduce": result}
+    row = gemm(**launch, grid_blocks=s * tiles, accumulates=reads_c)
+    # The reference, term by term.
+    chunk, pad = -(-k // s), tiles * tile_m * tile_n
+    steps = sum(-(-max(0, min(chunk, k - i * chunk)) // (8 * slices)) for i in range(s))
+    e = 0 if result else s - 1 + reads_c
+    assert (row["s"], row["pad"], row["e"]) == (s, pad, e)
+    assert row["ffma_predicted"] == pad * (steps * 8 * slices + e)
+    assert row["fmul_predicted"] == s * pad * slices
+    assert row["fadd_predicted"] == s * pad * (slices - 1)
+    parts = sum(row[f"excess_{part}"] for part in ("padding", "alpha", "slices", "epilogue"))
+    assert row["flops_predicted"] == row["flops_2mnk"] + parts
+    assert row["flops_predicted"] > row["flops_2mnk"]
+    # Without the grid, the counters give the same split-K factor and epilogue back.
+    counters = {op: row[f"{op}_predicted"] for op in ("fadd", "fmul", "ffma")}
+    again = gemm(**launch, **counters)
+    assert (again["s"], again["split_k_source"]) == (s, "counters")
+    assert again["flops_predicted"] == row["flops_predicted"]
+
+
+@given(st.integers(1, 2**30))
+def test_reductions_need_at_least_one_addition_less_than_elements(elements):
+    predicted = predict_sum_reduction(elements)
+    assert elements - 1 <= predicted
+    assert predicted <= elements + 3 * 512 * 2**13 * 8
+
+
+def test_published_reduction():
+    assert predict_sum_reduction(131_072) == 207_344
+    for elements in (0, 2**31):
+        with pytest.raises(ValueError, match="elements must be"):
+            predict_sum_reduction(elements)
+
+
+def test_thousands_of_launches_are_all_predicted():
+    n, rng = 5000, np.random.default_rng(0)
+    names = rng.choice(["ampere_sgemm_64x32_sliced1x4_nn", "ampere_sgemm_32x128_tn"], n)
+    frame = pd.DataFrame({"kernel": names, "m": rng.integers(1, 4000, n), "n": 1024, "k": 777, "split_k": 2})
+    assert predict_gemm(frame)["flops_predicted"].notna().all()
+
+
+# ------------------------------------------------------------------------------------------------ Linear layers
+
+
+def sequence():
+    """Two Linear layers: bias copied into C with a split-K reduction; without bias, not split."""
+    names = [COPY, "ampere_sgemm_128x32_tn", LEGACY, "ampere_sgemm_128x32_tn", "void gemv2T_kernel_val<int>(int)"]
+    shapes = pd.DataFrame({"m": [64, 64, 1], "n": [768, 768, 9], "k": [768, 768, 9]})
+    return pd.DataFrame({"kernel": names, "grid_blocks": [1, 144, 5, 12, 1]}), shapes
+
+
+def test_launches_are_matched_in_order():
+    launches, shapes = sequence()
+    table = predict_linear(launches.astype({"kernel": "category"}), shapes)
+    assert table["role"].tolist() == ["bias_copy", "gemm", "split_k_reduce", "gemm", "gemm"]
+    assert table["shape"].tolist() == [pd.NA, 0, 0, 1, 2]
+    assert table["s"].tolist()[1:4] == [12, 12, 1]
+    assert table["e"].tolist()[1] == 0
+    assert table["ffma_predicted"].tolist()[2] == 49_152  # beta = 1: the reduction reads C
+    assert table["fadd_predicted"].tolist()[2] == 13 * 49_152
+    assert table["exact"].isna().all()  # nothing was counted
+    assert table["tiled"].tolist() == [False, True, False, True, False]
+    accuracy = linear_accuracy(table)
+    assert (accuracy["tiled_launches"], accuracy["reduce_launches"], accuracy["tiled_exact"]) == (2, 1, 0)
+    assert np.isnan(accuracy["mape_predicted_percent"])
+
+
+def test_without_shapes_names_and_grids_still_speak():
+    table = predict_linear(sequence()[0])
+    assert table["fmul_predicted"].tolist()[1] == 144 * 128 * 32
+    assert table["ffma_predicted"].isna().all()
+
+
+def test_a_wrong_number_of_shapes_is_an_error():
+    launches, shapes = sequence()
+    with pytest.raises(InputError, match=r"r\.csv, kernels: 3 matrix kernels but 2 shapes"):
+        predict_linear(launches, shapes.iloc[:2], file="r.csv")
+    with pytest.raises(InputError, match="no class is known"):
+        predict_linear(pd.DataFrame({"kernel": ["frobnicate"]}))
+
+
+def test_shapes_as_recorded():
+    entries = [
+        {"Input": [[2, 3, 5]], "Weight": [[7, 5]], "Bias": [[7]]},
+        {"Input": [[72, 17]], "Weight": [[17]], "Bias": []},
+    ]
+    shapes = linear_shapes(entries)
+    assert shapes.to_dict("list") == {"m": [6, 72], "n": [7, 1], "k": [5, 17], "bias": [True, False]}
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {},
+        [],
+        "x",
+        [{}],
+        [None],
+        [{"Input": [[2, 3]], "Weight": [[7, 5]]}],
+        [{"Input": [[2, 0]], "Weight": [[7, 0]]}],
+        [{"Input": [[2, 10**12]], "Weight": [[7, 10**12]]}],
+        [{"Input": [[2, "3"]], "Weight": [[7, "3"]]}],
+    ],
+)
+def test_shapes_that_are_none(entries):
+    with pytest.raises(InputError, match=r"^s\.json"):
+        linear_shapes(entries, file="s.json")
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """The A100 Linear set as (wide table, shapes), from the mirror of public data."""
+    found = sorted((MIRROR / "raw.githubusercontent.com" / "leleucas").glob("**/nsight1381.csv.zip"))
+    if not found:
+        pytest.skip("the A100 Linear set is not here: set GPULEDGER_MIRROR to a mirror of the public data")
+    with zipfile.ZipFile(found[0]) as archive, archive.open("nsight1381.csv") as file:
+        columns = ["ID", "Kernel Name", "Metric Name", "Metric Value"]
+        long = pd.read_csv(file, thousands=",", usecols=columns)
+    wide = long.pivot_table(index="ID", columns="Metric Name", values="Metric Value")
+    wide.insert(0, "kernel", long.drop_duplicates("ID").set_index("ID")["Kernel Name"])
+    shapes = next(found[0].parent.glob("**/linear1381.json"))
+    return wide, linear_shapes(json.loads(shapes.read_text()), file=shapes)
+
+
+def test_every_recorded_launch_is_exact(recorded):
+    wide, shapes = recorded
+    table = predict_linear(wide, shapes)
+    accuracy = linear_accuracy(table)
+    assert {key: accuracy[key] for key in ("launches", "tiled_launches", "tiled_exact", "not_tiled_launches")} == {
+        "launches": 2933,
+        "tiled_launches": 1207,
+        "tiled_exact": 1207,
+        "not_tiled_launches": 174,
+    }
+    assert (accuracy["reduce_launches"], accuracy["reduce_exact"]) == (298, 298)
+    assert accuracy["mape_predicted_percent"] == 0
+    assert accuracy["mape_2mnk_percent"] == pytest.approx(19.3, abs=0.1)
+    assert accuracy["median_2mnk_percent"] == pytest.approx(-3.4, abs=0.05)
+    assert accuracy["worst_2mnk_percent"] == pytest.approx(-99.7, abs=0.05)
+    assert accuracy["dram_median_error_percent"] == pytest.approx(0.2, abs=0.06)
+    assert accuracy["dram_mape_percent"] == pytest.approx(13.6, abs=0.05)
+    tiled = table[table["tiled"]]
+    assert set(tiled["split_k_source"]) == {"counters"}  # the recording has no grid
+    assert set(tiled["epilogue_source"]) == {"launches"}  # a copy into C before, a reduction behind
+
+
+def test_recorded_matrix_kernels_alone(recorded):
+    """Without the copies in the file the epilogue is read off FFMA; FADD and FMUL are as before."""
+    wide, shapes = recorded
+    alone = wide[~wide["kernel"].str.contains("elementwise")]
+    table = predict_linear(alone, shapes)
+    accuracy = linear_accuracy(table)
+    assert (accuracy["tiled_exact"], accuracy["reduce_exact"]) == (1207, 298)
+    assert "counters" in set(table.loc[table["tiled"], "epilogue_source"])
+    # A grid that the file could have had gives the same without any counter.
+    s, area = table["s"].astype("Float64"), table["tile_m"] * table["tile_n"]
+    grids = alone.filter(regex="^kernel$").assign(grid_blocks=(s * table["pad"] / area).astype("Int64").to_numpy())
+    by_grid = predict_linear(grids, shapes)
+    same = by_grid["fmul_predicted"] == table["fmul_predicted"]
+    assert same[table["tiled"]].all()
+    assert set(by_grid.loc[by_grid["tiled"], "split_k_source"]) == {"grid"}

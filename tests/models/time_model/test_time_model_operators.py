@@ -1,0 +1,238 @@
+"""Operators, attention, collectives: laws that must hold, known answers, and a fit that finds what it was given."""
+
+from dataclasses import astuple, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError
+from gpuledger.models.time_model import constants_of, gemm_time_s
+from gpuledger.models.time_model.attention import AttentionConstants, attention_times
+from gpuledger.models.time_model.collectives import LINK_SHARE, collective_times
+from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
+from gpuledger.models.time_model.operators import LAWS, UNITS, OperatorConstants, fit_operator_constants, operator_times
+from gpuledger.readers.gpus import find_gpu
+
+A100, H100, L4 = find_gpu("a100-sxm-80gb"), find_gpu("h100-sxm"), find_gpu("l4")
+CONSTANTS = OperatorConstants()
+
+
+def times(operator, rows, columns, read=2.0, write=2.0, gpu=A100, constants=CONSTANTS):
+    """Time of one operator on rows of 16-bit values, so many bytes read and written a value."""
+    rows, columns = np.atleast_1d(rows), np.atleast_1d(columns)
+    operators = np.broadcast_to(operator, rows.shape)
+    return operator_times(gpu, constants, operators, rows, columns, read * rows * columns, write * rows * columns)
+
+
+def test_large_addition_streams_through_dram():
+    found = times("vectorised", 2**17, 4096, read=4.0).iloc[0]
+    assert found["dram_bytes"] == 6 * 2**17 * 4096
+    streaming = found["dram_bytes"] / (CONSTANTS.dram_share * A100.dram_bytes_per_s)
+    assert found["time_s"] == pytest.approx(streaming, rel=0.01)
+
+
+def test_small_addition_stays_in_l2_and_costs_a_launch():
+    found = times("vectorised", 8, 1024).iloc[0]
+    assert found["dram_bytes"] == 0 and found["l2_bytes"] == 4 * 8 * 1024
+    assert CONSTANTS.launch_s < found["time_s"] < 1.5 * CONSTANTS.launch_s
+
+
+def test_traffic_moves_from_l2_to_dram_between_half_and_all_of_the_cache():
+    values = np.array([0.49, 0.75, 1.01]) * A100.l2_bytes / 4
+    shares = times("vectorised", np.ones(3), values)["dram_bytes"] / (4 * values)
+    np.testing.assert_allclose(shares, [0, 0.5, 1], atol=0.01)
+
+
+def test_scalar_kernels_take_whole_rounds_of_rows():
+    rows = 10 * A100.sms + np.array([1 - A100.sms, 0, 1])
+    some, full, more = times("norm", rows, np.full(3, 8192))["issue_s"]
+    assert some == full > 0 and more == pytest.approx(1.1 * full)
+
+
+def test_a_single_row_is_a_chain_of_steps():
+    chain = times("norm", np.array([1, 1]), np.array([512, 1024]))["chain_s"]
+    assert (chain == 2 * CONSTANTS.step_cycles / A100.clock_hz).all(), "two passes of one step each"
+
+
+def test_softmax_reads_a_row_three_times_and_layernorm_again_when_it_is_long():
+    softmax, copy = times("softmax", 4096, 4096).iloc[0], times("vectorised", 4096, 4096).iloc[0]
+    assert softmax["l2_bytes"] - copy["l2_bytes"] == 2 * 2 * 4096 * 4096
+    short, long = times("layernorm", np.array([4096, 4096]), np.array([8192, 16384]))["l2_bytes"]
+    assert short == 4 * 4096 * 8192 and long == 6 * 4096 * 16384
+
+
+@given(
+    operator=st.sampled_from(sorted(LAWS)),
+    rows=st.integers(1, 2**16),
+    columns=st.integers(1, 2**15),
+    gpu=st.sampled_from([A100, H100, L4]),
+)
+def test_more_work_takes_longer_and_time_is_the_sum_of_its_parts(operator, rows, columns, gpu):
+    found = times(operator, np.array([rows, 2 * rows, rows]), np.array([columns, columns, 2 * columns]), gpu=gpu)
+    parts = found[["launch_s", "dram_s", "l2_s", "issue_s", "chain_s"]].sum(axis=1)
+    np.testing.assert_allclose(found["time_s"], parts)
+    assert found["time_s"].iloc[0] <= found["time_s"].iloc[1:].min() * (1 + 1e-12)
+    assert (found["time_s"] >= CONSTANTS.launch_s).all()
+
+
+def test_a_fit_finds_the_constants_that_made_the_times():
+    true = OperatorConstants(2.5e-6, 0.7, 30.0, 9.0, 700.0)
+    rng = np.random.default_rng(1)
+    rows, columns = 2 ** rng.integers(0, 16, 2000), 2 ** rng.integers(8, 15, 2000)
+    operators = rng.choice(["norm", "activation", "vectorised"], 2000)
+    read, write = 2.0 * rows * columns, 2.0 * rows * columns
+    noise = np.exp(rng.normal(0, 0.02, 2000))
+    measured = pd.DataFrame(
+        {"operator": operators, "rows": rows, "columns": columns, "read_bytes": read, "write_bytes": write}
+    ).assign(time_s=operator_times(H100, true, operators, rows, columns, read, write)["time_s"] * noise)
+    np.testing.assert_allclose(astuple(fit_operator_constants(H100, measured)), astuple(true), rtol=0.02)
+    assert set(UNITS) == set(vars(true))
+
+
+def attention(m, n, requests=1, heads=32, kv_heads=8, width=128, gpu=A100, cache="bf16"):
+    pairs = requests * (m * (n - m) + m * (m + 1) // 2)
+    row = {
+        "batch": requests * heads,
+        "m": m,
+        "n": n,
+        "k": width,
+        "macs": pairs * heads * 2 * width,
+        "read_bytes": 2 * requests * m * heads * width,
+        "write_bytes": 2 * requests * m * heads * width,
+        "cache_bytes": requests * n * kv_heads * 2 * width * {"bf16": 2, "fp8": 1}[cache],
+        "precision": "bf16",
+        "weight_precision": cache,
+    }
+    return attention_times(gpu, CONSTANTS, pd.DataFrame([row])).iloc[0]
+
+
+def test_long_prefill_runs_at_the_tensor_share():
+    found = attention(16384, 16384)
+    flop = 4 * 128 * 32 * 16384 * 16385 / 2
+    at_share = flop / (AttentionConstants().tensor_share * 312e12)
+    assert found["time_s"] == pytest.approx(at_share, rel=0.02)
+    assert found["time_s"] > at_share, "tiles on the diagonal are computed whole"
+
+
+def test_short_prefill_fills_whole_tiles():
+    assert attention(1024, 1024)["compute_s"] > 1.1 * attention(16384, 16384)["compute_s"] / 256
+
+
+def test_one_head_cannot_use_the_whole_gpu():
+    alone, many = attention(4096, 4096, heads=1, kv_heads=1), attention(4096, 4096, heads=128, kv_heads=8)
+    assert alone["compute_s"] > 2 * many["compute_s"] / 128
+
+
+def test_decode_is_as_long_as_reading_the_cache():
+    found = attention(1, 8192, requests=64)
+    assert found["time_s"] == pytest.approx(found["dram_bytes"] / (CONSTANTS.dram_share * 2039e9), rel=0.02)
+    assert attention(1, 8192, requests=64, cache="fp8")["time_s"] < 0.55 * found["time_s"]
+
+
+def test_short_contexts_of_few_requests_leave_sms_idle():
+    one, many = attention(1, 256), attention(1, 256, requests=64)
+    assert many["dram_s"] < 64 * one["dram_s"] / 4
+
+
+def collective(operation, size, devices=8, gpu=H100):
+    sent = {"all_reduce": 2 * (devices - 1) / devices * size}.get(operation, size)
+    return collective_times(gpu, np.array([operation]), np.array([sent]), np.array([devices])).iloc[0]
+
+
+def test_small_all_reduce_is_latency_of_the_ll_protocol():
+    found = collective("all_reduce", 1024)
+    assert found["launch_s"] == pytest.approx(3.6e-6 + 14 * 0.47e-6)
+    assert found["time_s"] == pytest.approx(found["launch_s"], rel=0.01)
+
+
+def test_large_all_reduce_gets_the_links():
+    found = collective("all_reduce", 2**30)
+    assert found["link_s"] == pytest.approx(2 * 7 / 8 * 2**30 / (LINK_SHARE * 450e9))
+    assert found["time_s"] == pytest.approx(found["link_s"], rel=0.03)
+
+
+@given(size=st.integers(1, 2**30), devices=st.integers(2, 64))
+def test_collectives_grow_with_size_and_devices(size, devices):
+    assert collective("all_reduce", 2 * size, devices)["time_s"] >= collective("all_reduce", size, devices)["time_s"]
+    assert collective("all_gather", size, devices)["time_s"] <= collective("all_gather", size, devices + 1)["time_s"]
+
+
+def test_one_device_communicates_nothing_and_pcie_is_slower():
+    assert collective("all_reduce", 1e6, devices=1)["time_s"] == 0
+    assert collective("all_reduce", 1e3, gpu=L4)["time_s"] > 1.5 * collective("all_reduce", 1e3)["time_s"]
+    assert collective("all_reduce", 1e8, gpu=L4)["time_s"] > 10 * collective("all_reduce", 1e8)["time_s"]
+
+
+def test_a_gpu_without_links_cannot_communicate():
+    with pytest.raises(InputError, match="nvl-ax: it has no link"):
+        collective("all_reduce", 1e6, gpu=find_gpu("nvl-ax"))
+    with pytest.raises(InputError, match="unknown collective 'gossip'"):
+        collective("gossip", 1e6)
+
+
+def frame(**changed):
+    rows = [
+        ("qkv_proj", "gemm", 1, 512, 6144, 4096),
+        ("expert_up_proj", "grouped_gemm", 8, 64, 4096, 4096),
+        ("attn_norm", "elementwise", 1, 512, 4096, 1),
+        ("decode_attention", "attention", 32, 1, 4096, 128),
+        ("all_reduce", "collective", 1, 512, 4096, 1),
+    ]
+    kernels = pd.DataFrame(rows, columns=["kernel", "kind", "batch", "m", "n", "k"])
+    matrix = kernels["kind"].str.endswith("gemm")
+    kernels["macs"] = (kernels["batch"] * kernels["m"] * kernels["n"] * kernels["k"]).where(matrix, 0)
+    kernels.loc[3, "macs"] = 32 * 4096 * 2 * 128
+    kernels["weight_bytes"] = (2 * kernels["batch"] * kernels["n"] * kernels["k"]).where(matrix, 0)
+    kernels["read_bytes"] = kernels["write_bytes"] = 2 * kernels["m"] * kernels["n"]
+    kernels["cache_bytes"] = [0, 0, 0, 4096 * 8 * 2 * 128 * 2, 0]
+    kernels["comm_bytes"] = [0, 0, 0, 0, 7340032]
+    return kernels.assign(devices=8, precision="bf16", weight_precision="bf16").assign(**changed)
+
+
+def test_every_kind_of_kernel_gets_a_time_traffic_and_a_bound():
+    found = kernel_times(frame(), H100)
+    assert (found["time_s"] > 1e-6).all() and (found["time_s"] < 1e-3).all()
+    assert list(found["bound"].cat.categories) == list(BOUNDS)
+    assert found.loc[3, "dram_bytes"] >= found.loc[3, "cache_bytes"] and found.loc[3, "bound"] == "dram"
+    assert found.loc[0, "dram_bytes"] >= found.loc[0, "weight_bytes"]
+    pd.testing.assert_frame_equal(found[frame().columns], frame())
+
+
+def test_rows_do_not_depend_on_each_other():
+    whole = kernel_times(frame(), H100)
+    for row in range(len(whole)):
+        alone = kernel_times(frame().iloc[[row]], H100)
+        assert alone["time_s"].iloc[0] == pytest.approx(whole["time_s"].iloc[row], rel=1e-12)
+    assert len(kernel_times(frame().iloc[:0], H100)) == 0
+
+
+def test_weights_in_four_bits_are_read_faster():
+    small = frame().iloc[[0]].assign(m=1, macs=6144 * 4096, read_bytes=8192, write_bytes=12288)
+    four = small.assign(weight_bytes=small["weight_bytes"] // 4, weight_precision="int4")
+    wide, narrow = (kernel_times(rows, H100).iloc[0] for rows in (small, four))
+    assert narrow["time_s"] < 0.75 * wide["time_s"]
+    assert wide["dram_bytes"] - narrow["dram_bytes"] == pytest.approx(1.5 * 6144 * 4096, rel=0.01)
+
+
+def test_weights_in_four_bits_are_not_multiplied_faster_than_weights_that_cost_nothing():
+    """Where computing and fetching take alike, only the latter shrinks."""
+    rows = pd.concat([frame().iloc[[0]]] * 40, ignore_index=True).assign(m=16 * np.arange(1, 41), n=8192, k=8192)
+    rows["macs"] = rows["m"] * 8192**2
+    sixteen, four = (kernel_times(rows.assign(weight_bytes=size), H100)["time_s"] for size in (2**27, 2**25))
+    free = gemm_time_s(H100, constants_of(H100), rows["m"], 8192, 8192, weights_in_turn=32, weight_bytes=1.0)
+    assert (four.to_numpy() > free).all() and (four < sixteen).all()
+
+
+def test_constants_can_be_ones_own():
+    slow = KernelConstants(operators=replace(CONSTANTS, launch_s=1e-3))
+    found = kernel_times(frame(), H100, slow)
+    assert found.loc[2, "time_s"] > 1e-3 and found.loc[2, "bound"] == "launch"
+    assert found.loc[0, "time_s"] < 1e-3
+
+
+def test_unknown_kinds_are_refused():
+    with pytest.raises(ValueError, match="unknown kind of kernel 'magic'"):
+        kernel_times(frame(kind="magic"), H100)

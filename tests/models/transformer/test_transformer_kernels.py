@@ -1,0 +1,489 @@
+"""Kernels of a pass: MACs and bytes against loops, published figures and conservation laws."""
+
+import json
+from itertools import combinations, product
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError
+from gpuledger.models.transformer import (
+    Attention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Layers,
+    Model,
+    Parallel,
+    Precision,
+    chunk,
+    chunked_prefill,
+    decode,
+    join,
+    kernels,
+    mixed,
+    prefill,
+    read_model,
+    spread_lengths,
+)
+from gpuledger.models.transformer.routing import busiest_share, choice_probability
+
+NAMES = sorted(file.stem for file in (ROOT / "resources/models").glob("*.json"))
+MODELS = {name: read_model(name) for name in NAMES}
+GEMM = ["gemm", "grouped_gemm"]
+WINDOWED = Model(
+    "windowed",
+    "here",
+    hidden=8,
+    vocab=32,
+    layers=(
+        Layers((0, 2), Attention(4, 2, 4, window=5, rotary_dim=4), FeedForward(12)),
+        Layers((1,), Attention(4, 2, 4, rotary_dim=4), FeedForward(12)),
+    ),
+)
+LENGTH, PAST = st.integers(1, 40), st.integers(0, 40)
+
+
+def passes(frame, column="macs"):
+    """Sum a column over all launches of a pass on one device."""
+    return int((frame["count"] * frame[column]).sum())
+
+
+def attention_macs(model, work, **how):
+    frame = kernels(model, work, **how)
+    return passes(frame[frame["kind"] == "attention"])
+
+
+# ---- attention against loops
+
+
+def seen(i, past, window):
+    """Keys that new token i (from 0) sees, one by one."""
+    return sum(1 for j in range(past + i + 1) if window is None or past + i - j < window)
+
+
+@given(new=LENGTH, past=PAST, window=st.one_of(st.none(), st.integers(1, 50)))
+def test_pairs_are_those_of_a_loop(new, past, window):
+    work = mixed([0], [new], [past])
+    assert work.pairs(window).tolist() == [sum(seen(i, past, window) for i in range(new))]
+    keys = {j for i in range(new) for j in range(past + i + 1) if window is None or past + i - j < window}
+    assert work.visible(window).tolist() == [len(keys)]
+
+
+@given(rows=st.lists(st.tuples(st.integers(0, 2), LENGTH, PAST, st.integers(1, 3)), min_size=1, max_size=6))
+@settings(max_examples=40, deadline=None)
+def test_ragged_batches_are_the_sum_of_their_requests(rows):
+    rows += [(shape, 1, 0, 1) for shape in range(3)]
+    work = mixed(*map(list, zip(*rows, strict=True)))
+    frame = kernels(WINDOWED, work)
+    for shape, part in frame.groupby("shape"):
+        own = [row[1:] for row in rows if row[0] == shape]
+        tokens = sum(new * requests for new, _, requests in own)
+        expected = sum(
+            requests * count * seen(i, past, window) * 4 * (4 + 4)
+            for new, past, requests in own
+            for window, count in ((5, 2), (None, 1))
+            for i in range(new)
+        )
+        assert passes(part[part["kind"] == "attention"]) == expected
+        gemms = part[part["kernel"].isin(["qkv_proj", "out_proj", "gate_up_proj", "down_proj"])]
+        assert passes(gemms) == tokens * 3 * (8 * (16 + 2 * 8) + 16 * 8 + 3 * 8 * 12)
+        assert (gemms["m"] == tokens).all()
+        assert part.loc[part["kernel"] == "lm_head", "m"].tolist() == [sum(requests for *_, requests in own)]
+
+
+@given(length=st.integers(1, 60), step=st.integers(1, 60))
+@settings(max_examples=30, deadline=None)
+def test_chunks_do_the_attention_of_the_whole_prompt(length, step):
+    whole = attention_macs(WINDOWED, prefill(length))
+    assert attention_macs(WINDOWED, chunked_prefill(length, step)) == whole
+    assert attention_macs(WINDOWED, decode(np.arange(length))) == whole
+    assert whole == 4 * 8 * sum(count * seen(i, 0, w) for w, count in ((5, 2), (None, 1)) for i in range(length))
+
+
+@given(new=LENGTH, past=PAST, decodes=st.integers(1, 9), context=PAST)
+@settings(max_examples=30, deadline=None)
+def test_a_mixed_batch_is_the_sum_of_its_parts(new, past, decodes, context):
+    parts = [chunk(new, past), decode(context, decodes)]
+    for model in (WINDOWED, MODELS["gpt2"]):
+        frames = [kernels(model, work) for work in (chunk(new, past, decodes, context), *parts)]
+        together, *apart = [
+            frame[frame["kind"] == "gemm"].groupby("kernel", observed=True)["macs"].sum() for frame in frames
+        ]
+        assert together.equals(sum(apart))
+        assert passes(frames[0]) == sum(map(passes, frames[1:]))
+        # fused, weights are read once instead of twice
+        gemms = [frame[frame["kind"] == "gemm"] for frame in frames]
+        assert len({passes(frame, "weight_bytes") for frame in gemms}) == 1
+
+
+def test_joined_workloads_give_the_same_rows():
+    works = [prefill([5, 9], 2), decode([3, 0, 7], 4), chunk([4, 0], [0, 8], 2, 6)]
+    together = kernels(MODELS["DeepSeek-V3"], join(works))
+    starts = np.cumsum([0, 2, 3])
+    apart = [
+        kernels(MODELS["DeepSeek-V3"], work).assign(shape=lambda frame, start=start: frame["shape"] + start)
+        for work, start in zip(works, starts, strict=True)
+    ]
+    pd.testing.assert_frame_equal(together, pd.concat(apart, ignore_index=True))
+
+
+# ---- published figures
+
+
+def test_the_seeds_totals_per_layer_with_its_conventions():
+    """The published breakdown of Llama-3.1-8B: unmasked attention, prompt 8192; 256 decodes at a context of 8448."""
+    model = MODELS["Llama-3.1-8B"]
+
+    def layer(work, column):
+        frame = kernels(model, work, causal=False)
+        return passes(frame[frame["layers"] == 0], column) / 32
+
+    assert layer(prefill(8192), "macs") == 2_336_462_209_024
+    assert layer(decode(8447, 256), "macs") == 73_551_314_944
+    assert layer(decode(8447, 256), "cache_bytes") == 2 * 4_429_185_024
+    frame = kernels(model, prefill(8192))
+    gemms = frame[(frame["layers"] == 0) & (frame["kind"] == "gemm")]
+    assert passes(gemms, "weight_bytes") == 32 * 2 * 218_103_808
+    assert frame.loc[frame["kernel"] == "kv_write", "write_bytes"].tolist() == [2 * 16_777_216]
+    # masking leaves half of the pairs and half a diagonal
+    assert attention_macs(model, prefill(8192)) == 32 * 2 * 4096 * (8192 * 8193 // 2)
+
+
+VERL = {  # training FLOP of three sequences, file id 1025404803 (verl, Apache-2.0), for two sets of lengths
+    "qwen2": ("Qwen2.5-7B-Instruct", 170388331954176, 622070178250752),
+    "qwen3": ("Qwen3-8B", 185867930959872, 692924253732864),
+    "qwen3_moe": ("Qwen3-30B-A3B", 85087060230144, 365944098521088),
+    "deepseek_v3": ("DeepSeek-V3", 906535995703296, 3674028304760832),
+    "llama": ({"vocab_size": 32000, "intermediate_size": 11008}, 153555818250240, 575955114393600),
+}
+
+
+@pytest.mark.parametrize("kind", VERL)
+def test_training_flops_with_the_conventions_of_verl(kind, tmp_path):
+    """Backward is twice forward, nothing is masked, values are as wide as queries, the embedding counts as a GEMM."""
+    name, *expected = VERL[kind]
+    if isinstance(name, dict):
+        sizes = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32}
+        (tmp_path / "llama2.json").write_text(json.dumps({"model_type": "llama", **sizes, **name}), "utf-8")
+        model = read_model(tmp_path / "llama2.json")
+    else:
+        model = MODELS[name]
+    for lengths, flops in zip(([512, 1024, 2048], [4096] * 3), expected, strict=True):
+        tokens = sum(lengths)
+        frame = kernels(model, prefill(lengths, all_logits=True), causal=False)
+        attention = frame[frame["kind"] == "attention"]
+        widths = model.layers[0].attention
+        as_wide = 1.0
+        if isinstance(widths, LatentAttention):
+            as_wide = 2 * widths.query_dim / (widths.query_dim + widths.value_dim)
+        macs = passes(frame[frame["kind"].isin(GEMM)]) + as_wide * passes(attention)
+        assert 6 * (macs + tokens * model.vocab * model.hidden) == flops
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_weight_is_multiplied_once_per_token(name):
+    model = MODELS[name]
+    table = model.structure()
+    matrices = table[~table["kernel"].isin(["embedding", "position_embedding", "lm_head"])]
+    used = matrices["count"] * matrices["n"] * matrices["k"] * np.where(matrices["copies"] > 1, 1, matrices["copies"])
+    active = model.layers[-1].ffn.active if isinstance(model.layers[-1].ffn, Experts) else 1
+    used = used * np.where(matrices["copies"] > 1, active, 1)
+    frame = kernels(model, prefill([7, 300], [1, 3]))
+    for shape, tokens, logits in ((0, 7, 1), (1, 900, 3)):
+        gemms = frame[(frame["shape"] == shape) & frame["kind"].isin(GEMM)]
+        assert passes(gemms) == tokens * used.sum() + logits * model.vocab * model.hidden
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_large_batch_reads_every_weight_once(name):
+    """With so many tokens that every expert gets some, the weights read are the model's (biases and scales too)."""
+    model = MODELS[name]
+    frame = kernels(model, prefill(4096, 64, all_logits=True))
+    read = passes(frame[~frame["kernel"].isin(["embedding", "position_embedding"])], "weight_bytes")
+    tables = sum(table.stored_bytes(model.precision) for table in model.embeddings if table.kernel != "lm_head")
+    assert read == model.weight_bytes() - tables + model.tied * model.lm_head.stored_bytes(model.precision) - sum(
+        2 * group.count * group.attention.heads for group in model.layers if getattr(group.attention, "sinks", False)
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_decoding_reads_the_cache_that_is_there(name):
+    model = MODELS[name]
+    for precision, bits in ((None, "bf16"), (Precision(cache="fp8"), "fp8"), (Precision(cache="int4"), "int4")):
+        frame = kernels(model, decode([0, 99, 9999], 3), precision=precision)
+        cached = [passes(frame[frame["shape"] == shape], "cache_bytes") for shape in range(3)]
+        assert cached == (3 * model.kv_bytes([1, 100, 10_000], bits)).tolist()
+        written = frame[(frame["shape"] == 0) & (frame["kernel"] == "kv_write")]
+        assert passes(written, "write_bytes") == 3 * model.kv_bytes_per_token(bits)
+
+
+def test_latent_attention():
+    model = MODELS["DeepSeek-V3"]
+    frame = kernels(model, decode(999, 2)).set_index("kernel")
+    absorbed = frame.loc["decode_attention"].iloc[0]
+    assert absorbed[["batch", "m", "n", "k", "macs"]].tolist() == [256, 1, 1000, 576, 2000 * 128 * (576 + 512)]
+    assert absorbed["cache_bytes"] == 2000 * 576 * 2
+    assert frame.loc["q_absorb"].iloc[0][["batch", "m", "n", "k"]].tolist() == [128, 2, 512, 128]
+    assert frame.loc["value_absorb"].iloc[0][["batch", "m", "n", "k"]].tolist() == [128, 2, 128, 512]
+    assert "kv_b_proj" not in frame.index
+    frame = kernels(model, chunk(10, 90)).set_index("kernel")
+    assert frame.loc["context_kv_b_proj", "m"].tolist() == [90, 90] and frame.loc["kv_b_proj", "m"].tolist() == [10, 10]
+    expanded = frame.loc["attention"].iloc[0]
+    assert expanded[["batch", "m", "n", "k"]].tolist() == [128, 10, 100, 192]
+    assert expanded["macs"] == (10 * 90 + 55) * 128 * (192 + 128) and expanded["cache_bytes"] == 0
+
+
+# ---- fusion
+
+
+def test_fusion_changes_launches_and_traffic_but_not_the_gemms():
+    model, work = MODELS["Llama-3.1-8B"], prefill(128)
+    fused, eager = kernels(model, work), kernels(model, work, fused=False)
+    names = ["qkv_proj", "gate_up_proj"], ["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"]
+    for column in ("macs", "weight_bytes", "write_bytes"):
+        sums = [passes(f[f["kernel"].isin(n)], column) for f, n in zip((fused, eager), names, strict=True)]
+        assert sums[0] == sums[1]
+    assert eager[eager["kernel"].isin(["attn_residual", "ffn_residual"])]["count"].tolist() == [32, 32]
+    assert fused[fused["kernel"] == "attn_norm"]["count"].tolist() == [1, 31]
+    scores = eager[eager["kernel"] == "attention_scores"].iloc[0]
+    assert scores[["batch", "m", "n", "k", "macs"]].tolist() == [32, 128, 128, 128, 32 * 128**3]
+    assert scores["write_bytes"] == 32 * 128 * 128 * 2
+    mlp = kernels(model, work, fused={"qkv", "gate_up", "attention"})
+    assert {"qkv_proj", "attn_residual", "attention"} <= set(mlp["kernel"])
+    # one matrix in the checkpoint stays one
+    assert "qkv_proj" in set(kernels(MODELS["Phi-3-mini-4k-instruct"], work, fused=False)["kernel"])
+    assert "qkv_proj" in set(kernels(MODELS["gpt2"], work, fused=False)["kernel"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("parallel", [Parallel(), Parallel(pipeline=3)])
+def test_residuals_are_summed_twice_a_layer_fused_or_not(name, parallel):
+    model = MODELS[name]
+    stream = 4 * model.hidden * 2
+    for fused in (True, False):
+        frame = kernels(model, prefill(4), parallel, Precision(), fused=fused)
+        sums = frame[frame["kernel"].isin(["attn_norm", "ffn_norm", "final_norm", "attn_residual", "ffn_residual"])]
+        assert sums.loc[sums["read_bytes"] == 2 * stream, "count"].sum() == 2 * model.layer_count
+        assert sums.loc[sums["kernel"].isin(["attn_norm", "ffn_norm"]), "count"].sum() == 2 * model.layer_count
+
+
+# ---- precision
+
+
+def test_precision_of_each_tensor():
+    model, work = MODELS["Llama-3.1-8B"], decode(1000, 8)
+    mixed_precision = Precision({"*": "int4_g128", "down_proj": "fp8"}, "fp16", "int8")
+    frame = kernels(model, work, precision=mixed_precision).set_index("kernel")
+    assert frame.loc["qkv_proj", ["precision", "weight_precision"]].tolist() == ["fp16", "int4"]
+    assert frame.loc["qkv_proj", "weight_bytes"] == 4096 * 6144 // 2 + 4096 // 128 * 6144 * 2
+    assert frame.loc["down_proj", ["precision", "weight_precision", "weight_bytes"]].tolist() == [
+        *("fp16", "fp8", 4096 * 14336)
+    ]
+    assert frame.loc["decode_attention", ["precision", "weight_precision"]].tolist() == ["fp16", "int8"]
+    assert frame.loc["decode_attention", "cache_bytes"] == 8 * 1001 * 2 * 1024
+    assert frame.loc["lm_head", ["precision", "weight_precision"]].tolist() == ["fp16", "fp16"]
+    frame = kernels(model, work, precision=Precision("fp8", operands="fp8")).set_index("kernel")
+    assert frame.loc["qkv_proj", ["precision", "read_bytes", "write_bytes"]].tolist() == ["fp8", 8 * 4096, 8 * 6144 * 2]
+    assert frame.loc["decode_attention", "write_bytes"] == frame.loc["out_proj", "read_bytes"] == 8 * 4096
+    frame = kernels(model, work, precision=Precision("fp32", "tf32", "fp32")).set_index("kernel")
+    assert frame.loc["qkv_proj", ["precision", "weight_bytes"]].tolist() == ["tf32", 4 * 4096 * 6144]
+    oss = kernels(MODELS["gpt-oss-20b"], work).set_index("kernel")
+    assert oss.loc["expert_down_proj", "weight_precision"].unique().tolist() == ["mxfp4"]
+    assert oss.loc["out_proj", "weight_precision"].unique().tolist() == ["bf16"]
+
+
+# ---- parallel
+
+
+REPLICATED = ["router", "shared_gate", "qkv_a_proj", "q_a_proj", "kv_a_proj"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        *(("Llama-3.1-8B", 8), ("Llama-3.1-405B", 4), ("Mixtral-8x7B-v0.1", 8), ("DeepSeek-V3", 16), ("gpt2", 4)),
+        *(("Qwen3-30B-A3B", 4), ("gemma-2-9b", 8), ("gpt-oss-20b", 4), ("Phi-3-mini-4k-instruct", 2)),
+    ],
+)
+def test_tensor_parallel_devices_do_the_whole_together(name, tensor):
+    model, work = MODELS[name], join([prefill([100, 7], 2), decode(50, 16), chunk(20, 30, 4, 40)])
+    one, shared = (kernels(model, work, parallel, Precision()) for parallel in (Parallel(), Parallel(tensor)))
+    padded = model.vocab % tensor != 0
+    for column in ("macs", "cache_bytes"):
+        sums = []
+        for frame in (one, shared):
+            own = frame[~frame["kernel"].isin([*REPLICATED, *(["lm_head"] if padded else [])])]
+            if column == "cache_bytes" and isinstance(model.layers[0].attention, LatentAttention):
+                continue  # the compressed cache is replicated
+            parts = own["count"] * own["devices"] * own[column]
+            sums.append(parts.groupby([own["shape"], own["kernel"]], observed=True).sum())
+        assert len(sums) < 2 or sums[0].equals(sums[1][sums[1].index.isin(sums[0].index)])
+    exchanged = shared[shared["kind"] == "collective"]
+    result = exchanged[(exchanged["kernel"] == "all_reduce") & (exchanged["shape"] == 0)]
+    assert result["count"].sum() == 2 * model.layer_count + 1
+    assert (result["comm_bytes"] == 2 * (tensor - 1) * 200 * model.hidden * 2 // tensor).all()
+    assert not len(one[one["kind"] == "collective"])
+
+
+def test_heads_of_keys_are_replicated_beyond_their_number():
+    model = MODELS["Llama-3.1-8B"]
+    frame = kernels(model, decode(10, 4), Parallel(tensor=32)).set_index("kernel")
+    assert frame.loc["qkv_proj", "n"] == (1 + 2) * 128
+    assert frame.loc["decode_attention", ["batch", "cache_bytes"]].tolist() == [4, 4 * 11 * 2 * 128 * 2]
+
+
+@pytest.mark.parametrize("name", ["Llama-3.1-8B", "DeepSeek-V3", "gpt-oss-20b"])
+@pytest.mark.parametrize("pipeline", [2, 5, 7])
+def test_pipeline_stages_do_the_whole_together(name, pipeline):
+    model, work = MODELS[name], prefill([64, 3])
+    one, staged = kernels(model, work), kernels(model, work, Parallel(pipeline=pipeline))
+    for column in ("macs", "cache_bytes"):
+        assert passes(one, column) == passes(staged, column)
+    layers = staged[(staged["kernel"] == "out_proj") & (staged["shape"] == 0)].groupby("stage")["count"].sum()
+    assert layers.sum() == model.layer_count and layers.max() - layers.min() <= 1
+    sent = staged[staged["kernel"] == "send"]
+    assert len(sent) == 2 * (pipeline - 1) and sent["comm_bytes"].tolist()[0] == 64 * model.hidden * 2
+    assert staged.loc[staged["kernel"] == "lm_head", "stage"].unique().tolist() == [pipeline - 1]
+
+
+@pytest.mark.parametrize(("tensor", "expert"), [(1, 8), (4, 2), (4, 4), (4, 16), (8, 1)])
+def test_expert_parallel_devices_do_the_whole_together(tensor, expert):
+    model, parallel = MODELS["DeepSeek-V3"], Parallel(tensor=tensor, expert=expert)
+    assert parallel.devices == max(tensor, expert)
+    one, shared = kernels(model, prefill(256, 2)), kernels(model, prefill(256, 2), parallel)
+    grouped = [frame[frame["kind"] == "grouped_gemm"] for frame in (one, shared)]
+    whole, parts = ((frame["count"] * frame["devices"] * frame["macs"]).sum() for frame in grouped)
+    assert parts == whole * parallel.replicas
+    assert (grouped[1]["devices"] == max(tensor, expert)).all()
+    exchanged = shared[shared["kernel"] == "all_to_all"]
+    if expert > tensor:
+        own = 512 // tensor * 8 * 7168
+        expected = [-(-own * width * (expert - 1) // expert) for width in (1, 2)]  # fp8 there, bf16 back
+        assert exchanged["comm_bytes"].tolist() == expected
+    else:
+        assert not len(exchanged)
+
+
+# ---- experts
+
+
+def test_expected_experts_are_those_of_all_choices():
+    """Every choice of 2 of 4 experts by 2 tokens, counted."""
+    choices = list(combinations(range(4), 2))
+    touched = np.mean([len({*first, *second}) for first, second in product(choices, choices)])
+    probability = choice_probability(4, 2, 0.0)
+    rows, expected = busiest_share(probability, 2, np.array([2]), 1)
+    assert rows.tolist() == [4] and expected[0] == pytest.approx(touched, rel=1e-12)
+
+
+@given(
+    experts=st.integers(1, 64),
+    share=st.floats(0, 1),
+    load=st.one_of(st.floats(0, 5), st.lists(st.floats(0.01, 9), min_size=64, max_size=64)),
+)
+def test_choice_probabilities(experts, share, load):
+    active = max(1, round(share * experts))
+    load = tuple(load[:experts]) if isinstance(load, list) else load
+    probability = choice_probability(experts, active, load)
+    assert probability.sum() == pytest.approx(active, rel=1e-9) and probability.max() <= 1 and probability.min() >= 0
+    tokens = np.array([0, 1, 7, 10**6])
+    rows, touched = busiest_share(probability, active, tokens, 1)
+    assert rows.tolist() == (tokens * active).tolist()
+    assert touched[0] == 0 and touched[1] == pytest.approx(active, rel=1e-9)
+    assert np.all(touched <= np.minimum(experts, np.maximum(tokens * active, 0)) * (1 + 1e-9))
+    rows, _ = busiest_share(probability, active, tokens, min(3, experts))
+    assert np.all(rows * min(3, experts) >= tokens * active - 3)
+
+
+def test_uneven_load_touches_fewer_experts_and_burdens_one_device():
+    model, work = MODELS["Qwen3-30B-A3B"], decode(100, 32)
+    frames = [kernels(model, work, Parallel(expert=8), expert_load=load).set_index("kernel") for load in (0, 1.0)]
+    even, uneven = (frame.loc["expert_down_proj"] for frame in frames)
+    assert even["macs"] == 8 * 32 * 8 // 8 * 768 * 2048  # 8 replicas of 32 tokens, 8 experts each, over 8 devices
+    assert uneven["macs"] > 1.5 * even["macs"]
+    one = [kernels(model, work, expert_load=load).set_index("kernel").loc["expert_down_proj"] for load in (0, 1.0)]
+    assert one[0]["macs"] == one[1]["macs"] and one[0]["batch"] > one[1]["batch"]
+    assert one[0]["batch"] == round(128 * (1 - (1 - 8 / 128) ** 32)) == 112
+    assert one[0]["weight_bytes"] == round(128 * (1 - (1 - 8 / 128) ** 32) * 768 * 2048 * 2)
+    given_load = kernels(model, work, expert_load=[1.0] * 128).set_index("kernel").loc["expert_down_proj"]
+    assert given_load["batch"] == 112 and given_load["m"] == -(-256 // 112)
+
+
+# ---- the frame, workloads, what is refused
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_frame(name):
+    work = join([prefill([1, 17], 2), decode([0, 40], 3), chunk([9, 0], [0, 9], 2, 5)])
+    frame = kernels(MODELS[name], work, Parallel(tensor=2, pipeline=2, expert=1))
+    sizes = frame.select_dtypes("number")
+    assert (sizes.dtypes == np.int64).all() and len(sizes.columns) == 15
+    assert frame["shape"].is_monotonic_increasing and set(frame["shape"]) == set(range(6))
+    assert (frame[["count", "devices", "batch", "m", "n", "k"]] > 0).all(axis=None)
+    assert (sizes.drop(columns="layers") >= 0).all(axis=None)
+    traffic = frame[["weight_bytes", "read_bytes", "write_bytes", "cache_bytes"]].sum(axis=1)
+    assert (traffic > 0).all()
+    assert frame["phase"].astype(str).tolist() == [
+        ["prefill", "decode", "chunked_prefill"][shape // 2] for shape in frame["shape"]
+    ]
+    gemm = frame[frame["kind"] == "gemm"]
+    assert (gemm["macs"] == gemm["batch"] * gemm["m"] * gemm["n"] * gemm["k"]).all()
+    grouped = frame[frame["kind"] == "grouped_gemm"]
+    assert (grouped["macs"] <= grouped["batch"] * grouped["m"] * grouped["n"] * grouped["k"]).all()
+    assert (frame.loc[~frame["kind"].isin([*GEMM, "attention"]), "macs"] == 0).all()
+    assert ((frame["comm_bytes"] > 0) == (frame["kind"] == "collective")).all()
+
+
+@pytest.mark.parametrize("spread", ["constant", "uniform", "exponential", "lognormal"])
+def test_lengths_follow_their_distribution(spread):
+    lengths = spread_lengths(1000, 4000, spread, 0.5)
+    cv = {"constant": 0, "exponential": 1}.get(spread, 0.5)
+    assert lengths.mean() == pytest.approx(1000, rel=0.01) and lengths.std() / 1000 == pytest.approx(cv, abs=0.02)
+    assert lengths.dtype == np.int64 and lengths.min() >= 1 and (np.diff(lengths) >= 0).all()
+    work = mixed(np.zeros(4000, int), 1, lengths)
+    assert kernels(MODELS["gpt2"], work)["shape"].nunique() == 1
+
+
+def test_workloads_that_are_refused():
+    for make, message in (
+        (lambda: prefill(0), "prompt_tokens"),
+        (lambda: prefill([1.5]), "no whole numbers"),
+        (lambda: prefill([1, 2], [1, 2, 3]), "different lengths: prompt_tokens 2, batch 3"),
+        (lambda: decode(-1), "not within 0"),
+        (lambda: decode(2**40), "not within 0"),
+        (lambda: prefill(2**31, 2), "more than 2147483648 new tokens"),
+        (lambda: chunk(0, 5), "has no new token"),
+        (lambda: mixed([0, 2], [1, 1], [0, 0]), "shape 1 has no new token"),
+        (lambda: mixed([0], [1], [0], phase="training"), "'training' is not known"),
+        (lambda: prefill([]), "there is none"),
+        (lambda: join([]), "none to join"),
+        (lambda: spread_lengths(100, 3, "uniform", 1.0), "no distribution"),
+        (lambda: spread_lengths(0, 3), "a mean of 0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make()
+
+
+def test_what_cannot_be_shared_out_is_refused():
+    llama, mixtral = MODELS["Llama-3.1-8B"], MODELS["Mixtral-8x7B-v0.1"]
+    for make, message in (
+        (lambda: kernels(llama, decode(1), Parallel(tensor=3)), r"query heads \(32\) cannot be shared evenly \(3\)"),
+        (lambda: kernels(llama, decode(1), Parallel(pipeline=33)), "33 stages for 32 layers"),
+        (lambda: kernels(mixtral, decode(1), Parallel(expert=16)), "8 experts for 16 devices"),
+        (lambda: Parallel(tensor=4, expert=6), "neither a divisor nor a multiple"),
+        (lambda: Parallel(tensor=0), "no number of devices"),
+        (lambda: Parallel(tensor=True), "no number of devices"),
+        (lambda: kernels(llama, decode(1), fused={"qvk"}), "unknown: qvk"),
+        (lambda: kernels(mixtral, decode(1), expert_load=[1, 2]), "2 weights for 8 experts"),
+        (lambda: kernels(mixtral, decode(1), expert_load=-1), "no load"),
+        (lambda: kernels(mixtral, decode(1), expert_load=[1] + [0] * 7), "fewer than 2 experts"),
+        (lambda: kernels(llama, prefill(2**30, 2)), "2\\^63"),
+    ):
+        with pytest.raises(InputError, match=message) as caught:
+            make()
+        assert "\n" not in str(caught.value)

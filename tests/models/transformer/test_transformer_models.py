@@ -1,0 +1,488 @@
+"""Models from config.json: parameters as published, the traps of real files, and one line for what is wrong."""
+
+import json
+from dataclasses import replace
+
+import huggingface_hub
+import pytest
+from conftest import ROOT
+from huggingface_hub import errors
+
+from gpuledger.errors import InputError
+from gpuledger.models.transformer import (
+    Attention,
+    Experts,
+    LatentAttention,
+    Parallel,
+    Precision,
+    decode,
+    kernels,
+    prefill,
+    read_model,
+)
+from gpuledger.models.transformer.precision import number_format
+
+# Exact counts of the checkpoints (safetensors metadata on the hub; DeepSeek-V3 without its MTP layer, from its paper's
+# 671 B and its released weights).
+PUBLISHED = {
+    "Llama-3.1-8B": 8_030_261_248,
+    "Llama-3.1-70B": 70_553_706_496,
+    "Llama-3.1-405B": 405_853_388_800,
+    "Mixtral-8x7B-v0.1": 46_702_792_704,
+    "DeepSeek-V3": 671_026_419_200,
+    "Qwen3-8B": 8_190_735_360,
+    "Qwen3-30B-A3B": 30_532_122_624,
+    "Qwen2.5-7B-Instruct": 7_615_616_512,
+    "gpt2": 124_439_808,
+    "gemma-2-9b": 9_241_705_984,
+    "gpt-oss-20b": 20_914_757_184,
+    "Phi-3-mini-4k-instruct": 3_821_079_552,
+}
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "tie_word_embeddings": True,
+}
+QWEN3 = {
+    **LLAMA,
+    **{"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28},
+    **{"num_attention_heads": 16, "head_dim": 128, "vocab_size": 151936},
+}
+V2_LITE = {
+    **{"model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 27},
+    **{"num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 102400, "q_lora_rank": None},
+    **{
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "aux_loss_alpha": 0.001,
+    },
+    **{"n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2, "moe_intermediate_size": 1408},
+    **{"first_k_dense_replace": 1, "moe_layer_freq": 1, "topk_method": "greedy", "auto_map": {"AutoConfig": "x"}},
+}
+OLMOE = {
+    **{
+        "model_type": "olmoe",
+        "hidden_size": 2048,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 16,
+        "clip_qkv": None,
+    },
+    **{"num_attention_heads": 16, "num_key_value_heads": 16, "num_experts": 64, "num_experts_per_tok": 8},
+    **{"vocab_size": 50304, "norm_topk_prob": False, "router_aux_loss_coef": 0.01},
+}
+QWEN15_MOE = {
+    **{"model_type": "qwen2_moe", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24},
+    **{"num_attention_heads": 16, "num_key_value_heads": 16, "vocab_size": 151936, "num_experts": 60},
+    **{"num_experts_per_tok": 4, "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632},
+    **{"decoder_sparse_step": 1, "max_window_layers": 21, "sliding_window": 32768, "use_sliding_window": False},
+}
+PHI4_MINI = {
+    **{"model_type": "phi3", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32},
+    **{"num_attention_heads": 24, "num_key_value_heads": 8, "vocab_size": 200064, "partial_rotary_factor": 0.75},
+    **{"tie_word_embeddings": True, "sliding_window": 262144, "max_position_embeddings": 131072, "lm_head_bias": False},
+    **{"full_attn_mod": 1, "interpolate_factor": 1, "rope_scaling": {"type": "longrope", "long_factor": [1.0]}},
+}
+GEMMA3_4B = {
+    "model_type": "gemma3",
+    "text_config": {
+        **{"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34},
+        **{"sliding_window": 1024, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}},
+    },
+    "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27},
+    **{"boi_token_index": 255999, "mm_tokens_per_image": 256, "torch_dtype": "bfloat16"},
+}
+GPT_OSS_120B = {
+    **{"model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 36},
+    **{"num_attention_heads": 64, "num_local_experts": 128, "num_experts_per_tok": 4, "experts_per_token": 4},
+    **{"vocab_size": 201088, "quantization_config": {"quant_method": "mxfp4"}},
+}
+MISTRAL = {
+    **{"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768},
+}
+OTHERS = {
+    1_235_814_400: {**LLAMA, "head_dim": 64},
+    596_049_920: QWEN3,
+    15_706_484_224: V2_LITE,
+    6_919_161_856: OLMOE,
+    14_315_784_192: QWEN15_MOE,
+    3_836_021_760: PHI4_MINI,
+    7_241_732_096: MISTRAL,
+    116_829_156_672: GPT_OSS_120B,
+    # google/gemma-3-4b-it has 4,300,079,472 with the vision tower (416,866,032) and its projector (2,950,272).
+    4_300_079_472 - 416_866_032 - 2_950_272: GEMMA3_4B,
+}
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(content, name="config.json"):
+        file = tmp_path / name
+        file.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_those_published(name):
+    assert read_model(name).parameters == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("parameters", OTHERS)
+def test_parameters_of_others_of_the_families(config, parameters):
+    assert read_model(config(OTHERS[parameters])).parameters == parameters
+
+
+def test_gpt_2_with_the_keys_of_its_time(config):
+    content = {
+        **{"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25, "n_positions": 1024, "n_ctx": 1024},
+        **{"vocab_size": 50257, "activation_function": "gelu_new", "output_past": True},
+        **{"predict_special_tokens": True, "n_special": 1},
+    }
+    model = read_model(config(content))
+    assert model.parameters == 1_557_611_200 and model.kv_bytes_per_token() == 48 * 2 * 1600 * 2
+
+
+@pytest.mark.parametrize("parameters", OTHERS)
+def test_kernels_of_others_multiply_every_weight_once_per_token(config, parameters):
+    model = read_model(config(OTHERS[parameters]))
+    table = model.structure()
+    table = table[~table["kernel"].isin(["embedding", "lm_head"])]
+    active = [group.ffn.active if isinstance(group.ffn, Experts) else 1 for group in model.layers]
+    used = table["n"] * table["k"] * table["count"]
+    used *= [
+        active[layers] if copies > 1 else 1 for layers, copies in zip(table["layers"], table["copies"], strict=True)
+    ]
+    for parallel in (Parallel(), Parallel(pipeline=2)):
+        frame = kernels(model, prefill(11, 3), parallel, Precision())
+        gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"])]
+        assert (gemms["count"] * gemms["macs"]).sum() == 33 * used.sum() + 3 * model.vocab * model.hidden
+
+
+def test_kernels_that_only_some_families_have(config):
+    def names(content, **how):
+        return set(kernels(read_model(config(content)), decode(10, 4), **how)["kernel"])
+
+    olmoe = names(OLMOE, parallel=Parallel(tensor=2))
+    assert {"qk_norm", "all_gather", "router", "expert_combine"} <= olmoe and "shared_add" not in olmoe
+    assert {"shared_gate", "shared_scale", "shared_add", "shared_down_proj"} <= names(QWEN15_MOE)
+    assert {"q_proj", "kv_a_proj", "kv_a_norm", "q_absorb"} <= names(V2_LITE) and "q_a_norm" not in names(V2_LITE)
+    gemma = names(GEMMA3_4B)
+    assert {"embedding_scale", "qk_norm", "attn_post_norm", "ffn_post_norm"} <= gemma and "logit_softcap" not in gemma
+    assert "logit_softcap" in set(kernels(read_model("gemma-2-9b"), decode(10))["kernel"])
+    gpt2 = kernels(read_model("gpt2"), decode(10)).set_index("kernel")
+    assert {"position_embedding", "up_proj"} <= set(gpt2.index) and not {"rope", "gate_up_proj"} & set(gpt2.index)
+    rope = kernels(read_model(config(PHI4_MINI)), decode(10)).set_index("kernel").loc["rope"]
+    assert rope["n"] == (24 + 8) * 96
+    assert "expert_permute" in names(OLMOE, fused=False) and "expert_permute" not in names(OLMOE)
+
+
+def test_resources_say_what_the_published_files_say(mirror):
+    for file in sorted((ROOT / "resources/models").glob("*.json")):
+        ours = read_model(file.stem)
+        hub_id = ours.source.removeprefix("https://huggingface.co/").removesuffix("/resolve/main/config.json")
+        theirs = read_model(hub_id, mirror=mirror)
+        assert str(mirror) in theirs.source and theirs.name == hub_id
+        assert replace(theirs, name="", source="") == replace(ours, name="", source="")
+
+
+def test_a_hub_id_is_found_among_the_resources_without_network():
+    model = read_model("meta-llama/Llama-3.1-8B")
+    assert (model.name, model.parameters) == ("meta-llama/Llama-3.1-8B", 8_030_261_248)
+    assert read_model("llama-3.1-8b").name == "Llama-3.1-8B"
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_token"),
+    [
+        ("DeepSeek-V3", 70_272),  # (512 + 64) · 2 B · 61 layers, from its report
+        ("Llama-3.1-8B", 131_072),
+        ("Llama-3.1-405B", 516_096),
+        ("Qwen2.5-7B-Instruct", 57_344),
+        ("gpt2", 36_864),
+        ("gpt-oss-20b", 49_152),
+    ],
+)
+def test_kv_bytes_per_token(name, bytes_per_token):
+    model = read_model(name)
+    assert model.kv_bytes_per_token("bf16") == bytes_per_token
+    assert model.kv_bytes_per_token(Precision(cache="fp8")) == bytes_per_token // 2
+    assert model.kv_bytes_per_token("int4") == bytes_per_token // 4
+
+
+def test_windows_bound_the_cache():
+    gemma = read_model("gemma-2-9b")  # 42 layers, 2 · 8 heads · 256 · 2 B each, every second one with a window of 4096
+    assert gemma.kv_bytes([1, 4096, 8192]).tolist() == [344_064, 4096 * 344_064, 21 * 8192 * (4096 + 8192)]
+    assert gemma.kv_bytes(10**6).shape == ()
+
+
+def test_active_parameters():
+    assert read_model("Llama-3.1-8B").active_parameters == 8_030_261_248
+    mixtral = read_model("Mixtral-8x7B-v0.1")
+    assert mixtral.parameters - mixtral.active_parameters == 32 * 6 * 3 * 4096 * 14336
+    assert mixtral.active_parameters == 12_879_925_248
+    # published roundings: 37 B, 3.3 B, 3.6 B (without the embedding, as OpenAI counts)
+    assert round(read_model("DeepSeek-V3").active_parameters / 1e9, 1) == 37.6
+    assert round(read_model("Qwen3-30B-A3B").active_parameters / 1e9, 2) == 3.35
+    oss = read_model("gpt-oss-20b")
+    assert round((oss.active_parameters - oss.vocab * oss.hidden) / 1e9, 1) == 3.6
+
+
+def test_bytes_of_quantised_checkpoints(config):
+    # metadata.total_size of openai/gpt-oss-20b and -120b
+    assert read_model("gpt-oss-20b").weight_bytes() == 13_761_264_768
+    assert read_model(config(GPT_OSS_120B)).weight_bytes() == 65_248_815_744
+    # The files of deepseek-ai/DeepSeek-V3 have 688,586,727,753 bytes: besides the model the MTP layer (one more with
+    # experts, its own embedding and head, a 16-bit projection of 2 · 7168 to 7168, three norms) and 91,991 headers.
+    v3 = read_model("DeepSeek-V3")
+    further = sum(linear.stored_bytes(v3.precision) for linear in v3.layers[1].linears(7168)) + 2 * (
+        2 * 7168 + 1536 + 512 + 2 * 129280 * 7168 + 2 * 7168 * 7168 + 3 * 7168
+    )
+    headers = 688_586_727_753 - v3.weight_bytes() - further
+    assert 100 < headers / 91_991 < 150
+    assert read_model("Llama-3.1-8B").weight_bytes() == 2 * 8_030_261_248
+    assert read_model("Llama-3.1-8B").weight_bytes(Precision("fp32", "fp32")) == 4 * 8_030_261_248
+    layer = {"num_hidden_layers": 1, "tie_word_embeddings": False}
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
+    model = read_model(config({**LLAMA, **layer, "quantization_config": awq}))
+    matrices = 2048 * (2048 + 2 * 512 + 2048) + 3 * 2048 * 8192
+    # a 16-bit scale and a 4-bit zero point for each 128 values of 4 bits
+    assert model.weight_bytes() == matrices * 4 // 8 + matrices // 128 * 20 // 8 + 2 * (2 * 128256 * 2048 + 3 * 2048)
+    assert model.precision.activations == "bf16" and model.precision.math_of("qkv_proj") == "bf16"
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+    model = read_model(config({**LLAMA, **layer, "quantization_config": fp8}))
+    assert model.weight_bytes() == matrices + matrices // 128**2 * 4 + 2 * (2 * 128256 * 2048 + 3 * 2048)
+    assert model.precision.math_of("qkv_proj") == "fp8" and model.precision.math_of("lm_head") == "bf16"
+
+
+def test_modules_left_unquantised(config):
+    names = [f"model.layers.{i}.mlp.{part}_proj" for i in (0, 15) for part in ("gate", "up", "down")]
+    names += [f"model.layers.{i}.self_attn.{part}_proj" for i in range(16) for part in "qkvo"]
+    names += ["lm_head", "model.layers.3.input_layernorm"]
+    fbgemm = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": names}
+    model = read_model(config({**LLAMA, "quantization_config": fbgemm}))
+    assert [(group.numbers, sorted(group.unconverted)) for group in model.layers] == [
+        ((0, 15), ["down_proj", "gate_up_proj", "out_proj", "qkv_proj"]),
+        (tuple(range(1, 15)), ["out_proj", "qkv_proj"]),
+    ]
+    plain = read_model(config(LLAMA))
+    assert model.parameters == plain.parameters
+    assert plain.weight_bytes() - model.weight_bytes() == 14 * 3 * 2048 * 8192
+    scheme = {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 64, "symmetric": True}}
+    packed = {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": scheme},
+        "ignore": ["re:.*self_attn.*"],
+    }
+    model = read_model(config({**LLAMA, "quantization_config": packed}))
+    assert model.precision.weights == "int4_g64" and model.layers[0].unconverted == {"qkv_proj", "out_proj"}
+
+
+def test_number_formats():
+    assert number_format("bf16").matrix_bytes(3, 5) == 30
+    assert number_format("int4").matrix_bytes(3, 5) == 8
+    assert number_format("mxfp4").matrix_bytes(2, 64) == (2 * 64 * 4 + 4 * 8) // 8
+    assert number_format("fp8_block128").matrix_bytes(129, 1) == 129 + 2 * 4
+    assert number_format("int8_g32_zero").matrix_bytes(1, 33) == 33 + 2 * 3
+
+
+def test_heads_have_the_width_that_the_file_says(config):
+    assert read_model(config(QWEN3)).layers[0].attention.head_dim == 128
+    assert read_model("Qwen3-30B-A3B").layers[0].attention.head_dim == 128
+    assert read_model("gemma-2-9b").layers[0].attention.head_dim == 256
+    assert read_model("gpt-oss-20b").layers[0].attention.head_dim == 64
+    assert read_model("Llama-3.1-8B").layers[0].attention.head_dim == 128
+    assert read_model(config(PHI4_MINI)).layers[0].attention.rotary_dim == 96
+
+
+def test_gemma_3_takes_omitted_keys_from_its_architecture(config):
+    model = read_model(config(GEMMA3_4B))
+    sliding, full = model.layers
+    assert (sliding.attention.heads, sliding.attention.kv_heads, sliding.attention.head_dim) == (8, 4, 256)
+    assert (sliding.count, sliding.attention.window, full.attention.window) == (29, 1024, None)
+    assert full.numbers == (5, 11, 17, 23, 29) and model.tied and model.vocab == 262_208
+    assert model.omitted == ("vision part",)
+
+
+def test_windows_count_only_where_they_are_used(config):
+    def windows(content):
+        return {group.attention.window: group.count for group in read_model(config(content)).layers}
+
+    assert windows(MISTRAL) == {4096: 32}  # v0.1: absent means 4096
+    assert windows({**MISTRAL, "sliding_window": None}) == {None: 32}  # v0.2
+    assert windows(PHI4_MINI) == {None: 32}  # longer than any context
+    qwen = {**QWEN3, "sliding_window": 4096, "max_window_layers": 20, "max_position_embeddings": 40960}
+    assert windows({**qwen, "use_sliding_window": False}) == {None: 28}
+    assert windows({**qwen, "use_sliding_window": True}) == {None: 20, 4096: 8}
+    assert [group.numbers[0] for group in read_model("gpt-oss-20b").layers] == [0, 1]
+    assert read_model("gpt-oss-20b").layers[0].attention.window == 128
+    assert read_model("Mixtral-8x7B-v0.1").layers[0].attention.window is None
+
+
+def test_kinds_of_layers(config):
+    dense, routed = read_model("DeepSeek-V3").layers
+    assert isinstance(dense.attention, LatentAttention) and dense.numbers == (0, 1, 2) and routed.count == 58
+    assert isinstance(routed.ffn, Experts) and (routed.ffn.experts, routed.ffn.active) == (256, 8)
+    assert routed.ffn.expert.width == routed.ffn.shared.width == 2048 and routed.ffn.router_bias
+    assert read_model("DeepSeek-V3").omitted == ("1 layers for further tokens (MTP)",)
+    lite = read_model(config(V2_LITE)).layers[1]
+    assert lite.attention.q_rank is None and lite.ffn.shared.width == 2816 and not lite.ffn.router_bias
+    every_second = {**QWEN15_MOE, "decoder_sparse_step": 2, "mlp_only_layers": [3]}
+    layers = read_model(config(every_second)).layers
+    assert layers[1].numbers == (1, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23) and layers[0].ffn.width == 5632
+    assert read_model("Qwen3-30B-A3B").layers[0].ffn.expert.width == 768
+    assert isinstance(read_model("gpt2").layers[0].attention, Attention)
+    assert not read_model("gpt2").layers[0].ffn.gated and read_model("gpt2").positions == 1024
+
+
+def test_structure_lists_every_matrix():
+    model = read_model("gpt-oss-20b")
+    vectors = 24 * (2 * 2880 + 64) + 2880  # norms and sinks
+    assert model.structure()["parameters"].sum() + vectors == model.parameters
+
+
+HOSTILE = [
+    ("", "line 1: it is no JSON"),
+    ("[1]", "it holds no JSON object"),
+    ('{"model_type": "llama", "model_type": "gpt2"}', "'model_type' is there twice"),
+    ("[" * 100_000, "it is no JSON"),
+    ({}, "there is no model_type"),
+    ({"model_type": ["llama"]}, "is not known"),
+    ({"model_type": "llama"}, "key hidden_size: it is missing"),
+    ({**LLAMA, "hidden_size": "2048"}, "key hidden_size: '2048' is not a whole number"),
+    ({**LLAMA, "hidden_size": True}, "is not a whole number"),
+    ({**LLAMA, "hidden_size": 0}, "0 is not within 1"),
+    ({**LLAMA, "num_hidden_layers": 10**9}, "is not within 1 … 10000"),
+    ({**LLAMA, "num_attention_heads": 31}, "not divisible by 31 heads|cannot share"),
+    ({**LLAMA, "num_attention_heads": 24, "num_key_value_heads": 24}, "not divisible by 24 heads"),
+    ({**LLAMA, "num_key_value_heads": 5}, "32 query heads cannot share 5"),
+    ({**LLAMA, "tie_word_embeddings": "yes"}, "neither true nor false"),
+    ({**LLAMA, "hidden_act": "mish"}, "key hidden_act: 'mish' is not known"),
+    ({**LLAMA, "residual_multiplier": 0.22}, "keys residual_multiplier: the architecture llama has no such keys"),
+    ({**LLAMA, "torch_dtype": "float4"}, "key torch_dtype"),
+    ({**LLAMA, "is_encoder_decoder": True}, "another kind of layer"),
+    ({**LLAMA, "rope_scaling": "yarn"}, "is not an object"),
+    ({**PHI4_MINI, "partial_rotary_factor": 7}, "not within 0 … 1"),
+    ({**OLMOE, "num_experts_per_tok": 65}, "a token uses 65 of 64 experts"),
+    ({**GPT_OSS_120B, "experts_per_token": 5}, "differs from num_experts_per_tok"),
+    ({**GPT_OSS_120B, "layer_types": ["full_attention"]}, "names 1 layers, there are 36"),
+    ({**GPT_OSS_120B, "layer_types": ["linear_attention"] * 36}, "unknown layers: linear_attention"),
+    ({**LLAMA, "quantization_config": {"quant_method": "aqlm"}}, "quantization_config.quant_method: 'aqlm'"),
+    ({**LLAMA, "quantization_config": {"quant_method": "awq", "bits": 3}}, "only 4 and 8 bits"),
+    ({**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [1, 2]}}, "no square block"),
+    (
+        {**LLAMA, "quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.mixer"]}},
+        "names a module that is not known",
+    ),
+    ({**GEMMA3_4B, "text_config": {"model_type": "llama4_text"}}, "'llama4_text' is not known"),
+    (
+        {"model_type": "qwen3_next", "hidden_size": 2048, "linear_conv_kernel_dim": 4, "full_attention_interval": 4},
+        "'qwen3_next' is not known, nor are its keys full_attention_interval, linear_conv_kernel_dim",
+    ),
+    ({"model_type": "gpt2", "n_embd": 768.5, "vocab_size": 1}, "key n_embd: '768.5' is not a whole number"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), HOSTILE, ids=range(len(HOSTILE)))
+def test_what_is_wrong_is_said_in_one_line(config, content, message):
+    with pytest.raises(InputError, match=message) as caught:
+        read_model(config(content))
+    assert "\n" not in str(caught.value) and "config.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [QWEN15_MOE, PHI4_MINI, GEMMA3_4B, "DeepSeek-V3", "gpt2"], ids=range(5))
+def test_no_value_of_any_key_is_more_than_an_input_error(config, content):
+    """A model, or one line: whatever one key says, nothing else is raised."""
+    if isinstance(content, str):
+        content = json.loads((ROOT / f"resources/models/{content}.json").read_text("utf-8"))
+    refused, places = 0, [(content, key) for key in content]
+    places += [(content[key], inner) for key in content if isinstance(content[key], dict) for inner in content[key]]
+    for holder, key in places:
+        before = holder[key]
+        for value in (None, True, 3, float("nan"), "x", [[1, 2], None], {"a": 1}):
+            holder[key] = value
+            try:
+                assert read_model(config(content)).parameters > 0
+            except InputError as error:
+                assert "\n" not in str(error)
+                refused += 1
+        holder[key] = before
+    assert refused > 2 * len(content)
+
+
+def test_keys_that_change_no_kernel_may_be_named(config):
+    content = {**LLAMA, "residual_multiplier": 0.22, "unsloth_fixed": True, "_note": 1, "use_logn": False}
+    assert read_model(config(content), ignore=["residual_multiplier"]).layer_count == 16
+
+
+def test_a_file_that_is_not_there_or_not_text(config, tmp_path):
+    with pytest.raises(InputError, match="did you mean Llama-3"):
+        read_model("Llama-3.1-8")
+    with pytest.raises(InputError, match="no file"):
+        read_model("missing/config.json")
+    with pytest.raises(InputError, match="no hub id"):
+        read_model("../x")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_model(tmp_path)  # a folder without a config.json
+    (tmp_path / "weights.json").write_bytes(b"\xff" * 100)
+    with pytest.raises(InputError, match="it is no JSON"):
+        read_model(tmp_path / "weights.json")
+    (tmp_path / "weights.json").write_bytes(b" " * 2**24)
+    with pytest.raises(InputError, match="more than"):
+        read_model(tmp_path / "weights.json")
+    config({**LLAMA})
+    assert read_model(tmp_path).parameters == 1_235_814_400
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (errors.GatedRepoError, "accepted its licence"),
+        (errors.RepositoryNotFoundError, "no such model"),
+        (errors.LocalEntryNotFoundError, "cannot be reached"),
+        (errors.EntryNotFoundError, "no config.json"),
+        (errors.OfflineModeIsEnabled, "did not give"),
+        (errors.HFValidationError, "did not give"),
+    ],
+)
+def test_what_the_hub_says_is_said_in_one_line(monkeypatch, tmp_path, kind, message):
+    def refuse(*_):
+        raise kind.__new__(kind)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    with pytest.raises(InputError, match=message) as caught:
+        read_model("nobody/nothing", mirror=tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_hub_is_asked_last(monkeypatch, tmp_path, config):
+    file = config(LLAMA, "downloaded.json")
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda hub_id, name: str(file))
+    assert read_model("unsloth/Llama-3.2-1B", mirror=tmp_path).name == "unsloth/Llama-3.2-1B"
+    folder = tmp_path / "huggingface.co/unsloth/Llama-3.2-1B/resolve/main"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 2}), "utf-8")
+    assert read_model("unsloth/Llama-3.2-1B", mirror=tmp_path).layer_count == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"weights": "fp7"}, "no number format 'fp7'"),
+        ({"weights": "fp8_block0"}, "no number format"),
+        ({"weights": {"softmax": "fp8"}}, "no kernel with weights is called 'softmax'"),
+        ({"activations": "int4"}, "no format to compute in"),
+        ({"cache": "int4_g128"}, "no number format"),
+    ],
+)
+def test_precisions_that_do_not_exist(settings, message):
+    with pytest.raises(InputError, match=message):
+        Precision(**settings)

@@ -1,0 +1,285 @@
+"""What is no table is refused with one line that says why; nothing but InputError leaves the reader."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import re
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_ncu_reader import DATA, HEADER, row
+
+from gpuledger.errors import InputError
+from gpuledger.readers import ncu
+
+
+def refusal(path, **options):
+    with pytest.raises(InputError) as caught:
+        ncu.read(path, **options)
+    text = str(caught.value)
+    assert text.startswith(str(path)) and "\n" not in text
+    return text.removeprefix(str(path))
+
+
+@pytest.fixture
+def refused(tmp_path):
+    def write_and_read(content: str | bytes, name: str = "x.csv"):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return refusal(path)
+
+    return write_and_read
+
+
+PROF = "==PROF== Connected to process 1 (/a.out)\n==PROF== Disconnected from process 1\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", ": the file is empty; profile again"),
+        ("\ufeff\r\n\r\n", ": the file is empty; profile again"),
+        (PROF, ": there are only ==PROF== messages and no metric table; the table went elsewhere"),
+        (
+            PROF + "==ERROR== The application returned an error code (1).\n",
+            ": there is no metric table, because ncu failed: The application returned an error code (1); mend",
+        ),
+        (
+            "==ERROR== The application returned an error code (9).\n==ERROR== ERR_NVGPUCTRPERM - no permission.\n",
+            "ncu failed: ERR_NVGPUCTRPERM - no permission; The application returned an error code (9); mend",
+        ),
+        (
+            PROF + "==WARNING== No kernels were profiled.\n",
+            ": there is no metric table, because no kernels were profiled; check that the program launches",
+        ),
+        ('"Session","Value"\n"Device Attributes",""\n"display_name","A"\n', ": this is a session page (device and"),
+        ('"#","Address","Source","# Samples"\n"1","0x0","MOV R1, R2","3"\n', ": this is a source page (one row per"),
+        ('"Kernel Name","k"\n"#","Source","Warp Stall Sampling (All Samples)"\n', ": this is a source page"),
+        ("  Section: Occupancy\n  ------- -------\n", ": this is text output of ncu, not CSV; run ncu with --csv"),
+        ("Time (%),Total Time (ns),Instances,Name\n1,2,3,k\n", ": this is output of Nsight Systems, not of"),
+        (row("a", "1.5"), ", line 1: the rows have no header; keep the line that begins with ID"),
+        ("hello\nworld\n", ": there is no metric table of Nsight Compute; give the output of ncu --csv"),
+        (HEADER, ": the table has a header but no row with a metric; check"),
+        (HEADER + row("", "", ""), ": the table has a header but no row with a metric; check"),
+        (
+            "\n" + HEADER.replace(',"Metric Value"', ""),
+            ", line 2: the table has no column 'Metric Value' (it has ID, Process ID",
+        ),
+        (HEADER.replace('"Stream"', '"Context"'), ", line 1: the header has the column 'Context' twice; export"),
+        ('"ID","Kernel Name","CC"\n"","",""\n', ", line 1: the table has no metric column; export"),
+        (HEADER + row("a", "1.5") + row("b", "2.5")[:-60], ", line 3: the row is incomplete: "),
+        (HEADER + row("a", "1.5") + row("b", "2.5")[:-3], ", line 3: the row is incomplete: a quote is open; the"),
+        (HEADER + PROF + row("a", "1.5") + row("b", "2.5")[:5], ", line 5: the row is incomplete: a quote is open"),
+        (HEADER + row("a", "1.5") + '"0","1","app","h"\n' + row("b", "2"), "incomplete: it has 4 fields, not 15"),
+        (HEADER + row("a", "1.5") + '"ID","Kernel Name","m"\n0,"k",1\n', ": the file mixes long and wide pages; keep"),
+        (b"NVR\0\0\0", ": reading a report needs ncu, and none is on the PATH; install Nsight Compute (no GPU"),
+    ],
+)
+def test_no_table(refused, monkeypatch, content, reason):
+    monkeypatch.setenv("PATH", "")
+    assert reason in refused(content)
+
+
+def test_a_row_cut_short_far_behind_the_first_block_is_located(refused):
+    rows = [row("m", str(i), launch=i, kernel="k" * 3000) for i in range(800)]
+    rows[700] = rows[700][:-20] + "\n"
+    assert ", line 702: the row is incomplete" in refused(HEADER + "".join(rows))
+
+
+def test_a_wide_row_cut_short(refused):
+    text = (DATA / "raw.csv").read_text().removesuffix("==PROF== Disconnected\n")
+    assert ", line 4: the row is incomplete: it has 17 fields, not 18" in refused(text.rpartition(',"')[0])
+
+
+def test_paths(tmp_path):
+    assert "No such file" in refusal(tmp_path / "none.csv")
+    assert "Is a directory" in refusal(tmp_path)
+
+
+def test_arguments():
+    with pytest.raises(ValueError, match="units is base or printed"):
+        ncu.read(DATA / "raw.csv", units="SI")
+
+
+def test_a_missing_metric_names_the_nearest():
+    report = ncu.read(DATA / "raw.csv")
+    with pytest.raises(
+        InputError, match=r"no launch has the metric 'dram__byte\.sum'; the nearest are dram__bytes\.sum"
+    ):
+        report.wide(["dram__byte.sum"])
+    with pytest.raises(InputError, match="for the sections and units of"):
+        report.wide([("dram__bytes.sum", "%")])
+
+
+def test_a_metric_with_several_values_in_one_launch(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text(HEADER + row("a", "1.5", section="s") + row("a", "2.5", section="t"))
+    report = ncu.read(path)
+    with pytest.raises(InputError, match=r"launch 0: the metric 'a' has several values; ask for"):
+        report.wide(["a"])
+    assert report.wide([("t", "a", "byte")]).to_numpy().tolist() == [[2.5]]
+
+
+# Archives
+
+
+def zipped(*members, compression=zipfile.ZIP_DEFLATED):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (zipped(), ": the archive holds 0 files, not one; pack the CSV again, alone"),
+        (zipped(("a.csv", ""), ("b.csv", "")), ": the archive holds 2 files, not one; pack"),
+        (zipped(("../a.csv", HEADER)), ", member '../a.csv': the name leaves the archive's folder; pack"),
+        (zipped(("/a.csv", HEADER)), "the name leaves the archive's folder"),
+        (zipped(("a.csv", HEADER * 9))[:-30], ": the archive is damaged ("),
+        (gzip.compress(HEADER.encode())[:-9], ": the archive is damaged ("),
+        (zipped(("a.ncu-rep", b"NVR\0")), ": the archive holds a report, not a CSV; unpack it and read"),
+        (zipped(("a.csv", b"\0" * (40 << 20))), ": a line is longer than 32 MiB; give a CSV"),
+    ],
+)
+def test_archives(refused, content, reason):
+    assert reason in refused(content, "x.zip")
+
+
+def test_a_bomb_of_lines_stops(refused, monkeypatch):
+    monkeypatch.setattr("gpuledger.readers.ncu.sources.UNPACKED_BYTES", 4 << 20)
+    reason = ": the archive unpacks to more than 4 MiB; unpack it by hand"
+    assert reason in refused(zipped(("a.csv", b"\n" * (5 << 20))))
+    assert reason in refused(gzip.compress(b"\n" * (5 << 20)))
+
+
+# Reports, through a stand-in for ncu
+
+FAKE = """#!/bin/sh
+if [ "$1" = --version ]; then echo "Version 2024.1.1.0 (build 1)"; exit 0; fi
+[ "$LC_ALL" = C ] || exit 3
+printf '%s\\n' "$@" > "{arguments}"
+{action}
+"""
+
+
+@pytest.fixture
+def fake_ncu(tmp_path, monkeypatch):
+    def install(action: str):
+        program = tmp_path / "bin" / "ncu"
+        program.parent.mkdir()
+        program.write_text(FAKE.format(action=action, arguments=tmp_path / "arguments"))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+        report = tmp_path / "-a report; with odd name.ncu-rep"
+        report.write_bytes(b"NVR\0binary")
+        return report
+
+    return install
+
+
+def test_a_report_is_read_through_ncu(fake_ncu, tmp_path):
+    path = fake_ncu(f'cat "{DATA / "raw.csv"}"')
+    report = ncu.read(path)
+    assert report.wide(["dram__bytes.sum"]).iloc[:, 0].tolist() == [12_582_912, 290_000]
+    arguments = (tmp_path / "arguments").read_text().splitlines()
+    assert arguments == ["--import", str(path), "--csv", "--page", "raw", "--print-units", "base"]
+
+
+def test_a_report_without_ncu(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(b"NVR\0")
+    text = refusal(path)
+    assert "reading a report needs ncu, and none is on the PATH; install Nsight Compute" in text
+    assert "LC_ALL=C ncu --import REPORT --csv --page raw --print-units base" in text
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        (
+            'echo "==ERROR== The report was created by a newer version." >&2; exit 1',
+            "the installed ncu 2024.1.1.0 is older than the report (The report was created by a newer version.); "
+            "install an Nsight Compute at least as new",
+        ),
+        (
+            'echo "==ERROR== Failed to load report."; exit 0',
+            "ncu 2024.1.1.0 could not read the report (Failed to load report.); check that the file is whole",
+        ),
+        ("exit 5", "ncu 2024.1.1.0 could not read the report (exit status 5); check"),
+        ("exit 0", ": the file is empty"),
+    ],
+)
+def test_a_report_that_ncu_refuses(fake_ncu, action, reason):
+    assert reason in refusal(fake_ncu(action))
+
+
+def test_an_ncu_that_does_not_start(fake_ncu, tmp_path):
+    path = fake_ncu("exit 0")
+    (tmp_path / "bin" / "ncu").write_bytes(b"\x7fELF")
+    assert "does not start" in refusal(path)
+
+
+# Fuzzing
+
+SEEDS = sorted(path.read_bytes() for path in DATA.iterdir())
+SEEDS += [zipped(("a.csv", SEEDS[0])), gzip.compress(SEEDS[1])]
+TOKENS = [b'"', b",", b"\n", b'"\n', b"\r", b"\0", b"\xff", b"==ERROR== ", b'""', b"\xef\xbb\xbf", b"9" * 50, b"e99"]
+TOKENS += [b'"ID","', b"Kernel Name", b'"Metric Name"', b"(1, 2)", b"-", b";", b"Gbyte", b"n/a", b"1.234,5"]
+
+
+def read_or_refuse(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.csv"
+        path.write_bytes(content)
+        try:
+            report = ncu.read(path)
+            assert len(report.metrics) and report.metrics["launch"].max() < len(report.launches)
+            report.wide(list(report.metrics["metric"].cat.categories[:2]))
+        except InputError as error:
+            assert "\n" not in str(error) and re.search(r": .+; .+", str(error))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_mutated_bytes_are_read_or_refused(seed):
+    chance = random.Random(seed)
+    for _ in range(60):
+        content = bytearray(chance.choice(SEEDS))
+        for _ in range(chance.choice([1, 1, 2, 5, 20])):
+            at = chance.randrange(len(content) + 1)
+            match chance.randrange(5):
+                case 0:
+                    content[at : at + 1] = bytes([chance.randrange(256)])
+                case 1:
+                    content[at:at] = chance.choice(TOKENS)
+                case 2:
+                    del content[at : at + chance.choice([1, 3, 50, 500])]
+                case 3:
+                    content[at:at] = content[chance.randrange(len(content) + 1) :][: chance.choice([1, 10, 300])]
+                case 4 if chance.random() < 0.3:
+                    del content[at:]
+        read_or_refuse(bytes(content))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read_or_refused(content):
+    read_or_refuse(content)
+
+
+LINES = st.lists(st.sampled_from([HEADER.encode(), row("a", "1.5").encode(), row("b", "2,5").encode(), *TOKENS]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(LINES, st.binary(max_size=20))
+def test_any_order_of_known_pieces_is_read_or_refused(pieces, junk):
+    read_or_refuse(HEADER.encode() + b"".join(pieces) + junk)

@@ -1,0 +1,240 @@
+"""Kernel names: facts, classes, user patterns, hostile input."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError
+from gpuledger.readers.kernel_names import PATTERNS, classify, extend_patterns, parse, short_name, template_arguments
+
+FLASH = (
+    "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 64, 64, 4, 0, 0, "
+    "cutlass::bfloat16_t, pytorch_flash::Flash_kernel_traits<128, 64, 64, 4, cutlass::bfloat16_t>>, 0, 1>"
+    "(pytorch_flash::Flash_fwd_params)"
+)
+COPY = (
+    "void at::native::unrolled_elementwise_kernel<at::native::copy_device_to_device(at::TensorIterator&, bool)"
+    "::{lambda()#3}::operator()() const::{lambda(float)#1}, at::detail::Array<char*, 2>>(int, float)"
+)
+SPLIT_K = "void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float, float, float, float, (bool)1>(T1 *)"
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel_class", "tile", "slices", "transpose", "stages", "tensor_core"),
+    [
+        ("ampere_sgemm_64x32_sliced1x4_nn", "gemm", (64, 32, None), 4, "nn", None, False),
+        ("ampere_sgemm_32x128_tn", "gemm", (32, 128, None), 1, "tn", None, False),
+        ("volta_sgemm_128x64_nt", "gemm", (128, 64, None), 1, "nt", None, False),
+        ("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn", "gemm", (64, 64, 64), 1, "tn", 5, True),
+        ("ampere_s16816gemm_bf16_64x64_sliced1x2_ldg8_stages_64x6_nn", "gemm", (64, 64, 64), 2, "nn", 6, True),
+        ("volta_h884gemm_64x128_ldg8_nn", "gemm", (64, 128, None), 1, "nn", None, True),
+        ("cutlass_80_simt_sgemm_64x64_8x5_nt", "gemm", (64, 64, 8), 1, "nt", 5, False),
+        (
+            "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_32x6_tn_align8>(T1::Params)",
+            *("gemm", (64, 64, 32), 1, "tn", 6, True),
+        ),
+        (
+            "void cutlass::Kernel<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>(T1::Params)",
+            *("gemm", (16, 16, 128), 1, "tn", 2, True),
+        ),
+        (
+            "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x32_stage4_warpsize2x2x1_tensor16x8x16_kernel",
+            *("gemm", (128, 128, 32), 1, "tn", 4, True),
+        ),
+        (
+            "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8_stage3_warpsize4x2x1_ffma_execute_kernel",
+            *("gemm", (256, 128, 8), 1, "nn", 3, False),
+        ),
+        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT", "gemm", (128, 256, 64), 1, "nn", 4, True),
+        ("nvjet_sm100_tst_64x8_64x16_4x1_v_bz_TNN", "gemm", (64, 8, 64), 1, "tn", 16, True),
+        (
+            "fmha_cutlassF_f32_aligned_64x64_rf_sm80(MemEffAttention::AttentionKernel<float, arch::Sm80>::Params)",
+            *("attention", (64, 64, None), 1, None, None, None),
+        ),
+        ("fmha_cutlassF_f16_aligned_64x64_rf_sm80", "attention", (64, 64, None), 1, None, None, True),
+        (FLASH, "attention", (None, None, None), 1, None, None, True),
+        ("gemmSN_TN_kernel_64addr", "gemm", (None, None, None), 1, None, None, False),
+        ("reduce_kernel", "reduce", (None, None, None), 1, None, None, False),
+    ],
+)
+def test_facts(name, kernel_class, tile, slices, transpose, stages, tensor_core):
+    fact = parse(name)
+    assert fact.name == name
+    assert fact.kernel_class == kernel_class
+    assert (fact.tile_m, fact.tile_n, fact.tile_k) == tile
+    assert (fact.slices, fact.transpose, fact.stages) == (slices, transpose, stages)
+    assert fact.tensor_core is tensor_core
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel_class"),
+    [
+        # The trap: a reduction of a tensor is no split-K reduction, and the other way round.
+        ("reduce_kernel", "reduce"),
+        (
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, func_wrapper_t<float>>>(T3)",
+            "reduce",
+        ),
+        ("splitKreduce_kernel", "split_k_reduce"),
+        (SPLIT_K, "split_k_reduce"),
+        ("reduce_1Block_kernel", "reduce"),
+        ("vectorized_elementwise_kernel", "elementwise"),
+        ("elementwise_kernel", "elementwise"),
+        ("distribution_elementwise_grid_stride_kernel", "random"),
+        (COPY, "copy"),
+        ("void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>>(int, T2)", "fill"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2>(float *)", "copy"),
+        ("void <unnamed>::softmax_warp_forward<float, float, float, (int)8, (bool)0>(T2 *, const T1 *)", "softmax"),
+        ("void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)", "norm"),
+        ("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>(int)", "index"),
+        ("void at::native::embedding_backward_kernel<float>(float *)", "embedding"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, float>(int)", "gemv"),
+        ("void gemv2T_kernel_val<int, int, float, (int)128>(T1)", "gemv"),
+        ("void dot_kernel<float, 128, 0, cublasDotParams<float>>(float)", "gemv"),
+        ("sgemm_largek_lds64", "gemm"),
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)", "communication"),
+        ("triton_poi_fused_add_mul_3", "elementwise"),
+        ("triton_per_fused_native_layer_norm_0", "norm"),
+        ("triton_red_fused_sum_1", "reduce"),
+        ("triton_tem_fused_mm_0", "gemm"),
+        ("void unnamed>::saxpy_kernel", "elementwise"),
+        ("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEEEEviT0_T1_", "elementwise"),
+        ("[CUDA memcpy HtoD]", "copy"),
+    ],
+)
+def test_classes(name, kernel_class):
+    assert classify([name]).tolist() == [kernel_class]
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("void unnamed>::saxpy_kernel", "saxpy_kernel"),
+        ("void <unnamed>::saxpy_kernel<(int)4>(float *)", "saxpy_kernel"),
+        ("void at::native::(anonymous namespace)::f<float, (a > b)>(g<int>, h(int))", "f"),
+        (COPY, "unrolled_elementwise_kernel"),
+        (FLASH, "flash_fwd_kernel"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::Fill<float", "vectorized_elementwise_kernel"),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nt_align1>(T1::Params)",
+            "cutlass_80_simt_sgemm_64x64_8x5_nt_align1",
+        ),
+        ("void f<&(float g<float>(float const&)), true>(float*) [clone .1]", "f"),
+        ("_ZN12_GLOBAL__N_16kernelEv", "anonymous::kernel"),
+        ("ampere_sgemm_32x128_tn", "ampere_sgemm_32x128_tn"),
+    ],
+)
+def test_short_name(name, base):
+    assert short_name(name) == base
+
+
+def test_instruction_shapes():
+    assert parse("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn").mma == (16, 8, 16)
+    assert parse("turing_h1688gemm_128x128_ldg8_stages_32x1_nn").mma == (16, 8, 8)
+    assert parse("ampere_sgemm_32x128_tn").mma is None
+
+
+def test_template_arguments():
+    assert template_arguments(SPLIT_K)[:3] == ["(int)32", "(int)16", "int"]
+    assert template_arguments("void f<A<int, 2>, (int)4, g(int, int)>(float)") == ["A<int, 2>", "(int)4", "g(int, int)"]
+    assert template_arguments("f(A<int>)") == []
+    assert template_arguments("void f<a, b") == ["a", "b"]
+
+
+def test_identity_is_the_full_name():
+    one, other = (
+        f"fmha_cutlassF_f32_aligned_64x64_rf_sm80(K<float, {space}::Sm80>::Params)" for space in ("arch", "cutlass")
+    )
+    assert parse(one).base == parse(other).base
+    assert parse(one) != parse(other)
+
+
+def test_classify_keeps_the_index_and_names_the_unknown():
+    names = pd.Series(["reduce_kernel", "elementwise_kernel"], index=[7, 3])
+    classes = classify(names)
+    assert classes.index.tolist() == [7, 3]
+    assert classes.tolist() == ["reduce", "elementwise"]
+    assert classify([]).empty
+    with pytest.raises(InputError, match=r"a\.csv, launch 3: .*frobnicate<int>.*add a pattern") as error:
+        classify(["reduce_kernel", "void frobnicate<int>(int)"], file="a.csv", place="launch 3")
+    assert "\n" not in str(error.value)
+    for empty in ("", "  ", None, float("nan")):
+        with pytest.raises(InputError, match="no kernel name"):
+            classify([empty])
+    with pytest.raises(InputError) as error:
+        classify(["z" * 10**6])
+    assert len(str(error.value)) < 600
+
+
+def test_user_patterns_come_first():
+    extra = [
+        {"name": "mine", "regex": "^frobnicate", "class": "solver"},
+        {"name": "all reductions", "regex": "reduce", "class": "sum"},
+    ]
+    patterns = extend_patterns(extra)
+    assert patterns[2:] == PATTERNS
+    assert classify(["void frobnicate<int>(int)", "reduce_kernel"], patterns).tolist() == ["solver", "sum"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"name": "a", "regex": "x"}, "lacks"),
+        ({"name": "a", "regex": "x", "class": "y", "colour": "z"}, "unknown keys"),
+        ({"name": "a", "regex": "(", "class": "y"}, "does not compile"),
+        ({"name": "a", "regex": ".*", "class": "y"}, "matches every name"),
+        ({"name": "a", "regex": "x", "class": ""}, "empty"),
+        ({"name": "a", "regex": 3, "class": "y"}, "not text"),
+        ({"name": "a", "regex": "x", "class": "y", "on": "mangled"}, "unknown"),
+        ("x", "mapping"),
+    ],
+)
+def test_user_patterns_are_validated(entry, problem):
+    with pytest.raises(InputError, match=problem) as error:
+        extend_patterns([entry], file="config.yaml")
+    assert str(error.value).startswith("config.yaml, kernel pattern 1: ")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="<>()[]{}:, *&abK_0129x-#operatorvoid", max_size=80))
+def test_any_name_is_read(name):
+    fact = parse(name)
+    assert fact.name == name
+    assert isinstance(fact.base, str)
+    assert fact.slices >= 1
+    template_arguments(name)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from([8, 16, 32, 64, 128, 256]),
+    st.sampled_from([8, 16, 32, 64, 128, 256]),
+    st.integers(1, 16),
+    st.sampled_from(["nn", "nt", "tn", "tt"]),
+    st.sampled_from(["{}", "void {}<float, (int)4>(float const*, A<int>)", "void ns::(anonymous namespace)::{}(int)"]),
+)
+def test_tiles_survive_decoration(tile_m, tile_n, slices, transpose, decoration):
+    sliced = f"_sliced1x{slices}" if slices > 1 else ""
+    fact = parse(decoration.format(f"ampere_sgemm_{tile_m}x{tile_n}{sliced}_{transpose}"))
+    assert (fact.tile_m, fact.tile_n, fact.slices, fact.transpose) == (tile_m, tile_n, slices, transpose)
+    assert (fact.kernel_class, fact.tensor_core) == ("gemm", False)
+
+
+@pytest.mark.parametrize(
+    "piece", ["<", ">", "(", ")", "]", "a", "1", "_", "a<", "<cutlass_", "gemm_", "::", "() ", "operator<", "1x"]
+)
+def test_hostile_names_are_parsed_and_kept_whole(piece):
+    """A quadratic parser would take minutes here."""
+    for front in ("", "<" * 50_000):
+        name = front + piece * (100_000 // len(piece))
+        assert parse(name).name == name
+        assert isinstance(template_arguments(name), list)
+
+
+def test_a_megabyte_is_no_problem():
+    name = "void f<" + "A<int>, " * 125_000 + "int>(int)"
+    assert parse(name).base == "f"
+    assert len(template_arguments(name)) == 125_001

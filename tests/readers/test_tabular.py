@@ -1,0 +1,93 @@
+"""Tables: every bad cell is named by line and column."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError
+from gpuledger.readers.tabular import Column, read_csv
+
+COLUMNS = (
+    Column("name"),
+    Column("kind", choices=("a", "b")),
+    Column("count", "integer", minimum=0),
+    Column("latency_ms", "number", optional=True),
+    Column("spilled", "flag"),
+)
+GOOD = "name,kind,count,latency_ms,spilled\nx,a,3,1.5,true\ny,b,4,,false\n"
+
+
+def read(tmp_path, text, **options):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_csv(path, COLUMNS, **options)
+
+
+def test_types(tmp_path):
+    frame = read(tmp_path, "\ufeff" + GOOD.replace("\n", "\r\n"))
+    assert frame["count"].tolist() == [3, 4]
+    assert frame["count"].dtype == np.int64
+    assert frame["spilled"].tolist() == [True, False]
+    assert frame["latency_ms"].isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("3,1.5", "three,1.5", "line 2, column count: 'three' is not a number; write digits"),
+        ("3,1.5", "3.5,1.5", "line 2, column count: '3.5' is not a whole number"),
+        ("3,1.5", "-3,1.5", "line 2, column count: '-3' is not within 0 to inf"),
+        ("3,1.5", "90071992547409930,1.5", "line 2, column count: '90071992547409930' is not a whole number"),
+        ("3,1.5", ",1.5", "line 2, column count: '' is empty; fill it in"),
+        ("1.5", "1.5 ms", "line 2, column latency_ms: '1.5 ms' is not a number"),
+        ("1.5", "inf", "line 2, column latency_ms: 'inf' is not a number"),
+        ("1.5", "nan", "line 2, column latency_ms: 'nan' is not a number"),
+        ("y,b", "y,c", "line 3, column kind: 'c' is not one of a, b"),
+        ("false", "no", "line 3, column spilled: 'no' is not true or false"),
+        ("latency_ms", "latency_us", "line 1: unknown column 'latency_us'; did you mean 'latency_ms'?"),
+        ("count,", "", "not a table: Length of header"),
+        ("name,kind,count", "name,kind,number", "line 1: the column 'count' is missing"),
+    ],
+)
+def test_one_line_for_what_is_wrong(tmp_path, old, new, message):
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, GOOD.replace(old, new, 1))
+    assert message in str(caught.value)
+    assert "t.csv" in str(caught.value)
+
+
+def test_wrong_unit_of_a_required_column_is_said(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("time_us\n3\n")
+    with pytest.raises(InputError, match="wrong unit: column 'time_us' where 'time_ms' is needed; convert the values"):
+        read_csv(path, [Column("time_ms", "number")])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "the file is empty; give it the columns"),
+        (b"name,kind,count,latency_ms,spilled\n", "no row below the header"),
+        (b"\xff\xfe\x00", "cannot be read|missing|empty|not a table"),
+        (GOOD.encode() + b"z,a,1,2,true,more\n", "not a table"),
+    ],
+)
+def test_files_that_are_no_tables(tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, text)
+
+
+def test_repeated_key(tmp_path):
+    with pytest.raises(InputError, match="line 4: a second row for x, a; keep one"):
+        read(tmp_path, GOOD + "x,a,5,,true\n", key=["name", "kind"])
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_a_table_or_one_line(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("bytes") / "t.csv"
+    path.write_bytes(content)
+    try:
+        read_csv(path, COLUMNS)
+    except InputError as error:
+        assert "\n" not in str(error)

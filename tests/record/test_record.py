@@ -1,0 +1,475 @@
+"""Recording on a GPU, with stand-ins for the tools: what is asked of them, what becomes of their answers."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import record_fakes
+import yaml
+from record_fakes import COUNTED, calls, made
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.readers import ncu as ncu_reader
+from gpuledger.record import __main__ as command
+from gpuledger.record import device, latency, metrics, plan, profiler, recording, run, sweeps
+from gpuledger.record.parts import PARTS
+
+tools = record_fakes.tools
+#: As planned; the tests record fewer points.
+PLANNED = sweeps.SWEEPS
+
+
+def load(folder):
+    config = yaml.safe_load((Path(__file__).parents[2] / "config/config.yaml").read_text("utf-8"))
+    return Dataset.load(folder / "dataset.yaml", config["studies"])
+
+
+# --- whether to record
+
+
+def test_without_nvidia_smi_nothing_is_looked_for(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(device, "find_device", lambda: pytest.fail("looked for a GPU"))
+    assert plan.make_plan("auto") == plan.Plan()
+
+
+@pytest.mark.parametrize("off", ["off", False])
+def test_off_never_looks(tools, off):
+    assert plan.make_plan(off) == plan.Plan()
+    assert not (tools / "smi_calls").exists()
+
+
+def test_require_fails_with_the_reason(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    device.find_device.cache_clear()
+    with pytest.raises(InputError, match="no NVIDIA driver"):
+        plan.make_plan("require")
+
+
+def test_auto_says_why_a_gpu_is_not_recorded(tools):
+    (tools / "smi_fails").write_text("Failed to initialize NVML: Driver/library version mismatch")
+    found = plan.make_plan("auto")
+    assert found.parts == ()
+    assert "different versions" in found.left_out["gpu"]
+    with pytest.raises(InputError, match="different versions"):
+        plan.make_plan("require")
+
+
+def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
+    monkeypatch.setattr(plan, "find_spec", lambda name: None if name == "cupy" else object())
+    monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
+    found = plan.make_plan("auto")
+    assert found.parts == COUNTED
+    assert set(found.left_out) == {"normalization", "latency", "probes"}
+    with pytest.raises(InputError, match=r"part normalization .* CuPy is not installed; pip install"):
+        plan.make_plan("require")
+    (tools / "ncu").unlink()
+    monkeypatch.setattr(profiler, "PLACES", ())
+    assert plan.make_plan("auto").parts == ()
+    assert "Nsight Compute is not installed" in plan.make_plan("auto").left_out["counters"]
+    assert plan.make_plan("auto", python="/some/python").parts == ("normalization", "probes")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "capabilities", "restricted"),
+    [
+        ("RmProfilingAdminOnly: 1\n", "CapEff:\t0000000000000000\n", True),
+        ("RmProfilingAdminOnly: 1\n", "CapEff:\t000001ffffffffff\n", False),
+        ("RmProfilingAdminOnly: 0\n", "CapEff:\t0000000000000000\n", False),
+    ],
+)
+def test_restricted_counters_show_before_ncu_is_run(tools, tmp_path, monkeypatch, parameters, capabilities, restricted):
+    for name, text in (("_DRIVER", parameters), ("_PROCESS", capabilities)):
+        (tmp_path / name).write_text(text)
+        monkeypatch.setattr(plan, name, tmp_path / name)
+    monkeypatch.setattr(plan, "find_spec", lambda name: object())
+    assert ("ERR_NVGPUCTRPERM" in plan.make_plan("auto").left_out.get("counters", "")) is restricted
+
+
+# --- the GPU
+
+
+def test_the_device_is_described(tools):
+    found = device.find_device()
+    assert found == device.Device("NVIDIA H200", "9.0", "580.65.06", 143771 << 20)
+    assert found.slug == "nvidia-h200"
+    assert "-i 0" in (tools / "smi_calls").read_text()
+    state = device.describe_state()
+    assert state["clocks.max.sm"] == "1980 MHz"
+    # What a driver does not know or no longer says is left out.
+    assert {"clocks.default_applications.graphics", "pstate"} & set(state) == set()
+
+
+def test_the_first_visible_device_is_the_one(tools, monkeypatch):
+    os.environ["CUDA_VISIBLE_DEVICES"] = "3,1"
+    device.find_device()
+    assert "-i 3" in (tools / "smi_calls").read_text()
+    device.select()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+def test_another_process_on_the_gpu_is_named(tools, tmp_path):
+    (tools / "apps").write_text("1234, 5120 MiB, /home/me/bin/train.py\n")
+    with pytest.raises(InputError, match=r"another process is on the GPU: train.py \(pid 1234, 5120 MiB\)"):
+        made(tools, tmp_path / "out")
+    (tools / "apps").write_text(f"{os.getpid()}, 100 MiB, python\n")
+    device.check_alone()
+
+
+# --- metrics and command lines
+
+
+def test_flop_metrics_are_those_of_the_chip(tools):
+    known = profiler.find_ncu().metrics
+    found, missing = metrics.flop_metrics("9.0", known)
+    assert missing == []
+    assert {"sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum", *metrics.NEEDED} <= set(found)
+    assert sum("_op_" in name and "pred_on" in name and "sass_thread" in name for name in found) == 9
+    # An older ncu does not know the tensor operations: said, not asked for.
+    older = {name for name in known if "ops_path" not in name}
+    found, missing = metrics.flop_metrics("9.0", older)
+    assert all("ops_path" not in name for name in found)
+    assert len(missing) == 39
+    # A chip that is not in the table: by the names that ncu lists.
+    newer = {*older, "sm__ops_path_tensor_op_utchmma_src_bf16", "smsp__sass_thread_inst_executed_op_ffma2_pred_on"}
+    found, _ = metrics.flop_metrics("10.0", newer)
+    assert {"sm__ops_path_tensor_op_utchmma_src_bf16.sum", *metrics.NEEDED} <= set(found)
+    assert "smsp__sass_thread_inst_executed_op_ffma2_pred_on.sum" in found
+    with pytest.raises(InputError, match="does not list smsp__sass_thread_inst_executed_op_fadd_pred_on"):
+        metrics.flop_metrics("9.0", {"dram__bytes_read"})
+
+
+def test_renamed_metrics_are_asked_for_by_the_name_that_ncu_knows(tools):
+    found, missing = metrics.choose(metrics.SWEEP, profiler.find_ncu().metrics)
+    assert "dram__bytes_op_read.sum" in found
+    assert "dram__bytes_read.sum" not in found
+    assert "dram__bytes_write.sum" in found
+    assert missing == []
+
+
+def test_the_command_line_is_complete(tools):
+    ncu = profiler.find_ncu()
+    assert ncu.version == "2025.3.1"
+    control = profiler.Control(clock="base", cache="none")
+    line = profiler.command_line(ncu, ["a__b.sum", "c__d.sum"], ["python3", "-m", "x y"], control, "/tmp/log.csv")
+    assert line[0] == str(tools / "ncu")
+    assert " ".join(line[1:]) == (
+        "--csv --page raw --print-units base --clock-control base --cache-control none --replay-mode kernel "
+        "--profile-from-start off --target-processes all --metrics a__b.sum,c__d.sum --log-file /tmp/log.csv "
+        "python3 -m x y"
+    )
+    assert line[-1] == "x y"  # one argument, as given: no shell in between
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("NVIDIA (R) Nsight Compute\nVersion 2021.1.0.0 (build 1)", r"2021.1.0.0 is too old: 2022.3 is needed"),
+        ("segmentation fault", "says no version"),
+    ],
+)
+def test_an_old_ncu_is_refused(tools, version, message):
+    (tools / "ncu_version").write_text(version)
+    with pytest.raises(InputError, match=message):
+        profiler.find_ncu()
+
+
+def test_a_missing_ncu_is_named(tools, monkeypatch):
+    (tools / "ncu").unlink()
+    monkeypatch.setattr(profiler, "PLACES", ())
+    with pytest.raises(InputError, match="Nsight Compute is not installed; install"):
+        profiler.find_ncu()
+
+
+# --- tables
+
+
+def table(*rows, header=("ID", "Host Name", "Kernel Name", "a__b.sum"), noise="==PROF== Connected to process 1\n"):
+    quoted = [",".join(f'"{cell}"' for cell in row) for row in (header, ("", "", "", "inst"), *rows)]
+    return noise + "\n".join(quoted) + "\n==PROF== Disconnected from process 1\n"
+
+
+def test_a_table_keeps_launches_and_loses_the_machine():
+    text, counted = profiler.publishable(table(("0", "my-host", "k(int, float)", "12")), ["a__b.sum", "n__o.sum"], "x")
+    assert counted == profiler.Counted(1, ("n__o.sum",))
+    assert text == '"ID","Kernel Name","a__b.sum"\n"","","inst"\n"0","k(int, float)","12"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("==PROF== Connected\n==WARNING== No kernels were profiled.\n", "no kernels were profiled"),
+        ("", "wrote no table"),
+        (table(), "no kernels were profiled"),
+        (table(("0", "h", "k", "n/a")), "no value of a__b.sum"),
+        (table(("0", "h", "k", "1"), ("1", "h")), "cut short"),
+        (table(("0", "h", "k", "1")).replace("a__b.sum", "other"), "no value of a__b.sum"),
+    ],
+)
+def test_half_a_table_is_no_table(text, message):
+    with pytest.raises(InputError, match=message):
+        profiler.publishable(text, ["a__b.sum"], "x.csv")
+
+
+def test_needed_counters_must_have_values():
+    header = ("ID", "Host Name", "Kernel Name", "gpu__time_duration.sum")
+    text = table(("0", "h", "k", "1"), header=header)
+    with pytest.raises(InputError, match="no value of smsp__sass_thread_inst_executed_op_ffma_pred_on"):
+        profiler.publishable(text, ["gpu__time_duration.sum", metrics.NEEDED[2]], "x.csv")
+
+
+# --- a whole recording
+
+
+def test_a_recording_is_a_dataset_that_the_studies_read(tools, tmp_path):
+    folder = tmp_path / "nvidia-h200"
+    target, failed = made(tools, folder)
+    assert failed == {}
+    dataset = load(folder)
+    assert dataset.label == "recorded on NVIDIA H200"
+    assert dataset.cases() == [
+        ("flop_reconciliation", "toy_network"),
+        ("metric_sweep", "gpt2"),
+        ("metric_sweep", "llama"),
+    ]
+    for study, name in dataset.cases():
+        case = dataset.case(study, name)
+        assert all(path.is_file() for path in case.paths())
+        assert case.provenance()["device"] == {"name": "NVIDIA H200", "compute_capability": "9.0"}
+    network = dataset.case("flop_reconciliation", "toy_network")
+    report = ncu_reader.read(network.path("forward"))
+    assert report.launches["grid"].notna().all()
+    assert report.wide([metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
+    source = dataset.content["source"]
+    for words in (
+        "driver 580.65.06",
+        "Nsight Compute 2025.3.1",
+        "PyTorch 2.11.0",
+        "clock control none",
+        "cache control all",
+    ):
+        assert words in source
+    known = json.loads((folder / "recording.json").read_text())["parts"]["counters"]
+    assert known["state"]["clocks.max.sm"] == "1980 MHz"
+    assert known["control"] == {"clock": "none", "cache": "all", "replay": "kernel"}
+    assert known["date"] in source
+    assert target.size_bytes() < 2_000_000
+
+
+def test_nothing_recorded_names_the_machine(tools, tmp_path):
+    made(tools, tmp_path / "out")
+    for path in (tmp_path / "out").rglob("*"):
+        if path.is_file():
+            text = path.read_text("utf-8")
+            assert not {word for word in ("secret", '"4242"', str(tmp_path), "torch-python") if word in text}, path
+
+
+def test_a_sweep_has_every_point_once(tools, tmp_path):
+    made(tools, tmp_path / "out", ["sweep_gpt2"])
+    points = sweeps.SWEEPS["gpt2"].points()
+    assert len(points) == len(set(points)) == 5
+    parameters = (tmp_path / "out/metric_sweep/gpt2_parameters.csv").read_text().splitlines()
+    assert parameters[0] == "file,n_layer,hidden_dim,seq_len"
+    assert parameters[1] == "n_layer-2.hidden_dim-768.seq_len-128.csv,2,768,128"
+    files = {path.name for path in (tmp_path / "out/metric_sweep/gpt2").iterdir()}
+    assert files == {line.partition(",")[0] for line in parameters[1:]}
+    assert len(calls(tools)) == len(points)
+    assert {call[call.index("-m") + 1] for call in calls(tools)} == {"gpuledger.record.workloads.gpt2"}
+
+
+def test_each_variable_has_points_enough_for_a_law():
+    for sweep in PLANNED.values():
+        assert len(set(sweep.points())) == len(sweep.points()) <= 15
+        for variable in ("n_layer", "hidden_dim", "seq_len"):
+            values = {getattr(point, variable) for point in sweep.points()}
+            assert len(values) >= 5
+            assert getattr(sweep.base, variable) in values
+
+
+def test_an_interrupted_sweep_resumes_and_is_not_taken_for_a_whole_one(tools, tmp_path):
+    folder = tmp_path / "out"
+    (tools / "ncu_fails").write_text(json.dumps({"4": {"log": "==ERROR== LaunchFailed\n"}}))
+    _, failed = made(tools, folder, ["sweep_gpt2"])
+    assert "ncu cannot profile" in str(failed["sweep_gpt2"])
+    assert len(list((folder / "metric_sweep/gpt2").iterdir())) == 3
+    assert not (folder / "dataset.yaml").exists()
+    assert "sweep_gpt2" in recording.Recording(folder).left_out
+    before = len(calls(tools))
+    _, failed = made(tools, folder, ["sweep_gpt2"])
+    assert failed == {}
+    assert len(calls(tools)) - before == 5 - 3
+    assert [case for _, case in load(folder).cases()] == ["gpt2"]
+    assert recording.Recording(folder).left_out == {}
+
+
+def test_what_is_recorded_stays_until_something_it_depends_on_changes(tools, tmp_path):
+    folder = tmp_path / "out"
+    made(tools, folder)
+    first = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    count = len(calls(tools))
+    made(tools, folder)
+    assert len(calls(tools)) == count
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == first
+    # A file that was touched by someone is made again; another control makes everything again.
+    (folder / "flop_reconciliation/toy_network_setup.csv").write_text("ID\n")
+    made(tools, folder)
+    assert len(calls(tools)) == count + 1
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.suffix == ".csv"} == {
+        path: content for path, content in first.items() if path.suffix == ".csv"
+    }
+    run.record(
+        recording.Recording(folder), COUNTED, python=str(tools / "torch-python"), control=profiler.Control(cache="none")
+    )
+    assert len(calls(tools)) == 2 * count + 1
+    assert "cache control none" in load(folder).content["source"]
+
+
+def test_a_part_that_is_being_made_again_is_out_of_the_dataset(tools, tmp_path):
+    folder = tmp_path / "out"
+    made(tools, folder)
+    (tools / "ncu_version").write_text("Version 2026.1.0.0")
+    profiler.find_ncu.cache_clear()
+    (tools / "ncu_fails").write_text(json.dumps({"always": {"log": "", "printed": "CUDA out of memory"}}))
+    _, failed = made(tools, folder, ["sweep_llama"])
+    assert "memory is full" in str(failed["sweep_llama"])
+    assert ("metric_sweep", "llama") not in load(folder).cases()
+    assert ("metric_sweep", "gpt2") in load(folder).cases()
+
+
+def test_time_that_is_over_ends_the_call_and_the_next_one_goes_on(tools, tmp_path, monkeypatch):
+    clock = iter(range(0, 100_000, 10))
+    monkeypatch.setattr(recording.time, "monotonic", lambda: float(next(clock)))
+    target = recording.Recording(tmp_path / "out", seconds=100)
+    with pytest.raises(recording.OutOfTimeError):
+        run.record(target, ["sweep_gpt2"], python=str(tools / "torch-python"))
+    done = len(calls(tools))
+    assert 0 < done < 5
+    monkeypatch.setattr(recording.time, "monotonic", lambda: 0.0)
+    made(tools, tmp_path / "out", ["sweep_gpt2"])
+    assert len(calls(tools)) == 5
+
+
+def test_two_recorders_do_not_share_a_folder(tools, tmp_path):
+    target = recording.Recording(tmp_path / "out")
+    with target.alone(), pytest.raises(InputError, match="another process is recording"):
+        made(tools, tmp_path / "out")
+
+
+def test_a_folder_is_of_one_gpu(tools, tmp_path):
+    folder = tmp_path / "out"
+    made(tools, folder, ["counters"])
+    smi = tools / "nvidia-smi"
+    smi.write_text(smi.read_text().replace("NVIDIA H200", "NVIDIA L4"))
+    device.find_device.cache_clear()
+    with pytest.raises(InputError, match="holds a recording on NVIDIA H200; record NVIDIA L4 into another"):
+        made(tools, folder, ["counters"])
+    made(tools, folder, ["counters"], kind="local")
+    assert load(folder).label == "recorded on this machine, NVIDIA L4"
+
+
+def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, monkeypatch):
+    package = tmp_path / "lib"
+    package.mkdir()
+    (package / "fake_part.py").write_text(
+        "from gpuledger.errors import InputError\n"
+        "def record(folder):\n"
+        "    assert (folder / 'done_before').read_text() == '1'\n"
+        "    (folder / 'done_before').unlink()\n"
+        "    (folder / 'kernel_overhead').mkdir()\n"
+        "    (folder / 'kernel_overhead/event.log').write_text('2')\n"
+        "    return {'kernel_overhead': {'probes': {'traces': 'kernel_overhead'}}}\n"
+        "def again(folder):\n"
+        "    (folder / 'rows.csv').write_text('3')\n"
+        "    return {'kernel_overhead': {'probes': {'table': 'rows.csv'}}}\n"
+        "def fails(folder):\n"
+        "    (folder / 'done_before').write_text('1')\n"
+        "    raise InputError('GPU', 'probe', 'it is hot', 'cool it')\n"
+        "def breaks(folder):\n"
+        "    raise RuntimeError('CUDA error: no kernel image is available for execution on the device')\n"
+        "def dies(folder):\n"
+        "    import os; os._exit(11)\n"
+    )
+    os.environ["PYTHONPATH"] = str(package)
+    folder = tmp_path / "out"
+    for function, message in (
+        ("fails", "it is hot; cool it"),
+        ("breaks", "no kernels for this GPU"),
+        ("dies", "status 11"),
+    ):
+        part = PARTS["probes"].__class__("probes", "", "fake_part", function, (), 1, True)
+        monkeypatch.setitem(PARTS, "probes", part)
+        _, failed = made(tools, folder, ["probes"])
+        assert message in str(failed["probes"])
+        assert not (folder / "done_before").exists()
+        assert not (folder / "dataset.yaml").exists()
+    monkeypatch.setitem(PARTS, "probes", part.__class__("probes", "", "fake_part", "record", (), 1, True))
+    _, failed = made(tools, folder, ["probes"])
+    assert failed == {}
+    assert load(folder).content["studies"] == {"kernel_overhead": {"probes": {"traces": "kernel_overhead"}}}
+    assert {path.name for path in folder.iterdir()} == {"kernel_overhead", "recording.json", "dataset.yaml"}
+    stamp = (folder / "kernel_overhead/event.log").stat().st_mtime_ns
+    made(tools, folder, ["probes"])
+    assert (folder / "kernel_overhead/event.log").stat().st_mtime_ns == stamp
+    # Made again because a file is not what it was: nothing of the old stays.
+    (folder / "kernel_overhead/event.log").write_text("cut")
+    monkeypatch.setitem(PARTS, "probes", part.__class__("probes", "", "fake_part", "again", (), 1, True))
+    made(tools, folder, ["probes"])
+    assert load(folder).content["studies"] == {"kernel_overhead": {"probes": {"table": "rows.csv"}}}
+    assert not (folder / "kernel_overhead/event.log").exists()
+    # What was begun for another driver does not go into this one's.
+    smi = tools / "nvidia-smi"
+    for driver, function in (("591", "fails"), ("592", "again")):
+        smi.write_text(smi.read_text().replace("580.65.06", driver).replace("591", driver))
+        device.find_device.cache_clear()
+        monkeypatch.setitem(PARTS, "probes", part.__class__("probes", "", "fake_part", function, (), 1, True))
+        made(tools, folder, ["probes"])
+    assert "driver 592" in load(folder).content["source"]
+    assert not (folder / "done_before").exists()
+
+
+def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, monkeypatch):
+    target = ["python3", "-m", "gpuledger.record.workloads.gpt2", "--seq-len=64", "--hidden-dim=768"]
+
+    def measure(path, runner, count, python):
+        count((), ["/bin/sh", "-c", f"echo $PYTHONPATH > {tmp_path}/alone"])
+        count(("sm__inst_executed.sum", "not__known.sum"), target)
+        with pytest.raises(InputError, match=r"does not list not__known.sum; use a newer ncu"):
+            count(("not__known.sum",), target)
+        path.parent.mkdir(parents=True)
+        path.write_text("rows")
+
+    monkeypatch.setattr(latency.cuda, "open_device", lambda: None)
+    monkeypatch.setattr(latency, "Runner", lambda device: None)
+    monkeypatch.setattr(latency.exposed, "measure", measure)
+    cases = latency.record(tmp_path / "made", {"clock": "none", "cache": "all", "replay": "kernel"})
+    assert cases == {"exposed_latency": {"probes": {"table": "exposed_latency/probes.csv"}}}
+    (call,) = calls(tools)
+    assert call[call.index("--metrics") + 1] == "sm__inst_executed.sum"
+    assert call[-len(target) :] == target
+    assert "src" in (tmp_path / "alone").read_text()
+
+
+# --- the command
+
+
+def test_the_command_records_into_a_folder_named_after_the_gpu(tools, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text(f"record: {{python: {tools}/torch-python, cache_control: none}}\n")
+    assert command.main(["counters"]) == 0
+    assert load(tmp_path / "traces/nvidia-h200").cases() == [("flop_reconciliation", "toy_network")]
+    assert "traces/nvidia-h200: counters recorded" in capsys.readouterr().out
+    assert "cache control none" in load(tmp_path / "traces/nvidia-h200").content["source"]
+    (tools / "ncu_fails").write_text(json.dumps({"always": {"log": "==ERROR== ERR_NVGPUCTRPERM\n"}}))
+    assert command.main(["counters", "sweep_gpt2"]) == 1
+    with pytest.raises(SystemExit):
+        command.main(["countres"])
+    assert command.main(["--list"]) == 0
+    assert "sweep_llama" in capsys.readouterr().out
+
+
+def test_every_part_fits_a_borrowed_machine():
+    assert all(part.minutes <= 8 for part in PARTS.values())

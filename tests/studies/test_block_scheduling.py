@@ -1,0 +1,284 @@
+"""Block scheduling: known answers, the upstream estimator step by step, traces with holes, and every refusal."""
+
+import struct
+
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError
+from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import CaseResult, reduce_case
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.readers import neutrino
+from gpuledger.readers.neutrino.block_trace import read_blocks, timelines
+from gpuledger.readers.neutrino.records import BLOCK_SCHED
+from gpuledger.studies import block_scheduling
+from gpuledger.studies.block_scheduling import figures as drawing
+from gpuledger.studies.block_scheduling import upstream_estimate
+
+STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
+#: Start, elapsed cycles, SM of ten blocks; the upstream script prints 895 and 22.
+VECTOR_A = [
+    (0, 1000, 0),
+    (10, 100, 0),
+    (130, 100, 0),
+    (250, 100, 0),
+    (1010, 50, 0),
+    (0, 80, 1),
+    (5, 200, 1),
+    (90, 60, 1),
+    (160, 60, 1),
+    (230, 40, 1),
+]
+
+
+def array(records, warps=1):
+    return np.repeat(np.array(records, BLOCK_SCHED)[:, None], warps, axis=1)
+
+
+def write(path, records, threads=None, version="V1"):
+    """Write records of shape (blocks, warps) as a trace."""
+    block = (threads or 32 * records.shape[1], 1, 1)
+    sections = [("warp", records[:, :, None])]
+    neutrino.write_trace(path, version=version, grid=(len(records), 1, 1), block=block, sections=sections)
+    return path
+
+
+def reduce(folder, records, threads=None, kind="recorded", **inputs):
+    folder.mkdir(exist_ok=True)
+    write(folder / "blocks.bin", records, threads)
+    content = {"title": "t", "kind": kind, "source": "s", "license": "facts"}
+    content["studies"] = {"block_scheduling": {"mine": {"trace": "blocks.bin", **inputs}}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
+    case = Dataset.load(folder / "dataset.yaml", STUDIES).case("block_scheduling", "mine")
+    return reduce_case(case, block_scheduling.reduce_blocks)
+
+
+def literal_upstream(records):
+    """The probe's script as it is described: a list a SM, of which only the first entry is looked at."""
+    numbers = sorted({sm for _, _, sm in records})
+    sched, work, lists = dict.fromkeys(numbers, 0), dict.fromkeys(numbers, 0), {sm: [] for sm in numbers}
+    for start, elapsed, sm in records:
+        mine = lists[sm]
+        if mine and mine[0][0] + mine[0][1] <= start:
+            sched[sm] += start - (mine[0][0] + mine[0][1])
+            mine.pop(0)
+        mine.append((start, elapsed))
+        work[sm] += elapsed
+    mean = [int(np.mean([float(found[sm]) for sm in numbers])) for found in (work, sched)]
+    return len(records), *mean
+
+
+def test_upstream_estimator_prints_what_the_script_prints():
+    estimate = upstream_estimate(array(VECTOR_A)[:, 0])
+    assert estimate.line == "No.block:10 Running:895 Scheduling:22(cycle)"
+    assert tuple(estimate)[:3] == literal_upstream(VECTOR_A)
+    assert estimate.longest_list == 4
+
+
+BLOCK = st.tuples(st.integers(0, 500), st.integers(0, 300), st.sampled_from([0, 1, 7, 40_000]))
+
+
+@given(st.lists(BLOCK, min_size=1, max_size=60))
+def test_upstream_estimator_is_the_literal_one(records):
+    for order in (records, sorted(records)):
+        assert tuple(upstream_estimate(array(order)[:, 0]))[:3] == literal_upstream(order)
+
+
+def test_vector_a_paired(tmp_path):
+    result = reduce(tmp_path / "mine", array(VECTOR_A, 4))
+    assert (result["blocks"], result["sms"], result["resident_blocks_max"]) == (10, 2, 2)
+    assert result["running_cycles_per_sm"] == 895
+    # SM 0: starts 0 10 130 250 1010 and ends 110 230 350 1000 1060. SM 1: 0 5 90 160 230 and 80 150 205 220 270.
+    assert result["scheduling_cycles_per_sm"] == np.mean([20 + 20 + 660, 10 + 10 + 25])
+    assert (result["neutrino_running_cycles"], result["neutrino_scheduling_cycles"]) == (895, 22)
+    assert result["neutrino_line"] == "No.block:10 Running:895 Scheduling:22(cycle)"
+    assert all(isinstance(result[f"neutrino_{what}_cycles"], int) for what in ("running", "scheduling"))
+
+
+@pytest.mark.parametrize("spread", [0, 2, 10, 30])
+def test_pairing_returns_the_truth_at_any_spread_and_upstream_at_none(spread):
+    found = block_scheduling.spread_experiment([spread], seed=5).iloc[0]
+    assert found["paired_cycles"] == found["true_cycles"]
+    if spread == 0:
+        assert found["upstream_cycles"] == int(found["true_cycles"])
+        assert found["upstream_longest_list"] == 16
+    elif spread >= 10:
+        assert found["upstream_cycles"] > 3 * found["true_cycles"]
+        assert found["upstream_longest_list"] > 20
+
+
+def test_claimed_experiment_is_what_comes_out():
+    found = block_scheduling.spread_experiment()
+    assert found["upstream_cycles"].tolist() == [83367, 83364, 112080, 279674, 497974]
+    assert round(found["true_cycles"][0]) == 83368
+    claims = (ROOT / "resources/claims/block_scheduling.yaml").read_text("utf-8")
+    assert all(f"{value:,}" in claims for value in (83368, 83367, 83364, 279674, 497974))
+    # As long as the paper's blocks, 680,869 cycles for 303.4 blocks of an SM: its Scheduling lies between.
+    slower = block_scheduling.spread_experiment([5, 6], run_cycles=2244)["upstream_cycles"]
+    assert slower.tolist() == [136143, 182425]
+    assert all(f"{value:,}" in (ROOT / "notebooks/block_scheduling.ipynb").read_text("utf-8") for value in slower)
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 90)), min_size=1, max_size=40))
+def test_slots_are_accounted_for_to_the_cycle(tmp_path_factory, blocks):
+    folder = tmp_path_factory.mktemp("blocks") / "mine"
+    result = reduce(folder, array([(start + 1, elapsed, 3) for start, elapsed in blocks]))
+    sms, gaps, shown = block_scheduling.parts(result.data)
+    row = sms.iloc[0]
+    parts = ("running_cycles", "scheduling_cycles", "ramp_cycles", "drain_cycles")
+    assert sum(row[part] for part in parts) == row["resident_blocks"] * row["span_cycles"]
+    times = {time for start, elapsed in blocks for time in (start, start + elapsed)}
+    most = max(sum(start <= time < start + elapsed for start, elapsed in blocks) for time in times)
+    assert row["resident_blocks"] == max(1, most)
+    (line,) = timelines(read_blocks(folder / "blocks.bin"))
+    assert (line.gaps >= 0).all()
+    if len(line.gaps):
+        assert gaps["gaps"].sum() == len(line.gaps) == result["gaps"]
+        assert gaps["high_cycles"].iloc[-1] >= line.gaps.max()
+        assert gaps["low_cycles"].iloc[0] == line.gaps.min()
+    # No two shown blocks of a slot at once, but for blocks that took no time.
+    for _, own in shown[shown["start_cycles"] < shown["end_cycles"]].groupby("slot"):
+        own = own.sort_values("start_cycles")
+        assert (own["start_cycles"].to_numpy()[1:] >= own["end_cycles"].to_numpy()[:-1]).all()
+
+
+def test_a_block_runs_from_its_first_warp_to_its_last(tmp_path):
+    records = array([(100, 50, 0), (200, 50, 0)], 3)
+    records["start"][0] = [110, 100, 105]
+    records["elapsed"][0] = [50, 10, 70]
+    blocks = read_blocks(write(tmp_path / "a.bin", records))
+    assert (blocks.start[0], blocks.end[0]) == (100, 175)
+    assert blocks.elapsed.shape == (2, 0)
+    assert read_blocks(tmp_path / "a.bin", warps=True).elapsed[0].tolist() == [50, 10, 70]
+
+
+def test_sm_numbers_may_have_holes_and_blocks_may_be_missing(tmp_path):
+    dense = [(start, elapsed, sm) for start, elapsed, sm in VECTOR_A]
+    sparse = [(start, elapsed, 5 if sm else 131) for start, elapsed, sm in VECTOR_A]
+    first, second = (reduce(tmp_path / name, array(records)) for name, records in (("a", dense), ("b", sparse)))
+    same = [name for name in first.summary if name != "finding"]
+    assert {name: first[name] for name in same} == {name: second[name] for name in same}
+    holes = array([*sparse[:4], (0, 0, 0), *sparse[4:]], 2)
+    holes[2, 1] = (0, 0, 0)
+    third = reduce(tmp_path / "c", holes)
+    assert (third["blocks"], third["blocks_without_record"], third["sms"]) == (11, 1, 2)
+    assert third["scheduling_cycles_per_sm"] == first["scheduling_cycles_per_sm"]
+    ones = holes.copy()
+    ones["start"][4] = 2**64 - 1
+    assert reduce(tmp_path / "d", ones)["blocks_without_record"] == 1
+
+
+def test_all_versions_and_chunks_are_the_same(tmp_path, monkeypatch):
+    records = array(VECTOR_A, 2)
+    found = [
+        read_blocks(write(tmp_path / f"{version}.bin", records, version=version)) for version in ("V1", "V2", "V3")
+    ]
+    monkeypatch.setattr("gpuledger.readers.neutrino.block_trace.CHUNK_BYTES", 100)
+    found.append(read_blocks(tmp_path / "V1.bin"))
+    for blocks in found:
+        assert blocks.sm.tolist() == [sm for *_, sm in VECTOR_A]
+        assert blocks.end.tolist() == [start + elapsed for start, elapsed, _ in VECTOR_A]
+        assert blocks.first.tolist() == VECTOR_A
+
+
+def test_partial_warps_leave_the_first_record_out(tmp_path):
+    records = array([(100, 50, 0), (200, 50, 1), (300, 50, 0)], 2)
+    # The last, partial warp of a block writes where the next block's first warp does.
+    records[1, 0] = records[0, 1]
+    result = reduce(tmp_path / "mine", records, threads=80)
+    assert (result["blocks"], result["sms"]) == (3, 2)
+    assert "left out" in result["partial_warps"]
+
+
+def test_summary_of_a_launch_with_clock_and_times(tmp_path):
+    times = {"original": 34493, "memset": 24630, "persistent": 24891}
+    result = reduce(tmp_path / "mine", array(VECTOR_A), kernel="k", clock_mhz=1000, times_ns=times)
+    assert result["kernel_time"] == result["kernel_cycles"] == 1060
+    assert result["persistent_saving_percent"] == pytest.approx(27.8375, abs=1e-3)
+    assert result["memset_saving_percent"] == pytest.approx(28.5942, abs=1e-3)
+    assert result["slot_to_kernel_percent"] <= 100
+    assert result.finding.startswith("k: 29.4 % of the slots' time")
+    frame, headers, formats = drawing.estimates_table(result)
+    assert set(headers) | set(formats) <= set(frame)
+    assert "1,060" in drawing.account(result)
+
+
+def test_a_launch_without_a_gap_draws(tmp_path):
+    result = reduce(tmp_path / "mine", array([(5, 10, sm) for sm in range(4)]), kind="simulated")
+    assert (result["gaps"], result["scheduling_cycles_per_sm"], result["lost_percent"]) == (0, 0, 0)
+    assert "neutrino_scheduling_over_paired_ratio" not in result.summary
+    figures.save(drawing.draw(result), result.provenance, None)
+    assert "simulated, not measured" in drawing.origin(result)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(1, 200), st.integers(1, 4), st.integers(0, 400))
+def test_any_launch_is_written_read_and_drawn(tmp_path_factory, blocks, sms, spread):
+    folder = tmp_path_factory.mktemp("blocks") / "mine"
+    random = np.random.default_rng(blocks)
+    records = [
+        (int(random.integers(0, 50 * blocks)), 100 + spread * int(random.integers(0, 9)), i % sms)
+        for i in range(blocks)
+    ]
+    result = reduce(folder, array(records))
+    result.write(folder)
+    again = CaseResult.read(folder)
+    assert again.summary == result.summary
+    figures.save(drawing.draw(again), again.provenance, None)
+
+
+def refused(path, *words):
+    with pytest.raises(InputError) as caught:
+        read_blocks(path)
+    message = str(caught.value)
+    assert path.name in message and "\n" not in message
+    assert all(word in message for word in words), message
+
+
+def test_refused_traces(tmp_path):
+    bad = tmp_path / "bad.bin"
+    refused(bad, "does not exist")
+    records = array(VECTOR_A, 2)
+    records["cuid"][3, 1] = 9
+    refused(write(bad, records), "section 0, block 3", "its warps ran on SMs 0 and 9")
+    records["cuid"][3] = 2**31
+    refused(write(bad, records), "block 3", "SM number 2147483648, which no device has")
+    records = array(VECTOR_A, 2)
+    records["start"][5, 0] = 2**63 + 1
+    refused(write(bad, records), "block 5", "a clock of 9223372036854775809 cycles")
+    refused(write(bad, array([(0, 0, 0)] * 3)), "no warp saved a record")
+    shared = np.zeros((1, 1, 1), BLOCK_SCHED)
+    neutrino.write_trace(bad, version="V1", grid=(4, 1, 1), block=(16, 1, 1), sections=[("warp", shared)])
+    refused(bad, "blocks of 16 threads all wrote one record")
+    counts = np.ones((2, 32, 1), neutrino.TENSOROP_COUNT)
+    neutrino.write_trace(bad, version="V3", grid=(2, 1, 1), block=(32, 1, 1), sections=[("thread", counts)])
+    refused(bad, "no section holds starts and ends of warps: 8 bytes for each thread", "block_sched")
+    whole = write(tmp_path / "whole.bin", array(VECTOR_A)).read_bytes()
+    bad.write_bytes(whole[:-5])
+    refused(bad, "")
+    bad.write_bytes(struct.pack("<8I", 2**31, 2**31, 1, 32, 1, 1, 0, 1) + whole[32:])
+    refused(bad, "")
+
+
+def test_unknown_variant_of_times(tmp_path):
+    with pytest.raises(InputError, match=r"the key 'original' is missing"):
+        reduce(tmp_path / "mine", array(VECTOR_A), times_ns={"memset": 1})
+
+
+def test_the_difference_of_the_estimators_is_explained(tmp_path):
+    # Alike blocks that end in order: all of the difference comes from first warps, which end 6 cycles early.
+    records = array([(1000 * i + 10 * sm, 900, sm) for i in range(50) for sm in range(3)], 2)
+    records["elapsed"][:, 0] -= 6
+    result = reduce(tmp_path / "mine", records)
+    assert (result["scheduling_cycles_per_sm"], result["neutrino_scheduling_cycles"]) == (49 * 100, 49 * 106)
+    assert result["neutrino_excess_by_first_warps"] == 49 * 6
+    assert result["neutrino_excess_by_oldest_only"] == 0
+    assert "about +294 come from taking first warps for blocks, and +0 from" in drawing.difference(result)
+    alone = reduce(tmp_path / "alone", array(VECTOR_A))
+    assert alone["neutrino_excess_by_first_warps"] == 0
+    assert alone["neutrino_excess_by_oldest_only"] == pytest.approx(22 - 372.5)

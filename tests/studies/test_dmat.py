@@ -1,0 +1,464 @@
+"""Memory access timelines: counts against slow and plain ones, the grid of the traces' own script, every refusal."""
+
+import hashlib
+import operator
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT, snakemake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError
+from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import CaseResult, reduce_case
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.readers import neutrino
+from gpuledger.studies import dmat
+from gpuledger.studies.dmat import figures as drawing
+from gpuledger.studies.dmat import scan, tensors
+from gpuledger.studies.dmat.grid import by_tensor
+
+STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
+BASE = 0x7F0000000000
+PAGE = 65536
+
+
+def write(folder, clock, address, threads=1, **files):
+    """Write a trace whose threads saved these accesses, and files by name; return the case's inputs."""
+    records = np.zeros((1, threads, -(-len(clock) // threads)), neutrino.DMAT_ACCESS)
+    flat = records.reshape(-1)
+    flat["clock"][: len(clock)], flat["addr"][: len(clock)] = clock, address
+    (folder / "result").mkdir(exist_ok=True)
+    path = folder / "result/0.5.bin"
+    neutrino.write_trace(path, version="V3", grid=(1, 1, 1), block=(threads, 1, 1), sections=[("thread", records)])
+    inputs = {"trace": "result/0.5.bin"}
+    for name, frame in files.items():
+        neutrino.write_tensor_trace(folder / name, pd.DataFrame(frame))
+        inputs["tensor_trace"] = name
+    return inputs
+
+
+def reduce(folder, inputs, **knobs):
+    content = {"title": "t", "kind": "recorded", "source": "s", "license": "facts"}
+    content["studies"] = {"dmat": {"mine": inputs}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
+    studies = STUDIES | {"dmat": STUDIES["dmat"] | {"knobs": STUDIES["dmat"]["knobs"] | knobs}}
+    return reduce_case(Dataset.load(folder / "dataset.yaml", studies).case("dmat", "mine"), dmat.reduce_dmat)
+
+
+def as_dmat(folder, clock, address):
+    """Write the ``.dmat`` of these accesses, as a sparsifier that counts every slot."""
+    frame = pd.DataFrame({"clock": clock, "page": np.asarray(address, np.uint64) // PAGE * PAGE})
+    summed = frame.groupby(["clock", "page"]).size().reset_index(name="count")
+    neutrino.write_dmat(folder / "t.dmat", summed["clock"], summed["page"], summed["count"])
+    return {"trace": "t.dmat"}
+
+
+def tensor(name, address, size, shape=(1,), time_ns=0):
+    return {"tensor": name, "address": address, "bytes": size, "shape": shape, "time_ns": time_ns}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "mine").mkdir()
+    return tmp_path / "mine"
+
+
+def test_vector(folder):
+    """Grid 2, block 3; the first thread saved 4 records, the others 3."""
+    records = np.zeros((2, 3, 4), neutrino.DMAT_ACCESS)
+    block, thread, k = np.indices((2, 3, 4))
+    records["clock"], records["addr"] = 100 * k + thread, BASE + block * PAGE + 8 * thread
+    records[(k == 3) & (block + thread > 0)] = 0
+    neutrino.write_trace(
+        folder / "t.bin", version="V3", grid=(2, 1, 1), block=(3, 1, 1), sections=[("thread", records)]
+    )
+    result = reduce(folder, {"trace": "t.bin"})
+    assert [result[name] for name in ("records", "unsaved_slots", "pages", "clocks", "max_clock")] == [
+        19,
+        5,
+        2,
+        10,
+        300,
+    ]
+    assert [result[f"neutrino_{name}"] for name in ("pages", "clocks", "max_clock")] == [3, 10, 300]
+    assert list(result.data) == ["tensor", "row", "column", "accesses"]
+    assert result["column_cycles"] == 2
+    # Clocks 0 and 1 share a column, of two pages; clock 2 has its own; the first thread alone reached 300.
+    assert result.data[result.data["column"] < 50].values[:, 1:].tolist() == [
+        [0, 0, 2],
+        [0, 1, 1],
+        [1, 0, 2],
+        [1, 1, 1],
+    ]
+    assert result.data[result.data["column"] == 150].values[:, 1:].tolist() == [[0, 150, 1]]
+
+
+def random_accesses(rng, number=5000, pages=40, most=3000):
+    clock = rng.integers(0, most, number).astype(np.uint64)
+    address = BASE + rng.integers(0, pages * PAGE, number).astype(np.uint64)
+    return clock, address
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_own_grid_against_counting_one_by_one(folder, seed):
+    """Tensors neither aligned nor as large as a page, with gaps between them."""
+    rng = np.random.default_rng(seed)
+    clock, address = random_accesses(rng)
+    cuts = BASE + np.sort(rng.choice(40 * PAGE, 9, replace=False))
+    owned = [tensor(f"t{i}", int(cuts[i]), int(cuts[i + 1] - cuts[i])) for i in range(0, 8, 2)]
+    result = reduce(folder, write(folder, clock, address, 8, trace=owned), rows=30, columns=50)
+    data = result.data
+    assert data["accesses"].sum() == result["records"] == 5000
+    assert result["clocks"] == len(set(clock.tolist()))
+    assert result["pages"] == len(set((address // PAGE).tolist()))
+    width = -(-int(clock.max() + 1) // 50)
+    assert result["column_cycles"] == width
+    names = np.full(5000, "unknown", object)
+    for entry in owned:
+        names[(address >= entry["address"]) & (address < entry["address"] + entry["bytes"])] = entry["tensor"]
+    expected = pd.Series(1, index=[names, clock // width]).groupby(level=[0, 1]).sum()
+    found = data.groupby(["tensor", "column"])["accesses"].sum()
+    assert found.to_dict() == expected.to_dict()
+    for name, prefix in dmat.reduction.prefixes(data).items():
+        mine = clock[names == name]
+        assert result[f"{prefix}_accesses"] == len(mine)
+        assert result[f"{prefix}_pages"] == len(set((address[names == name] // PAGE).tolist()))
+        assert result[f"{prefix}_first_touch"] == pytest.approx(100 * mine.min() / clock.max())
+        assert result[f"{prefix}_last_touch"] == pytest.approx(100 * mine.max() / clock.max())
+    rows = data.groupby("row")["tensor"].nunique()
+    assert rows.index.tolist() == list(range(result["rows"]))
+    assert (rows == 1).all()
+
+
+def test_rows_are_in_the_order_of_addresses(folder):
+    pages = np.arange(300)
+    result = reduce(folder, write(folder, 10 + pages[::-1], BASE + pages * PAGE))
+    assert result["rows"] == 100
+    first = result.data.sort_values(["row", "column"], ascending=[True, False])
+    # Clocks fall with the address: so do columns with the row.
+    assert first["column"].is_monotonic_decreasing
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_any_number_of_threads_and_chunks_gives_the_same(folder, monkeypatch, threads):
+    monkeypatch.setattr(scan, "CHUNK_BYTES", 4096)
+    monkeypatch.setattr(scan, "FIRST_PAGES", 2)
+    monkeypatch.setattr(scan, "NEAR_CLOCKS", 1000)
+    clock, address = random_accesses(np.random.default_rng(1), pages=600)
+    path = folder / write(folder, clock, address)["trace"]
+    section = neutrino.open_trace(path).section(0)
+    accesses = scan.RecordedAccesses(path, section.offset, section.bytes, threads)
+    survey = accesses.survey()
+    assert (survey.records, survey.max_clock, survey.axis_end) == (5000, clock.max(), clock.max())
+    assert survey.clocks == np.unique(clock).size
+    assert survey.pages.tolist() == np.unique(address // PAGE * PAGE).tolist()
+    layout = by_tensor(survey, tensors.divide([]), 10, 20)
+    counts = accesses.count(survey, layout.plan)
+    expected = np.histogram(clock // layout.plan.width, np.arange(layout.plan.columns + 1))[0]
+    assert counts.cells.sum(axis=0).tolist() == expected.tolist()
+
+
+def test_a_dmat_gives_the_same_as_its_trace(folder):
+    clock, address = random_accesses(np.random.default_rng(2), number=3999)
+    owned = [tensor("a", BASE, 7 * PAGE, (7, 65536)), tensor("b", BASE + 7 * PAGE, 33 * PAGE)]
+    inputs = write(folder, clock, address, 4, trace=owned)  # one slot is left over
+    for compatible in (False, True):
+        options = {"tensor_trace": "trace", "compatible": compatible}
+        if compatible:
+            address = address + np.arange(3999, dtype=np.uint64) % 300 * PAGE
+            inputs = write(folder, clock, address, 4, trace=owned)
+        one = reduce(folder, inputs | options)
+        two = reduce(
+            folder, as_dmat(folder, np.append(clock, np.uint64(0)), np.append(address, np.uint64(0))) | options
+        )
+        pd.testing.assert_frame_equal(one.data, two.data)
+        assert one.summary == two.summary
+        assert one["unsaved_slots"] == 1
+        assert one["neutrino_pages"] == one["pages"] + 1
+
+
+def test_of_a_dmat_a_shared_page_goes_to_the_tensor_with_most_of_it(folder):
+    owned = [tensor("small", BASE, 20000), tensor("large", BASE + 20000, 40000)]
+    neutrino.write_tensor_trace(folder / "trace", pd.DataFrame(owned))
+    inputs = as_dmat(folder, [5, 6], [BASE + 8, BASE + 16]) | {"tensor_trace": "trace"}
+    assert reduce(folder, inputs).data["tensor"].unique().tolist() == ["large"]
+    inputs = write(folder, [5, 6], [BASE + 8, BASE + 20000], trace=owned)
+    assert reduce(folder, inputs).data["tensor"].tolist() == ["small", "large"]
+
+
+# The grid of the script that comes with the traces
+
+
+def script_grid(clock, address, owned):
+    """Count as that script does, one access after another, zero slots included."""
+    pages = sorted(set((address // PAGE * PAGE).tolist()))
+    rank = {page: i for i, page in enumerate(pages)}
+    step_y, step_x = len(pages) // 99, int(clock.max()) // 159
+    groups = [(entry["tensor"], {}) for entry in owned] + [("unknown", {})]
+    for when, where in zip(clock.tolist(), address.tolist(), strict=True):
+        if when >= 5_000_000:
+            continue
+        page = where // PAGE * PAGE
+        row = 100 - rank[page] // step_y
+        cell = (row if row >= 0 else row + 101, when // step_x)
+        inside = [
+            i for i, entry in enumerate(owned) if entry["bytes"] and 0 <= page - entry["address"] <= entry["bytes"]
+        ]
+        for i in inside or [len(owned)]:
+            cells = groups[i][1]
+            cells[cell] = cells.get(cell, 0) + 1
+    return [(name, cells) for name, cells in groups if cells][:5]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    pages=st.sampled_from([99, 130, 197, 198, 300]),
+    number=st.integers(0, 8),
+    unsaved=st.integers(0, 3),
+)
+def test_compatible_grid_is_that_of_the_script(tmp_path_factory, seed, pages, number, unsaved):
+    folder = tmp_path_factory.mktemp("mine")
+    rng = np.random.default_rng(seed)
+    clock, address = random_accesses(rng, 4000, pages, 60_000)
+    address[:pages] = BASE + np.arange(pages) * PAGE
+    clock[-1] = 60_000
+    owned = [
+        tensor(f"t{i}", int(BASE + rng.integers(0, pages) * PAGE + rng.integers(0, 2) * 512), int(size) * 1000)
+        for i, size in enumerate(rng.integers(0, 3000, number))
+    ]
+    owned = list({entry["address"]: entry for entry in owned}.values())
+    clock, address = np.append(clock, [0] * unsaved), np.append(address, [0] * unsaved)
+    # The script reads the list from its end.
+    files = {"trace": owned[::-1]} if owned else {}
+    result = reduce(folder, write(folder, clock, address, **files) | {"compatible": True})
+    expected = script_grid(clock.astype(np.uint64), address.astype(np.uint64), owned)
+    assert list(dict.fromkeys(result.data["tensor"])) == [name for name, _ in expected]
+    for name, cells in expected:
+        mine = result.data[result.data["tensor"] == name]
+        assert dict(zip(zip(mine["row"], mine["column"], strict=True), mine["accesses"], strict=True)) == cells
+
+
+def test_the_first_page_after_a_tensor_counts_for_it_only_in_the_compatible_grid(folder):
+    """The short lines in the output's colour in Fig. 1 are the first page of value."""
+    pages = np.arange(200)
+    owned = [tensor("output", BASE, 100 * PAGE), tensor("value", BASE + 100 * PAGE, 100 * PAGE)]
+    inputs = write(folder, np.where(pages < 100, 900, 10), BASE + pages * PAGE, trace=owned)
+    assert reduce(folder, inputs)["output_first_touch"] == 100
+    assert reduce(folder, inputs | {"compatible": True})["output_first_touch"] < 2
+
+
+def test_the_compatible_grid_leaves_out_late_records_and_own_grid_does_not(folder):
+    clock = np.append(np.arange(2000) * 10, 6_000_000)
+    address = BASE + np.append(np.arange(2000) % 120, 150) * PAGE
+    inputs = write(folder, clock, address)
+    own, compatible = reduce(folder, inputs), reduce(folder, inputs | {"compatible": True})
+    assert own["max_clock"] == compatible["max_clock"] == 6_000_000
+    assert (own["records_beyond_axis"], compatible["records_beyond_axis"]) == (1, 1)
+    assert (own.data["accesses"].sum(), compatible.data["accesses"].sum()) == (2001, 2000)
+    # One outlier of 2,001 clocks does not stretch the axis.
+    assert own["columns"] * own["column_cycles"] < 21_000
+    assert reduce(folder, as_dmat(folder, clock, address)).data["column"].max() == own.data["column"].max()
+
+
+# Small, large and odd traces
+
+
+@pytest.mark.parametrize(("clock", "pages", "shape"), [([7], [0], (1, 8)), ([0, 1], [0, 9], (2, 2))])
+def test_small_traces(folder, clock, pages, shape):
+    result = reduce(folder, write(folder, clock, BASE + np.array(pages) * PAGE))
+    assert (result["rows"], result["columns"]) == shape
+    assert result.data["accesses"].sum() == len(clock)
+    figures.use_style()
+    drawing.draw_timeline(result)
+
+
+def test_many_tensors(folder):
+    rng = np.random.default_rng(3)
+    address = BASE + np.repeat(np.arange(400), 5) * 10_000
+    owned = [tensor("pages" if i % 2 else f"y{i}", BASE + 10_000 * i, 9_000) for i in range(400)]
+    result = reduce(folder, write(folder, rng.integers(0, 9999, 2000), address, trace=owned))
+    assert result.data["accesses"].sum() == 2000
+    names = result.data["tensor"].unique()
+    assert len(names) == 25 and "others" in names and "pages (2)" in names
+    figures.use_style()
+    figures.save(drawing.draw_timeline(result), result.provenance, folder)
+    frame, headers, formats = dmat.tensor_table(result)
+    assert len(frame) == 25 and set(headers) | set(formats) <= set(frame)
+
+
+def test_memory_that_belongs_to_no_tensor_is_kept(folder):
+    owned = [tensor(name, BASE + i * PAGE, PAGE) for i, name in enumerate("abcdef")]
+    address = BASE + np.arange(8) * PAGE
+    result = reduce(folder, write(folder, np.arange(8) + 1, address, trace=owned))
+    assert result.data["tensor"].tolist() == [*"abcdef", "unknown", "unknown"]
+    assert (result["tensors"], result["unmatched_percent"]) == (6, 25)
+    alone = reduce(folder, write(folder, np.arange(8) + 1, address + np.array([0] * 4 + [9 * PAGE] * 4)))
+    assert alone["tensors"] == 2
+    assert alone["pages_from_0x7f0000000000_pages"] == 4
+
+
+def test_holes(folder):
+    owned = [tensor("a", BASE, 2 * PAGE)]
+    clock, page = [0, 0, 4, 2, 6], [0, 1, 0, 1, 1]
+    result = reduce(folder, write(folder, clock, BASE + np.array(page) * PAGE + 8, trace=owned))
+    # Seven columns of two rows, five cells touched, three columns without any.
+    assert result["a_holes"] == pytest.approx(100 * 9 / 14)
+    assert result["a_empty_columns"] == 3
+    assert result["a_reuse"] == 2.5
+    assert result.finding == "mine: a touched throughout"
+    assert result["pages_bytes"] == 2 * PAGE
+
+
+def test_the_newest_call_before_the_launch_owns_a_pointer(folder):
+    trace = pd.DataFrame(
+        [
+            tensor("old", BASE, PAGE, time_ns=1),
+            tensor("right", BASE, PAGE, time_ns=2),
+            tensor("view", BASE + 4 * PAGE, 8 * PAGE, time_ns=2),
+            tensor("stale", BASE + 6 * PAGE, PAGE, time_ns=2),
+            tensor("later", BASE, PAGE, time_ns=9),
+        ]
+    )
+    launches = {"time_ns": [5], "parameters": [(BASE, BASE + 4 * PAGE)], "file": ["r/0.5.bin"], "kernel": ["k"]}
+    log = neutrino.EventLog(pd.DataFrame(launches), pd.DataFrame(), pd.DataFrame())
+    memory = tensors.divide(tensors.of_launch(trace, log, folder / "0.5.bin"))
+    owners = [memory.tensors[i].name if i >= 0 else None for i in memory.at(BASE + np.arange(13) * np.uint64(PAGE))]
+    assert owners == ["right", None, None, None, *["view"] * 8, None]
+    # Without a log the newest call of all counts, and of two that overlap the one that starts later.
+    memory = tensors.divide(tensors.of_launch(trace, None, folder / "0.5.bin"))
+    owners = [memory.tensors[i].name for i in memory.at(BASE + np.array([0, 5, 6, 7], np.uint64) * np.uint64(PAGE))]
+    assert owners == ["later", "view", "stale", "view"]
+    assert tensors.kernel_name(log, folder / "0.5.dmat") == "k"
+
+
+def test_pointers_of_the_launch_name_memory_where_nothing_else_does(folder):
+    memory = pd.DataFrame(
+        [
+            (1, "cuMemAlloc_v2", 0, BASE, 4 * PAGE),
+            (2, "cuMemAlloc_v2", 0, BASE + 8 * PAGE, PAGE),
+            (3, "cuMemAlloc_v2", 2, BASE + 16 * PAGE, PAGE),
+            (4, "cuMemFree_v2", 0, BASE + 8 * PAGE, None),
+        ],
+        columns=["line", "call", "status", "address", "bytes"],
+    )
+    launches = {"line": [9], "parameters": [(BASE + PAGE, 3, BASE + 2 * PAGE)], "file": ["0.5.bin"]}
+    found = tensors.of_allocations(
+        neutrino.EventLog(pd.DataFrame(launches), pd.DataFrame(), memory), folder / "0.5.bin"
+    )
+    owned = tensors.divide(found)
+    names = [owned.tensors[i].name if i >= 0 else None for i in owned.at(BASE + np.arange(9) * np.uint64(PAGE))]
+    assert names[:5] == ["allocation at 0x7f0000000000", "parameter 0", "parameter 2", "parameter 2", None]
+    assert names[8] is None
+
+
+def test_regions_where_there_are_many_gaps():
+    pages = np.cumsum([0, 1, 1, 50, 1, 2, 1, 2, 1, 1000] + [2] * 30) * PAGE
+    assert len(tensors.regions(pages.astype(np.uint64), PAGE)) == 1
+    pages = np.cumsum([0, 1, 1, 50, 1, 1, 1, 20, 1, 1000]) * PAGE
+    assert [t.bytes // PAGE for t in tensors.regions(pages.astype(np.uint64), PAGE)] == [3, 4, 2, 1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
+def test_memory_in_use_does_not_grow_with_the_file(folder):
+    """A file of 3 GiB, nearly all of it a hole: slots that were never saved."""
+    inputs = write(folder, [1, 2], [BASE, BASE + PAGE], threads=2)
+    path = folder / inputs["trace"]
+    head = np.fromfile(path, "<u4", 8 + 4)
+    head[8] = 3 * 2**30 // 2
+    with open(path, "r+b") as handle:
+        handle.write(head.tobytes())
+        handle.truncate(48 + 3 * 2**30)
+    program = (
+        "import sys; from pathlib import Path; from gpuledger import dmat\n"
+        "survey = dmat.open_accesses(Path(sys.argv[1])).survey()\n"
+        "lines = Path('/proc/self/status').read_text().splitlines()\n"
+        "print(survey.records, survey.unsaved, *[line.split()[1] for line in lines if line.startswith('VmHWM')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    records, unsaved, peak = map(int, done.stdout.split())
+    assert (records, unsaved) == (2, 3 * 2**26 - 2)
+    assert peak * 1024 < 400e6
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trace": "absent.bin"}, r"key studies\.dmat\.mine\.trace: the file .*absent\.bin does not exist"),
+        ({"trace": "trace.txt"}, r"trace\.txt: a file \.txt is no trace; give a \.bin"),
+        ({"compatible": True}, "mine.compatible: the compatible grid divides by zero on 1 pages and 5 cycles; leave"),
+        ({"tensor_trace": "trace.txt"}, r"trace\.txt, line 1: .* no tensor\.trace"),
+        ({"event_log": "trace.txt"}, r"trace\.txt, line 1: no line is of a driver"),
+        ({"compatibel": True}, r"unknown key 'compatibel'; did you mean 'compatible'"),
+    ],
+)
+def test_refused(folder, change, message):
+    (folder / "trace.txt").write_text("nothing\n", "utf-8")
+    inputs = write(folder, [5], [BASE])
+    with pytest.raises(InputError, match=message):
+        reduce(folder, inputs | change)
+
+
+def test_refused_traces(folder):
+    with pytest.raises(InputError, match="no access was saved: every slot is empty; trace a kernel"):
+        reduce(folder, write(folder, [0], [0]))
+    with pytest.raises(InputError, match="0 rows and 160 columns are no grid"):
+        reduce(folder, write(folder, [5], [BASE]), rows=0)
+    records = np.zeros((1, 1, 1), neutrino.BLOCK_SCHED)
+    neutrino.write_trace(folder / "w.bin", version="V3", grid=(1, 1, 1), block=(32, 1, 1), sections=[("warp", records)])
+    with pytest.raises(
+        InputError, match="section 0: 16 bytes for each warp are no accesses of each thread; give a trace"
+    ):
+        reduce(folder, {"trace": "w.bin"})
+
+
+def test_more_pages_than_any_device_has_are_refused(folder, monkeypatch):
+    monkeypatch.setattr(scan, "MAX_PAGES", 1000)
+    monkeypatch.setattr(scan, "FIRST_PAGES", 4)
+    inputs = write(folder, np.arange(3000), BASE + np.arange(3000) * PAGE)
+    with pytest.raises(InputError, match="more than 1,000 pages of 64 KiB are touched"):
+        reduce(folder, inputs)
+
+
+# Pictures
+
+
+def test_the_figure_is_the_same_again_and_small(folder):
+    clock, address = random_accesses(np.random.default_rng(5), 20_000, 400, 90_000)
+    owned = [
+        tensor(name, BASE + i * 80 * PAGE, 80 * PAGE, (80, 65536)) for i, name in enumerate(["Out", "V", "K", "Q", "z"])
+    ]
+    result = reduce(folder, write(folder, clock, address, 4, trace=owned))
+    result.write(folder / "reduced")
+    sums = []
+    for name in ("one", "two"):
+        figures.use_style()
+        figures.save(drawing.draw_timeline(CaseResult.read(folder / "reduced")), result.provenance, folder / name)
+        files = sorted((folder / name).iterdir())
+        sums.append([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
+        assert len(files) == 3 and all(file.stat().st_size < 400_000 for file in files)
+    assert sums[0] == sums[1]
+
+
+def test_colours_follow_roles_and_differ():
+    chosen = drawing.colours(["Out", "V", "K", "Q", "M", "mask", "unknown"])
+    assert chosen["Q"] == figures.BLUE and chosen["K"] == figures.PURPLE and chosen["V"] == figures.GREEN
+    assert len(set(chosen.values())) == 7 and chosen["unknown"] == figures.GREY
+    many = list(drawing.colours([f"t{i}" for i in range(20)]).values())
+    assert set(many) == set(drawing.PALETTE) and all(map(operator.ne, many, many[1:]))
+    assert drawing.depth_classes(pd.Series([1, 2, 3, 4, 5])).tolist() == [0, 1, 2, 3, 4]
+    assert drawing.memory_text(64 * 2**20) == "64 MiB"
+
+
+def test_a_figure_by_name_says_what_it_needs(checkout):
+    done = snakemake(checkout, "-n", "fig10b", "--config", "datasets=[published]")
+    assert done.returncode != 0
+    assert "no configured dataset has case fig10b of dmat: add " in done.stdout + done.stderr
+    done = snakemake(checkout, "-n", "fig10b", "--config", "datasets=[simulated]")
+    assert done.returncode == 0 and "reduce_dmat" in done.stdout

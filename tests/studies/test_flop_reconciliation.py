@@ -1,0 +1,259 @@
+"""FLOP reconciliation launch by launch: a recording worked out by hand, the public one, and what is refused."""
+
+import linear_recording
+import pandas as pd
+import pytest
+import yaml
+from linear_recording import COUNTERS, LAUNCHES, SHAPES, write_launches, write_shapes
+
+from gpuledger.errors import InputError
+from gpuledger.ledger import claims, figures
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Dataset, Repository
+from gpuledger.ledger.download import fetch_dataset
+from gpuledger.studies import flop_reconciliation
+from gpuledger.studies.flop_reconciliation import figures as flop_figures
+
+#: What the contract asks of every case with launches.
+CONTRACT = [
+    "launches",
+    "tiled_launches",
+    "tiled_exact",
+    "reduce_launches",
+    "reduce_exact",
+    "mape_2mnk_percent",
+    "mape_predicted_percent",
+]
+
+
+def case_of(root, folder, **inputs):
+    """Open a case in a dataset made for it, with the configured studies."""
+    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
+    content["studies"] = {"flop_reconciliation": {"linear": inputs}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
+    return Dataset.load(folder / "dataset.yaml", Repository.find(root).studies).case("flop_reconciliation", "linear")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "mine"
+    path.mkdir()
+    return path
+
+
+def result(root, folder, **inputs):
+    return reduce_case(case_of(root, folder, **inputs), flop_reconciliation.reduce)
+
+
+@pytest.fixture
+def linear(root, folder):
+    write_launches(folder / "a.csv")
+    write_shapes(folder / "a.json")
+    return result(root, folder, launches="a.csv", shapes="a.json", l2_reach_bytes=50_000)
+
+
+def test_every_launch_of_the_recording_by_hand(linear):
+    data = linear.data
+    assert data["role"].tolist() == [
+        "bias_copy",
+        "gemm",
+        "split_k_reduce",
+        "bias_copy",
+        "gemm",
+        "gemm",
+        "other",
+        "gemm",
+    ]
+    assert data["exact"].astype(object).where(data["exact"].notna(), None).tolist() == [True] * 6 + [None] * 2
+    assert data["residual_flops"].dropna().tolist() == [0] * 6
+    assert data["s"].dropna().tolist() == [2, 2, 1, 2]
+    assert set(data.loc[data["tiled"], "split_k_source"]) == {"grid"}
+    # C is read by the second layer's GEMM; the first one's is read by its reduction.
+    assert data.index[data["reads_c"]].tolist() == [4]
+    gemm = data[data["role"] == "gemm"]
+    assert (gemm["dram_expected_bytes"] == gemm["dram_bytes"]).all()
+    excess = data.loc[1, [f"excess_{name}" for name in ("padding", "alpha", "slices", "accumulation", "split_k_sum")]]
+    assert excess.tolist() == [2 * (1024 * 128 - 20_000), 8192, 6144, 0, 600 + 200 + 2 * 200]
+    assert data.loc[2, "explanation"] == "each output: alpha, 3 additions for 2 parts, and C"
+    assert data["explanation"].str.len().min() > 0
+
+
+def test_summary_of_the_recording_by_hand(linear):
+    assert all(quantity in linear.summary for quantity in CONTRACT)
+    wanted = {
+        "launches": 8,
+        "matrix_launches": 4,
+        "tiled_launches": 3,
+        "tiled_exact": 3,
+        "reduce_launches": 1,
+        "reduce_exact": 1,
+        "reduce_adds_one_more": 1,
+        "reduce_reads_c": 1,
+        "split_k_from_counters": 0,
+        "mape_predicted_percent": 0,
+        "dram_read_mape_percent": 0,
+        "dram_within_l2_launches": 3,
+        "dram_beyond_l2_launches": 1,
+        "padding_flops": 2 * (1024 * 128 - 20_000),
+        "accumulation_flops": 2 * (8192 + 4096),
+    }
+    assert {name: linear[name] for name in wanted} == wanted
+    counted = [6144 + 8192 + 2 * 131_072, 8192 + 2 * 532_480, 8192 + 2 * 69_632]
+    errors = [100 * (2 * m * n * k - flops) / flops for (m, n, k), flops in zip(SHAPES, counted, strict=False)]
+    assert linear["mape_2mnk_percent"] == pytest.approx(-sum(errors) / 3)
+    assert linear["worst_2mnk_percent"] == pytest.approx(min(errors))
+    assert "exact for 4 of 4 launches" in linear.finding
+
+
+def test_tables_add_up(linear):
+    data = linear.data
+    table = flop_reconciliation.launch_table(data)
+    assert len(table) == len(LAUNCHES)
+    assert table["kernel"][2] == "splitKreduce_kernel"
+    shares = flop_reconciliation.by_size(data)
+    assert shares["size"].tolist() == ["9–16", "17–32", "33–64"]
+    assert shares.filter(like="_percent").sum(axis=1).tolist() == pytest.approx([100] * 3)
+    assert flop_reconciliation.by_kernel(data)["launches"].sum() == len(LAUNCHES)
+    launch, steps = flop_reconciliation.worked_example(data)
+    assert launch["launch"] == 1
+    named = steps["what"].isin(["predicted", "counted"])
+    for _, rows in steps.groupby("launch"):
+        sums = rows[named[rows.index]]["flops"].tolist()
+        assert sums == [rows[~named[rows.index]]["flops"].sum()] * 2
+
+
+def test_without_shapes_only_what_names_and_grids_say(root, folder, tmp_path):
+    write_launches(folder / "a.csv", leave_out=["dram__bytes.sum"])
+    alone = result(root, folder, launches="a.csv")
+    assert all(quantity in alone.summary for quantity in CONTRACT)
+    assert (alone["tiled_launches"], alone["tiled_exact"]) == (3, 3)
+    assert alone["mape_2mnk_percent"] == "unknown"
+    assert "FADD and FMUL of 3 of 3 tiled GEMMs" in alone.finding
+    tiled = alone.data[alone.data["tiled"]]
+    assert tiled["ffma_predicted"].isna().all()
+    assert (tiled["fmul_predicted"] == tiled["fmul"]).all()
+    figures.save(flop_figures.draw_launches(alone, flop_reconciliation.by_size(alone.data)), alone.provenance, tmp_path)
+    assert (tmp_path / "figure.pdf").is_file()
+
+
+def test_a_recording_without_any_tiled_gemm(root, folder):
+    write_launches(folder / "a.csv", LAUNCHES[-1:])
+    write_shapes(folder / "a.json", SHAPES[-1:])
+    vectors = result(root, folder, launches="a.csv", shapes="a.json")
+    assert (vectors["matrix_launches"], vectors["tiled_launches"]) == (1, 0)
+    assert vectors.finding == "No launch is a tiled GEMM that the closed form describes"
+    flop_figures.draw_launches(vectors, flop_reconciliation.by_size(vectors.data)).draw_without_rendering()
+
+
+def test_split_k_is_read_off_counters_where_there_is_no_grid(root, folder):
+    write_launches(folder / "a.csv", grid=False)
+    write_shapes(folder / "a.json")
+    linear = result(root, folder, launches="a.csv", shapes="a.json")
+    assert (linear["tiled_exact"], linear["split_k_from_counters"]) == (3, 3)
+    assert "l2_reach_bytes" not in linear.summary
+
+
+def test_shapes_as_a_table(root, folder, linear):
+    pd.DataFrame(SHAPES, columns=["m", "n", "k"]).to_csv(folder / "a.csv.shapes.csv", index=False)
+    again = result(root, folder, launches="a.csv", shapes="a.csv.shapes.csv")
+    assert again["mape_2mnk_percent"] == linear["mape_2mnk_percent"]
+
+
+def test_a_wrong_prediction_is_not_exact(root, folder):
+    kernel, blocks, fadd, *rest = LAUNCHES[1]
+    write_launches(folder / "a.csv", [LAUNCHES[0], (kernel, blocks, fadd + 1, *rest), *LAUNCHES[2:]])
+    write_shapes(folder / "a.json")
+    linear = result(root, folder, launches="a.csv", shapes="a.json")
+    assert linear["tiled_exact"] == 2
+    assert linear.data["residual_flops"].iloc[1] == 1
+    assert "exact for 3 of 4 launches" in linear.finding
+
+
+def test_bad_recordings_and_shapes_are_one_line(root, folder):
+    write_launches(folder / "a.csv")
+    write_shapes(folder / "a.json")
+    write_launches(folder / "partial.csv", leave_out=[COUNTERS[1]])
+    write_shapes(folder / "short.json", SHAPES[:3])
+    (folder / "broken.json").write_text('[{"Input": ')
+    strange = [("zebra_v7", *launch[1:]) if launch[0] == linear_recording.GEMV else launch for launch in LAUNCHES]
+    write_launches(folder / "strange.csv", strange)
+    for inputs, message in (
+        ({"launches": "none.csv"}, "does not exist; put it there"),
+        ({"launches": "partial.csv"}, "the counter fmul was not collected; collect smsp__sass_thread_inst_executed"),
+        ({"launches": "a.csv", "shapes": "short.json"}, "4 matrix kernels but 3 shapes"),
+        ({"launches": "a.csv", "shapes": "broken.json"}, "broken.json: cannot be read as JSON"),
+        ({"launches": "strange.csv", "shapes": "a.json"}, "no class is known for kernel 'zebra_v7'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            result(root, folder, **inputs)
+
+
+NETWORK = {"layers": 1, "hidden_dim": 2, "tokens": 3}
+RUNS = {"setup": "a", "forward": "b", "forward_backward": "c"}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, r"none of the keys that it needs is there; give either launches, or setup and forward and"),
+        ({"launch": "a"}, "unknown key 'launch'; did you mean 'launches'"),
+        ({"shapes": "a"}, "the key 'launches' is missing; add it: what it recorded of Linear layers"),
+        ({"setup": "a", "forward": "b"}, "the key 'forward_backward' is missing"),
+        ({"launches": "a", "network": NETWORK}, "the keys 'network' and 'launches' do not go together"),
+        ({**RUNS, "network": NETWORK, "shapes": "a"}, "the keys 'forward' and 'shapes' do not go together"),
+        ({**RUNS, "network": {"layers": 1}}, r"linear.network: the key 'hidden_dim' is missing"),
+        ({"launches": 3}, r"linear.launches: expected string, found 3"),
+    ],
+)
+def test_a_case_is_a_network_or_launches(root, folder, inputs, message):
+    with pytest.raises(InputError, match=message) as caught:
+        case_of(root, folder, **inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_both_kinds_of_case_are_valid(root, folder):
+    assert case_of(root, folder, launches="a", shapes="b").inputs["shapes"] == "b"
+    assert case_of(root, folder, **RUNS, network=NETWORK).inputs["network"] == NETWORK
+
+
+@pytest.fixture(scope="module")
+def recorded(root, mirror, tmp_path_factory):
+    """The dataset linear-a100 as the repository declares it, with its files from the mirror, reduced."""
+    folder = tmp_path_factory.mktemp("traces") / "linear-a100"
+    folder.mkdir()
+    text = (root / "traces/linear-a100/dataset.yaml").read_text("utf-8")
+    (folder / "dataset.yaml").write_text(text, "utf-8")
+    dataset = Dataset.load(folder / "dataset.yaml", Repository.find(root).studies)
+    done = fetch_dataset(dataset.content["download"], folder, mirror=mirror, source_file=dataset.file)
+    assert {file.origin for file in done} == {"mirror"}
+    return reduce_case(dataset.case("flop_reconciliation", "linear"), flop_reconciliation.reduce)
+
+
+def test_every_claim_about_the_public_recording_holds(root, recorded):
+    stated = [
+        claim
+        for claim in claims.load(root / "resources/claims/flop_reconciliation.yaml")["claims"]
+        if claim["case"] == "linear"
+    ]
+    assert len(stated) > 10
+    for claim in stated:
+        assert claim["needs"] == "download"
+        assert recorded.summary[claim["quantity"]]["unit"] == claim["unit"]
+        assert claims.verdict(claim, recorded[claim["quantity"]])[0] == "exact", claim["id"]
+
+
+def test_the_public_recording_launch_by_launch(recorded):
+    data = recorded.data
+    assert len(data) == 2933
+    predicted = data[data["role"].isin(["gemm", "split_k_reduce"]) & data["flops_predicted"].notna()]
+    assert len(predicted) == 1207 + 298
+    assert (predicted["residual_flops"] == 0).all()
+    for name in ("fadd", "fmul", "ffma"):
+        assert (predicted[f"{name}_predicted"] == predicted[name]).all()
+    tiled = data[data["tiled"]]
+    parts = tiled[[f"excess_{name}" for name in ("padding", "alpha", "slices", "accumulation")]].sum(axis=1)
+    assert (tiled["flops_2mnk"] + parts == tiled["flops_counted"]).all()
+    assert recorded["dram_within_l2_close_launches"] / recorded["dram_within_l2_launches"] > 0.95
+    launch, steps = flop_reconciliation.worked_example(data)
+    assert abs(launch["error_2mnk_percent"]) == pytest.approx(recorded["mape_2mnk_percent"], abs=1)
+    assert {"GEMM", "reduction"} == set(steps["launch"])

@@ -1,0 +1,464 @@
+"""Kernel breakdown: known answers of the source notebook, properties of what is predicted, and bad questions."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import openpyxl
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.text import Annotation, Text
+
+from gpuledger.errors import InputError
+from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.claims import load, verdict
+from gpuledger.ledger.datasets import open_case
+from gpuledger.models.transformer import chunked_prefill, decode, join, kernels, prefill, read_model
+from gpuledger.readers.gpus import read_gpus
+from gpuledger.studies import kernel_breakdown
+from gpuledger.studies.kernel_breakdown import figures as drawing
+from gpuledger.studies.kernel_breakdown import source_model
+from gpuledger.studies.kernel_breakdown import tables as words
+from gpuledger.studies.kernel_breakdown.source_model import Chunk, SourceChip, SourceModel
+from gpuledger.studies.kernel_breakdown.tiling import batch_to_square, theoretical_tile
+
+STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
+PUBLISHED = ROOT / "traces/published/dataset.yaml"
+PHASES = {
+    "prefill": {"batch": 1, "input": 8192},
+    "decode": {"batch": 256, "context": 8448},
+    "chunked_prefill": {"tokens": 256, "input": 8192, "output": 512},
+}
+LLAMA = SourceModel(4096, 14336, 32, 8, 32)
+NVL_AX = SourceChip(32 * 2048 * 2.5e9, 342 * 2**30, 2.5e9, 36 * 2**20)
+
+
+@pytest.fixture(scope="module")
+def source_times():
+    return source_model.source_times(source_model.layers_of(LLAMA, PHASES), NVL_AX).set_index(["phase", "kernel"])
+
+
+def reduce(file, name, **knobs):
+    studies = {**STUDIES, "kernel_breakdown": {**STUDIES["kernel_breakdown"]}}
+    studies["kernel_breakdown"]["knobs"] = {**studies["kernel_breakdown"]["knobs"], **knobs}
+    case = open_case(file, "kernel_breakdown", name, studies)
+    return reduce_case(case, kernel_breakdown.reduce_breakdown)
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return reduce(PUBLISHED, "llama-3.1-8b")
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """Reduce a case of a dataset of one's own."""
+
+    def asking(knobs=None, **case):
+        usual = {"model": "gpt2", "hardware": ["h100-sxm"], "phases": {"decode": {"batch": 4, "context": 512}}}
+        content = {"title": "Mine", "kind": "local", "source": "me", "license": "CC0-1.0"}
+        content["studies"] = {"kernel_breakdown": {"mine": {**usual, **case}}}
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        file = tmp_path / "mine/dataset.yaml"
+        file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+        small = {"largest_context": 512, "largest_batch": 4}
+        return reduce(file, "mine", **{**small, **(knobs or {})})
+
+    asking.folder = tmp_path / "mine"
+    asking.folder.mkdir()
+    return asking
+
+
+# The source notebook's model -----------------------------------------------------------------------------------------
+
+
+def test_source_totals_are_those_printed(source_times):
+    totals = source_times.groupby("phase", sort=False)[["macs", "weight_values", "kv_values"]].sum()
+    assert totals.loc["prefill"].tolist() == [2336462209024, 218103808, 16777216]
+    assert totals.loc["decode"].tolist() == [73551314944, 218103808, 4429185024]
+    assert totals.loc["chunked_prefill"].tolist() == [65071669248, 218103808, 269467648]
+
+
+def test_source_cycles(source_times):
+    cycles = source_times["cycles"]
+    prefill = {"qkv": 3145728, "attention_scores": 4194304, "attention_values": 4194304, "out": 2097152}
+    prefill |= dict.fromkeys(["ffn_up", "ffn_gate", "ffn_down"], 7340032)
+    for kernel, expected in prefill.items():
+        assert cycles["prefill", kernel] == pytest.approx(expected, rel=1e-12)
+    for kernel, expected in {"qkv": 364069.353, "out": 242712.902, "ffn_up": 849495.157}.items():
+        assert round(cycles["decode", kernel], 3) == expected
+    # Printed with seven digits as 6.030702e+07.
+    assert float(f"{cycles['decode', 'kv_read']:.7g}") == 60307020
+    bound = source_times.groupby(["phase", "bound"])["cycles"].sum()
+    assert ("chunked_prefill", "compute") not in bound
+    assert round(bound["chunked_prefill", "memory"]) == 7349613
+
+
+def test_source_tiles_and_ratios(source_times):
+    tiles = source_times[["tile_m", "tile_k", "tile_n"]]
+    ratio = source_times["memory_cycles"] / source_times["compute_cycles"]
+    for kernel in ("qkv", "out", "ffn_up", "ffn_gate", "ffn_down"):
+        assert tiles.loc["prefill", kernel].round(1).tolist() == [2508.3] * 3
+        assert round(ratio["prefill", kernel], 6) == 0.711506
+        assert tiles.loc["decode", kernel].round(1).tolist() == [256.0, 4096.0, 4096.0]
+        assert round(ratio["decode", kernel], 6) == 3.703505
+
+
+def test_every_claim_about_the_source_is_met():
+    result = reduce(PUBLISHED, "llama-3.1-8b-source")
+    content = load(ROOT / "resources/claims/kernel_breakdown.yaml")
+    mine = [claim for claim in content["claims"] if claim["case"] == "llama-3.1-8b-source"]
+    assert len(mine) > 40
+    for claim in mine:
+        assert result.summary[claim["quantity"]]["unit"] == claim["unit"]
+        expected = "within tolerance" if "why" in claim else "exact"
+        assert verdict(claim, result[claim["quantity"]])[0] == expected, claim["id"]
+    assert result.provenance["label"] == "computed with the source notebook's formulas, not measured"
+
+
+def test_every_error_of_the_source_is_computed_and_right(llama):
+    errors = load(ROOT / "resources/claims/kernel_breakdown.yaml")["seed_errors"]
+    assert len(errors) == 10
+    table = kernel_breakdown.parts(llama.data)["corrections"]
+    assert set(table["error"]) == set(range(11))
+    for error in errors:
+        assert llama[error["quantity"]] == error["right"], error["id"]
+        rows = table.to_dict("records")
+        row = next(row for row in rows if error["quantity"] == f"right_{row['name']}_{row['phase']}")
+        assert row["source_value"] == error["claimed"]
+        assert row["ratio"] == pytest.approx(error["claimed"] / error["right"], rel=1e-9)
+
+
+def test_size_of_the_sources_errors(llama):
+    ratio = {key: llama[f"source_over_right_{key}"] for key in ("mask_prefill", "grouping_prefill", "bytes_prefill")}
+    assert ratio["mask_prefill"] == pytest.approx(2 * 8192 / 8193)
+    assert ratio["grouping_prefill"] == 4
+    assert ratio["bytes_prefill"] == 0.5
+    assert llama["source_over_right_chunk_attention_chunked_prefill"] == pytest.approx(1024 / 8448)
+
+
+@given(
+    m=st.integers(1, 20000),
+    n=st.integers(1, 20000),
+    k=st.integers(1, 20000),
+    cache=st.floats(100, 1e8),
+    batch=st.integers(1, 512),
+)
+@settings(max_examples=60, deadline=None)
+def test_theoretical_tile_fits_and_square_keeps_the_outputs(m, n, k, cache, batch):
+    tile = theoretical_tile([m], [k], [n], cache)[0]
+    assert (tile <= np.array([m, k, n]) * (1 + 1e-9)).all()
+    if tile.min() > 0:
+        a, b, c = tile[0] * tile[1], tile[1] * tile[2], tile[0] * tile[2]
+        assert a + b + c <= cache * (1 + 1e-6)
+    square = batch_to_square([m], [n], [batch])
+    assert square[0][0] * square[1][0] == pytest.approx(batch * m * n)
+
+
+def test_many_shapes_at_once_are_the_same_as_one_by_one():
+    tokens, batches = np.array([100, 3000, 8192]), np.array([1, 7, 256])
+    together = source_model.source_times(source_model.decode_layers(LLAMA, batches, tokens), NVL_AX)
+    for shape, (batch, context) in enumerate(zip(batches, tokens, strict=True)):
+        alone = source_model.source_times(source_model.decode_layers(LLAMA, int(batch), int(context)), NVL_AX)
+        own = together[together["shape"] == shape].drop(columns="shape").reset_index(drop=True)
+        pd.testing.assert_frame_equal(own, alone.drop(columns="shape"))
+
+
+# The right model -----------------------------------------------------------------------------------------------------
+
+
+def test_summary_and_table_hold_what_the_contract_says(llama):
+    assert llama["parameters"] == 8030261248
+    assert llama["kv_bytes_per_token"] == 131072
+    table = words.kernel_table(llama)["frame"]
+    contract = ["phase", "kernel", "count", "m", "n", "k", "batch", "macs", "dram_bytes", "time_s", "bound"]
+    assert list(table) == [*contract, "hardware"]
+    assert all(table[column].dtype == "int64" for column in ("count", "m", "n", "k", "batch", "macs", "dram_bytes"))
+    for suffix, gpu in {"": "h200-sxm", "_h100_sxm": "h100-sxm", "_a100_sxm_80gb": "a100-sxm-80gb"}.items():
+        for phase in PHASES:
+            rows = table[(table["hardware"] == gpu) & (table["phase"] == phase)]
+            assert rows["time_s"].sum() == pytest.approx(llama[f"{phase}_time{suffix}"], rel=1e-8)
+            assert rows["macs"].sum() == llama[f"{phase}_macs"]
+    assert list(words.kernel_table(reduce(PUBLISHED, "deepseek-v3"))["frame"]) == contract
+
+
+def test_work_of_a_prefill_is_that_of_the_formula(llama):
+    layers, hidden, tokens = 32, 4096, 8192
+    weights = tokens * (hidden * 6144 + hidden * hidden + 3 * hidden * 14336)
+    attention = 2 * hidden * tokens * (tokens + 1) // 2
+    assert llama["prefill_macs"] == layers * (weights + attention) + 128256 * hidden
+
+
+def test_predictions_never_pass_for_published_or_measured(llama):
+    assert llama.provenance["label"] == "predicted by a time model, not measured"
+    files = [entry["file"] for entry in llama.provenance["inputs"]]
+    assert files == ["resources/gpus.csv", "resources/time_constants.csv", "resources/models/Llama-3.1-8B.json"]
+    assert all("sha256" in entry for entry in llama.provenance["inputs"])
+    assert str(ROOT) not in json.dumps(llama.provenance)
+
+
+def test_time_grows_with_batch_and_context_and_shrinks_with_hardware():
+    model, gpus = read_model("Llama-3.1-8B"), read_gpus()
+    batches = 2 ** np.arange(9)
+    work = join([decode(4096, batches), decode(2 ** np.arange(8, 17), 8), prefill(2 ** np.arange(4, 14))])
+    table = kernel_breakdown.sweep([model], [gpus["h200-sxm"]], work)
+    for rows in (table.iloc[:9], table.iloc[9:18], table.iloc[18:]):
+        assert (rows["time_s"].diff().dropna() > 0).all()
+    whole = gpus["h200-sxm"]
+    half = replace(
+        whole,
+        dram_bytes_per_s=whole.dram_bytes_per_s / 2,
+        l2_bytes=whole.l2_bytes / 2,
+        flops={name: peak and peak / 2 for name, peak in whole.flops.items()},
+    )
+    slower = kernel_breakdown.sweep([model], [half], work)
+    assert (slower["time_s"] >= table["time_s"]).all()
+
+
+def test_a_sweep_is_the_sum_of_its_kernels():
+    models = {"one": read_model("gpt2"), "two": read_model("Qwen3-30B-A3B")}
+    gpus = [read_gpus()[name] for name in ("l4", "b200")]
+    work = join([prefill([64, 512]), decode([100, 900], [1, 16]), chunked_prefill(512, 256, 4, 300)])
+    table = kernel_breakdown.sweep(models, gpus, work)
+    assert len(table) == 2 * 2 * 6
+    assert table["phase"].tolist()[:6] == [
+        "prefill",
+        "prefill",
+        "decode",
+        "decode",
+        "chunked_prefill",
+        "chunked_prefill",
+    ]
+    for row in table.sample(6, random_state=1).itertuples():
+        rows = kernels(models[row.model], work)
+        rows = kernel_breakdown.predict(rows, next(gpu for gpu in gpus if gpu.name == row.hardware))
+        own = rows[rows["shape"] == row.shape]
+        assert (own["time_s"] * own["count"]).sum() == pytest.approx(row.time_s)
+        assert (own["macs"] * own["count"]).sum() == row.macs
+        assert set(own["phase"]) == {row.phase}
+
+
+def test_the_chunk_in_the_middle_stands_for_all_of_a_prompt():
+    model, gpu = read_model("Llama-3.1-8B"), read_gpus()["h200-sxm"]
+    part = Chunk(256, 8192, 512)
+    assert (part.prefill_tokens, part.decode_tokens, part.decode_context) == (241, 15, 8448)
+    every = chunked_prefill(8192, part.prefill_tokens, part.decode_tokens, part.decode_context)
+    table = kernel_breakdown.sweep([model], [gpu], every)
+    middle = reduce(PUBLISHED, "llama-3.1-8b")["chunked_prefill_time"]
+    assert table["time_s"].mean() == pytest.approx(middle, rel=0.01)
+
+
+def test_parallel_devices_share_the_work_and_talk(ask):
+    phases = {"prefill": {"batch": 2, "input": 256}, "mixed": [{"batch": 3, "new": 1, "past": 100}, {"new": 64}]}
+    alone = ask(model="Qwen3-8B", phases=phases)
+    shared = ask(model="Qwen3-8B", phases=phases, parallel={"tensor": 4, "pipeline": 2}, precision={"weights": "fp8"})
+    assert shared["devices"] == 8
+    assert alone["prefill_comm_bytes"] == 0 < shared["prefill_comm_bytes"]
+    assert shared["prefill_macs"] == pytest.approx(alone["prefill_macs"] / 4, rel=0.01)
+    assert shared["weight_bytes"] < 0.7 * alone["weight_bytes"]
+    assert alone["mixed_new_tokens"] == 3 + 64
+    assert "communication" in set(kernel_breakdown.parts(shared.data)["kernels"]["group"])
+
+
+def test_no_memory_is_said(ask):
+    result = ask(model="Llama-3.1-405B", hardware=["l4", "b200"], phases={"decode": {"batch": 1, "context": 100}})
+    assert result["decode_fits"] == "none"
+    assert result["decode_memory_bytes"] == pytest.approx(2 * 405.85e9, rel=1e-3)
+    assert not kernel_breakdown.parts(result.data)["map"]["fits"].any()
+
+
+# Users' own, and what they get wrong ---------------------------------------------------------------------------------
+
+
+def own_card(path, **changed):
+    row = {"name": "my-card", "sms": 100, "lanes_per_sm": 128, "clock_ghz": 2.0, "dram_tb_per_s": 4.0}
+    row |= {"l2_mb": 60, "fp32_tflop_per_s": 51.2, "bf16_pflop_per_s": 1.0, **changed}
+    book = openpyxl.Workbook()
+    book.active.append(list(row))
+    book.active.append(list(row.values()))
+    book.save(path)
+
+
+def test_own_model_and_own_hardware_in_excel(ask):
+    own_card(ask.folder / "cards.xlsx")
+    (ask.folder / "configs").mkdir()
+    shutil.copyfile(ROOT / "resources/models/Qwen3-8B.json", ask.folder / "configs/mine.json")
+    result = ask(model="configs/mine.json", hardware=["cards.xlsx", "l4"])
+    assert result["model"] == "mine"
+    assert result["peak_bf16"] == 1e15
+    assert {"decode_time", "decode_time_l4"} <= set(result.summary)
+    assert result["decode_time"] < result["decode_time_l4"]
+    files = [entry["file"] for entry in result.provenance["inputs"]]
+    assert files == ["configs/mine.json", "cards.xlsx", "resources/gpus.csv", "resources/time_constants.csv"]
+    assert words.kernel_table(result)["people"]["l4 (µs)"].notna().all()
+    again = ask(model="configs/mine.json", hardware=["my-card", "cards.xlsx"])
+    assert again["decode_time"] == result["decode_time"]
+    assert "decode_time_l4" not in again.summary
+
+
+def test_overrides_in_the_configuration_change_a_case_and_no_other():
+    # Numbers in a mapping come as text from snakemake --config.
+    changed = {"model": "gpt2", "hardware": ["l4"], "phases": {"decode": {"batch": "2", "context": 100}}}
+    result = reduce(PUBLISHED, "llama-3.1-8b", overrides={"published/llama-3.1-8b": changed})
+    assert (result["model"], result["hardware"]) == ("gpt2", "NVIDIA L4 24 GB")
+    assert {key for key in result.summary if key.endswith("_time")} == {"decode_time"}
+    assert result["decode_batch"] == 2
+    assert result.provenance["knobs"]["overrides"] == {"published/llama-3.1-8b": changed}
+    other = reduce(PUBLISHED, "llama-3.1-8b-source", overrides={"published/llama-3.1-8b": changed})
+    assert other["model"] == "Llama-3.1-8B"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"llama-3.1-8b": {}}, "'llama-3.1-8b' is not the name of a case; write <dataset>/<case>"),
+        ({"published/llama": {}}, "published has no case 'llama'; did you mean 'llama-3.1-8b'?"),
+        ({"published/llama-3.1-8b": {"hardwear": []}}, "unknown key 'hardwear'; did you mean 'hardware'?"),
+        ({"published/llama-3.1-8b": {"model": "x.json"}}, "'x.json' is a file, which can only stand in a dataset"),
+        ({"published/llama-3.1-8b": {"hardware": ["h20"]}}, "unknown GPU 'h20'"),
+        ({"published/llama-3.1-8b": [1]}, "[1] is not a mapping"),
+    ],
+)
+def test_wrong_overrides_are_one_line(overrides, message):
+    with pytest.raises(InputError) as caught:
+        reduce(PUBLISHED, "llama-3.1-8b", overrides=overrides)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (
+            {"hardware": ["h1000-sxm"]},
+            "key studies.kernel_breakdown.mine.hardware: unknown GPU 'h1000-sxm'; did you mean",
+        ),
+        ({"hardware": ["l4", "l4-24gb"]}, "'l4' stands twice"),
+        ({"hardware": ["cards.csv"]}, "mine/cards.csv does not exist"),
+        ({"hardware": ["cards.xls"]}, "mine/cards.xls does not exist"),
+        ({"hardware": []}, "key studies.kernel_breakdown.mine.hardware"),
+        ({"phases": {"prefil": {"batch": 1, "input": 8}}}, "unknown key 'prefil'; did you mean 'prefill'?"),
+        ({"phases": {"prefill": {"batch": 1, "length": 8}}}, "'length'"),
+        (
+            {"phases": {"decode": {"batch": -4, "context": 8}}},
+            "mine.phases.decode.batch: -4 is less than the minimum of 1",
+        ),
+        ({"phases": {"decode": {"batch": 1.5, "context": 8}}}, "expected integer, found 1.5"),
+        ({"phases": {"decode": {"batch": 1}}}, "the key 'context' is missing"),
+        ({"phases": {}}, "mine.phases"),
+        (
+            {"phases": {"decode": {"batch": 1, "context": 1024}}},
+            "mine.phases.decode: a context of 1,025 tokens, but gpt2 was made for 1,024; shorten it",
+        ),
+        (
+            {"phases": {"chunked_prefill": {"tokens": 4096, "input": 64, "output": 64}}},
+            "a chunk of 4,096 tokens does not fit requests of 64 + 64",
+        ),
+        ({"phases": {"mixed": [{"new": 0}]}}, "mine.phases.mixed.0.new"),
+        ({"model": "configs/none.json"}, "mine/configs/none.json does not exist; put it there"),
+        ({"model": "Llama-3.2-8B"}, "did you mean Llama-3.1-8B?"),
+        ({"model": "../secret.json"}, "leaves the folder"),
+        ({"precision": {"weights": "fp9"}}, "mine.precision: there is no number format 'fp9'"),
+        ({"parallel": {"tensor": 5}}, "mine.parallel"),
+        ({"parallel": {"tensr": 5}}, "did you mean 'tensor'?"),
+        ({"seed_compatible": True, "model": "Mixtral-8x7B-v0.1"}, "the source notebook cannot read Mixtral-8x7B-v0.1"),
+        ({"seed_compatible": True, "phases": {"mixed": [{"new": 1}]}}, "the source notebook has no phase 'mixed'"),
+    ],
+)
+def test_wrong_questions_are_one_line_with_their_place(ask, case, message):
+    with pytest.raises(InputError) as caught:
+        ask(**case)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "dataset.yaml" in str(caught.value) or "resources/models" in str(caught.value)
+
+
+def test_wrong_units_in_excel_are_refused(ask):
+    own_card(ask.folder / "cards.xlsx", dram_gallons_per_s=4.0)
+    with pytest.raises(InputError, match="gallons"):
+        ask(hardware=["cards.xlsx"])
+
+
+def test_a_model_that_is_no_json_is_refused(ask):
+    (ask.folder / "mine.json").write_text("{", "utf-8")
+    with pytest.raises(InputError, match=r"mine\.json"):
+        ask(model="mine.json")
+
+
+def test_reducing_twice_gives_the_same(ask, tmp_path):
+    phases = {"prefill": {"batch": 1, "input": 100}, "decode": {"batch": 2, "context": 50}}
+    for name in ("first", "second"):
+        ask(phases=phases, parallel={"tensor": 2}).write(tmp_path / name)
+    for file in ("data.parquet", "summary.json", "provenance.json"):
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+    summary = json.loads((tmp_path / "first/summary.json").read_text("utf-8"))
+    assert not [
+        key for key, entry in summary.items() if isinstance(entry["value"], float) and not math.isfinite(entry["value"])
+    ]
+
+
+def test_twelve_models_answer():
+    names = sorted(path.stem for path in (ROOT / "resources/models").glob("*.json"))
+    table = kernel_breakdown.sweep(map(read_model, names), [read_gpus()["h100-sxm"]], join([prefill(64), decode(64)]))
+    assert len(table) == 2 * len(names) >= 24
+    assert (table["time_s"] > 0).all()
+
+
+def test_eight_bits_are_quantised_once_and_pay(ask):
+    phases = {"prefill": {"batch": 1, "input": 8192}, "decode": {"batch": 8, "context": 1024}}
+    given = {"model": "Llama-3.1-8B", "hardware": ["h100-sxm"], "phases": phases}
+    wide = ask(**given)
+    narrow = ask(**given, precision={"weights": "fp8", "operands": "fp8", "cache": "fp8"})
+    # Weights of 7.0 GB instead of 14 GB at 3.35 TB/s, and twice the peak: public measurements are 1.3 to 1.8 times.
+    for phase in phases:
+        assert 1.2 < wide[f"{phase}_time"] / narrow[f"{phase}_time"] < 2, phase
+    rows = kernel_breakdown.parts(narrow.data)["kernels"].set_index("kernel")
+    for name in ("qkv_proj", "down_proj"):
+        product = rows.loc[name]
+        product = product[product["phase"] == "prefill"].iloc[0] if product.ndim > 1 else product
+        assert product["dram_bytes"] < 1.5 * (product["read_bytes"] + product["write_bytes"] + product["weight_bytes"])
+        assert 2 * product["macs"] / product["time_s"] > 0.7e15, f"{name}: no conversion that is charged twice"
+
+
+def test_kernels_without_products_are_bound_by_issue_not_by_compute(llama):
+    rows = kernel_breakdown.parts(llama.data)["kernels"]
+    assert set(rows.loc[rows["bound"] == "compute", "kind"]) <= {"gemm", "grouped_gemm", "attention"}
+    assert set(rows.loc[rows["bound"] == "issue", "kind"]) == {"elementwise"}
+    shares = kernel_breakdown.parts(llama.data)["map"].filter(like="_percent")
+    assert "issue_percent" in shares and np.allclose(shares.sum(axis=1), 100)
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3"])
+def test_labels_of_the_roofline_stay_in_their_panels_and_apart(name):
+    figures.use_style()
+    figure = drawing.draw_roofline(reduce(PUBLISHED, name))
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        frame = axes.get_window_extent()
+        boxes = [Text.get_window_extent(text) for text in axes.texts if isinstance(text, Annotation)]
+        assert boxes and all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
+        assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    plt.close(figure)
+
+
+def test_weights_of_experts_that_do_not_fit_the_model_are_named_where_they_stand(ask):
+    with pytest.raises(InputError, match=r"dataset\.yaml, key .*expert_load: .*2 weights for 8 experts"):
+        ask(model="Mixtral-8x7B-v0.1", expert_load=[1, 2])
+
+
+def test_four_phases_have_room_for_their_titles(ask):
+    mixed = [{"batch": 16, "new": 1, "past": 512}, {"new": 256}]
+    result = ask(model="Llama-3.1-8B", hardware=["h100-sxm"], phases={**PHASES, "mixed": mixed})
+    figure = drawing.draw_roofline(result)
+    figure.draw_without_rendering()
+    titles = [axes.title.get_window_extent() for axes in figure.axes]
+    titles += [axes.xaxis.label.get_window_extent() for axes in figure.axes if axes.get_xlabel()]
+    assert len(titles) >= 6 and not any(a.overlaps(b) for i, a in enumerate(titles) for b in titles[:i])
+    plt.close(figure)

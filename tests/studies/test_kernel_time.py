@@ -1,0 +1,400 @@
+"""Kernel times: a made-up GPU whose constants must come out again, public measurements, and bad input."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.time_model import Constants, gemm_time_s
+from gpuledger.models.time_model.operators import OperatorConstants, operator_times
+from gpuledger.readers.gpus import find_gpu, read_gpus
+from gpuledger.studies import kernel_time
+from gpuledger.studies.kernel_time.measurements import check_plausible
+from gpuledger.studies.kernel_time.prediction import baselines, call_s, hold_back, rounded
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
+HARDWARE = (
+    "name,architecture,sms,lanes_per_sm,clock_mhz,dram_gb_per_s,l2_mib,shared_memory_kib_per_sm,fp32_tflop_per_s,"
+    "bf16_tflop_per_s,fp8_tflop_per_s\nmade-up,hopper,100,128,2000,5000,64,228,51.2,1200,2400\n"
+)
+TRUE = Constants(launch_s=4e-6, dram_share=0.8, tensor_share=0.7, l2_bytes_per_clock=60.0, step_s=1.0e-7)
+
+
+def opened(folder, inputs, name="case"):
+    folder.mkdir(exist_ok=True)
+    content = {
+        "title": "Made up",
+        "kind": "recorded",
+        "device": {"name": "made up"},
+        "source": "a test",
+        "license": "CC0-1.0",
+        "studies": {"kernel_time": {name: inputs}},
+    }
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
+    return Dataset.load(folder / "dataset.yaml", STUDIES).case("kernel_time", name)
+
+
+def result(folder, inputs):
+    return reduce_case(opened(folder, inputs), kernel_time.reduce_kernel_time)
+
+
+def shapes(count=600, seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = pd.DataFrame({"m": 2 ** rng.integers(0, 14, count), "n": 128 * rng.integers(1, 100, count)})
+    return sizes.assign(k=128 * rng.integers(1, 100, count)).drop_duplicates()
+
+
+@pytest.fixture
+def made_up(tmp_path):
+    """Measurements of a GPU that does what the model says, in milliseconds, and the table that describes it."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (folder / "gpus.csv").write_text(HARDWARE, "utf-8")
+    gpu = read_gpus(folder / "gpus.csv")["made-up"]
+    sizes = shapes()
+    times = gemm_time_s(gpu, TRUE, *(sizes[name].to_numpy() for name in "mnk"), 1, "bf16")
+    measured = sizes.assign(gemm_dtype="bfloat16", latency=1e3 * times, framework="made up", power=1.0)
+    measured.to_csv(folder / "gemm.csv", index=False)
+    return folder, measured, gpu
+
+
+CASE = {"measurements": "gemm.csv", "gpu": "made-up", "unit": "ms", "hardware": "gpus.csv"}
+
+
+def test_constants_of_a_made_up_gpu_come_out_again(made_up):
+    folder, measured, _ = made_up
+    found = result(folder, CASE)
+    assert found["shapes"] == len(measured)
+    assert found["mape_held_back_percent"] < 1 and found["median_held_back_percent"] < 1
+    assert found["mape_held_back_large_percent"] < 1 < 20 < found["mape_roofline_percent"]
+    assert found["constant_launch_s"] == pytest.approx(TRUE.launch_s, rel=0.05)
+    assert found["constant_dram_share"] == pytest.approx(TRUE.dram_share, rel=0.05)
+    assert found["constant_tensor_share"] == pytest.approx(TRUE.tensor_share, rel=0.05)
+    assert "launch 4" in found["constants"] and "µs" in found["constants"]
+    assert any(name.startswith("mape_transfer_from_") for name in found.summary)
+    assert "made-up are predicted with a mean error of" in found.finding
+
+
+def test_parquet_units_and_rates_give_the_same(made_up):
+    folder, measured, _ = made_up
+    first = result(folder, CASE)
+    measured.assign(latency=measured["latency"] * 1e-3).to_parquet(folder / "gemm.parquet")
+    second = result(folder, {**CASE, "measurements": "gemm.parquet", "unit": "s"})
+    rate = 2e-12 * measured["m"] * measured["n"] * measured["k"] / (measured["latency"] * 1e-3)
+    measured.drop(columns="latency").assign(rate=rate).to_csv(folder / "rates.csv", index=False)
+    third = result(folder, {**CASE, "measurements": "rates.csv", "unit": "TFLOP/s"})
+    for other in (second, third):
+        assert other["mape_held_back_percent"] == pytest.approx(first["mape_held_back_percent"], abs=0.01)
+        np.testing.assert_allclose(other.data["measured_s"], first.data["measured_s"])
+
+
+def test_types_are_judged_apart_and_unknown_ones_are_named(made_up):
+    folder, measured, gpu = made_up
+    sizes = measured[["m", "n", "k"]].to_numpy().T
+    eight = measured.assign(gemm_dtype="fp8", latency=1e3 * gemm_time_s(gpu, TRUE, *sizes, 1, "fp8"))
+    odd = measured.head(3).assign(gemm_dtype="int3")
+    pd.concat([measured, eight, odd]).to_csv(folder / "gemm.csv", index=False)
+    found = result(folder, CASE)
+    assert found["shapes"] == found["shapes_fp8"] == len(measured)
+    assert found["skipped_types"] == "int3"
+    assert found["mape_held_back_percent_fp8"] < 5 and "constants_fp8" in found.summary
+    assert set(kernel_time.error_table(found.data)["type"]) == {"16-bit", "fp8"}
+    table = kernel_time.predictor_table(found)
+    assert {"16_bit_mape_percent", "fp8_mape_percent"} < set(table)
+    assert {"this model", "roofline"} < set(table["predictor"])
+
+
+def test_without_16_bit_rows_the_finding_is_about_what_is_there(made_up):
+    folder, measured, _ = made_up
+    measured.assign(gemm_dtype="fp8").to_csv(folder / "gemm.csv", index=False)
+    found = result(folder, CASE)
+    assert "fp8 GEMMs" in found.finding and "shapes" not in found.summary
+
+
+def test_the_finding_compares_like_with_like(made_up):
+    folder, measured, _ = made_up
+    measured.head(12).to_csv(folder / "gemm.csv", index=False)
+    found = result(folder, CASE)
+    roofline, derate = (f"{found[f'mape_{name}_held_back_percent']:.1f}" for name in ("roofline", "derate"))
+    assert f"the roofline's is {roofline}" in found.finding and f"the derate's {derate}" in found.finding
+
+
+def test_types_that_weigh_less_or_have_a_name_of_their_own(made_up):
+    """AIConfigurator's weight-only and FP4 types, and two kernels for FP8."""
+    folder, measured, gpu = made_up
+    sizes = measured[["m", "n", "k"]].to_numpy().T
+    stored = {"int8_wo": 1, "int4_wo": 0.5}
+    frames = []
+    for dtype, size in stored.items():
+        times = gemm_time_s(gpu, TRUE, *sizes, 1, "bf16", weight_bytes=size * sizes[1] * sizes[2])
+        frames.append(measured.assign(gemm_dtype=dtype, latency=1e3 * times))
+    for dtype, precision in (("nvfp4", "fp4"), ("fp8", "fp8"), ("fp8_static", "fp8")):
+        frames.append(measured.assign(gemm_dtype=dtype, latency=1e3 * gemm_time_s(gpu, TRUE, *sizes, 1, precision)))
+    pd.concat(frames).to_csv(folder / "gemm.csv", index=False)
+    found = result(folder, CASE)
+    assert found["skipped_types"] == "none"
+    for dtype in ("int8_wo", "int4_wo", "nvfp4", "fp8", "fp8_static"):
+        assert found[f"shapes_{dtype}"] == len(measured)
+        assert found[f"mape_held_back_percent_{dtype}"] < 5 and f"mape_held_back_large_percent_{dtype}" in found.summary
+    for dtype, size in stored.items():
+        assert found[f"constant_dram_share_{dtype}"] == pytest.approx(TRUE.dram_share, rel=0.05)
+        rows = found.data[found.data["group"] == dtype]
+        m, n, k = (rows[name] for name in "mnk")
+        np.testing.assert_allclose(rows["bytes"], 2 * m * k + size * n * k + 2 * m * n)
+
+
+def test_without_large_shapes_their_error_is_unknown(made_up):
+    folder, measured, _ = made_up
+    measured[2.0 * measured["m"] * measured["n"] * measured["k"] < 1e10].to_csv(folder / "gemm.csv", index=False)
+    assert result(folder, CASE)["mape_held_back_large_percent"] == "unknown"
+
+
+def test_shapes_of_which_none_is_held_back_are_refused(made_up):
+    folder, measured, _ = made_up
+    measured[~hold_back(measured)].head(7).to_csv(folder / "gemm.csv", index=False)
+    with pytest.raises(InputError, match=r"gemm\.csv.*none of its 7 shapes falls into the half that judges"):
+        result(folder, CASE)
+
+
+def test_own_hardware_comes_before_built_in_aliases(made_up):
+    folder, _, _ = made_up
+    (folder / "gpus.csv").write_text(HARDWARE.replace("made-up,", "h100,"), "utf-8")
+    assert "made-up" not in result(folder, {**CASE, "gpu": "H100"}).finding
+    assert result(folder, {**CASE, "gpu": "H100"})["gpu"] == "h100"
+
+
+@pytest.mark.parametrize("unit, message", [("us", "times shorter"), ("s", "times longer")])
+def test_wrong_units_of_tiny_kernels_are_refused(made_up, unit, message):
+    """Their roofline is far below any launch."""
+    folder, measured, _ = made_up
+    tiny = measured.assign(m=1, n=8 * np.arange(1, len(measured) + 1), k=32, latency=0.04)
+    tiny.to_csv(folder / "gemm.csv", index=False)
+    assert result(folder, CASE)["mape_held_back_percent"] < 5
+    with pytest.raises(InputError, match=f"{message}.*correct the unit or the gpu"):
+        result(folder, {**CASE, "unit": unit})
+
+
+def test_a_single_impossible_time_is_refused(made_up):
+    folder, measured, _ = made_up
+    measured.loc[measured.index[5], "latency"] = 1e-9
+    measured.to_csv(folder / "gemm.csv", index=False)
+    with pytest.raises(InputError, match=r"a time of 1e-12 s is less than a hundredth .*; remove the row"):
+        result(folder, CASE)
+
+
+def test_few_shapes_are_judged_without_a_fit(made_up):
+    folder, measured, _ = made_up
+    measured.head(12).to_csv(folder / "gemm.csv", index=False)
+    assert "transferred" in result(folder, CASE)["constants_source"]
+
+
+def test_the_halves_depend_on_the_shape_alone():
+    whole = shapes(2000)
+    half = hold_back(whole)
+    assert 0.45 < half.mean() < 0.55
+    order = np.random.default_rng(3).permutation(len(whole))
+    np.testing.assert_array_equal(hold_back(whole.iloc[order]), half[order])
+
+
+def test_a_model_s_operators_are_judged_with_six_constants(tmp_path):
+    """Times by the laws themselves, in vidur's layout."""
+    gpu, true = find_gpu("h100-sxm"), OperatorConstants(3e-6, 0.6, 30.0, 9.0, 800.0)
+    rows = pd.DataFrame({"num_tokens": np.repeat(2 ** np.arange(16), 4)})
+    rows["num_tensor_parallel_workers"] = np.tile([1, 2, 4, 8], 16)
+    rows = rows.assign(n_head=32, n_kv_head=8, n_embd=4096, n_expanded_embd=14336, use_gated_mlp=True)
+    tokens, inner = rows["num_tokens"].to_numpy(), (14336 // rows["num_tensor_parallel_workers"]).to_numpy()
+    hidden = np.full(len(rows), 4096)
+    for operator, law, columns, read in (
+        ("input_layernorm", "norm", hidden, 2 * tokens * hidden),
+        ("mlp_act", "activation", inner, 4 * tokens * inner),
+        ("add", "vectorised", hidden, 4 * tokens * hidden),
+    ):
+        made = operator_times(gpu, true, np.full(len(rows), law), tokens, columns, read, 2 * tokens * columns)
+        rows[f"time_stats.{operator}.median"] = 1e3 * made["time_s"].to_numpy()
+    folder = tmp_path / "model"
+    folder.mkdir()
+    rows.to_csv(folder / "mlp.csv", index=False)
+    found = result(folder, {"operators": "mlp.csv", "gpu": "h100-sxm", "unit": "ms"})
+    for operator in ("input_layernorm", "mlp_act", "add"):
+        assert found[f"{operator}_mape_held_back_percent"] < 2
+    assert found["constant_dram_share"] == pytest.approx(true.dram_share, rel=0.05)
+    assert len([name for name in found.summary if name.startswith("constant_")]) <= 6
+
+
+def test_an_empty_call_is_found_or_given(tmp_path):
+    assert call_s(pd.Series([11e-6, 12e-6, 110e-6]), pd.Series([1e-6, 2e-6, 90e-6])) == pytest.approx(10e-6)
+    folder = tmp_path / "calls"
+    folder.mkdir()
+    lines = [f"{2**n}, {2**n / (50e-6 + 2**n * 4 / 1.8e12) / 1e9}" for n in range(10, 30)]
+    (folder / "gelu.csv").write_text("\n".join(lines), "utf-8")
+    case = {"throughput": {"gelu": "gelu.csv"}, "gpu": "a100-sxm"}
+    assert result(folder, case)["constant_gelu_empty_call_s"] == pytest.approx(50e-6, rel=0.05)
+    given = result(folder, {**case, "empty_call_us": {"gelu": 40}})
+    assert given["constant_gelu_empty_call_s"] == 40e-6 and "given" in given["constants_source"]
+
+
+BAD = {
+    "missing column": ("gemm_dtype,m,n,latency\nbf16,1,1,1\n", {}, r"line 1: the column 'k' is missing"),
+    "negative latency": (
+        "gemm_dtype,m,n,k,latency\nbf16,1,128,128,-0.1\n",
+        {},
+        r"gemm\.csv, line 2, column latency: '-0\.1' is not a positive number",
+    ),
+    "infinite latency": ("gemm_dtype,m,n,k,latency\nbf16,1,128,128,inf\n", {}, r"line 2, column latency"),
+    "half a row": ("gemm_dtype,m,n,k,latency\nbf16,1.5,128,128,1\n", {}, r"line 2, column m: '1\.5' is not a whole"),
+    "zero": ("gemm_dtype,m,n,k,latency\nbf16,1,128,128,1\nbf16,0,128,128,1\n", {}, r"line 3, column m: '0' is not"),
+    "unknown type": ("gemm_dtype,m,n,k,latency\nint3,1,128,128,1\n", {}, r"no row of a known type \(found int3\)"),
+    "no type": ("gemm_dtype,m,n,k,latency\n,1,128,128,1\n", {}, r"line 2, column gemm_dtype: 'nan' is no type"),
+    "semicolons": ("gemm_dtype;m;n;k;latency\n", {}, r"line 1: the column 'gemm_dtype' is missing; .*commas"),
+    "two columns": ("gemm_dtype,m,m,n,k,latency\nbf16,1,2,8,8,1\n", {}, r"line 1: two columns are called 'm'"),
+    "no row": ("gemm_dtype,m,n,k,latency\n", {}, r"there is no row"),
+    "no table": ("\0\0\0", {}, r"gemm\.csv"),
+    "wrong unit": (None, {"unit": "ns"}, r"times shorter than the data sheet of made-up allows; correct the unit"),
+    "unknown unit": (None, {"unit": "hours"}, r"'hours' is not one of s, ms, us, ns, TFLOP/s"),
+    "unknown GPU": (
+        None,
+        {"gpu": "h300-sxm"},
+        r"kernel_time\.case\.gpu: unknown GPU 'h300-sxm'; did you mean 'h200-sxm'",
+    ),
+    "two layouts": (None, {"operators": "gemm.csv"}, r"do not go together"),
+    "missing file": (None, {"measurements": "other.csv"}, r"the file .*other\.csv does not exist"),
+    "wrong hardware": (None, {"hardware": "gemm.csv"}, r"gemm\.csv, line 1, column m: unknown column 'm'"),
+}
+
+
+@pytest.mark.parametrize("text, changed, message", BAD.values(), ids=BAD)
+def test_bad_input_is_refused_in_one_line(made_up, text, changed, message):
+    folder, _, _ = made_up
+    if text is not None:
+        (folder / "gemm.csv").write_text(text, "utf-8")
+    with pytest.raises(InputError, match=message) as error:
+        result(folder, {**CASE, **changed})
+    assert "\n" not in str(error.value)
+
+
+def test_a_corrupt_parquet_file_is_refused(made_up):
+    folder, _, _ = made_up
+    (folder / "gemm.parquet").write_bytes(b"PAR1 and nothing else PAR1")
+    with pytest.raises(InputError, match=r"gemm\.parquet: not a Parquet or CSV table"):
+        result(folder, {**CASE, "measurements": "gemm.parquet"})
+
+
+def test_another_gpu_s_times_are_refused(made_up):
+    folder, _, gpu = made_up
+    case = opened(folder, CASE)
+    with pytest.raises(InputError, match="times shorter"):
+        check_plausible(case, folder / "gemm.csv", gpu, np.ones(5), np.full(5, 0.01))
+
+
+def test_operators_that_cannot_be_shared_out_or_fitted_are_said_to_be_so(tmp_path):
+    folder = tmp_path / "vidur"
+    folder.mkdir()
+    rows = pd.DataFrame({"num_tokens": [64, 128, 256, 512, 1024], "num_tensor_parallel_workers": 1})
+    rows = rows.assign(n_head=32, n_kv_head=8, n_embd=4096, n_expanded_embd=14336, use_gated_mlp=True)
+    rows = rows.assign(**{"time_stats.mlp_up_proj.median": [0.16, 0.17, 0.25, 0.5, 1.0]})
+    case = {"operators": "mlp.csv", "gpu": "a100-sxm", "unit": "ms"}
+    rows.to_csv(folder / "mlp.csv", index=False)
+    found = result(folder, case)
+    assert found["constants_source"] == "as shipped" and found["constant_gemm_tensor_share"] > 0.9
+    assert "with 1 constant for all 1 of them" in found.finding
+    rows.loc[2, "num_tensor_parallel_workers"] = 64
+    rows.to_csv(folder / "mlp.csv", index=False)
+    with pytest.raises(InputError, match=r"mlp\.csv, line 4, column num_tensor_parallel_workers: '64' does not divide"):
+        result(folder, case)
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("64, 64, 64, 0.19s, 101Tflops", r"matmul\.csv, line 1, column 4: '0\.19s' is not in ms"),
+        ("64, 64, 64, 0.19ms, 101Tflops", r"line 1: time and rate contradict each other"),
+        ("64, 64, 64", r"line 1: 3 cells where 5 are needed"),
+    ],
+)
+def test_wrong_tables_without_a_header_are_refused(tmp_path, line, message):
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    (folder / "matmul.csv").write_text(line, "utf-8")
+    with pytest.raises(InputError, match=message):
+        result(folder, {"throughput": {"matmul": "matmul.csv"}, "gpu": "a100-sxm"})
+
+
+def test_baselines_are_what_they_say():
+    frame = pd.DataFrame({"group": ["16-bit"], "precision": ["bf16"], "m": [8192], "n": [8192], "k": [8192]})
+    found = baselines(find_gpu("a100-sxm"), frame).iloc[0]
+    assert found["roofline_s"] == pytest.approx(2 * 8192**3 / 312e12, rel=1e-5)
+    assert found["derate_s"] == pytest.approx(2 * 8192**3 / 312e12 / 0.8 + 3e-6, rel=1e-5)
+    np.testing.assert_array_equal(rounded(np.array([1.23456789e-5, 0.0, 98765.4321])), [1.23457e-5, 0.0, 98765.4])
+
+
+def test_the_committed_case_is_predicted_better_than_by_the_baselines(tmp_path):
+    dataset = Dataset.load(ROOT / "traces/published/dataset.yaml", STUDIES)
+    found = reduce_case(dataset.case("kernel_time", "square_a100"), kernel_time.reduce_kernel_time)
+    assert found["shapes"] == 31
+    held = found["mape_held_back_percent"]
+    assert held < found["mape_derate_held_back_percent"] < found["mape_roofline_held_back_percent"]
+
+
+@pytest.fixture(scope="module")
+def judged(mirror, tmp_path_factory):
+    """Reduce every case of the downloaded datasets."""
+    found = {}
+    for name in ("gemm-aiconfigurator", "operators-vidur", "operators-llmcompass"):
+        folder = tmp_path_factory.mktemp("judged") / name
+        folder.mkdir()
+        shutil.copy(ROOT / "traces" / name / "dataset.yaml", folder)
+        dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
+        for part in dataset.content["download"]:
+            address = part["url"].removeprefix("https://")
+            shutil.copy(mirror / address, folder / part.get("to", address.rpartition("/")[2]))
+        for study, case in dataset.cases("kernel_time"):
+            found[case] = reduce_case(dataset.case(study, case), kernel_time.reduce_kernel_time)
+    return found
+
+
+@pytest.mark.parametrize("gpu, roofline, derate", [("a100", 54.9, 22.6), ("h100", 50.9, 14.3)])
+def test_gemms_of_public_measurements(judged, gpu, roofline, derate):
+    found = judged[f"gemm_{gpu}"]
+    assert found["shapes"] == 9240
+    assert found["mape_roofline_percent"] == pytest.approx(roofline, abs=0.05)
+    assert found["mape_derate_percent"] == pytest.approx(derate, abs=0.05)
+    assert found["mape_held_back_percent"] <= 9
+    assert found["median_held_back_percent"] <= 6
+    assert found["mape_held_back_large_percent"] <= 7
+    # Launch, DRAM, tensor, L2, step.
+    assert len([name for name in found.summary if name.startswith("constant_") and "fp8" not in name]) <= 6
+    json.dumps(found.summary)
+
+
+def test_operators_of_public_measurements(judged):
+    found = judged["llama-3-8b_a100"]
+    published = {"attn_pre_proj": 36.9, "attn_post_proj": 38.8, "mlp_up_proj": 31.5, "mlp_down_proj": 30.1}
+    published |= {"input_layernorm": 66.5, "mlp_act": 55.0, "add": 15.9}
+    for operator, roofline in published.items():
+        assert found[f"{operator}_mape_roofline_percent"] == pytest.approx(roofline, abs=0.05)
+        assert found[f"{operator}_mape_held_back_percent"] <= 12
+    assert found["post_attention_layernorm_mape_held_back_percent"] <= 12
+    assert len([name for name in found.summary if name.startswith("constant_")]) == 6
+    for name, value in vars(OperatorConstants()).items():
+        assert found[f"constant_{name}"] == pytest.approx(value, rel=1e-3), "the constants that come with the library"
+
+
+def test_operators_of_llmcompass(judged):
+    found = judged["operators_a100"]
+    assert found["matmul_mape_roofline_percent"] == pytest.approx(30.3, abs=0.05)
+    assert found["mean_operator_mape_held_back_percent"] <= 10.9
+
+
+def test_figures_are_drawn_of_every_layout(judged):
+    for found in judged.values():
+        assert kernel_time.draw_errors(found.data).axes
+        assert kernel_time.draw_map(found.data).axes
+        assert "mean error is largest" in kernel_time.worst_region(kernel_time.error_table(found.data))

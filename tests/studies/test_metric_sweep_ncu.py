@@ -1,0 +1,135 @@
+"""A folder of ncu output as users have it, from the files to the pages."""
+
+import csv
+import json
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT, snakemake
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Repository, open_case
+from gpuledger.studies import metric_sweep
+
+STUDIES = Repository.find(ROOT).studies
+NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)"
+GEMM = "ampere_sgemm_128x64_tn"
+LENGTHS = (64, 128, 256, 512, 1024, 2048)
+
+
+def launches(length):
+    """(kernel, {metric: (unit, value)}): two layer normalizations and a GEMM; values are exact in every unit."""
+    norm = {
+        "dram__bytes_read.sum": ("Kbyte", 1.536 * length + 32),
+        "dram__sectors_read.sum": ("sector", 48 * length + 1000),
+    }
+    gemm = {"dram__bytes_read.sum": ("Kbyte", 96.0 * length), "dram__sectors_read.sum": ("sector", 3000 * length)}
+    return [(NORM, norm), (GEMM, gemm), (NORM, norm)]
+
+
+def write_long(path, length):
+    columns = "ID,Process ID,Process Name,Host Name,Kernel Name,Context,Stream,Block Size,Grid Size,Device,CC"
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        handle.write("==PROF== Connected to process 1\n")
+        writer = csv.writer(handle, quoting=csv.QUOTE_ALL)
+        writer.writerow([*columns.split(","), "Section Name", "Metric Name", "Metric Unit", "Metric Value"])
+        for number, (kernel, metrics) in enumerate(launches(length)):
+            start = [number, 1, "python", "host", kernel, 1, 7, "(128, 1, 1)", "(8, 1, 1)", 0, "8.0"]
+            for name, (unit, value) in metrics.items():
+                writer.writerow([*start, "Command line profiler metrics", name, unit, f"{value:.6f}"])
+            writer.writerow([*start, "GPU Speed Of Light Throughput", "Duration", "usecond", "12.5"])
+
+
+def write_wide(path, length):
+    found = launches(length)
+    names = list(found[0][1])
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle, quoting=csv.QUOTE_ALL)
+        about = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size"]
+        writer.writerow([*about, "Grid Size", "Device", "CC", "launch__block_size", *names])
+        writer.writerow([""] * 11 + ["thread", *("Mbyte" if "bytes" in name else "sector" for name in names)])
+        for number, (kernel, metrics) in enumerate(found):
+            values = [metrics[name][1] / (1000 if "bytes" in name else 1) for name in names]
+            start = [number, 1, "python", "host", kernel, 1, 7, "(128, 1, 1)", "(8, 1, 1)", 0, "8.0", 128]
+            writer.writerow([*start, *(f"{value:.9f}" for value in values)])
+
+
+def make(folder, write=write_long, inputs=None, rows=None):
+    (folder / "ncu").mkdir(parents=True)
+    for length in LENGTHS:
+        write(folder / f"ncu/{length}.csv", length)
+    rows = [(f"{length}.csv", 12, 768, length) for length in LENGTHS] if rows is None else rows
+    sizes = pd.DataFrame(rows, columns=["file", "n_layer", "hidden_dim", "seq_len"])
+    sizes.to_csv(folder / "sizes.csv", index=False)
+    case = {"ncu_csv": {"folder": "ncu", "parameters": "sizes.csv"}} | (inputs or {})
+    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
+    text = yaml.safe_dump({**content, "studies": {"metric_sweep": {"sweep": case}}})
+    (folder / "dataset.yaml").write_text(text)
+    return folder / "dataset.yaml"
+
+
+def reduce(file):
+    result = reduce_case(open_case(file, "metric_sweep", "sweep", STUDIES), metric_sweep.reduce_sweep)
+    return result, metric_sweep.Sweep.from_frame(result.data)
+
+
+@pytest.mark.parametrize("write", [write_long, write_wide])
+def test_every_dialect_gives_the_same_laws_in_base_units(tmp_path, write):
+    result, sweep = reduce(make(tmp_path / "mine", write))
+    laws = sweep.laws.set_index(["kernel_class", "metric"])
+    assert set(laws.index.get_level_values("kernel_class")) == {"norm", "gemm"}
+    assert laws.loc[("norm", "dram__bytes_read.sum"), "formula"] == "1536·seq_len + 32000"
+    assert laws.loc[("norm", "dram__sectors_read.sum"), "formula"] == "48·seq_len + 1000"
+    assert laws.loc[("gemm", "dram__bytes_read.sum"), "law"] == "proportional"
+    assert sweep.anomalies.empty
+    assert set(sweep.points["unit"]) == {"byte", "sector"}
+    assert sweep.points.query("kernel_class == 'norm'")["launches"].tolist() == [2] * 12
+    assert set(sweep.kernels["kernel_name"]) == {NORM, GEMM}
+    assert result["bytes_proven_values"] == result["bytes_compared_values"] == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": [("65.csv", 12, 768, 64)]}, "sizes.csv, line 2, column file: there is no '65.csv' in ncu"),
+        ({"rows": [("64.csv", 12, 768, 64)]}, "nothing is said about the file '1024.csv'"),
+        ({"inputs": {"metrics": ["dram__bytes_red.sum"]}}, "no file has the metric 'dram__bytes_red.sum'"),
+        ({"inputs": {"ncu_csv": {"folder": "none", "parameters": "sizes.csv"}}}, "mine/none does not exist"),
+        ({"inputs": {"ncu_csv": {"folder": "ncu", "parameters": "none.csv"}}}, "the file does not exist"),
+    ],
+)
+def test_wrong_folders_are_one_line(tmp_path, change, message):
+    with pytest.raises(InputError) as raised:
+        reduce(make(tmp_path / "mine", **change))
+    assert message in str(raised.value)
+
+
+def test_unknown_kernels_and_empty_output_are_named(tmp_path):
+    file = make(tmp_path / "strange", lambda path, length: path.write_text("==PROF== Disconnected\n"))
+    with pytest.raises(InputError, match="==PROF== messages"):
+        reduce(file)
+    file = make(tmp_path / "zebra")
+    one = tmp_path / "zebra/ncu/64.csv"
+    one.write_text(one.read_text().replace(GEMM, "zebra_v7"))
+    with pytest.raises(InputError, match="no class is known for kernel 'zebra_v7'"):
+        reduce(file)
+
+
+def test_a_folder_of_ncu_output_becomes_pages_and_a_page_for_one_metric(checkout):
+    make(checkout / "traces/mine")
+    folder = checkout / "results/mine/metric_sweep/sweep"
+    targets = ["anomalies.csv", "table.csv", "figure_dram__bytes_read_sum.pdf", "notebook.html"]
+    done = snakemake(checkout, *(f"results/mine/metric_sweep/sweep/{name}" for name in targets))
+    assert done.returncode == 0, done.stderr[-3000:]
+    kinds = [f"{name}.{suffix}" for name in ("table", "anomalies") for suffix in ("csv", "md", "tex")]
+    kinds += [f"{name}.{kind}" for name in ("figure", "figure_dram__bytes_read_sum") for kind in ("pdf", "svg", "png")]
+    assert [name for name in (*targets, *kinds) if not (folder / name).is_file()] == []
+    laws = pd.read_csv(folder / "table.csv")
+    columns = ["kernel_class", "metric", "variable", "law", "formula", "points", "error_percent", "provenance"]
+    assert list(laws.columns) == columns
+    assert laws["points"].tolist() == [6] * 4
+    header = (folder / "anomalies.csv").read_text("utf-8").strip()
+    assert header == "kernel_class,metric,kind,where,evidence,provenance"
+    assert json.loads((folder / "summary.json").read_text("utf-8"))["anomalies"] == {"value": 0, "unit": "1"}

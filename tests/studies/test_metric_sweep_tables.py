@@ -1,0 +1,151 @@
+"""Tables of other people: units that are missing or of the other thousand, zeros, whole grids, crowded axes."""
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT
+
+from gpuledger.errors import InputError
+from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Repository, open_case
+from gpuledger.studies import metric_sweep
+from gpuledger.studies.metric_sweep import figures as drawing
+from gpuledger.studies.metric_sweep import unit_switches
+
+STUDIES = Repository.find(ROOT).studies
+SECTORS, BYTES, TIME = "dram__sectors_read.sum", "dram__bytes_read.sum", "gpu__time_duration.sum"
+LENGTHS = np.array([64, 128, 256, 512, 1024, 2048, 4096])
+COUNTED = 240 * LENGTHS + 2000
+#: The same in KiB up to 1023, then in MiB.
+BINARY = [round(b / 1024, 3) if b < 2**20 else round(b / 2**20, 3) for b in (32 * COUNTED).tolist()]
+
+
+def series(values, metric=BYTES, unit="byte", sizes=LENGTHS, **more):
+    about = {"kernel_class": "norm", "metric": metric, "unit": unit, "n_layer": 12, "hidden_dim": 768} | more
+    return pd.DataFrame({**about, "seq_len": sizes, "value": values})
+
+
+@pytest.fixture
+def swept(tmp_path):
+    """Reduce rows as a dataset of one case."""
+
+    def swept(*parts):
+        pd.concat(parts).to_csv(tmp_path / "sweep.csv", index=False)
+        content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
+        content["studies"] = {"metric_sweep": {"sweep": {"measurements": "sweep.csv"}}}
+        (tmp_path / "dataset.yaml").write_text(yaml.safe_dump(content))
+        case = open_case(tmp_path / "dataset.yaml", "metric_sweep", "sweep", STUDIES)
+        result = reduce_case(case, metric_sweep.reduce_sweep)
+        return result, metric_sweep.Sweep.from_frame(result.data)
+
+    return swept
+
+
+def test_sectors_say_in_which_unit_a_table_without_units_is(swept):
+    sizes = LENGTHS[:5]
+    counted = series([17652, 33020, 63765, 125224, 248119], SECTORS, "sector", sizes)
+    _, sweep = swept(series([0.56, 1.05, 2.04, 4.0, 0.0079], BYTES, "unknown", sizes), counted)
+    read = sweep.points[sweep.points["metric"] == BYTES]
+    assert set(read["unit"]) == {"byte"}
+    assert read["value"].tolist() == [560e3, 1050e3, 2040e3, 4e6, 7.9e6]
+    assert sweep.anomalies[["kind", "seq_len"]].to_numpy().tolist() == [["unit_switch", 1024]]
+    assert "proven by 248,119 sectors" in sweep.anomalies["evidence"][0]
+
+
+def test_without_sectors_that_agree_a_unit_stays_unknown(swept):
+    _, sweep = swept(series(5.5 * LENGTHS, BYTES, "unknown"), series(COUNTED, SECTORS, "sector"))
+    assert set(sweep.points.loc[sweep.points["metric"] == BYTES, "unit"]) == {"unknown"}
+    assert sweep.anomalies.empty
+
+
+@pytest.mark.parametrize(("unit", "changed"), [("Kbyte", 7), ("Mbyte", 7), ("unknown", 2)])
+def test_units_of_1024_are_found_and_proven(swept, unit, changed):
+    _, sweep = swept(series(BINARY, BYTES, unit), series(COUNTED, SECTORS, "sector"))
+    read = sweep.points[sweep.points["metric"] == BYTES]
+    assert read["value"].to_numpy() == pytest.approx(32 * COUNTED, rel=1e-3)
+    assert sweep.anomalies["kind"].tolist() == ["unit_switch"] * changed
+    assert sweep.anomalies["evidence"].str.contains("proven by").all()
+    assert sweep.anomalies["seq_len"].is_monotonic_increasing
+    assert sweep.laws["law"].tolist() == ["affine", "affine"]
+
+
+def test_what_does_not_agree_with_1024_either_stays_a_contradiction(swept):
+    _, sweep = swept(series(np.multiply(BINARY, 1.1), BYTES, "Kbyte"), series(COUNTED, SECTORS, "sector"))
+    assert set(sweep.anomalies["kind"]) == {"contradiction"}
+
+
+def test_a_time_is_not_proven_by_sectors(swept):
+    _, sweep = swept(series([120.5, 240.1, 480.9, 960.2, 1.92, 3.84, 7.68], TIME, "usecond"))
+    assert sweep.anomalies["seq_len"].tolist() == [1024, 2048, 4096]
+    assert sweep.anomalies["evidence"].str.contains("not proven, because no other counter").all()
+    assert not sweep.anomalies["evidence"].str.contains("sectors").any()
+
+
+def test_a_zero_among_counts_is_an_outlier(swept):
+    values = 7 * LENGTHS + 1000
+    values[2] = 0
+    _, sweep = swept(series(values, "lts__t_requests.sum", "request"))
+    assert sweep.anomalies[["kind", "seq_len"]].to_numpy().tolist() == [["outlier", 256]]
+    assert (sweep.laws["formula"][0], sweep.laws["exact"][0]) == ("7·seq_len + 1000", True)
+
+
+def test_zeros_up_to_a_size_are_no_outliers(swept):
+    _, sweep = swept(series(np.maximum(LENGTHS - 256, 0), "lts__t_requests.sum", "request"))
+    assert sweep.anomalies.empty
+    assert sweep.laws["law"][0] == "knee"
+
+
+def test_absurd_values_are_one_line(swept):
+    with pytest.raises(InputError, match=r"line 8, column value: '1e\+?308' is not within 0 to 1e\+30"):
+        swept(series([1, 2, 3, 4, 5, 6, 1e308], "lts__t_requests.sum", "request"))
+
+
+def test_large_numbers_are_written_out():
+    assert unit_switches.shown(127_712.4, "ns") == "127,700 ns"
+    assert unit_switches.shown(12.3456, "ns") == "12.35 ns"
+    assert unit_switches.shown(192_986.0, "ns") == "192,986 ns"
+    assert unit_switches.power(1024**2 / 1000**2) == "1.048576"
+
+
+def test_a_full_grid_has_one_law_for_each_pair_of_sizes(swept):
+    rows = [
+        series(3 * LENGTHS[:5] * h // 32 * n, SECTORS, "sector", LENGTHS[:5], hidden_dim=h, n_layer=n)
+        for h in (256, 512, 1024, 2048)
+        for n in (2, 4, 8)
+    ]
+    # One point more at four layers.
+    rows.append(series([3 * 4096 // 32 * 64 * 4], SECTORS, "sector", [64], hidden_dim=4096, n_layer=4))
+    _, sweep = swept(*rows)
+    found = sweep.products.set_index("variable")
+    assert found.index.tolist() == ["seq_len, hidden_dim", "seq_len, n_layer", "hidden_dim, n_layer"]
+    assert found["exact"].all()
+    assert found.loc["seq_len, hidden_dim", ["at", "points", "formula"]].tolist() == [
+        "n_layer = 4",
+        21,
+        "3·seq_len·hidden_dim/8",
+    ]
+
+
+@pytest.mark.parametrize("sizes", [64 * 2 ** np.arange(9), 100 * np.arange(1, 15), np.arange(1000, 1009)])
+def test_titles_stand_at_one_height_and_no_tick_covers_another(swept, sizes):
+    figures.use_style()
+    parts = [series(3 * sizes + 6, SECTORS, "sector", sizes)]
+    parts += [series(5 * sizes, TIME, "ns", sizes, kernel_class=name) for name in ("norm", "softmax", "copy")]
+    figure = drawing.draw(swept(*parts)[0])
+    figure.draw_without_rendering()
+    boxes = [axes.get_legend().get_title().get_window_extent() for axes in figure.axes]
+    assert len({round(box.y1) for box in boxes}) == 1
+    for axes in figure.axes:
+        assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
+        shown = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+        assert shown and all(one.x1 <= other.x0 for one, other in pairwise(shown))
+
+
+def test_ticks_are_as_many_as_there_is_room_for():
+    assert drawing._thinned(192 * 2 ** np.arange(6)).tolist() == [192, 384, 768, 1536, 3072, 6144]
+    assert drawing._thinned(64 * 2 ** np.arange(8)).tolist() == [64, 256, 1024, 4096]
+    assert drawing._thinned(100 * np.arange(1, 5)).tolist() == [100, 200, 300, 400]

@@ -1,0 +1,207 @@
+"""The study normalization_roofline: exact shapes, known rates, a model with a known answer, bad input."""
+
+import json
+from statistics import geometric_mean
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT
+
+from gpuledger.errors import InputError
+from gpuledger.ledger import claims, figures, tables
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.simulate import simulate_dataset
+from gpuledger.models.simulate.normalization import KERNELS, SHAPES, Machine, simulate_normalization, time_kernel
+from gpuledger.readers import gpus
+from gpuledger.studies import normalization_roofline
+from gpuledger.studies.normalization_roofline import figures as drawing
+
+STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
+ROWS = """kernel,rows,length,cache,time_median_ns,time_p5_ns,time_p95_ns,launches
+copy,16384,1024,cold,32000,31000,33000,600
+one_pass,16384,1024,cold,33000,32500,34000,600
+two_pass,16384,1024,cold,66000,65000,70000,300
+copy,1024,128,cold,1600,1500,1700,6000
+one_pass,1024,128,cold,2000,1900,2100,6000
+two_pass,1024,128,cold,2000,1900,2100,6000
+one_pass,1024,128,warm,1800,1700,1900,6000
+"""
+CEILINGS = """ceiling,cache,moved_bytes,flops,time_median_ns
+launch,warm,0,0,1500
+multiply_add,warm,0,66000000000,1000000
+copy,cold,1073741824,0,250000
+copy,warm,33554432,0,5000
+"""
+
+
+def open_case(folder, kind="recorded", rows=ROWS, ceilings=CEILINGS, gpu="h200-sxm"):
+    (folder / "rows.csv").write_text(rows)
+    case = {"rows": "rows.csv"}
+    if ceilings is not None:
+        (folder / "ceilings.csv").write_text(ceilings)
+        case["ceilings"] = "ceilings.csv"
+    if gpu is not None:
+        case["gpu"] = gpu
+    content = {"title": "t", "kind": kind, "source": "s", "license": "CC0-1.0"}
+    content["studies"] = {"normalization_roofline": {"measured": case}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
+    return Dataset.load(folder / "dataset.yaml", STUDIES).case("normalization_roofline", "measured")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    return folder
+
+
+def reduce(folder, **how):
+    return reduce_case(open_case(folder, **how), normalization_roofline.reduce_roofline)
+
+
+def test_bytes_flops_and_intensity_are_exact():
+    shapes = {(1024, 128): 787456, (4096, 256): 6295552, (8192, 512): 25174016, (16384, 1024): 100679680}
+    for (rows, length), flops in shapes.items():
+        assert normalization_roofline.flops_of(rows, length) == flops
+        assert normalization_roofline.intensity(length) == flops / (8 * rows * length)
+    assert normalization_roofline.intensity(128) == 769 / 1024
+    assert all(0.75 < normalization_roofline.intensity(length) <= 0.875 for length in range(1, 5000))
+
+
+def test_rates_shares_and_roofs(folder):
+    result = reduce(folder)
+    data = result.data.set_index(["kernel", "rows", "cache"])
+    large = data.loc["one_pass", 16384, "cold"]
+    assert large["moved_bytes"] == 134217728
+    assert large["bandwidth_byte_per_s"] == pytest.approx(134217728 / 33e-6)
+    assert large["achieved_flop_per_s"] == pytest.approx(100679680 / 33e-6)
+    assert large["copy_share_percent"] == pytest.approx(100 * 32 / 33)
+    assert data.loc["two_pass", 16384, "cold"]["speedup_ratio"] == 2
+    assert np.isnan(data.loc["one_pass", 1024, "warm"]["copy_share_percent"]), "no warm copy of this shape"
+    assert np.isnan(data.loc["copy", 1024, "cold"]["achieved_flop_per_s"]), "a copy does no arithmetic"
+    assert result["dram_roof"] == pytest.approx(1073741824 / 250e-6)
+    assert result["l2_roof"] == pytest.approx(33554432 / 5e-6)
+    assert result["launch_floor"] == 1500
+    assert result["fp32_roof"] == 66e12
+    assert result["machine_balance"] == 66.9e12 / 4.8e12
+    assert result["balance_of_roofs"] == pytest.approx(66e12 * 250e-6 / 1073741824)
+    assert result["large_shapes"] == 1
+    assert result["large_cold_copy_min_percent"] == pytest.approx(100 * 32 / 33)
+    # 1 MiB takes 0.24 µs at the DRAM roof, less than the launch.
+    assert data.loc["one_pass", 1024, "cold"]["bound"] == "launch"
+    assert large["bound"] == "DRAM"
+    assert result["launch_bound_shapes"] == 1
+
+
+def test_speedups_are_averaged_geometrically(folder):
+    result = reduce(folder)
+    assert result["speedup_over_two_pass_cold_geometric_mean"] == pytest.approx(geometric_mean([2, 1]))
+    sums = [(100679680, 33, 66), (787456, 2, 2)]
+    optimised, other = (sum(flops / row[at] for flops, *row in sums) for at in (0, 1))
+    assert result["speedup_over_two_pass_cold_of_sums"] == pytest.approx(optimised / other)
+    assert "97 % of the speed of a copy, 1.4 times as fast as the straightforward kernel" in result.finding
+
+
+@pytest.mark.parametrize(("ceilings", "gpu"), [(None, "h200-sxm"), (CEILINGS, None), (CEILINGS, "NVIDIA H200")])
+def test_one_of_ceilings_and_data_sheet_is_enough(folder, ceilings, gpu):
+    result = reduce(folder, ceilings=ceilings, gpu=gpu)
+    assert ("launch_floor" in result.summary) == (ceilings is not None)
+    assert ("machine_balance" in result.summary) == (gpu is not None)
+    figures.use_style()
+    figures.save(drawing.draw(result), result.provenance, folder / "out")
+    frame, headers, formats = drawing.table(result)
+    tables.write(frame, result.provenance, folder / "out", caption="", headers=headers, formats=formats)
+    assert len(pd.read_csv(folder / "out/table.csv")) == 7
+
+
+def test_a_kernel_of_ones_own_is_drawn_too(folder):
+    result = reduce(folder, rows=ROWS + "triton $x$,16384,1024,cold,40000,39000,41000,9\n")
+    assert result["triton_x_16384x1024_cold_copy_percent"] == 80
+    figures.use_style()
+    figures.save(drawing.draw(result), result.provenance, None)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"rows": ROWS.replace("cold", "tepid", 1)}, "line 2, column cache: 'tepid' is not one of cold, warm"),
+        ({"rows": ROWS.replace("_ns,time_p5", "_us,time_p5")}, "wrong unit: column 'time_median_us'"),
+        ({"rows": ROWS.replace("31000", "32001")}, "line 2, column time_p5_ns: time_p5_ns is larger than time_median"),
+        ({"rows": ROWS.replace("34000", "9")}, "line 3, column time_median_ns: time_median_ns is larger than time_p95"),
+        ({"rows": ROWS.replace("one_pass", "mine")}, "no row is of 'one_pass'"),
+        ({"rows": ROWS + ROWS.splitlines()[1] + "\n"}, "line 9: a second row for copy, 16384, 1024, cold"),
+        ({"rows": ROWS.replace(",1024,cold,32000", ",0,cold,32000")}, "line 2, column length: '0' is not within"),
+        ({"ceilings": CEILINGS.replace("launch", "lunch", 1)}, "'lunch' is not one of copy, launch, multiply_add"),
+        ({"ceilings": None, "gpu": None}, "neither ceilings nor gpu is given"),
+        ({"gpu": "h2000"}, "measured.gpu: unknown GPU 'h2000'"),
+    ],
+)
+def test_bad_input_is_one_line_with_its_place(folder, how, message):
+    with pytest.raises(InputError) as error:
+        reduce(folder, **how)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_model_adds_launches_and_bytes_over_bandwidth():
+    machine = Machine(dram_bytes_per_s=1e12, copy_share=0.5, l2_bytes_per_s=2e12, l2_bytes=1e6, launch_s=1e-6)
+    assert time_kernel(machine, KERNELS["copy"], 10**9, "cold") == pytest.approx(1e-6 + 2e-3)
+    assert time_kernel(machine, KERNELS["copy"], 10**6, "warm") == pytest.approx(1e-6 + 5e-7)
+    # Half of it stays in L2.
+    assert time_kernel(machine, KERNELS["copy"], 2 * 10**6, "warm") == pytest.approx(1e-6 + 5e-7 + 2e-6)
+    assert time_kernel(machine, KERNELS["torch"], 8, "cold") == pytest.approx(4e-6, rel=1e-3)
+    rows, ceilings = simulate_normalization()
+    assert len(rows) == len(SHAPES) * len(KERNELS) * 2
+    assert "time_p5_ns" not in rows, "the model has no spread, so it gives none"
+    assert rows.drop_duplicates(["kernel", "rows", "length", "cache"]).shape == rows.shape
+    assert set(ceilings["ceiling"]) == {"launch", "multiply_add", "copy"}
+
+
+def test_the_simulated_case_finds_what_its_model_was_given(tmp_path):
+    folder = tmp_path / "simulated"
+    folder.mkdir()
+    declared = yaml.safe_load((ROOT / "traces/simulated/dataset.yaml").read_text("utf-8"))
+    only = {"normalization_roofline": declared["studies"]["normalization_roofline"]}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(declared | {"studies": only}))
+    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
+    written = simulate_dataset(dataset)
+    assert sorted(path.name for path in written) == ["ceilings.csv", "rows.csv"]
+    assert all("not measured" in origin for origin in written.values())
+    case = dataset.case("normalization_roofline", "model_h200")
+    result = reduce_case(case, normalization_roofline.reduce_roofline)
+    assert result.provenance["label"] == "simulated, not measured"
+    assert result.finding.startswith("In a simple model")
+    machine = Machine()
+    assert result["dram_roof"] == pytest.approx(machine.copy_share * machine.dram_bytes_per_s, rel=0.01)
+    assert 96 <= result["large_cold_copy_min_percent"] < 96.3
+    first = {path.name: path.read_bytes() for path in written}
+    simulate_dataset(dataset)
+    assert {path.name: path.read_bytes() for path in written} == first
+    # Every claim that follows from shapes is met, and none about speed is judged by a model.
+    content = claims.load(ROOT / "resources/claims/normalization_roofline.yaml")
+    outcome = claims.Outcome("simulated", case.study, case.name, result.summary, result.provenance)
+    card = claims.scorecard({case.study: content}, [outcome])
+    verdicts = card.set_index("id")["verdict"]
+    assert verdicts[[claim["id"] for claim in content["claims"] if claim["case"] == "model_h200"]].eq("exact").all()
+    assert verdicts[["optimised-near-copy", "fusion-at-least", "fusion-at-most"]].eq("needs GPU").all()
+    assert not card["why"].str.contains("but simulated gives").any()
+    json.dumps(result.summary)
+
+
+def test_wrong_peaks_of_the_source_are_wrong_by_what_the_claims_say():
+    errors = claims.load(ROOT / "resources/claims/normalization_roofline.yaml")["seed_errors"]
+    known = gpus.read_gpus()
+    by_id = {"peak-h100": "h100-sxm", "peak-gh200": "gh200-96gb", "peak-a100": "a100-sxm-80gb"}
+    by_id |= {"peak-v100": "v100-sxm2", "peak-rtx-4090": "rtx-4090", "peak-rtx-3090": "rtx-3090"}
+    found = {error["id"]: error for error in errors}
+    for name, gpu in by_id.items():
+        assert found[name]["right"] == pytest.approx(known[gpu].flops["fp32"] / 1e9)
+        factor = found[name]["right"] / found[name]["claimed"]
+        assert f"{factor:.0f} times too low" in found[name]["why"]
+    assert found["bandwidth-a100-sxm"]["right"] == known["a100-sxm-80gb"].dram_bytes_per_s / 1e9
+    for gpu, words in (("h200-sxm", "13.9"), ("h100-sxm", "20.0"), ("a100-sxm-80gb", "9.6"), ("rtx-4090", "81.9")):
+        assert f"{gpus.machine_balance(known[gpu], 'fp32'):.1f}" == words
+        assert words in found["rule-of-ten"]["why"]

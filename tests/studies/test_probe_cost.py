@@ -1,0 +1,312 @@
+"""What probes cost: the paper's averages, its contradictions, and every refusal with its one line."""
+
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Dataset, Repository
+from gpuledger.studies.exposed_latency import reduction as exposed_latency
+from gpuledger.studies.kernel_overhead import reduction as kernel_overhead
+from gpuledger.studies.memory_usage import reduction as memory_usage
+
+STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
+REDUCE = {
+    "kernel_overhead": kernel_overhead.reduce_overhead,
+    "memory_usage": memory_usage.reduce_memory,
+    "exposed_latency": exposed_latency.reduce_latency,
+}
+
+
+def published(study, case):
+    return reduce_case(Repository.find(ROOT).dataset("published").case(study, case), REDUCE[study])
+
+
+def reduce(folder, study, *tables, name="mine"):
+    """Reduce a case of one's own, made of tables with the given texts."""
+    content = {"title": "t", "kind": "recorded", "source": "s", "license": "facts"}
+    for position, text in enumerate(tables):
+        (folder / f"table{position}.csv").write_text(text, "utf-8")
+    inputs = {"table": "table0.csv"}
+    if len(tables) > 1:
+        inputs = {"tables": {f"w{position}": f"table{position}.csv" for position in range(len(tables))}}
+    content["studies"] = {study: {name: inputs}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
+    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
+    return reduce_case(dataset.case(study, name), REDUCE[study])
+
+
+def refused(folder, study, *tables):
+    with pytest.raises(InputError) as caught:
+        reduce(folder, study, *tables)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "mine").mkdir()
+    return tmp_path / "mine"
+
+
+# Kernel overhead
+
+
+def test_the_papers_averages_come_about():
+    result = published("kernel_overhead", "table2")
+    means = {
+        "lightweight_slowdown_mean": 1.04,
+        "dmat_slowdown_mean": 7.12,
+        "lightweight_registers_mean": 3.78,
+        "dmat_registers_mean": 5.09,
+        "registers_mean": 4.11,
+    }
+    assert {name: round(result[name], 2) for name in means} == means
+    assert round(result["lightweight_slowdown_mean"], 4) == 1.0402
+    assert round(result["dmat_slowdown_mean"], 4) == 7.1189
+    assert result["dmat_registers_mean_with_spilled"] == pytest.approx((5.093333333 * 9 + 28 + 516) / 11)
+
+
+def test_every_cell_is_a_quantity():
+    result = published("kernel_overhead", "table2")
+    assert result["max_avgpool_mem_trace_slowdown"] == 7.2559
+    assert result["flash_attnv2_mem_trace_slowdown"] == 2.9392
+    assert result["batch_layernorm_block_sched_registers"] == 4.58
+    assert sum(name.endswith(("_slowdown", "_registers")) for name in result.summary) == 2 * len(result.data)
+
+
+def test_cells_that_would_share_a_name_are_refused(folder):
+    header = "group,operator,probe,slowdown_ratio,extra_registers,spilled\n"
+    message = refused(folder, "kernel_overhead", header + "g,a-b,p,1,0,false\ng,a b,p,1,0,false\n")
+    assert "key studies.kernel_overhead.mine: two rows would both be called 'a_b_p'" in message
+
+
+# Memory usage
+
+MEMORY = "model,batch_size,use,memory,unit\nm,1,original,1,GB\nm,1,block_sched,4,KB\nm,1,mem_trace,2,GB\n"
+
+
+def test_published_memory():
+    result = published("memory_usage", "fig11")
+    rows = result.data.set_index(["model", "batch_size", "use"])
+    assert rows["memory_bytes"]["Llama3-1B", 32, "block_sched"] == 224 * 1024
+    assert rows["memory_bytes"]["ResNet", 32, "mem_trace"] == round(7.08 * 2**30)
+    assert (rows.xs("original", level="use")["ratio_to_original"] == 1).all()
+    assert result["workloads"] == 8
+    assert result["lightweight_ratio_max"] == pytest.approx(98 / 562)
+    assert result["lightweight_ratio_max_of"] == "ResNet, batch size 32"
+    assert result["lightweight_above_tenth"] == 1
+    assert result["dmat_above_original"] == 1
+    assert result["dmat_ratio_max"] == pytest.approx(7.08 * 1024 / 562)
+    assert result["gmem_to_block_sched_median"] == 16
+    assert result["llama3_share_falls_with_size"] == "yes"
+    assert result["resnet_bs32_original_memory"] == 562 * 2**20
+
+
+def test_units_are_binary_and_bytes_are_taken_as_they_are(folder):
+    words = reduce(folder, "memory_usage", MEMORY)
+    lines = ("m,1,original,1073741824", "m,1,block_sched,4096", "m,1,mem_trace,2147483648")
+    numbers = reduce(folder, "memory_usage", "\n".join(["model,batch_size,use,memory_bytes", *lines]) + "\n")
+    assert words.data.equals(numbers.data)
+    assert words.summary == numbers.summary
+    assert words["lightweight_ratio_max"] == pytest.approx(2**-18)
+    assert words["dmat_above_original"] == 1
+
+
+def test_a_share_that_grows_with_the_model_is_said(folder):
+    rows = ["llm-1B,8,original,100", "llm-1B,8,p,1", "llm-3B,8,original,300", "llm-3B,8,p,9"]
+    result = reduce(folder, "memory_usage", "\n".join(["model,batch_size,use,memory_bytes", *rows]) + "\n")
+    assert result["llm_share_falls_with_size"] == "no"
+    assert "dmat_ratio_max" not in result.summary
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("4,KB", "4,kB", "line 3, column unit: 'kB' is not one of KB, MB, GB; correct it"),
+        ("4,KB", "4,TB", "line 3, column unit: 'TB' is not one of KB, MB, GB"),
+        ("4,KB", "4,", "line 3, column unit: '' is empty"),
+        ("4,KB", "0,KB", "line 3, column memory: '0' is not within"),
+        ("4,KB", "4 KB,KB", "line 3, column memory: '4 KB' is not a number"),
+        ("m,1,original,1,GB\n", "", "line 2: no row 'original' for m, batch size 1; add the memory"),
+        ("m,1,block_sched", "m,2,block_sched", "line 3: no row 'original' for m, batch size 2"),
+        ("mem_trace", "block_sched", "line 4: a second row for m, 1, block_sched"),
+        ("block_sched,4,KB\nm,1,mem_trace,2,GB", "", "line 3, column use: '' is empty"),
+        ("m,1,block_sched,4,KB\nm,1,mem_trace,2,GB\n", "", "column use: there is no probe; add rows"),
+        ("memory,unit", "memory_mb,unit", "line 1"),
+        ("model,batch_size", "model,memory_bytes", "line 1: the column 'batch_size' is missing"),
+    ],
+)
+def test_refused_memory(folder, old, new, message):
+    assert old in MEMORY
+    said = refused(folder, "memory_usage", MEMORY.replace(old, new, 1))
+    assert message in said
+    assert "table0.csv" in said
+
+
+def test_an_absent_table_is_refused_by_its_name(folder):
+    header = "model,batch_size,use,memory,unit\n"
+    assert "there is no row below the header" in refused(folder, "memory_usage", header)
+    reduce(folder, "memory_usage", MEMORY)
+    (folder / "table0.csv").unlink()
+    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
+    with pytest.raises(InputError, match=r"table0\.csv does not exist; put it there"):
+        memory_usage.reduce_memory(dataset.case("memory_usage", "mine"))
+
+
+def test_words_for_memory():
+    assert memory_usage.memory_text(round(15.27 * 2**30)) == "15.27 GB"
+    assert memory_usage.memory_text(759 * 2**20) == "759 MB"
+    assert memory_usage.memory_text(2**10) == "1 KB"
+    assert memory_usage.memory_text(1023) == "1023 B"
+    assert memory_usage.share_text(0.174377) == "17.4 %"
+    assert memory_usage.share_text(12.9002) == "12.9×"
+    assert memory_usage.share_text(3.2e-5) == "0.0032 %"
+
+
+def test_probes_of_equal_memory_are_one_series():
+    data = published("memory_usage", "fig11").data
+    assert list(memory_usage.memory_series(data)) == ["block_sched", "gmem_bytes = tensorop_count", "mem_trace"]
+    frame, people = memory_usage.memory_table(data)
+    assert len(frame) == len(people) == 8
+    assert people["mem_trace"][0] == "7.08 GB (12.9×)"
+    assert people["original"][0] == "562 MB"
+
+
+def test_a_workload_may_lack_a_probe(folder):
+    data = reduce(folder, "memory_usage", MEMORY + "n,1,original,1,GB\nn,1,block_sched,8,KB\n").data
+    frame, people = memory_usage.memory_table(data)
+    assert people["mem_trace"].isna().tolist() == [False, True]
+    assert frame["mem_trace_bytes"].isna().tolist() == [False, True]
+    assert list(memory_usage.memory_series(data)) == ["block_sched", "mem_trace"]
+
+
+# Exposed latency
+
+TIMES = (
+    "probe,original_ms,ncu_ms,neutrino_ms,prologue_ms,kernel_ms,epilogue_ms\n"
+    "block_sched,10,40,20,1,12,7\n"
+    "gmem_bytes,10,50,25,2,13,10\n"
+)
+
+
+def test_published_latency():
+    result = published("exposed_latency", "fig12")
+    data = result.data.set_index(["workload", "probe"])
+    conv = data.loc["conv"]
+    assert (conv["parts"] == "given").all()
+    others = result.data[result.data["workload"] != "conv"]
+    assert (others["parts"] == "read off").all()
+    assert others["epilogue_ratio"].isna().all()
+    assert conv["kernel_ratio"].round(2).tolist() == [1.05, 1.20, 1.17]
+    assert conv["epilogue_ratio"].round(2).tolist() == [0.30, 4.17, 4.06]
+    assert result["prologue_max_percent"] == pytest.approx(1.6594, abs=1e-4)
+    assert result["prologue_min_percent"] == pytest.approx(0.8547, abs=1e-4)
+    assert result["attn_block_sched_ncu_ratio"] == 2.31
+    assert result["speedup_min"] == pytest.approx(2.31 / 1.39)
+    assert result["speedup_geometric_mean"] == pytest.approx(
+        result["ncu_geometric_mean"] / result["neutrino_geometric_mean"]
+    )
+
+
+def test_stacked_parts_are_as_high_as_the_total():
+    data = published("exposed_latency", "fig12").data
+    stacked = data["kernel_ratio"] + data["other_ratio"]
+    assert np.allclose(stacked, data["neutrino_ratio"], rtol=1e-12)
+
+
+def test_read_off_values_are_marked_in_the_table():
+    _, people = exposed_latency.latency_table(published("exposed_latency", "fig12").data)
+    assert people.loc[people["workload"] == "attn", "kernel"].tolist() == ["≈1.27×", "≈1.28×", "≈1.41×"]
+    assert people.loc[people["workload"] == "conv", "kernel"].tolist() == ["1.05×", "1.20×", "1.17×"]
+
+
+@pytest.mark.parametrize("unit", ["_ns", "_us", "_s", ""])
+def test_one_unit_is_as_good_as_another(folder, unit):
+    expected = reduce(folder, "exposed_latency", TIMES)
+    assert reduce(folder, "exposed_latency", TIMES.replace("_ms", unit)).data.equals(expected.data)
+    assert expected.data["workload"].tolist() == ["table0", "table0"]
+    assert expected.data["kernel_ratio"].tolist() == [1.2, 1.3]
+    assert expected.data["prologue_ratio"].tolist() == [0.1, 0.2]
+    assert expected["table0_speedup_geometric_mean"] == pytest.approx(2)
+
+
+def test_one_table_for_every_workload(folder):
+    result = reduce(folder, "exposed_latency", TIMES, TIMES.replace("_ms", ""))
+    assert result.data["workload"].tolist() == ["w0", "w0", "w1", "w1"]
+    assert result["w1_gmem_bytes_neutrino_ratio"] == 2.5
+
+
+def test_parts_may_be_unknown(folder):
+    result = reduce(folder, "exposed_latency", "probe,original_us,ncu_us,neutrino_us\np,1,4,2\n")
+    assert result.data["parts"].tolist() == ["unknown"]
+    assert result.data[["kernel_ratio", "other_ratio"]].isna().all(axis=None)
+    assert "prologue_max_percent" not in result.summary
+    assert exposed_latency.latency_table(result.data)[1]["ncu"].tolist() == ["4.00×"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("1,12,7", "1,12,7.3", "line 2, column neutrino_ms: prologue + kernel + epilogue differ by more than 1 %"),
+        ("2,13,10", "2,13000,10", "line 3, column neutrino_ms: prologue + kernel + epilogue differ by more than 1 %"),
+        ("ncu_ms", "ncu_s", "line 1: wrong unit: column 'ncu_s' where 'ncu_ms' is needed; convert the values to ms"),
+        ("original_ms", "original_min", "line 1: unknown unit in the column 'original_min'; use one of ns, us, ms, s"),
+        ("epilogue_ms", "epilog_ms", "line 1: the column 'epilogue_ms' is missing"),
+        ("block_sched,10", "block_sched,0", "line 2, column original_ms: '0' is not within"),
+        ("gmem_bytes,10", "block_sched,10", "line 3: a second row for block_sched"),
+        ("40,20,1", "40,,1", "line 2, column neutrino_ms: '' is empty"),
+        ("40,20,1", "-40,20,1", "line 2, column ncu_ms: '-40' is not within"),
+    ],
+)
+def test_refused_times(folder, old, new, message):
+    assert old in TIMES
+    assert message in refused(folder, "exposed_latency", TIMES.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("p,4,2,,0.1,0.5,0.3", "line 2, column prologue_share: prologue + kernel + epilogue differ by more than 1 %"),
+        ("p,4,2,,0.1,,0.3", "line 2, column prologue_share: only some of the parts are there; give all three"),
+        ("p,4,2,2,,,", "line 2, column other_ratio: prologue and epilogue exceed neutrino_ratio"),
+        ("p,4,2,,10,50,40", "line 2, column prologue_share: '10' is not within 0 to 1"),
+    ],
+)
+def test_refused_ratios(folder, row, message):
+    header = "probe,ncu_ratio,neutrino_ratio,other_ratio,prologue_share,kernel_share,epilogue_share\n"
+    assert message in refused(folder, "exposed_latency", f"{header}{row}\n")
+
+
+def test_a_case_names_a_table(folder):
+    reduce(folder, "exposed_latency", TIMES)
+    text = (folder / "dataset.yaml").read_text("utf-8").replace("table: table0.csv", "{}").replace("mine:\n", "mine: ")
+    (folder / "dataset.yaml").write_text(text, "utf-8")
+    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
+    with pytest.raises(
+        InputError,
+        match=r"exposed_latency\.mine: none of the keys that it needs is there; give either table, or tables",
+    ):
+        exposed_latency.reduce_latency(dataset.case("exposed_latency", "mine"))
+
+
+PART = st.floats(1e-3, 1e3)
+
+
+@given(parts=st.lists(st.tuples(PART, PART, PART), min_size=1, max_size=4), scale=st.sampled_from([1e-3, 1.0, 1e6]))
+def test_ratios_do_not_depend_on_the_unit_of_time(tmp_path_factory, parts, scale):
+    folder = tmp_path_factory.mktemp("mine")
+    frames = []
+    for factor in (1.0, scale):
+        lines = ["probe,original,ncu,neutrino,prologue,kernel,epilogue"]
+        for position, part in enumerate(parts):
+            times = [factor * time for time in (1.0, 3.0, sum(part), *part)]
+            lines.append(",".join([f"p{position}", *map(repr, times)]))
+        frames.append(reduce(folder, "exposed_latency", "\n".join(lines) + "\n").data)
+    numbers = [frame.select_dtypes("number").to_numpy() for frame in frames]
+    assert np.allclose(*numbers, rtol=1e-9)
+    assert np.allclose(frames[0]["kernel_ratio"] + frames[0]["other_ratio"], frames[0]["neutrino_ratio"], rtol=1e-9)

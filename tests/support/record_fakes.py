@@ -1,0 +1,178 @@
+"""Stand-ins for nvidia-smi, ncu and a Python with PyTorch, as programs on the PATH: what a recording meets at the edge
+of the process. Numbers of the toy network are the published ones, so that the studies have something to find."""
+
+import csv
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuledger.record import device, profiler, recording, run, sweeps
+
+#: Parts that ncu makes.
+COUNTED = ("counters", "sweep_gpt2", "sweep_llama")
+#: Fewer points than are planned, for tests that are not about them.
+FEW = {
+    model: sweeps.Sweep(sweeps.Point(2, 768, 128), (1, 2), (768, 1536), (64, 128, 256)) for model in ("gpt2", "llama")
+}
+#: Of the stand-in for a Python with PyTorch and CuPy.
+VERSIONS = {"python": "3.12.3", "torch": "2.11.0", "cuda": "13.0", "cupy": "14.2.0"}
+ROOT = Path(__file__).resolve().parents[2]
+
+SMI = """#!{python} -SE
+import sys
+from pathlib import Path
+here = Path(__file__).parent
+if (here / "smi_fails").is_file():
+    print((here / "smi_fails").read_text())
+    sys.exit(9)
+arguments = " ".join(sys.argv[1:])
+if "--query-compute-apps" in arguments:
+    print((here / "apps").read_text() if (here / "apps").is_file() else "", end="")
+    sys.exit(0)
+known = {{
+    "name": "NVIDIA H200", "compute_cap": "9.0", "driver_version": "580.65.06", "memory.total": "143771 MiB",
+    "clocks.max.sm": "1980 MHz", "clocks.max.memory": "3201 MHz", "power.limit": "700.00 W",
+    "clocks.default_applications.graphics": "[Requested functionality has been deprecated]",
+    "mig.mode.current": "Disabled",
+}}
+fields = next(a for a in sys.argv if a.startswith("--query-gpu=")).partition("=")[2].split(",")
+for field in fields:
+    if field not in known:
+        print(f'Field "{{field}}" is not a valid field to query.')
+        sys.exit(2)
+(here / "smi_calls").open("a").write(arguments + "\\n")
+print(", ".join(known[field] for field in fields))
+"""
+
+NCU = """#!{python} -SE
+import csv, json, sys, zlib
+from pathlib import Path
+here = Path(__file__).parent
+given = sys.argv[1:]
+if given == ["--version"]:
+    print((here / "ncu_version").read_text())
+    sys.exit(0)
+if given[:1] == ["--query-metrics"]:
+    print("Device NVIDIA H200 (GH100)")
+    print((here / "ncu_metrics").read_text())
+    sys.exit(0)
+end = given.index("--log-file") + 2
+own, target = given[:end], given[end:]
+option = dict(zip(own[1::2], own[2::2]))
+(here / "ncu_calls").open("a").write(json.dumps(given) + "\\n")
+failures = json.loads((here / "ncu_fails").read_text()) if (here / "ncu_fails").is_file() else {{}}
+calls = len((here / "ncu_calls").read_text().splitlines())
+log = Path(option["--log-file"])
+said = failures.get("always", failures.get(str(calls)))
+if said is not None:
+    log.write_text(said["log"])
+    print(said.get("printed", ""))
+    sys.exit(said.get("status", 1))
+metrics = option["--metrics"].split(",")
+values = dict(part.split("=", 1) for part in target if part.startswith("--") and "=" in part)
+module = target[2].rpartition(".")[2]
+if module == "toy_network":
+    launches = json.loads((here / "toy_network.json").read_text())[values["--passes"]]
+else:
+    n, hidden = int(values["--seq-len"]), int(values["--hidden-dim"])
+    names = [
+        "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32",
+        "void layer_norm_kernel<float>(int, float const *)",
+        "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float, cutlass::Sm80>)",
+    ]
+    launches = [{{"kernel": name, "*": (3 + place) * n + hidden // 64 + 6}} for place, name in enumerate(names)]
+rows = []
+for number, launch in enumerate(launches):
+    cells = [launch.get(metric, launch.get("*", 0)) for metric in metrics]
+    rows.append([number, 4242, "python3.12", "secret-host", launch["kernel"], 1, 7, launch.get("block", "(256, 1, 1)"),
+                 launch.get("grid", "(128, 1, 1)"), 0, "9.0", *cells])
+with log.open("w", newline="") as handle:
+    handle.write("==PROF== Connected to process 4242 (/secret/path/python3.12)\\n")
+    handle.write('==PROF== Profiling "kernel" - 0: 0%....50%....100% - 12 passes\\n')
+    writer = csv.writer(handle, quoting=csv.QUOTE_ALL, lineterminator="\\n")
+    identity = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
+                "Grid Size", "Device", "CC"]
+    writer.writerow([*identity, *metrics])
+    unit = lambda m: "%" if "pct" in m else "byte" if "bytes" in m else "ns" if "duration" in m else "inst"
+    writer.writerow([""] * len(identity) + [unit(metric) for metric in metrics])
+    writer.writerows(rows)
+    handle.write("==PROF== Disconnected from process 4242\\n")
+"""
+
+PYTHON = """#!{python} -SE
+import os, sys
+if sys.argv[1] == "-c":
+    here = os.path.dirname(__file__)
+    print(open(here + "/python_says").read())
+    sys.exit(0)
+os.execv("{python}", ["{python}", *sys.argv[1:]])
+"""
+
+
+def toy_network():
+    """The published counters as launches, by recording; a kernel's launches of a pass are one row, as published."""
+    found = {}
+    for passes in ("setup", "forward", "forward_backward"):
+        launches = {}
+        path = ROOT / f"traces/published/flop_reconciliation/toy_network_{passes}.csv"
+        with open(path, encoding="utf-8", newline="") as handle:
+            for row in csv.DictReader(handle):
+                launch = launches.setdefault(row["ID"], {"kernel": row["Kernel Name"]})
+                launch[row["Metric Name"]] = int(row["Metric Value"])
+        found[passes] = list(launches.values())
+    return found
+
+
+def install(folder):
+    """Write the stand-ins into a folder; return it. What they are to do wrong is said by files beside them."""
+    folder.mkdir()
+    for name, text in (("nvidia-smi", SMI), ("ncu", NCU), ("torch-python", PYTHON)):
+        path = folder / name
+        path.write_text(text.format(python=sys.executable))
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    (folder / "python_says").write_text(json.dumps([VERSIONS, {}]))
+    (folder / "ncu_version").write_text(
+        "NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 1) (x)"
+    )
+    with open(ROOT / "resources/ncu_flop_metrics.csv", encoding="utf-8", newline="") as handle:
+        names = {row["metric"] for row in csv.DictReader(handle) if row["chip"] == "gh100"}
+    names |= {
+        *("gpu__time_duration", "dram__bytes_op_read", "dram__bytes_write", "dram__sectors_read", "sm__cycles_active"),
+        *("sm__cycles_elapsed", "sm__inst_executed", "sm__issue_active", "smsp__sass_inst_executed_op_global_st"),
+        "sm__pipe_tensor_cycles_active",
+    }
+    lines = [f"{name:<60} Counter  inst  # of something" for name in sorted(names)]
+    (folder / "ncu_metrics").write_text("\n".join(["-" * 70, *lines]))
+    (folder / "toy_network.json").write_text(json.dumps(toy_network()))
+    return folder
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """A folder with stand-ins, alone on the PATH; sweeps have few points."""
+    folder = install(tmp_path / "bin")
+    monkeypatch.setattr(os, "environ", {**os.environ, "PATH": str(folder)})
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    monkeypatch.setattr(sweeps, "SWEEPS", FEW)
+    device.find_device.cache_clear()
+    profiler.find_ncu.cache_clear()
+    yield folder
+    device.find_device.cache_clear()
+    profiler.find_ncu.cache_clear()
+
+
+def made(tools, folder, parts=COUNTED, **options):
+    """Record with the stand-ins; return the recording and what failed."""
+    target = recording.Recording(folder, **options)
+    failed = run.record(target, parts, python=str(tools / "torch-python"))
+    return target, failed
+
+
+def calls(tools):
+    """Command lines that ncu has been called with to count."""
+    path = tools / "ncu_calls"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []

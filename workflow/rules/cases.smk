@@ -1,0 +1,74 @@
+"""Cases: reduced by their study's library, drawn and explained by its notebook. No study has a rule of its own here."""
+
+
+rule reduce_case:
+    """A case's input to tidy data, a summary and a record of where the numbers come from."""
+    input:
+        unpack(case_files),
+    output:
+        data="results/{dataset}/{study}/{case}/data.parquet",
+        summary="results/{dataset}/{study}/{case}/summary.json",
+        provenance="results/{dataset}/{study}/{case}/provenance.json",
+    log:
+        "results/logs/reduce_case/{dataset}.{study}.{case}.log",
+    conda:
+        "../../environment.yml"
+    threads: lambda wildcards: STUDIES[wildcards.study].threads
+    params:
+        code=lambda wildcards: code_of(wildcards.study),
+        knobs=lambda wildcards: dict(REPOSITORY.knobs(wildcards.study)),
+        declaration=declaration,
+    message:
+        "reduce {wildcards.dataset}/{wildcards.study}/{wildcards.case}"
+    script:
+        "../scripts/reduce_case.py"
+
+
+# Studies differ in the figures and tables that their notebooks write.
+for study in STUDIES.values():
+
+    folder = f"results/{{dataset}}/{study.name}/{{case}}"
+
+    rule:
+        name:
+            f"run_{study.name}"
+        input:
+            notebook=f"notebooks/{study.name}.ipynb",
+            data=f"{folder}/data.parquet",
+            summary=f"{folder}/summary.json",
+            provenance=f"{folder}/provenance.json",
+            template="workflow/templates/page/index.html.j2",
+            style="workflow/templates/page/style.css",
+        output:
+            notebook=f"{folder}/notebook.ipynb",
+            page=report(
+                f"{folder}/notebook.html",
+                caption="../report/case.rst",
+                category=study.name,
+                subcategory="{dataset}",
+                labels={"case": "{case}", "what": "page"},
+            ),
+            figures=expand(
+                f"{folder}/{{figure}}.{{suffix}}", figure=study.figures, suffix=["pdf", "png"], allow_missing=True
+            ),
+            figures_svg=report(
+                expand(f"{folder}/{{figure}}.svg", figure=study.figures, allow_missing=True),
+                caption="../report/case.rst",
+                category=study.name,
+                subcategory="{dataset}",
+                labels={"case": "{case}", "what": "figure"},
+            ),
+            tables=expand(
+                f"{folder}/{{table}}.{{suffix}}", table=study.tables, suffix=["csv", "md", "tex"], allow_missing=True
+            ),
+        log:
+            f"results/logs/run_notebook/{{dataset}}.{study.name}.{{case}}.log",
+        conda:
+            "../../environment.yml"
+        params:
+            code=code_of(study.name),
+            title=study.title,
+        message:
+            f"draw {{wildcards.dataset}}/{study.name}/{{wildcards.case}}"
+        script:
+            "../scripts/run_notebook.py"

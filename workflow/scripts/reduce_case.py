@@ -1,0 +1,15 @@
+"""A case's input to tidy data, a summary and a record of where the numbers come from."""
+
+from importlib import import_module
+from pathlib import Path
+
+from gpuledger import logs
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Repository
+
+with logs.to(snakemake.log[0]):
+    wildcards, config = snakemake.wildcards, snakemake.config
+    case = Repository(Path(), config).case(wildcards.dataset, wildcards.study, wildcards.case)
+    reduce = import_module(f"gpuledger.studies.{wildcards.study}").reduce
+    result = reduce_case(case, reduce, snakemake.params.knobs, threads=snakemake.threads, mirror=config.get("mirror"))
+    result.write(Path(snakemake.output.data).parent)
