@@ -79,7 +79,7 @@ def test_case_lists_every_file_and_its_provenance(tmp_path):
         ("kernel_overhead:", "kernel_overhed:", "key studies: unknown key 'kernel_overhed'; did you mean 'kernel_ove"),
         ("one: {", "one/two: {", "the name 'one/two' is not allowed; use letters, digits"),
         ("title: Mine", "title: [Mine", "line 2, column 5: not valid YAML"),
-        ("title: Mine", "title: Mine\ntitle: Yours", "line 2, column 1: not valid YAML: the key 'title' stands twice"),
+        ("title: Mine", "title: Mine\ntitle: Yours", "line 2, column 1: not valid YAML: duplicate key 'title'"),
         ("title: Mine", "title: 3", "key title: expected string, found 3"),
         ("name: NVIDIA L4", "nmae: NVIDIA L4", "key device: unknown key 'nmae'; did you mean 'name'?"),
     ],
