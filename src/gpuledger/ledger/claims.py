@@ -45,7 +45,7 @@ def load(file: str | Path) -> dict:
         Invalid YAML, an unknown key, an id used twice.
     """
     content = schemas.load_yaml(file)
-    schemas.check(content, schemas.packaged("claims"), file)
+    schemas.check(content, schemas.packaged(__package__, "claims"), file)
     seen: set[str] = set()
     for claim in content["claims"] + content.get("seed_errors", []):
         if claim["id"] in seen:

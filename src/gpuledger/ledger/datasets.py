@@ -51,7 +51,7 @@ class Dataset:
             remedy = f"use letters, digits, '.', '_' and '-', and none of {', '.join(sorted(RESERVED))}"
             raise InputError(file, "", f"a dataset cannot be called {name!r}", f"rename the folder: {remedy}")
         content = schemas.load_yaml(file)
-        schemas.check(content, schemas.packaged("dataset"), file)
+        schemas.check(content, schemas.packaged(__package__, "dataset"), file)
         for study in content["studies"]:
             if study not in read_studies():
                 remedy = schemas.nearest(study, read_studies())

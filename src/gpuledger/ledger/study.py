@@ -64,7 +64,7 @@ def read_study(file: str | Path) -> Study:
         Invalid YAML, an unknown or a missing key.
     """
     content = schemas.load_yaml(file)
-    schemas.check(content, schemas.packaged("study"), file)
+    schemas.check(content, schemas.packaged(__package__, "study"), file)
     return Study(Path(file).parent.name, **content)
 
 
