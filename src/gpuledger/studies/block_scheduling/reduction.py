@@ -19,8 +19,9 @@ SHOWN_SLOTS, SHOWN_BLOCKS = 32, 9
 def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN_BLOCKS) -> CaseResult:
     """Reduce a trace to the cycles that SMs spend on running blocks and on replacing them.
 
-    On each SM at most R blocks run at once, in R slots. With starts and ends each sorted, start k + R takes the slot that
-    end k freed, and the time between the two is the gap. The sum of gaps does not depend on which block takes which slot.
+    On each SM at most R blocks run at once, in R slots. With starts and ends each sorted, start k + R takes the slot
+    that end k freed, and the time between the two is the gap. The sum of gaps does not depend on which block takes
+    which slot.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
 """The estimator of the probe's own script, bug for bug, so that its published output can be compared.
 
 Source: Neutrino artifact, tool ``block_sched``. It keeps a list of blocks for each SM. Each block, in grid order, is
-compared only with the *first* of the list: if that one has ended, the time since counts as scheduling and it leaves the
-list; if not, nothing leaves, although a block further back may have ended long ago. The first warp stands for its block.
+compared only with the *first* of the list: if that one has ended, the time since counts as scheduling and it leaves
+the list; if not, nothing leaves, although a block further back may have ended long ago. The first warp stands for its
+block.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Estimate(NamedTuple):
 def upstream_estimate(first: np.ndarray) -> Estimate:
     """Estimate as the probe's script does.
 
-    The script indexes its sums by SM number, so it fails unless the numbers are 0 to n - 1. Here any numbers work; where
-    the script runs, the result is the same.
+    The script indexes its sums by SM number, so it fails unless the numbers are 0 to n - 1. Here any numbers work;
+    where the script runs, the result is the same.
 
     Parameters
     ----------
