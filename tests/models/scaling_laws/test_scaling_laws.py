@@ -177,7 +177,7 @@ def test_candidates_are_ranked_and_their_probabilities_add_up():
     assert exact["formula"].is_unique
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(-(10**6), 10**6),
     st.integers(1, 10**6),
@@ -191,7 +191,7 @@ def test_exact_lines_are_found_exactly_on_any_sizes(a, b, unit, sizes):
     assert (found.coefficients.get("a", 0), found.coefficients["b"]) == (a, b)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.permutations(range(6)), st.integers(-20, 20), st.integers(0, 5))
 def test_neither_order_nor_the_unit_of_values_changes_the_law(order, exponent, seed):
     random = np.random.default_rng(seed)
@@ -202,7 +202,7 @@ def test_neither_order_nor_the_unit_of_values_changes_the_law(order, exponent, s
     assert other.predict(100.0)[0] == pytest.approx(found.predict(100.0)[0] * 2.0**exponent, rel=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(1, 10**9), st.floats(-1e18, 1e18, allow_subnormal=False)), min_size=1, max_size=12)
 )

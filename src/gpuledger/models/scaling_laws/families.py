@@ -27,7 +27,7 @@ TILE_WEIGHTS = np.array(TILE_SHARES)[TILE_KINDS] * np.where(
 
 
 @dataclass(frozen=True)
-class Family:
+class LawFamily:
     """One curve: its law, its form, its coefficients' names in the order of the basis, what is expected of it.
 
     `share` is the expectation of this family among those of its law; `shape` names the shape parameter.
@@ -42,26 +42,26 @@ class Family:
 
 # The order is that of the branches in `engine.basis`.
 FAMILIES = (
-    Family("constant", "a", ("a",), 1.0),
-    Family("proportional", "b·n", ("b",), 1.0),
-    Family("affine", "a + b·n", ("a", "b"), 1.0),
-    Family("nlogn", "b·n·log2 n", ("b",), 0.7),
-    Family("nlogn", "a + b·n·log2 n", ("a", "b"), 0.3),
-    Family("quadratic", "c·n²", ("c",), 0.25),
-    Family("quadratic", "a + c·n²", ("a", "c"), 0.2),
-    Family("quadratic", "b·n + c·n²", ("b", "c"), 0.15),
-    Family("quadratic", "a + b·n + c·n²", ("a", "b", "c"), 0.4),
-    Family("power", "a·n^b", ("a",), 1.0, "b"),
-    Family("saturating", "a·n/(n + b)", ("a",), 0.5, "b"),
-    Family("saturating", "a·(1 − exp(−n/b))", ("a",), 0.2, "b"),
-    Family("saturating", "c + a·n/(n + b)", ("c", "a"), 0.2, "b"),
-    Family("saturating", "a + b/n", ("a", "b"), 0.1),
-    Family("knee", "a, then a + d·(n − knee)", ("a", "d"), 0.5, "knee"),
-    Family("knee", "a + b·n, then steeper or flatter by d", ("a", "b", "d"), 0.35, "knee"),
-    Family("knee", "b·n, then flat", ("b",), 0.1, "knee"),
-    Family("knee", "a + b·n, then flat", ("a", "b"), 0.05, "knee"),
-    Family("staircase", "a·ceil(n/tile)", ("a",), 0.5, "tile"),
-    Family("staircase", "a·ceil(n/tile) + b", ("b", "a"), 0.5, "tile"),
+    LawFamily("constant", "a", ("a",), 1.0),
+    LawFamily("proportional", "b·n", ("b",), 1.0),
+    LawFamily("affine", "a + b·n", ("a", "b"), 1.0),
+    LawFamily("nlogn", "b·n·log2 n", ("b",), 0.7),
+    LawFamily("nlogn", "a + b·n·log2 n", ("a", "b"), 0.3),
+    LawFamily("quadratic", "c·n²", ("c",), 0.25),
+    LawFamily("quadratic", "a + c·n²", ("a", "c"), 0.2),
+    LawFamily("quadratic", "b·n + c·n²", ("b", "c"), 0.15),
+    LawFamily("quadratic", "a + b·n + c·n²", ("a", "b", "c"), 0.4),
+    LawFamily("power", "a·n^b", ("a",), 1.0, "b"),
+    LawFamily("saturating", "a·n/(n + b)", ("a",), 0.5, "b"),
+    LawFamily("saturating", "a·(1 − exp(−n/b))", ("a",), 0.2, "b"),
+    LawFamily("saturating", "c + a·n/(n + b)", ("c", "a"), 0.2, "b"),
+    LawFamily("saturating", "a + b/n", ("a", "b"), 0.1),
+    LawFamily("knee", "a, then a + d·(n − knee)", ("a", "d"), 0.5, "knee"),
+    LawFamily("knee", "a + b·n, then steeper or flatter by d", ("a", "b", "d"), 0.35, "knee"),
+    LawFamily("knee", "b·n, then flat", ("b",), 0.1, "knee"),
+    LawFamily("knee", "a + b·n, then flat", ("a", "b"), 0.05, "knee"),
+    LawFamily("staircase", "a·ceil(n/tile)", ("a",), 0.5, "tile"),
+    LawFamily("staircase", "a·ceil(n/tile) + b", ("b", "a"), 0.5, "tile"),
 )
 KNEES = tuple(i for i, family in enumerate(FAMILIES) if family.shape == "knee")
 STAIRCASES = tuple(i for i, family in enumerate(FAMILIES) if family.shape == "tile")

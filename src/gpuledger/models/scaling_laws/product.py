@@ -27,7 +27,14 @@ from gpuledger.models.scaling_laws.fits import (
 from gpuledger.models.scaling_laws.formulas import law_text, law_values, rounded, supported
 from gpuledger.models.scaling_laws.prediction import inverse, parameter_gradient
 from gpuledger.models.scaling_laws.selection import quantum, select
-from gpuledger.models.scaling_laws.surfaces import TERMS, Surface, find_sums, log_evidence, make_surface, sum_formula
+from gpuledger.models.scaling_laws.surfaces import (
+    TERMS,
+    Surface,
+    find_sums,
+    make_surface,
+    sum_formula,
+    surface_evidence,
+)
 
 #: Powers in the forms that are polynomials.
 POWERS = {
@@ -175,7 +182,7 @@ def _rank(sums, separable, x1, x2, y, relative, step, variables) -> tuple[Surfac
     exact = [law.exact for law in sums]
     if separable:
         about = separable.gradient(x1, x2), separable.values(x1, x2), separable.spreads
-        evidence, exact = np.append(evidence, log_evidence(*about, y, relative, step)), [*exact, False]
+        evidence, exact = np.append(evidence, surface_evidence(*about, y, relative, step)), [*exact, False]
     probabilities = np.exp(evidence - evidence.max()) / np.exp(evidence - evidence.max()).sum()
     ranks = np.lexsort((-evidence, [not is_exact for is_exact in exact]))[:10]
     ranked = [make_surface(sums[i], variables) if i < len(sums) else separable for i in ranks]

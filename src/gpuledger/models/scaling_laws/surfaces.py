@@ -80,7 +80,7 @@ def find_sums(x1, x2, y, relative, step) -> list[Sum]:
             if not exact_found and (solution := _solve_exactly(terms[i], pairs)):
                 coefficients[i], exact[i], exact_found = solution, True, True
         fitted = np.einsum("ct,ctn->cn", np.array(coefficients, float), columns)
-        evidence = log_evidence(columns, fitted, np.zeros(columns.shape[:2]), y, relative, step)
+        evidence = surface_evidence(columns, fitted, np.zeros(columns.shape[:2]), y, relative, step)
         # All sums together are as likely as all products: a sum of many terms is one of many.
         evidence -= np.log(len(TERMS)) * count
         found += [Sum(*parts) for parts in zip(terms, coefficients, exact, evidence.tolist(), strict=True)]
@@ -160,7 +160,7 @@ def _solve_exactly(terms, pairs) -> list[Fraction] | None:
     return solution if all(solution) else None
 
 
-def log_evidence(gradient, fitted, spreads, y, relative, step) -> np.ndarray:
+def surface_evidence(gradient, fitted, spreads, y, relative, step) -> np.ndarray:
     """As :func:`gpuledger.models.scaling_laws.engine.log_evidence`, of one law or of many at once.
 
     Parameters
