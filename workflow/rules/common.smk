@@ -98,6 +98,21 @@ def every_case_file(name, study=None, case=None):
     return inputs
 
 
+def pages_of_target(study, case):
+    """Input function of a target that is named after one case: its pages, or one line that says who would have it."""
+
+    def inputs(wildcards):
+        pages = every_case_file("notebook.html", study, case)(wildcards)
+        if not pages:
+            known = [dataset for dataset in map(dataset_named, REPOSITORY.dataset_names()) if dataset]
+            able = [dataset.name for dataset in known if (study, case) in dataset.cases(study)]
+            remedy = f"add {' or '.join(able)} to datasets" if able else "declare it in the dataset.yaml of one of them"
+            raise WorkflowError(f"no configured dataset has case {case} of {study}: {remedy}")
+        return pages
+
+    return inputs
+
+
 def case_files(wildcards):
     """Input function of a reduction: the case's files that are there, and what the study reads beside them.
 
@@ -131,6 +146,27 @@ def declaration(wildcards):
     except InputError as error:
         return str(error)
     return json.dumps(case.declaration(), sort_keys=True)
+
+
+def why_again(wildcards):
+    """Why a dataset's files have to be put in place once more, or the reason of the last time where they are there.
+
+    As a param it runs the job again when a file is gone or has changed, although no job has them as outputs:
+    Snakemake deletes outputs before it makes them.
+    """
+    folder = Path(f"results/{wildcards.dataset}")
+    return download_record.reason(folder / "files.json", folder / "files.reason", dataset_named(wildcards.dataset))
+
+
+def to_download(wildcards):
+    """What a dataset.yaml lists as its downloads."""
+    dataset = dataset_named(wildcards.dataset)
+    return json.dumps(dataset.content.get("download") if dataset else None, sort_keys=True)
+
+
+def simulated_datasets():
+    """Datasets whose files are made here."""
+    return [name for name in REPOSITORY.dataset_names() if (found := dataset_named(name)) and found.made_here]
 
 
 @cache

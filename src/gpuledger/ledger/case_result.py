@@ -128,7 +128,9 @@ class CaseResult:
         )
 
 
-def reduce_case(case: Case, reduce: Callable[..., CaseResult], knobs: Mapping[str, Any], **offered: Any) -> CaseResult:
+def reduce_case(
+    case: Case, reduce: Callable[..., CaseResult], knobs: Mapping[str, Any] | None = None, **offered: Any
+) -> CaseResult:
     """Reduce a case with a study's function and attach the case's provenance.
 
     Parameters
@@ -136,8 +138,8 @@ def reduce_case(case: Case, reduce: Callable[..., CaseResult], knobs: Mapping[st
     case : Case
     reduce : callable
         A study's ``reduce``: takes the case and knobs.
-    knobs : mapping
-        What the configuration sets for the study.
+    knobs : mapping, optional
+        What the configuration sets for the study; by default the defaults of `reduce`.
     **offered
         What a study may ask for beside its knobs (``threads``, ``mirror``); left out where it does not.
 
@@ -146,6 +148,7 @@ def reduce_case(case: Case, reduce: Callable[..., CaseResult], knobs: Mapping[st
     InputError
         Whatever `reduce` finds wrong with the input; a knob that `reduce` does not have.
     """
+    knobs = knobs or {}
     known = {name: parameter.default for name, parameter in list(signature(reduce).parameters.items())[1:]}
     offered = {name: value for name, value in offered.items() if name in known}
     place = f"key knobs.{case.study}"
