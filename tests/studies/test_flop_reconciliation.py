@@ -195,7 +195,7 @@ RUNS = {"setup": "a", "forward": "b", "forward_backward": "c"}
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({}, r"none of the keys that it needs is there; give either launches, or setup and forward and"),
+        ({}, r"all required keys are missing; give either launches, or setup and forward and"),
         ({"launch": "a"}, "unknown key 'launch'; did you mean 'launches'"),
         ({"shapes": "a"}, "the key 'launches' is missing; add it: what it recorded of Linear layers"),
         ({"setup": "a", "forward": "b"}, "the key 'forward_backward' is missing"),

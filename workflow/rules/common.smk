@@ -220,20 +220,28 @@ def simulated_datasets():
 
 
 @cache
-def digest_of(*parts):
-    """A digest of library files: of the folders and modules below src/gpuledger, and of what everything uses.
-
-    Snakemake does not see imports. Among a rule's params, the digest runs its jobs again when their code has changed.
-    """
+def library_digests():
+    """By its path below src/gpuledger, the digest of every file of the library."""
     library = ROOT / "src" / "gpuledger"
-    folders = [library / part for part in ("ledger", *parts)]
-    files = {*library.glob("*.py"), *(file for folder in folders for file in folder.rglob("*") if file.is_file())}
-    files |= {module for folder in folders if (module := folder.with_suffix(".py")).is_file()}
-    whole = hashlib.sha256()
-    for file in sorted(file for file in files if "__pycache__" not in file.parts):
-        whole.update(f"{file.relative_to(library).as_posix()}\n".encode())
-        whole.update(hashlib.sha256(file.read_bytes()).digest())
-    return whole.hexdigest()[:16]
+    files = sorted(Path(folder, name) for folder, _, names in os.walk(library) for name in names)
+    return {
+        file.relative_to(library).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+        if file.suffix != ".pyc"
+    }
+
+
+@cache
+def digest_of(*parts):
+    """A digest of library code: of the folders and modules below src/gpuledger, and of what everything uses.
+
+    Snakemake does not see imports. Among a job's params, the digest runs it again when its code has changed.
+    """
+    digests = library_digests()
+    folders = tuple(f"{part}/" for part in ("ledger", *parts))
+    modules = {f"{part}.py" for part in parts}
+    used = [file for file in digests if "/" not in file or file.startswith(folders) or file in modules]
+    return hashlib.sha256("\n".join(f"{file} {digests[file]}" for file in used).encode()).hexdigest()[:16]
 
 
 def code_of(study):

@@ -1,4 +1,4 @@
-"""The record of a dataset's fetched files: which they are, where they come from, whether they are still the same."""
+"""The record of a dataset's downloaded or simulated files: names, sizes, digests and origins."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gpuledger.ledger.download.names import matches
 
 
 def write(record: str | Path, dataset: Dataset, origins: Mapping[Path, str]) -> None:
-    """Write the record of the files that were fetched into a dataset's folder.
+    """Write the record of the files that were put into a dataset's folder.
 
     Parameters
     ----------
     record : path
-        A JSON file: a list of ``file`` (in the dataset's folder), ``bytes``, ``sha256`` and ``origin``.
+        The JSON file to write: a list of ``file`` (in the dataset's folder), ``bytes``, ``sha256``, ``origin``.
     dataset : Dataset
     origins : mapping
-        By path, where a file comes from.
+        Where each file comes from, by path.
     """
     entries = [
         {
@@ -36,7 +36,7 @@ def write(record: str | Path, dataset: Dataset, origins: Mapping[Path, str]) -> 
 
 
 def holds(record: str | Path, dataset: Dataset) -> bool:
-    """Whether a record is still true: every file is there, has its size and is not newer than the record."""
+    """Whether a record still holds: every file exists, has its recorded size and is not newer than the record."""
     record = Path(record)
     written = record.stat().st_mtime_ns
     try:
@@ -47,7 +47,7 @@ def holds(record: str | Path, dataset: Dataset) -> bool:
 
 
 def reason(record: str | Path, written: str | Path, dataset: Dataset | None) -> str:
-    """Say why a dataset's files have to be put in place: the last reason, kept in `written`, while the record holds."""
+    """Say why a dataset's files must be made; while the record holds, the last reason, which `written` keeps."""
     if dataset is None or not Path(record).is_file():
         return "no record of them"
     if holds(record, dataset) and Path(written).is_file():
@@ -56,7 +56,7 @@ def reason(record: str | Path, written: str | Path, dataset: Dataset | None) -> 
 
 
 def others(record: str | Path, dataset: Dataset, paths: Iterable[Path]) -> list[Path]:
-    """Those of a dataset's files that are neither fetched nor simulated: by the record, else as listed."""
+    """Return the paths that are neither downloaded nor simulated: by the record, or without one by ``download``."""
     if dataset.made_here:
         return []
     if Path(record).is_file():

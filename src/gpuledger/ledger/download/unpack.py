@@ -1,4 +1,4 @@
-"""Unpack zip files that nobody vouches for."""
+"""Unpack untrusted zip files."""
 
 from __future__ import annotations
 
