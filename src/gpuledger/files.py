@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and what identifies their content."""
+"""Atomic writes and content digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-#: The checkout, and the facts that come with it: data sheets, constants, models, claims.
+#: The checkout, and the reference data in it: GPU data sheets, time constants, models, claims.
 ROOT = Path(__file__).resolve().parents[2]
 RESOURCES = ROOT / "resources"
 
@@ -19,8 +19,8 @@ RESOURCES = ROOT / "resources"
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; move it there when the block succeeds.
 
-    A block that raises leaves `path` as it was, and nothing beside it. The suffix is kept, because writers
-    choose their format by it.
+    If the block raises, `path` stays as it was and no temporary file remains. The temporary path has the same
+    suffix, because writers choose their format by it.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary = Path(handle.name)
     try:
         yield temporary
-        # NamedTemporaryFile makes private files; results are for everyone that the umask allows.
+        # NamedTemporaryFile makes private files; results get the permissions that the umask allows.
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -38,7 +38,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` as UTF-8 with Unix line ends, whole or not at all."""
+    """Write `text` atomically, as UTF-8 with Unix line ends."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 

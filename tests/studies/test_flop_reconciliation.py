@@ -10,7 +10,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import claims, pages
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
-from gpuledger.ledger.download import fetch_dataset
+from gpuledger.ledger.download.dataset import fetch_dataset
 from gpuledger.studies import flop_reconciliation
 from gpuledger.studies.flop_reconciliation import tables
 
@@ -211,7 +211,7 @@ RUNS = {"setup": "a", "forward": "b", "forward_backward": "c"}
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({}, r"none of the keys that it needs is there; give either launches, or setup and forward and"),
+        ({}, r"all required keys are missing; give either launches, or setup and forward and"),
         ({"launch": "a"}, "unknown key 'launch'; did you mean 'launches'"),
         ({"shapes": "a"}, "the key 'launches' is missing; add it: recording of Linear layers"),
         ({"setup": "a", "forward": "b"}, "the key 'forward_backward' is missing"),

@@ -284,7 +284,7 @@ def test_a_case_names_a_table(folder):
     dataset = Dataset.load(folder / "dataset.yaml")
     with pytest.raises(
         InputError,
-        match=r"exposed_latency\.mine: none of the keys that it needs is there; give either table, or tables",
+        match=r"exposed_latency\.mine: all required keys are missing; give either table, or tables",
     ):
         exposed_latency.reduce(dataset.case("exposed_latency", "mine"))
 
