@@ -14,7 +14,7 @@ check: results ## the same, and fail if a result differs from what is tracked
 	$(BIN)/python -m gpuledger.ledger.changes
 
 test: env ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: env ## check the form of code, workflow and notebooks
 	$(BIN)/ruff check

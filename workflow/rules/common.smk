@@ -98,6 +98,21 @@ def every_case_file(name, study=None, case=None):
     return inputs
 
 
+def pages_of_target(study, case):
+    """Input function of a target that is named after one case: its pages, or one line that says who would have it."""
+
+    def inputs(wildcards):
+        pages = every_case_file("notebook.html", study, case)(wildcards)
+        if not pages:
+            known = [dataset for dataset in map(dataset_named, REPOSITORY.dataset_names()) if dataset]
+            able = [dataset.name for dataset in known if (study, case) in dataset.cases(study)]
+            remedy = f"add {' or '.join(able)} to datasets" if able else "declare it in the dataset.yaml of one of them"
+            raise WorkflowError(f"no configured dataset has case {case} of {study}: {remedy}")
+        return pages
+
+    return inputs
+
+
 def case_files(wildcards):
     """Input function of a reduction: the case's files that are there, and what the study reads beside them.
 
@@ -133,21 +148,50 @@ def declaration(wildcards):
     return json.dumps(case.declaration(), sort_keys=True)
 
 
+def why_again(wildcards):
+    """Why a dataset's files have to be put in place once more, or the reason of the last time where they are there.
+
+    As a param it runs the job again when a file is gone or has changed, although no job has them as outputs:
+    Snakemake deletes outputs before it makes them.
+    """
+    folder = Path(f"results/{wildcards.dataset}")
+    return download_record.reason(folder / "files.json", folder / "files.reason", dataset_named(wildcards.dataset))
+
+
+def to_download(wildcards):
+    """What a dataset.yaml lists as its downloads."""
+    dataset = dataset_named(wildcards.dataset)
+    return json.dumps(dataset.content.get("download") if dataset else None, sort_keys=True)
+
+
+def simulated_datasets():
+    """Datasets whose files are made here."""
+    return [name for name in REPOSITORY.dataset_names() if (found := dataset_named(name)) and found.made_here]
+
+
+@cache
+def library_digests():
+    """By its path below src/gpuledger, the digest of every file of the library."""
+    library = ROOT / "src" / "gpuledger"
+    files = sorted(Path(folder, name) for folder, _, names in os.walk(library) for name in names)
+    return {
+        file.relative_to(library).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+        if file.suffix != ".pyc"
+    }
+
+
 @cache
 def digest_of(*parts):
-    """A digest of library files: of the folders and modules below src/gpuledger, and of what everything uses.
+    """A digest of library code: of the folders and modules below src/gpuledger, and of what everything uses.
 
-    Snakemake does not see imports. Among a rule's params, the digest runs its jobs again when their code has changed.
+    Snakemake does not see imports. Among a job's params, the digest runs it again when its code has changed.
     """
-    library = ROOT / "src" / "gpuledger"
-    folders = [library / part for part in ("ledger", *parts)]
-    files = {*library.glob("*.py"), *(file for folder in folders for file in folder.rglob("*") if file.is_file())}
-    files |= {module for folder in folders if (module := folder.with_suffix(".py")).is_file()}
-    whole = hashlib.sha256()
-    for file in sorted(file for file in files if "__pycache__" not in file.parts):
-        whole.update(f"{file.relative_to(library).as_posix()}\n".encode())
-        whole.update(hashlib.sha256(file.read_bytes()).digest())
-    return whole.hexdigest()[:16]
+    digests = library_digests()
+    folders = tuple(f"{part}/" for part in ("ledger", *parts))
+    modules = {f"{part}.py" for part in parts}
+    used = [file for file in digests if "/" not in file or file.startswith(folders) or file in modules]
+    return hashlib.sha256("\n".join(f"{file} {digests[file]}" for file in used).encode()).hexdigest()[:16]
 
 
 def code_of(study):

@@ -1,9 +1,9 @@
-"""The estimator of the probe's own script, as it computes, so that its published lines can be compared.
+"""The estimator of the probe's own script, bug for bug, so that its published output can be compared.
 
-Source: Neutrino artifact, tool ``block_sched``. It keeps a list of blocks for each SM. Each block, in the order of the
-grid, is compared with the *first* of the list alone: when that one has ended, the time since counts as scheduling and
-it leaves the list; when not, nothing leaves, though a block further back may have ended long ago. Of a block it takes
-the first warp.
+Source: Neutrino artifact, tool ``block_sched``. It keeps a list of blocks for each SM. Each block, in grid order, is
+compared only with the *first* of the list: if that one has ended, the time since counts as scheduling and it leaves
+the list; if not, nothing leaves, although a block further back may have ended long ago. The first warp stands for its
+block.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _LOW = 0xFFFFFFFF
 
 
 class Estimate(NamedTuple):
-    """What the script prints, and how long the longest of its lists grew.
+    """What the script prints, and the length of its longest list.
 
     Attributes
     ----------
     blocks, running_cycles, scheduling_cycles : int
-        ``No.block``, ``Running`` and ``Scheduling``: cycles are means over SMs without their decimals.
+        ``No.block``, ``Running`` and ``Scheduling``; cycles are means over SMs, truncated to integers.
     longest_list : int
-        Blocks that it took to be on one SM at once, at most. Far above the number that can be resident, it has
-        lost track of which have ended.
+        Most blocks that it believed to be on one SM at once. If that is far above the number of resident blocks, it
+        has lost track of which have ended.
     """
 
     blocks: int
@@ -44,18 +44,18 @@ class Estimate(NamedTuple):
 def upstream_estimate(first: np.ndarray) -> Estimate:
     """Estimate as the probe's script does.
 
-    The script indexes its sums by the SM's number and so needs the numbers 0 to n - 1; with others it stops. Here any
-    numbers will do, and where the script runs the result is the same.
+    The script indexes its sums by SM number, so it fails unless the numbers are 0 to n - 1. Here any numbers work;
+    where the script runs, the result is the same.
 
     Parameters
     ----------
     first : ndarray of BLOCK_SCHED
-        Record of the first warp of each block, in the order of the grid, of a trace that could be read. Warps without
-        a record count, as in the script, as zeros on SM 0.
+        Record of the first warp of each block, in grid order. As in the script, warps without a record count as zeros
+        on SM 0.
     """
     words = np.ascontiguousarray(first).view("<i8").reshape(len(first), 2)
     seen, running, scheduling, longest = _first_in_list(words)
-    # Whole numbers: sums of floats in the script are exact below 2**53.
+    # Integers here, floats in the script: both are exact below 2**53.
     return Estimate(len(words), int(running[seen].mean()), int(scheduling[seen].mean()), int(longest))
 
 
