@@ -10,7 +10,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import claims, figures
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
-from gpuledger.ledger.download import fetch_dataset
+from gpuledger.ledger.download.dataset import fetch_dataset
 from gpuledger.studies import flop_reconciliation
 from gpuledger.studies.flop_reconciliation import figures as flop_figures
 
