@@ -83,8 +83,8 @@ class Timeline:
     def gaps(self) -> np.ndarray:
         """How long each slot was empty before the next block started in it, in cycles.
 
-        With at most R resident blocks, start k + R takes the slot that end k freed. The gap, ``starts[k + R] - ends[k]``,
-        is never negative.
+        With at most R resident blocks, start k + R takes the slot that end k freed, so the gap is
+        ``starts[k + R] - ends[k]``. It is never negative.
         """
         return self.starts[self.resident :] - self.ends[: len(self.ends) - self.resident]
 
