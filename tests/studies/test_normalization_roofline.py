@@ -14,7 +14,7 @@ from gpuledger.ledger import claims
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.simulate import simulate_dataset
-from gpuledger.models.simulate.normalization import KERNELS, SHAPES, Machine, simulate_normalization, time_kernel
+from gpuledger.models.simulate.normalization import KERNELS, SHAPES, BandwidthModel, simulate_normalization, time_kernel
 from gpuledger.readers import gpus
 from gpuledger.studies import normalization_roofline
 from notebooks import run_notebook
@@ -144,7 +144,7 @@ def test_bad_input_is_one_line_with_its_place(folder, how, message):
 
 
 def test_the_model_adds_launches_and_bytes_over_bandwidth():
-    machine = Machine(dram_bytes_per_s=1e12, copy_share=0.5, l2_bytes_per_s=2e12, l2_bytes=1e6, launch_s=1e-6)
+    machine = BandwidthModel(dram_bytes_per_s=1e12, copy_share=0.5, l2_bytes_per_s=2e12, l2_bytes=1e6, launch_s=1e-6)
     assert time_kernel(machine, KERNELS["copy"], 10**9, "cold") == pytest.approx(1e-6 + 2e-3)
     assert time_kernel(machine, KERNELS["copy"], 10**6, "warm") == pytest.approx(1e-6 + 5e-7)
     # Half of it stays in L2.
@@ -171,7 +171,7 @@ def test_the_simulated_case_finds_what_its_model_was_given(tmp_path):
     result = reduce_case(case, normalization_roofline.reduce, {})
     assert result.provenance["label"] == "simulated, not measured"
     assert result.finding.startswith("In a simple model")
-    machine = Machine()
+    machine = BandwidthModel()
     assert result["dram_roof"] == pytest.approx(machine.copy_share * machine.dram_bytes_per_s, rel=0.01)
     assert 96 <= result["large_cold_copy_min_percent"] < 96.3
     first = {path.name: path.read_bytes() for path in written}
