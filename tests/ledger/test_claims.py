@@ -98,7 +98,7 @@ def test_printed_decimals_are_shown():
         ("claims: []\nclaim: []", "unknown key 'claim'; did you mean 'claims'"),
         (
             "claims:\n" + "- {id: a, case: b, quantity: q, value: 1, unit: '1', source: S}\n" * 2,
-            "id a: the id stands twice; give each claim its own",
+            "id a: two claims have this id; give each its own",
         ),
         ("claims: [{id: A B, case: b, quantity: q, value: 1, unit: '1', source: S}]", "lower-case letters"),
     ],

@@ -68,7 +68,7 @@ def test_table_in_three_formats(tmp_path):
 
 
 def test_table_without_provenance_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="every table row says what its numbers are"):
+    with pytest.raises(ValueError, match="every table row must say what its numbers are"):
         tables.write(pd.DataFrame({"a": [1]}), None, tmp_path, caption="")
 
 

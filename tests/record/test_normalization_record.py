@@ -16,7 +16,7 @@ from gpuledger.record import cuda, normalization, normalization_kernels, normali
 from gpuledger.record.cuda_timing import Timing
 from gpuledger.studies import normalization_roofline
 
-DEVICE = cuda.Device(0, "NVIDIA H200", "9.0", 132, 50 * 2**20, 141 * 10**9, 1_980_000_000, 2048, 65536, 232_448)
+DEVICE = cuda.CudaDevice(0, "NVIDIA H200", "9.0", 132, 50 * 2**20, 141 * 10**9, 1_980_000_000, 2048, 65536, 232_448)
 STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
 SHAPES = ((64, 128), (4096, 7), (300, 1024))
 
@@ -96,7 +96,9 @@ def machine(monkeypatch):
 
 
 def record(folder, **how):
-    return normalization.record(folder, shapes=SHAPES, copy_bytes=(2**18, 2**20 + 8), device=DEVICE, **how)
+    return normalization.record_normalization(
+        folder, shapes=SHAPES, copy_bytes=(2**18, 2**20 + 8), device=DEVICE, **how
+    )
 
 
 def test_a_recording_is_a_case_of_the_study(machine, tmp_path):
@@ -178,7 +180,7 @@ def test_every_configuration_that_suits_is_tried_with_both_grids(machine, tmp_pa
 
 
 def test_an_unknown_gpu_has_no_data_sheet(machine, tmp_path, caplog):
-    unknown = cuda.Device(**{**vars(DEVICE), "name": "NVIDIA X1"})
-    cases = normalization.record(tmp_path, shapes=SHAPES[:1], copy_bytes=(2**18,), device=unknown)
+    unknown = cuda.CudaDevice(**{**vars(DEVICE), "name": "NVIDIA X1"})
+    cases = normalization.record_normalization(tmp_path, shapes=SHAPES[:1], copy_bytes=(2**18,), device=unknown)
     assert "gpu" not in cases["normalization_roofline"]["measured"]
     assert "NVIDIA X1 is not in resources/gpus.csv" in caplog.text

@@ -106,7 +106,7 @@ def test_the_first_visible_device_is_the_one(tools, monkeypatch):
     os.environ["CUDA_VISIBLE_DEVICES"] = "3,1"
     device.find_device()
     assert "-i 3" in (tools / "smi_calls").read_text()
-    device.select()
+    device.select_device()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
@@ -320,7 +320,7 @@ def test_what_is_recorded_stays_until_something_it_depends_on_changes(tools, tmp
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.suffix == ".csv"} == {
         path: content for path, content in first.items() if path.suffix == ".csv"
     }
-    run.record(
+    run.record_parts(
         recording.Recording(folder), COUNTED, python=str(tools / "torch-python"), control=profiler.Control(cache="none")
     )
     assert len(calls(tools)) == 2 * count + 1
@@ -344,7 +344,7 @@ def test_time_that_is_over_ends_the_call_and_the_next_one_goes_on(tools, tmp_pat
     monkeypatch.setattr(recording.time, "monotonic", lambda: float(next(clock)))
     target = recording.Recording(tmp_path / "out", seconds=100)
     with pytest.raises(recording.OutOfTimeError):
-        run.record(target, ["sweep_gpt2"], python=str(tools / "torch-python"))
+        run.record_parts(target, ["sweep_gpt2"], python=str(tools / "torch-python"))
     done = len(calls(tools))
     assert 0 < done < 5
     monkeypatch.setattr(recording.time, "monotonic", lambda: 0.0)
@@ -444,7 +444,7 @@ def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, mon
     monkeypatch.setattr(latency.cuda, "open_device", lambda: None)
     monkeypatch.setattr(latency, "Runner", lambda device: None)
     monkeypatch.setattr(latency.exposed, "measure", measure)
-    cases = latency.record(tmp_path / "made", {"clock": "none", "cache": "all", "replay": "kernel"})
+    cases = latency.record_latency(tmp_path / "made", {"clock": "none", "cache": "all", "replay": "kernel"})
     assert cases == {"exposed_latency": {"probes": {"table": "exposed_latency/probes.csv"}}}
     (call,) = calls(tools)
     assert call[call.index("--metrics") + 1] == "sm__inst_executed.sum"

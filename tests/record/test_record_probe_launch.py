@@ -17,7 +17,7 @@ from gpuledger.record.probes.cases import Sizes
 from gpuledger.record.probes.launch import Runner
 from gpuledger.record.probes.steps import record_steps
 
-DEVICE = cuda.Device(0, "emulated GPU", "9.0", 4, 1 << 20, 1 << 30, 1_000_000_000)
+DEVICE = cuda.CudaDevice(0, "emulated GPU", "9.0", 4, 1 << 20, 1 << 30, 1_000_000_000)
 FILL, GEMM, ATTENTION = workloads.fill(64, 512), workloads.gemm(128), workloads.attention(2, 128)
 
 
@@ -90,7 +90,7 @@ def test_shared_memory_is_asked_for_before_the_launch_and_preferred_to_l1(monkey
     monkeypatch.setattr(cuda, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(driver=occupancy)))
     about = {"num_regs": 40, "local_size_bytes": 0, "shared_size_bytes": 1024, "max_threads_per_block": 1024}
     function = SimpleNamespace(**about, kernel=SimpleNamespace(ptr=77))
-    kernel = cuda.Kernel("gemm", function)
+    kernel = cuda.LoadedKernel("gemm", function)
     kernel.allow_shared(0)
     assert function.max_dynamic_shared_size_bytes == 0 and not hasattr(function, "preferred_shared_memory_carveout")
     kernel.allow_shared(190 * 1024)

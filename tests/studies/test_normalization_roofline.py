@@ -10,16 +10,15 @@ import yaml
 from conftest import ROOT
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import claims, figures, tables
+from gpuledger.ledger import claims
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.simulate import simulate_dataset
-from gpuledger.models.simulate.normalization import KERNELS, SHAPES, Machine, simulate_normalization, time_kernel
+from gpuledger.models.simulate.normalization import KERNELS, SHAPES, BandwidthModel, simulate_normalization, time_kernel
 from gpuledger.readers import gpus
 from gpuledger.studies import normalization_roofline
-from gpuledger.studies.normalization_roofline import figures as drawing
+from notebooks import run_notebook
 
-STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
 ROWS = """kernel,rows,length,cache,time_median_ns,time_p5_ns,time_p95_ns,launches
 copy,16384,1024,cold,32000,31000,33000,600
 one_pass,16384,1024,cold,33000,32500,34000,600
@@ -48,7 +47,7 @@ def open_case(folder, kind="recorded", rows=ROWS, ceilings=CEILINGS, gpu="h200-s
     content = {"title": "t", "kind": kind, "source": "s", "license": "CC0-1.0"}
     content["studies"] = {"normalization_roofline": {"measured": case}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
-    return Dataset.load(folder / "dataset.yaml", STUDIES).case("normalization_roofline", "measured")
+    return Dataset.load(folder / "dataset.yaml").case("normalization_roofline", "measured")
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def folder(tmp_path):
 
 
 def reduce(folder, **how):
-    return reduce_case(open_case(folder, **how), normalization_roofline.reduce_roofline)
+    return reduce_case(open_case(folder, **how), normalization_roofline.reduce, {})
 
 
 def test_bytes_flops_and_intensity_are_exact():
@@ -110,18 +109,16 @@ def test_one_of_ceilings_and_data_sheet_is_enough(folder, ceilings, gpu):
     result = reduce(folder, ceilings=ceilings, gpu=gpu)
     assert ("launch_floor" in result.summary) == (ceilings is not None)
     assert ("machine_balance" in result.summary) == (gpu is not None)
-    figures.use_style()
-    figures.save(drawing.draw(result), result.provenance, folder / "out")
-    frame, headers, formats = drawing.table(result)
-    tables.write(frame, result.provenance, folder / "out", caption="", headers=headers, formats=formats)
+    run_notebook("normalization_roofline", result, folder / "out")
     assert len(pd.read_csv(folder / "out/table.csv")) == 7
+    assert (folder / "out/figure.png").is_file()
 
 
 def test_a_kernel_of_ones_own_is_drawn_too(folder):
     result = reduce(folder, rows=ROWS + "triton $x$,16384,1024,cold,40000,39000,41000,9\n")
     assert result["triton_x_16384x1024_cold_copy_percent"] == 80
-    figures.use_style()
-    figures.save(drawing.draw(result), result.provenance, None)
+    variables, _ = run_notebook("normalization_roofline", result)
+    assert list(variables["styles"]) == ["one_pass", "two_pass", "triton $x$"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +144,7 @@ def test_bad_input_is_one_line_with_its_place(folder, how, message):
 
 
 def test_the_model_adds_launches_and_bytes_over_bandwidth():
-    machine = Machine(dram_bytes_per_s=1e12, copy_share=0.5, l2_bytes_per_s=2e12, l2_bytes=1e6, launch_s=1e-6)
+    machine = BandwidthModel(dram_bytes_per_s=1e12, copy_share=0.5, l2_bytes_per_s=2e12, l2_bytes=1e6, launch_s=1e-6)
     assert time_kernel(machine, KERNELS["copy"], 10**9, "cold") == pytest.approx(1e-6 + 2e-3)
     assert time_kernel(machine, KERNELS["copy"], 10**6, "warm") == pytest.approx(1e-6 + 5e-7)
     # Half of it stays in L2.
@@ -166,15 +163,15 @@ def test_the_simulated_case_finds_what_its_model_was_given(tmp_path):
     declared = yaml.safe_load((ROOT / "traces/simulated/dataset.yaml").read_text("utf-8"))
     only = {"normalization_roofline": declared["studies"]["normalization_roofline"]}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(declared | {"studies": only}))
-    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
+    dataset = Dataset.load(folder / "dataset.yaml")
     written = simulate_dataset(dataset)
     assert sorted(path.name for path in written) == ["ceilings.csv", "rows.csv"]
     assert all("not measured" in origin for origin in written.values())
     case = dataset.case("normalization_roofline", "model_h200")
-    result = reduce_case(case, normalization_roofline.reduce_roofline)
+    result = reduce_case(case, normalization_roofline.reduce, {})
     assert result.provenance["label"] == "simulated, not measured"
     assert result.finding.startswith("In a simple model")
-    machine = Machine()
+    machine = BandwidthModel()
     assert result["dram_roof"] == pytest.approx(machine.copy_share * machine.dram_bytes_per_s, rel=0.01)
     assert 96 <= result["large_cold_copy_min_percent"] < 96.3
     first = {path.name: path.read_bytes() for path in written}

@@ -14,14 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.readers import neutrino
 from gpuledger.studies import warp_scheduling
-from gpuledger.studies.warp_scheduling import figures as drawing
+from gpuledger.studies.warp_scheduling.tables import points_table
+from notebooks import run_notebook
 
-STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
 POINTS = "completed_percent,elapsed_cycles\n0,100\n50,110\n100,150\n"
 
 
@@ -30,8 +29,8 @@ def reduce(folder, text, **options):
     content["studies"] = {"warp_scheduling": {"mine": {"cdf": "points.csv", **options}}}
     (folder / "points.csv").write_text(text, "utf-8")
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
-    return reduce_case(dataset.case("warp_scheduling", "mine"), warp_scheduling.reduce_warps)
+    dataset = Dataset.load(folder / "dataset.yaml")
+    return reduce_case(dataset.case("warp_scheduling", "mine"), warp_scheduling.reduce, {})
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def folder(tmp_path):
 )
 def test_published_tails(case, percent, fastest, slowest):
     opened = Repository.find(ROOT).dataset("published").case("warp_scheduling", case)
-    result = reduce_case(opened, warp_scheduling.reduce_warps)
+    result = reduce_case(opened, warp_scheduling.reduce, {})
     assert round(100 * result["tail_ratio"], 2) == percent
     assert (result["cycles_p0"], result["cycles_p100"]) == (fastest, slowest)
     assert [result[f"cycles_p{p}"] for p in (0, 25, 50, 75, 95, 100)] == result.data["elapsed_cycles"].tolist()
@@ -71,7 +70,7 @@ def test_known_answer(folder):
     assert result["after_p95_percent"] == pytest.approx(100 * 4 / 150)
     assert result.finding == "k, shared blocks: slowest warp 50.0 % behind the fastest"
     assert (result["kernel"], result["blocks"], result["device"]) == ("k", "shared", "d")
-    _, headers, formats = drawing.points_table(result.data)
+    _, headers, formats = points_table(result.data)
     assert set(headers) == set(result.data)
     assert formats["over_fastest_ratio"](0.5) == "+50.00"
 
@@ -177,15 +176,14 @@ def open_case(folder, inputs):
     content = {"title": "t", "kind": "recorded", "source": "s", "license": "facts"}
     content["studies"] = {"warp_scheduling": {"mine": inputs}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return Dataset.load(folder / "dataset.yaml", STUDIES).case("warp_scheduling", "mine")
+    return Dataset.load(folder / "dataset.yaml").case("warp_scheduling", "mine")
 
 
 def reduced_of(case):
-    result = reduce_case(case, warp_scheduling.reduce_warps)
+    result = reduce_case(case, warp_scheduling.reduce, {})
     result.write(case.dataset.folder / "out")
     again = CaseResult.read(case.dataset.folder / "out")
-    figures.save(drawing.draw(again), again.provenance, None)
-    assert drawing.in_words(again)
+    run_notebook("warp_scheduling", again)
     return again
 
 
@@ -194,7 +192,7 @@ def test_a_trace_gives_percentiles_that_some_warp_took(tmp_path_factory, cycles)
     folder = tmp_path_factory.mktemp("mine")
     blocks = np.zeros((len(cycles) // 2, 2, 1), neutrino.BLOCK_SCHED)
     blocks["start"], blocks["elapsed"] = 5, np.reshape(cycles, (-1, 2, 1))
-    result = reduce_case(write_case(folder, blocks), warp_scheduling.reduce_warps)
+    result = reduce_case(write_case(folder, blocks), warp_scheduling.reduce, {})
     assert result["warps"] == len(cycles)
     ordered = sorted(cycles)
     for percent in warp_scheduling.PERCENTILES:
@@ -210,7 +208,7 @@ def test_a_trace_is_drawn_and_tabled(folder):
     blocks, _ = two_by_two()
     result = reduced_of(write_case(folder, blocks))
     assert result["warps"] == blocks.size
-    frame, headers, _ = drawing.points_table(result.data)
+    frame, headers, _ = points_table(result.data)
     assert frame["completed_percent"].tolist() == list(warp_scheduling.PERCENTILES)
     assert set(headers) == set(frame)
 
@@ -284,7 +282,7 @@ def test_ties_of_blocks_in_a_grid_with_holes(folder):
 
 def refused_case(case, *words):
     with pytest.raises(InputError) as caught:
-        reduce_case(case, warp_scheduling.reduce_warps)
+        reduce_case(case, warp_scheduling.reduce, {})
     assert "\n" not in str(caught.value)
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
@@ -302,7 +300,7 @@ def test_refused_traces(folder):
     refused_case(write_case(folder, clocks=falling), "of 24 blocks 24 saved clocks, and none has clocks that rise")
     refused_case(write_case(folder, clocks=np.zeros_like(clocks)), "of 24 blocks 0 saved clocks")
     case = write_case(folder, blocks, clocks, trace="progress.bin")
-    refused_case(case, "no section holds starts and ends of warps")
+    refused_case(case, "no section has starts and ends of warps")
     case = write_case(folder, blocks, clocks, progress="trace.bin")
     refused_case(case, "no section holds clocks of branches: 16 bytes for each warp")
 
@@ -346,7 +344,7 @@ def clock_rows():
 def test_pickled_clocks_give_what_the_trace_gives(folder, protocol, layout):
     (folder / "tmp.pkl").write_bytes(pickle.dumps(layout(clock_rows()), protocol))
     case = open_case(folder, {"pickle": "tmp.pkl", "flop_per_iteration": FLOP, "clock_mhz": CLOCK})
-    result = reduce_case(case, warp_scheduling.reduce_warps)
+    result = reduce_case(case, warp_scheduling.reduce, {})
     assert result["sped_up_blocks"] == len(clock_rows()) - 2
 
 

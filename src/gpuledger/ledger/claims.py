@@ -1,4 +1,4 @@
-"""Claims: published values, compared with what every dataset reproduces of them."""
+"""Claims: published values, compared with what each dataset reproduces."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def load(file: str | Path) -> dict:
     Raises
     ------
     InputError
-        Wrong YAML, unknown key, an id that stands twice.
+        Invalid YAML, an unknown key, an id used twice.
     """
     content = schemas.load_yaml(file)
-    schemas.check(content, schemas.packaged("claims"), file)
+    schemas.check(content, schemas.packaged(__package__, "claims"), file)
     seen: set[str] = set()
     for claim in content["claims"] + content.get("seed_errors", []):
         if claim["id"] in seen:
-            raise InputError(file, f"id {claim['id']}", "the id stands twice", "give each claim its own")
+            raise InputError(file, f"id {claim['id']}", "two claims have this id", "give each its own")
         seen.add(claim["id"])
     return content
 

@@ -1,4 +1,4 @@
-"""Figures: one style, three formats, the provenance of the numbers on every one, equal bytes when remade."""
+"""Figures: one style, three formats, provenance below each, byte-identical when made again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from gpuledger import files
 from gpuledger.ledger import provenance
 
-#: Okabe and Ito's colours, told apart by readers with any colour vision.
+#: Okabe and Ito's palette, which readers with any colour vision can tell apart.
 #: https://jfly.uni-koeln.de/color/ (Color Universal Design, 2008)
 BLACK, ORANGE, SKY, GREEN = "#222222", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
@@ -25,7 +25,7 @@ FORMATS = ("pdf", "svg", "png")
 
 
 def use_style() -> None:
-    """Set the project's style; in Jupyter, also draw inline at twice the pixels."""
+    """Use the project's style; in Jupyter, also draw inline figures at twice the resolution."""
     mpl.style.use(str(resources.files("gpuledger.ledger").joinpath("gpuledger.mplstyle")))
     if "inline" in mpl.get_backend():
         from matplotlib_inline.backend_inline import set_matplotlib_formats
@@ -34,27 +34,27 @@ def use_style() -> None:
 
 
 def plain(text: str) -> str:
-    """Escape a text from data, in which matplotlib would take ``$`` for the start of a formula."""
+    """Escape ``$`` in a text from data, which matplotlib would take for the start of a formula."""
     return text.replace("$", r"\$")
 
 
 def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: int = 4) -> None:
-    """Put the finding above a figure, and between them the legend of `legend`.
+    """Put the finding above a figure, and the legend of `legend` between them.
 
     Parameters
     ----------
     figure : Figure
-        With constrained layout, as the style sets it.
+        With constrained layout, which the style sets.
     finding : str
         What the figure shows, in one sentence.
     legend : Axes, optional
-        The axes whose labels the legend holds.
+        The axes whose labels go into the legend.
     columns : int
         Columns of the legend.
     """
-    # About 12.8 characters of the title's bold type to an inch.
+    # About 12.8 characters of the bold title fit into an inch.
     lines = textwrap.fill(plain(finding), int(figure.get_figwidth() * 12.7))
-    # The empty line below is where the legend stands: in the layout, its width would squeeze its own axes.
+    # The legend goes onto an empty line below: as a part of the layout, its width would squeeze its own axes.
     figure.suptitle(lines if legend is None else f"{lines}\n", x=0.005, ha="left", fontsize=9.5, fontweight="bold")
     if legend is not None:
         anchor = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
@@ -63,24 +63,24 @@ def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: 
 
 
 def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str = "figure") -> Figure:
-    """Put the provenance under a figure and write it as PDF, SVG and PNG.
+    """Put the provenance below a figure and write it as PDF, SVG and PNG.
 
     Parameters
     ----------
     figure : Figure
     record : mapping
-        The ``provenance.json`` of its numbers. Simulated numbers are announced in colour.
+        The ``provenance.json`` of its numbers. That numbers are simulated is said in colour.
     folder : path or None
-        Where ``<name>.pdf``, ``.svg`` and ``.png`` go; None writes nothing.
+        Where to write ``<name>.pdf``, ``.svg`` and ``.png``; None writes nothing.
     name : str
-        ``figure``, or ``figure_<what>`` for a further one.
+        ``figure``, or ``figure_<what>`` for further ones.
 
     Returns
     -------
     Figure
         The same figure, for a notebook to show.
     """
-    # Settle the layout first: the caption goes below it, and every format must get the same one.
+    # Fix the layout first: the caption goes below it, and all formats must be the same.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for legend in figure.legends:
@@ -101,7 +101,7 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     )
     if folder is not None:
         described = {"Title": f"{record['dataset']}/{record['study']}/{record['case']}"}
-        # No dates: a figure made again must have the same bytes.
+        # No dates: a figure made again must be byte-identical.
         metadata = {
             "pdf": {**described, "Subject": caption, "CreationDate": None},
             "svg": {**described, "Description": caption, "Date": None},

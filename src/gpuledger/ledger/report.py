@@ -1,4 +1,4 @@
-"""Across cases: outcomes collected, the ledger of all quantities, the scorecard page and the gallery."""
+"""Reports across cases: tables of all quantities, the scorecard page and the gallery."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuledger.ledger.study import read_studies
 
 
 def read_outcomes(summaries: Iterable[str | Path]) -> list[Outcome]:
-    """Read every case's ``summary.json`` and the ``provenance.json`` beside it, in the given order."""
+    """Read each case's ``summary.json`` and the ``provenance.json`` next to it, in the given order."""
     outcomes = []
     for file in map(Path, summaries):
         record = json.loads(file.with_name("provenance.json").read_text("utf-8"))
@@ -26,7 +26,7 @@ def read_outcomes(summaries: Iterable[str | Path]) -> list[Outcome]:
 
 
 def ledger(outcomes: Iterable[Outcome]) -> pd.DataFrame:
-    """Return a row a quantity: ``dataset, case, quantity, value, unit, provenance``."""
+    """Return one row per quantity: ``dataset, case, quantity, value, unit, provenance``."""
     rows = [
         (outcome.dataset, outcome.case, quantity, text(entry["value"]), entry["unit"], outcome.label)
         for outcome in outcomes
@@ -36,13 +36,13 @@ def ledger(outcomes: Iterable[Outcome]) -> pd.DataFrame:
 
 
 def _environment(templates: Path) -> Environment:
-    # Kernel names and sources come from data: everything is escaped.
+    # Kernel names and sources are data, so everything is escaped.
     loader = FileSystemLoader([templates, templates / "page"])
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
 
 
 def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path) -> str:
-    """HTML page of a scorecard; `titles` are the studies' names for people."""
+    """Return the HTML page of a scorecard; `titles` are the studies' titles by name."""
     # What a reader looks for first: differences, then errors of the sources, then what is open.
     order = {claims.DIFFERS: 0, claims.UNKNOWN: 1, claims.SEED_ERROR: 2, claims.WITHIN: 4, claims.EXACT: 5}
     card = card.assign(order=card["verdict"].map(order).fillna(3)).sort_values("order", kind="stable")
@@ -60,7 +60,7 @@ def gallery_page(
     root: Path,
     templates: Path,
 ) -> str:
-    """HTML page of every figure.
+    """Return the HTML page of all figures.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def gallery_page(
     counts : mapping
         How many claims have each verdict.
     root : path
-        The folder of the page, which holds the cases' folders.
+        The page's folder, ``results/``.
     templates : path
     """
     groups = []

@@ -14,7 +14,7 @@ from gpuledger.record import device
 from gpuledger.record.parts import PARTS
 from gpuledger.record.profiler import Control
 from gpuledger.record.recording import MOST_BYTES, OutOfTimeError, Recording
-from gpuledger.record.run import record
+from gpuledger.record.run import record_parts
 
 #: Status when the time for the call is over and there is more to record.
 UNFINISHED = 3
@@ -38,12 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         settings = (yaml.safe_load(Path("config/config.yaml").read_text("utf-8")) or {}).get("record", {})
-        device.select()
+        device.select_device()
         folder = given.folder or Path("traces") / device.find_device().slug
         seconds = None if given.minutes is None else 60 * given.minutes
         recording = Recording(folder, seconds=seconds)
         control = Control(clock=settings.get("clock_control", "none"), cache=settings.get("cache_control", "all"))
-        failed = record(recording, given.parts or tuple(PARTS), python=settings.get("python"), control=control)
+        failed = record_parts(recording, given.parts or tuple(PARTS), python=settings.get("python"), control=control)
     except FileNotFoundError as error:
         print(f"{error.filename}: the file does not exist; start in the folder of the checkout", file=sys.stderr)
         return 1

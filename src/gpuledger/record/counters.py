@@ -14,7 +14,7 @@ PASSES = ("setup", "forward", "forward_backward")
 _NOTE = "Every launch between start and stop of profiling; fp32 without TF32."
 
 
-def record(session: Session) -> Recorded:
+def record_counters(session: Session) -> Recorded:
     """Record the three runs, each from the start of the set-up on.
 
     Raises

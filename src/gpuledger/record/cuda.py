@@ -5,7 +5,7 @@ Compiling needs CuPy with NVRTC but no GPU; everything else needs a GPU.
 
 >>> from gpuledger.record import cuda
 >>> device = cuda.open_device()  # doctest: +SKIP
->>> kernel = cuda.load("ceilings.cu", device).kernel("copy_float4")  # doctest: +SKIP
+>>> kernel = cuda.load_module("ceilings.cu", device).kernel("copy_float4")  # doctest: +SKIP
 >>> kernel.launch(grid, 512, target, source, np.int64(count))  # doctest: +SKIP
 """
 
@@ -32,7 +32,7 @@ OPTIONS = ("--std=c++17",)
 
 
 @dataclass(frozen=True)
-class Device:
+class CudaDevice:
     """A working NVIDIA GPU.
 
     Attributes
@@ -87,7 +87,7 @@ def cupy() -> ModuleType:
         raise InputError("GPU", "", problem, remedy) from None
 
 
-def open_device(index: int = 0) -> Device:
+def open_device(index: int = 0) -> CudaDevice:
     """Make a GPU the current one and describe it.
 
     Raises
@@ -105,7 +105,7 @@ def open_device(index: int = 0) -> Device:
         # Some versions of CUDA have no clockRate in the properties; the attribute (13, in kHz) stays.
         clock_khz = runtime.deviceGetAttribute(13, index)
     name = found["name"]
-    return Device(
+    return CudaDevice(
         index=index,
         name=name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name),
         compute_capability=f"{found['major']}.{found['minor']}",
@@ -172,7 +172,7 @@ def compile_source(
         nvrtc.destroyProgram(program)
 
 
-class Kernel:
+class LoadedKernel:
     """A loaded kernel.
 
     Attributes
@@ -230,21 +230,21 @@ class Kernel:
             self._function(_three(grid), _three(block), arguments, shared_mem=shared_bytes)
 
 
-def resident_blocks(device: Device, kernel: Kernel, threads: int) -> int:
+def resident_blocks(device: CudaDevice, kernel: LoadedKernel, threads: int) -> int:
     """How many blocks of `threads` an SM holds at once, by its registers and threads (not by shared memory)."""
     # Registers are given to warps in units of 256, eight to a thread.
     registers = -(-kernel.registers // 8) * 8 * (-(-threads // 32) * 32)
     return max(1, min(device.threads_per_sm // threads, device.registers_per_sm // registers))
 
 
-class Module:
+class LoadedModule:
     """A loaded cubin or PTX."""
 
     def __init__(self, module: Any, name: str, folder: TemporaryDirectory | None = None):
         # CuPy may read the file again for a kernel: the folder goes when the module goes.
         self._module, self.name, self._folder = module, name, folder
 
-    def kernel(self, name: str) -> Kernel:
+    def kernel(self, name: str) -> LoadedKernel:
         """Return a kernel by its ``extern "C"`` name.
 
         Raises
@@ -253,10 +253,12 @@ class Module:
             When the module has none of this name.
         """
         with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
-            return Kernel(name, self._module.get_function(name))
+            return LoadedKernel(name, self._module.get_function(name))
 
 
-def load(name: str, device: Device, code: str | None = None, options: Sequence[str] = OPTIONS) -> Module:
+def load_module(
+    name: str, device: CudaDevice, code: str | None = None, options: Sequence[str] = OPTIONS
+) -> LoadedModule:
     """Compile a source for a GPU and load it.
 
     Parameters
@@ -279,7 +281,7 @@ def load(name: str, device: Device, code: str | None = None, options: Sequence[s
     return load_image(image, name)
 
 
-def load_image(image: bytes, name: str) -> Module:
+def load_image(image: bytes, name: str) -> LoadedModule:
     """Load a cubin or PTX, for instance one that nvcc has made.
 
     Raises
@@ -293,7 +295,7 @@ def load_image(image: bytes, name: str) -> Module:
     with named_errors(name, "compile it for this GPU, and update the driver"):
         module = cupy().RawModule(path=str(path))
         module.compile()
-    return Module(module, name, folder)
+    return LoadedModule(module, name, folder)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """How long launches take: CUDA events around batches, with the L2 cache cold or warm, medians and spread.
 
 >>> from gpuledger.record import cuda, cuda_timing
->>> copy = cuda.load("ceilings.cu", device).kernel("copy_float4")  # doctest: +SKIP
+>>> copy = cuda.load_module("ceilings.cu", device).kernel("copy_float4")  # doctest: +SKIP
 >>> warm = cuda_timing.time_in_turn([lambda: copy.launch(132, 512, target, source, count)])  # doctest: +SKIP
 """
 

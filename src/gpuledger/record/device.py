@@ -62,14 +62,14 @@ class Device:
         return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.") or "gpu"
 
 
-def selected() -> str:
+def selected_device() -> str:
     """The GPU to use, as nvidia-smi and CUDA take it: the first of CUDA_VISIBLE_DEVICES, else number 0."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
 
 
-def select() -> None:
+def select_device() -> None:
     """Let this process, and what it starts, see the one GPU that is recorded, numbered as nvidia-smi does."""
-    chosen = selected()
+    chosen = selected_device()
     os.environ.update(CUDA_VISIBLE_DEVICES=chosen, CUDA_DEVICE_ORDER="PCI_BUS_ID")
 
 
@@ -120,7 +120,7 @@ def check_alone() -> None:
     if others:
         problem = f"another process is on the GPU: {', '.join(others[:3])}"
         remedy = "wait for it or end it, or choose another GPU with CUDA_VISIBLE_DEVICES"
-        raise InputError("GPU", selected(), problem, remedy)
+        raise InputError("GPU", selected_device(), problem, remedy)
 
 
 def _query(fields: tuple[str, ...]) -> list[str]:
@@ -128,7 +128,7 @@ def _query(fields: tuple[str, ...]) -> list[str]:
     rows = [[cell.strip() for cell in row] for row in csv.reader(answer.splitlines(), skipinitialspace=True) if row]
     if len(rows) != 1 or len(rows[0]) != len(fields):
         problem = f"it gives no line of {', '.join(fields)} but {failures.last_words(answer)!r}"
-        raise InputError("nvidia-smi", f"GPU {selected()}", problem, _CHECK)
+        raise InputError("nvidia-smi", f"GPU {selected_device()}", problem, _CHECK)
     return rows[0]
 
 
@@ -136,7 +136,7 @@ def _call(*arguments: str) -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
         raise InputError("nvidia-smi", "", "it is not on the PATH, so there is no NVIDIA driver", _CHECK)
-    command = [program, "-i", selected(), *arguments]
+    command = [program, "-i", selected_device(), *arguments]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False,
@@ -149,5 +149,5 @@ def _call(*arguments: str) -> str:
     if done.returncode:
         said = done.stdout + done.stderr
         problem, remedy = failures.explain(said) or (f"it fails: {failures.last_words(said)}", _CHECK)
-        raise InputError("nvidia-smi", f"GPU {selected()}", problem, remedy)
+        raise InputError("nvidia-smi", f"GPU {selected_device()}", problem, remedy)
     return done.stdout

@@ -16,7 +16,7 @@ TABLE = "exposed_latency/probes.csv"
 _SECONDS = 300
 
 
-def record(folder: str | Path, control: Mapping[str, str]) -> dict[str, dict[str, dict]]:
+def record_latency(folder: str | Path, control: Mapping[str, str]) -> dict[str, dict[str, dict]]:
     """Record how long workloads take alone, under ncu and with probes.
 
     Parameters

@@ -44,12 +44,12 @@ CEILING_COLUMNS = ("ceiling", "cache", "moved_bytes", "flops", "configuration")
 TIME_COLUMNS = ("time_median_ns", "time_p5_ns", "time_p95_ns", "launches")
 
 
-def record(
+def record_normalization(
     folder: str | Path,
     *,
     shapes: Sequence[tuple[int, int]] = SHAPES,
     copy_bytes: Sequence[int] = COPY_BYTES,
-    device: cuda.Device | None = None,
+    device: cuda.CudaDevice | None = None,
     samples: int = 30,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, dict]:
@@ -138,13 +138,13 @@ def _read_part(part: Path, stamp: dict) -> list[dict] | None:
 class Bench:
     """The kernels, loaded for one device."""
 
-    def __init__(self, device: cuda.Device, samples: int):
+    def __init__(self, device: cuda.CudaDevice, samples: int):
         self.device, self.samples = device, samples
         self.cupy = cuda.cupy()
         # Data that stay in L2 are not to be marked as passing through.
         self.modules = {
             cache: {
-                name: cuda.load(name, device, options=(*OPTIONS, f"-DSTREAMING={int(cache == 'cold')}"))
+                name: cuda.load_module(name, device, options=(*OPTIONS, f"-DSTREAMING={int(cache == 'cold')}"))
                 for name in ("normalization.cu", "ceilings.cu")
             }
             for cache in ("cold", "warm")
@@ -181,7 +181,7 @@ class Bench:
         keys = {"rows": rows, "length": length}
         copied = self._copy(rows * length)
         found = [_row(keys | {"kernel": "copy", "cache": c, "configuration": what}, t) for c, what, t in copied]
-        choices = [("two_pass", [kernels.TWO_PASS]), ("one_pass", kernels.plans(length))]
+        choices = [("two_pass", [kernels.TWO_PASS]), ("one_pass", kernels.configurations(length))]
         for cache in ("cold", "warm"):
             for name, plans in choices:
                 configurations = {}
@@ -195,7 +195,7 @@ class Bench:
         if normalization_torch.available():
             for cache in ("cold", "warm"):
                 launches = {"": normalization_torch.baseline()}
-                what, timing = self._fastest(launches, cache, rows * length, x, normalization_torch.capture_graph)
+                what, timing = self._fastest(launches, cache, rows * length, x, normalization_torch.capture_torch_graph)
                 found.append(_row(keys | {"kernel": "torch", "cache": cache, "configuration": what}, timing))
         return found
 
@@ -206,13 +206,13 @@ class Bench:
             x = self.cupy.asarray(np.concatenate([kernels.hostile_rows(length, seed) for seed in range(3)]))
             expected = self.cupy.asarray(kernels.reference(x.get()))
             for cache in ("cold", "warm"):
-                for plan, at_most in self._grids([kernels.TWO_PASS, *kernels.plans(length)], cache, len(x)):
+                for plan, at_most in self._grids([kernels.TWO_PASS, *kernels.configurations(length)], cache, len(x)):
                     self._check(self._launcher(plan, cache, at_most), x, expected, f"{plan.kernel}, length {length}")
         return []
 
     def _grids(
-        self, choices: Sequence[kernels.Plan], cache: str, rows: int
-    ) -> Iterator[tuple[kernels.Plan, int | None]]:
+        self, choices: Sequence[kernels.Configuration], cache: str, rows: int
+    ) -> Iterator[tuple[kernels.Configuration, int | None]]:
         """Each plan with a block for every group of rows, and with as many blocks as fit on the GPU at once."""
         for plan in choices:
             yield plan, None
@@ -221,7 +221,7 @@ class Bench:
             if plan.blocks(rows) > at_once:
                 yield plan, at_once
 
-    def _launcher(self, plan: kernels.Plan, cache: str, at_most: int | None) -> Callable[[Any, Any], None]:
+    def _launcher(self, plan: kernels.Configuration, cache: str, at_most: int | None) -> Callable[[Any, Any], None]:
         kernel = self.modules[cache]["normalization.cu"].kernel(plan.kernel)
         kept = 0
         if plan.kernel.startswith("streaming"):
@@ -289,11 +289,11 @@ class Bench:
         return best, time_in_turn(in_turn[best], samples=self.samples, capture=capture)
 
 
-def _copy_launch(kernel: cuda.Kernel, blocks: int, x: Any, y: Any) -> None:
+def _copy_launch(kernel: cuda.LoadedKernel, blocks: int, x: Any, y: Any) -> None:
     kernel.launch(blocks, 512, x, y, np.int64(x.size // 4))
 
 
-def _describe(plan: kernels.Plan, at_most: int | None) -> str:
+def _describe(plan: kernels.Configuration, at_most: int | None) -> str:
     return plan.kernel if at_most is None else f"{plan.kernel}, {at_most} blocks"
 
 

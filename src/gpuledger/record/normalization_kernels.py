@@ -21,7 +21,7 @@ KEPT_BYTES = 16 * STREAMING[0] * STREAMING[1]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Configuration:
     """A kernel and how it divides rows among threads.
 
     Attributes
@@ -43,10 +43,10 @@ class Plan:
         return max(1, min(math.ceil(rows / self.block_rows), at_most or 2**31 - 1))
 
 
-TWO_PASS = Plan("two_pass", 256, 1)
+TWO_PASS = Configuration("two_pass", 256, 1)
 
 
-def plans(length: int) -> list[Plan]:
+def configurations(length: int) -> list[Configuration]:
     """Return the configurations of the optimised kernel that suit a length, those with the fewest lanes first.
 
     A configuration suits when its registers hold the row, and not twice as many as the smallest that does; longer rows
@@ -58,9 +58,9 @@ def plans(length: int) -> list[Plan]:
     enough = {key: held for key, held in capacities.items() if held - (0 if aligned else 3) >= length}
     if not enough:
         lanes, slots, threads = STREAMING
-        return [Plan(f"streaming_{lanes}x{slots}{suffix}", threads, 1)]
+        return [Configuration(f"streaming_{lanes}x{slots}{suffix}", threads, 1)]
     return [
-        Plan(f"one_pass_{lanes}x{slots}{suffix}", threads, threads // lanes)
+        Configuration(f"one_pass_{lanes}x{slots}{suffix}", threads, threads // lanes)
         for (lanes, slots, threads), held in sorted(enough.items())
         if held < 2 * min(enough.values())
     ]

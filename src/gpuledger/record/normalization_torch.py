@@ -35,7 +35,7 @@ def baseline() -> Callable[[Any, Any], None]:
     return launch
 
 
-def capture_graph(launches: Sequence[Launch], stream: Any) -> Launch:
+def capture_torch_graph(launches: Sequence[Launch], stream: Any) -> Launch:
     """Capture into a CUDA graph, as :func:`gpuledger.record.cuda_timing.capture_graph`, with PyTorch's memory."""
     torch = import_module("torch")
     external = torch.cuda.ExternalStream(stream.ptr)

@@ -49,11 +49,19 @@ _COUNTS = ("torch", "ncu")
 PARTS = {
     part.name: part
     for part in (
-        Part("counters", "FLOP counters of the toy network", f"{_HERE}.counters", "record", _COUNTS, 4),
+        Part("counters", "FLOP counters of the toy network", f"{_HERE}.counters", "record_counters", _COUNTS, 4),
         Part("sweep_gpt2", "counters of GPT-2 blocks", f"{_HERE}.sweeps", "record_gpt2", _COUNTS, 8),
         Part("sweep_llama", "counters of Llama blocks", f"{_HERE}.sweeps", "record_llama", _COUNTS, 8),
-        Part("normalization", "normalization kernels", f"{_HERE}.normalization", "record", ("torch", "cupy"), 8, True),
-        Part("latency", "waiting for a profile", f"{_HERE}.latency", "record", ("cupy", "ncu"), 8, True),
-        Part("probes", "traces of probed kernels", f"{_HERE}.probes", "record", ("cupy",), 8, True),
+        Part(
+            "normalization",
+            "normalization kernels",
+            f"{_HERE}.normalization",
+            "record_normalization",
+            ("torch", "cupy"),
+            8,
+            True,
+        ),
+        Part("latency", "waiting for a profile", f"{_HERE}.latency", "record_latency", ("cupy", "ncu"), 8, True),
+        Part("probes", "traces of probed kernels", f"{_HERE}.probes", "record_probes", ("cupy",), 8, True),
     )
 }

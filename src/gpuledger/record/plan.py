@@ -21,7 +21,7 @@ _CAP_SYS_ADMIN = 1 << 21
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecordingPlan:
     """What to record.
 
     Attributes
@@ -36,7 +36,7 @@ class Plan:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def make_plan(gpu: str | bool, python: str | None = None) -> Plan:
+def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
     """Decide what can be recorded on this machine.
 
     Parameters
@@ -53,7 +53,7 @@ def make_plan(gpu: str | bool, python: str | None = None) -> Plan:
         With ``require``, and why.
     """
     if gpu in ("off", False) or (gpu == "auto" and shutil.which("nvidia-smi") is None):
-        return Plan()
+        return RecordingPlan()
     from gpuledger.record import device  # not before there is something to look at
 
     try:
@@ -61,13 +61,13 @@ def make_plan(gpu: str | bool, python: str | None = None) -> Plan:
     except InputError as error:
         if gpu == "require":
             raise
-        return Plan(left_out={"gpu": str(error)})
+        return RecordingPlan(left_out={"gpu": str(error)})
     lacks = {name: lack for name, part in PARTS.items() if (lack := lacking(part, python))}
     if lacks and gpu == "require":
         name, (problem, remedy) = next(iter(lacks.items()))
         raise InputError("config/config.yaml", "key gpu", f"part {name} cannot be recorded: {problem}", remedy)
     left_out = {name: f"{problem}; {remedy}" for name, (problem, remedy) in lacks.items()}
-    return Plan(tuple(name for name in PARTS if name not in lacks), left_out)
+    return RecordingPlan(tuple(name for name in PARTS if name not in lacks), left_out)
 
 
 def lacking(part: Part, python: str | None = None) -> tuple[str, str] | None:

@@ -22,7 +22,7 @@ _HERE = Path(__file__).parent
 _PATIENCE = 3
 
 
-def record(
+def record_parts(
     recording: Recording,
     parts: Sequence[str] = tuple(PARTS),
     *,
@@ -57,7 +57,7 @@ def record(
         When the time of the recording's call is over; another call goes on.
     """
     with recording.alone():
-        device.select()
+        device.select_device()
         found = device.find_device()
         recording.belong_to(vars(found))
         device.check_alone()

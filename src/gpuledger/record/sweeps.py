@@ -29,7 +29,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepDesign:
     """One variable at a time, the others as in `base`."""
 
     base: Point
@@ -50,23 +50,23 @@ class Sweep:
 _LENGTHS = (64, 128, 256, 512, 1024, 2048)
 #: By model. GPT-2's widths are those of the notes on metric sweeps, of which 768 is the published model's.
 SWEEPS = {
-    "gpt2": Sweep(Point(2, 768, 128), (1, 2, 4, 8, 12), (192, 384, 768, 1536, 3072, 6144), _LENGTHS),
-    "llama": Sweep(Point(2, 2048, 128), (1, 2, 4, 8, 16), (512, 1024, 2048, 3072, 4096), _LENGTHS),
+    "gpt2": SweepDesign(Point(2, 768, 128), (1, 2, 4, 8, 12), (192, 384, 768, 1536, 3072, 6144), _LENGTHS),
+    "llama": SweepDesign(Point(2, 2048, 128), (1, 2, 4, 8, 16), (512, 1024, 2048, 3072, 4096), _LENGTHS),
 }
 _NOTE = "Of each point the launches of one block, the last, in its second pass; random weights."
 
 
 def record_gpt2(session: Session) -> Recorded:
-    """Record GPT-2's sweep, see :func:`record`."""
-    return record(session, "gpt2")
+    """Record GPT-2's sweep, see :func:`record_sweep`."""
+    return record_sweep(session, "gpt2")
 
 
 def record_llama(session: Session) -> Recorded:
-    """Record Llama's sweep, see :func:`record`."""
-    return record(session, "llama")
+    """Record Llama's sweep, see :func:`record_sweep`."""
+    return record_sweep(session, "llama")
 
 
-def record(session: Session, model: str) -> Recorded:
+def record_sweep(session: Session, model: str) -> Recorded:
     """Record the sweep of a model, one run of ncu a point.
 
     Raises

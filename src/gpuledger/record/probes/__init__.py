@@ -18,7 +18,7 @@ from gpuledger.record.probes.launch import Runner
 from gpuledger.record.probes.steps import record_steps
 
 
-def record(folder: str | Path) -> dict[str, dict[str, dict]]:
+def record_probes(folder: str | Path) -> dict[str, dict[str, dict]]:
     """Record every case that probes answer on the first GPU.
 
     What is done is kept in ``<folder>/parts`` until all of it is: a recording that was interrupted goes on where it

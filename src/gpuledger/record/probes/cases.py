@@ -11,7 +11,7 @@ from typing import Any
 from gpuledger.files import write_text
 from gpuledger.record.probes.launch import Launched, Runner
 from gpuledger.record.probes.traces import STEM, write_directory
-from gpuledger.record.probes.workloads import Workload, attention, fill, fill_persistent, gemm
+from gpuledger.record.probes.workloads import ProbeWorkload, attention, fill, fill_persistent, gemm
 
 #: Probes whose costs are compared.
 COMPARED = ("block_sched", "gmem_bytes", "tensorop_count", "program_progress", "dmat")
@@ -149,7 +149,7 @@ def record_memory(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]
     return {"fig11": {"traces": root.name}}
 
 
-def compared(runner: Runner, sizes: Sizes) -> dict[str, Workload]:
+def compared(runner: Runner, sizes: Sizes) -> dict[str, ProbeWorkload]:
     """Return the workloads that carry every probe, by their group."""
     heads = heads_for(runner.device.sms, sizes.accessed_tokens, 2, 3)
     return {

@@ -18,7 +18,7 @@ from gpuledger.errors import InputError
 from gpuledger.files import write_text
 from gpuledger.record import cuda
 from gpuledger.record.probes.launch import Runner
-from gpuledger.record.probes.workloads import Workload, attention, fill, gemm
+from gpuledger.record.probes.workloads import ProbeWorkload, attention, fill, gemm
 
 #: What one would ask ncu for instead of each probe.
 METRICS = {
@@ -26,7 +26,7 @@ METRICS = {
     "gmem_bytes": ("l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum"),
     "tensorop_count": ("sm__inst_executed_pipe_tensor.sum",),
 }
-WORKLOADS: dict[str, Callable[[int], Workload]] = {
+WORKLOADS: dict[str, Callable[[int], ProbeWorkload]] = {
     "fill": lambda size: fill(size, size),
     "gemm": gemm,
     "attention": lambda tokens: attention(64, tokens),

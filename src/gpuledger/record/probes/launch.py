@@ -16,7 +16,7 @@ from gpuledger.readers.neutrino import PAGE_BYTES
 from gpuledger.readers.neutrino.records import PROGRAM_PROGRESS, Tool
 from gpuledger.readers.neutrino.records import TOOLS as SHIPPED
 from gpuledger.record import cuda
-from gpuledger.record.probes.workloads import Tensor, Workload
+from gpuledger.record.probes.workloads import DeviceTensor, ProbeWorkload
 
 #: What the sources call the probes; ``count`` is the run that tells how long the slices of ``dmat`` must be.
 PROBES = {
@@ -59,7 +59,7 @@ class Launched:
 
     Attributes
     ----------
-    workload : Workload
+    workload : ProbeWorkload
     probe : str
     architecture : str
         ``sm_90``.
@@ -76,7 +76,7 @@ class Launched:
         a flush), copy the records to the host. Medians over repeated launches where there were several.
     """
 
-    workload: Workload
+    workload: ProbeWorkload
     probe: str
     architecture: str
     plain: Built
@@ -96,18 +96,18 @@ class Runner:
 
     Attributes
     ----------
-    device : cuda.Device
+    device : cuda.CudaDevice
     """
 
-    device: cuda.Device
-    _modules: dict[tuple[str, str], cuda.Module] = field(default_factory=dict)
+    device: cuda.CudaDevice
+    _modules: dict[tuple[str, str], cuda.LoadedModule] = field(default_factory=dict)
 
-    def run(self, workload: Workload, probe: str, repeats: int = 1) -> Launched:
+    def run(self, workload: ProbeWorkload, probe: str, repeats: int = 1) -> Launched:
         """Launch a workload without and with a probe.
 
         Parameters
         ----------
-        workload : Workload
+        workload : ProbeWorkload
         probe : str
             A tool of :data:`TOOLS`, or ``timeline``.
         repeats : int
@@ -157,7 +157,7 @@ class Runner:
             self.device.architecture,
             _built(plain),
             _built(probed),
-            divide(words, workload, probe, slots),
+            split_records(words, workload, probe, slots),
             addresses,
             dynamic,
             original_ms,
@@ -166,7 +166,7 @@ class Runner:
             epilogue_ms,
         )
 
-    def time_ns(self, workload: Workload, repeats: int = 20) -> float:
+    def time_ns(self, workload: ProbeWorkload, repeats: int = 20) -> float:
         """Median time (ns) of a workload without a probe, each after a flush of the L2."""
         xp = cuda.cupy()
         launch = self.launcher(workload)
@@ -174,7 +174,7 @@ class Runner:
             flush = xp.empty(FLUSH_BYTES, np.uint8)
             return 1e6 * median(self._between(launch, flush) for _ in range(repeats))
 
-    def launcher(self, workload: Workload) -> Callable[[], None]:
+    def launcher(self, workload: ProbeWorkload) -> Callable[[], None]:
         """Return what launches a workload without a probe, on tensors that are there already, without waiting."""
         with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
             kernel = self._kernel(workload, "none")
@@ -192,7 +192,7 @@ class Runner:
                 self._between(lambda: target.data.memset_async(0, size_bytes), flush) for _ in range(repeats)
             )
 
-    def resident_blocks(self, workload: Workload) -> int:
+    def resident_blocks(self, workload: ProbeWorkload) -> int:
         """How many blocks of a workload the GPU runs at once."""
         return self.device.sms * self._kernel(workload, "none").blocks_per_sm(workload.threads)
 
@@ -207,7 +207,7 @@ class Runner:
         with cuda.named_errors(self.device.name, "record again: what is recorded already is kept"):
             cuda.cupy().cuda.runtime.deviceSynchronize()
 
-    def _kernel(self, workload: Workload, probe: str) -> cuda.Kernel:
+    def _kernel(self, workload: ProbeWorkload, probe: str) -> cuda.LoadedKernel:
         if workload.tensor_cores and int(self.device.compute_capability.partition(".")[0]) < 8:
             problem = f"{self.device.name} has compute capability {self.device.compute_capability}"
             remedy = "record on a GPU of 8.0 (Ampere) or newer: the kernel's copies and products begin there"
@@ -215,10 +215,10 @@ class Runner:
         key = (workload.source, probe)
         if key not in self._modules:
             options = (*cuda.OPTIONS, f"--include-path={cuda.SOURCES}", f"--define-macro=PROBE={PROBES[probe]}")
-            self._modules[key] = cuda.load(workload.source, self.device, options=options)
+            self._modules[key] = cuda.load_module(workload.source, self.device, options=options)
         return self._modules[key].kernel(workload.function)
 
-    def _dynamic_bytes(self, workload: Workload, kernel: cuda.Kernel) -> int:
+    def _dynamic_bytes(self, workload: ProbeWorkload, kernel: cuda.LoadedKernel) -> int:
         """Shared memory to ask for beyond the static, so that no more blocks fit on an SM than wanted."""
         if not workload.blocks_per_sm:
             return 0
@@ -231,14 +231,14 @@ class Runner:
             raise InputError("GPU", workload.name, problem, "record on a GPU with more shared memory")
         return int(dynamic)
 
-    def _check_resident(self, workload: Workload, kernel: cuda.Kernel, dynamic: int) -> None:
+    def _check_resident(self, workload: ProbeWorkload, kernel: cuda.LoadedKernel, dynamic: int) -> None:
         """See that an SM runs as many blocks at once as the workload says: registers may be too few."""
         wanted = workload.blocks_per_sm
         if wanted and (found := kernel.blocks_per_sm(workload.threads, dynamic)) != wanted:
             problem = f"an SM of {self.device.name} runs {found} of its blocks at once, not {wanted}"
             raise InputError("GPU", workload.name, problem, "report it with the GPU's name")
 
-    def _arrays(self, workload: Workload) -> dict[str, Any]:
+    def _arrays(self, workload: ProbeWorkload) -> dict[str, Any]:
         # The values are made on the host, and results checked there: NVRTC is all of CUDA that this takes, and the
         # reference is computed by nothing that is tested.
         random, arrays = np.random.default_rng(20), {}
@@ -251,13 +251,13 @@ class Runner:
         return arrays
 
     @staticmethod
-    def _blank(workload: Workload, arrays: dict[str, Any]) -> None:
+    def _blank(workload: ProbeWorkload, arrays: dict[str, Any]) -> None:
         """Fill what is written with what no result is, so that an element that is left out shows."""
         for tensor in workload.tensors:
             if tensor.written:
                 arrays[tensor.name].data.memset_async(BLANK_BYTE, tensor.size_bytes)
 
-    def _slots(self, workload: Workload, probe: str, arguments: tuple, dynamic: int) -> int:
+    def _slots(self, workload: ProbeWorkload, probe: str, arguments: tuple, dynamic: int) -> int:
         """How many records a thread or warp has room for; accesses are counted by a run of their own before."""
         if probe != "dmat":
             return TOOLS[SAVES.get(probe, (probe,))[0]].cap
@@ -268,10 +268,12 @@ class Runner:
         return int(counts.get().max())
 
     @staticmethod
-    def _launch(kernel: cuda.Kernel, workload: Workload, arguments: tuple, dynamic: int) -> None:
+    def _launch(kernel: cuda.LoadedKernel, workload: ProbeWorkload, arguments: tuple, dynamic: int) -> None:
         kernel.launch(workload.grid, workload.block, *arguments, shared_bytes=dynamic)
 
-    def _timed(self, kernel: cuda.Kernel, workload: Workload, arguments: tuple, dynamic: int, flush: Any) -> float:
+    def _timed(
+        self, kernel: cuda.LoadedKernel, workload: ProbeWorkload, arguments: tuple, dynamic: int, flush: Any
+    ) -> float:
         return self._between(lambda: self._launch(kernel, workload, arguments, dynamic), flush)
 
     @staticmethod
@@ -287,25 +289,25 @@ class Runner:
         end.synchronize()
         return events.get_elapsed_time(start, end)
 
-    def _check(self, workload: Workload, arrays: dict[str, Any]) -> None:
+    def _check(self, workload: ProbeWorkload, arrays: dict[str, Any]) -> None:
         error = workload.largest_error({name: array.get() for name, array in arrays.items()})
         if not error <= TOLERANCE:
             problem = f"the kernel computes something else on {self.device.name} (relative error {error:.2g})"
             raise InputError("GPU", workload.name, problem, "report it with the GPU's name; nothing is recorded")
 
 
-def on_pages(memory: Any, address: int, tensor: Tensor) -> Any:
+def on_pages(memory: Any, address: int, tensor: DeviceTensor) -> Any:
     """Return a tensor of fp16 in memory that is a page longer, from a page's start on: no page is of two tensors."""
     start = -address % PAGE_BYTES
     return memory[start : start + tensor.size_bytes].view(np.float16).reshape(tensor.shape)
 
 
-def words_of(workload: Workload, probe: str, slots: int) -> int:
+def words_of(workload: ProbeWorkload, probe: str, slots: int) -> int:
     """How many words of 8 bytes a probe saves at most, `slots` records a slice (of a timeline: of its first part)."""
     return sum(prod(shape) * tool.dtype.itemsize // 8 for tool, shape in _parts(workload, probe, slots))
 
 
-def divide(words: np.ndarray, workload: Workload, probe: str, slots: int) -> dict[str, np.ndarray]:
+def split_records(words: np.ndarray, workload: ProbeWorkload, probe: str, slots: int) -> dict[str, np.ndarray]:
     """Divide the words that a probe saved into records, by tool."""
     records, start = {}, 0
     for name, (tool, shape) in zip(SAVES.get(probe, (probe,)), _parts(workload, probe, slots), strict=True):
@@ -314,12 +316,12 @@ def divide(words: np.ndarray, workload: Workload, probe: str, slots: int) -> dic
     return records
 
 
-def _parts(workload: Workload, probe: str, slots: int) -> list[tuple[Tool, tuple[int, int, int]]]:
+def _parts(workload: ProbeWorkload, probe: str, slots: int) -> list[tuple[Tool, tuple[int, int, int]]]:
     tools = [TOOLS[name] for name in SAVES.get(probe, (probe,))]
     counts = [slots, *(tool.cap for tool in tools[1:])]
     units = [workload.threads // (32 if tool.level == "warp" else 1) for tool in tools]
     return [(tool, (workload.blocks, unit, count)) for tool, unit, count in zip(tools, units, counts, strict=True)]
 
 
-def _built(kernel: cuda.Kernel) -> Built:
+def _built(kernel: cuda.LoadedKernel) -> Built:
     return Built(kernel.registers, kernel.local_bytes, kernel.shared_bytes)

@@ -60,7 +60,7 @@ def write_directory(
         )
     elif trace == "dmat":
         neutrino.write_dmat(result, *count_accesses(records))
-    log = describe(launched, name, result, benchmark)
+    log = describe_trace(launched, name, result, benchmark)
     neutrino.write_event_log(folder / "event.log", log, VERSION)
     tensors = pd.DataFrame(
         {
@@ -101,7 +101,7 @@ def count_accesses(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     return pairs[first, 0], pairs[first, 1], counts
 
 
-def describe(launched: Launched, tool: str, result: Path, benchmark: bool) -> neutrino.EventLog:
+def describe_trace(launched: Launched, tool: str, result: Path, benchmark: bool) -> neutrino.EventLog:
     """Describe a launch as event.log does; `result` is the trace, or the folder where there is none."""
     work, records = launched.workload, launched.records[tool]
     blocks, units, slots = records.shape

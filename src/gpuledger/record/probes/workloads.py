@@ -13,7 +13,7 @@ LOG2_E = float(1 / np.log(2))
 
 
 @dataclass(frozen=True)
-class Tensor:
+class DeviceTensor:
     """A tensor of fp16 that a kernel works on.
 
     Attributes
@@ -34,7 +34,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Workload:
+class ProbeWorkload:
     """One launch.
 
     Attributes
@@ -45,7 +45,7 @@ class Workload:
         Of ``cuda_sources``.
     grid, block : tuple of int
         As (x, y, z).
-    tensors : tuple of Tensor
+    tensors : tuple of DeviceTensor
         The kernel's first arguments, in order.
     scalars : tuple of NumPy scalars
         Those that follow, of the types that the kernel declares.
@@ -62,7 +62,7 @@ class Workload:
     function: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[DeviceTensor, ...]
     scalars: tuple[np.generic, ...]
     blocks_per_sm: int = 0
     flop: int = 0
@@ -110,25 +110,31 @@ class Workload:
         return float(abs(found - right).max() / (abs(right).max() + (right == 0).all()))
 
 
-def fill(rows: int = 4096, columns: int = 4096) -> Workload:
+def fill(rows: int = 4096, columns: int = 4096) -> ProbeWorkload:
     """Zeros as torch.zeros makes them: every block fills 1 KiB and ends. The whole is a multiple of that."""
-    tensor = Tensor("out", (rows, columns), written=True)
+    tensor = DeviceTensor("out", (rows, columns), written=True)
     grid = (tensor.size_bytes // 1024, 1, 1)
     count = np.uint64(tensor.size_bytes // 8)
-    return Workload("fill", "fill.cu", "fill", grid, (128, 1, 1), (tensor,), (count,))
+    return ProbeWorkload("fill", "fill.cu", "fill", grid, (128, 1, 1), (tensor,), (count,))
 
 
-def fill_persistent(blocks: int, rows: int = 4096, columns: int = 4096) -> Workload:
+def fill_persistent(blocks: int, rows: int = 4096, columns: int = 4096) -> ProbeWorkload:
     """The same zeros by `blocks` blocks that stay: as many as the GPU runs at once."""
     plain = fill(rows, columns)
     grid = (blocks, 1, 1)
-    return Workload("fill_persistent", "fill.cu", "fill_persistent", grid, plain.block, plain.tensors, plain.scalars)
+    return ProbeWorkload(
+        "fill_persistent", "fill.cu", "fill_persistent", grid, plain.block, plain.tensors, plain.scalars
+    )
 
 
-def gemm(size: int, blocks_per_sm: int = 0) -> Workload:
+def gemm(size: int, blocks_per_sm: int = 0) -> ProbeWorkload:
     """c = a·bᵀ of `size` rows and columns each, a multiple of 128; tiles of 128×128, 32 of k a turn."""
-    tensors = (Tensor("a", (size, size)), Tensor("b", (size, size)), Tensor("c", (size, size), written=True))
-    return Workload(
+    tensors = (
+        DeviceTensor("a", (size, size)),
+        DeviceTensor("b", (size, size)),
+        DeviceTensor("c", (size, size), written=True),
+    )
+    return ProbeWorkload(
         f"gemm_{size}",
         "gemm.cu",
         "gemm",
@@ -142,11 +148,14 @@ def gemm(size: int, blocks_per_sm: int = 0) -> Workload:
     )
 
 
-def attention(heads: int, tokens: int, blocks_per_sm: int = 0) -> Workload:
+def attention(heads: int, tokens: int, blocks_per_sm: int = 0) -> ProbeWorkload:
     """Attention of `heads` heads of 64 dimensions over `tokens` tokens, a multiple of 64; 64 queries a block."""
     shape = (heads, tokens, 64)
-    tensors = (*(Tensor(name, shape) for name in ("query", "key", "value")), Tensor("out", shape, written=True))
-    return Workload(
+    tensors = (
+        *(DeviceTensor(name, shape) for name in ("query", "key", "value")),
+        DeviceTensor("out", shape, written=True),
+    )
+    return ProbeWorkload(
         f"attention_{tokens}",
         "attention.cu",
         "attention",

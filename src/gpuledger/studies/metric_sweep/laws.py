@@ -133,13 +133,12 @@ def compare_expected(points: pd.DataFrame, case: Case) -> pd.DataFrame:
 
 def _expected(own: pd.DataFrame, entry: Mapping, case: Case, place: str) -> pd.DataFrame:
     try:
-        found = scaling_laws.compare(own, entry["formula"], entry.get("constants"))
+        expected, slope_ratio = scaling_laws.compare(own, entry["formula"], entry.get("constants"))
     except ValueError as error:
         problem, _, remedy = str(error).partition(";")
         remedy = remedy or f"use numbers, constants and {', '.join(VARIABLES)}"
         raise InputError(case.dataset.file, f"{place}.formula", problem, remedy) from None
-    expected = np.asarray(found.points["expected"], float)
-    return own.assign(expected=expected, formula=entry["formula"], slope_ratio=found.slope_ratio)
+    return own.assign(expected=expected, formula=entry["formula"], slope_ratio=slope_ratio)
 
 
 def law_of(laws: pd.DataFrame, series: pd.DataFrame) -> pd.Series:

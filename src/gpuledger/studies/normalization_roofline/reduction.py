@@ -1,4 +1,4 @@
-"""From times of kernels and ceilings to bandwidths, shares of the measured copy, roofs and speedups."""
+"""From times of kernels and ceilings to bandwidths, shares of a copy's speed, roofs and speedups."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gpuledger.readers import gpus
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.tabular import Column, read_csv
 
-#: The kernel whose distance to the roofs is the question, and the one that sets them.
+#: The kernel whose distance to the roofs is in question, and the one that sets them.
 OPTIMISED, COPY = "one_pass", "copy"
-#: From so many elements on a shape counts as large: 16384×1024, the largest of the source document.
+#: Shapes with at least as many elements count as large: 16384×1024, the largest of the source document.
 LARGE = 16384 * 1024
 CACHES = ("cold", "warm")
 
@@ -46,39 +46,39 @@ _CEILINGS = (
 
 
 def flops_of(rows: int | pd.Series, length: int | pd.Series) -> int | pd.Series:
-    """FLOP of normalizing rows, as the source document counts them: 6·length + 1 a row.
+    """FLOP of normalizing rows, as the source document counts them: 6·length + 1 per row.
 
-    length for the mean, 3·length for the variance, 1 for the root, 2·length for the result. A model of the formula,
-    not of what a kernel executes.
+    length for the mean, 3·length for the variance, 1 for the root, 2·length for the result. This counts the formula,
+    not what a kernel executes.
     """
     return rows * (6 * length + 1)
 
 
 def moved_bytes_of(rows: int | pd.Series, length: int | pd.Series) -> int | pd.Series:
-    """Bytes that must move at least: every element of 4 bytes is read once and written once."""
+    """Least possible traffic in bytes: every element of 4 bytes is read once and written once."""
     return 2 * 4 * rows * length
 
 
 def intensity(length: int | pd.Series) -> float | pd.Series:
-    """Arithmetic intensity (FLOP/byte), (6·length + 1)/(8·length): 0.75 and a trifle."""
+    """Arithmetic intensity (FLOP/byte), (6·length + 1)/(8·length): slightly above 0.75."""
     return flops_of(1, length) / moved_bytes_of(1, length)
 
 
 def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
-    """Reduce times of normalization kernels to how close they come to the roofs.
+    """Compute from times how close normalization kernels come to the roofs.
 
     Parameters
     ----------
     case : Case
-        Its ``rows`` has a row for each kernel, shape and state of the L2: ``kernel, rows, length, cache`` (``cold`` or
-        ``warm``), ``time_median_ns``, and as far as known ``time_p5_ns, time_p95_ns, launches, configuration``. The
-        kernel ``copy`` moves the same bytes and sets the yardstick; ``one_pass`` is the optimised one.
+        Its ``rows`` has one row per kernel, shape and state of the L2: ``kernel, rows, length, cache`` (``cold`` or
+        ``warm``), ``time_median_ns``, and where known ``time_p5_ns, time_p95_ns, launches, configuration``. The
+        kernel ``copy`` moves the same bytes and is the yardstick; ``one_pass`` is the optimised one.
 
-        ``ceilings``, optional, has what the GPU was seen to do at most: ``ceiling`` (``copy``, ``multiply_add``,
+        ``ceilings``, optional, has what the GPU reached at most: ``ceiling`` (``copy``, ``multiply_add``,
         ``launch``), ``cache, moved_bytes, flops`` and times as above. ``gpu``, optional, is its id in
-        ``resources/gpus.csv``. One of the two must be there.
+        ``resources/gpus.csv``. At least one of the two is required.
     large_elements : int
-        From so many elements on a shape counts as large.
+        Shapes with at least as many elements count as large.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
     ------
     InputError
         See :func:`gpuledger.readers.tabular.read_csv` and :func:`gpuledger.readers.gpus.find_gpu`; percentiles that do
-        not enclose the median; neither ``ceilings`` nor ``gpu``; no row of the optimised kernel.
+        not enclose the median; neither ``ceilings`` nor ``gpu``; no row for the optimised kernel.
     """
     rows = _read(case, "rows", _ROWS, ["kernel", "rows", "length", "cache"])
     if OPTIMISED not in set(rows["kernel"]):
@@ -171,7 +171,7 @@ def _add_shapes(result: CaseResult, rows: pd.DataFrame) -> None:
 
 
 def _add_roofs(result: CaseResult, rows: pd.DataFrame, ceilings: pd.DataFrame | None, gpu: Gpu | None) -> None:
-    """Enter the roofs: measured ones where there are any, and those of the data sheet."""
+    """Add the roofs: measured ones where there are any, and those of the data sheet."""
     copies = rows.loc[rows["kernel"] == COPY, ["cache", "moved_bytes", "time_median_ns"]]
     if ceilings is not None:
         copies = pd.concat([copies, ceilings.loc[ceilings["ceiling"] == "copy", copies.columns]], ignore_index=True)
@@ -184,7 +184,7 @@ def _add_roofs(result: CaseResult, rows: pd.DataFrame, ceilings: pd.DataFrame | 
     bandwidth = copies["moved_bytes"] / (1e-9 * copies["time_median_ns"])
     cold, warm = (copies["cache"] == cache for cache in CACHES)
     if cold.any():
-        # The largest copy: no launch shows in its time, and nothing of it stays in L2.
+        # The largest copy: its launch is negligible, and nothing of it stays in L2.
         result.add("dram_roof", bandwidth[cold][copies.loc[cold, "moved_bytes"].idxmax()], "byte/s")
     if warm.any():
         result.add("l2_roof", bandwidth[warm].max(), "byte/s")
@@ -201,12 +201,12 @@ def _add_roofs(result: CaseResult, rows: pd.DataFrame, ceilings: pd.DataFrame | 
 
 
 def roof_bandwidth(result: CaseResult) -> float:
-    """The DRAM roof (byte/s): the largest cold copy, else the data sheet's."""
+    """Return the DRAM roof (byte/s): the bandwidth of the largest cold copy, or else the data sheet's."""
     return result["dram_roof" if "dram_roof" in result.summary else "data_sheet_bandwidth"]
 
 
 def _bounds(rows: pd.DataFrame, result: CaseResult, gpu: Gpu | None) -> np.ndarray:
-    """What bounds each row: the launch, if moving its bytes at the roof takes less; else where its bytes come from."""
+    """Return what bounds each row: the launch, if moving the bytes takes less; else where the bytes come from."""
     roof = roof_bandwidth(result)
     near = (rows["cache"] == "warm") & (rows["moved_bytes"] <= (gpu.l2_bytes if gpu else 0))
     at_roof_ns = 1e9 * rows["moved_bytes"] / np.where(near, result.summary.get("l2_roof", {}).get("value", roof), roof)
@@ -228,7 +228,7 @@ def _add_shares(result: CaseResult, rows: pd.DataFrame, large_elements: int) -> 
 
 
 def _add_speedups(result: CaseResult, rows: pd.DataFrame) -> None:
-    """Enter the geometric means of speedups over the other kernels, and what a quotient of sums would say instead."""
+    """Add the geometric means of speedups over the other kernels, and the quotient of sums for comparison."""
     for (kernel, cache), others in rows.groupby(["kernel", "cache"], sort=False):
         others = others[others["speedup_ratio"].notna()]
         if kernel in (COPY, OPTIMISED) or others.empty:

@@ -1,6 +1,6 @@
-"""A GPU that runs blocks: slots, dispatch in order, replacement gaps, and co-resident blocks that slow each other.
+"""A GPU that runs blocks: slots, in-order dispatch, replacement gaps, and co-resident blocks that slow each other down.
 
-Everything is in cycles of one clock; only what a probe records is in the clock of its SM, which has its own origin.
+All times are in cycles of one global clock. Only probe records use the clock of their SM, which has its own origin.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """The machine.
+class MachineModel:
+    """The simulated GPU.
 
     Attributes
     ----------
     sms : int
         Streaming multiprocessors; 108 is an NVIDIA A100.
     gap_cycles : (int, int)
-        Bounds of the gap between the end of a block and the start of the one that takes its slot, uniform (cycles).
+        Bounds of the uniformly distributed gap between the end of a block and the start of its successor (cycles).
         Their mean is calibrated on the published Scheduling of the fill, 87,713 cycles per SM.
     launch_interval_cycles : int
-        Between the starts of two blocks of the first wave (cycles); a choice of the model.
+        Time between the starts of two blocks of the first wave (cycles); a modelling choice.
     clock_hz : float
         SM clock; 1.41 GHz is the boost clock of an A100. Only the times in event.log depend on it.
     clock_origin_cycles, clock_spread_cycles : int
-        Every SM counts from an origin of its own, uniform in [origin, origin + spread) (cycles); a choice.
+        The clock origin of every SM is uniform in [origin, origin + spread) (cycles); a modelling choice.
     """
 
     sms: int = 108
@@ -45,39 +45,39 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Contention:
-    """How fast a block runs beside others, relative to having its SM to itself.
+    """Speed of a block that shares its SM, relative to a block alone.
 
-    First come, first served: the block that is longest on an SM runs at `older`, every other one at `younger`. When
-    it ends, the next one is the oldest and runs at `older`; the last one alone runs at 1. The published timelines
-    (OSDI 2025, Fig. 14C) show just this: slow until the earlier block ends, then fast.
+    First come, first served: the oldest block on an SM runs at `older`, all others at `younger`. When it ends, the
+    next oldest takes over its speed; a block alone runs at 1. The published timelines (OSDI 2025, Fig. 14C) show this
+    pattern: slow until the earlier block ends, then fast.
     """
 
     older: float = 1.0
     younger: float = 1.0
 
     def speed(self, rank: int, resident: int) -> float:
-        """Speed of the block with `rank` others before it, of `resident` in all."""
+        """Speed of the block that has `rank` older neighbours among `resident` blocks."""
         if resident == 1:
             return 1.0
         return self.younger if rank else self.older
 
 
-#: Blocks do not slow each other, or there are none beside them.
+#: Blocks do not slow each other down, or do not share an SM.
 ALONE = Contention()
 
 
 @dataclass(frozen=True)
-class Timeline:
-    """When blocks ran, and where.
+class BlockTimes:
+    """When and where blocks ran.
 
     Attributes
     ----------
     sm : ndarray of int, one for each block
     start, end : ndarray of int64, one for each block
-        In cycles since the launch, on one clock.
+        Cycles since the launch, on the global clock.
     course : list of lists of (float, float)
-        For each block, the times (cycles since the launch) at which its speed changed, and the work done until then
-        (cycles alone on an SM); from (start, 0) to (end, all of it).
+        For each block, the times (cycles since the launch) at which its speed changed, and the work done by then
+        (cycles alone on an SM), from (start, 0) to (end, total work).
     """
 
     sm: np.ndarray
@@ -86,16 +86,17 @@ class Timeline:
     course: list[list[tuple[float, float]]]
 
     def since_start(self, work: np.ndarray) -> np.ndarray:
-        """Cycles from a block's start until it has done some work.
+        """Return how long after its start each block has done a given amount of work.
 
         Parameters
         ----------
         work : ndarray, shape (blocks, points)
-            Work done by each block (cycles alone on an SM).
+            Work of each block (cycles alone on an SM).
 
         Returns
         -------
-        ndarray of float, of the same shape
+        ndarray of float, shape (blocks, points)
+            Cycles.
         """
         times = np.empty(work.shape)
         for block, course in enumerate(self.course):
@@ -104,43 +105,45 @@ class Timeline:
         return times
 
 
-def run_blocks(gpu: Gpu, work: np.ndarray, slots: int, contention: Contention, rng: np.random.Generator) -> Timeline:
+def run_blocks(
+    machine: MachineModel, work: np.ndarray, slots: int, contention: Contention, rng: np.random.Generator
+) -> BlockTimes:
     """Run a grid.
 
-    The first wave goes round the SMs; after that, whenever a block ends, the next block in the order of the grid is
-    given its slot and starts after a gap.
+    The first wave is distributed round-robin over the SMs. After that, the next block in grid order takes the slot of
+    each block that ends, and starts after a gap.
 
     Parameters
     ----------
-    gpu : Gpu
+    machine : MachineModel
     work : ndarray, one for each block
-        Cycles that the block needs alone on an SM.
+        Cycles that the block takes alone on an SM.
     slots : int
-        Blocks that can be resident on an SM at once.
+        Blocks that can be resident on an SM at the same time.
     contention : Contention
     rng : numpy.random.Generator
 
     Returns
     -------
-    Timeline
+    BlockTimes
     """
     blocks = len(work)
-    gaps = rng.integers(gpu.gap_cycles[0], gpu.gap_cycles[1] + 1, blocks).tolist()
+    gaps = rng.integers(machine.gap_cycles[0], machine.gap_cycles[1] + 1, blocks).tolist()
     work = work.tolist()
     sm, end = [0] * blocks, [0] * blocks
     course: list[list[tuple[float, float]]] = [[] for _ in range(blocks)]
     speed, version = [0.0] * blocks, [0] * blocks
-    resident: list[list[int]] = [[] for _ in range(gpu.sms)]
-    # A start has version -1. An end counts only if no change of speed came after it was foreseen.
+    resident: list[list[int]] = [[] for _ in range(machine.sms)]
+    # A start has version -1. A predicted end is void once the block's speed has changed again.
     events: list[tuple[int, int, int, int]] = []
 
     def settle(block: int, now: int) -> float:
-        """Enter the work done until now into the block's course."""
+        """Record the work done until now in the block's course."""
         if not course[block]:
             course[block].append((now, 0.0))
         since, done = course[block][-1]
         if now > since:
-            # An end is rounded up to a whole cycle: the work may be done a little before.
+            # Ends are rounded up to whole cycles, so the work may be done slightly earlier.
             done = min(done + speed[block] * (now - since), work[block])
             course[block].append((now, done))
         return done
@@ -152,12 +155,12 @@ def run_blocks(gpu: Gpu, work: np.ndarray, slots: int, contention: Contention, r
                 left = work[block] - settle(block, now)
                 speed[block] = new
                 version[block] += 1
-                # Whole cycles, as clocks count; a probe sees no less.
+                # Clocks count whole cycles, and no block ends in the cycle in which it started.
                 heappush(events, (now + max(1, -int(-left // new)), block, version[block], where))
 
-    following = min(blocks, gpu.sms * slots)
+    following = min(blocks, machine.sms * slots)
     for block in range(following):
-        heappush(events, (block * gpu.launch_interval_cycles, block, -1, block % gpu.sms))
+        heappush(events, (block * machine.launch_interval_cycles, block, -1, block % machine.sms))
     while events:
         now, block, found, where = heappop(events)
         if found == -1:
@@ -174,4 +177,4 @@ def run_blocks(gpu: Gpu, work: np.ndarray, slots: int, contention: Contention, r
             continue
         change_speeds(where, now)
     start = [int(steps[0][0]) for steps in course]
-    return Timeline(np.array(sm), np.array(start, np.int64), np.array(end, np.int64), course)
+    return BlockTimes(np.array(sm), np.array(start, np.int64), np.array(end, np.int64), course)
