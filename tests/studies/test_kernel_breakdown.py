@@ -438,6 +438,32 @@ def test_invalid_cases_are_one_line_with_their_place(ask, case, message):
     assert "dataset.yaml" in str(caught.value) or "resources/models" in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["csv", "xlsx"])
+def test_errors_about_a_users_gpu_name_the_users_table(ask, kind):
+    cards = ask.folder / f"cards.{kind}"
+
+    def write(**changed):
+        own_card(ask.folder / "cards.xlsx", **changed)
+        if kind == "csv":
+            pd.read_excel(ask.folder / "cards.xlsx").to_csv(cards, index=False)
+
+    write()
+    with pytest.raises(InputError) as caught:
+        ask(model="Qwen3-8B", hardware=[cards.name], parallel={"tensor": 2})
+    assert str(caught.value).startswith(f"{cards}, GPU my-card: it has no link to other GPUs; add link_gb_per_s")
+    assert "per direction" in str(caught.value)
+    write(bf16_pflop_per_s=None, fp32_tflop_per_s=None, int8_top_per_s=500, identity_exception="an example")
+    with pytest.raises(InputError) as caught:
+        ask(hardware=[cards.name])
+    assert str(caught.value).startswith(f"{cards}, GPU my-card: the peak of ")
+    assert "gpus.csv" not in str(caught.value)
+
+
+def test_a_gpu_of_unknown_capacity_is_not_said_to_hold_anything(ask):
+    own_card(ask.folder / "cards.xlsx")
+    assert ask(hardware=["cards.xlsx"])["decode_fits"] == "my-card (if its DRAM holds that: its capacity is unknown)"
+
+
 def test_wrong_units_in_excel_are_refused(ask):
     own_card(ask.folder / "cards.xlsx", dram_gallons_per_s=4.0)
     with pytest.raises(InputError, match="gallons"):

@@ -104,7 +104,11 @@ def _add_memory(result: CaseResult, scenario: Scenario, phase: str) -> None:
     needed = memory_bytes(scenario, scenario.workload(phase)).iloc[0]
     for name, value in needed.items():
         result.add(f"{phase}_{name}", int(value), "byte/GPU")
-    held = [gpu.name for gpu in scenario.gpus if fits(needed["memory_bytes"], gpu)]
+    held = [
+        f"{gpu.name} (if its DRAM holds that: its capacity is unknown)" if np.isnan(gpu.dram_bytes) else gpu.name
+        for gpu in scenario.gpus
+        if fits(needed["memory_bytes"], gpu)
+    ]
     result.add(f"{phase}_fits", ", ".join(held) or "none", "text")
 
 
