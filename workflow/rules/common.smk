@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -196,6 +196,15 @@ def case_files(wildcards):
         found["record"] = f"results/{wildcards.dataset}/files.json"
         paths = download_record.others(found["record"], case.dataset, paths)
     return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)]}
+
+
+def notebook_of(study, wildcards):
+    """Input function: the notebook of a case; a wrong declaration is left for the reduction to report."""
+    try:
+        inputs = REPOSITORY.case(wildcards.dataset, study.name, wildcards.case).inputs
+    except InputError:
+        inputs = {}
+    return f"notebooks/{study.notebook(inputs)}.ipynb"
 
 
 def declaration(wildcards):
