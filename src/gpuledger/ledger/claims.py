@@ -16,12 +16,13 @@ EXACT, HOLDS, WITHIN, DIFFERS = "exact", "holds", "within tolerance", "differs"
 TYPED, BY_CONSTRUCTION = "typed", "by construction"
 NEEDS_DOWNLOAD, NEEDS_GPU, UNCHECKABLE = "needs download", "needs GPU", "cannot be checked"
 SOURCE_ERROR = "error in source"
-#: What a row says: compared with a value that was obtained independently, with one that was not, or with none.
-TESTED = (EXACT, HOLDS, WITHIN, DIFFERS)
-UNTESTED = (TYPED, BY_CONSTRUCTION)
-OPEN = (NEEDS_DOWNLOAD, NEEDS_GPU, UNCHECKABLE)
-#: Every verdict, in the order of rows and counts.
-VERDICTS = (*TESTED, *UNTESTED, *OPEN, SOURCE_ERROR)
+#: Every verdict, in the order of rows and counts, by what it is worth. What a simulation has is never a test.
+GROUPS = {
+    "tested independently": (EXACT, HOLDS, WITHIN, DIFFERS),
+    "not a test": (TYPED, BY_CONSTRUCTION, DIFFERS),
+    "not tested": (NEEDS_DOWNLOAD, NEEDS_GPU, UNCHECKABLE),
+    "wrong in the source documents": (SOURCE_ERROR,),
+}
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def scorecard(
     -------
     DataFrame
         Columns ``study, id, case, quantity, published, unit, dataset, reproduced, relative_difference, verdict,
-        source, why, provenance``, in the order of `VERDICTS`. A claim that no dataset tests has a row that says what
+        source, why, provenance``, in the order of `GROUPS`. A claim that no dataset tests has a row that says what
         that takes, or why it is impossible. So has every error of the source documents (claimed, right, why).
     """
     outcomes = list(outcomes)
@@ -135,10 +136,18 @@ def scorecard(
             absent = [name for name in (downloads or {}).get(f"{study}/{claim['case']}", ()) if name not in present]
             rows += _claim_rows(study, claim, found, absent)
         rows += [_source_error_row(study, error, outcomes) for error in source_errors(content)]
-    rows.sort(key=lambda row: VERDICTS.index(row["verdict"]))
+    rows.sort(key=_place)
     columns = ["study", "id", "case", "quantity", "published", "unit", "dataset", "reproduced"]
     columns += ["relative_difference", "verdict", "source", "why", "provenance"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _place(row: Mapping) -> tuple[int, int]:
+    """Return the numbers of a row's group and of its verdict in the group."""
+    groups = list(GROUPS.values())
+    first = 1 if row["provenance"].startswith("simulated") else 0
+    group = next(number for number in range(first, len(groups)) if row["verdict"] in groups[number])
+    return group, groups[group].index(row["verdict"])
 
 
 def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome], absent: list[str]) -> list[dict]:
@@ -208,7 +217,10 @@ def _source_error_row(study: str, error: Mapping, outcomes: list[Outcome]) -> di
     return row
 
 
-def counts(card: pd.DataFrame) -> dict[str, int]:
-    """Return how many rows of a scorecard have each verdict, in the order of `VERDICTS`."""
-    found = card["verdict"].value_counts()
-    return {verdict: int(found[verdict]) for verdict in VERDICTS if verdict in found}
+def counts(card: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """Count the rows of a scorecard by group and verdict, in the order of `GROUPS`."""
+    found: dict[str, dict[str, int]] = {title: dict.fromkeys(words, 0) for title, words in GROUPS.items()}
+    for row in card.to_dict("records"):
+        group, _ = _place(row)
+        found[list(GROUPS)[group]][row["verdict"]] += 1
+    return {title: {word: count for word, count in words.items() if count} for title, words in found.items()}
