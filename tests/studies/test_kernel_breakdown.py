@@ -18,8 +18,9 @@ from matplotlib.text import Annotation, Text
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.claims import load, verdict
+from gpuledger.ledger.claims import compare, load, source_errors
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.provenance import caption
 from gpuledger.models.transformer import chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.studies import kernel_breakdown
@@ -133,12 +134,13 @@ def test_every_claim_about_the_source_is_met():
     for claim in mine:
         assert result.summary[claim["quantity"]]["unit"] == claim["unit"]
         expected = "within tolerance" if "why" in claim else "exact"
-        assert verdict(claim, result[claim["quantity"]])[0] == expected, claim["id"]
-    assert result.provenance["label"] == "computed with the source notebook's formulas, not measured"
+        assert compare(claim, result[claim["quantity"]])[0] == expected, claim["id"]
+    assert result.provenance["kind"] == "predicted"
+    assert result.provenance["label"] == "predicted by the source notebook's formulas, not measured"
 
 
 def test_every_error_of_the_source_is_computed_and_right(llama):
-    errors = load(ROOT / "resources/claims/kernel_breakdown.yaml")["seed_errors"]
+    errors = source_errors(load(ROOT / "resources/claims/kernel_breakdown.yaml"))
     assert len(errors) == 10
     table = split_parts(llama.data)["corrections"]
     assert set(table["error"]) == set(range(11))
@@ -211,7 +213,13 @@ def test_work_of_a_prefill_is_that_of_the_formula(llama):
 
 
 def test_predictions_never_pass_for_published_or_measured(llama):
-    assert llama.provenance["label"] == "predicted by a time model, not measured"
+    record = llama.provenance
+    assert (record["kind"], record["label"]) == ("predicted", "predicted by a time model, not measured")
+    assert record["title"] == "Kernels of Llama-3.1-8B and their predicted times"
+    assert record["source"].startswith("gpuledger's time model, applied to")
+    constants = next(entry for entry in record["inputs"] if entry["file"] == "resources/time_constants.csv")
+    assert "h200-sxm, bf16: transferred from h100-sxm: fitted to " in constants["note"]
+    assert not any(word in caption(record) for word in ("ublished", "Neutrino"))
     files = [entry["file"] for entry in llama.provenance["inputs"]]
     assert files == ["resources/gpus.csv", "resources/time_constants.csv", "resources/models/Llama-3.1-8B.json"]
     assert all("sha256" in entry for entry in llama.provenance["inputs"])
@@ -313,10 +321,12 @@ def test_own_model_and_own_hardware_in_excel(ask):
     assert result["decode_time"] < result["decode_time_l4"]
     files = [entry["file"] for entry in result.provenance["inputs"]]
     assert files == ["configs/mine.json", "cards.xlsx", "resources/gpus.csv", "resources/time_constants.csv"]
+    assert "Data sheets of my-card (cards.xlsx); Data sheets of NVIDIA L4" in caption(result.provenance)
     assert kernel_table(result)["people"]["l4 (µs)"].notna().all()
     again = ask(model="configs/mine.json", hardware=["my-card", "cards.xlsx"])
     assert again["decode_time"] == result["decode_time"]
     assert "decode_time_l4" not in again.summary
+    assert "resources/gpus.csv" not in caption(again.provenance)
 
 
 @pytest.mark.parametrize(

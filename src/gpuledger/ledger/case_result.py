@@ -86,7 +86,8 @@ class CaseResult:
         By quantity, ``{"value": number or text, "unit": text}``.
     provenance : dict
         What the numbers are; see :meth:`gpuledger.ledger.datasets.Case.provenance`. A study adds what the dataset
-        does not know: further ``inputs``, or another ``label`` if its numbers are not those of the files.
+        does not know: further ``inputs``, more about those of the dataset, and, if it predicts, ``kind``
+        (``predicted``), ``label``, ``title`` and ``source``.
     """
 
     data: pd.DataFrame
@@ -164,9 +165,10 @@ def reduce_case(
     provenance = _in_background(case.provenance)
     result = reduce(case, **knobs, **offered)
     own, record = result.provenance, provenance.result() | {"knobs": dict(knobs)}
-    known_files = {entry["file"] for entry in record["inputs"]}
-    beside = [entry for entry in own.get("inputs", []) if entry["file"] not in known_files]
-    result.provenance = record | own | {"inputs": record["inputs"] + beside}
+    inputs = {entry["file"]: entry for entry in record["inputs"]}
+    for entry in own.get("inputs", []):
+        inputs[entry["file"]] = entry | inputs.get(entry["file"], {})
+    result.provenance = record | own | {"inputs": list(inputs.values())}
     return result
 
 

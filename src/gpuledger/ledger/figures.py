@@ -69,7 +69,7 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     ----------
     figure : Figure
     record : mapping
-        The ``provenance.json`` of its numbers. That numbers are simulated is said in colour.
+        The ``provenance.json`` of its numbers. That they are simulated or predicted is said in colour.
     folder : path or None
         Where to write ``<name>.pdf``, ``.svg`` and ``.png``; None writes nothing.
     name : str
@@ -89,15 +89,15 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     caption = provenance.caption(record)
     width = int(figure.get_figwidth() * 19)
     bottom = figure.get_tightbbox().y0 / figure.get_figheight()
-    simulated = record["kind"] == "simulated"
+    measured = record["kind"] not in provenance.NOT_MEASURED
     figure.text(
         0.005,
         bottom - 0.02,
         textwrap.fill(plain(caption), width),
         va="top",
         fontsize=6.5,
-        color=VERMILLION if simulated else "#666666",
-        fontweight="bold" if simulated else "normal",
+        color="#666666" if measured else VERMILLION,
+        fontweight="normal" if measured else "bold",
     )
     if folder is not None:
         described = {"Title": f"{record['dataset']}/{record['study']}/{record['case']}"}

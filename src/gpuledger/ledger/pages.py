@@ -65,7 +65,7 @@ def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> N
                 raise
 
 
-def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str, label: str) -> None:
+def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str, record: Mapping) -> None:
     """Render an executed notebook to one HTML page.
 
     Images are embedded, formulas are MathML, and the page loads nothing from elsewhere.
@@ -79,15 +79,17 @@ def render(notebook: str | Path, output: str | Path, templates: str | Path, titl
     templates : path
         The folder that holds the template ``page``.
     title : str
-    label : str
-        What the numbers are: ``published``, ``simulated, not measured``, …
+    record : mapping
+        The ``provenance.json`` of its numbers.
     """
     content = nbformat.read(notebook, as_version=4)
     for cell in content.cells:
         if cell.cell_type == "markdown":
             cell.source = formulas_to_mathml(cell.source)
     exporter = HTMLExporter(template_name="page", extra_template_basedirs=[str(templates)])
-    html, _ = exporter.from_notebook_node(content, {"metadata": {"name": title, "label": label}})
+    html, _ = exporter.from_notebook_node(
+        content, {"metadata": {"name": title, "label": record["label"], "kind": record["kind"]}}
+    )
     files.write_text(output, html)
 
 

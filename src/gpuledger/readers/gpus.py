@@ -8,7 +8,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -112,6 +112,8 @@ class Gpu:
         Not an existing GPU.
     aliases : tuple of str
     source, note : str
+    table : Path
+        The file that it was read from.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Gpu:
     aliases: tuple[str, ...] = ()
     source: str = ""
     note: str = ""
+    table: Path = field(default=TABLE, compare=False, repr=False)
 
     def peak_flop_per_s(self, precision: str) -> float:
         """Peak of a precision, or of its first stand-in that the hardware has (`STAND_INS`).
@@ -225,10 +228,10 @@ def read_gpus(path: str | Path | None = None) -> dict[str, Gpu]:
         return dict(_built_in())
     path = Path(path)
     if path.suffix.lower() in (".xlsx", ".xlsm"):
-        return _read_excel(path)
+        return {name: replace(gpu, table=path) for name, gpu in _read_excel(path).items()}
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
         raise InputError(path, "", "not a CSV or .xlsx file", "save it as CSV or as .xlsx")
-    return _read_table(path)
+    return {name: replace(gpu, table=path) for name, gpu in _read_table(path).items()}
 
 
 @cache

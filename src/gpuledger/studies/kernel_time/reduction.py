@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult, slug
@@ -17,7 +18,6 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.constants import TABLE as CONSTANTS
 from gpuledger.models.time_model.operators import UNITS as OPERATOR_UNITS
 from gpuledger.models.time_model.operators import OperatorConstants
-from gpuledger.readers.gpus import TABLE as GPUS
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
 from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.measurements import check_plausible, read_gemms, read_llmcompass, read_vidur
@@ -75,8 +75,29 @@ def reduce(case: Case) -> CaseResult:
         result = _reduce_vidur(case, gpu)
     else:
         result = _reduce_llmcompass(case, gpu)
-    result.provenance = {"inputs": [provenance.describe_file(path, path.parents[1]) for path in (GPUS, CONSTANTS)]}
+    result.provenance = _provenance(case, gpu, result)
     return result
+
+
+def _provenance(case: Case, gpu: Gpu, result: CaseResult) -> dict:
+    """Say what predicts the times, with which constants and data sheet, and what they are compared with."""
+    folder, measured = case.dataset.folder, {"source": case.dataset.content["source"]}
+    fits = dict.fromkeys(str(result[name]) for name in result.summary if name.startswith("constants_source"))
+    constants = {
+        "source": "constants of the time model (resources/time_constants.csv)",
+        "note": f"Constants of the time model. {'; '.join(fits)}",
+    }
+    return {
+        "kind": "predicted",
+        "label": f"predicted, compared with times ({case.dataset.label})",
+        "title": f"Predicted times of kernels on {gpu.title}, compared with: {case.dataset.content['title']}",
+        "source": "gpuledger's time model, compared with the inputs",
+        "inputs": [
+            *provenance.describe_data_sheets([gpu], folder),
+            *({"file": path.relative_to(folder).as_posix(), **measured} for path in case.paths()),
+            provenance.describe_file(CONSTANTS, files.ROOT, constants),
+        ],
+    }
 
 
 def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
