@@ -82,7 +82,21 @@ def finished(tmp_path_factory, worker_id):
     return folder
 
 
-def snakemake(folder, *arguments):
-    """Run snakemake in a checkout with the environment of the tests."""
+def snakemake(folder, *arguments, **environment):
+    """Run snakemake in a checkout with the environment of the tests; `environment` is on top of it.
+
+    Neither the network nor a package index can be reached, but servers of this machine can.
+    """
     command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    kept = {key: value for key, value in os.environ.items() if not key.upper().startswith("PIP_")}
+    offline = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_NO_CACHE_DIR": "1", "no_proxy": "127.0.0.1"}
+    offline |= dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=kept | offline | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )

@@ -15,7 +15,7 @@ LIBRARY = SOURCE / "gpuledger"
 GROUND = {"errors", "files", "logs", "schemas"}
 #: What each layer may import of the others; nothing for the ground floor.
 ALLOWED = {
-    **{module: set() for module in GROUND},
+    **{name: set() for name in GROUND},
     "ledger": set(),
     "readers": set(),
     "models": {"ledger", "readers"},

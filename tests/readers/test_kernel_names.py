@@ -158,8 +158,8 @@ def test_classify_keeps_the_index_and_names_the_unknown():
     assert classes.index.tolist() == [7, 3]
     assert classes.tolist() == ["reduce", "elementwise"]
     assert classify([]).empty
-    with pytest.raises(InputError, match=r"a\.csv, launch 3: .*frobnicate<int>.*add a pattern") as error:
-        classify(["reduce_kernel", "void frobnicate<int>(int)"], file="a.csv", place="launch 3")
+    with pytest.raises(InputError, match=r"a\.csv: .*frobnicate<int>.*add a pattern") as error:
+        classify(["reduce_kernel", "void frobnicate<int>(int)"], file="a.csv")
     assert "\n" not in str(error.value)
     for empty in ("", "  ", None, float("nan")):
         with pytest.raises(InputError, match="no kernel name"):

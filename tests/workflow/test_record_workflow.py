@@ -20,7 +20,7 @@ def snakemake(folder, *arguments, path="", **settings):
     command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--config", *given]
     environment = {**os.environ, "PATH": os.pathsep.join([*filter(None, [str(path)]), *tools])}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800, check=False
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -22,6 +22,7 @@ from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import download_record
 from gpuledger.ledger.datasets import Repository
+from gpuledger.ledger.download.entries import at_hand
 from gpuledger.ledger.study import read_studies
 from gpuledger.record.plan import LOCAL, make_plan
 
@@ -35,12 +36,15 @@ try:
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
-for name in config["datasets"]:
-    if name not in REPOSITORY.dataset_names() and not (name == LOCAL and RECORDING.parts):
-        remedy = schemas.nearest(name, REPOSITORY.dataset_names())
-        raise WorkflowError(f"config/config.yaml, key datasets: there is no traces/{name}/dataset.yaml; {remedy}")
-if RECORDING.parts and LOCAL not in config["datasets"]:
-    config["datasets"] = [*config["datasets"], LOCAL]
+for key in ("datasets", "datasets_online"):
+    for name in config.get(key, []):
+        if name not in REPOSITORY.dataset_names() and not (name == LOCAL and RECORDING.parts):
+            remedy = schemas.nearest(name, REPOSITORY.dataset_names())
+            raise WorkflowError(f"config/config.yaml, key {key}: there is no traces/{name}/dataset.yaml; {remedy}")
+# Those of the default target, in order.
+DATASETS = list(dict.fromkeys([*config["datasets"], *config.get("datasets_online", [])]))
+if RECORDING.parts and LOCAL not in DATASETS:
+    DATASETS.append(LOCAL)
 for part, reason in RECORDING.left_out.items():
     logger.info(f"{LOCAL} is without {part}: {reason}")
 
@@ -68,24 +72,54 @@ def dataset_named(name):
 
 def every_dataset():
     """The configured datasets, checked: nothing is made across cases while one of them is wrong."""
-    return [f"results/{name}/dataset.json" for name in config["datasets"]]
+    return [f"results/{name}/dataset.json" for name in DATASETS]
+
+
+@cache
+def left_out():
+    """Datasets that cannot be fetched now, with the reason: the default target does without them.
+
+    That is so for those of `datasets_online` and for those that come from the package index. The network is asked only
+    when something is about to be made of them, not by a dry run, and not for files that are here or in the mirror.
+    """
+    missing = {}
+    # The recording of this machine's GPU may not be there yet, and is not downloaded.
+    for dataset in filter(None, (dataset_named(name) for name in DATASETS if name != LOCAL)):
+        entries = dataset.content.get("download", [])
+        packaged = any("package" in entry for entry in entries)
+        online = dataset.name not in config["datasets"]
+        if (packaged or online) and not at_hand(entries, dataset.folder, config.get("mirror")):
+            missing[dataset.name] = entries
+    found = {name: "a dry run does not ask the network" for name in missing if name not in config["datasets"]}
+    if missing and workflow.is_main_process and workflow.executor_plugin and not workflow.dryrun:
+        # Imported here: it takes longer than all the rest of a call that has nothing to do.
+        from gpuledger.ledger.download.reach import out_of_reach
+
+        found = out_of_reach(missing)
+    for name, reason in found.items():
+        logger.info(f"{name} is left out: {reason}; its tracked results stay")
+    return found
 
 
 @cache
 def declared_cases(study=None, case=None):
     """Every (dataset, study, case) of the configured datasets, of one study or case or of all."""
-    datasets = [dataset_named(name) for name in config["datasets"]]
     return [
         (dataset.name, *declared)
-        for dataset in datasets
-        if dataset
+        for dataset in filter(None, map(dataset_named, DATASETS))
         for declared in dataset.cases(study)
         if case in (None, declared[1])
     ]
 
 
+@cache
+def is_left_out(dataset):
+    """Whether the default target does without a dataset; asks only about those that may be fetched."""
+    return bool(REPOSITORY.dataset(dataset).content.get("download")) and dataset in left_out()
+
+
 def every_case_file(name, study=None, case=None):
-    """Input function: a file, by its name, of every case of the configured datasets.
+    """Input function: a file, by its name, of every case of the configured datasets but those left out.
 
     Of one study, given or in the wildcards, or of all; of one case or of all.
     """
@@ -93,9 +127,25 @@ def every_case_file(name, study=None, case=None):
     def inputs(wildcards):
         await_recording()
         declared = declared_cases(study or getattr(wildcards, "study", None), case)
-        return [f"results/{'/'.join(path)}/{name}" for path in declared]
+        return [f"results/{'/'.join(path)}/{name}" for path in declared if not is_left_out(path[0])]
 
     return inputs
+
+
+def every_summary(wildcards):
+    """The summaries of every case, also of datasets that are left out, as far as they have been made or are tracked.
+
+    Tables across cases are the same with and without a network.
+    """
+    await_recording()
+    summaries = [f"results/{'/'.join(path)}/summary.json" for path in declared_cases(getattr(wildcards, "study", None))]
+    return [file for file in summaries if not is_left_out(file.split("/")[1]) or os.path.exists(file)]
+
+
+def every_download(wildcards):
+    """Input function: the records of what the configured datasets fetch, of those left out too."""
+    datasets = filter(None, map(dataset_named, config["datasets"]))
+    return [f"results/{dataset.name}/files.json" for dataset in datasets if dataset.content.get("download")]
 
 
 def pages_of_target(study, case):
@@ -137,6 +187,15 @@ def case_files(wildcards):
         found["record"] = f"results/{wildcards.dataset}/files.json"
         paths = download_record.others(found["record"], case.dataset, paths)
     return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)]}
+
+
+def notebook_of(study, wildcards):
+    """Input function: the notebook of a case; a wrong declaration is left for the reduction to report."""
+    try:
+        inputs = REPOSITORY.case(wildcards.dataset, study.name, wildcards.case).inputs
+    except InputError:
+        inputs = {}
+    return f"notebooks/{study.notebook(inputs)}.ipynb"
 
 
 def declaration(wildcards):

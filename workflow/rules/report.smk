@@ -15,6 +15,7 @@ rule collect_summaries:
     conda:
         "../../environment.yml"
     params:
+        summaries=every_summary,
         code=digest_of("studies"),
     message:
         "collect the quantities of {wildcards.study}"
@@ -46,6 +47,7 @@ rule compare_claims:
     conda:
         "../../environment.yml"
     params:
+        summaries=every_summary,
         code=digest_of("studies"),
     message:
         "compare claims"

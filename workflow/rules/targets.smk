@@ -42,3 +42,9 @@ rule scorecard:
     input:
         "results/scorecard.html",
         "results/tables/scorecard.csv",
+
+
+rule downloads:
+    """The files that the configured datasets fetch; it fails where the default target would do without them."""
+    input:
+        every_download,

@@ -7,7 +7,7 @@ from gpuledger.ledger import claims, report, tables
 from gpuledger.ledger.study import read_studies
 
 with logs.to(snakemake.log[0]):
-    outcomes = report.read_outcomes(snakemake.input.summaries)
+    outcomes = report.read_outcomes(snakemake.params.summaries)
     by_study = {Path(file).stem: claims.load(file) for file in snakemake.input.claims}
     card = claims.scorecard(by_study, outcomes)
     csv = Path(snakemake.output.csv)
