@@ -205,7 +205,7 @@ def test_every_case_of_the_artifacts_archive_and_damaged_ones_alone_in_their_fai
     assert value(checkout, "lacking/memory_usage/fig11", "workloads") == len(MODELS)
     assert value(checkout, "neutrino-osdi25/exposed_latency/fig12", "gemm_block_sched_ncu_ratio") == 4
     record = json.loads((checkout / "results" / table / "provenance.json").read_text("utf-8"))
-    assert record["label"] == "downloaded"
+    assert record["label"] == "downloaded, recorded on NVIDIA A100 80GB"
     files = [path for path in (traces / "kernel_overhead").rglob("*") if path.is_file()]
     (entry,) = record["inputs"]
     assert (entry["file"], entry["files"]) == ("kernel_overhead", len(files))
