@@ -98,7 +98,7 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     Figure
         The same figure, for a notebook to show.
     """
-# The layout is computed and measured once; left to savefig, it would be drawn twice for each format.
+    # The layout is computed and measured once; left to savefig, it would be drawn twice for each format.
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         figure.set_layout_engine("none")
