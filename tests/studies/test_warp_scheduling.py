@@ -300,7 +300,7 @@ def test_refused_traces(folder):
     refused_case(write_case(folder, clocks=falling), "of 24 blocks 24 saved clocks, and none has clocks that rise")
     refused_case(write_case(folder, clocks=np.zeros_like(clocks)), "of 24 blocks 0 saved clocks")
     case = write_case(folder, blocks, clocks, trace="progress.bin")
-    refused_case(case, "no section holds starts and ends of warps")
+    refused_case(case, "no section has starts and ends of warps")
     case = write_case(folder, blocks, clocks, progress="trace.bin")
     refused_case(case, "no section holds clocks of branches: 16 bytes for each warp")
 

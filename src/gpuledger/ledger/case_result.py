@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -158,9 +160,25 @@ def reduce_case(
         if knob not in known or knob in offered:
             remedy = f"known are: {', '.join(name for name in known if name not in offered) or 'none'}"
             raise InputError(CONFIG, place, f"unknown key '{knob}'", remedy)
+    # The inputs are hashed while they are reduced, so that large ones are read from disk once.
+    provenance = _in_background(case.provenance)
     result = reduce(case, **knobs, **offered)
-    own, record = result.provenance, case.provenance() | {"knobs": dict(knobs)}
+    own, record = result.provenance, provenance.result() | {"knobs": dict(knobs)}
     known_files = {entry["file"] for entry in record["inputs"]}
     beside = [entry for entry in own.get("inputs", []) if entry["file"] not in known_files]
     result.provenance = record | own | {"inputs": record["inputs"] + beside}
     return result
+
+
+def _in_background(work: Callable[[], Any]) -> Future:
+    """Start `work` in a thread that does not keep the process alive when the reduction fails."""
+    future = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future

@@ -83,6 +83,9 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     # Fix the layout first: the caption goes below it, and all formats must be the same.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
+    for legend in figure.legends:
+        # A legend outside the axes is anchored to the saved region, which the caption extends: keep it where it is.
+        legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
     caption = provenance.caption(record)
     width = int(figure.get_figwidth() * 19)
     bottom = figure.get_tightbbox().y0 / figure.get_figheight()
