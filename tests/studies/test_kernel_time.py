@@ -345,9 +345,15 @@ def test_the_committed_case_is_predicted_better_than_by_the_baselines(tmp_path):
 
 @pytest.fixture(scope="module")
 def judged(mirror, tmp_path_factory):
-    """Reduce every case of the downloaded datasets."""
+    """Reduce GEMM tables of the mirror, and every case of the datasets that are downloaded file by file."""
     found = {}
-    for name in ("gemm-aiconfigurator", "operators-vidur", "operators-llmcompass"):
+    tables = "raw.githubusercontent.com/ai-dynamo/aiconfigurator/095f58a51c4ca8e61b66ec108d86f223f8d559ce"
+    folder = tmp_path_factory.mktemp("judged")
+    for gpu, name in (("a100", "a100-sxm-80gb"), ("h100", "h100-sxm")):
+        table = f"aic-core/src/aiconfigurator_core/systems/data/{gpu}_sxm/gemm/vllm/0.14.0/gemm_perf.parquet"
+        shutil.copy(mirror / tables / table, folder / f"{gpu}.parquet")
+        found[f"gemm_{gpu}"] = result(folder, {"measurements": f"{gpu}.parquet", "gpu": name, "unit": "ms"})
+    for name in ("operators-vidur", "operators-llmcompass"):
         folder = tmp_path_factory.mktemp("judged") / name
         folder.mkdir()
         shutil.copy(ROOT / "traces" / name / "dataset.yaml", folder)
