@@ -18,7 +18,7 @@ from matplotlib.text import Annotation, Text
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.claims import load, verdict
+from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.transformer import chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
@@ -133,7 +133,7 @@ def test_every_claim_about_the_source_is_met():
     for claim in mine:
         assert result.summary[claim["quantity"]]["unit"] == claim["unit"]
         expected = "within tolerance" if "why" in claim else "exact"
-        assert verdict(claim, result[claim["quantity"]])[0] == expected, claim["id"]
+        assert compare(claim, result[claim["quantity"]])[0] == expected, claim["id"]
     assert result.provenance["label"] == "computed with the source notebook's formulas, not measured"
 
 
