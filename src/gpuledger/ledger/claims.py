@@ -13,7 +13,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import text
 
 EXACT, WITHIN, DIFFERS, UNKNOWN = "exact", "within tolerance", "differs", "unknown quantity"
-SEED_ERROR = "seed error"
+SOURCE_ERROR = "error in source"
 #: Said of a claim whose value is itself an input of the dataset that it is compared with.
 INPUT = "exact by input"
 SIMULATED = "simulated so"
@@ -47,7 +47,7 @@ def load(file: str | Path) -> dict:
     content = schemas.load_yaml(file)
     schemas.check(content, schemas.packaged(__package__, "claims"), file)
     seen: set[str] = set()
-    for claim in content["claims"] + content.get("seed_errors", []):
+    for claim in content["claims"] + content.get("source_errors", []):
         if claim["id"] in seen:
             raise InputError(file, f"id {claim['id']}", "two claims have this id", "give each its own")
         seen.add(claim["id"])
@@ -101,15 +101,15 @@ def scorecard(claims: Mapping[str, Mapping], outcomes: Iterable[Outcome]) -> pd.
     DataFrame
         Columns ``study, id, case, quantity, published, unit, dataset, reproduced, relative_difference,
         verdict, source, why, provenance``; a claim that nothing reproduces has a row too, and so has every
-        error of the source documents (claimed, right, why).
+        error of the sources (claimed, right, why).
     """
     outcomes = list(outcomes)
     rows = []
     for study, content in sorted(claims.items()):
         for claim in content["claims"]:
             rows += _claim_rows(study, claim, outcomes)
-        for error in content.get("seed_errors", []):
-            rows.append(_seed_error_row(study, error, outcomes))
+        for error in content.get("source_errors", []):
+            rows.append(_source_error_row(study, error, outcomes))
     columns = ["study", "id", "case", "quantity", "published", "unit", "dataset", "reproduced"]
     columns += ["relative_difference", "verdict", "source", "why", "provenance"]
     return pd.DataFrame(rows, columns=columns)
@@ -153,14 +153,14 @@ def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome]) -> list[dic
     return rows
 
 
-def _seed_error_row(study: str, error: Mapping, outcomes: list[Outcome]) -> dict:
+def _source_error_row(study: str, error: Mapping, outcomes: list[Outcome]) -> dict:
     row = {
         "study": study,
         **{key: error.get(key, "") for key in ("id", "case", "quantity", "unit", "source", "why")},
         "published": text(error["claimed"]),
         "dataset": "",
         "reproduced": text(error["right"]),
-        "verdict": SEED_ERROR,
+        "verdict": SOURCE_ERROR,
         "provenance": "published",
     }
     for outcome in outcomes:
@@ -177,6 +177,6 @@ def counts(card: pd.DataFrame) -> dict[str, int]:
     words = card["verdict"].mask(card["why"] == TYPED, INPUT)
     met = card["verdict"].isin([EXACT, WITHIN]) & card["provenance"].str.startswith("simulated")
     words = words.mask(met, SIMULATED)
-    order = [EXACT, INPUT, WITHIN, SIMULATED, DIFFERS, UNKNOWN, SEED_ERROR]
+    order = [EXACT, INPUT, WITHIN, SIMULATED, DIFFERS, UNKNOWN, SOURCE_ERROR]
     found = words.value_counts()
     return {word: int(found[word]) for word in [*order, *sorted(set(found.index) - set(order))] if word in found}

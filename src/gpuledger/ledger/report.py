@@ -44,7 +44,7 @@ def _environment(templates: Path) -> Environment:
 def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path) -> str:
     """Return the HTML page of a scorecard; `titles` are the studies' titles by name."""
     # What a reader looks for first: differences, then errors of the sources, then what is open.
-    order = {claims.DIFFERS: 0, claims.UNKNOWN: 1, claims.SEED_ERROR: 2, claims.WITHIN: 4, claims.EXACT: 5}
+    order = {claims.DIFFERS: 0, claims.UNKNOWN: 1, claims.SOURCE_ERROR: 2, claims.WITHIN: 4, claims.EXACT: 5}
     card = card.assign(order=card["verdict"].map(order).fillna(3)).sort_values("order", kind="stable")
     card["difference"] = [
         "" if pd.isna(value) else f"{100 * value:+.2g} %" if value else "0" for value in card["relative_difference"]
