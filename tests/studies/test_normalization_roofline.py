@@ -193,7 +193,7 @@ def test_the_simulated_case_finds_what_its_model_was_given(tmp_path):
 
 
 def test_wrong_peaks_of_the_source_are_wrong_by_what_the_claims_say():
-    errors = claims.source_errors(claims.load(ROOT / "resources/claims/normalization_roofline.yaml"))
+    errors = claims.load(ROOT / "resources/claims/normalization_roofline.yaml")["source_errors"]
     known = gpus.read_gpus()
     by_id = {"peak-h100": "h100-sxm", "peak-gh200": "gh200-96gb", "peak-a100": "a100-sxm-80gb"}
     by_id |= {"peak-v100": "v100-sxm2", "peak-rtx-4090": "rtx-4090", "peak-rtx-3090": "rtx-3090"}
