@@ -18,9 +18,9 @@ from matplotlib.text import Annotation, Text
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.claims import load, verdict
+from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
-from gpuledger.models.transformer import chunked_prefill, decode, join, kernels, prefill, read_model
+from gpuledger.models.transformer import chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.studies import kernel_breakdown
 from gpuledger.studies.kernel_breakdown import source_model, split_parts
@@ -133,7 +133,7 @@ def test_every_claim_about_the_source_is_met():
     for claim in mine:
         assert result.summary[claim["quantity"]]["unit"] == claim["unit"]
         expected = "within tolerance" if "why" in claim else "exact"
-        assert verdict(claim, result[claim["quantity"]])[0] == expected, claim["id"]
+        assert compare(claim, result[claim["quantity"]])[0] == expected, claim["id"]
     assert result.provenance["label"] == "computed with the source notebook's formulas, not measured"
 
 
@@ -239,7 +239,7 @@ def test_time_grows_with_batch_and_context_and_shrinks_with_hardware():
 def test_a_sweep_is_the_sum_of_its_kernels():
     models = {"one": read_model("gpt2"), "two": read_model("Qwen3-30B-A3B")}
     gpus = [read_gpus()[name] for name in ("l4", "b200")]
-    work = join([prefill([64, 512]), decode([100, 900], [1, 16]), chunked_prefill(512, 256, 4, 300)])
+    work = join([prefill([64, 512]), decode([100, 900], [1, 16]), chunk([256, 256], [0, 256], 4, 300)])
     table = kernel_breakdown.sweep(models, gpus, work)
     assert len(table) == 2 * 2 * 6
     assert table["phase"].tolist()[:6] == [
@@ -263,7 +263,9 @@ def test_the_chunk_in_the_middle_stands_for_all_of_a_prompt():
     model, gpu = read_model("Llama-3.1-8B"), read_gpus()["h200-sxm"]
     part = Chunk(256, 8192, 512)
     assert (part.prefill_tokens, part.decode_tokens, part.decode_context) == (241, 15, 8448)
-    every = chunked_prefill(8192, part.prefill_tokens, part.decode_tokens, part.decode_context)
+    past = np.arange(0, 8192, part.prefill_tokens)
+    new = np.minimum(part.prefill_tokens, 8192 - past)
+    every = chunk(new, past, part.decode_tokens, part.decode_context)
     table = kernel_breakdown.sweep([model], [gpu], every)
     middle = reduce(PUBLISHED, "llama-3.1-8b")["chunked_prefill_time"]
     assert table["time_s"].mean() == pytest.approx(middle, rel=0.01)
