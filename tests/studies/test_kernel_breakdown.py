@@ -424,6 +424,7 @@ def test_kernels_without_products_are_bound_by_issue_not_by_compute(llama):
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "llama-3.1-8b-source", "deepseek-v3"])
 def test_labels_of_the_roofline_stay_in_their_panels_and_apart(name, drawn):
     figure = drawn(reduce(PUBLISHED, name))["figure"]
+    figure.draw_without_rendering()  # puts annotations where their points are
     for axes in figure.axes:
         frame = axes.get_window_extent()
         boxes = [Text.get_window_extent(text) for text in axes.texts if isinstance(text, Annotation)]
