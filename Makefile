@@ -3,14 +3,47 @@ PYTHON ?= python3
 CORES ?= 4
 BIN := .venv/bin
 
-.PHONY: results env test lint bench record requirements
+.PHONY: results check env test lint bench record study requirements help
 .DEFAULT_GOAL := results
 
-results: env
+results: env ## make everything that the configured datasets can answer (the default)
 	$(BIN)/snakemake --cores $(CORES)
 	@echo "results: $(CURDIR)/results/index.html"
 
-env: .venv/ready
+check: env ## the same, and fail if a dataset cannot be downloaded or a result differs from what is tracked
+	$(BIN)/snakemake --cores $(CORES) all downloads
+	$(BIN)/python -m gpuledger.ledger.changes
+
+test: env ## run the tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: env ## check the form of code, workflow and notebooks
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/nbstripout --verify notebooks/*.ipynb
+	$(BIN)/snakemake --lint
+
+bench: env ## time the workflow, the readers and the models
+	$(BIN)/python benchmarks/workflow.py
+	$(BIN)/python benchmarks/block_scheduling.py
+	$(BIN)/python benchmarks/dmat.py
+	$(BIN)/python benchmarks/scaling_laws.py --extrap install
+	$(BIN)/python benchmarks/transformer.py
+	$(BIN)/python benchmarks/gemm_time.py
+	$(BIN)/python benchmarks/kernel_breakdown.py
+
+# RECORD_PYTHON names a Python that has what it takes, RECORD_PART one part of all, RECORD_MINUTES how long a call may
+# be; the next one goes on.
+RECORD_PYTHON ?= $(BIN)/python
+record: $(if $(filter $(BIN)/python,$(RECORD_PYTHON)),env) ## record this machine's GPU (docs/GPU.md)
+	PYTHONPATH=$(CURDIR)/src:$$PYTHONPATH $(RECORD_PYTHON) -m gpuledger.record $(RECORD_PART) \
+	    $(if $(RECORD_MINUTES),--minutes $(RECORD_MINUTES))
+
+study: env ## make the files of a new study: make study NAME=launch_latency
+	$(BIN)/python workflow/new_study.py $(NAME)
+
+env: .venv/ready ## set up .venv
 
 # Made anew when a pin changes: packages that are no longer wanted would stay otherwise.
 .venv/ready: requirements.txt pyproject.toml
@@ -20,34 +53,11 @@ env: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-test: env
-	$(BIN)/python -m pytest
-
-lint: env
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/snakefmt --check Snakefile workflow
-	$(BIN)/nbstripout --verify notebooks/*.ipynb
-	$(BIN)/snakemake --lint
-
-bench: env
-	$(BIN)/python benchmarks/workflow.py
-	$(BIN)/python benchmarks/block_scheduling.py
-	$(BIN)/python benchmarks/dmat.py
-	$(BIN)/python benchmarks/scaling_laws.py --extrap install
-	$(BIN)/python benchmarks/transformer.py
-	$(BIN)/python benchmarks/gemm_time.py
-	$(BIN)/python benchmarks/kernel_breakdown.py
-
-# Needs a GPU, see docs/GPU.md. RECORD_PYTHON names a Python that has what it takes, RECORD_PART one part of all,
-# RECORD_MINUTES how long a call may be; the next one goes on.
-RECORD_PYTHON ?= $(BIN)/python
-record: $(if $(filter $(BIN)/python,$(RECORD_PYTHON)),env)
-	PYTHONPATH=$(CURDIR)/src:$$PYTHONPATH $(RECORD_PYTHON) -m gpuledger.record $(RECORD_PART) \
-	    $(if $(RECORD_MINUTES),--minutes $(RECORD_MINUTES))
-
-# Pins for every Python from 3.11 on and every platform, without the address of an index.
-requirements:
+# For every Python from 3.11 on and every platform, without the address of an index.
+requirements: ## pin the dependencies of pyproject.toml
 	$(PYTHON) -m pip install --quiet uv
 	uv pip compile --universal --fork-strategy fewest --no-strip-extras --python-version 3.11 --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml --output-file requirements.txt
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14

@@ -30,20 +30,17 @@ import json, resource, sys, time
 start = time.perf_counter()
 from pathlib import Path
 from gpuledger.studies import block_scheduling
-from gpuledger import schemas
-from gpuledger.ledger.datasets import open_case
 from gpuledger.ledger.case_result import reduce_case
-studies = schemas.load_yaml(sys.argv[2])["studies"]
-case = open_case(sys.argv[1], "block_scheduling", "large", studies)
+from gpuledger.ledger.datasets import Dataset
+case = Dataset.load(sys.argv[1]).case("block_scheduling", "large")
 opened = time.perf_counter()
-reduced = block_scheduling.reduce_blocks(case)
+result = reduce_case(case, block_scheduling.reduce, {})
 computed = time.perf_counter()
-reduced.provenance = case.provenance()
-reduced.write(Path(sys.argv[1]).parent / "reduced")
+result.write(Path(sys.argv[1]).parent / "reduced")
 written = time.perf_counter()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 times = {"computing": computed - opened, "process": written - start}
-print(json.dumps(times | {"memory": peak, "finding": reduced.finding}))
+print(json.dumps(times | {"memory": peak, "finding": result.finding}))
 """
 
 

@@ -37,24 +37,21 @@ print(json.dumps({"seconds": time.perf_counter() - start}))
 """
 REDUCE = """
 import json, sys, time
-import yaml
-from gpuledger.studies import dmat
+from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
-studies = yaml.safe_load(open(sys.argv[2]))["studies"]
-case = Dataset.load(sys.argv[1], studies).case("dmat", "big")
+from gpuledger.studies import dmat
+case = Dataset.load(sys.argv[1]).case("dmat", "big")
 start = time.perf_counter()
-reduced = dmat.reduce_dmat(case)
+if sys.argv[2] == "grid":
+    result = dmat.reduce(case)
+else:
+    result = reduce_case(case, dmat.reduce, {})
 done = {"seconds": time.perf_counter() - start, "records": result["records"]}
-if sys.argv[3] != "no":
+if sys.argv[2] == "figure":
     from gpuledger.ledger import figures
     from gpuledger.studies.dmat.figures import draw_timeline
-    if sys.argv[3] == "hashed":
-        reduced.provenance = case.provenance()
-    else:
-        names = {name: "" for name in ("dataset", "study", "case")}
-        reduced.provenance = {**case.dataset.content, **names, "label": "simulated", "inputs": []}
     figures.use_style()
-    figures.save(draw_timeline(reduced), reduced.provenance, sys.argv[4])
+    figures.save(draw_timeline(result), result.provenance, sys.argv[3])
 lines = open("/proc/self/status").read().splitlines()
 done["memory"] = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 print(json.dumps(done))

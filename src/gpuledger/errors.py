@@ -6,14 +6,14 @@ from pathlib import Path
 
 
 class InputError(Exception):
-    """Bad input, said in one line: file, where in it, what is wrong, what to do.
+    """Bad input, described in one line: file, where in it, what is wrong, what to do.
 
     Parameters
     ----------
     file : path or str
         The file that holds the bad input.
     place : str
-        Where in it: ``line 12, column value``, a key, a kernel. May be empty.
+        Where in it, such as ``line 12, column value`` or a key. May be empty.
     problem : str
         What is wrong.
     remedy : str

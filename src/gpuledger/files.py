@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, and what identifies their content."""
+"""Atomic writes and content digests."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-#: The checkout, and the facts that come with it: data sheets, constants, models, claims.
+#: The checkout, and the reference data in it: GPU data sheets, time constants, models, claims.
 ROOT = Path(__file__).resolve().parents[2]
 RESOURCES = ROOT / "resources"
+#: Bytes that are hashed at a time: enough that a thread which hashes hardly ever waits for the interpreter's lock.
+HASHED_BYTES = 2**22
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; move it there when the block succeeds.
 
-    A block that raises leaves `path` as it was, and nothing beside it. The suffix is kept, because writers
-    choose their format by it.
+    If the block raises, `path` stays as it was and no temporary file remains. The temporary path has the same
+    suffix, because writers choose their format by it.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +30,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary = Path(handle.name)
     try:
         yield temporary
-        # NamedTemporaryFile makes private files; results are for everyone that the umask allows.
+        # NamedTemporaryFile makes private files; results get the permissions that the umask allows.
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -38,7 +40,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` as UTF-8 with Unix line ends, whole or not at all."""
+    """Write `text` atomically, as UTF-8 with Unix line ends."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
@@ -50,5 +52,9 @@ def write_json(path: str | Path, value: object) -> None:
 
 def sha256(path: str | Path) -> str:
     """Hexadecimal SHA-256 of a file's content."""
-    with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as handle:
+        buffer = memoryview(bytearray(min(HASHED_BYTES, os.fstat(handle.fileno()).st_size)))
+        while size := handle.readinto(buffer):
+            digest.update(buffer[:size])
+    return digest.hexdigest()

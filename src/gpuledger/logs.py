@@ -1,4 +1,4 @@
-"""Logs of jobs: everything in the log file, bad input in one line."""
+"""Logs of jobs: everything in the log file, and the reason of a failure on standard error as well."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from gpuledger.errors import InputError
 
 @contextmanager
 def to(path: str | Path) -> Iterator[logging.Logger]:
-    """Send this process's log to `path`; leave with status 1 and one line when the input is bad.
+    """Send this process's log to `path`; on bad input, print its one line and exit with status 1.
 
-    Any other exception is a defect: its traceback goes to the log before it is raised again.
+    Any other exception is a defect of gpuledger: its traceback goes to the log, and is printed once as the process
+    ends.
     """
     logging.basicConfig(
         filename=path, filemode="w", encoding="utf-8", level=logging.INFO, format="%(levelname)s %(message)s"
@@ -25,10 +26,10 @@ def to(path: str | Path) -> Iterator[logging.Logger]:
     try:
         yield log
     except InputError as error:
-        # No level and no time before it: this line is what a person reads.
         with open(path, "a", encoding="utf-8") as handle:
-            handle.write(f"{error}\n")
+            print(error, file=handle)
+        print(error, file=sys.stderr)
         sys.exit(1)
     except Exception:
-        log.exception("this is a defect of gpuledger, not of the input")
+        log.exception("this is a defect in gpuledger, not in the input")
         raise

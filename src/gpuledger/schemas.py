@@ -1,4 +1,4 @@
-"""YAML files checked against JSON schemas, with errors that a person can act on."""
+"""YAML files validated against JSON schemas, with errors that a person can act on."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError, best_match
 
 from gpuledger.errors import InputError
 
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-    """A safe loader that refuses a key given twice (YAML's default keeps the last one silently).
+    """A safe loader that rejects duplicate keys, of which PyYAML silently keeps the last.
 
-    Dates stay text: JSON, which schemas speak of, has none.
+    Dates stay strings, because JSON, and so JSON Schema, has no dates.
     """
 
     yaml_implicit_resolvers: ClassVar[dict] = {
@@ -32,14 +33,14 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict:
     seen = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            raise yaml.constructor.ConstructorError(None, None, "a key that is not a name", key.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, "a key is not a plain name", key.start_mark)
         if key.tag != "tag:yaml.org,2002:merge":
             if key.value in seen:
-                problem = f"the key '{key.value}' stands twice"
+                problem = f"duplicate key '{key.value}'"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             seen.add(key.value)
     loader.flatten_mapping(node)
-    # Keys are names: `on` and `8.0` stay what they are written as.
+    # Keys are names: `on` and `8.0` stay as written.
     return {str(key.value): loader.construct_object(value, deep=True) for key, value in node.value}
 
 
@@ -47,12 +48,12 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _constru
 
 
 def load_yaml(file: str | Path) -> Any:
-    """Content of a YAML file.
+    """Read a YAML file.
 
     Raises
     ------
     InputError
-        When the file is missing, is not UTF-8 or is not YAML.
+        If the file is missing, not UTF-8 or not YAML.
     """
     try:
         return yaml.load(Path(file).read_text(encoding="utf-8-sig"), Loader=_Loader)
@@ -68,29 +69,33 @@ def load_yaml(file: str | Path) -> Any:
 
 
 @cache
-def packaged(name: str) -> dict:
-    """Return the schema `name` that comes with the package (``dataset``, ``claims``)."""
-    return yaml.safe_load(resources.files("gpuledger.ledger").joinpath(f"{name}.schema.yaml").read_text("utf-8"))
+def packaged(package: str, name: str) -> dict:
+    """Load ``<name>.schema.yaml`` of a package."""
+    return yaml.safe_load(resources.files(package).joinpath(f"{name}.schema.yaml").read_text("utf-8"))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Words for the known name that comes closest to `word`, and for all of them if none does."""
+    """Suggest the known name closest to `word`, or list all of them if none is close."""
     known = sorted(known)
     close = get_close_matches(word, known, n=1, cutoff=0.5)
     return f"did you mean '{close[0]}'?" if close else f"known are: {', '.join(known)}"
 
 
 def check(value: Any, schema: Mapping, file: str | Path, at: str = "") -> None:
-    """Check `value`, found under the key `at` of `file`, against a JSON schema.
+    """Validate `value`, found under the key `at` of `file`, against a JSON schema.
 
     Raises
     ------
     InputError
-        For the most relevant violation; an unknown key is named together with the nearest known one.
+        The most relevant violation; an unknown key is reported with the closest known one.
     """
+    # Takes 0.1 s, and notebooks check nothing.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
     error = best_match(Draft202012Validator(schema).iter_errors(value))
     if error is not None:
-        # Of several sets of keys, the one that was meant decides what is wrong, not the one nearest by depth.
+        # Of alternative sets of keys, report on the one the user meant; best_match goes by depth.
         root = error
         while root.parent is not None:
             root = root.parent
@@ -102,7 +107,7 @@ def check(value: Any, schema: Mapping, file: str | Path, at: str = "") -> None:
 
 
 def _sets_of_keys(error: ValidationError) -> list[Mapping]:
-    """Alternatives of an object that differ in the keys they require; none for any other error."""
+    """Return the alternative sets of required keys that an object failed to match; empty for any other error."""
     alternatives = error.validator_value if error.validator in ("anyOf", "oneOf") else []
     keyed = isinstance(error.instance, Mapping) and all("required" in keys for keys in alternatives)
     return list(alternatives) if keyed else []
@@ -114,7 +119,7 @@ def _explain_sets(error: ValidationError, alternatives: list[Mapping]) -> tuple[
     shared = [sum(key in names for key in given) for names in allowed]
     if not any(shared):
         sets = sorted((" and ".join(keys["required"]) for keys in alternatives), key=len)
-        return "none of the keys that it needs is there", f"give either {', or '.join(sets)}"
+        return "all required keys are missing", f"give either {', or '.join(sets)}"
     meant = shared.index(max(shared))
     foreign = [key for key in given if key not in allowed[meant]]
     if foreign:

@@ -3,24 +3,25 @@
 import pytest
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.datasets import Dataset, Repository, open_case
+from gpuledger.ledger import datasets
+from gpuledger.ledger.datasets import Dataset, Repository
+from gpuledger.ledger.study import Study
 from gpuledger.readers.gpus import read_gpus
 
-DECLARATIONS = {
-    "kernel_overhead": {
-        "title": "t",
-        "question": "q",
-        "case": {
-            "required": ["table"],
-            "properties": {
-                "table": {"type": "string", "format": "file", "description": "a CSV"},
-                "parts": {"type": "array", "items": {"type": "string", "format": "file"}},
-                "more": {"type": "object", "additionalProperties": {"type": "string", "format": "file"}},
-                "layers": {"type": "integer", "minimum": 1},
-            },
+STUDY = Study(
+    "kernel_overhead",
+    title="t",
+    question="q",
+    case={
+        "required": ["table"],
+        "properties": {
+            "table": {"type": "string", "format": "file", "description": "a CSV"},
+            "parts": {"type": "array", "items": {"type": "string", "format": "file"}},
+            "more": {"type": "object", "additionalProperties": {"type": "string", "format": "file"}},
+            "layers": {"type": "integer", "minimum": 1},
         },
-    }
-}
+    },
+)
 GOOD = """\
 title: Mine
 kind: recorded
@@ -35,6 +36,12 @@ studies:
 """
 
 
+@pytest.fixture
+def one_study(monkeypatch):
+    """Make the study of these tests the only one."""
+    monkeypatch.setattr(datasets, "read_studies", lambda: {STUDY.name: STUDY})
+
+
 def write(folder, text, name="mine"):
     file = folder / name / "dataset.yaml"
     file.parent.mkdir(parents=True)
@@ -42,11 +49,12 @@ def write(folder, text, name="mine"):
     return file
 
 
+@pytest.mark.usefixtures("one_study")
 def test_case_lists_every_file_and_its_provenance(tmp_path):
     file = write(tmp_path, GOOD)
     (file.parent / "a.csv").write_bytes(b"abc")
-    case = open_case(file, "kernel_overhead", "one", DECLARATIONS)
-    assert [key for key, _ in case.file_values()] == ["table", "parts[0]", "parts[1]", "more.x"]
+    case = Dataset.load(file).case("kernel_overhead", "one")
+    assert [path.name for path in case.paths()] == ["a.csv", "b.csv", "c.csv", "d.csv"]
     record = case.provenance()
     assert record["label"] == "recorded on NVIDIA L4"
     assert record["inputs"] == [
@@ -61,6 +69,7 @@ def test_case_lists_every_file_and_its_provenance(tmp_path):
     assert str(tmp_path) not in str(record)
 
 
+@pytest.mark.usefixtures("one_study")
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -70,7 +79,7 @@ def test_case_lists_every_file_and_its_provenance(tmp_path):
         ("kernel_overhead:", "kernel_overhed:", "key studies: unknown key 'kernel_overhed'; did you mean 'kernel_ove"),
         ("one: {", "one/two: {", "the name 'one/two' is not allowed; use letters, digits"),
         ("title: Mine", "title: [Mine", "line 2, column 5: not valid YAML"),
-        ("title: Mine", "title: Mine\ntitle: Yours", "line 2, column 1: not valid YAML: the key 'title' stands twice"),
+        ("title: Mine", "title: Mine\ntitle: Yours", "line 2, column 1: not valid YAML: duplicate key 'title'"),
         ("title: Mine", "title: 3", "key title: expected string, found 3"),
         ("name: NVIDIA L4", "nmae: NVIDIA L4", "key device: unknown key 'nmae'; did you mean 'name'?"),
     ],
@@ -79,12 +88,13 @@ def test_wrong_dataset_is_one_line(tmp_path, old, new, message):
     assert old in GOOD
     file = write(tmp_path, GOOD.replace(old, new, 1))
     with pytest.raises(InputError) as caught:
-        Dataset.load(file, DECLARATIONS)
+        Dataset.load(file)
     assert message in str(caught.value)
     assert str(caught.value).startswith(str(file))
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("one_study")
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -100,34 +110,35 @@ def test_wrong_dataset_is_one_line(tmp_path, old, new, message):
 def test_wrong_case_is_one_line_and_stops_that_case_only(tmp_path, old, new, message):
     assert old in GOOD
     file = write(tmp_path, GOOD.replace(old, new, 1) + "    two: {table: a.csv}\n")
-    dataset = Dataset.load(file, DECLARATIONS)
+    dataset = Dataset.load(file)
     with pytest.raises(InputError) as caught:
         dataset.case("kernel_overhead", "one")
     assert message in str(caught.value)
     assert dataset.case("kernel_overhead", "two").inputs == {"table": "a.csv"}
 
 
+@pytest.mark.usefixtures("one_study")
 def test_missing_file_and_case_name_what_to_do(tmp_path):
-    dataset = Dataset.load(write(tmp_path, GOOD), DECLARATIONS)
+    dataset = Dataset.load(write(tmp_path, GOOD))
     with pytest.raises(InputError, match=r"a\.csv does not exist; put it there"):
         dataset.case("kernel_overhead", "one").path("table")
     with pytest.raises(InputError, match="no case 'won' is declared; did you mean 'one'"):
         dataset.case("kernel_overhead", "won")
 
 
-@pytest.mark.parametrize("name", ["tables", "config", "logs", "a b", ".hidden"])
+@pytest.mark.parametrize("name", ["tables", "logs", "index.html", "a b", ".hidden"])
 def test_names_that_results_could_not_hold_are_refused(tmp_path, name):
     with pytest.raises(InputError, match="a dataset cannot be called"):
-        Dataset.load(write(tmp_path, GOOD, name), DECLARATIONS)
+        Dataset.load(write(tmp_path, GOOD, name))
 
 
 def test_not_utf8_and_not_there(tmp_path):
     file = write(tmp_path, "")
     file.write_bytes(b"title: \xff")
     with pytest.raises(InputError, match="cannot be read"):
-        Dataset.load(file, DECLARATIONS)
+        Dataset.load(file)
     with pytest.raises(InputError, match="does not exist"):
-        Dataset.load(tmp_path / "other" / "dataset.yaml", DECLARATIONS)
+        Dataset.load(tmp_path / "other" / "dataset.yaml")
 
 
 def test_every_committed_dataset_is_valid(root):

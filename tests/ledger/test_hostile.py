@@ -7,11 +7,10 @@ from conftest import ROOT, snakemake
 from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Repository, open_case
-from gpuledger.studies import flop_reconciliation
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.studies import flop_reconciliation, kernel_overhead
 
 PUBLISHED = ROOT / "traces/published"
-STUDIES = Repository.find(ROOT).studies
 RUNS = ("setup", "forward", "forward_backward")
 
 
@@ -25,16 +24,16 @@ def network(tmp_path, changes=lambda text: text, **shape):
     content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
     text = yaml.safe_dump({**content, "studies": {"flop_reconciliation": {"toy": case}}})
     (folder / "dataset.yaml").write_text(text)
-    return open_case(folder / "dataset.yaml", "flop_reconciliation", "toy", STUDIES)
+    return Dataset.load(folder / "dataset.yaml").case("flop_reconciliation", "toy")
 
 
 def test_another_network_is_reconciled_and_what_is_not_known_is_said(tmp_path):
     case = network(tmp_path, lambda text: text.replace("ampere_sgemm_64x32_sliced1x4_nn", "ampere_sgemm_fancy_nn"))
-    result = reduce_case(case, flop_reconciliation.reduce)
+    result = reduce_case(case, flop_reconciliation.reduce, {})
     assert result["forward_gemm_flops"] == 2702704640
     assert result["forward_predicted_gemm_flops"] == "unknown"
     assert result["backward_predicted_gemm_flops"] == 5120196608
-    result = reduce_case(network(tmp_path / "b", layers=5), flop_reconciliation.reduce)
+    result = reduce_case(network(tmp_path / "b", layers=5), flop_reconciliation.reduce, {})
     assert result["forward_theoretical_gemm_flops"] == 2684354560 // 2
 
 
@@ -48,14 +47,14 @@ def test_another_network_is_reconciled_and_what_is_not_known_is_said(tmp_path):
 )
 def test_wrong_counters_are_one_line(tmp_path, old, new, message):
     with pytest.raises(InputError, match=message):
-        reduce_case(network(tmp_path, lambda text: text.replace(old, new)), flop_reconciliation.reduce)
+        reduce_case(network(tmp_path, lambda text: text.replace(old, new)), flop_reconciliation.reduce, {})
 
 
 def test_a_run_that_adds_nothing_is_refused(tmp_path):
     case = network(tmp_path)
     (tmp_path / "mine/forward.csv").write_text((tmp_path / "mine/setup.csv").read_text())
     with pytest.raises(InputError, match=r"forward\.csv, launch 4: nothing is launched beyond setup\.csv"):
-        reduce_case(case, flop_reconciliation.reduce)
+        reduce_case(case, flop_reconciliation.reduce, {})
 
 
 @pytest.mark.parametrize("text", ["? [a, b]\n: 1", "a: " + "[" * 5000, "a: *b", "a: !!python/object:os.system {}"])
@@ -80,18 +79,15 @@ def test_paths_that_snakemake_could_not_hold_are_refused(tmp_path, path):
     content["studies"] = {"kernel_overhead": {"one": {"table": path}}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(InputError, match="cannot be a path here"):
-        open_case(folder / "dataset.yaml", "kernel_overhead", "one", STUDIES)
+        Dataset.load(folder / "dataset.yaml").case("kernel_overhead", "one")
 
 
-def test_knobs_of_the_wrong_type_are_named(root):
-    repository = Repository.find(root)
-    studies = {**repository.studies}
-    studies["kernel_overhead"] = {**studies["kernel_overhead"], "knobs": {"dmat_probes": "mem_trace"}}
-    case = open_case(PUBLISHED / "dataset.yaml", "kernel_overhead", "table2", studies)
-    from gpuledger.studies.kernel_overhead import reduction as kernel_overhead
-
-    with pytest.raises(InputError, match=r"knobs\.dmat_probes: 'mem_trace' is not a list"):
-        reduce_case(case, kernel_overhead.reduce_overhead)
+def test_knobs_of_the_wrong_type_are_named():
+    case = Dataset.load(PUBLISHED / "dataset.yaml").case("kernel_overhead", "table2")
+    with pytest.raises(InputError, match=r"knobs\.kernel_overhead\.dmat_probes: 'mem_trace' is not a list"):
+        reduce_case(case, kernel_overhead.reduce, {"dmat_probes": "mem_trace"})
+    with pytest.raises(InputError, match=r"knobs\.kernel_overhead: unknown key 'dmat'; known are: dmat_probes"):
+        reduce_case(case, kernel_overhead.reduce, {"dmat": []})
 
 
 def test_hostile_names_are_text_on_every_page(checkout):

@@ -82,7 +82,7 @@ def test_no_flop_counter_at_all():
 
 @pytest.mark.parametrize("value", [1.5, -1, "n/a"])
 def test_a_counter_is_a_count(value):
-    with pytest.raises(InputError, match=r"is no count; give \.sum counters"):
+    with pytest.raises(InputError, match=r"is not a count; give \.sum counters"):
         count_flops(wide(fadd=value, fmul=0, ffma=0))
 
 

@@ -1,5 +1,6 @@
 """Block scheduling: known answers, the upstream estimator step by step, traces with holes, and every refusal."""
 
+import json
 import struct
 
 import numpy as np
@@ -10,17 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.block_trace import read_blocks, timelines
 from gpuledger.readers.neutrino.records import BLOCK_SCHED
 from gpuledger.studies import block_scheduling
-from gpuledger.studies.block_scheduling import figures as drawing
 from gpuledger.studies.block_scheduling import upstream_estimate
+from gpuledger.studies.block_scheduling.tables import estimates_table
+from notebooks import run_notebook
 
-STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
 #: Start, elapsed cycles, SM of ten blocks; the upstream script prints 895 and 22.
 VECTOR_A = [
     (0, 1000, 0),
@@ -54,8 +54,8 @@ def reduce(folder, records, threads=None, kind="recorded", **inputs):
     content = {"title": "t", "kind": kind, "source": "s", "license": "facts"}
     content["studies"] = {"block_scheduling": {"mine": {"trace": "blocks.bin", **inputs}}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    case = Dataset.load(folder / "dataset.yaml", STUDIES).case("block_scheduling", "mine")
-    return reduce_case(case, block_scheduling.reduce_blocks)
+    case = Dataset.load(folder / "dataset.yaml").case("block_scheduling", "mine")
+    return reduce_case(case, block_scheduling.reduce, {})
 
 
 def literal_upstream(records):
@@ -203,17 +203,19 @@ def test_summary_of_a_launch_with_clock_and_times(tmp_path):
     assert result["memset_saving_percent"] == pytest.approx(28.5942, abs=1e-3)
     assert result["slot_to_kernel_percent"] <= 100
     assert result.finding.startswith("k: 29.4 % of the slots' time")
-    frame, headers, formats = drawing.estimates_table(result)
+    frame, headers, formats = estimates_table(result)
     assert set(headers) | set(formats) <= set(frame)
-    assert "1,060" in drawing.account(result)
+    _, shown = run_notebook("block_scheduling", result)
+    assert any("the SM that took longest took 1,060" in text for text in shown)
+    assert any("Measured: 34,493 ns; memset 24,630 ns (28.6 % less)" in text for text in shown)
 
 
 def test_a_launch_without_a_gap_draws(tmp_path):
     result = reduce(tmp_path / "mine", array([(5, 10, sm) for sm in range(4)]), kind="simulated")
     assert (result["gaps"], result["scheduling_cycles_per_sm"], result["lost_percent"]) == (0, 0, 0)
     assert "neutrino_scheduling_over_paired_ratio" not in result.summary
-    figures.save(drawing.draw(result), result.provenance, None)
-    assert "simulated, not measured" in drawing.origin(result)
+    _, shown = run_notebook("block_scheduling", result)
+    assert any("simulated, not measured" in text for text in shown)
 
 
 @settings(max_examples=5, deadline=None)
@@ -229,7 +231,7 @@ def test_any_launch_is_written_read_and_drawn(tmp_path_factory, blocks, sms, spr
     result.write(folder)
     again = CaseResult.read(folder)
     assert again.summary == result.summary
-    figures.save(drawing.draw(again), again.provenance, None)
+    run_notebook("block_scheduling", again)
 
 
 def refused(path, *words):
@@ -254,15 +256,46 @@ def test_refused_traces(tmp_path):
     refused(write(bad, array([(0, 0, 0)] * 3)), "no warp saved a record")
     shared = np.zeros((1, 1, 1), BLOCK_SCHED)
     neutrino.write_trace(bad, version="V1", grid=(4, 1, 1), block=(16, 1, 1), sections=[("warp", shared)])
-    refused(bad, "blocks of 16 threads all wrote one record")
+    refused(bad, "all blocks of 16 threads wrote to one record")
     counts = np.ones((2, 32, 1), neutrino.TENSOROP_COUNT)
     neutrino.write_trace(bad, version="V3", grid=(2, 1, 1), block=(32, 1, 1), sections=[("thread", counts)])
-    refused(bad, "no section holds starts and ends of warps: 8 bytes for each thread", "block_sched")
+    refused(bad, "no section has starts and ends of warps: 8 bytes for each thread", "block_sched")
     whole = write(tmp_path / "whole.bin", array(VECTOR_A)).read_bytes()
     bad.write_bytes(whole[:-5])
     refused(bad, "")
     bad.write_bytes(struct.pack("<8I", 2**31, 2**31, 1, 32, 1, 1, 0, 1) + whole[32:])
     refused(bad, "")
+
+
+def test_the_figure_says_how_much_of_the_launch_it_shows(tmp_path):
+    """Its title promised every slot and every gap of a timeline that is cut after nine blocks."""
+    records = array([(100 * i, 90, 0) for i in range(40)])
+    title = run_notebook("block_scheduling", reduce(tmp_path / "long", records))[0]["axes"]["A"].get_title("left")
+    # 40 blocks, of which those that start within nine periods are shown.
+    assert title == "A  One SM, the first 800 of 3,990 cycles"
+    title = run_notebook("block_scheduling", reduce(tmp_path / "short", records[:3]))[0]["axes"]["A"].get_title("left")
+    assert title == "A  One SM"
+
+
+def test_cycles_in_the_headline_fit_into_the_kernel(tmp_path):
+    """The cycles of 16 slots were summed: 86,096 cycles "an SM" in a kernel of 45,035."""
+    records = array([(1000 * i + 10 * slot, 700, 0) for i in range(20) for slot in range(16)])
+    result = reduce(tmp_path / "mine", records)
+    assert result["scheduling_cycles_per_sm"] == 16 * 19 * 300 > result["kernel_cycles"]
+    assert result["scheduling_cycles_per_slot"] == 19 * 300 < result["slot_cycles"] <= result["kernel_cycles"]
+    assert result.finding.endswith("replacing blocks (5,700 of 19,700 cycles per slot)")
+    assert result["lost_percent"] == pytest.approx(100 * 5700 / 19700)
+    _, headers, _ = estimates_table(result)
+    assert "slot-cycles" in headers["scheduling_cycles"] and "slot-cycles" in headers["running_cycles"]
+
+
+def test_evaluators_are_told_which_share_the_page_shows():
+    """The paper's "about 20 %" pointed to a page headed 12.5 %."""
+    (row,) = (line for line in (ROOT / "docs/ARTIFACT.md").read_text("utf-8").splitlines() if "`sec45`" in line)
+    summary = json.loads((ROOT / "results/simulated/block_scheduling/zeros_4096/summary.json").read_text("utf-8"))
+    for quantity in ("lost_percent", "neutrino_lost_percent"):
+        assert f"{summary[quantity]['value']:.1f} %" in row
+    assert f"{summary['lost_percent']['value']:.1f} %" in summary["finding"]["value"]
 
 
 def test_unknown_variant_of_times(tmp_path):
@@ -278,7 +311,8 @@ def test_the_difference_of_the_estimators_is_explained(tmp_path):
     assert (result["scheduling_cycles_per_sm"], result["neutrino_scheduling_cycles"]) == (49 * 100, 49 * 106)
     assert result["neutrino_excess_by_first_warps"] == 49 * 6
     assert result["neutrino_excess_by_oldest_only"] == 0
-    assert "about +294 come from taking first warps for blocks, and +0 from" in drawing.difference(result)
+    _, shown = run_notebook("block_scheduling", result)
+    assert any("about +294 come from taking first warps for blocks and +0 from" in text for text in shown)
     alone = reduce(tmp_path / "alone", array(VECTOR_A))
     assert alone["neutrino_excess_by_first_warps"] == 0
     assert alone["neutrino_excess_by_oldest_only"] == pytest.approx(22 - 372.5)

@@ -1,4 +1,4 @@
-"""What probes cost: the paper's averages, its contradictions, and every refusal with its one line."""
+"""What probes cost: the paper's averages, its contradictions, and the one-line errors for bad input."""
 
 import numpy as np
 import pytest
@@ -10,20 +10,15 @@ from hypothesis import strategies as st
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
-from gpuledger.studies.exposed_latency import reduction as exposed_latency
-from gpuledger.studies.kernel_overhead import reduction as kernel_overhead
-from gpuledger.studies.memory_usage import reduction as memory_usage
+from gpuledger.studies import exposed_latency, kernel_overhead, memory_usage
+from gpuledger.studies.exposed_latency.tables import latency_table
+from gpuledger.studies.memory_usage import tables as memory_tables
 
-STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
-REDUCE = {
-    "kernel_overhead": kernel_overhead.reduce_overhead,
-    "memory_usage": memory_usage.reduce_memory,
-    "exposed_latency": exposed_latency.reduce_latency,
-}
+STUDIES = {"kernel_overhead": kernel_overhead, "memory_usage": memory_usage, "exposed_latency": exposed_latency}
 
 
 def published(study, case):
-    return reduce_case(Repository.find(ROOT).dataset("published").case(study, case), REDUCE[study])
+    return reduce_case(Repository.find(ROOT).dataset("published").case(study, case), STUDIES[study].reduce, {})
 
 
 def reduce(folder, study, *tables, name="mine"):
@@ -36,8 +31,8 @@ def reduce(folder, study, *tables, name="mine"):
         inputs = {"tables": {f"w{position}": f"table{position}.csv" for position in range(len(tables))}}
     content["studies"] = {study: {name: inputs}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
-    return reduce_case(dataset.case(study, name), REDUCE[study])
+    dataset = Dataset.load(folder / "dataset.yaml")
+    return reduce_case(dataset.case(study, name), STUDIES[study].reduce, {})
 
 
 def refused(folder, study, *tables):
@@ -56,7 +51,7 @@ def folder(tmp_path):
 # Kernel overhead
 
 
-def test_the_papers_averages_come_about():
+def test_the_papers_averages_are_reproduced():
     result = published("kernel_overhead", "table2")
     means = {
         "lightweight_slowdown_mean": 1.04,
@@ -153,25 +148,25 @@ def test_an_absent_table_is_refused_by_its_name(folder):
     assert "there is no row below the header" in refused(folder, "memory_usage", header)
     reduce(folder, "memory_usage", MEMORY)
     (folder / "table0.csv").unlink()
-    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
+    dataset = Dataset.load(folder / "dataset.yaml")
     with pytest.raises(InputError, match=r"table0\.csv does not exist; put it there"):
-        memory_usage.reduce_memory(dataset.case("memory_usage", "mine"))
+        memory_usage.reduce(dataset.case("memory_usage", "mine"))
 
 
 def test_words_for_memory():
-    assert memory_usage.memory_text(round(15.27 * 2**30)) == "15.27 GB"
-    assert memory_usage.memory_text(759 * 2**20) == "759 MB"
-    assert memory_usage.memory_text(2**10) == "1 KB"
-    assert memory_usage.memory_text(1023) == "1023 B"
-    assert memory_usage.share_text(0.174377) == "17.4 %"
-    assert memory_usage.share_text(12.9002) == "12.9×"
-    assert memory_usage.share_text(3.2e-5) == "0.0032 %"
+    assert memory_tables.memory_text(round(15.27 * 2**30)) == "15.27 GB"
+    assert memory_tables.memory_text(759 * 2**20) == "759 MB"
+    assert memory_tables.memory_text(2**10) == "1 KB"
+    assert memory_tables.memory_text(1023) == "1023 B"
+    assert memory_tables.share_text(0.174377) == "17.4 %"
+    assert memory_tables.share_text(12.9002) == "12.9×"
+    assert memory_tables.share_text(3.2e-5) == "0.0032 %"
 
 
 def test_probes_of_equal_memory_are_one_series():
     data = published("memory_usage", "fig11").data
-    assert list(memory_usage.memory_series(data)) == ["block_sched", "gmem_bytes = tensorop_count", "mem_trace"]
-    frame, people = memory_usage.memory_table(data)
+    assert list(memory_tables.probe_series(data)) == ["block_sched", "gmem_bytes = tensorop_count", "mem_trace"]
+    frame, people = memory_tables.memory_table(data)
     assert len(frame) == len(people) == 8
     assert people["mem_trace"][0] == "7.08 GB (12.9×)"
     assert people["original"][0] == "562 MB"
@@ -179,10 +174,10 @@ def test_probes_of_equal_memory_are_one_series():
 
 def test_a_workload_may_lack_a_probe(folder):
     data = reduce(folder, "memory_usage", MEMORY + "n,1,original,1,GB\nn,1,block_sched,8,KB\n").data
-    frame, people = memory_usage.memory_table(data)
+    frame, people = memory_tables.memory_table(data)
     assert people["mem_trace"].isna().tolist() == [False, True]
     assert frame["mem_trace_bytes"].isna().tolist() == [False, True]
-    assert list(memory_usage.memory_series(data)) == ["block_sched", "mem_trace"]
+    assert list(memory_tables.probe_series(data)) == ["block_sched", "mem_trace"]
 
 
 # Exposed latency
@@ -220,7 +215,7 @@ def test_stacked_parts_are_as_high_as_the_total():
 
 
 def test_read_off_values_are_marked_in_the_table():
-    _, people = exposed_latency.latency_table(published("exposed_latency", "fig12").data)
+    people = latency_table(published("exposed_latency", "fig12").data)
     assert people.loc[people["workload"] == "attn", "kernel"].tolist() == ["≈1.27×", "≈1.28×", "≈1.41×"]
     assert people.loc[people["workload"] == "conv", "kernel"].tolist() == ["1.05×", "1.20×", "1.17×"]
 
@@ -246,7 +241,7 @@ def test_parts_may_be_unknown(folder):
     assert result.data["parts"].tolist() == ["unknown"]
     assert result.data[["kernel_ratio", "other_ratio"]].isna().all(axis=None)
     assert "prologue_max_percent" not in result.summary
-    assert exposed_latency.latency_table(result.data)[1]["ncu"].tolist() == ["4.00×"]
+    assert latency_table(result.data)["ncu"].tolist() == ["4.00×"]
 
 
 @pytest.mark.parametrize(
@@ -272,7 +267,7 @@ def test_refused_times(folder, old, new, message):
     ("row", "message"),
     [
         ("p,4,2,,0.1,0.5,0.3", "line 2, column prologue_share: prologue + kernel + epilogue differ by more than 1 %"),
-        ("p,4,2,,0.1,,0.3", "line 2, column prologue_share: only some of the parts are there; give all three"),
+        ("p,4,2,,0.1,,0.3", "line 2, column prologue_share: only some of the parts are given; give all three"),
         ("p,4,2,2,,,", "line 2, column other_ratio: prologue and epilogue exceed neutrino_ratio"),
         ("p,4,2,,10,50,40", "line 2, column prologue_share: '10' is not within 0 to 1"),
     ],
@@ -286,12 +281,12 @@ def test_a_case_names_a_table(folder):
     reduce(folder, "exposed_latency", TIMES)
     text = (folder / "dataset.yaml").read_text("utf-8").replace("table: table0.csv", "{}").replace("mine:\n", "mine: ")
     (folder / "dataset.yaml").write_text(text, "utf-8")
-    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
+    dataset = Dataset.load(folder / "dataset.yaml")
     with pytest.raises(
         InputError,
-        match=r"exposed_latency\.mine: none of the keys that it needs is there; give either table, or tables",
+        match=r"exposed_latency\.mine: all required keys are missing; give either table, or tables",
     ):
-        exposed_latency.reduce_latency(dataset.case("exposed_latency", "mine"))
+        exposed_latency.reduce(dataset.case("exposed_latency", "mine"))
 
 
 PART = st.floats(1e-3, 1e3)

@@ -1,1 +1,121 @@
-"""What a run says."""
+"""What a run says: one line for each result that is being made, and a summary at the end. No rule stands here."""
+
+import time
+
+from snakemake.logging import DefaultFormatter
+from snakemake.settings.enums import Quietness
+from snakemake_interface_logger_plugins.common import LogEvent
+
+#: Messages about the machinery, by their beginnings.
+MACHINERY = (
+    "Assuming unrestricted",
+    "host: ",
+    "Using shell:",
+    "Building DAG of jobs",
+    "Conda environments: ignored",
+    "Select jobs to execute",
+    "Execute ",
+    "Complete log",
+    "Elapsed time:",
+    "Exiting because a job execution failed",
+    "At least one job did not complete",
+    "DAG of jobs will be updated",
+    "Reasons:",
+    "Some jobs were triggered by provenance",
+    "If you prefer that only modification time",
+    "If you are sure that a change for a certain output",
+    "Rules with provenance triggered jobs",
+    "RuleException:\nCalledProcessError",
+    "WorkflowError:\nAt least one job did not complete",
+)
+MACHINERY_EVENTS = {
+    LogEvent.WORKFLOW_STARTED,
+    LogEvent.RESOURCES_INFO,
+    LogEvent.JOB_FINISHED,
+    LogEvent.SHELLCMD,
+}
+
+
+class Progress(DefaultFormatter):
+    """Formats a run for people: what is being made, which of how many, how long the rest will take."""
+
+    def __init__(self, original, dryrun):
+        super().__init__(original.quiet, original.show_failed_logs)
+        self.dryrun, self.began = dryrun, None
+        self.started, self.done, self.total = 0, 0, 0
+        self.messages, self.failed = {}, []
+
+    def says(self, record):
+        """A filter: take note of what happens, and leave out what only concerns the machinery."""
+        event = getattr(record, "event", None)
+        if event == LogEvent.RUN_INFO:
+            self.total = record.stats["total"]
+        elif event == LogEvent.PROGRESS:
+            self.done, self.total = record.done, record.total
+            return False
+        if event == LogEvent.JOB_INFO and record.rule_name == "all":
+            return False
+        return event not in MACHINERY_EVENTS and not str(record.msg).startswith(MACHINERY)
+
+    def format_run_info(self, msg):
+        kinds = {rule: count for rule, count in msg["stats"].items() if rule not in ("total", "all")}
+        drawn = sum(count for rule, count in kinds.items() if rule.startswith("run_"))
+        reduced = kinds.get("reduce_case", 0)
+        return (
+            f"{msg['stats']['total']} steps: {reduced} cases to reduce, {drawn} to draw, and what is made across them"
+        )
+
+    def format_job_info(self, msg):
+        what = self.messages[msg["jobid"]] = msg["rule_msg"] or msg["rule_name"]
+        if self.dryrun:
+            return f"{what}  ({self._short(msg['reason'])})"
+        self.began = self.began or time.monotonic()
+        self.started += 1
+        return f"[{self.started} of {self.total}{self._left()}] {what}"
+
+    def format_job_error(self, msg):
+        self.failed.append(self.messages.get(msg["jobid"], msg["rule_name"]))
+        return f"failed: {self.failed[-1]}; see {', '.join(map(str, msg['log'] or ['the lines above']))}"
+
+    def _left(self):
+        if self.done < 5:
+            return ""
+        seconds = (time.monotonic() - self.began) / self.done * (self.total - self.done)
+        return f", about {seconds:.0f} s left" if seconds < 100 else f", about {seconds / 60:.0f} min left"
+
+    @staticmethod
+    def _short(reason):
+        words = str(reason)
+        return words if len(words) <= 160 else f"{words[:157]}..."
+
+
+PROGRESS = None
+for handler in logger.handlers:
+    # With --verbose, Snakemake says everything itself; its log file always holds everything.
+    if handler.name == "DefaultStreamHandler" and not handler.filters[0].verbose:
+        PROGRESS = Progress(handler.formatter, handler.filters[0].dryrun)
+        handler.setFormatter(PROGRESS)
+        handler.addFilter(PROGRESS.says)
+
+
+def summarise():
+    """Say what was made, and which claims have another verdict than the tracked scorecard has."""
+    if PROGRESS is None or Quietness.ALL in PROGRESS.quiet:
+        return
+    from gpuledger.ledger import changes
+
+    made = [what for what in PROGRESS.messages.values() if what.startswith("draw ") and what not in PROGRESS.failed]
+    lines = [
+        f"{len(made)} case{'s' * (len(made) != 1)} made in {time.monotonic() - (PROGRESS.began or time.monotonic()):.0f} s"
+    ]
+    lines += [f"not made: {failed}" for failed in PROGRESS.failed]
+    lines += [f"verdict changed: {change}" for change in changes.verdict_changes(Path())]
+    print("\n".join(lines), file=sys.stderr)
+
+
+onsuccess:
+    summarise()
+
+
+onerror:
+    summarise()

@@ -1,13 +1,15 @@
-"""CaseResult cases: the small tidy output of the first step, and all that a notebook reads."""
+"""Results of cases: what a reduction writes, which is all that a notebook reads."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -17,17 +19,17 @@ from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import CONFIG, Case
 
-#: Digits that hold on every machine: sums taken in another order differ in the 15th or 16th.
+#: Digits that are the same on every machine: sums taken in another order differ in the 15th or 16th.
 SIGNIFICANT_DIGITS = 10
 
 Value = int | float | str
 
 
 def settle(value: Any) -> Value:
-    """Turn a value into a JSON number or string that is the same on every machine.
+    """Convert a value to a JSON number or string that is the same on every machine.
 
-    Integers stay integers, floats keep ten significant digits, infinities become the text ``inf``, and what is
-    missing becomes ``unknown``.
+    Integers stay integers, floats are rounded to ten significant digits, infinities become ``"inf"``, and missing
+    values ``"unknown"``.
     """
     if value is None or value is pd.NA or (isinstance(value, (float, np.floating)) and np.isnan(value)):
         return "unknown"
@@ -42,7 +44,7 @@ def settle(value: Any) -> Value:
 
 
 def text(value: Value, decimals: int | None = None) -> str:
-    """Put a value in words: thousands separators for integers, the given decimals or ten digits for others."""
+    """Format a value: integers with thousands separators, floats with `decimals` or ten significant digits."""
     if isinstance(value, str):
         return value
     if isinstance(value, int):
@@ -51,23 +53,23 @@ def text(value: Value, decimals: int | None = None) -> str:
 
 
 def slug(words: str) -> str:
-    """Turn words into a part of a quantity's name: lower case, letters and digits joined by ``_``."""
+    """Convert words to a part of a quantity's name: lower-case letters and digits, joined by ``_``."""
     return re.sub(r"\W+", "_", words.lower()).strip("_")
 
 
 def quantity_names(case: Case, table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Name the rows of a table, which `columns` tell apart, for the summary.
+    """Name the rows of a table for the summary, after the cells in `columns`.
 
     Raises
     ------
     InputError
-        When two rows would have the same name.
+        If two rows would have the same name.
     """
     names = ["_".join(slug(str(cell)) for cell in row) for row in table[list(columns)].itertuples(index=False)]
     for row, name in enumerate(names):
         if name in names[:row]:
             problem = f"two rows would both be called '{name}' in summary.json"
-            remedy = f"tell their {', '.join(columns)} apart by letters and digits"
+            remedy = f"make their {', '.join(columns)} differ in letters or digits"
             raise InputError(case.dataset.file, case.place, problem, remedy)
     return names
 
@@ -79,12 +81,12 @@ class CaseResult:
     Attributes
     ----------
     data : DataFrame
-        Tidy, with units last in the column names.
+        Tidy; column names end with the unit.
     summary : dict
         By quantity, ``{"value": number or text, "unit": text}``.
     provenance : dict
-        What the numbers are; see :meth:`gpuledger.ledger.datasets.Case.provenance`. A study puts in what the case
-        cannot know: a ``label`` where the numbers are not what the dataset's files are, ``inputs`` beside those.
+        What the numbers are; see :meth:`gpuledger.ledger.datasets.Case.provenance`. A study adds what the dataset
+        does not know: further ``inputs``, or another ``label`` if its numbers are not those of the files.
     """
 
     data: pd.DataFrame
@@ -92,7 +94,7 @@ class CaseResult:
     provenance: dict = field(default_factory=dict)
 
     def add(self, quantity: str, value: Any, unit: str) -> None:
-        """Enter a quantity of the summary; `unit` is ``1`` for a pure number."""
+        """Add a quantity to the summary; `unit` is ``1`` for a dimensionless number."""
         self.summary[quantity] = {"value": settle(value), "unit": unit}
 
     @property
@@ -105,7 +107,7 @@ class CaseResult:
         return self.summary[quantity]["value"]
 
     def summary_table(self) -> pd.DataFrame:
-        """Return the summary for people: a row a quantity, texts only."""
+        """Return the summary as a table of texts, one row per quantity."""
         rows = [(name, text(entry["value"]), entry["unit"]) for name, entry in sorted(self.summary.items())]
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
@@ -119,7 +121,7 @@ class CaseResult:
 
     @classmethod
     def read(cls, folder: str | Path) -> CaseResult:
-        """Read what :meth:`write` wrote."""
+        """Read a result from the folder that :meth:`write` wrote it to."""
         folder = Path(folder)
         return cls(
             pd.read_parquet(folder / "data.parquet"),
@@ -128,24 +130,27 @@ class CaseResult:
         )
 
 
-def reduce_case(case: Case, reduce: Callable[..., CaseResult], knobs: Mapping[str, Any], **offered: Any) -> CaseResult:
-    """Reduce a case with a study's function and attach the case's provenance.
+def reduce_case(
+    case: Case, reduce: Callable[..., CaseResult], knobs: Mapping[str, Any] | None = None, **offered: Any
+) -> CaseResult:
+    """Reduce a case with a study's function and add the case's provenance.
 
     Parameters
     ----------
     case : Case
     reduce : callable
         A study's ``reduce``: takes the case and knobs.
-    knobs : mapping
-        What the configuration sets for the study.
+    knobs : mapping, optional
+        What the configuration sets for the study; by default the defaults of `reduce`.
     **offered
-        What a study may ask for beside its knobs (``threads``, ``mirror``); left out where it does not.
+        Further arguments (``threads``, ``mirror``), passed on if `reduce` has parameters of these names.
 
     Raises
     ------
     InputError
-        Whatever `reduce` finds wrong with the input; a knob that `reduce` does not have.
+        Bad input, as `reduce` reports it; a knob that `reduce` does not have.
     """
+    knobs = knobs or {}
     known = {name: parameter.default for name, parameter in list(signature(reduce).parameters.items())[1:]}
     offered = {name: value for name, value in offered.items() if name in known}
     place = f"key knobs.{case.study}"
@@ -155,9 +160,25 @@ def reduce_case(case: Case, reduce: Callable[..., CaseResult], knobs: Mapping[st
         if knob not in known or knob in offered:
             remedy = f"known are: {', '.join(name for name in known if name not in offered) or 'none'}"
             raise InputError(CONFIG, place, f"unknown key '{knob}'", remedy)
+    # The inputs are hashed while they are reduced, so that large ones are read from disk once.
+    provenance = _in_background(case.provenance)
     result = reduce(case, **knobs, **offered)
-    own, record = result.provenance, case.provenance() | {"knobs": dict(knobs)}
+    own, record = result.provenance, provenance.result() | {"knobs": dict(knobs)}
     known_files = {entry["file"] for entry in record["inputs"]}
     beside = [entry for entry in own.get("inputs", []) if entry["file"] not in known_files]
     result.provenance = record | own | {"inputs": record["inputs"] + beside}
     return result
+
+
+def _in_background(work: Callable[[], Any]) -> Future:
+    """Start `work` in a thread that does not keep the process alive when the reduction fails."""
+    future = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future

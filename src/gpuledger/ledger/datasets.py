@@ -1,4 +1,4 @@
-"""Datasets: folders in ``traces/`` whose ``dataset.yaml`` says what they are and what they can answer."""
+"""Datasets: folders in ``traces/`` whose ``dataset.yaml`` declares sources and cases."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from gpuledger import __version__, files, schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import provenance
+from gpuledger.ledger.download.names import matches
 from gpuledger.ledger.study import read_studies
 
 #: Names that results/ uses for itself.
@@ -30,7 +31,7 @@ class Dataset:
     file : Path
         The ``dataset.yaml``.
     content : mapping
-        What it says, checked but for the cases (each is checked when it is opened).
+        What it says. Each case is only validated when it is opened.
     """
 
     file: Path
@@ -38,12 +39,12 @@ class Dataset:
 
     @classmethod
     def load(cls, file: str | Path) -> Dataset:
-        """Read and check a ``dataset.yaml``.
+        """Read and validate a ``dataset.yaml``.
 
         Raises
         ------
         InputError
-            Missing file, wrong YAML, unknown key (with the nearest known one), unknown study, bad name.
+            Missing file, invalid YAML, unknown key or study (with the closest known one), bad folder name.
         """
         file = Path(file)
         name = file.parent.name
@@ -51,7 +52,7 @@ class Dataset:
             remedy = f"use letters, digits, '.', '_' and '-', and none of {', '.join(sorted(RESERVED))}"
             raise InputError(file, "", f"a dataset cannot be called {name!r}", f"rename the folder: {remedy}")
         content = schemas.load_yaml(file)
-        schemas.check(content, schemas.packaged("dataset"), file)
+        schemas.check(content, schemas.packaged(__package__, "dataset"), file)
         for study in content["studies"]:
             if study not in read_studies():
                 remedy = schemas.nearest(study, read_studies())
@@ -60,7 +61,7 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """The folder's name, which is the dataset's name in ``results/``."""
+        """The folder's name, also used in ``results/``."""
         return self.file.parent.name
 
     @property
@@ -69,16 +70,22 @@ class Dataset:
 
     @property
     def made_here(self) -> bool:
-        """Whether its files are simulated, and so made by this checkout itself."""
+        """Whether its files are simulated, so that the workflow makes them itself."""
         return self.content["kind"] == "simulated"
 
     @property
     def label(self) -> str:
-        """Say what its numbers are: ``published``, ``recorded on …``, ``simulated, not measured``."""
+        """What its numbers are: ``published``, ``recorded on …``, ``simulated, not measured``."""
         return provenance.label(self.content["kind"], self.content.get("device", {}).get("name"))
 
+    def about(self, name: str) -> Mapping[str, str]:
+        """Return what ``files:`` says of a file: under its own name, else under the first pattern that matches."""
+        listed = self.content.get("files", {})
+        key = name if name in listed else next((pattern for pattern in listed if matches(name, pattern)), None)
+        return listed[key] if key else {}
+
     def cases(self, study: str | None = None) -> list[tuple[str, str]]:
-        """Every (study, case) that the dataset declares, of one study or of all, in order."""
+        """Return every declared (study, case), of one study or of all, in the order of the file."""
         return [
             (declared, case)
             for declared, cases in self.content["studies"].items()
@@ -92,7 +99,7 @@ class Dataset:
         Raises
         ------
         InputError
-            An undeclared case, an unknown or missing key, a path that leaves the dataset's folder.
+            An undeclared case, an unknown or missing key, a path outside the dataset's folder.
         """
         declared = self.content["studies"].get(study, {})
         if name not in declared:
@@ -113,7 +120,7 @@ class Case:
     dataset : Dataset
     study, name : str
     inputs : mapping
-        What the dataset says for it, as in ``dataset.yaml``.
+        What ``dataset.yaml`` says of it.
     """
 
     dataset: Dataset
@@ -123,16 +130,16 @@ class Case:
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """JSON schema of `inputs`, by its study."""
+        """The study's JSON schema of `inputs`."""
         return read_studies()[self.study].schema
 
     @property
     def place(self) -> str:
-        """Where in ``dataset.yaml`` the case stands."""
+        """Where ``dataset.yaml`` declares the case."""
         return f"key studies.{self.study}.{self.name}"
 
     def check_paths(self, file: str | Path, place: str) -> None:
-        """Refuse paths that cannot be, or that leave the dataset's folder, as an error in `file` at `place`."""
+        """Refuse impossible paths and paths outside the dataset's folder, as errors in `file` at `place`."""
         for key, value, _ in _path_values(self.inputs, self.schema):
             path = PurePosixPath(value)
             if not value or re.search(r"[{}\x00-\x1f]", value) or len(value.encode()) > 200:
@@ -143,7 +150,7 @@ class Case:
                 raise InputError(file, f"{place}.{key}", f"'{value}' leaves the folder", remedy)
 
     def paths(self) -> list[Path]:
-        """Every input file, present or not; of a folder, the files that are in it."""
+        """Return every input file, present or not; for a folder, the files in it."""
         found = []
         for _, value, kind in _path_values(self.inputs, self.schema):
             path = self.dataset.folder / value
@@ -151,12 +158,12 @@ class Case:
         return found
 
     def path(self, key: str) -> Path:
-        """Path of the input file or folder `key`.
+        """Return the path of the input file or folder `key`.
 
         Raises
         ------
         InputError
-            When the case does not declare it, or it is not there.
+            If the case does not declare it, or it does not exist.
         """
         if key not in self.inputs:
             raise InputError(self.dataset.file, self.place, f"the key '{key}' is missing", "add the file's path")
@@ -169,46 +176,47 @@ class Case:
         return path
 
     def declaration(self) -> dict:
-        """Return what ``dataset.yaml`` says that the case's results depend on."""
+        """Return the part of ``dataset.yaml`` that the case's results depend on."""
         content = self.dataset.content
-        own = {value for _, value, _ in _path_values(self.inputs, self.schema)}
         about = {key: value for key, value in content.items() if key not in ("studies", "download", "files")}
-        files = {name: said for name, said in content.get("files", {}).items() if name in own}
-        return {**about, "files": files, "case": self.inputs}
+        own = {name: self.dataset.about(name) for _, name, _ in _path_values(self.inputs, self.schema)}
+        return {**about, "files": {name: said for name, said in own.items() if said}, "case": self.inputs}
 
     def provenance(self) -> dict:
-        """Return the case's ``provenance.json``: what its numbers are and the exact files they came from."""
+        """Return the content of ``provenance.json``: what the case's numbers are, and which files they come from."""
         content = self.dataset.content
-        about = content.get("files", {})
+        inputs = [
+            (provenance.describe_file if path.is_file() else _describe_folder)(
+                path, self.dataset.folder, self.dataset.about(value)
+            )
+            for _, value, kind in _path_values(self.inputs, self.schema)
+            if (path := self.dataset.folder / value).is_file() or (kind == "folder" and path.is_dir())
+        ]
+        # A dataset of several devices can have cases of one.
+        devices = {content.get("device", {}).get("name") or entry.get("device") for entry in inputs}
         return {
             "dataset": self.dataset.name,
             "study": self.study,
             "case": self.name,
             "title": content["title"],
             "kind": content["kind"],
-            "label": self.dataset.label,
+            "label": provenance.label(content["kind"], devices.pop() if len(devices) == 1 else None),
             "device": content.get("device"),
             "source": content["source"],
             "license": content["license"],
             "gpuledger": __version__,
-            "inputs": [
-                (provenance.describe_file if path.is_file() else _describe_folder)(
-                    path, self.dataset.folder, about.get(value)
-                )
-                for _, value, kind in _path_values(self.inputs, self.schema)
-                if (path := self.dataset.folder / value).is_file() or (kind == "folder" and path.is_dir())
-            ],
+            "inputs": inputs,
         }
 
 
 def folder_files(folder: Path) -> list[Path]:
-    """Every file in a folder and the folders in it, sorted. Links to folders are not followed."""
+    """List every file in a folder and its subfolders, sorted. Links to folders are not followed."""
     found = (Path(above, name) for above, _, names in os.walk(folder) for name in names)
     return sorted(path for path in found if path.is_file())
 
 
 def _describe_folder(path: Path, root: Path, about: Mapping | None = None) -> dict:
-    """Name, number of files, bytes and one SHA-256 of a folder: of the lines ``path size SHA-256`` of its files."""
+    """Describe a folder: name, number of files, bytes, and a SHA-256 of its files' lines ``path size SHA-256``."""
     lines, size_bytes = [], 0
     for file in folder_files(path):
         size = file.stat().st_size
@@ -224,7 +232,7 @@ def _describe_folder(path: Path, root: Path, about: Mapping | None = None) -> di
 
 
 def _path_values(value: Any, schema: Mapping, key: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield key, path as declared, and format of every file and folder."""
+    """Yield the key, declared path and format of every file and folder in `value`."""
     kind = schema.get("format")
     if kind in ("file", "folder") and isinstance(value, str):
         yield key, value, kind
@@ -247,7 +255,7 @@ class Repository:
     root : Path
         The folder with ``Snakefile``, ``config/`` and ``traces/``.
     config : mapping
-        The configuration in force.
+        Its configuration, with what the command line changes.
     """
 
     root: Path
@@ -260,7 +268,7 @@ class Repository:
         Raises
         ------
         InputError
-            When no folder above `start` holds a ``Snakefile`` and ``traces/``.
+            If neither `start` nor a folder above it holds ``Snakefile`` and ``traces/``.
         """
         start = Path(start).resolve()
         for root in (start, *start.parents):
@@ -270,12 +278,12 @@ class Repository:
         raise InputError(start, "", "no Snakefile and traces/ here or above", remedy)
 
     def check_config(self) -> None:
-        """Check that ``knobs`` and ``overrides`` name studies and cases that there are.
+        """Check that the studies and cases in ``knobs`` and ``overrides`` exist.
 
         Raises
         ------
         InputError
-            With the nearest known name.
+            An unknown name, reported with the closest known one.
         """
         for study in self.config.get("knobs", {}):
             if study not in read_studies():
@@ -288,11 +296,11 @@ class Repository:
                 raise InputError(CONFIG, "key overrides", f"there is no case '{name}'", schemas.nearest(name, known))
 
     def knobs(self, study: str) -> Mapping[str, Any]:
-        """What the configuration sets for the study's reduction."""
+        """Return what the configuration sets for the study's reduction."""
         return self.config.get("knobs", {}).get(study, {})
 
     def dataset_names(self) -> list[str]:
-        """Every folder of ``traces/`` with a ``dataset.yaml``, valid or not, that has a possible name; sorted."""
+        """List the folders of ``traces/`` that hold a ``dataset.yaml``, valid or not; sorted."""
         names = (file.parent.name for file in (self.root / "traces").glob("*/dataset.yaml"))
         return sorted(name for name in names if NAME.fullmatch(name))
 
@@ -302,7 +310,7 @@ class Repository:
         Raises
         ------
         InputError
-            When it is not there (the nearest name is given) or not valid.
+            If it does not exist (reported with the closest name) or is not valid.
         """
         file = self.root / "traces" / name / "dataset.yaml"
         if not file.is_file():
@@ -311,12 +319,12 @@ class Repository:
         return Dataset.load(file)
 
     def case(self, dataset: str, study: str, name: str) -> Case:
-        """Open one case as the configuration has it: with its ``overrides`` in place of what the dataset declares.
+        """Open one case, with the configuration's ``overrides`` of what the dataset declares.
 
         Raises
         ------
         InputError
-            As :meth:`dataset` and :meth:`Dataset.case`; a wrong override.
+            As :meth:`dataset` and :meth:`Dataset.case`; an invalid override.
         """
         case = self.dataset(dataset).case(study, name)
         changed = self.config.get("overrides", {}).get(f"{dataset}/{study}/{name}")
@@ -324,12 +332,12 @@ class Repository:
 
 
 def overridden(case: Case, changed: Mapping[str, Any]) -> Case:
-    """Return the case with some of its keys changed, as ``overrides`` in the configuration asks.
+    """Return the case with the keys changed that ``overrides`` in the configuration gives.
 
     Raises
     ------
     InputError
-        A wrong key or value.
+        An unknown key or an invalid value.
     """
     place = f"overrides.{case.dataset.name}/{case.study}/{case.name}"
     if not isinstance(changed, Mapping):
@@ -343,7 +351,7 @@ def overridden(case: Case, changed: Mapping[str, Any]) -> Case:
 
 
 def _numbers(value: Any) -> Any:
-    """Make whole numbers of digits: ``snakemake --config`` hands over every value inside a mapping as text."""
+    """Convert digits to integers, because ``snakemake --config`` passes every value inside a mapping as text."""
     if isinstance(value, Mapping):
         return {key: _numbers(inner) for key, inner in value.items()}
     if isinstance(value, list):

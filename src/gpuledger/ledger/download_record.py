@@ -1,28 +1,27 @@
-"""The record of a dataset's fetched files: which they are, where they come from, whether they are still the same."""
+"""The record of a dataset's downloaded or simulated files: names, sizes, digests and origins."""
 
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from gpuledger import files
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.download.entries import expected
+from gpuledger.ledger.download.names import matches
 
 
 def write(record: str | Path, dataset: Dataset, origins: Mapping[Path, str]) -> None:
-    """Write the record of the files that were fetched into a dataset's folder.
+    """Write the record of the files that were put into a dataset's folder.
 
     Parameters
     ----------
     record : path
-        A JSON file: a list of ``file`` (in the dataset's folder), ``bytes``, ``sha256`` and ``origin``.
+        The JSON file to write: a list of ``file`` (in the dataset's folder), ``bytes``, ``sha256``, ``origin``.
     dataset : Dataset
     origins : mapping
-        By path, where a file comes from.
+        Where each file comes from, by path.
     """
     entries = [
         {
@@ -37,7 +36,7 @@ def write(record: str | Path, dataset: Dataset, origins: Mapping[Path, str]) -> 
 
 
 def holds(record: str | Path, dataset: Dataset) -> bool:
-    """Whether a record is still true: every file is there, has its size and is not newer than the record."""
+    """Whether a record still holds: every file exists, has its recorded size and is not newer than the record."""
     record = Path(record)
     written = record.stat().st_mtime_ns
     try:
@@ -48,7 +47,7 @@ def holds(record: str | Path, dataset: Dataset) -> bool:
 
 
 def reason(record: str | Path, written: str | Path, dataset: Dataset | None) -> str:
-    """Say why a dataset's files have to be put in place: the last reason, kept in `written`, while the record holds."""
+    """Say why a dataset's files must be made; while the record holds, the last reason, which `written` keeps."""
     if dataset is None or not Path(record).is_file():
         return "no record of them"
     if holds(record, dataset) and Path(written).is_file():
@@ -57,21 +56,15 @@ def reason(record: str | Path, written: str | Path, dataset: Dataset | None) -> 
 
 
 def others(record: str | Path, dataset: Dataset, paths: Iterable[Path]) -> list[Path]:
-    """Those of a dataset's files that are neither fetched nor simulated: by the record, else as listed."""
+    """Return the paths that are neither downloaded nor simulated: by the record, or without one by ``download``."""
     if dataset.made_here:
         return []
-    names = set(_recorded(record)) if Path(record).is_file() else set(_expected(dataset))
-    return [path for path in paths if path.relative_to(dataset.folder).as_posix() not in names]
-
-
-def _expected(dataset: Dataset) -> Iterator[str]:
-    for entry in dataset.content["download"]:
-        name = entry.get("to") or unquote(urlsplit(entry["url"]).path.rpartition("/")[2])
-        yield name
-        if entry.get("unpack"):
-            # An archive that is not there or damaged has nothing unpacked: what it holds shows once it is fetched.
-            with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(dataset.folder / name) as archive:
-                yield from archive.namelist()
+    if Path(record).is_file():
+        brought = set(_recorded(record)).__contains__
+    else:
+        listed = [name for entry in dataset.content["download"] for name in expected(entry, dataset.folder)]
+        brought = lambda name: any(name == one or matches(name, one) for one in listed)  # noqa: E731
+    return [path for path in paths if not brought(path.relative_to(dataset.folder).as_posix())]
 
 
 def _recorded(record: str | Path) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Notebooks: executed by papermill, rendered to one HTML page that needs nothing else."""
+"""Notebooks: executed with papermill and rendered to self-contained HTML pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nbconvert import HTMLExporter
 from gpuledger import files
 from gpuledger.errors import InputError
 
-# $$…$$ on its own, and $…$ that does not touch white space on the inside (a price is not a formula).
+# $$…$$, and $…$ without white space just inside the signs (a price is not a formula).
 _STARTS = 4
 _BLOCK = r"\$\$(?P<block>.+?)\$\$"
 _INLINE = r"(?<![\\$])\$(?P<inline>[^\s$](?:(?:(?!\n\n)[^$])*[^\s$])?)\$(?!\d)"
@@ -24,14 +24,14 @@ _CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
 
 def execute(notebook: str | Path, output: str | Path, parameters: Mapping[str, Any]) -> None:
-    """Run a notebook with papermill and write it, executed, to `output`.
+    """Execute a notebook with papermill and write it to `output`.
 
     Raises
     ------
     InputError
-        A cell failed with bad input: its one line.
+        A cell met bad input; with its one line.
     papermill.PapermillExecutionError
-        A cell failed otherwise.
+        A cell failed for another reason.
     """
     with files.replacing(output) as temporary:
         try:
@@ -53,14 +53,17 @@ def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> N
                 kernel_name="python3",
                 progress_bar=False,
                 log_output=False,
+                # Written when it is done: after each cell, the whole notebook would be validated and written again.
+                request_save_on_cell_execute=False,
+                autosave_cell_every=0,
                 # ipykernel warns about TCP on stderr; a graceful shutdown of the kernel can stall for seconds.
                 extra_arguments=["--log-level=ERROR"],
                 shutdown_kernel="immediate",
             )
             return
         except RuntimeError as error:
-            # Kernels that start at the same time may choose the same free ports; one of them then dies before its
-            # first cell, so nothing has been done that a second start would do twice.
+            # Kernels that start at the same time may pick the same free ports; one of them then dies before its first
+            # cell, so it is safe to start again.
             if "replying to kernel_info" not in str(error) or attempt == _STARTS - 1:
                 raise
 
@@ -68,7 +71,7 @@ def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> N
 def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str, label: str) -> None:
     """Render an executed notebook to one HTML page.
 
-    Pictures are inside the page, formulas are MathML, and nothing is fetched from anywhere.
+    Images are embedded, formulas are MathML, and the page loads nothing from elsewhere.
 
     Parameters
     ----------
@@ -92,7 +95,7 @@ def render(notebook: str | Path, output: str | Path, templates: str | Path, titl
 
 
 def formulas_to_mathml(markdown: str) -> str:
-    """Replace the TeX formulas of a Markdown text by MathML, but for those inside code."""
+    """Replace the TeX formulas of a Markdown text by MathML, except inside code."""
     parts = _CODE.split(markdown)
     parts[::2] = [_FORMULA.sub(_formula, part) for part in parts[::2]]
     return "".join(parts)
@@ -100,5 +103,5 @@ def formulas_to_mathml(markdown: str) -> str:
 
 def _formula(match: re.Match) -> str:
     display = "block" if match["block"] else "inline"
-    # Markdown would end a paragraph, and with it the formula, at a line break.
+    # Markdown could end the paragraph, and with it the formula, at a line break.
     return mathml((match["block"] or match["inline"]).strip(), display=display).replace("\n", " ")

@@ -1,4 +1,4 @@
-"""What numbers are, where they come from, and the words that say so beside every one of them."""
+"""What numbers are and where they come from, in the words shown next to them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpuledger import files
 
-#: How each kind of dataset is announced. Simulated numbers never pass for measured ones.
+#: What the numbers of each kind of dataset are called.
 KINDS = {
     "published": "published",
     "recorded": "recorded",
@@ -18,9 +18,9 @@ KINDS = {
 
 
 def label(kind: str, device: str | None = None) -> str:
-    """Say in a few words what numbers are: ``published``, ``recorded on NVIDIA H200``, …
+    """Return what numbers are, in a few words: ``published``, ``recorded on NVIDIA H200``, …
 
-    A device is left out for published values, which may come from several, and for simulated ones.
+    The device is left out for published values, which may come from several, and for simulated ones.
     """
     words = KINDS[kind]
     if device and kind == "local":
@@ -33,7 +33,7 @@ def label(kind: str, device: str | None = None) -> str:
 
 
 def describe_file(path: Path, root: Path, about: Mapping | None = None) -> dict:
-    """Name, size in bytes and SHA-256 of an input, with what the dataset says about it."""
+    """Describe an input file: name, size, SHA-256, and what the dataset says about it."""
     return {
         "file": path.relative_to(root).as_posix(),
         "bytes": path.stat().st_size,
@@ -43,13 +43,13 @@ def describe_file(path: Path, root: Path, about: Mapping | None = None) -> dict:
 
 
 def sources(record: Mapping) -> str:
-    """Where the numbers of a ``provenance.json`` stand: the sources of its files, or else of its dataset."""
+    """Return the sources that a ``provenance.json`` names: those of its files, or else of its dataset."""
     named = dict.fromkeys(entry["source"] for entry in record["inputs"] if "source" in entry)
     return "; ".join(named) or record["source"]
 
 
 def caption(record: Mapping) -> str:
-    """One line for below a figure: what the numbers are and who says so.
+    """Return the line below a figure: what its numbers are and where they come from.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Across cases: outcomes collected, the ledger of all quantities, the scorecard page and the gallery."""
+"""Reports across cases: tables of all quantities, the scorecard page and the gallery."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuledger.ledger.study import read_studies
 
 
 def read_outcomes(summaries: Iterable[str | Path]) -> list[Outcome]:
-    """Read every case's ``summary.json`` and the ``provenance.json`` beside it, in the given order."""
+    """Read each case's ``summary.json`` and the ``provenance.json`` next to it, in the given order."""
     outcomes = []
     for file in map(Path, summaries):
         record = json.loads(file.with_name("provenance.json").read_text("utf-8"))
@@ -26,7 +26,7 @@ def read_outcomes(summaries: Iterable[str | Path]) -> list[Outcome]:
 
 
 def ledger(outcomes: Iterable[Outcome]) -> pd.DataFrame:
-    """Return a row a quantity: ``dataset, case, quantity, value, unit, provenance``."""
+    """Return one row per quantity: ``dataset, case, quantity, value, unit, provenance``."""
     rows = [
         (outcome.dataset, outcome.case, quantity, text(entry["value"]), entry["unit"], outcome.label)
         for outcome in outcomes
@@ -36,22 +36,35 @@ def ledger(outcomes: Iterable[Outcome]) -> pd.DataFrame:
 
 
 def _environment(templates: Path) -> Environment:
-    # Kernel names and sources come from data: everything is escaped.
+    # Kernel names and sources are data, so everything is escaped.
     loader = FileSystemLoader([templates, templates / "page"])
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
 
 
 def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path) -> str:
-    """HTML page of a scorecard; `titles` are the studies' names for people."""
-    # What a reader looks for first: differences, then errors of the sources, then what is open.
-    order = {claims.DIFFERS: 0, claims.UNKNOWN: 1, claims.SEED_ERROR: 2, claims.WITHIN: 4, claims.EXACT: 5}
-    card = card.assign(order=card["verdict"].map(order).fillna(3)).sort_values("order", kind="stable")
-    card["difference"] = [
+    """Return the HTML page of a scorecard; `titles` are the studies' titles by name."""
+    anchors = [f"{row.dataset or 'none'}--{row.case or 'none'}--{row.id}" for row in card.itertuples()]
+    differences = [
         "" if pd.isna(value) else f"{100 * value:+.2g} %" if value else "0" for value in card["relative_difference"]
     ]
+    card = card.assign(anchor=anchors, difference=differences)
     groups = [(titles[study], rows.to_dict("records")) for study, rows in card.groupby("study", sort=True)]
     template = _environment(templates).get_template("scorecard.html.j2")
-    return template.render(groups=groups, counts=claims.counts(card), typed=claims.TYPED)
+    return template.render(groups=groups, counts=_grouped(claims.counts(card)))
+
+
+def _grouped(counts: Mapping[str, int]) -> list[dict]:
+    """Group counts of verdicts by what they are worth, as the pages show them."""
+    groups = {
+        "tested independently": claims.TESTED,
+        "not a test": claims.UNTESTED,
+        "not tested": claims.OPEN,
+        "wrong in the source documents": (claims.SOURCE_ERROR,),
+    }
+    found = {title: {word: counts[word] for word in words if word in counts} for title, words in groups.items()}
+    return [
+        {"title": title, "total": sum(words.values()), "verdicts": words} for title, words in found.items() if words
+    ]
 
 
 def gallery_page(
@@ -60,7 +73,7 @@ def gallery_page(
     root: Path,
     templates: Path,
 ) -> str:
-    """HTML page of every figure.
+    """Return the HTML page of all figures.
 
     Parameters
     ----------
@@ -68,7 +81,7 @@ def gallery_page(
     counts : mapping
         How many claims have each verdict.
     root : path
-        The folder of the page, which holds the cases' folders.
+        The page's folder, ``results/``.
     templates : path
     """
     groups = []
@@ -76,7 +89,7 @@ def gallery_page(
         cards = [_card(outcome, root) for outcome in outcomes if outcome.study == study.name]
         if cards:
             groups.append({"name": study.name, "title": study.title, "question": study.question, "cards": cards})
-    return _environment(templates).get_template("gallery.html.j2").render(groups=groups, counts=counts)
+    return _environment(templates).get_template("gallery.html.j2").render(groups=groups, counts=_grouped(counts))
 
 
 def _card(outcome: Outcome, root: Path) -> dict:

@@ -1,4 +1,4 @@
-"""Studies: what each folder of ``gpuledger/studies`` says of itself in its ``study.yaml``."""
+"""Studies, as the ``study.yaml`` in each folder of ``gpuledger/studies`` declares them."""
 
 from __future__ import annotations
 
@@ -24,25 +24,28 @@ class Study:
     name : str
         The folder's name.
     title, question : str
-        For people.
+        Shown in the gallery and on pages.
     case : mapping
-        JSON schema of what a ``dataset.yaml`` says for one case. Strings of format ``file`` or ``folder`` are paths
-        in the dataset's folder.
+        JSON schema of a case's declaration in ``dataset.yaml``. Strings of format ``file`` or ``folder`` are paths
+        relative to the dataset's folder.
+    notebooks : mapping
+        By a key of the case, the notebook of cases that have it. All others have ``notebooks/<study>.ipynb``.
     figures, tables : sequence of str
-        Names of what the notebook writes; the first are ``figure`` and ``table``.
+        Names of the files that the notebook writes; the first are ``figure`` and ``table``.
     resources : sequence of str
-        Files of the checkout that the reduction reads beside the case's own, as glob patterns.
+        Files of the checkout that the reduction reads besides the case's own, as glob patterns.
     code : sequence of str
-        Folders and modules below ``gpuledger`` that the study imports, its own folder aside. Without it, every
-        module counts: a change of any makes the study's results again.
+        Folders and modules below ``gpuledger`` that the study imports, besides its own folder, ``ledger`` and the
+        ground floor: its results are made again when one of them changes. Without it, any module counts.
     threads : int
-        Threads that its reduction uses at most.
+        The most threads that its reduction uses.
     """
 
     name: str
     title: str
     question: str
     case: Mapping[str, Any]
+    notebooks: Mapping[str, str] = field(default_factory=dict)
     figures: Sequence[str] = ("figure",)
     tables: Sequence[str] = ("table",)
     resources: Sequence[str] = ()
@@ -54,6 +57,10 @@ class Study:
         schema = {"type": "object", "additionalProperties": False, **self.case}
         object.__setattr__(self, "schema", schema)
 
+    def notebook(self, inputs: Mapping[str, Any]) -> str:
+        """Name of the notebook for a case with these inputs, without its suffix."""
+        return next((name for key, name in self.notebooks.items() if key in inputs), self.name)
+
 
 def read_study(file: str | Path) -> Study:
     """Read one ``study.yaml``.
@@ -61,14 +68,14 @@ def read_study(file: str | Path) -> Study:
     Raises
     ------
     InputError
-        Wrong YAML, an unknown or a missing key.
+        Invalid YAML, an unknown or a missing key.
     """
     content = schemas.load_yaml(file)
-    schemas.check(content, schemas.packaged("study"), file)
+    schemas.check(content, schemas.packaged(__package__, "study"), file)
     return Study(Path(file).parent.name, **content)
 
 
 @cache
 def read_studies() -> Mapping[str, Study]:
-    """Read every study, by name, in alphabetical order; errors as in :func:`read_study`."""
+    """Read every study, by name in alphabetical order; raises as :func:`read_study` does."""
     return MappingProxyType({file.parent.name: read_study(file) for file in sorted(FOLDER.glob("*/study.yaml"))})

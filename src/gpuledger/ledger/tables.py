@@ -1,4 +1,4 @@
-"""Tables for papers: one frame as CSV, Markdown and LaTeX (booktabs), provenance on every row."""
+"""Tables as CSV, Markdown and LaTeX (booktabs), with provenance in every row."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ def write(
     Parameters
     ----------
     frame : DataFrame
-        Columns in snake_case with the unit last; the index is not written.
+        Column names are snake_case and end with the unit; the index is not written.
     record : mapping or None
-        The ``provenance.json`` of the rows, whose label becomes the last column; None when the frame has a
-        column ``provenance`` of its own.
+        The ``provenance.json`` of the rows, whose label becomes the last column; None if the frame has a column
+        ``provenance`` of its own.
     folder : path or None
         None writes nothing.
     caption : str
         Caption of the LaTeX table; the source is added to it.
     headers : mapping, optional
-        Headers with units for people (Markdown, LaTeX), by column.
+        Column headers in Markdown and LaTeX.
     formats : mapping, optional
-        Format strings or functions for people, by column. Integers have thousands separators by default,
-        floats six significant digits.
+        Format strings or functions for Markdown and LaTeX, by column. By default, integers have thousands
+        separators and floats six significant digits.
     people : DataFrame, optional
-        The rows as people shall see them, where another layout reads better than the CSV's.
+        The rows for Markdown and LaTeX, where another layout than the CSV's reads better.
 
     Returns
     -------
     Styler
-        The table as people see it, for a notebook to show.
+        The table, for a notebook to show.
     """
     people = frame if people is None else people
     if record is not None:
         frame, people = (rows.assign(provenance=record["label"]) for rows in (frame, people))
     if "provenance" not in frame:
-        raise ValueError("every table row says what its numbers are: give a record or a column 'provenance'")
+        raise ValueError("every table row must say what its numbers are: give a record or a column 'provenance'")
     shown, numeric = _for_people(people, headers or {}, formats or {})
     if folder is not None:
         target = Path(folder) / name
@@ -78,13 +78,13 @@ def show(
     headers: Mapping[str, str] | None = None,
     formats: Mapping[str, str | Callable] | None = None,
 ) -> Styler:
-    """Return a frame as a notebook shows it: formatted as :func:`write` does, without the index."""
+    """Format a frame as :func:`write` does, for a notebook to show."""
     return _styled(*_for_people(frame, headers or {}, formats or {}))
 
 
 def _styled(shown: pd.DataFrame, numeric: Sequence[bool]) -> Styler:
     right = [column for column, is_number in zip(shown, numeric, strict=True) if is_number]
-    # The id follows from the content: two tables on a page differ, and the same page is the same again.
+    # An id from the content: unique on a page, and the same whenever the page is made.
     uuid = hashlib.sha256(shown.to_csv().encode()).hexdigest()[:8]
     styler = shown.style.hide(axis="index").set_uuid(uuid).format(escape="html")
     return styler.set_properties(subset=right, **{"text-align": "right"}) if right else styler
@@ -101,7 +101,7 @@ def _csv(frame: pd.DataFrame) -> str:
 
 
 def _for_people(frame: pd.DataFrame, headers: Mapping, formats: Mapping) -> tuple[pd.DataFrame, list[bool]]:
-    """Return the frame as texts, and which of its columns are numbers."""
+    """Return the frame as texts, and which of its columns are numeric."""
     shown = {}
     for column in frame:
         style = formats.get(column)
@@ -125,14 +125,14 @@ def _default_format(value: object) -> str:
 
 
 def _markdown(shown: pd.DataFrame, numeric: Sequence[bool]) -> str:
-    # Kernel names hold <, > and |, which Markdown would take for markup.
+    # Kernel names contain <, > and |, which are markup in Markdown.
     escaped = shown.rename(columns=escape_markdown).map(escape_markdown)
     alignment = ["right" if is_number else "left" for is_number in numeric]
     return escaped.to_markdown(index=False, disable_numparse=True, colalign=alignment) + "\n"
 
 
 def escape_markdown(text: str) -> str:
-    """Escape what Markdown, HTML and Jupyter's formulas would take for markup."""
+    """Escape the markup of Markdown, HTML and Jupyter's formulas."""
     text = html.escape(text, quote=False).replace("\n", " ")
     for sign in "\\|*_`[]$":
         text = text.replace(sign, f"\\{sign}")

@@ -1,6 +1,6 @@
-"""Small tidy CSV tables: every column declared, every bad cell named by line and column.
+"""Small CSV tables with declared columns, where errors name the line and column of a bad cell.
 
-A unit is the last word of a column's name (``latency_ms``), so that a wrong unit shows as a wrong column.
+Column names end with the unit (``latency_ms``), so a wrong unit shows as a wrong column.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from gpuledger.errors import InputError
 
 @dataclass(frozen=True)
 class Column:
-    """What one column of a table holds.
+    """One column of a table.
 
     Attributes
     ----------
     name : str
-        Name with the unit last.
+        Name, ending with the unit.
     kind : {"text", "integer", "number", "flag"}
         A flag is ``true`` or ``false``.
     choices : sequence of str
-        The only texts allowed, if any.
+        The allowed texts; empty for any.
     minimum, maximum : float
-        Bounds, inclusive.
+        Inclusive bounds.
     optional : bool
         The column may be absent, and its cells may be empty.
     """
@@ -46,16 +46,16 @@ class Column:
 
 
 def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = ()) -> pd.DataFrame:
-    """Read a table and check all of it.
+    """Read and validate a table.
 
     Parameters
     ----------
     path : path
-        A comma-separated UTF-8 file with one header line.
+        A comma-separated UTF-8 file with a header line.
     columns : sequence of Column
-        Every column that is allowed; those not optional are required.
+        All allowed columns; those that are not optional are required.
     key : sequence of str
-        Columns that together name a row; a second row with the same is an error.
+        Columns that together identify a row; two rows with the same values are an error.
 
     Returns
     -------
@@ -66,14 +66,14 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
     Raises
     ------
     InputError
-        Missing, unknown or wrongly united column; ragged row; empty, non-numeric, non-finite or out-of-range
-        cell; unknown word; repeated row; no row at all.
+        A column that is missing, unknown or in a wrong unit; a row of another length; a cell that is empty, not a
+        finite number, out of range or not an allowed text; a repeated row; no rows.
     """
     path = Path(path)
     names = ", ".join(column.name for column in columns)
     try:
         with warnings.catch_warnings():
-            # pandas drops the cells of a line that is longer than the header with a mere warning.
+            # pandas only warns when it drops the surplus cells of a line longer than the header.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             raw = pd.read_csv(
                 path,
@@ -108,7 +108,7 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
 
 
 def header(path: str | Path) -> list[str]:
-    """Return the names in the first line, to choose a layout by; none where :func:`read_csv` will say what is wrong."""
+    """Return the column names in the first line, to choose a layout; empty where :func:`read_csv` will raise."""
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             return next(csv.reader(file), [])
@@ -158,7 +158,7 @@ def _convert(path: Path, cells: pd.Series, column: Column) -> pd.Series:
     bad = ~np.isfinite(numbers) & ~empty
     _refuse(path, cells, column, bad, "is not a number", "write digits, with a point for decimals")
     if column.kind == "integer":
-        # 2**53: beyond it a float cannot tell neighbouring integers apart.
+        # Beyond 2**53, floats cannot distinguish neighbouring integers.
         bad = ((numbers % 1 != 0) | (numbers.abs() > 2**53)) & ~empty
         _refuse(path, cells, column, bad, "is not a whole number", "write all digits, without a unit")
     bad = ((numbers < column.minimum) | (numbers > column.maximum)) & ~empty

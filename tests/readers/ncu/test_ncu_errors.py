@@ -45,14 +45,14 @@ PROF = "==PROF== Connected to process 1 (/a.out)\n==PROF== Disconnected from pro
     [
         ("", ": the file is empty; profile again"),
         ("\ufeff\r\n\r\n", ": the file is empty; profile again"),
-        (PROF, ": there are only ==PROF== messages and no metric table; the table went elsewhere"),
+        (PROF, ": there are only ==PROF== messages and no metric table; give the file that the table went to"),
         (
             PROF + "==ERROR== The application returned an error code (1).\n",
-            ": there is no metric table, because ncu failed: The application returned an error code (1); mend",
+            ": there is no metric table, because ncu failed: The application returned an error code (1); fix",
         ),
         (
             "==ERROR== The application returned an error code (9).\n==ERROR== ERR_NVGPUCTRPERM - no permission.\n",
-            "ncu failed: ERR_NVGPUCTRPERM - no permission; The application returned an error code (9); mend",
+            "ncu failed: ERR_NVGPUCTRPERM - no permission; The application returned an error code (9); fix",
         ),
         (
             PROF + "==WARNING== No kernels were profiled.\n",
@@ -62,8 +62,11 @@ PROF = "==PROF== Connected to process 1 (/a.out)\n==PROF== Disconnected from pro
         ('"#","Address","Source","# Samples"\n"1","0x0","MOV R1, R2","3"\n', ": this is a source page (one row per"),
         ('"Kernel Name","k"\n"#","Source","Warp Stall Sampling (All Samples)"\n', ": this is a source page"),
         ("  Section: Occupancy\n  ------- -------\n", ": this is text output of ncu, not CSV; run ncu with --csv"),
-        ("Time (%),Total Time (ns),Instances,Name\n1,2,3,k\n", ": this is output of Nsight Systems, not of"),
-        (row("a", "1.5"), ", line 1: the rows have no header; keep the line that begins with ID"),
+        (
+            "Time (%),Total Time (ns),Instances,Name\n1,2,3,k\n",
+            ": this is output of Nsight Systems, not Nsight Compute",
+        ),
+        (row("a", "1.5"), ", line 1: the rows have no header; keep the header line, which begins with ID"),
         ("hello\nworld\n", ": there is no metric table of Nsight Compute; give the output of ncu --csv"),
         (HEADER, ": the table has a header but no row with a metric; check"),
         (HEADER + row("", "", ""), ": the table has a header but no row with a metric; check"),
@@ -78,7 +81,10 @@ PROF = "==PROF== Connected to process 1 (/a.out)\n==PROF== Disconnected from pro
         (HEADER + PROF + row("a", "1.5") + row("b", "2.5")[:5], ", line 5: the row is incomplete: a quote is open"),
         (HEADER + row("a", "1.5") + '"0","1","app","h"\n' + row("b", "2"), "incomplete: it has 4 fields, not 15"),
         (HEADER + row("a", "1.5") + '"ID","Kernel Name","m"\n0,"k",1\n', ": the file mixes long and wide pages; keep"),
-        (b"NVR\0\0\0", ": reading a report needs ncu, and none is on the PATH; install Nsight Compute (no GPU"),
+        (
+            b"NVR\0\0\0",
+            ": reading a report needs ncu, and none is on the PATH; install Nsight Compute (reading needs no GPU)",
+        ),
     ],
 )
 def test_no_table(refused, monkeypatch, content, reason):
@@ -103,8 +109,8 @@ def test_paths(tmp_path):
 
 
 def test_arguments():
-    with pytest.raises(ValueError, match="units is base or printed"):
-        ncu.read(DATA / "raw.csv", units="SI")
+    with pytest.raises(ValueError, match="decimal=';': give"):
+        ncu.read(DATA / "raw.csv", decimal=";")
 
 
 def test_a_missing_metric_names_the_nearest():
@@ -140,13 +146,13 @@ def zipped(*members, compression=zipfile.ZIP_DEFLATED):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (zipped(), ": the archive holds 0 files, not one; pack the CSV again, alone"),
-        (zipped(("a.csv", ""), ("b.csv", "")), ": the archive holds 2 files, not one; pack"),
-        (zipped(("../a.csv", HEADER)), ", member '../a.csv': the name leaves the archive's folder; pack"),
+        (zipped(), ": the archive holds 0 files, not one; compress the CSV again, alone"),
+        (zipped(("a.csv", ""), ("b.csv", "")), ": the archive holds 2 files, not one; compress"),
+        (zipped(("../a.csv", HEADER)), ", member '../a.csv': the name leaves the archive's folder; compress"),
         (zipped(("/a.csv", HEADER)), "the name leaves the archive's folder"),
         (zipped(("a.csv", HEADER * 9))[:-30], ": the archive is damaged ("),
         (gzip.compress(HEADER.encode())[:-9], ": the archive is damaged ("),
-        (zipped(("a.ncu-rep", b"NVR\0")), ": the archive holds a report, not a CSV; unpack it and read"),
+        (zipped(("a.ncu-rep", b"NVR\0")), ": the archive holds a report, not a CSV; unpack it and give"),
         (zipped(("a.csv", b"\0" * (40 << 20))), ": a line is longer than 32 MiB; give a CSV"),
     ],
 )
@@ -156,7 +162,7 @@ def test_archives(refused, content, reason):
 
 def test_a_bomb_of_lines_stops(refused, monkeypatch):
     monkeypatch.setattr("gpuledger.readers.ncu.sources.UNPACKED_BYTES", 4 << 20)
-    reason = ": the archive unpacks to more than 4 MiB; unpack it by hand"
+    reason = ": the archive unpacks to more than 4 MiB; decompress it by hand"
     assert reason in refused(zipped(("a.csv", b"\n" * (5 << 20))))
     assert reason in refused(gzip.compress(b"\n" * (5 << 20)))
 
@@ -213,7 +219,7 @@ def test_a_report_without_ncu(tmp_path, monkeypatch):
         ),
         (
             'echo "==ERROR== Failed to load report."; exit 0',
-            "ncu 2024.1.1.0 could not read the report (Failed to load report.); check that the file is whole",
+            "ncu 2024.1.1.0 could not read the report (Failed to load report.); check that the file is complete",
         ),
         ("exit 5", "ncu 2024.1.1.0 could not read the report (exit status 5); check"),
         ("exit 0", ": the file is empty"),

@@ -126,7 +126,7 @@ def test_the_decimal_sign_is_decided_per_file(printed, values, decimal, thousand
 
 @pytest.mark.parametrize("printed", [["1.234"], ["1,234", "12"], ["1.234", "5,678"], ["-1,234"]])
 def test_an_undecidable_sign_is_refused(printed):
-    with pytest.raises(InputError, match="may be a thousand or a fraction, and no other value settles it"):
+    with pytest.raises(InputError, match=r"is ambiguous \(thousands or decimals\), and so is every other value"):
         read_values(*printed)
 
 

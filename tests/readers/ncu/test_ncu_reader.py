@@ -164,12 +164,6 @@ def test_raw_page_without_units_row_and_with_few_columns(read):
     assert report.wide(["metric_a"])["metric_a"].tolist() == [1, 2]
 
 
-def test_units_as_printed():
-    report = ncu.read(DATA / "raw.csv", units="printed")
-    assert table(report)[0] == (0, "", DRAM, "Mbyte", 12.582912, None)
-    assert report.dialect.scaled_values == 0
-
-
 def test_summary_page():
     report = ncu.read(DATA / "summary.csv")
     assert report.dialect.page == "summary"

@@ -196,23 +196,13 @@ def gemm_time_s(
     ValueError
         A size that is no whole number or below 1, an unknown precision, or one that the GPU has no peak for.
     """
-    return _run(gpu, constants, (m, n, k, batch), precision, weights_in_turn, weight_bytes, plan=False)[0]
+    return _run(gpu, constants, m, n, k, batch, precision, weights_in_turn, weight_bytes)[0]
 
 
-def gemm_plan(
-    gpu: Gpu,
-    constants: Constants,
-    m: np.ndarray | int,
-    n: np.ndarray | int,
-    k: np.ndarray | int,
-    batch: np.ndarray | int = 1,
-    precision: str = "bf16",
-    weights_in_turn: int = 6,
-    weight_bytes: np.ndarray | None = None,
-) -> pd.DataFrame:
+def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **options) -> pd.DataFrame:
     """Predict how matrix multiplications run, and where their time goes.
 
-    Parameters, errors: as for :func:`gemm_time_s`.
+    Takes the arguments of :func:`gemm_time_s` and raises its errors.
 
     Returns
     -------
@@ -223,8 +213,7 @@ def gemm_plan(
         ``compute_s``, ``latency_s``, ``l2_s``, ``dram_s``, ``drain_s``, ``split_s``, ``conversion_s``; ``flop``
         (useful), ``padded_flop`` (with the padding of tiles), ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    how = (precision, weights_in_turn, weight_bytes)
-    time, flat, machine, chosen, terms = _run(gpu, constants, (m, n, k, batch), *how, plan=True)
+    time, flat, machine, chosen, terms = _run(gpu, constants, *sizes, **options, plan=True)
     rows, columns, depth, many = flat
     tile_m, tile_n, split = chosen.T
     blocks = -(-rows // tile_m) * -(-columns // tile_n) * many * split
@@ -244,17 +233,20 @@ def gemm_plan(
 def _run(
     gpu: Gpu,
     constants: Constants,
-    sizes: tuple,
-    precision: str,
-    weights_in_turn: int,
-    weight_bytes: np.ndarray | None,
-    plan: bool,
+    m: np.ndarray | int,
+    n: np.ndarray | int,
+    k: np.ndarray | int,
+    batch: np.ndarray | int = 1,
+    precision: str = "bf16",
+    weights_in_turn: int = 6,
+    weight_bytes: np.ndarray | None = None,
+    plan: bool = False,
 ):
     if precision not in OPERAND_BYTES:
         raise ValueError(f"unknown precision '{precision}'; one of {', '.join(OPERAND_BYTES)}")
     if weights_in_turn < 1:
         raise ValueError("weights_in_turn must be at least 1")
-    arrays = np.broadcast_arrays(*(np.asarray(size) for size in sizes))
+    arrays = np.broadcast_arrays(*(np.asarray(size) for size in (m, n, k, batch)))
     if any(array.dtype.kind not in "iu" for array in arrays) or any((array < 1).any() for array in arrays):
         raise ValueError("m, n, k and batch must be whole numbers of at least 1")
     flat = [np.ascontiguousarray(array, dtype=np.int64).reshape(-1) for array in arrays]

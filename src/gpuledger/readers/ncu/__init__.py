@@ -1,10 +1,10 @@
-"""Reader of Nsight Compute output: every CSV dialect, and reports through an installed ``ncu``.
+"""Reader of Nsight Compute output: every CSV dialect, and reports by means of an installed ``ncu``.
 
->>> from gpuledger import ncu
+>>> from gpuledger.readers import ncu
 >>> report = ncu.read("profile.csv")  # doctest: +SKIP
 >>> report.wide(["dram__bytes.sum", "gpu__time_duration.sum"])  # doctest: +SKIP
 
-The class of a kernel is not read here but derived from its name, by `gpuledger.readers.kernel_names`.
+Classes of kernels come from their names, see `gpuledger.readers.kernel_names`.
 """
 
 from gpuledger.readers.ncu.reader import read

@@ -1,4 +1,4 @@
-"""Rows of all tables in one shape: runs (stretches of rows of one launch) and the metric rows in them."""
+"""Rows of all tables in one form: runs (consecutive rows of one launch) and their metric rows."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 class Collector:
-    """Gathers the Arrow tables of `TableScanner` into runs and rows.
+    """Collects the Arrow tables of `TableScanner` as runs and rows.
 
-    A *run* is a stretch of rows with the same launch columns (ID, process, kernel, context, stream, grid, block,
-    device). On a wide page each row is a run.
+    A *run* is a sequence of consecutive rows with the same launch columns (ID, process, kernel, context, stream,
+    grid, block, device). On a wide page each row is a run.
 
     Attributes
     ----------
     runs : dict of str to list of str
-        One entry per run and launch column (``""`` when the table has no such column), and ``table``.
+        By launch column, one entry per run; ``""`` if the table has no such column.
     pages : set of str
     """
 
@@ -36,19 +36,19 @@ class Collector:
         return len(self.table_of_run)
 
     def add(self, table: int, layout: Layout, rows: pa.Table) -> None:
-        """Take in rows of one table."""
+        """Add rows of one table."""
         self.pages.add(layout.page)
         (self._add_wide if layout.page == "wide" else self._add_long)(table, layout, rows)
 
     def rows(self) -> pa.Table | None:
-        """All metric rows: run (int32), section, label, metric, unit (dictionaries), value (string), and on
+        """Return all metric rows: run (int32), section, label, metric, unit (dictionaries), value (string), and for
         summaries minimum and maximum (string)."""
         if not self._parts:
             return None
         return pa.concat_tables(self._parts).unify_dictionaries().combine_chunks()
 
     def identities(self) -> np.ndarray:
-        """A number per run, equal for runs with the same launch columns under the same header."""
+        """Return a number per run, equal for runs with the same launch columns below the same header."""
         known: dict[tuple, int] = {}
         runs = zip(self.table_of_run, *self.runs.values(), strict=True)
         return np.array([known.setdefault(run, len(known)) for run in runs], np.int64)
@@ -73,7 +73,7 @@ class Collector:
         run = np.cumsum(starts, dtype=np.int32) - 1 + len(self)
         same_table = bool(self.table_of_run) and self.table_of_run[-1] == table
         if same_table and all(self.runs[name][-1] == attributes[name][0] for name in columns):
-            run -= 1  # the block before ended in the middle of this launch
+            run -= 1  # the previous block ended within this run
             attributes = {name: texts[1:] for name, texts in attributes.items()}
         new = int(run[-1]) + 1 - len(self)
         for name in FIELDS:
@@ -101,7 +101,7 @@ class Collector:
         self.table_of_run += [table] * launches
         columns = [rows[str(column)] for column, _ in layout.metrics]
         values = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
-        # The columns stand one after another; the rows of a launch shall stand together.
+        # From column by column to launch by launch.
         order = (np.arange(metrics) * launches + np.arange(launches)[:, None]).ravel()
         values = single(values.take(pa.array(order)))
         filled = pc.not_equal(pc.utf8_trim_whitespace(values), "").to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Why a file has no table of metrics."""
+"""Find out why a file has no metric table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.readers.ncu.tables import TableScanner
 
 _EXPORT = "export it with ncu --import REPORT --csv --page raw (or details)"
-_PROFILE = "mend what ncu says and profile again"
+_PROFILE = "fix what ncu reports and profile again"
 _SOURCE = re.compile(
     r'^\W*"?(#|Address)"?,.*\bSource\b|\bSource\b.*(Sampling|Samples)|"# (Samples|Address)', re.IGNORECASE
 )
@@ -23,14 +23,14 @@ _SYSTEMS = re.compile(r"^\W*Time \(%\)|Total Time \(ns\)|CUPTI_ACTIVITY|nsys\b")
 _ROW = re.compile(r'^"\d+","\d+",.*",|^\d+,\d+,[^,]+,[^,]*\d+\.\d+\.\d+\.\d+,')
 
 
-def explain_absence(path: str | Path, scanner: TableScanner) -> InputError:
-    """The error for a file without metric rows, with the reason that its lines give.
+def explain_missing_table(path: str | Path, scanner: TableScanner) -> InputError:
+    """Return the error for a file without metric rows, with the reason found in its lines.
 
     Parameters
     ----------
     path : path or str
     scanner : TableScanner
-        After the whole file has gone through it.
+        After it has read the whole file.
     """
     noise = scanner.noise
     lines = noise.kept
@@ -50,7 +50,7 @@ def explain_absence(path: str | Path, scanner: TableScanner) -> InputError:
         return InputError(path, "", "there is no metric table, because no kernels were profiled", remedy)
     if scanner.tables:
         problem = "the table has a header but no row with a metric"
-        return InputError(path, "", problem, "check that metrics or sections were asked for, and profile again")
+        return InputError(path, "", problem, "check that metrics or sections were selected, and profile again")
     if has(_SOURCE):
         return InputError(path, "", "this is a source page (one row per instruction), not a metric table", _EXPORT)
     if has(_SESSION):
@@ -58,11 +58,11 @@ def explain_absence(path: str | Path, scanner: TableScanner) -> InputError:
     if has(_TEXT_PAGE):
         return InputError(path, "", "this is text output of ncu, not CSV", "run ncu with --csv")
     if has(_ROW):
-        return InputError(path, "line 1", "the rows have no header", "keep the line that begins with ID")
+        return InputError(path, "line 1", "the rows have no header", "keep the header line, which begins with ID")
     if has(_SYSTEMS):
-        return InputError(path, "", "this is output of Nsight Systems, not of Nsight Compute", "profile with ncu --csv")
+        return InputError(path, "", "this is output of Nsight Systems, not Nsight Compute", "profile with ncu --csv")
     if all(line.startswith("==") for line in lines):
-        remedy = "the table went elsewhere (to the standard output, or into a report with -o): give that"
+        remedy = "give the file that the table went to (standard output, or the report of -o)"
         return InputError(path, "", "there are only ==PROF== messages and no metric table", remedy)
     if noise.warnings:
         problem = f"there is no metric table; ncu warned: {noise.warnings[0][:300]}"

@@ -7,7 +7,7 @@ A fused multiply-add is two operations. What is counted, and what is not:
   Blackwell; FP64 alike; FP16 instructions are packed half2: 2·hadd + 2·hmul + 4·hfma.
 * Tensor cores: none of those counters sees them. ``sm__ops_path_tensor_*.sum`` count operations; without them, warp
   instructions times the size of one (m16n8k16: 4,096 FLOP) where the kernel name states the instruction.
-* Transcendentals (``MUFU``, the XU pipe) are in none of the FLOP counters and are reported apart.
+* Transcendentals (``MUFU``, the XU pipe) are in none of the FLOP counters and are reported separately.
 
 The metrics by chip: ``ncu --query-metrics --chips``; packing factors:
 SpeedOfLight_HierarchicalHalfRooflineChart.section and SpeedOfLight_RooflineChart.section of Nsight Compute.
@@ -32,7 +32,7 @@ _FP32 = {"fadd": 1, "fmul": 1, "ffma": 2}
 _FP32_PACKED = {"fadd2": 2, "fmul2": 2, "ffma2": 4}
 _FP64 = {"dadd": 1, "dmul": 1, "dfma": 2}
 _FP16 = {"hadd": 2, "hmul": 2, "hfma": 4}
-_XU = {  # thread counts as they are; a warp instruction is at most 32 of them
+_XU = {  # per count: a warp instruction is up to 32 thread instructions
     "thread_inst_executed_pipe_xu_pred_on": 1,
     "thread_inst_executed_pipe_xu": 1,
     "inst_executed_pipe_xu": 32,
@@ -51,13 +51,13 @@ def _whole(values: pd.Series, file: str | Path) -> pd.Series:
     bad = (numbers.notna() & ((numbers < 0) | (numbers % 1 != 0))) | (values.notna() & numbers.isna())
     if bad.any():
         row, value = bad[bad].index[0], values[bad].iloc[0]
-        problem = f"{value!r} is no count"
+        problem = f"{value} is not a count"
         raise InputError(file, f"launch {row}, metric {values.name}", problem, "give .sum counters, one row per launch")
     return numbers.astype("Int64")
 
 
 def counter(wide: pd.DataFrame, metric: str, *, file: str | Path = "launches") -> pd.Series | None:
-    """Return one counter of a wide table, whichever unit (``sm`` or ``smsp``) it was collected on.
+    """Return one counter of a wide table, from whichever unit (``sm`` or ``smsp``) it was collected on.
 
     Parameters
     ----------
@@ -71,12 +71,12 @@ def counter(wide: pd.DataFrame, metric: str, *, file: str | Path = "launches") -
     Returns
     -------
     pandas.Series or None
-        Int64, ``<NA>`` where the launch has no value; ``None`` when the counter was not collected.
+        Int64, ``<NA>`` where the launch has no value; ``None`` if the counter was not collected.
 
     Raises
     ------
     InputError
-        For a value that is negative or not whole.
+        If a value is negative or not whole.
     """
     body = metric if "_" in metric else f"sass_thread_inst_executed_op_{metric}_pred_on"
     found = [wide[f"{unit}__{body}.sum"] for unit in ("sm", "smsp") if f"{unit}__{body}.sum" in wide.columns]
@@ -87,7 +87,7 @@ def counter(wide: pd.DataFrame, metric: str, *, file: str | Path = "launches") -
 
 
 def _weighted(wide: pd.DataFrame, weights: dict[str, int], file: str | Path) -> tuple[pd.Series | None, list[str]]:
-    """Return Σ weight·counter (``<NA>`` when one is missing for a launch) and the counters that were not collected."""
+    """Return Σ weight·counter (``<NA>`` where a launch lacks one) and the counters that were not collected."""
     found = {op: counter(wide, op, file=file) for op in weights}
     missing = [op for op, values in found.items() if values is None]
     if len(missing) == len(weights):
@@ -101,13 +101,9 @@ def _unknown(wide: pd.DataFrame) -> pd.Series:
 
 
 def _most_general(parts: dict[tuple, pd.Series]) -> pd.Series:
-    """Sum counters that may contain each other: (op, src, dst, sparsity), ``""`` stands for all."""
+    """Sum counters that may include each other: (op, src, dst, sparsity), where ``""`` means all."""
     total = None
-    for axis in (
-        3,
-        2,
-        0,
-    ):  # join sparsity, then accumulator type, then instruction: the total where there is one
+    for axis in (3, 2, 0):  # merge sparsity, then accumulator type, then instruction; a total wins over its parts
         groups: dict[tuple, dict[str, pd.Series]] = {}
         for key, values in parts.items():
             groups.setdefault((*key[:axis], "", *key[axis + 1 :]), {})[key[axis]] = values
@@ -122,7 +118,7 @@ def _most_general(parts: dict[tuple, pd.Series]) -> pd.Series:
 
 
 def _tensor_operations(wide: pd.DataFrame, file: str | Path) -> tuple[pd.Series | None, pd.Series | None]:
-    """Return floating-point and integer operations of the tensor path; counters overlap and are counted once."""
+    """Return floating-point and integer operations of the tensor path, counting overlapping counters once."""
     parts: dict[bool, dict[tuple, pd.Series]] = {False: {}, True: {}}
     for column in sorted(wide.columns.astype(str)):  # sm__ sorts before smsp__, which lacks the wgmma counters
         match = _TENSOR_OPS.match(column)
@@ -138,7 +134,7 @@ def _tensor_operations(wide: pd.DataFrame, file: str | Path) -> tuple[pd.Series 
 
 
 def _matrix_instructions(wide: pd.DataFrame, hfma: pd.Series, file: str | Path) -> pd.Series | None:
-    """Return warp-level matrix instructions: what the tensor pipe executed less HFMA2.MMA."""
+    """Return warp-level matrix instructions: all of the tensor pipe except HFMA2.MMA."""
     executed = counter(wide, "inst_executed_pipe_tensor_op_hmma", file=file)
     pipe = counter(wide, "inst_executed_pipe_tensor", file=file)
     if executed is None:
@@ -161,11 +157,11 @@ def count_flops(
     ----------
     wide : pandas.DataFrame
         One row per launch (or per group of launches with summed counters); columns are metric names with
-        ``.sum``, unit ``sm`` or ``smsp``. Other columns are ignored. Missing values are launches without that
-        counter.
+        ``.sum``, unit ``sm`` or ``smsp``. Other columns are ignored. A missing value means that the launch has no
+        such counter.
     kernels : iterable of str, optional
-        Full kernel names, in order. Default: the column ``kernel`` where there is one. Names tell tensor-core
-        kernels.
+        Full kernel names, in order; by default the column ``kernel``, if any. Tensor-core kernels are recognised
+        by name.
     file : path or str
         Where the counters come from, for messages.
 
@@ -181,7 +177,7 @@ def count_flops(
     Raises
     ------
     InputError
-        When no FLOP counter was collected, or for a value that is negative or not whole.
+        If no FLOP counter was collected, or if a value is negative or not whole.
     """
     if kernels is None:
         kernels = wide["kernel"] if "kernel" in wide.columns else [""] * len(wide)
@@ -208,7 +204,7 @@ def count_flops(
         ("fp64_flops", fp64, missing64),
         ("fp16_flops", fp16, missing16),
     ]:
-        if values is not None and missing:  # some of add, mul and fma: no sum without the others
+        if values is not None and missing:  # add, mul and fma are only meaningful together
             note(everywhere, f"{column} unknown: {', '.join(missing)} not collected")
             values = None
         out[column] = _unknown(wide) if values is None else values
@@ -230,7 +226,7 @@ def count_flops(
         out.loc[constants, "fp16_flops"] = 0
     note(constants, "hfma are HFMA2.MMA constants of an fp32 kernel: not counted")
 
-    # Tensor cores: operations, else instructions of a known shape, else unknown for a kernel that uses them.
+    # Tensor cores: operations, else instructions of a known shape; else unknown for kernels that use them.
     out["tensor_flops"] = _unknown(wide) if tensor is None else tensor
     out["tensor_int_ops"] = _unknown(wide) if tensor_int is None else tensor_int
     operations = out["tensor_flops"].fillna(0) + out["tensor_int_ops"].fillna(0)

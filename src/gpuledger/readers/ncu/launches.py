@@ -1,15 +1,15 @@
 """Launch identity and launch attributes.
 
-A launch is what ncu gave one ID in one process. Files, however, hold several runs of ncu behind one another
-(each starts at ID 0, a container gives each the same process), rows sorted by metric, or no ID at all. So:
+ncu gives each launch an ID within one process. But files may hold several runs of ncu one after another (each starts
+at ID 0, and in a container each has the same process), rows sorted by metric, or no ID at all. Therefore:
 
-1. a *run* is a stretch of rows with the same launch columns; it is split where its first metric comes again;
-2. runs with the same launch columns are one launch as long as no metric repeats; the n-th time the metrics of a
-   launch come, they are its n-th namesake (for most rows of the run: a metric that a launch prints twice makes no
-   new launch);
-3. a new header begins new launches, and each row of a wide page is a launch.
+1. a *run* is a sequence of consecutive rows with the same launch columns; it is split where its first metric repeats;
+2. runs with the same launch columns are one launch as long as no metric repeats; the n-th occurrence of its metrics
+   is the n-th launch of that identity (by the majority of the run's rows: a metric that a launch prints twice does
+   not start a new launch);
+3. a new header starts new launches, and each row of a wide page is a launch.
 
-Launches are numbered from 0 by where they first stand in the file.
+Launches are numbered from 0 in the order in which they first appear in the file.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-# Metrics that hold the grid or the block where the table has no such column: labels, then names.
+# Metrics with the grid or the block, for tables without such a column: labels, then names.
 _TOTALS = {"grid_blocks": ("Grid Size", "launch__grid_size"), "block_threads": ("Block Size", "launch__block_size")}
 COUNT_METRICS = (*_TOTALS["grid_blocks"], *_TOTALS["block_threads"], "Threads", "launch__thread_count")
-"""Metrics that are whole numbers by nature."""
+"""Metrics that are always whole numbers."""
 
 
 def number_launches(
     identity_of_run: np.ndarray, run_of_row: np.ndarray, key_of_row: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Launch of each row of long pages and summaries.
+    """Assign each row of a long page or summary to a launch.
 
     Parameters
     ----------
     identity_of_run : numpy.ndarray of int, shape (runs,)
-        Equal for runs with the same launch columns under the same header.
+        Equal for runs with the same launch columns below the same header.
     run_of_row : numpy.ndarray of int, shape (rows,)
         Ascending.
     key_of_row : numpy.ndarray of int, shape (rows,)
@@ -45,11 +45,11 @@ def number_launches(
     -------
     launch_of_row : numpy.ndarray of int64, shape (rows,)
     run_of_launch : numpy.ndarray of int, shape (launches,)
-        The first run of each launch, which has its attributes.
+        The first run of each launch, for its attributes.
     """
     begins = np.r_[True, run_of_row[1:] != run_of_row[:-1]]
     first_key = key_of_row[begins][np.cumsum(begins) - 1]
-    begins |= key_of_row == first_key  # a stretch is a run, split where its first metric comes again
+    begins |= key_of_row == first_key  # a stretch is a run, split where its first metric repeats
     stretch = np.cumsum(begins) - 1
     run_of_stretch = run_of_row[begins]
     identity = identity_of_run[run_of_stretch]
@@ -64,7 +64,7 @@ def number_launches(
 
 
 def launch_frame(runs: pd.DataFrame, kernels: pd.Categorical, metrics: pd.DataFrame, summary: bool) -> pd.DataFrame:
-    """Attributes of the launches.
+    """Return the attributes of the launches.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def launch_frame(runs: pd.DataFrame, kernels: pd.Categorical, metrics: pd.DataFr
         The launch columns of each launch, as strings.
     kernels : pandas.Categorical, shape (launches,)
     metrics : pandas.DataFrame
-        The report's metrics, for grids and blocks that stand there.
+        The report's metrics, some of which state the grid or the block.
     summary : bool
         Add ``invocations``.
 
@@ -97,7 +97,7 @@ def launch_frame(runs: pd.DataFrame, kernels: pd.Categorical, metrics: pd.DataFr
 
 
 def _from_dimensions(printed: pd.Series, metrics: pd.DataFrame, what: str) -> pd.Series:
-    """Fill dimensions that no column prints from ``launch__<what>_dim_x`` and so on, as reports hold them."""
+    """Fill missing dimensions from ``launch__<what>_dim_x``, ``_y`` and ``_z``, which reports have."""
     names = [f"launch__{what}_dim_{axis}" for axis in "xyz"]
     if not printed.isna().any() or not set(names) <= set(metrics["metric"].cat.categories):
         return printed
@@ -109,7 +109,7 @@ def _from_dimensions(printed: pd.Series, metrics: pd.DataFrame, what: str) -> pd
 
 
 def _with_total(printed: pd.Series, metrics: pd.DataFrame, names: tuple[str, ...]) -> tuple[pd.Series, pd.Series]:
-    """Dimensions and their product; what the table has no column for is taken from the named metrics."""
+    """Return dimensions and their product, both from the named metrics where the table has no column."""
     product = _mapped(printed, lambda text: text and _product(text)).astype("float64")
     if product.isna().any() and metrics["metric"].cat.categories.isin(names).any():
         named = metrics[metrics["metric"].isin(names)]
@@ -124,7 +124,7 @@ def _with_total(printed: pd.Series, metrics: pd.DataFrame, names: tuple[str, ...
 
 
 def normalise_dimensions(text: str) -> str | None:
-    """A grid or block as ``(x, y, z)``, or None: ``(256,1,1)``, ``256x1x1`` and ``(1.024, 1, 1)`` are known."""
+    """Return a grid or block such as ``(256,1,1)``, ``256x1x1`` or ``(1.024, 1, 1)`` as ``(x, y, z)``, or None."""
     text = text.strip().strip("()[]")
     parts = text.split(", ") if ", " in text else re.split(r"[,xX× ]+", text)
     parts = [re.sub(r"[.,'\u00a0\u202f ]", "", part) for part in parts]
@@ -138,7 +138,7 @@ def _product(dimensions: str) -> float:
 
 
 def _mapped(texts: pd.Series, function: Callable[[str], object]) -> pd.Series:
-    """A function of texts, called once per distinct text."""
+    """Apply a function to texts, once per distinct text."""
     codes, distinct = pd.factorize(texts)
     values = np.empty(len(distinct) + 1, dtype=object)  # the last for missing texts
     values[:-1] = [function(text) for text in distinct]
@@ -146,7 +146,7 @@ def _mapped(texts: pd.Series, function: Callable[[str], object]) -> pd.Series:
 
 
 def _integers(texts: pd.Series) -> pd.Series:
-    """Whole numbers as Int64, anything else missing."""
+    """Convert whole numbers to Int64, anything else to missing."""
     try:
         return pd.Series(pa.array(texts, pa.string()).cast(pa.int64()).to_numpy()).astype("Int64")
     except pa.ArrowInvalid:

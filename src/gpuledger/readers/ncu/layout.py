@@ -1,4 +1,4 @@
-"""Header lines: which page a table is of, and what each of its columns means."""
+"""Header lines: the page that a table is from, and the meaning of its columns."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ATTRIBUTES = {
     "CC": "compute_capability",
     "Invocations": "invocations",
 }
-"""Columns that say which launch a row belongs to, and the names they have here."""
+"""Columns that identify a row's launch, and their names in this package."""
 
 _METRIC = {"Section Name": "section", "Body Item Label": "label", "Metric Name": "metric", "Metric Unit": "unit"}
 _VALUES = {
     "long": {"Metric Value": "value"},
     "summary": {"Average": "value", "Minimum": "minimum", "Maximum": "maximum"},
 }
-# On a wide page each column is a metric, unless it is known to be something else.
+# On a wide page, every column other than these is a metric.
 _NO_METRIC = {
     *ATTRIBUTES,
     *_METRIC,
@@ -53,16 +53,16 @@ class Layout:
     names : tuple of str
         The header's fields.
     columns : dict of str to int
-        Where each field of the reader's own stands: those of `ATTRIBUTES`, section, label, metric, unit, value.
+        Position of each field: those of `ATTRIBUTES`, section, label, metric, unit, value.
     metrics : tuple of (int, str)
-        Columns of a wide page that are metrics, and their names.
+        Positions and names of a wide page's metric columns.
     units : tuple of str
-        Their units, from the units row (all ``""`` until it is read, or when there is none).
+        Their units, from the units row; all ``""`` until it is read or if there is none.
     delimiter : str
     quoted : bool
-        Whether rows begin with a quote, as ncu writes them (a table saved again by other programs does not).
+        Whether rows begin with a quote, as ncu writes them; other programs that save a table may drop it.
     needed : int
-        Least number of fields of a complete row: rows may stop after the value.
+        Minimum number of fields of a complete row: rows may end after the value.
     """
 
     page: str
@@ -76,25 +76,25 @@ class Layout:
 
     @property
     def key_column(self) -> int | None:
-        """Column that holds a whole number in each row, by which rows are told from noise."""
+        """A column with a whole number in every row, which distinguishes rows from noise."""
         return self.columns.get("id", self.columns.get("process_id"))
 
 
 def split_line(line: str, delimiter: str) -> list[str]:
-    """Fields of one line; an odd quote is taken as it is."""
+    """Split one line into fields, taking an odd quote literally."""
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:  # a field above csv's limit: no header, no units
+    except csv.Error:  # a field beyond csv's limit is neither in a header nor in a units row
         return []
 
 
 def parse_header(path: str | Path, line: str, line_number: Callable[[], int]) -> Layout | None:
-    """Layout of a header line, or None when the line is no header of a metric table.
+    """Return the layout that a header line describes, or None if the line is not the header of a metric table.
 
     Raises
     ------
     InputError
-        If it is one, but a column is missing or there twice.
+        If it is one with a missing or duplicate column.
     """
     for delimiter in ",;\t":
         names = tuple(name.strip() for name in split_line(line, delimiter))
@@ -138,7 +138,7 @@ _ROW_FIELDS = {"id", "process_id", "kernel", "metric", "unit", "value", "minimum
 
 
 def parse_units(layout: Layout, line: str) -> Layout | None:
-    """The layout with the units of a wide page's second line, or None when the line is a row of values."""
+    """Return the layout with the units of a wide page's second line, or None if that line is a row of values."""
     fields = [field.strip() for field in split_line(line, layout.delimiter)]
     if layout.page != "wide" or len(fields) < len(layout.names) or fields[layout.columns["id"]]:
         return None
@@ -149,7 +149,7 @@ def parse_units(layout: Layout, line: str) -> Layout | None:
 
 
 def single(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column as one array (with one dictionary)."""
+    """Return a column as one array, with one dictionary."""
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks == 1:
             return column.chunk(0)

@@ -1,7 +1,7 @@
-"""Numbers as a locale prints them: which sign is the decimal one, and what each text is worth.
+"""Numbers as printed in any locale: find the decimal sign and parse the values.
 
-The same bytes (``1.234``) are two numbers in two locales, so the sign is decided once for a whole file, by
-the values that can be read in one way only.
+``1.234`` is a different number in different locales, so the decimal sign is decided once per file, from the values
+that can be read in only one way.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from gpuledger.errors import InputError
 
-_SPACES = " \u00a0\u202f\u2009'\u2019"  # group signs that are never a decimal sign
+_SPACES = " \u00a0\u202f\u2009'\u2019"  # group signs that are never decimal signs
 _EXPONENT = r"(?:[eE][+-]?[0-9]{1,2})?"
-_EXACT = 2.0**53  # above it float64 does not hold every whole number
+_EXACT = 2.0**53  # float64 cannot hold every integer above it
 
 
 def _number(decimal: str, groups: str) -> str:
-    """Regular expression of a number; groups of two digits are the Indian way (12,34,567)."""
+    """Return the regular expression of a number; groups of two digits are Indian (12,34,567)."""
     grouped = "|".join(rf"[0-9]{{1,3}}(?:{re.escape(sign)}[0-9]{{2,3}})*{re.escape(sign)}[0-9]{{3}}" for sign in groups)
     decimal = re.escape(decimal)
     return rf"[+-]?(?:(?:[0-9]{{1,40}}|{grouped})(?:{decimal}[0-9]{{0,40}})?|{decimal}[0-9]{{1,40}}){_EXPONENT}"
@@ -31,13 +31,13 @@ def _number(decimal: str, groups: str) -> str:
 _POINT = f"^(?:{_number('.', ',' + _SPACES)})$"
 _COMMA = f"^(?:{_number(',', '.' + _SPACES)})$"
 _UNGROUPED = r"^[+-]?[0-9]{4,}(?:[.,][0-9]*)?$"
-# --print-metric-instances prints the instances behind the value: "12 (3; 4; 5)".
+# --print-metric-instances prints the instances after the value: "12 (3; 4; 5)".
 _INSTANCES = r"^[+-]?[0-9][^({;]* [({].*[)}]$"
 
 
 @dataclass(frozen=True)
 class Convention:
-    """How a file writes numbers: its decimal sign, and its group sign (``""`` when it has none)."""
+    """How a file writes numbers: its decimal sign and its group sign (``""`` if none)."""
 
     decimal: str = "."
     thousands: str = ""
@@ -56,16 +56,16 @@ def _first(texts: pa.Array, mask: pa.Array) -> str:
 
 
 def without_instances(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Texts without the instances that --print-metric-instances adds, and which texts had some."""
+    """Remove the instances that --print-metric-instances adds; also return which texts had some."""
     with_instances = pc.match_substring(texts, " ")
-    if _any(with_instances):  # the plain search is the quicker one
+    if _any(with_instances):  # searching for a space is faster than the pattern
         with_instances = _matches(texts, _INSTANCES)
         texts = pc.if_else(with_instances, pc.replace_substring_regex(texts, r" [({].*$", ""), texts)
     return texts, with_instances
 
 
 def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decimal: str | None = None) -> Convention:
-    """Decimal and group sign of a file.
+    """Find the decimal and group signs of a file.
 
     Parameters
     ----------
@@ -74,14 +74,14 @@ def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decim
     texts : pyarrow.Array of string
         The distinct value texts of the file.
     counts : pyarrow.Array of string
-        Those that are whole by nature (a number of blocks), so that a sign in them groups digits.
+        Those of metrics that are always whole (such as a number of blocks), where a sign can only group digits.
     decimal : {".", ","}, optional
-        Said by the caller; nothing is decided then.
+        The decimal sign, if the caller knows it.
 
     Raises
     ------
     InputError
-        If values of two locales are mixed, or if no value settles it.
+        If values of two locales are mixed, or if every value is ambiguous.
     """
     texts, _ = without_instances(texts)
     signed = pc.filter(texts, pc.or_(pc.match_substring(texts, "."), pc.match_substring(texts, ",")))
@@ -95,7 +95,7 @@ def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decim
                 path,
                 "metric values",
                 f"{_first(signed, only_point)!r} has a decimal point, {_first(signed, only_comma)!r} a decimal comma",
-                "keep outputs of different locales in files of their own, or print them with LC_ALL=C",
+                "keep outputs of different locales in separate files, or print them with LC_ALL=C",
             )
         both = pc.filter(signed, pc.and_(as_point, as_comma))
         decimal = "." if point else "," if comma else "." if not len(both) else _settle(texts, both, counts)
@@ -103,8 +103,8 @@ def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decim
             raise InputError(
                 path,
                 "metric values",
-                f"{both[0].as_py()!r} may be a thousand or a fraction, and no other value settles it",
-                'print the report again with LC_ALL=C, or say which sign is decimal: read(path, decimal=".")',
+                f"{both[0].as_py()!r} is ambiguous (thousands or decimals), and so is every other value",
+                'print the report again with LC_ALL=C, or pass the decimal sign: read(path, decimal=".")',
             )
     group = "," if decimal == "." else "."
     if pc.any(
@@ -117,21 +117,21 @@ def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decim
 
 
 def _settle(texts: pa.Array, both: pa.Array, counts: pa.Array) -> str:
-    """Decimal sign when each signed value could be of either kind; ``""`` when nothing settles it."""
+    """Return the decimal sign if every value with a sign is ambiguous by itself; ``""`` if it stays open."""
     signs = {sign for sign in ".," if _any(pc.match_substring(both, sign))}
-    if len(signs) != 1:  # "1.234" beside "1,234": one of them must be a fraction, and nothing says which
+    if len(signs) != 1:  # with "1.234" and "1,234", one must be a fraction, but either could be
         return ""
     sign = signs.pop()
     other = "," if sign == "." else "."
-    if _any(pc.match_substring(counts, sign)):  # 1.234 blocks are a thousand blocks
+    if _any(pc.match_substring(counts, sign)):  # there is no fraction of a block: 1.234 means 1234
         return other
     grouped = _matches(texts, rf"^[+-]?[0-9]{{1,3}}(?:[{_SPACES}][0-9]{{3}})+$")
-    # A file that leaves 12345 without a group sign, or groups with spaces, has its sign for fractions only.
+    # A file that writes 12345 without a group sign, or groups with spaces, uses its sign for decimals only.
     return sign if _any(grouped) or _any(_matches(texts, _UNGROUPED)) else ""
 
 
 def parse_numbers(texts: pa.Array, convention: Convention) -> tuple[np.ndarray, np.ndarray, pa.Array]:
-    """Values of texts.
+    """Parse the values.
 
     Parameters
     ----------
@@ -143,11 +143,11 @@ def parse_numbers(texts: pa.Array, convention: Convention) -> tuple[np.ndarray, 
     Returns
     -------
     values : numpy.ndarray of float64, shape (n,)
-        NaN where the text is no number.
+        NaN where the text is not a number.
     plain : numpy.ndarray of bool, shape (n,)
-        The text is a number and nothing more, so it need not be kept beside the value.
+        The text is just a number, so it need not be kept as well.
     cleaned : pyarrow.Array of string, shape (n,)
-        The number in Python's own writing, null for text: scaling appends an exponent to it.
+        The number as Python writes it, null for text; scaling appends an exponent to it.
     """
     heads, with_instances = without_instances(texts)
     numeric = _matches(heads, _POINT if convention.decimal == "." else _COMMA)
@@ -164,14 +164,14 @@ def parse_numbers(texts: pa.Array, convention: Convention) -> tuple[np.ndarray, 
 
 
 def scale_numbers(cleaned: pa.Array, values: np.ndarray, power: np.ndarray) -> np.ndarray:
-    """Values times powers of ten, each rounded once, so that 0.29 Mbyte is 290000 bytes exactly.
+    """Multiply values by powers of ten, rounding each only once, so that 0.29 Mbyte is exactly 290000 bytes.
 
     Parameters
     ----------
     cleaned : pyarrow.Array of string, shape (n,)
-        Numbers in Python's own writing, null for text.
+        Numbers as Python writes them, null for text.
     values : numpy.ndarray of float64, shape (n,)
-        What they are worth.
+        Their values.
     power : numpy.ndarray of int, shape (n,)
         Powers of ten.
     """
@@ -183,5 +183,5 @@ def scale_numbers(cleaned: pa.Array, values: np.ndarray, power: np.ndarray) -> n
 
 
 def loses_digits(text: str, value: float) -> bool:
-    """Whether a whole number, in Python's own writing, has no float64 of its own (only above 2^53)."""
+    """Whether an integer, as Python writes it, has no exact float64 (only above 2^53)."""
     return abs(value) >= _EXACT and text.lstrip("+-").isdigit() and int(text) != int(value)

@@ -1,4 +1,4 @@
-"""From a file to a report: bytes → tables → runs and rows → launches and metrics."""
+"""Read a file into a report: bytes → tables → runs and rows → launches and metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from gpuledger.errors import InputError
 from gpuledger.readers.ncu.collect import Collector
-from gpuledger.readers.ncu.diagnose import explain_absence
+from gpuledger.readers.ncu.diagnose import explain_missing_table
 from gpuledger.readers.ncu.launches import COUNT_METRICS, launch_frame, number_launches
 from gpuledger.readers.ncu.layout import single
 from gpuledger.readers.ncu.numbers import Convention, decide_convention, loses_digits, parse_numbers, scale_numbers
@@ -22,18 +22,16 @@ from gpuledger.readers.ncu.units import base_unit
 _KEYS = ("section", "label", "metric", "unit")
 
 
-def read(path: str | Path, units: str = "base", decimal: str | None = None) -> Report:
-    """Read output of Nsight Compute, of any version and page.
+def read(path: str | Path, decimal: str | None = None) -> Report:
+    """Read output of Nsight Compute, of any version and page, in base units (byte, ns, hz, byte/s, inst, …).
 
     Parameters
     ----------
     path : path or str
-        CSV, possibly amid other output (.csv, .txt, .log); the same in .gz, or alone in .zip; or a report
-        (.ncu-rep), which an installed ``ncu`` reads (no GPU needed).
-    units : {"base", "printed"}
-        ``base``: values in base units (byte, ns, hz, byte/s, inst, …), whatever was printed. ``printed``: as printed.
+        CSV, possibly mixed with other output (.csv, .txt, .log); the same compressed (.gz, or alone in a .zip);
+        or a report (.ncu-rep), which an installed ``ncu`` reads (no GPU needed).
     decimal : {".", ","}, optional
-        Decimal sign, for files whose values do not settle it.
+        Decimal sign, for files whose values leave it open.
 
     Returns
     -------
@@ -42,13 +40,13 @@ def read(path: str | Path, units: str = "base", decimal: str | None = None) -> R
     Raises
     ------
     InputError
-        If the file cannot be read, has no metric table (the reason is said), is cut short, lacks a column, mixes
-        pages or locales, or its decimal sign cannot be known.
+        If the file cannot be read, has no metric table (with the reason), is truncated, lacks a column, mixes pages
+        or locales, or if its decimal sign is ambiguous.
     ValueError
-        If an argument is none of the above.
+        If `decimal` is neither of these.
     """
-    if units not in ("base", "printed") or decimal not in (None, ".", ","):
-        raise ValueError(f"units={units!r}, decimal={decimal!r}: units is base or printed, decimal is . or , or None")
+    if decimal not in (None, ".", ","):
+        raise ValueError(f"decimal={decimal!r}: give '.' or ',', or None to find out")
     scanner, collector = TableScanner(path), Collector()
     for table, layout, rows in scanner:
         collector.add(table, layout, rows)
@@ -57,17 +55,15 @@ def read(path: str | Path, units: str = "base", decimal: str | None = None) -> R
             raise InputError(path, "", f"the file mixes {pages} pages", "keep the output of each page in its own file")
     rows = collector.rows()
     if rows is None or not rows.num_rows:
-        raise explain_absence(path, scanner)
+        raise explain_missing_table(path, scanner)
     page = collector.pages.pop()
     codes, categories = {}, {}
     for name in _KEYS:
         codes[name], categories[name] = _coded(rows[name])
-    powers = np.zeros(rows.num_rows, np.int8)
-    if units == "base":
-        words, power = zip(*map(base_unit, categories["unit"]), strict=True)
-        powers = np.array(power, np.int8)[codes["unit"]]
-        index, categories["unit"] = pd.factorize(np.array(words, dtype=object))
-        codes["unit"] = index.astype(np.int32)[codes["unit"]]
+    words, power = zip(*map(base_unit, categories["unit"]), strict=True)
+    powers = np.array(power, np.int8)[codes["unit"]]
+    index, categories["unit"] = pd.factorize(np.array(words, dtype=object))
+    codes["unit"] = index.astype(np.int32)[codes["unit"]]
     values, convention, inexact = _values(path, rows, codes, categories, powers, decimal)
     run = rows["run"].to_numpy()
     del rows
@@ -105,7 +101,7 @@ def read(path: str | Path, units: str = "base", decimal: str | None = None) -> R
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, pd.Index]:
-    """Codes and categories of a dictionary column; white space around a text is dropped."""
+    """Return codes and categories of a dictionary column, texts stripped of white space."""
     array = single(column)
     texts = np.array([text.strip() for text in array.dictionary.to_pylist()], dtype=object)
     index, categories = pd.factorize(texts)
@@ -120,7 +116,7 @@ def _values(
     powers: np.ndarray,
     decimal: str | None,
 ) -> tuple[dict[str, object], Convention, int]:
-    """Columns value, text (and minimum, maximum), the convention, and how many whole numbers lose digits."""
+    """Return columns value, text (and minimum, maximum), the convention, and how many integers lose digits."""
     names = [name for name in ("value", "minimum", "maximum") if rows[name].null_count < rows.num_rows]
     printed = pa.concat_arrays([chunk for name in names for chunk in rows[name].chunks])
     encoded = pc.fill_null(pc.utf8_trim_whitespace(printed), "").dictionary_encode()
@@ -147,7 +143,7 @@ def _values(
 
 
 def _without_repeats(metrics: pd.DataFrame, labelled: bool) -> pd.DataFrame:
-    """Drop what says nothing: empty values, and a value that stands under several body items of one section."""
+    """Drop empty values, and a value's repetitions under several body items of one section."""
     if "" in metrics["text"].cat.categories:
         metrics = metrics[metrics["text"] != ""]
         metrics = metrics.assign(text=metrics["text"].cat.remove_categories([""]))

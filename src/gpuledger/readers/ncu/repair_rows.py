@@ -1,4 +1,4 @@
-"""Lines of a table made regular: noise out, ragged rows filled, fields over several lines joined."""
+"""Repair the rows of a table: take out noise, fill short rows, join fields that span several lines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _NEWLINE, _QUOTE, _ZERO, _NINE = b'\n"09'
 _JOINED_LINES = 200  # lines that one quoted field may span
 
 
-class Straightener:
-    """Rows of one table within a block, regular enough for a strict CSV parser.
+class RepairedRows:
+    """Rows of one table within a block, repaired so that a strict CSV parser accepts them.
 
     Parameters
     ----------
@@ -23,18 +23,18 @@ class Straightener:
     piece : bytes
         Lines after its header, up to the next header or the end of the block.
     last : bool
-        Nothing of this table follows, so a quote that is open at the end stays open.
+        Whether the table ends here, so that a quote left open is never closed.
 
     Attributes
     ----------
     rows : bytes
         Lines of exactly ``len(layout.names)`` fields.
     noise : list of bytes
-        Lines that are no rows.
+        Lines that are not rows.
     suspects : list of (bytes, str)
-        Lines that begin as a row does but are none, and what is wrong with each.
+        Lines that start like a row but are not one, and what is wrong with each.
     used : int
-        Bytes of the piece that were looked at; the rest needs what follows.
+        Bytes of the piece that were processed; the rest needs the next block.
     """
 
     def __init__(self, layout: Layout, piece: bytes, last: bool):
@@ -73,7 +73,7 @@ class Straightener:
         self._good = begins & ~self._odd & (fields >= layout.needed) & (fields <= len(layout.names))
 
     def _trailing_delimiters(self) -> np.ndarray:
-        """How many empty fields too many each line ends with: metric rows stop at the value and one comma."""
+        """Count the surplus empty fields at each line's end: metric rows end with the value and a comma."""
         too_many = np.clip(self._fields - len(self._layout.names), 0, None)
         excess = np.zeros_like(too_many)
         for step in range(1, min(int(too_many.max(initial=0)), 64) + 1):
@@ -82,7 +82,7 @@ class Straightener:
         return excess
 
     def _join(self, piece: bytes, last: bool) -> bytes:
-        """Join lines that one quoted field spans (texts of rules), unless rows stand between them."""
+        """Join the lines of a quoted field that spans several (texts of rules), unless there are rows between them."""
         odd = np.flatnonzero(self._odd)
         if not len(odd):
             return piece
@@ -113,7 +113,7 @@ class Straightener:
             return 0
 
     def _unglue(self, piece: bytes) -> bytes:
-        """Cut off what the program printed without a line end before a row."""
+        """Separate a row from what the program printed before it on the same line."""
         parts, done = [], 0
         for index in np.flatnonzero(~self._good & ~self._empty) if self._layout.quoted else ():
             begin, end = int(self._starts[index]), int(self._ends[index])
@@ -128,7 +128,7 @@ class Straightener:
         return self._letters[self._starts[index] : self._ends[index]].tobytes()
 
     def _sort_out(self, unfinished: bool) -> None:
-        """Part the lines that are no rows into noise and rows cut short."""
+        """Sort the lines that are not rows into noise and truncated rows."""
         final = len(self._ends) - 1
         for index in np.flatnonzero(~self._good & ~self._empty):
             line = self._line(index)
@@ -159,7 +159,7 @@ class Straightener:
 
 
 def _row_start(layout: Layout) -> re.Pattern[bytes]:
-    """How a row of this table begins, so that a row cut short is not taken for noise."""
+    """Return the pattern of a row's start, so that a truncated row is not taken for noise."""
     mark = re.escape(layout.delimiter).encode()
     quote = b'"' if layout.quoted else b""
     number = quote + rb"\d+" + quote + mark

@@ -18,19 +18,19 @@ class Dialect:
     Attributes
     ----------
     page : {"long", "wide", "summary"}
-        One row per metric, one row per launch, or one row per metric of all launches of a kernel.
+        One row per launch and metric, per launch, or per kernel and metric.
     decimal, thousands : str
-        Decimal sign; sign between groups of digits (``""`` when none was seen).
+        Decimal sign; sign between groups of digits (``""`` if none occurs).
     noise_lines : int
-        Lines that belong to no table.
+        Lines outside of tables.
     errors, warnings : tuple of str
-        What ncu said after ``==ERROR==`` and ``==WARNING==``, each text once.
+        ncu's messages after ``==ERROR==`` and ``==WARNING==``, each once.
     tables : int
-        Headers in the file: more than one when outputs stand behind one another.
+        Headers in the file: several if it concatenates several outputs.
     scaled_values : int
-        Values printed in a scaled unit (Mbyte, usecond), which keep the printed digits only.
+        Values printed in a scaled unit (Mbyte, usecond), which have no more than the printed digits.
     inexact_values : int
-        Whole numbers above 2^53 that float64 cannot hold; `Report.metrics` keeps their digits in ``text``.
+        Integers above 2^53 that float64 cannot hold; `Report.metrics` keeps their digits in ``text``.
     """
 
     page: str
@@ -55,10 +55,10 @@ class Report:
     metrics : pandas.DataFrame
         One row per launch and metric, in file order. launch (int64, from 0), kernel, section, metric, unit
         (categories; section is ``""`` on wide pages), value (float64, NaN for text), text (category; missing for
-        numbers). A label may stand in several sections and with several units: the key is section, metric, unit.
+        numbers). A metric may occur in several sections and with several units: the key is section, metric, unit.
         Summaries have value = average and the columns minimum and maximum (float64).
     launches : pandas.DataFrame
-        One row per launch, index launch. id, process_id, context, stream (Int64, missing when absent or no
+        One row per launch, index launch. id, process_id, context, stream (Int64, missing if absent or not a
         number), kernel (category), grid, block (``(x, y, z)`` or None), device, compute_capability (string or None),
         grid_blocks, block_threads (Int64, from the grid or from the launch metrics). Summaries have invocations.
     dialect : Dialect
@@ -70,23 +70,23 @@ class Report:
     dialect: Dialect
 
     def wide(self, metrics: Sequence[str | tuple[str, ...]]) -> pd.DataFrame:
-        """Table of launches by metrics.
+        """Return a table of launches by metrics.
 
         Parameters
         ----------
         metrics : sequence of str or tuple
-            Names; or (metric, unit), or (section, metric, unit), where a name alone is ambiguous.
+            Names; or (metric, unit) or (section, metric, unit) where a name is ambiguous.
 
         Returns
         -------
         pandas.DataFrame of float64
-            Index launch (all of them); one column per metric, named as asked (tuples: ``metric [unit]``). NaN where
-            a launch has no such value.
+            Index launch (all of them); one column per metric, named as given (tuples: ``metric [unit]``). NaN where
+            a launch has no value.
 
         Raises
         ------
         InputError
-            If a metric is missing, or is ambiguous, or has a whole number that float64 cannot hold.
+            If a metric is missing or ambiguous, or has an integer that float64 cannot hold.
         """
         frame = pd.DataFrame(index=self.launches.index)
         for wanted in metrics:
@@ -98,7 +98,7 @@ class Report:
         rows, name = self.metrics, wanted if isinstance(wanted, str) else wanted[-2]
         if name not in rows["metric"].cat.categories:
             near = difflib.get_close_matches(name, rows["metric"].cat.categories, n=3, cutoff=0.4)
-            remedy = f"the nearest are {', '.join(near)}" if near else "look at the names in Report.metrics"
+            remedy = f"the nearest are {', '.join(near)}" if near else "see Report.metrics for the names"
             raise InputError(self.path, "", f"no launch has the metric {name!r}", remedy)
         rows = rows[rows["metric"] == name]
         if not isinstance(wanted, str):
@@ -107,7 +107,7 @@ class Report:
             if rows.empty:
                 problem = f"no launch has the metric {wanted!r}"
                 raise InputError(self.path, "", problem, f"see Report.metrics for the sections and units of {name!r}")
-        if rows["value"].notna().any():  # a value that is n/a may have lost its unit
+        if rows["value"].notna().any():  # n/a may come without a unit
             rows = rows[rows["value"].notna()]
         units = rows["unit"].cat.remove_unused_categories().cat.categories
         if len(units) > 1:

@@ -1,4 +1,4 @@
-"""Where the bytes of a table come from: a text file, a .gz or .zip of one, or ``ncu`` reading a report."""
+"""Read the bytes of a table: from a text file, a compressed one, or a report by means of ``ncu``."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from typing import BinaryIO
 from gpuledger.errors import InputError
 
 BLOCK_BYTES = 1 << 20
-LINE_BYTES = 32 << 20  # no line of a table is longer; a bomb of zeros is one line
+LINE_BYTES = 32 << 20  # no table has longer lines, but a decompression bomb of zeros is one line
 UNPACKED_BYTES = 4 << 30
-UNPACKED_RATIO = 200  # per packed byte, above 256 MiB: tables reach some 100, a bomb 1000
+UNPACKED_RATIO = 200  # per compressed byte, above 256 MiB: tables reach about 100, a bomb 1000
 NCU_SECONDS = 1800
 
-_REMEDY_ARCHIVE = "pack the CSV again, alone, or unpack it and read the CSV itself"
+_REMEDY_ARCHIVE = "compress the CSV again, alone, or read the CSV itself"
 
 
 def _latin_1(error: UnicodeError) -> tuple[str, int]:
     return error.object[error.start : error.end].decode("latin-1"), error.end
 
 
-# A program's own output may be in any encoding, and Latin-1 locales group digits with byte A0.
+# A program's output may be in any encoding, and Latin-1 locales group digits with byte A0.
 codecs.register_error("gpuledger.latin-1", _latin_1)
 
 
 def byte_blocks(path: str | Path) -> Iterator[bytes]:
-    """Blocks of UTF-8 text of a file of any supported kind, each of whole lines but for the last.
+    """Read a file of any supported kind as blocks of UTF-8 text, of whole lines except for the last.
 
     Parameters
     ----------
     path : path or str
-        .csv, .txt, .log; the same inside .gz, or as the single member of a .zip; or a report (.ncu-rep).
+        .csv, .txt, .log; the same compressed as .gz, or as the only member of a .zip; or a report (.ncu-rep).
 
     Yields
     ------
     bytes
-        About 1 MiB each; the byte-order mark is gone, CRLF is LF.
+        About 1 MiB each, without a byte-order mark, with LF line ends.
 
     Raises
     ------
     InputError
-        If the file cannot be opened or unpacked, or unpacks to an absurd size, or ``ncu`` cannot read it.
+        If the file cannot be opened or decompressed, is absurdly large once decompressed, or ``ncu`` cannot read it.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -59,15 +59,15 @@ def byte_blocks(path: str | Path) -> Iterator[bytes]:
         except InputError:
             raise
         except OSError as error:
-            if error.filename is None:  # of the bytes, not of the path
+            if error.filename is None:  # about the content, not about opening the file
                 raise _damaged(path, error) from error
             raise InputError(path, "", error.strerror or str(error), "check the path and the permissions") from error
-        except Exception as error:  # zipfile and zlib raise a dozen kinds on damaged bytes
+        except Exception as error:  # zipfile and zlib raise a dozen types for damaged data
             raise _damaged(path, error) from error
 
 
 def _damaged(path: str | Path, error: Exception) -> InputError:
-    return InputError(path, "", f"the archive is damaged ({error})", "fetch or copy the file again")
+    return InputError(path, "", f"the archive is damaged ({error})", "download or copy the file again")
 
 
 def _open(path: Path, stack: contextlib.ExitStack) -> tuple[BinaryIO, int | None]:
@@ -88,7 +88,7 @@ def _open_member(path: Path, archive: zipfile.ZipFile, stack: contextlib.ExitSta
     members = [
         member
         for member in archive.infolist()
-        # what macOS adds beside the file
+        # macOS adds these.
         if not member.is_dir()
         and not member.filename.startswith("__MACOSX/")
         and PurePosixPath(member.filename).name != ".DS_Store"
@@ -108,7 +108,7 @@ def _open_member(path: Path, archive: zipfile.ZipFile, stack: contextlib.ExitSta
 
 def _too_large(path: str | Path, limit: int) -> InputError:
     problem = f"the archive unpacks to more than {limit >> 20} MiB"
-    return InputError(path, "", problem, "unpack it by hand and read the CSV itself, if that size is right")
+    return InputError(path, "", problem, "decompress it by hand if that size is right")
 
 
 def _whole_lines(path: str | Path, stream: BinaryIO, limit: int | None) -> Iterator[bytes]:
@@ -122,7 +122,7 @@ def _whole_lines(path: str | Path, stream: BinaryIO, limit: int | None) -> Itera
         if first:
             decoder, first = _utf_16_decoder(data), False
             if data.startswith(b"NVR\0"):
-                raise InputError(path, "", "the archive holds a report, not a CSV", "unpack it and read the .ncu-rep")
+                raise InputError(path, "", "the archive holds a report, not a CSV", "unpack it and give the .ncu-rep")
             data = data.removeprefix(codecs.BOM_UTF8)
         if decoder is not None:  # PowerShell redirects to UTF-16
             data = decoder.decode(data, last).encode("utf-8", "replace")
@@ -156,14 +156,14 @@ def _clean(block: bytes) -> bytes:
 
 
 def _import_report(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
-    """Output of ``ncu --import``: base units and the C locale, so that counts are whole and unscaled."""
+    """Return the output of ``ncu --import``, in base units and the C locale, so that counts are whole and unscaled."""
     program = shutil.which("ncu")
     if program is None:
         raise InputError(
             path,
             "",
             "reading a report needs ncu, and none is on the PATH",
-            "install Nsight Compute (no GPU is needed to read), or export the report where it is: "
+            "install Nsight Compute (reading needs no GPU), or export the report where it is installed: "
             "LC_ALL=C ncu --import REPORT --csv --page raw --print-units base",
         )
     command = [program, "--import", str(path.resolve()), "--csv", "--page", "raw", "--print-units", "base"]
@@ -182,7 +182,7 @@ def _import_report(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
     except subprocess.TimeoutExpired as error:
         raise InputError(path, "", f"ncu took more than {NCU_SECONDS} s", "export the report to CSV by hand") from error
     except OSError as error:
-        raise InputError(path, "", f"{program} does not start ({error})", "repair the installation") from error
+        raise InputError(path, "", f"{program} does not start ({error})", "repair its installation") from error
     output.seek(0)
     said = output.read(1 << 16)
     if done.returncode != 0 or b"==ERROR==" in said[: said.find(b'"ID"') + 1 or len(said)]:
@@ -201,7 +201,7 @@ def _import_failed(path: Path, program: str, status: int, said: str) -> InputErr
         remedy = "install an Nsight Compute at least as new as the one that wrote the report"
     else:
         problem = f"ncu{installed} could not read the report ({message})"
-        remedy = "check that the file is whole, and that ncu is at least as new as the one that wrote the report"
+        remedy = "check that the file is complete, and that ncu is at least as new as the one that wrote the report"
     return InputError(path, "", problem, remedy)
 
 

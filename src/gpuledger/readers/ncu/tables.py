@@ -1,7 +1,7 @@
-"""Tables in a stream of lines: noise taken out, ragged rows filled, one Arrow table per block.
+"""Find the tables in a stream of lines, as one Arrow table per block.
 
-Blocks of nothing but whole rows go straight to Arrow's CSV parser. Any other block (noise, ragged rows, a new
-header) is first straightened with NumPy, on the positions of its delimiters, quotes and line ends.
+Blocks that consist of complete rows go directly to Arrow's CSV parser. All others (with noise, short rows or a new
+header) are first repaired with NumPy, by the positions of their delimiters, quotes and line ends.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import pyarrow.csv as pa_csv
 
 from gpuledger.errors import InputError
 from gpuledger.readers.ncu.layout import Layout, parse_header, parse_units, single
-from gpuledger.readers.ncu.repair_rows import Straightener
+from gpuledger.readers.ncu.repair_rows import RepairedRows
 from gpuledger.readers.ncu.sources import byte_blocks
 
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 _MESSAGE = re.compile(r"==(ERROR|WARNING)==\s*(.*)")
-_KEPT_LINES = 400  # noise kept to say why a file has no table
+_KEPT_LINES = 400  # noise kept to find out why a file has no table
 _THREADS, _AHEAD = 2, 4
-_REMEDY_CUT = "the file is cut short or damaged: copy it or profile again"
+_REMEDY_CUT = "the file is truncated or damaged: copy it or profile again"
 
 
 @dataclass
 class Noise:
-    """What stood around the tables."""
+    """Lines outside of the tables."""
 
     lines: int = 0
     errors: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Noise:
     kept: list[str] = field(default_factory=list)
 
     def add(self, lines: list[bytes]) -> None:
-        """Count lines, and keep the tool's own messages."""
+        """Count lines, and keep ncu's messages."""
         for raw in lines:
             line = raw[:1000].decode("utf-8", "replace").strip()
             if not line:
@@ -55,7 +55,7 @@ class Noise:
 
 
 class TableScanner:
-    """Iterator over the tables of a file, block by block.
+    """Iterates over the tables of a file, block by block.
 
     Parameters
     ----------
@@ -66,20 +66,20 @@ class TableScanner:
     ----------
     noise : Noise
     tables : int
-        Headers met so far.
+        Headers found so far.
     """
 
     def __init__(self, path: str | Path):
         self.path, self.noise, self.tables = path, Noise(), 0
         self._layout: Layout | None = None
         self._want_units = False
-        self._before = 0  # bytes before the block at hand
+        self._before = 0  # bytes before the current block
         self._processes: set[str] = set()
 
     def __iter__(self) -> Iterator[tuple[int, Layout, pa.Table]]:
-        """Yield (number of the table, layout, rows): columns named by position, strings and dictionaries of them."""
+        """Yield (number of the table, layout, rows); columns are named by position, strings or dictionaries."""
         stream, ahead, carry, ended = byte_blocks(self.path), deque(), b"", False
-        # Arrow parses the next blocks while these rows are sorted in and the file is read and unpacked.
+        # Arrow parses the next blocks while the file is read and these rows are collected.
         with ThreadPoolExecutor(_THREADS) as pool:
             while True:
                 while not ended and len(ahead) < (_AHEAD if self._in_rows else 2):
@@ -101,7 +101,7 @@ class TableScanner:
         return self._layout is not None and not self._want_units
 
     def _tables_in(self, block: bytes, parsed: Future | None, last: bool) -> Iterator[tuple[int, Layout, pa.Table]]:
-        """Yield the tables in a block, and return the bytes at its end that need what follows."""
+        """Yield the tables in a block, and return the bytes at its end that need the next block."""
         rows = parsed.result() if parsed else self._parse_whole(block, self._layout) if self._in_rows else None
         if rows is not None and self._with_number_keys(rows) is rows:
             yield self.tables, self._layout, rows
@@ -112,17 +112,17 @@ class TableScanner:
                 yield self.tables, self._layout, rows
         return block[used:]
 
-    # A block of whole rows only
+    # Blocks of complete rows
 
     def _parse_whole(self, block: bytes, layout: Layout) -> pa.Table | None:
-        """Rows of a block, or None when anything in it is not a whole row."""
-        if block.count(b'"') % 2:  # Arrow takes a quote that is open at the end for closed
+        """Return the rows of a block, or None if anything in it is not a complete row."""
+        if block.count(b'"') % 2:  # Arrow would close a quote left open at the end
             return None
         with contextlib.suppress(pa.ArrowInvalid):
-            return self._parse(block, layout, lambda row: "error")
+            return self._parse(block, layout)
         return None
 
-    def _parse(self, block: bytes, layout: Layout, on_bad_row) -> pa.Table:
+    def _parse(self, block: bytes, layout: Layout) -> pa.Table:
         columns = [*layout.columns.values(), *(column for column, _ in layout.metrics)]
         plain = {layout.columns.get(name) for name in ("value", "minimum", "maximum")}
         types = {
@@ -135,14 +135,14 @@ class TableScanner:
             read_options=pa_csv.ReadOptions(
                 use_threads=False, block_size=len(block) + 1, column_names=[str(i) for i in range(len(layout.names))]
             ),
-            parse_options=pa_csv.ParseOptions(delimiter=layout.delimiter, invalid_row_handler=on_bad_row),
+            parse_options=pa_csv.ParseOptions(delimiter=layout.delimiter),
             convert_options=pa_csv.ConvertOptions(
                 include_columns=list(types), column_types=types, strings_can_be_null=False, check_utf8=False
             ),
         ).combine_chunks()
 
     def _with_number_keys(self, rows: pa.Table) -> pa.Table:
-        """The rows that have a whole number as ID and process."""
+        """Return the rows with whole numbers as ID and process."""
         layout = self._layout
         for name in ("id", "process_id"):
             if name not in layout.columns or not rows.num_rows:
@@ -156,10 +156,10 @@ class TableScanner:
                 self._processes.update(text for text, yes in zip(texts, number, strict=True) if yes)
         return rows
 
-    # A block with noise, ragged rows or headers in it
+    # Blocks with noise, short rows or headers
 
     def _parse_mixed(self, block: bytes, last: bool) -> Iterator[tuple[pa.Table | None, int]]:
-        """Yield (rows or None, bytes used so far), table by table."""
+        """Yield (rows or None, bytes processed so far), table by table."""
         start = 0
         while start < len(block):
             header = self._find_header(block, start)
@@ -179,20 +179,20 @@ class TableScanner:
             yield None, start
 
     def _find_header(self, block: bytes, start: int) -> tuple[int, int, Layout] | None:
-        """Next header line: where it begins and ends, and its layout."""
+        """Find the next header line: its start, end and layout."""
         for match in re.finditer(rb"Kernel Name|Metric Name", block[start:]) if _has_header(block, start) else ():
             at = start + match.start()
             begin = block.rfind(b"\n", start, at) + 1 or start
             end = block.find(b"\n", at) + 1 or len(block)
             line = block[begin:end].decode("utf-8", "replace").strip("\n\r\ufeff ")
             if (glued := line.find('"ID","')) > 0 and line[0] != '"':
-                line = line[glued:]  # after what the program printed without a line end
+                line = line[glued:]  # the program printed something before it on the same line
             if layout := parse_header(self.path, line, lambda begin=begin: self._line_number(block, begin)):
                 return begin, end, layout
         return None
 
     def _line_number(self, block: bytes, at: int) -> int:
-        """Line of a position in a block; only errors need it, so the lines before are counted when one is raised."""
+        """Return the line of a position in a block, counted from the file's start when an error needs it."""
         lines, before = 0, self._before
         for earlier in byte_blocks(self.path) if before else ():
             lines += earlier.count(b"\n", 0, before)
@@ -202,7 +202,7 @@ class TableScanner:
         return lines + block.count(b"\n", 0, at) + 1
 
     def _parse_piece(self, block: bytes, start: int, end: int, last: bool) -> tuple[pa.Table | None, int]:
-        """Rows of the table at hand within a block, and where its unused rest begins."""
+        """Return the rows of the current table within a block, and where the unprocessed rest begins."""
         if self._want_units:
             begin = start
             while begin < end and block[begin : begin + 1] == b"\n":
@@ -215,23 +215,23 @@ class TableScanner:
         piece = block[start:end]
         if not piece.strip():
             return None, end
-        straight = Straightener(self._layout, piece, last)
-        self._refuse_damage(straight, block)
-        self.noise.add(straight.noise)
+        repaired = RepairedRows(self._layout, piece, last)
+        self._refuse_damage(repaired, block)
+        self.noise.add(repaired.noise)
         try:
-            rows = self._parse(straight.rows, self._layout, lambda row: "error") if straight.rows else None
+            rows = self._parse(repaired.rows, self._layout) if repaired.rows else None
         except pa.ArrowInvalid as error:
             place = f"after line {self._line_number(block, start)}"
-            raise InputError(self.path, place, f"a row is no CSV ({error})", _REMEDY_CUT) from error
+            raise InputError(self.path, place, f"a row is not CSV ({error})", _REMEDY_CUT) from error
         if rows is not None:
             every, rows = rows, self._with_number_keys(rows)
             self.noise.lines += every.num_rows - rows.num_rows
-        return rows, start + straight.used
+        return rows, start + repaired.used
 
-    def _refuse_damage(self, straight: Straightener, block: bytes) -> None:
-        """A line that begins as a row does but is none is a row cut short: to skip it would lose data."""
+    def _refuse_damage(self, repaired: RepairedRows, block: bytes) -> None:
+        """Raise for a line that starts like a row but is not one: a truncated row, whose data would be lost."""
         layout = self._layout
-        for line, problem in straight.suspects:
+        for line, problem in repaired.suspects:
             fields = line.decode("utf-8", "replace").split(layout.delimiter)
             process = layout.columns.get("process_id")
             knows = process is not None and process < len(fields) - 1 and not layout.quoted and self._processes

@@ -1,7 +1,7 @@
-"""Unit words of Nsight Compute and their base units.
+"""Unit names of Nsight Compute and their base units.
 
-Nsight Compute scales each value by itself (2.33 Mbyte beside 512 byte), with words that changed over the
-years (``nsecond`` → ``ns``, ``cycle/nsecond`` → ``Ghz``). Here every word becomes one base word and a power of ten.
+Nsight Compute scales each value separately (2.33 Mbyte next to 512 byte), and its unit names have changed over the
+years (``nsecond`` → ``ns``, ``cycle/nsecond`` → ``Ghz``). Here each becomes a base unit and a power of ten.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TIME = {
 }
 _PREFIX = {"k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _HERTZ = re.compile(r"([kKMGTPE]?)[hH][zZ]")
-# Words of Nsight Compute are lower case, so a capital before one is a prefix; binary prefixes are not its.
+# Unit names are lower case, so a capital letter before one is a prefix; binary prefixes are not used.
 _SCALED = re.compile(r"(?:([KMGTPE])(?!i(?:byte|bit|b)\b)|(k)(?=byte|bit))([a-z]{3,})")
 
 
@@ -30,7 +30,7 @@ def _scaled_word(word: str) -> tuple[str, int]:
 
 
 def base_unit(unit: str) -> tuple[str, int]:
-    """Base word of a unit, and the power of ten that takes values there.
+    """Return the base unit, and the power of ten that converts values to it.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def base_unit(unit: str) -> tuple[str, int]:
     Returns
     -------
     word : str
-        Times are ``ns``, frequencies ``hz``, rates ``…/s``, sizes ``byte``. A word that is not known stays.
+        Times are ``ns``, frequencies ``hz``, rates ``…/s``, sizes ``byte``. Unknown names are returned as they are.
     power : int
         ``value_in_base = value * 10**power``.
 

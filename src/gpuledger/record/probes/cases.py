@@ -104,7 +104,7 @@ def record_progress(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dic
         "kernel": "FlashAttention-2 (own kernel)",
         "blocks": "shared",
     }
-    return {"fig13c": case, "fig13d": dict(case)}
+    return {"fig13cd": case}
 
 
 def record_dmat(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:

@@ -1,7 +1,4 @@
-"""Block scheduling: how many cycles go into replacing blocks on an SM (S. Huang, C. Wu, OSDI 2025, Sec. 4.6).
-
-Figures, tables and words are in :mod:`gpuledger.studies.block_scheduling.figures`, which a reduction does not need.
-"""
+"""Block scheduling: how many cycles go into replacing blocks on an SM (S. Huang, C. Wu, OSDI 2025, Sec. 4.6)."""
 
 from gpuledger.studies.block_scheduling.experiment import spread_experiment
 from gpuledger.studies.block_scheduling.reduction import parts, reduce

@@ -1,4 +1,4 @@
-"""Made-up blocks whose gaps are known: what each estimator makes of them."""
+"""Synthetic blocks with known gaps, to compare the estimators on."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ def spread_experiment(
     gap_cycles: tuple[int, int] = (200, 380),
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Let both estimators loose on blocks that differ in how long they run.
+    """Compare both estimators on synthetic blocks whose run times vary more and more.
 
     The defaults have the shape of the published trace.
 
     Parameters
     ----------
     spreads_percent : sequence of float
-        Standard deviation of the blocks' run time, per cent of its mean.
+        Standard deviation of the blocks' run time, in percent of its mean.
     blocks, sms, slots : int
-        Blocks of the grid, SMs, and blocks that an SM holds at once.
+        Blocks of the grid, number of SMs, and blocks that an SM holds at once.
     run_cycles : float
         Mean run time of a block.
     gap_cycles : (int, int)
-        Gaps are drawn evenly from these and between.
+        Smallest and largest gap; gaps are drawn uniformly from this range.
     seed : int
 
     Returns
     -------
     DataFrame
-        A row a spread: ``spread_percent``, then cycles per SM between blocks: ``true_cycles``, ``paired_cycles``,
-        ``upstream_cycles``; and ``upstream_longest_list``, to be held against `slots`.
+        One row per spread: ``spread_percent``; cycles per SM between blocks, ``true_cycles``, ``paired_cycles`` and
+        ``upstream_cycles``; and ``upstream_longest_list``, to be compared with `slots`.
     """
     rows = []
     for spread in spreads_percent:
@@ -63,7 +63,7 @@ def spread_experiment(
 def make_blocks(
     spread: float, blocks: int, sms: int, slots: int, run_cycles: float, gap_cycles: tuple[int, int], seed: int
 ) -> tuple[Blocks, float]:
-    """Make blocks that take the first free slot of their SM, and the mean of the gaps' sums over SMs."""
+    """Make blocks that take the first free slot of their SM; also return the true gap cycles per SM."""
     random = np.random.default_rng(seed)
     rounds = -(-blocks // sms)
     run = np.maximum(1, random.normal(run_cycles, spread * run_cycles, (rounds, sms))).round().astype(np.int64)
@@ -79,9 +79,9 @@ def make_blocks(
     # The first blocks wait for a launch, not for another block.
     later = np.broadcast_to(np.arange(rounds)[:, None] >= slots, gap.shape).ravel()[:blocks]
     true = int(gap.ravel()[:blocks][later].sum()) / sms
-    # The grid is handed out in the order of its blocks.
+    # Blocks are dispatched in the order of the grid.
     order = np.lexsort((np.arange(blocks), begun))
     begun, run, sm = begun[order], run[order], sm[order]
     first = np.zeros(blocks, BLOCK_SCHED)
     first["start"], first["elapsed"], first["cuid"] = begun, run, sm
-    return Blocks(Path("made-up"), first, np.empty((blocks, 0), np.uint32), sm, begun, begun + run, False), true
+    return Blocks(Path("synthetic"), first, np.empty((blocks, 0), np.uint32), sm, begun, begun + run, False), true

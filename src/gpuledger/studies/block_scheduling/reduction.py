@@ -1,6 +1,8 @@
-"""From a trace of ``block_sched`` to what is lost between blocks."""
+"""From a ``block_sched`` trace to the cycles lost between blocks."""
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -8,29 +10,29 @@ import pandas as pd
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers.neutrino.block_trace import Blocks, Timeline, read_blocks, timelines
-from gpuledger.studies.block_scheduling.upstream import upstream_estimate
+from gpuledger.studies.block_scheduling.upstream import Estimate, upstream_estimate
 
 GAP_PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 GAP_BINS = 40
-#: Of a timeline, what fits on a figure: so many slots, and so many blocks one after the other in each.
+#: How much of a timeline fits in a figure: slots, and consecutive blocks in each.
 SHOWN_SLOTS, SHOWN_BLOCKS = 32, 9
 
 
 def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN_BLOCKS) -> CaseResult:
     """Reduce a trace to the cycles that SMs spend on running blocks and on replacing them.
 
-    On each SM at most R blocks run at once, in R slots. Starts and ends are sorted; the block that starts as number
-    k + R takes the slot of the block that ended as number k, and the time between the two is the gap. The sum of gaps
-    does not depend on which slot is called whose.
+    On each SM at most R blocks run at once, in R slots. With starts and ends each sorted, start k + R takes the slot
+    that end k freed, and the time between the two is the gap. The sum of gaps does not depend on which block takes
+    which slot.
 
     Parameters
     ----------
     case : Case
         Its ``trace`` is a ``.bin`` of the probe ``block_sched``. ``kernel`` and ``device`` are texts for titles,
-        ``clock_mhz`` gives the kernel's cycles in time, ``times_ns`` has measured times of the kernel
+        ``clock_mhz`` converts the kernel's cycles to time, ``times_ns`` has measured times of the kernel
         (``original``) and of variants of it.
     shown_slots, shown_blocks : int
-        How much of one SM's timeline is kept for the figure: slots, and mean cycles of so many blocks.
+        How much of one SM's timeline is kept for the figure: slots, and time as a multiple of the mean block's.
 
     Returns
     -------
@@ -43,7 +45,9 @@ def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN
         See :func:`gpuledger.readers.neutrino.block_trace.read_blocks`.
     """
     blocks = read_blocks(case.path("trace"))
-    sms, gaps, typical = _pair(blocks)
+    with ThreadPoolExecutor(1) as pool:
+        estimate = pool.submit(upstream_estimate, blocks.first)
+        sms, gaps, typical = _pair(blocks)
     slots = _slots(blocks, typical, shown_slots, shown_blocks)
     frames = {"sm": sms, "gap": _histogram(gaps), "block": slots}
     result = CaseResult(pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True))
@@ -58,11 +62,11 @@ def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN
     if blocks.shared:
         result.add("partial_warps", "first records may be of the block before and were left out", "text")
     _summarise(result, sms, gaps)
-    _compare_upstream(result, blocks)
+    _compare_upstream(result, blocks, estimate.result())
     _add_times(result, case)
-    what = case.inputs.get("kernel", case.name)
-    lost, cycles = result["lost_percent"], result["scheduling_cycles_per_sm"]
-    finding = f"{what}: {lost:.1f} % of the slots' time goes into replacing blocks ({cycles:,.0f} cycles an SM)"
+    what = ("In the model of " if case.dataset.made_here else "") + case.inputs.get("kernel", case.name)
+    lost, each = result["lost_percent"], f"{result['scheduling_cycles_per_slot']:,.0f} of {result['slot_cycles']:,.0f}"
+    finding = f"{what}: {lost:.1f} % of the slots' time goes into replacing blocks ({each} cycles per slot)"
     result.add("finding", finding, "text")
     return result
 
@@ -73,14 +77,14 @@ def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
     Returns
     -------
     sms : DataFrame
-        Of every SM: ``sm, blocks, resident_blocks, running_cycles, scheduling_cycles, span_cycles, ramp_cycles,
-        drain_cycles``. Ramp and drain are what slots wait for their first block, and after their last one until
-        the SM's last block ends: running + scheduling + ramp + drain = resident × span.
+        One row per SM: ``sm, blocks, resident_blocks, running_cycles, scheduling_cycles, span_cycles, ramp_cycles,
+        drain_cycles``. Ramp is the time that slots wait for their first block, drain the time from their last block to
+        the end of the SM's last block: running + scheduling + ramp + drain = resident × span.
     gaps : DataFrame
-        Histogram: ``low_cycles, high_cycles`` (inclusive both), ``gaps``. A wider bin at the end holds the longest 1 %.
+        Histogram: ``low_cycles, high_cycles`` (both inclusive), ``gaps``. A wider last bin holds the longest 1 %.
     blocks : DataFrame
-        Of one SM, whose share of lost time is the median: ``sm, slot, start_cycles, end_cycles`` since its first block,
-        ``free_cycles``: when the slot had become free (missing for a slot's first block).
+        The SM whose share of lost time is the median: ``sm, slot, start_cycles, end_cycles`` since its first block, and
+        ``free_cycles``, when the slot had become free (missing for a slot's first block).
     """
     split = [data[data["part"] == part].drop(columns="part") for part in ("sm", "gap", "block")]
     return tuple(part.dropna(axis=1, how="all").reset_index(drop=True) for part in split)
@@ -109,12 +113,14 @@ def _pair(blocks: Blocks) -> tuple[pd.DataFrame, np.ndarray, Timeline]:
     sms = pd.DataFrame(rows)
     order = (sms["scheduling_cycles"] / sms["running_cycles"].clip(lower=1)).argsort(kind="stable")
     gaps = gaps[:known]
-    gaps.sort()
+    if known and gaps.max() < 2**16:
+        gaps = gaps.astype(np.uint16)  # sorted in linear time
+    gaps.sort(kind="stable" if gaps.dtype == np.uint16 else None)
     return sms, gaps, lines[order.iloc[len(order) // 2]]
 
 
 def _slots(blocks: Blocks, line: Timeline, shown_slots: int, shown_blocks: int) -> pd.DataFrame:
-    """Give every block of an SM its slot, and keep what fits on a figure."""
+    """Assign every block of an SM to a slot, and keep what fits in a figure."""
     own = blocks.sm == line.sm
     start, end = blocks.start[own], blocks.end[own]
     by_start, by_end = np.lexsort((end, start)), np.lexsort((start, end))
@@ -144,7 +150,7 @@ def _histogram(gaps: np.ndarray) -> pd.DataFrame:
 
 
 def _percentile(ordered: np.ndarray, percent: int) -> int:
-    """Return the smallest of the sorted values that at least so many per cent of them do not exceed."""
+    """Return the nearest-rank percentile of sorted values."""
     return int(ordered[max(0, -(-percent * len(ordered) // 100) - 1)])
 
 
@@ -165,16 +171,17 @@ def _summarise(result: CaseResult, sms: pd.DataFrame, gaps: np.ndarray) -> None:
         result.add("gap_cycles_mean", gaps.mean(), "cycle")
         for percent in GAP_PERCENTILES:
             result.add(f"gap_cycles_p{percent}", _percentile(gaps, percent), "cycle")
-    # What a slot is accounted for, beside what the SM's clock shows for the whole kernel.
+    # Cycles that a slot accounts for, to be compared with the kernel's cycles by the SM's clock.
     result.add("kernel_cycles", kernel, "cycle")
     result.add("slot_cycles", per_slot.mean(), "cycle")
     result.add("slot_to_kernel_percent", 100 * per_slot.mean() / max(kernel, 1), "%")
-    saved = (sms["scheduling_cycles"] / sms["resident_blocks"]).mean()
-    result.add("gap_free_saving_percent", 100 * saved / max(kernel, 1), "%")
+    # Cycles per SM are summed over its slots, and so can exceed the kernel's; these are comparable with it.
+    each = (sms["scheduling_cycles"] / sms["resident_blocks"]).mean()
+    result.add("scheduling_cycles_per_slot", each, "cycle")
+    result.add("gap_free_saving_percent", 100 * each / max(kernel, 1), "%")
 
 
-def _compare_upstream(result: CaseResult, blocks: Blocks) -> None:
-    estimate = upstream_estimate(blocks.first)
+def _compare_upstream(result: CaseResult, blocks: Blocks, estimate: Estimate) -> None:
     running, scheduling = estimate.running_cycles, estimate.scheduling_cycles
     result.add("neutrino_line", estimate.line, "text")
     result.add("neutrino_running_cycles", running, "cycle")
@@ -185,8 +192,8 @@ def _compare_upstream(result: CaseResult, blocks: Blocks) -> None:
     true = result["scheduling_cycles_per_sm"]
     if true:
         result.add("neutrino_scheduling_over_paired_ratio", scheduling / true, "1")
-    # Where the two differ: the script looks at first warps, and only at the oldest block. What a block's first warp
-    # is shorter than the block counts as a gap: in the mean block, so often as there are gaps on an SM.
+    # Two causes of the difference: the script looks at first warps, and only at the oldest block. Whatever time a block
+    # runs on after its first warp counts as a gap: the mean of it, once per gap of an SM.
     shorter = result["running_cycles_per_sm"] * result["sms"] - float(blocks.first["elapsed"].sum(dtype=np.int64))
     by_first = shorter / result["blocks"] * result["gaps"] / result["sms"]
     result.add("neutrino_excess_by_first_warps", by_first, "cycle")

@@ -15,43 +15,43 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.readers import tabular
 from gpuledger.readers.tabular import Column, read_csv
 
-#: Units of times that users may bring; all columns of a table have the same.
+#: Units of times in users' tables; all columns of a table have the same one.
 TIME_UNITS = ("ns", "us", "ms", "s")
 PARTS = ("prologue", "kernel", "epilogue")
 
-#: Parts that were measured or printed, that were read off a figure, and that are not known.
+#: Whether a row's parts were measured or printed, read off a figure, or are not known.
 GIVEN, READ_OFF, UNKNOWN = "given", "read off", "unknown"
 
 
 def reduce(case: Case) -> CaseResult:
-    """Reduce exposed latencies, what a user waits for, to multiples of the original execution time.
+    """Reduce exposed latencies to multiples of the original execution time.
 
     Parameters
     ----------
     case : Case
-        Its ``table`` has one row a workload and probe, in one of three layouts. ``workload`` may be left out of
-        each; the file's name stands in. The parts may be left out as well.
+        Its ``table`` has one row per workload and probe, in one of three layouts. The column ``workload`` may be
+        missing (the file's name is used instead), and so may the parts.
 
         * Times: ``workload, probe, original_ms, ncu_ms, neutrino_ms, prologue_ms, kernel_ms, epilogue_ms``, or all
           in ``_ns``, ``_us`` or ``_s``.
-        * The same without a unit, as the paper's artifact has it: only ratios are formed.
-        * Ratios: ``workload, probe, ncu_ratio, neutrino_ratio``, then as far as known ``prologue_share``,
-          ``kernel_share`` and ``epilogue_share`` of the Neutrino latency, and ``other_ratio``, which is prologue and
-          epilogue together, read off a figure.
+        * The same without a unit, as in the paper's artifact: only ratios are formed.
+        * Ratios: ``workload, probe, ncu_ratio, neutrino_ratio``, and as far as known ``prologue_share``,
+          ``kernel_share`` and ``epilogue_share`` of the Neutrino latency, or ``other_ratio``: prologue and epilogue
+          together, read off a figure.
 
-        Instead of it ``tables`` may name one file for every workload.
+        Alternatively, ``tables`` names one file per workload.
 
     Returns
     -------
     CaseResult
         Data: ``workload, probe, ncu_ratio, neutrino_ratio, kernel_ratio, epilogue_ratio, prologue_ratio,
         other_ratio, parts, speedup_ratio``; `parts` is ``given``, ``read off`` (kernel and other are approximate,
-        epilogue and prologue not told apart) or ``unknown``. The summary also holds every cell.
+        epilogue and prologue are not distinguished) or ``unknown``. The summary also holds every cell.
 
     Raises
     ------
     InputError
-        See :func:`gpuledger.readers.tabular.read_csv`; parts that do not add up to their total within 1 %.
+        See :func:`gpuledger.readers.tabular.read_csv`; also if parts do not add up to their total within 1 %.
     """
     if "tables" in case.inputs:
         tables = {name: case.dataset.folder / file for name, file in case.inputs["tables"].items()}
@@ -84,7 +84,7 @@ def reduce(case: Case) -> CaseResult:
 
 
 def _read_latency(path: Path, workload: str) -> pd.DataFrame:
-    """Read one latency table, in any layout, as ratios to the original time."""
+    """Read one latency table, in any of the layouts, as ratios to the original time."""
     header = tabular.header(path)
     key = [name for name in ("workload", "probe") if name in header or name == "probe"]
     named = [Column(name) for name in key]
@@ -115,13 +115,12 @@ def _read_latency(path: Path, workload: str) -> pd.DataFrame:
     parts = table.reindex(columns=names).astype("float64").set_axis(list(PARTS), axis=1)
     found = parts.sum(axis=1)
     missing = parts.isna().any(axis=1)
-    _refuse_row(
-        path, parts.notna().any(axis=1) & missing, names[0], "only some of the parts are there", "give all three"
-    )
+    some = parts.notna().any(axis=1) & missing
+    _refuse_row(path, some, names[0], "only some of the parts are given", "give all three")
     wrong = ~missing & ((found - total).abs() > 0.01 * total)
     problem = f"prologue + kernel + epilogue differ by more than 1 % from {whole if original else 'the whole, 1'}"
     _refuse_row(path, wrong, whole if original else names[0], problem, "correct the row: parts add up to their total")
-    # Scaled, so that bars stacked of the rounded parts are as high as the total.
+    # Rounded parts are scaled so that they add up to the total.
     ratios = parts.div(found, axis=0).mul(table["neutrino_ratio"], axis=0)
     other = ratios["prologue"] + ratios["epilogue"]
     drawn = table.get("other_ratio", pd.Series(np.nan, table.index))
@@ -135,16 +134,6 @@ def _read_latency(path: Path, workload: str) -> pd.DataFrame:
         other_ratio=other.fillna(drawn),
         parts=np.select([~missing, drawn.notna()], [GIVEN, READ_OFF], UNKNOWN),
     )
-
-
-def latency_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the data, and the same for people: ``1.39×``, with ``≈`` before what was read off a figure."""
-    people = data[["workload", "probe"]].copy()
-    for name in ("ncu", "neutrino", "kernel", "epilogue", "prologue", "other", "speedup"):
-        about = (data["parts"] == READ_OFF) & (name in ("kernel", "other"))
-        cells = zip(data[f"{name}_ratio"], about, strict=True)
-        people[name] = ["" if np.isnan(ratio) else f"{'≈' * read_off}{ratio:.2f}×" for ratio, read_off in cells]
-    return data, people
 
 
 def _refuse_row(path: Path, bad: pd.Series, column: str, problem: str, remedy: str) -> None:

@@ -1,12 +1,5 @@
-"""Normalization roofline: how close kernels that normalize rows come to what the GPU can do at most."""
+"""Normalization roofline: how close kernels that normalize rows come to the limits of the GPU."""
 
-from gpuledger.studies.normalization_roofline.reduction import (
-    COPY,
-    LARGE,
-    OPTIMISED,
-    flops_of,
-    intensity,
-    reduce,
-)
+from gpuledger.studies.normalization_roofline.reduction import COPY, flops_of, intensity, reduce
 
-__all__ = ["COPY", "LARGE", "OPTIMISED", "flops_of", "intensity", "reduce"]
+__all__ = ["COPY", "flops_of", "intensity", "reduce"]

@@ -1,4 +1,4 @@
-"""From times of kernels and ceilings to bandwidths, shares of the measured copy, roofs and speedups."""
+"""From times of kernels and ceilings to bandwidths, shares of a copy's speed, roofs and speedups."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.readers import gpus
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.studies.normalization_roofline.liger import LIGER, NORMALIZATIONS, TORCH_LAYER, read_benchmark
 
-#: The kernel whose distance to the roofs is the question, and the one that sets them.
-OPTIMISED, COPY = "one_pass", "copy"
-#: From so many elements on a shape counts as large: 16384×1024, the largest of the source document.
+#: The kernels whose distance to the roofs is in question (a case has one of them), and the one that sets the roofs.
+OPTIMISED, COPY = ("one_pass", LIGER), "copy"
+#: Shapes with at least as many elements count as large: 16384×1024, the largest of the source document.
 LARGE = 16384 * 1024
 CACHES = ("cold", "warm")
 
@@ -46,56 +47,65 @@ _CEILINGS = (
 
 
 def flops_of(rows: int | pd.Series, length: int | pd.Series) -> int | pd.Series:
-    """FLOP of normalizing rows, as the source document counts them: 6·length + 1 a row.
+    """FLOP of normalizing rows, as the source document counts them: 6·length + 1 per row.
 
-    length for the mean, 3·length for the variance, 1 for the root, 2·length for the result. A model of the formula,
-    not of what a kernel executes.
+    length for the mean, 3·length for the variance, 1 for the root, 2·length for the result. This counts the formula,
+    not what a kernel executes.
     """
     return rows * (6 * length + 1)
 
 
 def moved_bytes_of(rows: int | pd.Series, length: int | pd.Series) -> int | pd.Series:
-    """Bytes that must move at least: every element of 4 bytes is read once and written once."""
+    """Least possible traffic in bytes: every element of 4 bytes is read once and written once."""
     return 2 * 4 * rows * length
 
 
 def intensity(length: int | pd.Series) -> float | pd.Series:
-    """Arithmetic intensity (FLOP/byte), (6·length + 1)/(8·length): 0.75 and a trifle."""
+    """Arithmetic intensity (FLOP/byte), (6·length + 1)/(8·length): slightly above 0.75."""
     return flops_of(1, length) / moved_bytes_of(1, length)
 
 
 def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
-    """Reduce times of normalization kernels to how close they come to the roofs.
+    """Compute from times how close normalization kernels come to the roofs.
 
     Parameters
     ----------
     case : Case
-        Its ``rows`` has a row for each kernel, shape and state of the L2: ``kernel, rows, length, cache`` (``cold`` or
-        ``warm``), ``time_median_ns``, and as far as known ``time_p5_ns, time_p95_ns, launches, configuration``. The
-        kernel ``copy`` moves the same bytes and sets the yardstick; ``one_pass`` is the optimised one.
+        Its ``rows`` has one row per kernel, shape and state of the L2: ``kernel, rows, length, cache`` (``cold`` or
+        ``warm``), ``time_median_ns``, and where known ``time_p5_ns, time_p95_ns, launches, configuration``. The
+        kernel ``copy`` moves the same bytes and is the yardstick; ``one_pass`` is the optimised one.
 
-        ``ceilings``, optional, has what the GPU was seen to do at most: ``ceiling`` (``copy``, ``multiply_add``,
+        ``ceilings``, optional, has what the GPU reached at most: ``ceiling`` (``copy``, ``multiply_add``,
         ``launch``), ``cache, moved_bytes, flops`` and times as above. ``gpu``, optional, is its id in
-        ``resources/gpus.csv``. One of the two must be there.
+        ``resources/gpus.csv``. At least one of the two is required.
+
+        Instead of ``rows``, ``benchmark`` with ``kernel``, ``device`` and ``version``: times of Liger-Kernel and of
+        PyTorch's layers; see :func:`gpuledger.studies.normalization_roofline.liger.read_benchmark`. No copy is among
+        them, so that the yardstick is the data sheet's bandwidth.
     large_elements : int
-        From so many elements on a shape counts as large.
+        Shapes with at least as many elements count as large.
 
     Returns
     -------
     CaseResult
         Data: the rows with ``moved_bytes, flops, intensity_flop_per_byte, bandwidth_byte_per_s,
         achieved_flop_per_s, copy_share_percent, speedup_ratio`` (the same kernel's time over the optimised one's) and
-        ``bound`` (``launch``, ``L2``, ``DRAM``), then the ceilings, with ``ceiling`` in place of ``kernel``.
+        ``bound`` (``launch``, ``L2``, ``DRAM``), then the ceilings, with ``ceiling`` in place of ``kernel``. Without
+        copies ``data_sheet_share_percent`` takes the place of ``copy_share_percent``.
 
     Raises
     ------
     InputError
         See :func:`gpuledger.readers.tabular.read_csv` and :func:`gpuledger.readers.gpus.find_gpu`; percentiles that do
-        not enclose the median; neither ``ceilings`` nor ``gpu``; no row of the optimised kernel.
+        not enclose the median; neither ``ceilings`` nor ``gpu``; no row for the optimised kernel.
     """
-    rows = _read(case, "rows", _ROWS, ["kernel", "rows", "length", "cache"])
-    if OPTIMISED not in set(rows["kernel"]):
-        raise InputError(case.path("rows"), "column kernel", f"no row is of '{OPTIMISED}'", "add the kernel's times")
+    if "benchmark" in case.inputs:
+        rows = read_benchmark(case)
+    else:
+        rows = _read(case, "rows", _ROWS, ["kernel", "rows", "length", "cache"])
+    if not rows["kernel"].isin(OPTIMISED).any():
+        problem = f"no row is of '{OPTIMISED[0]}'"
+        raise InputError(case.path("rows"), "column kernel", problem, "add the kernel's times")
     ceilings = None
     if "ceilings" in case.inputs:
         ceilings = _read(case, "ceilings", _CEILINGS, ["ceiling", "cache", "moved_bytes", "flops"])
@@ -107,7 +117,14 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         problem = "neither ceilings nor gpu is given, so there is no roof"
         raise InputError(case.dataset.file, case.place, problem, "add one of them")
     rows = _with_rates(rows)
+    if gpu and not (rows["kernel"] == COPY).any():
+        share = 100 * rows["bandwidth_byte_per_s"] / gpu.dram_bytes_per_s
+        rows = rows.drop(columns="copy_share_percent").assign(data_sheet_share_percent=share)
     result = CaseResult(pd.DataFrame(), provenance={"inputs": data_sheet})
+    if "benchmark" in case.inputs:
+        result.add("library", f"Liger-Kernel {case.inputs['version']}", "text")
+        result.add("normalization", NORMALIZATIONS[case.inputs["kernel"]], "text")
+        result.provenance["label"] = provenance.label(case.dataset.content["kind"], case.inputs["device"])
     _add_shapes(result, rows)
     _add_roofs(result, rows, ceilings, gpu)
     rows["bound"] = _bounds(rows, result, gpu)
@@ -141,8 +158,8 @@ def _with_rates(rows: pd.DataFrame) -> pd.DataFrame:
     moved, flops = moved_bytes_of(rows["rows"], rows["length"]), flops_of(rows["rows"], rows["length"])
     shape = ["rows", "length", "cache"]
     of_copy, of_optimised = (
-        rows[shape].merge(rows[rows["kernel"] == name], on=shape, how="left")["time_median_ns"].to_numpy()
-        for name in (COPY, OPTIMISED)
+        rows[shape].merge(rows[rows["kernel"].isin(names)], on=shape, how="left")["time_median_ns"].to_numpy()
+        for names in ([COPY], OPTIMISED)
     )
     return rows.assign(
         moved_bytes=moved,
@@ -171,7 +188,7 @@ def _add_shapes(result: CaseResult, rows: pd.DataFrame) -> None:
 
 
 def _add_roofs(result: CaseResult, rows: pd.DataFrame, ceilings: pd.DataFrame | None, gpu: Gpu | None) -> None:
-    """Enter the roofs: measured ones where there are any, and those of the data sheet."""
+    """Add the roofs: measured ones where there are any, and those of the data sheet."""
     copies = rows.loc[rows["kernel"] == COPY, ["cache", "moved_bytes", "time_median_ns"]]
     if ceilings is not None:
         copies = pd.concat([copies, ceilings.loc[ceilings["ceiling"] == "copy", copies.columns]], ignore_index=True)
@@ -184,7 +201,7 @@ def _add_roofs(result: CaseResult, rows: pd.DataFrame, ceilings: pd.DataFrame | 
     bandwidth = copies["moved_bytes"] / (1e-9 * copies["time_median_ns"])
     cold, warm = (copies["cache"] == cache for cache in CACHES)
     if cold.any():
-        # The largest copy: no launch shows in its time, and nothing of it stays in L2.
+        # The largest copy: its launch is negligible, and nothing of it stays in L2.
         result.add("dram_roof", bandwidth[cold][copies.loc[cold, "moved_bytes"].idxmax()], "byte/s")
     if warm.any():
         result.add("l2_roof", bandwidth[warm].max(), "byte/s")
@@ -201,12 +218,12 @@ def _add_roofs(result: CaseResult, rows: pd.DataFrame, ceilings: pd.DataFrame | 
 
 
 def roof_bandwidth(result: CaseResult) -> float:
-    """The DRAM roof (byte/s): the largest cold copy, else the data sheet's."""
+    """Return the DRAM roof (byte/s): the bandwidth of the largest cold copy, or else the data sheet's."""
     return result["dram_roof" if "dram_roof" in result.summary else "data_sheet_bandwidth"]
 
 
 def _bounds(rows: pd.DataFrame, result: CaseResult, gpu: Gpu | None) -> np.ndarray:
-    """What bounds each row: the launch, if moving its bytes at the roof takes less; else where its bytes come from."""
+    """Return what bounds each row: the launch, if moving the bytes takes less; else where the bytes come from."""
     roof = roof_bandwidth(result)
     near = (rows["cache"] == "warm") & (rows["moved_bytes"] <= (gpu.l2_bytes if gpu else 0))
     at_roof_ns = 1e9 * rows["moved_bytes"] / np.where(near, result.summary.get("l2_roof", {}).get("value", roof), roof)
@@ -214,24 +231,32 @@ def _bounds(rows: pd.DataFrame, result: CaseResult, gpu: Gpu | None) -> np.ndarr
     return np.select([at_roof_ns < floor_ns, near], ["launch", "L2"], "DRAM")
 
 
+def share_of(rows: pd.DataFrame) -> str:
+    """Return what a kernel's speed is compared with: ``copy``, or ``data_sheet`` where no copy was timed."""
+    return "copy" if "copy_share_percent" in rows else "data_sheet"
+
+
 def _add_shares(result: CaseResult, rows: pd.DataFrame, large_elements: int) -> None:
-    for row in rows[(rows["kernel"] != COPY) & rows["copy_share_percent"].notna()].itertuples():
-        name = f"{slug(row.kernel)}_{row.rows}x{row.length}_{row.cache}_copy"
-        result.add(f"{name}_percent", row.copy_share_percent, "%")
-    cold = rows[(rows["kernel"] == OPTIMISED) & (rows["cache"] == "cold")]
-    large = cold.loc[cold["rows"] * cold["length"] >= large_elements, "copy_share_percent"].dropna()
+    yardstick = share_of(rows)
+    shares = rows[f"{yardstick}_share_percent"]
+    for row, share in zip(rows.itertuples(), shares, strict=True):
+        if row.kernel != COPY and pd.notna(share):
+            name = f"{slug(row.kernel)}_{row.rows}x{row.length}_{row.cache}_{yardstick}"
+            result.add(f"{name}_percent", share, "%")
+    cold = rows[rows["kernel"].isin(OPTIMISED) & (rows["cache"] == "cold")]
+    large = shares[cold.index[cold["rows"] * cold["length"] >= large_elements]].dropna()
     result.add("large_shapes", len(large), "shape")
     if len(large):
-        result.add("large_cold_copy_min_percent", large.min(), "%")
-        result.add("large_cold_copy_max_percent", large.max(), "%")
+        result.add(f"large_cold_{yardstick}_min_percent", large.min(), "%")
+        result.add(f"large_cold_{yardstick}_max_percent", large.max(), "%")
     result.add("launch_bound_shapes", int((cold["bound"] == "launch").sum()), "shape")
 
 
 def _add_speedups(result: CaseResult, rows: pd.DataFrame) -> None:
-    """Enter the geometric means of speedups over the other kernels, and what a quotient of sums would say instead."""
+    """Add the geometric means of speedups over the other kernels, and the quotient of sums for comparison."""
     for (kernel, cache), others in rows.groupby(["kernel", "cache"], sort=False):
         others = others[others["speedup_ratio"].notna()]
-        if kernel in (COPY, OPTIMISED) or others.empty:
+        if kernel in (COPY, *OPTIMISED) or others.empty:
             continue
         name = f"speedup_over_{slug(kernel)}_{cache}"
         result.add(f"{name}_geometric_mean", geometric_mean(others["speedup_ratio"]), "1")
@@ -240,15 +265,21 @@ def _add_speedups(result: CaseResult, rows: pd.DataFrame) -> None:
 
 
 def _finding(case: Case, result: CaseResult) -> str:
-    words = "In a simple model, the" if case.dataset.content["kind"] == "simulated" else "The"
-    words += " optimised kernel"
-    if "large_cold_copy_min_percent" in result.summary:
-        low, high = (f"{result[f'large_cold_copy_{end}_percent']:.0f}" for end in ("min", "max"))
+    if library := result.summary.get("library"):
+        words = f"{library['value']}'s {result['normalization']}"
+    else:
+        simulated = case.dataset.content["kind"] == "simulated"
+        words = f"{'In a simple model, the' if simulated else 'The'} optimised kernel"
+    yardsticks = {"copy": "speed of a copy", "data_sheet": "data sheet's bandwidth"}
+    found = [name for name in yardsticks if f"large_cold_{name}_min_percent" in result.summary]
+    if found:
+        low, high = (f"{result[f'large_cold_{found[0]}_{end}_percent']:.0f}" for end in ("min", "max"))
         reached = low if low == high else f"{low} to {high}"
-        words += f" moves large inputs at {reached} % of the speed of a copy"
+        words += f" moves large inputs at {reached} % of the {yardsticks[found[0]]}"
     else:
         words += " is timed at small shapes only"
-    for kernel, called in (("torch", "PyTorch"), ("two_pass", "the straightforward kernel")):
+    others = {"torch": "PyTorch", TORCH_LAYER: "PyTorch's layer", "two_pass": "the straightforward kernel"}
+    for kernel, called in others.items():
         name = f"speedup_over_{kernel}_cold_geometric_mean"
         if name in result.summary:
             return f"{words}, {result[name]:.1f} times as fast as {called} (geometric mean, n = {result['shapes']})"

@@ -1,7 +1,6 @@
-"""When warps finish, how long the tail is, and how the speed of blocks changes.
+"""Warp scheduling: when warps finish, how long the tail is, how the speed of blocks changes.
 
-One study of the Neutrino evaluation (S. Huang, C. Wu, OSDI 2025): ``warp_scheduling`` (Fig. 14 and 17). Figures, tables
-and words are in :mod:`gpuledger.studies.warp_scheduling.figures`, which a reduction does not need.
+After S. Huang, C. Wu: Neutrino, OSDI 2025, Fig. 14 and 17.
 """
 
 from gpuledger.studies.warp_scheduling.distribution import PERCENTILES

@@ -1,4 +1,4 @@
-"""The distribution of warps' elapsed times, from printed points or from a trace."""
+"""The distribution of the warps' elapsed times, from published points or from a trace."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CDF_COLUMNS = (
     Column("elapsed_cycles", "integer", minimum=1),
 )
 PERCENTILES = (0, 25, 50, 75, 95, 100)
-#: Points kept of a measured distribution: every half per cent, every twentieth in the tail.
+#: Points kept of a measured distribution: every 0.5 %, every 0.05 % in the last 1 %.
 KEPT_PERCENTS = np.unique(np.concatenate([np.arange(0, 200) / 2, np.arange(1980, 2001) / 20]))
 
 
 def read_cdf(case: Case) -> pd.DataFrame:
-    """Read the published points of a case's CDF and check that they are one."""
+    """Read the points of a case's CDF and check that they rise from 0 to 100 %."""
     path = case.path("cdf")
     points = read_csv(path, CDF_COLUMNS)
     percent, cycles = points["completed_percent"], points["elapsed_cycles"]
@@ -44,10 +44,9 @@ def read_cdf(case: Case) -> pd.DataFrame:
 
 
 def measured(elapsed: np.ndarray) -> tuple[pd.DataFrame, list[int]]:
-    """Return the points of a distribution that are kept, and its values at ``PERCENTILES``.
+    """Return the kept points of a distribution, and its values at ``PERCENTILES``.
 
-    The value at p per cent is the smallest that at least p per cent of the warps do not exceed: a time that some warp
-    took, never one between two.
+    Percentiles are nearest-rank: each is the time of some warp, never interpolated.
 
     Parameters
     ----------
@@ -65,7 +64,7 @@ def measured(elapsed: np.ndarray) -> tuple[pd.DataFrame, list[int]]:
 
 
 def over_fastest(points: pd.DataFrame) -> pd.DataFrame:
-    """Add what each point lies above the fastest warp, as a share of that warp's time."""
+    """Add how far each point lies above the fastest warp, as a fraction of that warp's time."""
     cycles = points["elapsed_cycles"]
     return points.assign(over_fastest_ratio=cycles / max(cycles.iloc[0], 1) - 1)
 
@@ -73,7 +72,7 @@ def over_fastest(points: pd.DataFrame) -> pd.DataFrame:
 def summarise(
     result: CaseResult, fastest: float, p25: float, median: float, p75: float, p95: float, slowest: float
 ) -> None:
-    """Enter percentiles of elapsed cycles and the measures of the tail that follow from them."""
+    """Add percentiles of the elapsed cycles and the measures of the tail that follow from them."""
     for percent, cycles in zip(PERCENTILES, (fastest, p25, median, p75, p95, slowest), strict=True):
         result.add(f"cycles_p{percent}", int(cycles) if float(cycles).is_integer() else cycles, "cycle")
     result.add("tail_ratio", (slowest - fastest) / max(fastest, 1), "1")

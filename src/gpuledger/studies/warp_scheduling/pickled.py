@@ -1,8 +1,8 @@
-"""A pickle read as data: plain containers, numbers, texts and numpy arrays of numbers, and nothing else.
+"""Read a pickle as data: plain containers, numbers, strings and numpy arrays of numbers, and nothing else.
 
-A pickle is a program. The standard unpickler runs it and calls whatever it names; this one first reads through the
-program without running it, then runs it with stand-ins for the few names that arrays need, and refuses every other.
-Nothing of numpy's own unpickling is used: an array is made here, from checked bytes.
+A pickle is a program. The standard unpickler runs it and calls whatever it names; this one first scans the program
+without running it, then runs it with stand-ins for the few names that arrays need, and refuses all others. numpy's own
+unpickling is not used: arrays are built here, from checked bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from gpuledger.errors import InputError
 
-#: Larger ones are not read: counting their operations alone would take minutes.
+#: Larger files are refused: scanning their operations alone would take minutes.
 MAX_BYTES = 256 * 1024**2
 MAX_OPERATIONS = 20_000_000
 REMEDY = "give plain lists, tuples, dicts and arrays of numbers, or the trace itself as 'progress'"
@@ -46,10 +46,10 @@ def load_plain(path: str | Path) -> Any:
     path = Path(path)
     size = path.stat().st_size
     if size > MAX_BYTES:
-        raise InputError(path, "", f"{size} bytes are too many for a pickle that is to be checked", REMEDY)
+        raise InputError(path, "", f"{size} bytes are too many to check a pickle", REMEDY)
     content = path.read_bytes()
     with warnings.catch_warnings():
-        # Escapes in texts of old pickles are no concern of the user.
+        # Invalid escapes in strings of old pickles do not matter here.
         warnings.simplefilter("ignore", DeprecationWarning)
         _scan(path, content)
         return _load(path, content)
@@ -74,7 +74,7 @@ class _Refused(Exception):  # noqa: N818, it is caught at once
 
 
 def _scan(path: Path, content: bytes) -> None:
-    """Read through the operations without running any: they are whole, and none asks for endless memory."""
+    """Scan the operations without running any: all are complete, and none asks for unbounded memory."""
     highest, position = 0, 0
     try:
         for number, (operation, argument, _) in enumerate(pickletools.genops(content)):
@@ -86,7 +86,7 @@ def _scan(path: Path, content: bytes) -> None:
                 problem = f"operation {operation.name} at byte {position} is for objects, not for data"
                 raise InputError(path, "", problem, REMEDY)
             elif operation.name in ("PUT", "BINPUT", "LONG_BINPUT"):
-                # The unpickler makes room for all places up to the one named.
+                # The unpickler allocates all places up to the one named.
                 if int(argument) > highest + 1:
                     raise InputError(path, "", f"its memo jumps to place {argument}", REMEDY)
                 highest = max(highest, int(argument))
@@ -103,7 +103,7 @@ def _admit(name: str, path: Path) -> None:
 
 
 class _Call:
-    """A callable that a pickle may use, and can neither look into nor change."""
+    """A callable that a pickle may use, but can neither inspect nor change."""
 
     __slots__ = ("_make",)
 
@@ -121,7 +121,7 @@ class _Call:
 
 
 class _Type:
-    """A numpy dtype in the making: what kind of number, how many bytes, in which order."""
+    """A numpy dtype under construction: kind of number, size, byte order."""
 
     __slots__ = ("dtype",)
 
@@ -142,7 +142,7 @@ class _Type:
 
 
 class _Array:
-    """A numpy array in the making."""
+    """A numpy array under construction."""
 
     __slots__ = ("array",)
 
@@ -195,14 +195,14 @@ def _encode(text: Any, encoding: Any = "") -> bytes:
 
 def _bytes(*arguments: Any) -> bytes:
     if arguments:
-        raise _Refused("it makes bytes of something else")
+        raise _Refused("it makes bytes from something else")
     return b""
 
 
 def _container(kind: type) -> Any:
     def make(*arguments: Any) -> Any:
         if len(arguments) > 1 or (arguments and not isinstance(arguments[0], (list, tuple))):
-            raise _Refused(f"it makes a {kind.__name__} of something else than a list")
+            raise _Refused(f"it makes a {kind.__name__} from something other than a list")
         return kind(*arguments)
 
     return make
@@ -237,11 +237,11 @@ class _Unpickler(pickle.Unpickler):
         return _Call(_NAMES[full])
 
     def persistent_load(self, pid: Any) -> Any:
-        raise _Refused("it refers to objects outside of itself")
+        raise _Refused("it refers to objects outside itself")
 
 
 def _finish(value: Any, done: dict[int, Any]) -> Any:
-    """Put arrays in the place of their stand-ins. A container that is in several places stays one."""
+    """Replace stand-ins by arrays. A container referenced in several places stays one object."""
     if isinstance(value, (_Array, _Type, _Call)):
         if not isinstance(value, _Array):
             raise _Refused("it holds a type or function")
@@ -249,7 +249,7 @@ def _finish(value: Any, done: dict[int, Any]) -> Any:
     if not isinstance(value, (dict, list, tuple)):
         return value
     if id(value) not in done:
-        # A list may hold itself: enter it before its parts.
+        # A list may contain itself: register it before its parts.
         if isinstance(value, dict):
             done[id(value)] = made = {}
             made.update((_finish(key, done), _finish(part, done)) for key, part in value.items())

@@ -1,4 +1,4 @@
-"""How far blocks are at what time: their speed, where it changes, and what ended just then.
+"""The progress of blocks over time: their speed, where it changes, and which block ended at that moment.
 
 Source of the question: S. Huang, C. Wu, OSDI 2025, Sec. 7: the speed of a block rises when the block that came to the
 same SM before it ends, as if warps were served first come, first served.
@@ -18,9 +18,9 @@ from gpuledger.readers.neutrino.block_trace import Blocks
 from gpuledger.readers.neutrino.records import PROGRAM_PROGRESS
 from gpuledger.studies.warp_scheduling.pickled import REMEDY, load_plain
 
-#: With fewer samples on a side, a change of speed is not told from noise.
+#: With fewer samples on a side, a change of speed cannot be told from noise.
 MARGIN = 3
-#: A change counts when it is this many standard errors wide: among a million blocks none by chance.
+#: A change counts when it is this many standard errors wide: less than one in a million by chance.
 ERRORS = 6
 
 
@@ -38,9 +38,9 @@ class Clocks:
     counts : ndarray of int
         Samples of each.
     left_out : int
-        Blocks whose thread saved too little, or whose clocks do not rise: another thread wrote into its records.
+        Blocks whose thread saved too few clocks, or whose clocks do not rise because another thread overwrote them.
     full : int
-        Followed blocks that filled their slots, and may have gone on.
+        Followed blocks that filled their slots, and may have continued.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Transitions:
-    """Where the speed of each followed block rises, if it does.
+    """Where the speed of each followed block rises, if anywhere.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Transitions:
     sample : ndarray of int
         The sample at which it rises.
     clock : ndarray of int64
-        Of that sample.
+        The clock of that sample.
     slow_cycles, fast_cycles : ndarray of float
         Mean cycles of an iteration before and after.
     """
@@ -149,13 +149,13 @@ def _describe(content: Any, depth: int = 0) -> str:
 
 def _checked(path: Path, clocks: np.ndarray) -> Clocks:
     counts = (clocks != 0).sum(axis=1)
-    # From the first sample on, as many rises in a row as there are samples: zeros stand behind the last one only.
+    # Clocks rise from the first sample to the last; zeros only follow the last one.
     rises = np.logical_and.accumulate(np.diff(clocks, axis=1) > 0, axis=1).sum(axis=1)
     good = (counts >= 2) & (rises == counts - 1) & (clocks[:, 0] > 0)
     if not good.any():
         saved = int((counts >= 2).sum())
         problem = f"of {len(clocks)} blocks {saved} saved clocks, and none has clocks that rise"
-        remedy = "check that it is of program_progress, and that threads make no more branches than it has slots"
+        remedy = "check that the probe is program_progress and that threads branch no more often than they have slots"
         raise InputError(path, "", problem, remedy)
     full = int((counts[good] == clocks.shape[1]).sum())
     return Clocks(path, np.flatnonzero(good), clocks[good], counts[good], int((~good).sum()), full)
@@ -164,8 +164,8 @@ def _checked(path: Path, clocks: np.ndarray) -> Clocks:
 def find_transitions(clocks: Clocks, gain_percent: float) -> Transitions:
     """Find, for each block, the sample at which its iterations become shorter.
 
-    Of all ways to cut a block's iterations in two, the one with the least squared deviations from the means of the
-    parts. It counts when the iterations before take `gain_percent` longer than those after, and by ``ERRORS``
+    Of all ways to split a block's iterations in two, take the one with the least squared deviations from the means of
+    the parts. It counts if the iterations before take `gain_percent` longer than those after, and by ``ERRORS``
     standard errors.
     """
     relative = (clocks.clocks - clocks.clocks[:, :1]).astype(float)
@@ -191,7 +191,7 @@ def find_transitions(clocks: Clocks, gain_percent: float) -> Transitions:
 
 
 def match(clocks: Clocks, blocks: Blocks) -> None:
-    """Check that a trace of starts and ends is of the same launch as the clocks.
+    """Check that a trace of starts and ends belongs to the same launch as the clocks.
 
     Raises
     ------
@@ -212,9 +212,9 @@ def match(clocks: Clocks, blocks: Blocks) -> None:
 
 
 def ends_of_older(blocks: Blocks) -> np.ndarray:
-    """Return, for each block, when the last of the blocks ended that were on its SM before it; -1 where there was none.
+    """Return, for each block, when the last older block on its SM ended; -1 where there was none.
 
-    Of two blocks that start in the same cycle, the one that comes first in the grid is the older.
+    Of two blocks that start in the same cycle, the one with the lower number is the older.
     """
     found = np.full(len(blocks), -1)
     order = np.lexsort((blocks.start, blocks.sm))

@@ -1,4 +1,4 @@
-"""From printed points, traces or a pickle to tails, speeds and transitions."""
+"""From published points, traces or a pickle to tails, speeds and transitions."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from gpuledger.studies.warp_scheduling.progress import (
     read_progress,
 )
 
-#: Blocks whose lines a figure shows, as many as in the published one.
+#: Blocks shown in a figure, as many as in the published one.
 SHOWN_BLOCKS = 8
 
 
 def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> CaseResult:
-    """Reduce when the warps of a kernel finish, and how fast its blocks were meanwhile.
+    """Compute when the warps of a kernel finish, and how fast its blocks are meanwhile.
 
     Parameters
     ----------
     case : Case
         One of
 
-        * ``cdf``, a CSV of how many per cent of the warps needed at most so many cycles;
+        * ``cdf``, a CSV of the percentage of warps that finished within a number of cycles;
         * ``trace``, a ``.bin`` of the probe ``block_sched``;
-        * ``progress``, a ``.bin`` of ``program_progress``, or ``pickle``, plain data of the same; with
-          ``flop_per_iteration`` (of a block, between two branches) and ``clock_mhz``. With ``trace`` beside it, of the
-          same launch, speeds are held against what else ran on the SM.
+        * ``progress``, a ``.bin`` of ``program_progress``, or ``pickle``, the same as plain data; with
+          ``flop_per_iteration`` (of a block, between two branches) and ``clock_mhz``. With the ``trace`` of the same
+          launch beside it, speeds are compared with what else ran on the SM.
 
         ``kernel``, ``blocks`` and ``device`` are texts for titles.
     gain_percent : float
@@ -53,7 +53,7 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> C
     Raises
     ------
     InputError
-        Points that are no CDF; traces that cannot be read, hold other records or are of two launches; a pickle
+        Points that are not a CDF; traces that cannot be read, hold other records or belong to two launches; a pickle
         that is more than data.
     """
     blocks = read_blocks(case.path("trace"), warps=True) if "trace" in case.inputs else None
@@ -67,8 +67,10 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> C
         if name in case.inputs:
             result.add(name, case.inputs[name], "text")
     points = _distribution(result, case, blocks, clocks)
-    what = f"{case.inputs.get('kernel', case.name)}"
+    what = case.inputs.get("kernel", case.name)
     what += f", {case.inputs['blocks']} blocks" if "blocks" in case.inputs else ""
+    # Headlines of simulations say so: the tail was fitted, and the transitions were put in.
+    words = "In the model of {what}: {found}" if case.dataset.made_here else "{what}: {found}"
     if clocks is None:
         result.data = points
         finding = f"slowest warp {100 * result['tail_ratio']:.1f} % behind the fastest"
@@ -81,11 +83,12 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> C
         finding = _count_transitions(result, speeds)
         if blocks is not None:
             finding += _tie(result, speeds, clocks, blocks, tied_iterations)
+        words = "By construction, {found} ({what})" if case.dataset.made_here else words
         frames = {"point": points, "block": speeds, "line": _lines(result, clocks, begin, speeds)}
         data = pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True)
         whole = [column for column in data if column.endswith("_cycles") or column in ("block", "sm")]
         result.data = data.astype(dict.fromkeys(whole, "Int64") | {"shown": "boolean"})
-    result.add("finding", f"{what}: {finding}", "text")
+    result.add("finding", words.format(what=what, found=finding), "text")
     return result
 
 
@@ -95,13 +98,13 @@ def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
     Returns
     -------
     points : DataFrame
-        Of the distribution of elapsed times: ``completed_percent, elapsed_cycles, over_fastest_ratio``.
+        The distribution of elapsed times: ``completed_percent, elapsed_cycles, over_fastest_ratio``.
     blocks : DataFrame
-        Of every followed block: ``block, shown``; mean speed ``speed_tflops``; where it rises, ``transition_cycles``
-        since the block's start, ``slow_tflops`` before and ``fast_tflops`` after; and ``older_end_cycles``, when the
-        last of the blocks ended that were on the SM before it.
+        One row per followed block: ``block, shown``; mean speed ``speed_tflops``; where the speed rises,
+        ``transition_cycles`` since the block's start, ``slow_tflops`` before and ``fast_tflops`` after; and
+        ``older_end_cycles``, the end of the last block that was on the SM before it.
     lines : DataFrame
-        Of the shown blocks, sample by sample: ``block, elapsed_cycles, progress_percent, speed_tflops`` (of the
+        The shown blocks, sample by sample: ``block, elapsed_cycles, progress_percent, speed_tflops`` (of the
         iteration that ends there).
     """
     if "part" not in data:
@@ -122,7 +125,7 @@ def _distribution(result: CaseResult, case: Case, blocks: Blocks | None, clocks:
         elapsed = blocks.elapsed[blocks.elapsed > 0]
         if not len(elapsed):
             problem = "every warp ended in the cycle in which it started"
-            raise InputError(blocks.path, "", problem, "check which probe wrote it")
+            raise InputError(blocks.path, "", problem, "check which probe wrote the trace")
         result.add("elapsed", "from the start to the end of every warp", "text")
         if blocks.shared:
             result.add("partial_warps", "their records and those of first warps are mixed", "text")
@@ -147,7 +150,7 @@ def _summarise_speeds(
     if clocks.full:
         result.add("blocks_with_full_records", clocks.full, "block")
     result.add("samples_per_block", clocks.counts.max(), "sample")
-    # FLOP in so many cycles at so many MHz, in TFLOP/s.
+    # From FLOP per cycle to TFLOP/s.
     scale = per_iteration * clock * 1e6 / 1e12
     speeds = pd.DataFrame({"block": clocks.block, "speed_tflops": scale * (clocks.counts - 1) / clocks.elapsed})
     speeds["transition_cycles"] = pd.Series(found.clock - begin, dtype="Int64").where(found.found)
@@ -158,7 +161,7 @@ def _summarise_speeds(
     result.add("block_speed_median_tflops", speeds["speed_tflops"].median(), "TFLOP/s")
     result.add("sped_up_blocks", len(up), "block")
     result.add("sped_up_percent", 100 * len(up) / len(speeds), "%")
-    # A kink is in the picture when it is in more than a stray block.
+    # The figure shows kinks if more than a stray block has one.
     result.add("progress_kink", "yes" if len(up) >= max(1, 0.05 * len(speeds)) else "no", "text")
     if len(up):
         result.add("block_speed_slow_tflops", up["slow_tflops"].median(), "TFLOP/s")
@@ -176,7 +179,7 @@ def _count_transitions(result: CaseResult, speeds: pd.DataFrame) -> str:
 
 
 def _tie(result: CaseResult, speeds: pd.DataFrame, clocks: Clocks, blocks: Blocks, tied_iterations: float) -> str:
-    """Hold transitions against the ends of older blocks; return what that adds to the finding."""
+    """Compare transitions with the ends of older blocks; return what that adds to the finding."""
     start, end = blocks.start[clocks.block], blocks.end[clocks.block]
     older = ends_of_older(blocks)[clocks.block]
     beside = older >= 0
@@ -189,12 +192,12 @@ def _tie(result: CaseResult, speeds: pd.DataFrame, clocks: Clocks, blocks: Block
         return ""
     up = speeds[found]
     distance = (up["transition_cycles"] - up["older_end_cycles"]).abs()
-    # Cycles of an iteration before the transition, in the mean of the block.
+    # Mean cycles of a block's iterations before its transition.
     slow = result["flop_per_iteration"] * result["clock"] * 1e-6 / up["slow_tflops"]
     tied = (distance <= tied_iterations * slow).fillna(False).astype(bool)
     result.add("tied_blocks", tied.sum(), "block")
     result.add("tied_percent", 100 * tied.mean(), "%")
-    # Had the end nothing to do with the transition, it would be as near to it in so many of the blocks.
+    # Share of blocks that would be tied if ends and transitions were unrelated.
     reach = 2 * tied_iterations * slow / (end - start)[found]
     result.add("tied_by_chance_percent", 100 * reach.clip(upper=1).mean(), "%")
     if distance.notna().any():
@@ -205,10 +208,9 @@ def _tie(result: CaseResult, speeds: pd.DataFrame, clocks: Clocks, blocks: Block
 def _lines(result: CaseResult, clocks: Clocks, begin: np.ndarray, speeds: pd.DataFrame) -> pd.DataFrame:
     """Choose the blocks to show, mark them in `speeds`, and return their samples."""
     when = (speeds["transition_cycles"] / (clocks.elapsed + 1)).astype("Float64")
-    changing = when.dropna().sort_values(kind="stable").index
     steady = speeds.loc[when.isna(), "speed_tflops"].sort_values(ascending=False, kind="stable").index
-    # Transitions from early to late, and two blocks without one, as far as there are any.
-    picked = _spread(changing, SHOWN_BLOCKS - min(2, len(steady)))
+    # Transitions from early to late, evenly in time, and up to two blocks without one.
+    picked = _spread_in_time(when.dropna().sort_values(kind="stable"), SHOWN_BLOCKS - min(2, len(steady)))
     picked += _spread(steady, SHOWN_BLOCKS - len(picked))
     speeds["shown"] = speeds.index.isin(picked)
     scale = result["flop_per_iteration"] * result["clock"] * 1e-6
@@ -222,7 +224,19 @@ def _lines(result: CaseResult, clocks: Clocks, begin: np.ndarray, speeds: pd.Dat
     return pd.concat(frames, ignore_index=True)
 
 
+def _spread_in_time(when: pd.Series, most: int) -> list:
+    """Return the rows of at most `most` moments, those next to moments that are evenly spaced; `when` ascends."""
+    if len(when) <= most:
+        return when.index.tolist()
+    moments = when.to_numpy(float)
+    picked: list[int] = []
+    for target in np.linspace(moments[0], moments[-1], most):
+        free = np.delete(np.arange(len(moments)), picked)
+        picked.append(int(free[np.abs(moments[free] - target).argmin()]))
+    return when.index[sorted(picked)].tolist()
+
+
 def _spread(rows: pd.Index, most: int) -> list:
-    """Return at most so many rows, evenly from the first to the last."""
+    """Return at most `most` rows, evenly from the first to the last."""
     places = np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)
     return rows[np.unique(places)].tolist()

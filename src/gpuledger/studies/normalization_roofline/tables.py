@@ -1,0 +1,32 @@
+"""Table of the normalization roofline."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.studies.normalization_roofline.reduction import share_of
+
+
+def kernel_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], dict[str, str]]:
+    """Return one row per kernel, shape and state of the L2, with headers and formats for people."""
+    rows = result.data[result.data["kernel"].notna()]
+    spreads = [name for name in ("time_p5_ns", "time_p95_ns") if name in rows]
+    frame = rows[["kernel", "rows", "length", "cache", "time_median_ns", *spreads]].copy()
+    frame[["rows", "length"]] = frame[["rows", "length"]].astype("int64")
+    frame["bandwidth_gb_per_s"] = rows["bandwidth_byte_per_s"] / 1e9
+    frame["achieved_gflop_per_s"] = rows["achieved_flop_per_s"] / 1e9
+    last = [f"{share_of(rows)}_share_percent", "speedup_ratio", "bound"]
+    frame[last] = rows[last]
+    headers = {
+        "time_median_ns": "median time (ns)",
+        "time_p5_ns": "5 % (ns)",
+        "time_p95_ns": "95 % (ns)",
+        "bandwidth_gb_per_s": "bandwidth (GB/s)",
+        "achieved_gflop_per_s": "GFLOP/s",
+        "copy_share_percent": "speed of a copy (%)",
+        "data_sheet_share_percent": "data sheet's bandwidth (%)",
+        "speedup_ratio": "time / optimised (×)",
+    }
+    formats = dict.fromkeys(("time_median_ns", *spreads, "bandwidth_gb_per_s", "achieved_gflop_per_s"), "{:,.0f}")
+    return frame, headers, formats | {last[0]: "{:.1f}", "speedup_ratio": "{:.2f}"}
