@@ -20,12 +20,14 @@ from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
-from gpuledger.models.transformer import chunk, decode, join, kernels, prefill, read_model
+from gpuledger.models.transformer import Parallel, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.studies import kernel_breakdown
 from gpuledger.studies.kernel_breakdown import source_model, split_parts
+from gpuledger.studies.kernel_breakdown.memory import fits, memory_bytes
+from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.source_model import Chunk, SourceChip, SourceModel
-from gpuledger.studies.kernel_breakdown.tables import kernel_table
+from gpuledger.studies.kernel_breakdown.tables import describe_memory, kernel_table
 from gpuledger.studies.kernel_breakdown.tiling import batch_to_square, theoretical_tile
 from notebooks import run_notebook
 
@@ -283,10 +285,54 @@ def test_parallel_devices_share_the_work_and_talk(ask):
     assert "communication" in set(split_parts(shared.data)["kernels"]["group"])
 
 
+def scenario(model, precision=None, **parallel):
+    model = read_model(model)
+    return Scenario(model, [read_gpus()["h100-sxm"]], {}, Parallel(**parallel), precision or model.precision)
+
+
+def test_a_gpu_keeps_a_reserve():
+    gpus = read_gpus()
+    deepseek = scenario("DeepSeek-V3", tensor=8, expert=8)
+    needed = memory_bytes(deepseek, decode([1024, 8192], [1, 128]))
+    # Weights and a short cache would fill all but 0.8 % of an H100: serving frameworks run out of memory there.
+    assert 0.98 * gpus["h100-sxm"].dram_bytes < needed["memory_bytes"][0] < gpus["h100-sxm"].dram_bytes
+    assert not fits(needed["memory_bytes"][0], gpus["h100-sxm"])
+    assert fits(needed["memory_bytes"][0], gpus["h200-sxm"])
+    assert needed["memory_bytes"].equals(needed[["weight_bytes", "cache_bytes", "activation_bytes"]].sum(axis=1))
+    # MLA's compressed cache is on every GPU of a tensor-parallel group.
+    assert needed["cache_bytes"][1] == deepseek.model.kv_bytes(8193) * 128
+
+
+def test_one_gpu_holds_the_whole_model_and_several_share_it():
+    work = join([prefill([64, 1000], [1, 3]), decode(500, 7)])
+    for name in sorted(path.stem for path in (ROOT / "resources/models").glob("*.json")):
+        alone = scenario(name)
+        needed = memory_bytes(alone, work)
+        assert set(needed["weight_bytes"]) == {alone.model.weight_bytes()}
+        cache = alone.model.kv_bytes([64, 1000, 501]) * [1, 3, 7]
+        assert needed["cache_bytes"].tolist() == cache.tolist()
+    whole = memory_bytes(scenario("Llama-3.1-70B"), work)
+    shared = memory_bytes(scenario("Llama-3.1-70B", tensor=8), work)
+    assert (8 * shared["weight_bytes"] / whole["weight_bytes"]).between(1, 1.001).all()
+    assert (8 * shared["cache_bytes"]).equals(whole["cache_bytes"])
+    # Eight key/value heads cannot be split over sixteen GPUs.
+    assert memory_bytes(scenario("Llama-3.1-70B", tensor=16), work)["cache_bytes"].equals(shared["cache_bytes"])
+    piped = memory_bytes(scenario("Llama-3.1-70B", pipeline=2), work)
+    assert (2 * piped["memory_bytes"] / whole["memory_bytes"]).between(1, 1.02).all()
+
+
+def test_a_prefill_of_many_tokens_needs_room_for_their_activations():
+    needed = memory_bytes(scenario("Llama-3.1-8B"), prefill([8192, 16384]))
+    # ffn_act reads 2 · 14,336 values per token and writes 14,336; 4,096 more are the residual stream; in bf16.
+    assert needed["activation_bytes"].tolist() == [2 * n * (3 * 14336 + 4096) for n in (8192, 16384)]
+
+
 def test_no_memory_is_said(ask):
     result = ask(model="Llama-3.1-405B", hardware=["l4", "b200"], phases={"decode": {"batch": 1, "context": 100}})
     assert result["decode_fits"] == "none"
     assert result["decode_memory_bytes"] == pytest.approx(2 * 405.85e9, rel=1e-3)
+    assert result["memory_reserve_percent"] == 10
+    assert "fits on: none" in describe_memory(result)
     assert not split_parts(result.data)["map"]["fits"].any()
 
 
