@@ -7,9 +7,11 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -162,11 +164,13 @@ def reduce_case(
         if knob not in known or knob in offered:
             remedy = f"known are: {', '.join(name for name in known if name not in offered) or 'none'}"
             raise InputError(CONFIG, place, f"unknown key '{knob}'", remedy)
+    # The inputs are hashed while they are reduced, so that large ones are read from disk once.
+    provenance = _in_background(case.provenance)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", InputWarning)
         result = reduce(case, **knobs, **offered)
     _keep_warnings(result, caught, case)
-    own, record = result.provenance, case.provenance() | {"knobs": dict(knobs)}
+    own, record = result.provenance, provenance.result() | {"knobs": dict(knobs)}
     known_files = {entry["file"] for entry in record["inputs"]}
     beside = [entry for entry in own.get("inputs", []) if entry["file"] not in known_files]
     result.provenance = record | own | {"inputs": record["inputs"] + beside}
@@ -185,3 +189,17 @@ def _keep_warnings(result: CaseResult, caught: list[warnings.WarningMessage], ca
                 logging.getLogger("gpuledger").warning(line)
         else:
             warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
+
+
+def _in_background(work: Callable[[], Any]) -> Future:
+    """Start `work` in a thread that does not keep the process alive when the reduction fails."""
+    future = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return future

@@ -53,6 +53,9 @@ def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> N
                 kernel_name="python3",
                 progress_bar=False,
                 log_output=False,
+                # Written when it is done: after each cell, the whole notebook would be validated and written again.
+                request_save_on_cell_execute=False,
+                autosave_cell_every=0,
                 # ipykernel warns about TCP on stderr; a graceful shutdown of the kernel can stall for seconds.
                 extra_arguments=["--log-level=ERROR"],
                 shutdown_kernel="immediate",

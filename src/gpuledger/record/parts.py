@@ -1,4 +1,4 @@
-"""The parts of a recording: what each answers, what it needs, how long it may take."""
+"""The parts of a recording: what each records, what it needs, how long it may take."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Part:
     ----------
     name, title : str
     module, function : str
-        Where it is recorded. A part of its own process is a function of a folder, and of ``control`` if it needs
-        ncu, that returns cases by study and name, with paths in that folder; any other takes a
+        The function that records it. With `own_process` it takes a folder, and ``control`` if it needs ncu, and
+        returns cases by study and name with paths in that folder; otherwise it takes a
         :class:`gpuledger.record.session.Session` and returns :class:`Recorded`.
     needs : tuple of str
-        Of ``torch``, ``cupy`` and ``ncu``.
+        Among ``torch``, ``cupy`` and ``ncu``.
     minutes : float
-        What it takes at most on a data-centre GPU: a part fits a machine that is borrowed for so long.
+        Maximum time on a data-centre GPU.
     own_process : bool
-        Whether it computes on the GPU itself, in the Python of the workloads.
+        Whether it uses the GPU directly and therefore runs in its own process, in the Python of the workloads.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a part has recorded; see :meth:`gpuledger.record.recording.Recording.finish`."""
+    """The result of a part; see :meth:`gpuledger.record.recording.Recording.finish`."""
 
     cases: Mapping[str, Mapping[str, Mapping[str, Any]]]
     about: Mapping[str, Any] = field(default_factory=dict)

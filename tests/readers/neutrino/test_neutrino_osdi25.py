@@ -91,7 +91,7 @@ def write_traces(folder):
     for case in ("fig13a", "fig13b"):
         trace = folder / DECLARED["studies"]["warp_scheduling"][case]["trace"]
         simulate.write_launch(simulate.simulate_launch("warp_scheduling", case), trace)
-    clocks = simulate.simulate_launch("warp_scheduling", "fig13c").records["clock"][:, 0]
+    clocks = simulate.simulate_launch("warp_scheduling", "fig13cd").records["clock"][:128, 0]
     rows = [row[row > 0].astype(np.int64) for row in clocks]
     (folder / "warp_sched/tmp.pkl").write_bytes(pickle.dumps(rows))
     (folder / "dmat").mkdir()
@@ -166,7 +166,7 @@ def test_every_case_of_the_artifacts_archive_and_damaged_ones_alone_in_their_fai
     broken = [f"results/{name}/exposed_latency/fig12/summary.json" for name in ("corrupt", "cut", "wrong-size")]
     gone = ["kernel_overhead/table2", "exposed_latency/fig12", "dmat/fig1"]
     broken += [f"results/lacking/{case}/summary.json" for case in gone]
-    whole = ["memory_usage/fig11", "warp_scheduling/fig13c"]
+    whole = ["memory_usage/fig11", "warp_scheduling/fig13cd"]
     targets += [f"results/lacking/{case}/summary.json" for case in whole]
     done = snakemake(checkout, "--keep-going", *targets, *broken)
     said = done.stdout + done.stderr

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers.neutrino.block_trace import Blocks, Timeline, read_blocks, timelines
-from gpuledger.studies.block_scheduling.upstream import upstream_estimate
+from gpuledger.studies.block_scheduling.upstream import Estimate, upstream_estimate
 
 GAP_PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 GAP_BINS = 40
@@ -43,7 +45,9 @@ def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN
         See :func:`gpuledger.readers.neutrino.block_trace.read_blocks`.
     """
     blocks = read_blocks(case.path("trace"))
-    sms, gaps, typical = _pair(blocks)
+    with ThreadPoolExecutor(1) as pool:
+        estimate = pool.submit(upstream_estimate, blocks.first)
+        sms, gaps, typical = _pair(blocks)
     slots = _slots(blocks, typical, shown_slots, shown_blocks)
     frames = {"sm": sms, "gap": _histogram(gaps), "block": slots}
     result = CaseResult(pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True))
@@ -58,11 +62,11 @@ def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN
     if blocks.shared:
         result.add("partial_warps", "first records may be of the block before and were left out", "text")
     _summarise(result, sms, gaps)
-    _compare_upstream(result, blocks)
+    _compare_upstream(result, blocks, estimate.result())
     _add_times(result, case)
-    what = case.inputs.get("kernel", case.name)
-    lost, cycles = result["lost_percent"], result["scheduling_cycles_per_sm"]
-    finding = f"{what}: {lost:.1f} % of the slots' time goes into replacing blocks ({cycles:,.0f} cycles an SM)"
+    what = ("In the model of " if case.dataset.made_here else "") + case.inputs.get("kernel", case.name)
+    lost, each = result["lost_percent"], f"{result['scheduling_cycles_per_slot']:,.0f} of {result['slot_cycles']:,.0f}"
+    finding = f"{what}: {lost:.1f} % of the slots' time goes into replacing blocks ({each} cycles per slot)"
     result.add("finding", finding, "text")
     return result
 
@@ -109,7 +113,9 @@ def _pair(blocks: Blocks) -> tuple[pd.DataFrame, np.ndarray, Timeline]:
     sms = pd.DataFrame(rows)
     order = (sms["scheduling_cycles"] / sms["running_cycles"].clip(lower=1)).argsort(kind="stable")
     gaps = gaps[:known]
-    gaps.sort()
+    if known and gaps.max() < 2**16:
+        gaps = gaps.astype(np.uint16)  # sorted in linear time
+    gaps.sort(kind="stable" if gaps.dtype == np.uint16 else None)
     return sms, gaps, lines[order.iloc[len(order) // 2]]
 
 
@@ -169,12 +175,13 @@ def _summarise(result: CaseResult, sms: pd.DataFrame, gaps: np.ndarray) -> None:
     result.add("kernel_cycles", kernel, "cycle")
     result.add("slot_cycles", per_slot.mean(), "cycle")
     result.add("slot_to_kernel_percent", 100 * per_slot.mean() / max(kernel, 1), "%")
-    saved = (sms["scheduling_cycles"] / sms["resident_blocks"]).mean()
-    result.add("gap_free_saving_percent", 100 * saved / max(kernel, 1), "%")
+    # Cycles per SM are summed over its slots, and so can exceed the kernel's; these are comparable with it.
+    each = (sms["scheduling_cycles"] / sms["resident_blocks"]).mean()
+    result.add("scheduling_cycles_per_slot", each, "cycle")
+    result.add("gap_free_saving_percent", 100 * each / max(kernel, 1), "%")
 
 
-def _compare_upstream(result: CaseResult, blocks: Blocks) -> None:
-    estimate = upstream_estimate(blocks.first)
+def _compare_upstream(result: CaseResult, blocks: Blocks, estimate: Estimate) -> None:
     running, scheduling = estimate.running_cycles, estimate.scheduling_cycles
     result.add("neutrino_line", estimate.line, "text")
     result.add("neutrino_running_cycles", running, "cycle")

@@ -8,14 +8,10 @@ block.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
-import numba
 import numpy as np
-
-from gpuledger.readers.neutrino.block_trace import MAX_SM
-
-_LOW = 0xFFFFFFFF
 
 
 class Estimate(NamedTuple):
@@ -53,32 +49,39 @@ def upstream_estimate(first: np.ndarray) -> Estimate:
         Record of the first warp of each block, in grid order. As in the script, warps without a record count as zeros
         on SM 0.
     """
-    words = np.ascontiguousarray(first).view("<i8").reshape(len(first), 2)
-    seen, running, scheduling, longest = _first_in_list(words)
+    # Grouped by SM, in grid order; sorting 16-bit numbers takes linear time.
+    ordered = first[first["cuid"].astype(np.uint16).argsort(kind="stable")]
+    bounds = [0, *(np.flatnonzero(np.diff(ordered["cuid"])) + 1), len(first)]
+    lists = [_first_in_list(ordered[a:b]) for a, b in pairwise(bounds)]
+    running, scheduling, longest = (np.array(column) for column in zip(*lists, strict=True))
     # Integers here, floats in the script: both are exact below 2**53.
-    return Estimate(len(words), int(running[seen].mean()), int(scheduling[seen].mean()), int(longest))
+    return Estimate(len(first), int(running.mean()), int(scheduling.mean()), int(longest.max()))
 
 
-@numba.njit(cache=True, nogil=True)
-def _first_in_list(words):
-    seen, running, scheduling = np.zeros(MAX_SM, np.bool_), np.zeros(MAX_SM, np.int64), np.zeros(MAX_SM, np.int64)
-    head, tail, length = np.zeros(MAX_SM, np.int64), np.zeros(MAX_SM, np.int64), np.zeros(MAX_SM, np.int64)
-    following = np.empty(len(words), np.int32)
-    longest = 0
-    for block in range(len(words)):
-        start, elapsed, sm = words[block, 0], words[block, 1] & _LOW, (words[block, 1] >> 32) & _LOW
-        running[sm] += elapsed
-        if seen[sm]:
-            following[tail[sm]] = block
-        else:
-            seen[sm], head[sm] = True, block
-        tail[sm] = block
-        length[sm] += 1
-        first = head[sm]
-        idle = start - (words[first, 0] + (words[first, 1] & _LOW))
-        if first != block and idle >= 0:
-            scheduling[sm] += idle
-            head[sm] = following[first]
-            length[sm] -= 1
-        longest = max(longest, length[sm])
-    return seen, running, scheduling, longest
+def _first_in_list(first: np.ndarray) -> tuple[int, int, int]:
+    """Return running cycles, scheduling cycles and the length of the longest list, of one SM."""
+    start, elapsed = first["start"].astype(np.int64), first["elapsed"].astype(np.int64)
+    end, blocks = start + elapsed, np.arange(len(first))
+    # Block k leaves the list when a block starts that comes after it, finds k - 1 gone and starts no earlier than k
+    # ends. If starts are in order, that is the first one which starts no earlier ...
+    taker = np.maximum(np.maximum.accumulate(start).searchsorted(end), blocks + 1)
+    # ... but no block lets two leave.
+    delay = np.maximum.accumulate(taker - blocks)
+    gone = int((delay + blocks).searchsorted(len(first)))
+    taker = (delay + blocks)[:gone]
+    idle = start[taker] - end[:gone]
+    if (idle < 0).any():
+        return int(elapsed.sum()), *_one_by_one(start.tolist(), end.tolist())
+    longest = max(len(first) - gone, int(delay[:gone].max(initial=1)))
+    return int(elapsed.sum()), int(idle.sum()), longest
+
+
+def _one_by_one(start: list[int], end: list[int]) -> tuple[int, int]:
+    """Return scheduling cycles and the length of the longest list where starts are too much out of order."""
+    cycles = gone = longest = 0
+    for block, now in enumerate(start):
+        if gone < block and end[gone] <= now:
+            cycles += now - end[gone]
+            gone += 1
+        longest = max(longest, block + 1 - gone)
+    return cycles, longest

@@ -1,4 +1,4 @@
-"""What a case asks: which model, on which hardware, in which phases; from ``dataset.yaml`` and ``config.yaml``."""
+"""A case's scenario: a model, the GPUs that run it, and the phases, as its ``dataset.yaml`` declares them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from gpuledger.models.transformer import (
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
 from gpuledger.studies.kernel_breakdown.source_model import Chunk
 
-#: Suffixes that make an entry of ``hardware`` a file of the dataset, and not the id of a GPU.
+#: File types that tell a table of GPUs in the dataset's folder from a GPU id.
 TABLES = (".csv", ".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 
 
 def read_hardware(case: Case) -> list[Gpu]:
-    """Return the GPUs of a case, in its order.
+    """Return the GPUs of a case, in the order of its ``hardware``.
 
-    An entry of ``hardware`` is the id of a GPU or a CSV or Excel file in the dataset's folder, in the form of
-    ``resources/gpus.csv``. The GPUs of a file stand for it, unless other entries name some of them.
+    An entry is a GPU id, or a CSV or Excel file in the dataset's folder with the columns of ``resources/gpus.csv``.
+    A file adds all of its GPUs, unless other entries name some of them.
 
     Raises
     ------
     InputError
-        An unknown GPU, a file that is not there or not right, the same GPU twice.
+        An unknown GPU, a missing or invalid file, a GPU listed twice.
     """
     entries = case.inputs["hardware"]
     place = f"{case.place}.hardware"
@@ -53,7 +53,7 @@ def read_hardware(case: Case) -> list[Gpu]:
                 raise InputError(case.dataset.file, place, problem, "put it there, or correct the path")
             tables[entry] = read_gpus(path)
     own = {name: gpu for table in tables.values() for name, gpu in table.items()}
-    # The user's own GPUs come first: a name of the built-in table may be given other numbers.
+    # The user's tables take precedence: they may redefine a GPU of the built-in table.
     named = {
         entry: find_gpu(
             entry, {**own, **{k: v for k, v in read_gpus().items() if k not in own}}, case.dataset.file, place
@@ -71,27 +71,27 @@ def read_hardware(case: Case) -> list[Gpu]:
     names = [gpu.name for gpu in found]
     for position, name in enumerate(names):
         if name in names[:position]:
-            raise InputError(case.dataset.file, place, f"'{name}' stands twice", "name each GPU once")
+            raise InputError(case.dataset.file, place, f"'{name}' is listed twice", "list each GPU once")
     return found
 
 
 @dataclass(frozen=True)
-class Question:
-    """What a case asks.
+class Scenario:
+    """A model on GPUs, and what it computes.
 
     Attributes
     ----------
     model : Model
     gpus : list of Gpu
-        The first one is the subject of the figures, the others are compared with it.
+        The figures show the first one; the others are compared with it.
     phases : mapping
-        By phase, as declared.
+        By phase, as ``dataset.yaml`` declares them.
     parallel : Parallel
     precision : Precision
     fused, expert_load
         See :func:`gpuledger.models.transformer.kernels`.
     own_model : bool
-        The model is a file of the dataset.
+        The model is a file in the dataset's folder.
     """
 
     model: Model
@@ -108,7 +108,7 @@ class Question:
         return kernels(self.model, workload, self.parallel, self.precision, self.fused, self.expert_load)
 
     def workload(self, phase: str) -> Workload:
-        """Return one pass of a phase."""
+        """Return one forward pass of a phase."""
         given = self.phases[phase]
         if phase == "prefill":
             return prefill(given["input"], given["batch"])
@@ -116,68 +116,67 @@ class Question:
             return decode(given["context"], given["batch"])
         if phase == "chunked_prefill":
             part = Chunk(**given)
-            # Attention grows with the context linearly: the mean of all chunks is that of the one in the middle.
-            return chunk(part.prefill_tokens, part.right_context, part.decode_tokens, part.decode_context)
-        new, past, batch = ([row.get(key, usual) for row in given] for key, usual in _MIXED.items())
+            # Attention is linear in the context, so the chunk in the middle of the prompt is the mean of all chunks.
+            return chunk(part.prefill_tokens, part.middle_context, part.decode_tokens, part.decode_context)
+        new, past, batch = ([row.get(key, default) for row in given] for key, default in _MIXED.items())
         return mixed([0] * len(given), new, past, batch)
 
 
 _MIXED = {"new": 1, "past": 0, "batch": 1}
 
 
-def read_question(case: Case, mirror: str | Path | None = None) -> Question:
-    """Read the model and the hardware of a case, and check that its phases are possible.
+def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
+    """Read the model and the GPUs of a case, and check its phases against the model.
 
     Parameters
     ----------
     case : Case
     mirror : path, optional
-        A folder that is looked up before the hub.
+        A folder that is searched before the hub.
 
     Raises
     ------
     InputError
-        See :func:`gpuledger.models.transformer.read_model` and :func:`read_hardware`; a context beyond what the model
-        was made for, a chunk beyond its input, devices among which the model cannot be shared out, an unknown number
-        format.
+        See :func:`gpuledger.models.transformer.read_model` and :func:`read_hardware`; a context longer than the
+        model supports, a chunk larger than its input, a parallelism that does not divide the model, an unknown
+        number format.
     """
     file, inputs = case.dataset.file, case.inputs
     path = case.dataset.folder / inputs["model"]
-    with _placed(case, "model"):
+    with _name_key(case, "model"):
         if path.suffix == ".json" and not path.is_file():
             problem = f"the file {path.as_posix()} does not exist"
             raise InputError(file, f"{case.place}.model", problem, "put it there, or correct the path")
         model = read_model(path if path.is_file() else inputs["model"], mirror=mirror)
-    with _placed(case, "precision"):
+    with _name_key(case, "precision"):
         precision = replace(model.precision, **inputs.get("precision", {}))
-    with _placed(case, "parallel"):
+    with _name_key(case, "parallel"):
         parallel = Parallel(**inputs.get("parallel", {}))
         parallel.check(model)
     fused, load = inputs.get("fused", True), inputs.get("expert_load", 0.0)
-    question = Question(model, read_hardware(case), inputs["phases"], parallel, precision, fused, load, path.is_file())
-    with _placed(case, "expert_load"):
-        question.kernels(prefill(1))
-    given = question.phases.get("chunked_prefill")
+    scenario = Scenario(model, read_hardware(case), inputs["phases"], parallel, precision, fused, load, path.is_file())
+    with _name_key(case, "expert_load"):
+        scenario.kernels(prefill(1))
+    given = scenario.phases.get("chunked_prefill")
     if given and not 0 < Chunk(**given).prefill_tokens <= given["input"]:
-        problem = (
-            f"a chunk of {given['tokens']:,} tokens does not fit requests of {given['input']:,} + {given['output']:,}"
-        )
-        remedy = "take a smaller chunk, or longer requests"
+        requests = f"{given['input']:,} + {given['output']:,} tokens"
+        problem = f"a chunk of {given['tokens']:,} tokens does not fit requests of {requests}"
+        remedy = "use a smaller chunk or longer requests"
         raise InputError(file, f"{case.place}.phases.chunked_prefill", problem, remedy)
-    for phase in question.phases:
-        with _placed(case, f"phases.{phase}"):
-            work = question.workload(phase)
+    for phase in scenario.phases:
+        with _name_key(case, f"phases.{phase}"):
+            work = scenario.workload(phase)
         longest = int((work.new_tokens + work.past_tokens).max())
         if model.max_positions and longest > model.max_positions:
-            problem = f"a context of {longest:,} tokens, but {model.name} was made for {model.max_positions:,}"
-            remedy = "shorten it, or give a config.json with a larger max_position_embeddings"
+            problem = f"a context of {longest:,} tokens, but {model.name} supports {model.max_positions:,}"
+            remedy = "shorten it, or use a config.json with a larger max_position_embeddings"
             raise InputError(file, f"{case.place}.phases.{phase}", problem, remedy)
-    return question
+    return scenario
 
 
 @contextmanager
-def _placed(case: Case, key: str) -> Iterator[None]:
-    """Name the place in ``dataset.yaml`` in errors of the library about what stands there."""
+def _name_key(case: Case, key: str) -> Iterator[None]:
+    """Re-raise errors with the ``dataset.yaml`` key that they concern."""
     try:
         yield
     except InputError as error:
