@@ -10,11 +10,12 @@ results: env ## make everything that the configured datasets can answer (the def
 	$(BIN)/snakemake --cores $(CORES)
 	@echo "results: $(CURDIR)/results/index.html"
 
-check: results ## the same, and fail if a result differs from what is tracked
+check: env ## the same, and fail if a dataset cannot be downloaded or a result differs from what is tracked
+	$(BIN)/snakemake --cores $(CORES) all downloads
 	$(BIN)/python -m gpuledger.ledger.changes
 
 test: env ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: env ## check the form of code, workflow and notebooks
 	$(BIN)/ruff check

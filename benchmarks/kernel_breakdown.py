@@ -2,9 +2,9 @@
 
     python benchmarks/kernel_breakdown.py [--repeats N]
 
-Every run is the first one of a new process, as a user would start it: reading the configurations, and loading (not
-compiling) the loops of the time model are part of it. The shapes of prefill are lengths, those of decode contexts and
-batches, those of chunked prefill places of a chunk in its prompt.
+Every run is a new process, as a user would start it: it reads the configurations and loads (but does not compile) the
+loops of the time model. Prefill shapes vary the length, decode shapes the context and the batch, and chunked prefill
+shapes the position of the chunk in its prompt.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def main() -> None:
     names = sorted(file.stem for file in (ROOT / "resources/models").glob("*.json"))[:12]
     command = [sys.executable, "-c", SWEEP.format(names=names)]
     if hasattr(os, "sched_setaffinity"):
-        # Two cores, whatever the machine has.
+        # Two cores on any machine.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     runs = []
     for _ in range(arguments.repeats + 1):
         done = subprocess.run(command, capture_output=True, check=True, text=True, cwd=ROOT)
         runs.append(json.loads(done.stdout))
-    # The first run compiles.
+    # The first run compiles the loops.
     times = [run["sweep"] for run in runs[1:]]
-    print(f"{runs[0]['passes']:,} passes on 2 cores: at most 5 s")
+    print(f"{runs[0]['passes']:,} passes on 2 cores; the limit is 5 s")
     print(f"sweep   median {median(times):.2f} s, slowest {max(times):.2f} s")
     print(
         f"import  median {median(run['import'] for run in runs[1:]):.2f} s; with compilation {runs[0]['sweep']:.2f} s"

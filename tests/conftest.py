@@ -7,10 +7,22 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The folder <host>/<path> of public measurements, here or not.
 MIRROR = Path(os.environ.get("GPULEDGER_MIRROR") or ROOT.parent / "shared" / "mirror")
+
+# No test fails because a machine is busy. CI draws the same examples every time; `explore` draws other ones.
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what takes longest: the tests that run the workflow."""
+    items.sort(key=lambda item: "workflow" not in item.path.parts)
 
 
 @pytest.fixture(scope="session")
@@ -50,19 +62,41 @@ def checkout(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory):
-    """A copy of the checkout in which the default target has been made, for tests that only read."""
-    folder = copy_checkout(tmp_path_factory.mktemp("finished") / "checkout")
-    if os.environ.get("GPULEDGER_MADE"):
-        # The default target of this very checkout has just been made, and nothing else.
-        for name in ("results", "traces", ".snakemake"):
-            shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
-    done = snakemake(folder)
-    assert done.returncode == 0, done.stderr[-4000:]
+def finished(tmp_path_factory, worker_id):
+    """A copy of the checkout in which the default target has been made, for tests that only read.
+
+    It is made once, by the first of several test processes that asks for it.
+    """
+    shared = tmp_path_factory.getbasetemp() if worker_id == "master" else tmp_path_factory.getbasetemp().parent
+    folder = shared / "finished" / "checkout"
+    with FileLock(shared / "finished.lock"):
+        if not (shared / "finished" / "made").is_file():
+            copy_checkout(folder)
+            if os.environ.get("GPULEDGER_MADE"):
+                # The default target of this very checkout has just been made, and nothing else.
+                for name in ("results", "traces", ".snakemake"):
+                    shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
+            done = snakemake(folder)
+            assert done.returncode == 0, done.stderr[-4000:]
+            (shared / "finished" / "made").touch()
     return folder
 
 
-def snakemake(folder, *arguments):
-    """Run snakemake in a checkout with the environment of the tests."""
+def snakemake(folder, *arguments, **environment):
+    """Run snakemake in a checkout with the environment of the tests; `environment` is on top of it.
+
+    Neither the network nor a package index can be reached, but servers of this machine can.
+    """
     command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    kept = {key: value for key, value in os.environ.items() if not key.upper().startswith("PIP_")}
+    offline = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_NO_CACHE_DIR": "1", "no_proxy": "127.0.0.1"}
+    offline |= dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=kept | offline | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )

@@ -69,9 +69,9 @@ def load_yaml(file: str | Path) -> Any:
 
 
 @cache
-def packaged(name: str) -> dict:
-    """Load the package's own schema `name`: ``dataset``, ``claims`` or ``study``."""
-    return yaml.safe_load(resources.files("gpuledger.ledger").joinpath(f"{name}.schema.yaml").read_text("utf-8"))
+def packaged(package: str, name: str) -> dict:
+    """Load ``<name>.schema.yaml`` of a package."""
+    return yaml.safe_load(resources.files(package).joinpath(f"{name}.schema.yaml").read_text("utf-8"))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

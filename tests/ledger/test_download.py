@@ -27,7 +27,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import download
+from gpuledger.ledger.download import transfer
+from gpuledger.ledger.download.dataset import fetch_dataset
+from gpuledger.ledger.download.transfer import Fetched, fetch
+from gpuledger.ledger.download.unpack import unpack_zip
 
 BODY = random.Random(7).randbytes(700_000)  # more than two chunks
 
@@ -160,8 +163,8 @@ def test_a_whole_file_arrives_with_its_checksum_and_nothing_else_is_left(site, t
     caplog.set_level(logging.INFO, "gpuledger")
     url = site.put("/a/trace.bin", BODY)
     pins = {"sha256": sha(BODY).upper(), "size_bytes": len(BODY)} if pinned else {}
-    got = download.fetch(url, target, **pins)
-    assert got == download.Fetched(target, url, sha(BODY), len(BODY), "network")
+    got = fetch(url, target, **pins)
+    assert got == Fetched(target, url, sha(BODY), len(BODY), "network")
     assert target.read_bytes() == BODY and left(target.parent) == ["trace.bin"]
     assert site.seen[0][1]["Accept-Encoding"] == "identity"  # sizes and checksums are of the file itself
     assert stat.S_IMODE(target.stat().st_mode) & 0o444 == 0o444 & ~_umask()
@@ -176,25 +179,25 @@ def _umask() -> int:
 
 def test_the_progress_bar_is_silent_unless_on_a_terminal(site, target, capsys, monkeypatch):
     url = site.put("/t", BODY)
-    download.fetch(url, target)
+    fetch(url, target)
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    download.fetch(url, target.with_name("shown"))
+    fetch(url, target.with_name("shown"))
     assert "shown" in capsys.readouterr().err
-    download.fetch(url, target.with_name("hidden"), progress=False)
+    fetch(url, target.with_name("hidden"), progress=False)
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_verified_file_is_not_fetched_again_and_a_wrong_one_is_replaced_by_a_right_one_only(site, target):
     url = site.put("/t", BODY)
-    download.fetch(url, target, sha256=sha(BODY))
-    assert download.fetch(url, target, sha256=sha(BODY)).origin == "present"
-    assert download.fetch(url, target).origin == "present"
+    fetch(url, target, sha256=sha(BODY))
+    assert fetch(url, target, sha256=sha(BODY)).origin == "present"
+    assert fetch(url, target).origin == "present"
     assert len(site.seen) == 1
-    refused(lambda: download.fetch(url, target, sha256=sha(b"other")), "pinned is " + sha(b"other"))
+    refused(lambda: fetch(url, target, sha256=sha(b"other")), "pinned is " + sha(b"other"))
     assert target.read_bytes() == BODY
     target.write_bytes(b"wrong")
-    assert download.fetch(url, target, sha256=sha(BODY)).origin == "network"
+    assert fetch(url, target, sha256=sha(BODY)).origin == "network"
     assert target.read_bytes() == BODY
 
 
@@ -204,7 +207,7 @@ def test_a_verified_file_is_not_fetched_again_and_a_wrong_one_is_replaced_by_a_r
 @pytest.mark.parametrize("pinned", [True, False])
 def test_a_broken_connection_is_resumed_where_that_is_safe(site, target, headers, pinned, pauses):
     url = site.put("/t", BODY, headers=headers, faults=[{"drop": 300_000}, {"drop": 100_000}])
-    got = download.fetch(url, target, sha256=sha(BODY) if pinned else None)
+    got = fetch(url, target, sha256=sha(BODY) if pinned else None)
     assert got.sha256 == sha(BODY) and left(target.parent) == ["trace.bin"]
     safe = pinned or any(not value.startswith("W/") for value in headers.values())
     second, third = ("bytes=300000-", "bytes=400000-") if safe else (None, None)
@@ -214,9 +217,9 @@ def test_a_broken_connection_is_resumed_where_that_is_safe(site, target, headers
 
 def test_a_later_process_resumes_what_an_earlier_one_left(site, target):
     url = site.put("/t", BODY, headers={"ETag": '"v1"'}, faults=[{"drop": 300_000}])
-    refused(lambda: download.fetch(url, target, retries=0), "IncompleteRead", "1 attempts")
+    refused(lambda: fetch(url, target, retries=0), "IncompleteRead", "1 attempts")
     assert left(target.parent) == ["trace.bin.part", "trace.bin.part.json"]
-    assert download.fetch(url, target).sha256 == sha(BODY)
+    assert fetch(url, target).sha256 == sha(BODY)
     assert site.seen[1][1]["Range"] == "bytes=300000-" and site.seen[1][1]["If-Range"] == '"v1"'
     assert left(target.parent) == ["trace.bin"]
 
@@ -228,7 +231,7 @@ def test_a_part_of_unknown_origin_is_not_trusted_without_a_checksum(site, target
     target.with_name("trace.bin.part").write_bytes(b"x" * 1000)
     if note is not None:
         target.with_name("trace.bin.part.json").write_bytes(note)
-    assert download.fetch(url, target).sha256 == sha(BODY)
+    assert fetch(url, target).sha256 == sha(BODY)
     assert site.ranges() == [None] and left(target.parent) == ["trace.bin"]
 
 
@@ -236,7 +239,7 @@ def test_a_part_that_the_checksum_exposes_is_fetched_from_the_beginning(site, ta
     url = site.put("/t", BODY)
     target.parent.mkdir()
     target.with_name("trace.bin.part").write_bytes(b"x" * 1000)
-    assert download.fetch(url, target, sha256=sha(BODY), retries=0).sha256 == sha(BODY)
+    assert fetch(url, target, sha256=sha(BODY), retries=0).sha256 == sha(BODY)
     assert site.ranges() == ["bytes=1000-", None]
 
 
@@ -244,7 +247,7 @@ def test_a_part_that_the_checksum_exposes_is_fetched_from_the_beginning(site, ta
 def test_a_complete_part_is_taken_without_the_network(target, size):
     target.parent.mkdir()
     target.with_name("trace.bin.part").write_bytes(BODY)
-    got = download.fetch("http://127.0.0.1:9/t", target, sha256=sha(BODY), size_bytes=size, retries=0)
+    got = fetch("http://127.0.0.1:9/t", target, sha256=sha(BODY), size_bytes=size, retries=0)
     assert got.sha256 == sha(BODY) and left(target.parent) == ["trace.bin"]
 
 
@@ -253,38 +256,38 @@ def test_a_part_as_long_as_the_file_or_longer_begins_again(site, target, surplus
     url = site.put("/t", BODY)
     target.parent.mkdir()
     target.with_name("trace.bin.part").write_bytes(b"x" * (len(BODY) + surplus))
-    assert download.fetch(url, target, sha256=sha(BODY), retries=0).sha256 == sha(BODY)  # by way of a 416
+    assert fetch(url, target, sha256=sha(BODY), retries=0).sha256 == sha(BODY)  # by way of a 416
     target.unlink()
     target.with_name("trace.bin.part").write_bytes(b"x" * (len(BODY) + surplus))
     site.seen.clear()
-    download.fetch(url, target, sha256=sha(BODY), size_bytes=len(BODY), retries=0)
+    fetch(url, target, sha256=sha(BODY), size_bytes=len(BODY), retries=0)
     assert site.ranges() == [None]
 
 
 @pytest.mark.parametrize("if_range", [True, False])  # False: the server sends a range of the new file
 def test_a_file_that_has_changed_begins_again(site, target, if_range):
     url = site.put("/t", b"o" * 500_000, headers={"ETag": '"old"'}, faults=[{"drop": 300_000}])
-    refused(lambda: download.fetch(url, target, retries=0))
+    refused(lambda: fetch(url, target, retries=0))
     site.put("/t", BODY, headers={"ETag": '"new"'}, if_range=if_range)
-    assert download.fetch(url, target, retries=0).sha256 == sha(BODY)
+    assert fetch(url, target, retries=0).sha256 == sha(BODY)
     assert target.read_bytes() == BODY
 
 
 def test_a_server_without_ranges_sends_all_again(site, target):
     url = site.put("/t", BODY, headers={"ETag": '"v1"'}, ranges=False, faults=[{"drop": 300_000}])
-    assert download.fetch(url, target).sha256 == sha(BODY)
+    assert fetch(url, target).sha256 == sha(BODY)
 
 
 @pytest.mark.parametrize("sent", ["bytes 7-9/10", "bytes */700000", "items 1-2/3", "", "bytes 0-399999/700000"])
 def test_another_range_than_the_one_asked_for_is_not_appended(site, target, sent):
     faults = [{"drop": 300_000}, {"headers": {"Content-Range": sent}, "body": BODY[:400_000]}]
     url = site.put("/t", BODY, headers={"ETag": '"v1"'}, faults=faults)
-    assert download.fetch(url, target).sha256 == sha(BODY)
+    assert fetch(url, target).sha256 == sha(BODY)
 
 
 def test_a_range_longer_than_it_says_is_refused(site, target):
     url = site.put("/t", BODY, headers={"ETag": '"v1"'}, faults=[{"drop": 300_000}, {"body": BODY}])
-    refused(lambda: download.fetch(url, target), "more than 700000 bytes")
+    refused(lambda: fetch(url, target), "more than 700000 bytes")
     assert left(target.parent) == []
 
 
@@ -292,68 +295,68 @@ def test_busy_servers_are_tried_again_and_others_are_not(site, target, pauses):
     busy = [{"status": 500}, {"status": 429, "headers": {"Retry-After": "3"}}, {"status": 503}]
     busy[2]["headers"] = {"Retry-After": "99999999"}
     url = site.put("/t", BODY, faults=list(busy))
-    assert download.fetch(url, target).sha256 == sha(BODY)
-    assert pauses == [0, 3, download.MAX_PAUSE_S]
+    assert fetch(url, target).sha256 == sha(BODY)
+    assert pauses == [0, 3, transfer.MAX_PAUSE_S]
     url = site.put("/busy", BODY, faults=[{"status": 500}] * 9)
-    refused(lambda: download.fetch(url, target.with_name("b"), retries=2), "answered 500 (3 attempts)")
+    refused(lambda: fetch(url, target.with_name("b"), retries=2), "answered 500 (3 attempts)")
     site.seen.clear()
     gone = url.replace("busy", "gone")
-    refused(lambda: download.fetch(gone, target.with_name("g")), "answered 404", gone, "by hand at", "mirror")
+    refused(lambda: fetch(gone, target.with_name("g")), "answered 404", gone, "by hand at", "mirror")
     assert len(site.seen) == 1 and left(target.parent) == ["trace.bin"]
     for status in (204, 206, 401, 416):
         url = site.put("/odd", BODY, faults=[{"status": status}])
-        refused(lambda url=url: download.fetch(url, target.with_name("o")), f"answered {status}")
+        refused(lambda url=url: fetch(url, target.with_name("o")), f"answered {status}")
 
 
 def test_a_body_of_another_length_than_said_or_pinned_is_refused(site, target):
     long = {"headers": {"Content-Length": len(BODY) + 10}, "drop": len(BODY)}
     url = site.put("/t", BODY, faults=[long] * 3)
-    refused(lambda: download.fetch(url, target, retries=2), "(3 attempts)")
+    refused(lambda: fetch(url, target, retries=2), "(3 attempts)")
     url = site.put("/u", BODY)
-    refused(lambda: download.fetch(url, target, size_bytes=9), "offers 700000 bytes, pinned are 9")
+    refused(lambda: fetch(url, target, size_bytes=9), "offers 700000 bytes, pinned are 9")
     url = site.put("/v", BODY, faults=[{"unsized": True}] * 2)
     pins = {"sha256": sha(BODY), "size_bytes": len(BODY) + 1}
-    refused(lambda: download.fetch(url, target, retries=0, **pins), "ended after 700000 of 700001 bytes")
+    refused(lambda: fetch(url, target, retries=0, **pins), "ended after 700000 of 700001 bytes")
     url = site.put("/w", BODY, faults=[{"endless": True}])
-    refused(lambda: download.fetch(url, target.with_name("w"), size_bytes=10**6), "more than 1000000 bytes")
+    refused(lambda: fetch(url, target.with_name("w"), size_bytes=10**6), "more than 1000000 bytes")
     assert not target.exists() and "w" not in "".join(left(target.parent))
 
 
 def test_an_endless_body_stops_without_a_pin_too(site, target, monkeypatch):
-    monkeypatch.setattr(f"{download.fetch.__module__}.MAX_FILE_BYTES", 10**6)
+    monkeypatch.setattr(f"{transfer.__name__}.MAX_FILE_BYTES", 10**6)
     url = site.put("/w", BODY, faults=[{"endless": True}])
-    refused(lambda: download.fetch(url, target), "more than 1000000 bytes")
+    refused(lambda: fetch(url, target), "more than 1000000 bytes")
     url = site.put("/x", BODY * 2)
-    refused(lambda: download.fetch(url, target), "offers 1400000 bytes", "size pinned")
+    refused(lambda: fetch(url, target), "offers 1400000 bytes", "size pinned")
     assert left(target.parent) == []
 
 
 def test_a_length_nobody_knows_is_said(site, target, caplog):
     url = site.put("/t", BODY, faults=[{"unsized": True}])
-    assert download.fetch(url, target).sha256 == sha(BODY)
+    assert fetch(url, target).sha256 == sha(BODY)
     assert "may be incomplete" in caplog.text
 
 
 def test_a_wrong_checksum_leaves_nothing(site, target):
     url = site.put("/t", BODY)
-    refused(lambda: download.fetch(url, target, sha256="0" * 64), sha(BODY), "pinned is " + "0" * 64, url)
+    refused(lambda: fetch(url, target, sha256="0" * 64), sha(BODY), "pinned is " + "0" * 64, url)
     assert left(target.parent) == [] and len(site.seen) == 1
 
 
 def test_a_silent_server_is_given_up(site, target):
     hang = threading.Event()
     url = site.put("/t", BODY, faults=[{"drop": 1000, "hang": hang}] * 2)
-    refused(lambda: download.fetch(url, target, timeout_s=0.2, retries=1), "2 attempts")
+    refused(lambda: fetch(url, target, timeout_s=0.2, retries=1), "2 attempts")
     hang.set()
 
 
 def test_without_network_and_mirror_the_message_says_what_to_do(tmp_path, target):
     url = "http://127.0.0.1:9/path/trace.bin"
     words = [url, "no mirror is set", "refused", "2 attempts", "'127.0.0.1/path/trace.bin'", "by hand", str(target)]
-    refused(lambda: download.fetch(url, target, retries=1), *words)
+    refused(lambda: fetch(url, target, retries=1), *words)
     words = ["is not a folder", "`mirror:`"]
-    refused(lambda: download.fetch(url, target, retries=0, mirror=tmp_path / "none"), *words)
-    refused(lambda: download.fetch(url, target, retries=0, mirror=tmp_path), "does not have it")
+    refused(lambda: fetch(url, target, retries=0, mirror=tmp_path / "none"), *words)
+    refused(lambda: fetch(url, target, retries=0, mirror=tmp_path), "does not have it")
     assert left(target.parent) == []
 
 
@@ -378,22 +381,22 @@ def test_without_network_and_mirror_the_message_says_what_to_do(tmp_path, target
     ],
 )
 def test_other_addresses_are_refused(target, url):
-    error = refused(lambda: download.fetch(url, target), "give a plain http or https address")
+    error = refused(lambda: fetch(url, target), "give a plain http or https address")
     assert "secret" not in str(error) and not target.parent.exists()
 
 
 @pytest.mark.parametrize("pins", [{"sha256": "abc"}, {"sha256": 7}, {"size_bytes": -1}, {"size_bytes": True}])
 def test_bad_pins_are_refused(target, pins):
-    refused(lambda: download.fetch("http://127.0.0.1:9/t", target, **pins), "use null")
+    refused(lambda: fetch("http://127.0.0.1:9/t", target, **pins), "use null")
 
 
 def test_a_redirect_may_not_lead_out_of_http(site, target):
     for place, word in (("file:///etc/hosts", "InvalidSchema"), ("/t", "TooManyRedirects")):
         url = site.put("/t", BODY, faults=[{"status": 302, "headers": {"Location": place}}] * 20)
-        refused(lambda url=url: download.fetch(url, target), word)
+        refused(lambda url=url: fetch(url, target), word)
     site.put("/new", BODY)
     url = site.put("/t", b"", faults=[{"status": 302, "headers": {"Location": "/new"}}])
-    assert download.fetch(url, target).sha256 == sha(BODY)
+    assert fetch(url, target).sha256 == sha(BODY)
 
 
 def test_https_is_not_left_for_http_without_a_checksum(site, target, monkeypatch):
@@ -406,28 +409,28 @@ def test_https_is_not_left_for_http_without_a_checksum(site, target, monkeypatch
 
     monkeypatch.setattr(requests.Session, "get", redirected)
     url = site.put("/t", BODY).replace("http:", "https:")
-    refused(lambda: download.fetch(url, target), "redirects to http;")
-    assert download.fetch(url, target, sha256=sha(BODY)).origin == "network"
+    refused(lambda: fetch(url, target), "redirects to http;")
+    assert fetch(url, target, sha256=sha(BODY)).origin == "network"
 
 
 def test_a_full_disk_and_a_folder_in_the_way_are_input_errors(site, target, monkeypatch):
     url = site.put("/t", BODY)
     usage = shutil.disk_usage(target.parent.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    refused(lambda: download.fetch(url, target), "more bytes are needed", "free disk space")
+    refused(lambda: fetch(url, target), "more bytes are needed", "free disk space")
     monkeypatch.undo()
     target.mkdir(parents=True)
-    refused(lambda: download.fetch(url, target), "is no file")
-    refused(lambda: download.fetch(url, target.with_name("x" * 300)), "cannot be read or written")
+    refused(lambda: fetch(url, target), "is no file")
+    refused(lambda: fetch(url, target.with_name("x" * 300)), "cannot be read or written")
     target.with_name("file").write_text("")
-    refused(lambda: download.fetch(url, target.with_name("file") / "t"), "cannot be read or written")
+    refused(lambda: fetch(url, target.with_name("file") / "t"), "cannot be read or written")
 
 
 def test_many_at_once_fetch_once(site, target):
     url = site.put("/t", BODY)
     got, threads = [], []
     for _ in range(8):
-        call = threading.Thread(target=lambda: got.append(download.fetch(url, target, sha256=sha(BODY))))
+        call = threading.Thread(target=lambda: got.append(fetch(url, target, sha256=sha(BODY))))
         threads.append(call)
         call.start()
     for call in threads:
@@ -441,7 +444,7 @@ def test_who_waited_for_a_fetch_that_failed_fetches_itself(site, target):
 
     def call():
         try:
-            results.append(download.fetch(url, target).origin)
+            results.append(fetch(url, target).origin)
         except InputError as error:
             results.append(str(error))
 
@@ -461,14 +464,14 @@ def test_the_bytes_are_on_disk_before_the_file_has_its_name(site, target, monkey
     order, fsync, rename = [], os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda file: order.append("fsync") or fsync(file))
     monkeypatch.setattr(os, "replace", lambda old, new: order.append("replace") or rename(old, new))
-    download.fetch(site.put("/t", BODY), target)
+    fetch(site.put("/t", BODY), target)
     assert order == ["fsync", "replace"]
 
 
 def test_a_killed_process_leaves_a_part_that_the_next_one_resumes(site, target):
     hang = threading.Event()
     url = site.put("/t", BODY, headers={"ETag": '"v1"'}, faults=[{"drop": 600_000, "hang": hang}])
-    code = "import sys; from gpuledger import download; download.fetch(sys.argv[1], sys.argv[2])"
+    code = "import sys; from gpuledger.ledger.download.transfer import fetch; fetch(sys.argv[1], sys.argv[2])"
     process = subprocess.Popen([sys.executable, "-c", code, url, str(target)])
     part, wait = target.with_name("trace.bin.part"), threading.Event().wait
     for _ in range(500):
@@ -479,7 +482,7 @@ def test_a_killed_process_leaves_a_part_that_the_next_one_resumes(site, target):
     process.wait()
     hang.set()
     assert not target.exists() and part.stat().st_size >= 1 << 18
-    assert download.fetch(url, target).sha256 == sha(BODY)
+    assert fetch(url, target).sha256 == sha(BODY)
     assert site.ranges()[-1] is not None and left(target.parent) == ["trace.bin"]
 
 
@@ -489,8 +492,8 @@ def test_a_file_system_without_locks_still_works(site, target, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", broken)
     url = site.put("/t", BODY, faults=[{"drop": 300_000}])
-    assert download.fetch(url, target, sha256=sha(BODY)).origin == "network"
-    refused(lambda: download.fetch(url + "no", target.with_name("u")))
+    assert fetch(url, target, sha256=sha(BODY)).origin == "network"
+    refused(lambda: fetch(url + "no", target.with_name("u")))
     assert left(target.parent) == ["trace.bin"]
 
 
@@ -506,14 +509,14 @@ def mirrored(tmp_path, name, body):
 
 def test_the_mirror_comes_before_the_network(tmp_path, target):
     mirror = mirrored(tmp_path, "data.example/a b/t.bin", BODY)
-    got = download.fetch("https://data.example:8443/a%20b/t.bin", target, mirror=mirror, sha256=sha(BODY))
+    got = fetch("https://data.example:8443/a%20b/t.bin", target, mirror=mirror, sha256=sha(BODY))
     assert (got.origin, got.sha256, left(target.parent)) == ("mirror", sha(BODY), ["trace.bin"])
     mirror = mirrored(tmp_path, "data.example/a%20c/t.bin", b"raw name")
-    got = download.fetch("https://DATA.example/a%20c/t.bin", target.with_name("u"), mirror=mirror)
+    got = fetch("https://DATA.example/a%20c/t.bin", target.with_name("u"), mirror=mirror)
     assert got.sha256 == sha(b"raw name")
     stale = target.with_name("v.part")
     stale.write_bytes(b"left from the network")
-    assert download.fetch("https://data.example/a%20c/t.bin", target.with_name("v"), mirror=mirror).size_bytes == 8
+    assert fetch("https://data.example/a%20c/t.bin", target.with_name("v"), mirror=mirror).size_bytes == 8
     assert left(target.parent) == ["trace.bin", "u", "v"]
 
 
@@ -521,25 +524,25 @@ def test_a_mirror_that_differs_is_an_error_and_is_not_passed_by(site, tmp_path, 
     url = site.put("/t", BODY)
     mirror = mirrored(tmp_path, "127.0.0.1/t", BODY + b"x")
     words = [str(mirror / "127.0.0.1" / "t"), "pinned", "remove it from the mirror"]
-    refused(lambda: download.fetch(url, target, sha256=sha(BODY), mirror=mirror), *words)
-    refused(lambda: download.fetch(url, target, size_bytes=5, mirror=mirror), *words)
+    refused(lambda: fetch(url, target, sha256=sha(BODY), mirror=mirror), *words)
+    refused(lambda: fetch(url, target, size_bytes=5, mirror=mirror), *words)
     assert site.seen == [] and left(target.parent) == []
 
 
 def test_without_the_file_in_the_mirror_the_network_is_asked(site, tmp_path, target):
     url = site.put("/t", BODY)
     mirror = mirrored(tmp_path, "127.0.0.1/t/within", b"")
-    assert download.fetch(url, target, mirror=mirror).origin == "network"
+    assert fetch(url, target, mirror=mirror).origin == "network"
 
 
 def test_a_query_needs_its_own_file_or_a_checksum(site, tmp_path, target):
     url = site.put("/t", BODY) + "?id=2"
     mirror = mirrored(tmp_path, "127.0.0.1/t", b"of another query")
-    assert download.fetch(url, target, mirror=mirror).origin == "network"
+    assert fetch(url, target, mirror=mirror).origin == "network"
     pins = {"sha256": sha(b"of another query")}
-    assert download.fetch(url, target.with_name("u"), mirror=mirror, **pins).origin == "mirror"
+    assert fetch(url, target.with_name("u"), mirror=mirror, **pins).origin == "mirror"
     mirrored(tmp_path, "127.0.0.1/t?id=2", b"its own")
-    assert download.fetch(url, target.with_name("v"), mirror=mirror).sha256 == sha(b"its own")
+    assert fetch(url, target.with_name("v"), mirror=mirror).sha256 == sha(b"its own")
 
 
 @pytest.mark.parametrize(
@@ -549,7 +552,7 @@ def test_an_address_cannot_leave_the_mirror(tmp_path, target, path):
     mirror = mirrored(tmp_path, "127.0.0.1/x", b"")
     (tmp_path / "secret").write_text("secret")
     (mirror / "secret").write_text("secret")
-    refused(lambda: download.fetch(f"http://127.0.0.1:9{path}", target, mirror=mirror, retries=0), "does not have it")
+    refused(lambda: fetch(f"http://127.0.0.1:9{path}", target, mirror=mirror, retries=0), "does not have it")
 
 
 # ---------------------------------------------------------------------------------------------------- archives
@@ -580,10 +583,10 @@ def test_a_zip_is_unpacked_into_a_new_folder_or_one_in_use(tmp_path, method):
             (folder / "sub").mkdir(parents=True)
             (folder / "sub" / "mine").write_text("mine")
             (folder / "a.csv").write_text("old")
-        assert download.unpack_zip(archive, folder) == [folder / name for name in files]
+        assert unpack_zip(archive, folder) == [folder / name for name in files]
         assert {name: (folder / name).read_bytes() for name in files} == {name: GOOD[name] for name in files}
         assert stat.S_IMODE(folder.stat().st_mode) == 0o777 & ~_umask()
-        download.unpack_zip(archive, folder)
+        unpack_zip(archive, folder)
     assert (tmp_path / "out/used/sub/mine").read_text() == "mine"
     assert not [name for name in left(tmp_path) if "unpacking" in name]
 
@@ -592,7 +595,7 @@ def test_a_new_folder_appears_at_once_or_is_shared_with_who_made_it_first(tmp_pa
     archive, folder = zipped(tmp_path / "t.zip", GOOD), tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", None)
-        download.unpack_zip(archive, folder)
+        unpack_zip(archive, folder)
     shutil.rmtree(folder)
 
     def lost_race(*_):
@@ -600,7 +603,7 @@ def test_a_new_folder_appears_at_once_or_is_shared_with_who_made_it_first(tmp_pa
         raise FileExistsError
 
     monkeypatch.setattr(os, "rename", lost_race)
-    assert all(place.is_file() for place in download.unpack_zip(archive, folder))
+    assert all(place.is_file() for place in unpack_zip(archive, folder))
 
 
 BAD_NAMES = {
@@ -632,7 +635,7 @@ def test_a_member_that_would_leave_its_folder_is_refused_with_all_others(tmp_pat
     archive = zipped(tmp_path / "t.zip", {"first": b"1", name: b"2"})
     for folder in (tmp_path / "out", tmp_path / "used"):
         (tmp_path / "used").mkdir(exist_ok=True)
-        refused(lambda folder=folder: download.unpack_zip(archive, folder), "t.zip, member", BAD_NAMES[name])
+        refused(lambda folder=folder: unpack_zip(archive, folder), "t.zip, member", BAD_NAMES[name])
     assert left(tmp_path) == ["t.zip", "used"]
 
 
@@ -653,7 +656,7 @@ def test_a_member_that_would_leave_its_folder_is_refused_with_all_others(tmp_pat
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_members_that_collide_are_refused(tmp_path, names):
     archive = zipped(tmp_path / "t.zip", [(name, b"" if name[-1] == "/" else b"x") for name in names])
-    refused(lambda: download.unpack_zip(archive, tmp_path / "out"), "collides with")
+    refused(lambda: unpack_zip(archive, tmp_path / "out"), "collides with")
     assert left(tmp_path) == ["t.zip"]
 
 
@@ -663,14 +666,14 @@ def test_links_and_devices_are_refused(tmp_path, kind, system):
     info = zipfile.ZipInfo("link")
     info.external_attr, info.create_system = (kind | 0o777) << 16, system
     archive = zipped(tmp_path / "t.zip", [(info, b"/etc")])
-    refused(lambda: download.unpack_zip(archive, tmp_path / "out"), "member 'link'")
+    refused(lambda: unpack_zip(archive, tmp_path / "out"), "member 'link'")
     assert left(tmp_path) == ["t.zip"]
 
 
 def test_a_folder_with_content_is_refused(tmp_path):
     archive = zipped(tmp_path / "t.zip", {"folder!": b"content"})
     archive.write_bytes(archive.read_bytes().replace(b"folder!", b"folder/"))
-    refused(lambda: download.unpack_zip(archive, tmp_path / "out"), "a file and a folder at once")
+    refused(lambda: unpack_zip(archive, tmp_path / "out"), "a file and a folder at once")
 
 
 def patched(archive: Path, offset: int, pattern: str, value: int, local: int | None = None) -> Path:
@@ -685,33 +688,33 @@ def patched(archive: Path, offset: int, pattern: str, value: int, local: int | N
 
 def test_encrypted_members_and_other_methods_are_refused(tmp_path):
     archive = patched(zipped(tmp_path / "t.zip", {"a": b"x"}), 8, "<H", 1, local=6)
-    refused(lambda: download.unpack_zip(archive, tmp_path / "out"), "encrypted")
+    refused(lambda: unpack_zip(archive, tmp_path / "out"), "encrypted")
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         archive = zipped(tmp_path / "t.zip", {"a": b"x" * 999}, method)
-        refused(lambda archive=archive: download.unpack_zip(archive, tmp_path / "out"), "another method")
+        refused(lambda archive=archive: unpack_zip(archive, tmp_path / "out"), "another method")
     archive = patched(zipped(tmp_path / "t.zip", {"a": b"x"}), 10, "<H", 9, local=8)
-    refused(lambda: download.unpack_zip(archive, tmp_path / "out"), "another method")
+    refused(lambda: unpack_zip(archive, tmp_path / "out"), "another method")
 
 
 def test_bombs_are_refused_before_anything_is_written(tmp_path, monkeypatch):
     bomb = zipped(tmp_path / "t.zip", {"a": bytes(20_000_000), "b": bytes(20_000_000)})
     assert bomb.stat().st_size < 50_000
-    refused(lambda: download.unpack_zip(bomb, tmp_path / "out", max_bytes=10**7), "40000000 bytes in all")
+    refused(lambda: unpack_zip(bomb, tmp_path / "out", max_bytes=10**7), "40000000 bytes in all")
     many = zipped(tmp_path / "many.zip", {f"m{index}": b"" for index in range(50)})
-    refused(lambda: download.unpack_zip(many, tmp_path / "out", max_members=49), "50 members")
-    assert len(download.unpack_zip(many, tmp_path / "ok", max_members=50)) == 50
+    refused(lambda: unpack_zip(many, tmp_path / "out", max_members=49), "50 members")
+    assert len(unpack_zip(many, tmp_path / "ok", max_members=50)) == 50
     heavy = zipped(tmp_path / "heavy.zip", {f"{index}" + "n" * 200: b"" for index in range(500)})
-    refused(lambda: download.unpack_zip(heavy, tmp_path / "out", max_members=1), "list of members is too long")
+    refused(lambda: unpack_zip(heavy, tmp_path / "out", max_members=1), "list of members is too long")
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=39_999_999))
-    refused(lambda: download.unpack_zip(bomb, tmp_path / "out"), "39999999 are free")
+    refused(lambda: unpack_zip(bomb, tmp_path / "out"), "39999999 are free")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("said", [0, 100, 10**6 - 1, 10**6 + 1, 2**32 - 2])
 def test_a_header_that_lies_about_its_size_is_found_out(tmp_path, said):
     archive = patched(zipped(tmp_path / "t.zip", {"a": bytes(10**6)}), 24, "<L", said, local=22)
-    refused(lambda: download.unpack_zip(archive, tmp_path / "out"), "cannot be unpacked")
+    refused(lambda: unpack_zip(archive, tmp_path / "out"), "cannot be unpacked")
     assert left(tmp_path) == ["t.zip"]
 
 
@@ -720,9 +723,9 @@ def test_damaged_archives_are_input_errors(tmp_path):
     page = b"<html>Please log in</html>"
     for body in (b"", page, whole[:-30], whole[: len(whole) // 2], whole[10:], whole[:4] + page + whole[30:]):
         (tmp_path / "t.zip").write_bytes(body)
-        refused(lambda: download.unpack_zip(tmp_path / "t.zip", tmp_path / "out"), "cannot be unpacked", "remove")
+        refused(lambda: unpack_zip(tmp_path / "t.zip", tmp_path / "out"), "cannot be unpacked", "remove")
         assert left(tmp_path) == ["t.zip"]
-    refused(lambda: download.unpack_zip(tmp_path / "none.zip", tmp_path / "out"), "none.zip")
+    refused(lambda: unpack_zip(tmp_path / "none.zip", tmp_path / "out"), "none.zip")
 
 
 @settings(max_examples=150, deadline=None)
@@ -735,7 +738,7 @@ def test_damage_anywhere_gives_the_same_files_or_an_input_error(tmp_path_factory
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     archive.write_bytes(raw)
     try:
-        places = download.unpack_zip(archive, folder / "out", max_bytes=10**6)
+        places = unpack_zip(archive, folder / "out", max_bytes=10**6)
     except InputError as error:
         assert str(error).isprintable()
         assert left(folder) == ["t.zip"]
@@ -757,7 +760,7 @@ def test_no_name_leaves_the_folder(tmp_path_factory, names):
     except (UnicodeEncodeError, IndexError):
         return  # not a name that a zip file can hold
     try:
-        places = download.unpack_zip(archive, folder / "in" / "out")
+        places = unpack_zip(archive, folder / "in" / "out")
     except InputError as error:
         assert str(error).isprintable()
         assert left(folder) in (["t.zip"], ["in", "t.zip"])
@@ -783,7 +786,7 @@ def test_an_interrupted_unpack_leaves_nothing(tmp_path, monkeypatch, error, used
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(InputError if isinstance(error, OSError) else error):
-        download.unpack_zip(archive, folder)
+        unpack_zip(archive, folder)
     assert left(tmp_path) == before
 
 
@@ -793,19 +796,19 @@ def test_what_stands_in_the_folder_is_no_way_out(tmp_path):
     folder.mkdir()
     (folder / "sub").symlink_to(outside)
     archive = zipped(tmp_path / "t.zip", {"sub/x": b"1"})
-    refused(lambda: download.unpack_zip(archive, folder), "through a link")
+    refused(lambda: unpack_zip(archive, folder), "through a link")
     (folder / "sub").unlink()
     (folder / "sub").write_text("a file")
-    refused(lambda: download.unpack_zip(archive, folder), "in the place")
+    refused(lambda: unpack_zip(archive, folder), "in the place")
     (folder / "sub").unlink()
     (folder / "sub" / "x").mkdir(parents=True)
-    refused(lambda: download.unpack_zip(archive, folder), "in the place")
+    refused(lambda: unpack_zip(archive, folder), "in the place")
     archive = zipped(folder / "self.zip", {"Self.ZIP": b"1"})
-    refused(lambda: download.unpack_zip(archive, folder), "not its own")
+    refused(lambda: unpack_zip(archive, folder), "not its own")
     archive = zipped(tmp_path / "link.zip", {"l": b"new"})
     (outside / "kept").write_text("kept")
     (folder / "l").symlink_to(outside / "kept")
-    download.unpack_zip(archive, folder)
+    unpack_zip(archive, folder)
     assert (outside / "kept").read_text() == "kept" and (folder / "l").read_bytes() == b"new"
 
 
@@ -827,28 +830,28 @@ def test_a_dataset_is_fetched_unpacked_and_then_present(site, tmp_path, source):
         {"url": site.put("/v1/my%20shapes.json", b"{}") + "?download=1#x", "sha256": None, "unpack": None},
         {"url": site.put("/v1/get", b"p"), "to": "points.csv"},
     ]
-    got = download.fetch_dataset(entries, source.parent, source_file=source)
+    got = fetch_dataset(entries, source.parent, source_file=source)
     assert [one.path.name for one in got] == ["trace.zip", "my shapes.json", "points.csv"]
     assert got[0].members == (source.parent / "trace/a.bin", source.parent / "b.csv")
     assert (source.parent / "trace/a.bin").read_bytes() == b"a" and got[1].sha256 == sha(b"{}")
-    again = download.fetch_dataset(entries, source.parent, source_file=source)
+    again = fetch_dataset(entries, source.parent, source_file=source)
     assert {one.origin for one in again} == {"present"} and again[0].members == got[0].members
-    other = download.fetch_dataset(entries[2:], tmp_path / "elsewhere", source_file=source)
+    other = fetch_dataset(entries[2:], tmp_path / "elsewhere", source_file=source)
     assert left(tmp_path / "elsewhere") == ["points.csv"] and other[0].members == ()
 
 
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ([{"sha256": None}], ["download[0]", "needs a `url`"]),
-        (["http://h/x"], ["download[0]", "needs a `url`"]),
+        ([{"sha256": None}], ["download[0]", "needs a `url` or a `package`"]),
+        (["http://h/x"], ["download[0]", "needs a `url` or a `package`"]),
         ([{"url": "http://h/x", "sha": "0"}], ["download[0]", "unknown key 'sha'"]),
         ([{"url": "http://h/x", "unpack": "tar"}], ["'tar' is not known"]),
         ([{"url": "http://h/"}], ["is empty"]),
-        ([{"url": "http://h/x", "to": "../x"}], ["is no file name"]),
+        ([{"url": "http://h/x", "to": "../x"}], ["is not a file name"]),
         ([{"url": "http://h/x", "to": ".."}], ["'..'"]),
-        ([{"url": "http://h/x", "to": 7}], ["is no file name"]),
-        ([{"url": "http://h/..%2Fx"}], ["is no file name"]),
+        ([{"url": "http://h/x", "to": 7}], ["is not a file name"]),
+        ([{"url": "http://h/..%2Fx"}], ["is not a file name"]),
         ([{"url": "http://h/a%00b"}], ["control"]),
         ([{"url": "http://h/x", "to": "Dataset.YAML"}], ["is taken"]),
         ([{"url": "http://h/x"}, {"url": "http://h/y/X"}], ["download[1]", "is taken"]),
@@ -858,7 +861,7 @@ def test_a_dataset_is_fetched_unpacked_and_then_present(site, tmp_path, source):
     ],
 )
 def test_a_bad_entry_is_named(source, entries, words):
-    error = refused(lambda: download.fetch_dataset(entries, source.parent, source_file=source), *words)
+    error = refused(lambda: fetch_dataset(entries, source.parent, source_file=source), *words)
     assert error.file == str(source) and left(source.parent) == ["dataset.yaml"]
 
 
@@ -867,19 +870,19 @@ def test_a_zip_may_not_replace_the_dataset_or_what_another_entry_brought(site, t
     for members in hostile:
         body = zipped(tmp_path / "made.zip", members).read_bytes()
         entries = [{"url": site.put("/a.zip", body), "unpack": "zip"}, {"url": site.put("/second", b"2")}]
-        call = lambda entries=entries: download.fetch_dataset(entries, source.parent, source_file=source)  # noqa: E731
+        call = lambda entries=entries: fetch_dataset(entries, source.parent, source_file=source)  # noqa: E731
         refused(call, f"{source}, download[0]", "a.zip, member", "not its own")
         (source.parent / "a.zip").unlink()
     one, two = (zipped(tmp_path / f"{n}.zip", {"same": b"%d" % n}).read_bytes() for n in (1, 2))
     entries = [{"url": site.put(f"/{n}.zip", body), "unpack": "zip"} for n, body in ((1, one), (2, two))]
-    refused(lambda: download.fetch_dataset(entries, source.parent, source_file=source), "download[1]", "not its own")
+    refused(lambda: fetch_dataset(entries, source.parent, source_file=source), "download[1]", "not its own")
     assert (source.parent / "same").read_bytes() == b"1" and source.read_text() == "kind: downloaded\n"
 
 
 def test_a_dataset_from_the_mirror_needs_no_network(tmp_path, source):
     mirror = mirrored(tmp_path, "data.example/t.bin", BODY)
     entries = [{"url": "https://data.example/t.bin", "sha256": sha(BODY)}]
-    assert download.fetch_dataset(entries, source.parent, mirror=mirror, source_file=source)[0].origin == "mirror"
+    assert fetch_dataset(entries, source.parent, mirror=mirror, source_file=source)[0].origin == "mirror"
     words = [f"{source}, download[0]", "the mirror's file of https://data.example/t.bin"]
     entries[0] |= {"sha256": "0" * 64, "to": "u"}
-    refused(lambda: download.fetch_dataset(entries, source.parent, mirror=mirror, source_file=source), *words)
+    refused(lambda: fetch_dataset(entries, source.parent, mirror=mirror, source_file=source), *words)

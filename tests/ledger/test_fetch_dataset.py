@@ -1,4 +1,4 @@
-"""Datasets that are downloaded, as a user runs them: fetched once, verified, never lost, and alone in their failure."""
+"""Datasets that are downloaded, as a user runs them: fetched once, verified, left out when they cannot be had."""
 
 import functools
 import hashlib
@@ -120,11 +120,101 @@ def test_a_failed_download_is_one_line_and_the_rest_is_made(checkout, site):
     assert [path.name for path in folder.iterdir() if not path.name.startswith("other.csv.part")] == ["dataset.yaml"]
 
 
-def test_a_plan_needs_no_network(checkout):
-    done = snakemake(checkout, "-n", "--config", "datasets=[published,linear-a100]")
+def test_a_plan_asks_no_network_and_writes_nothing(checkout, site):
+    declare(checkout, "web", site, {"recording.csv": {}}, {"linear": {"launches": "recording.csv"}})
+    before = sorted(checkout.rglob("*"))
+    done = snakemake(
+        checkout, "-n", "flop_reconciliation", "--config", "datasets=[linear-a100]", "datasets_online=[web]"
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-3000:]
+    assert "download linear-a100" in said, "what is configured is planned"
+    assert said.count("web is left out: a dry run does not ask the network; its tracked results stay") == 1
+    assert "download web" not in said and site.asked == []
+    made = {path for path in checkout.rglob("*") if not {".snakemake", "__pycache__"} & set(path.parts)} - set(before)
+    assert made == set()
+
+
+def test_an_online_dataset_joins_when_it_answers_and_its_results_stay_when_it_does_not(checkout, site, tmp_path):
+    files = {"recording.csv": pins(site.folder / "recording.csv")}
+    folder = declare(checkout, "web", site, files, {"linear": {"launches": "recording.csv"}})
+    command = ["results/tables/flop_reconciliation.csv", "--config", "datasets=[]", "datasets_online=[web,linear-a100]"]
+    done = snakemake(checkout, *command)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "fetch_dataset" in done.stdout + done.stderr
-    assert not list((checkout / "traces/linear-a100").glob("*.zip"))
+    assert "linear-a100 is left out: no answer from raw.githubusercontent.com;" in done.stdout + done.stderr
+    assert "web is left out" not in done.stdout + done.stderr
+    table = checkout / command[0]
+    whole = table.read_bytes()
+    assert b"web,linear,tiled_exact,3" in whole
+    done = snakemake(checkout, "-n", *command)
+    assert "Nothing to be done" in done.stdout + done.stderr, "what is here joins without being asked for"
+
+    # A fresh clone without a network: of the results only what git tracks, and none of the files.
+    (folder / "recording.csv").unlink()
+    table.unlink()
+    results = checkout / "results/web"
+    for path in results.rglob("*"):
+        if path.is_file() and path.name not in ("summary.json", "provenance.json"):
+            path.unlink()
+    site.shutdown()
+    site.server_close()
+    done = snakemake(checkout, *command)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"web is left out: no answer from 127.0.0.1:{site.server_port}; its tracked" in done.stdout + done.stderr
+    assert table.read_bytes() == whole
+    # Asked for by name, it fails instead.
+    done = snakemake(checkout, "results/web/flop_reconciliation/linear/data.parquet")
+    assert done.returncode == 1 and "could not be fetched" in done.stdout + done.stderr
+
+    place = tmp_path / "mirror/127.0.0.1"
+    place.mkdir(parents=True)
+    (place / "recording.csv").write_bytes((site.folder / "recording.csv").read_bytes())
+    done = snakemake(checkout, "-n", "flop_reconciliation", *command[1:], f"mirror={tmp_path / 'mirror'}")
+    assert "download web" in done.stdout + done.stderr
+
+
+def test_a_package_joins_when_the_index_has_it_and_only_its_absence_is_forgiven(checkout, site, tmp_path):
+    index = tmp_path / "index"
+    index.mkdir()
+    name = "tables-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(index / name, "w") as archive:
+        archive.write(site.folder / "recording.csv", "tables/one/recording.csv")
+        archive.writestr("tables-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tables\nVersion: 1.0\n")
+        archive.writestr("tables-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+    folder = declare(checkout, "packed", site, {}, {"linear": {"launches": "tables/one/recording.csv"}})
+    content = yaml.safe_load((folder / "dataset.yaml").read_text())
+    package = {"package": "tables", "version": "1.0", "file": name, "members": ["tables/*/recording.csv"]}
+    content["download"] = [package | pins(index / name)]
+    content["files"] = {"tables/one/*": {"device": "NVIDIA L4", "source": "the tables"}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
+    command = ["results/tables/flop_reconciliation.csv", "--config", "datasets=[packed]", "datasets_online=[]"]
+
+    done = snakemake(checkout, "-n", *command)
+    assert "download packed" in done.stdout + done.stderr
+    done = snakemake(checkout, *command)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-3000:]
+    assert said.count("packed is left out: no answer from the package index (asked for tables); its tracked") == 1
+    assert not (checkout / "results/packed/files.json").exists()
+    # As `make check` and CI do it.
+    done = snakemake(checkout, "downloads", *command[1:])
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "could not be fetched" in line]
+    assert done.returncode == 1 and lines
+    assert lines[0].strip().startswith("traces/packed/dataset.yaml, download[0]: tables 1.0: could not be fetched:")
+
+    done = snakemake(checkout, *command, PIP_FIND_LINKS=str(index))
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert sorted(path.name for path in folder.iterdir()) == ["dataset.yaml", "tables", f"{name}.json"]
+    record = json.loads((checkout / "results/packed/files.json").read_text())
+    assert [(entry["file"], entry["origin"]) for entry in record] == [
+        ("tables/one/recording.csv", f"tables 1.0, {name} (member)")
+    ]
+    about = json.loads((checkout / "results/packed/flop_reconciliation/linear/provenance.json").read_text())
+    assert about["label"] == "downloaded, recorded on NVIDIA L4" and about["inputs"][0]["source"] == "the tables"
+    # Without the index, and with the results gone, what is unpacked is used again.
+    (checkout / "results/packed/files.json").unlink()
+    done = snakemake(checkout, *command)
+    assert done.returncode == 0 and "left out" not in done.stdout + done.stderr
 
 
 @pytest.fixture
@@ -173,3 +263,5 @@ def test_which_files_are_fetched_with_and_without_a_record(dataset, tmp_path):
     with zipfile.ZipFile(paths[0], "w") as archive:
         archive.write(paths[2], "c.csv")
     assert download_record.others(record, dataset, paths) == []
+    dataset.content["download"][0] = {"package": "p", "members": ["[ab]?csv", "*/c.csv"]}
+    assert download_record.others(record, dataset, paths) == paths[2:]

@@ -16,7 +16,6 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Repository
 from gpuledger.models.flop_prediction import (
-    ActivationCost,
     linear_accuracy,
     linear_shapes,
     predict_gemm,
@@ -73,7 +72,7 @@ def test_published_network_kernel_by_kernel():
 
 def test_published_totals():
     case = Repository.find(ROOT).dataset("published").case("flop_reconciliation", "toy_network")
-    summary = reduce_case(case, flop_reconciliation.reduce)
+    summary = reduce_case(case, flop_reconciliation.reduce, {})
     expected = {
         "forward_gemm_flops": 2_702_704_640,
         "forward_split_k_flops": 3_932_160,
@@ -123,6 +122,7 @@ def test_single_launches_need_no_counters():
     assert table["flops_predicted"].notna().all()
     assert set(table.loc[table["kernel_class"] == "gemm", "split_k_source"]) == {"grid"}
     assert table["flops_counted"].isna().all()
+    assert set(table.loc[table["kernel_class"] == "gemm", "from_counters"]) == {""}
     predicted = table.groupby(["pass", "kernel_class"])["flops_predicted"].sum()
     assert predicted["forward", "gemm"] == 3 * 270_270_464
     assert predicted["backward", "gemm"] == 5 * 269_484_032
@@ -133,10 +133,8 @@ def test_single_launches_need_no_counters():
 def test_roles_by_layout_of_a_linear_layer():
     """y = x·Wᵀ is tn, its input gradient nn, its weight gradient nt, however often they are launched."""
     names = ["ampere_sgemm_32x32_sliced1x4_tn", "ampere_sgemm_64x64_nt", "ampere_sgemm_32x128_nn"]
-    frame = pd.DataFrame(
-        {"pass": ["forward", "backward", "backward"], "kernel": names, "launches": [4, 4, 4], "split_k": 1}
-    )
-    table = predict_network(frame, layers=4, hidden_dim=256, tokens=40, activation="relu")
+    frame = pd.DataFrame({"pass": ["forward", *["backward"] * 2] * 4, "kernel": names * 4})
+    table = predict_network(frame, layers=4, hidden_dim=256, tokens=40, activation="relu").head(3)
     assert table["role"].tolist() == ["forward", "weight_gradient", "input_gradient"]
     assert table["pad"].tolist() == [256 * 64, 256 * 256, 256 * 128]
     assert table["launches_source"].tolist() == ["given"] * 3
@@ -153,25 +151,19 @@ def test_one_kernel_for_both_gradients_is_not_guessed():
     frame = pd.DataFrame({"pass": ["backward"], "kernel": ["ampere_sgemm_64x64_nt"], "ffma": [10**9], "fmul": [10**6]})
     row = predict_network(frame, **NETWORK).iloc[0]
     assert pd.isna(row["flops_predicted"])
-    assert "give a column role" in row["explanation"]
+    assert "input and weight gradient cannot be told apart" in row["explanation"]
 
 
 def test_bias_and_other_activations():
-    frame = PUBLISHED[PUBLISHED["pass"] == "forward"].drop(columns=["fadd", "ffma", "fmul"]).assign(split_k=2)
-    reduction = predict_network(frame, **NETWORK, bias=True).iloc[1]
-    assert (reduction["fadd_predicted"], reduction["fmul_predicted"]) == (3 * 1_310_720, 1_310_720)
-    costs = {"mine": ActivationCost((1, 2, 3), (0, 0, 0), "test")}
-    row = predict_network(frame, **NETWORK, activation="mine", activation_costs=costs).iloc[2]
-    assert row["flops_predicted"] == 9 * 1_310_720
-    with pytest.raises(InputError, match=r"net\.csv, network, activation: 'gelu' has no known cost"):
-        predict_network(frame, **NETWORK, activation="gelu", file="net.csv")
+    frame = launch_by_launch()
+    network = {**NETWORK, "layers": 3}
+    reduction = predict_network(frame, **network, bias=True).iloc[1]
+    assert (reduction["fadd_predicted"], reduction["fmul_predicted"]) == (3 * 131_072, 131_072)
+    for activation, flops in (("sigmoid", 16 * 131_072), ("relu", 0), ("identity", 0)):
+        assert predict_network(frame, **network, activation=activation)["flops_predicted"][2] == flops
 
 
 def test_network_input_errors():
-    with pytest.raises(InputError, match="there is no column"):
-        predict_network(pd.DataFrame({"kernel": ["reduce_kernel"]}), **NETWORK)
-    with pytest.raises(InputError, match="layers: 0 is not an integer"):
-        predict_network(PUBLISHED, layers=0, hidden_dim=1, tokens=1)
     with pytest.raises(InputError, match="'zig' is not an integer"):
         predict_network(PUBLISHED.assign(fadd="zig"), **NETWORK)
     setup = pd.DataFrame(
@@ -197,10 +189,6 @@ GPT2 = {"m": 64, "n": 768, "k": 768, "followed_by_reduce": True}
         (
             {"kernel": "ampere_sgemm_64x32_sliced1x4_tn", **GPT2, "grid_blocks": 96},
             {"s": 4, "fmul_predicted": 786_432, "fadd_predicted": 589_824},
-        ),
-        (
-            {"kernel": "ampere_sgemm_128x128_tn", "m": 32, "n": 32, "k": 64, "batch": 24, "grid_blocks": 24},
-            {"s": 1, "ffma_predicted": 25_165_824, "flops_2mnk": 2 * 1_572_864},
         ),
         # BERT: K = 20 is padded to 24. SAM: 7 to 8, and a bias through C is one more FFMA per output.
         (
@@ -246,7 +234,7 @@ def test_what_is_unknown_stays_unknown():
     assert pd.isna(gemm(kernel, 8, 8, 8)["flops_predicted"])
     no_multiple = gemm(kernel, 256, 64, 8, grid_blocks=5)
     assert pd.isna(no_multiple["s"])
-    assert "no whole multiple" in no_multiple["explanation"]
+    assert "not a whole multiple" in no_multiple["explanation"]
     only_grid = gemm("ampere_sgemm_64x32_sliced1x4_nn", None, None, None, grid_blocks=10)
     assert (only_grid["fmul_predicted"], only_grid["fadd_predicted"]) == (10 * 2048 * 4, 10 * 2048 * 3)
     assert pd.isna(only_grid["ffma_predicted"])
@@ -267,12 +255,12 @@ SIZE = st.integers(1, 5000)
 
 
 @settings(max_examples=200, deadline=None)
-@given(TILES, SIZE, SIZE, SIZE, st.integers(1, 8), st.integers(1, 30), st.booleans(), st.booleans())
-def test_closed_form_properties(tile, m, n, k, batch, s, reads_c, result):
+@given(TILES, SIZE, SIZE, SIZE, st.integers(1, 30), st.booleans(), st.booleans())
+def test_closed_form_properties(tile, m, n, k, s, reads_c, result):
     tile_m, tile_n, slices = tile
     kernel = f"ampere_sgemm_{tile_m}x{tile_n}{f'_sliced1x{slices}' if slices > 1 else ''}_tn"
-    tiles = batch * -(-n // tile_m) * -(-m // tile_n)
-    launch = {"kernel": kernel, "m": m, "n": n, "k": k, "batch": batch, "followed_by_reduce": result}
+    tiles = -(-n // tile_m) * -(-m // tile_n)
+    launch = {"kernel": kernel, "m": m, "n": n, "k": k, "followed_by_reduce": result}
     row = gemm(**launch, grid_blocks=s * tiles, accumulates=reads_c)
     # The reference, term by term.
     chunk, pad = -(-k // s), tiles * tile_m * tile_n
@@ -411,8 +399,6 @@ def test_every_recorded_launch_is_exact(recorded):
     assert accuracy["mape_2mnk_percent"] == pytest.approx(19.3, abs=0.1)
     assert accuracy["median_2mnk_percent"] == pytest.approx(-3.4, abs=0.05)
     assert accuracy["worst_2mnk_percent"] == pytest.approx(-99.7, abs=0.05)
-    assert accuracy["dram_median_error_percent"] == pytest.approx(0.2, abs=0.06)
-    assert accuracy["dram_mape_percent"] == pytest.approx(13.6, abs=0.05)
     tiled = table[table["tiled"]]
     assert set(tiled["split_k_source"]) == {"counters"}  # the recording has no grid
     assert set(tiled["epilogue_source"]) == {"launches"}  # a copy into C before, a reduction behind

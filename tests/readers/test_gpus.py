@@ -193,7 +193,7 @@ def test_an_identity_exception_says_why_and_is_let_through(tmp_path):
 
 def test_a_name_that_stands_twice_is_refused(tmp_path):
     header, other = [*HEADER, "aliases"], [*changed("name", "other"), "my_gpu"]
-    with pytest.raises(InputError, match="line 3: a second GPU is called 'my_gpu'"):
+    with pytest.raises(InputError, match="line 3: a second GPU is named 'my_gpu'"):
         gpus.read_gpus(table(tmp_path / "mine.csv", header, [[*ROW, ""], other]))
 
 

@@ -158,8 +158,8 @@ def test_classify_keeps_the_index_and_names_the_unknown():
     assert classes.index.tolist() == [7, 3]
     assert classes.tolist() == ["reduce", "elementwise"]
     assert classify([]).empty
-    with pytest.raises(InputError, match=r"a\.csv, launch 3: .*frobnicate<int>.*add a pattern") as error:
-        classify(["reduce_kernel", "void frobnicate<int>(int)"], file="a.csv", place="launch 3")
+    with pytest.raises(InputError, match=r"a\.csv: .*frobnicate<int>.*add a pattern") as error:
+        classify(["reduce_kernel", "void frobnicate<int>(int)"], file="a.csv")
     assert "\n" not in str(error.value)
     for empty in ("", "  ", None, float("nan")):
         with pytest.raises(InputError, match="no kernel name"):
@@ -198,7 +198,7 @@ def test_user_patterns_are_validated(entry, problem):
     assert str(error.value).startswith("config.yaml, kernel pattern 1: ")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(alphabet="<>()[]{}:, *&abK_0129x-#operatorvoid", max_size=80))
 def test_any_name_is_read(name):
     fact = parse(name)
@@ -208,7 +208,7 @@ def test_any_name_is_read(name):
     template_arguments(name)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from([8, 16, 32, 64, 128, 256]),
     st.sampled_from([8, 16, 32, 64, 128, 256]),

@@ -70,7 +70,7 @@ def library(tmp_path_factory):
     (folder / "harness.cpp").write_text(HARNESS % ", ".join(f'{{"{name}", {name}}}' for name in NAMES))
     command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
     command += [
-        f"-I{ROOT / 'tests'}",
+        f"-I{ROOT / 'tests/support'}",
         f"-I{SOURCES}",
         "-o",
         "harness.so",
@@ -118,7 +118,7 @@ def test_every_kernel_of_the_source_is_offered_and_the_other_way_round():
 )
 def test_hard_rows_of_every_length(library, length):
     x = kernels.hostile_rows(length)
-    for plan in [kernels.TWO_PASS, *kernels.plans(length)]:
+    for plan in [kernels.TWO_PASS, *kernels.configurations(length)]:
         check(library, plan, x)
 
 
@@ -129,7 +129,7 @@ def test_every_configuration_full_and_not(library, configuration):
     name = "streaming" if configuration == kernels.STREAMING else "one_pass"
     held = 4 * lanes * slots * (2 if name == "streaming" else 1)
     for length, suffix in ((held, "_aligned"), (held - 4, "_aligned"), (held - 3, ""), (held // 2 + 1, "")):
-        plan = kernels.Plan(f"{name}_{lanes}x{slots}{suffix}", threads, rows_of_block)
+        plan = kernels.Configuration(f"{name}_{lanes}x{slots}{suffix}", threads, rows_of_block)
         rows = kernels.hostile_rows(max(length, 1))
         check(library, plan, rows[[0, 3, 5, 9, 12]] if length > 2000 else rows)
 
@@ -137,7 +137,7 @@ def test_every_configuration_full_and_not(library, configuration):
 @pytest.mark.parametrize("length", [5, 100, 129, 1023, 1024])
 def test_blocks_that_take_turns_and_threads_in_any_order_give_the_same_bits(library, length):
     x = kernels.hostile_rows(length)
-    for plan in [kernels.TWO_PASS, *kernels.plans(length)]:
+    for plan in [kernels.TWO_PASS, *kernels.configurations(length)]:
         once = normalize(library, plan, x)
         assert normalize(library, plan, x, blocks=2).tobytes() == once.tobytes()
         assert normalize(library, plan, x, backwards=True).tobytes() == once.tobytes()
@@ -146,7 +146,7 @@ def test_blocks_that_take_turns_and_threads_in_any_order_give_the_same_bits(libr
 @pytest.mark.parametrize("rounds", [1, 2, 3, 9])
 def test_what_shared_memory_keeps_changes_no_bit(library, rounds):
     for length in (40000, 40001):
-        (plan,) = kernels.plans(length)
+        (plan,) = kernels.configurations(length)
         x = kernels.hostile_rows(length)[[0, 2, 12]]
         once = normalize(library, plan, x)
         assert normalize(library, plan, x, shared=rounds * kernels.KEPT_BYTES).tobytes() == once.tobytes()
@@ -154,7 +154,7 @@ def test_what_shared_memory_keeps_changes_no_bit(library, rounds):
 
 def test_what_the_result_is_where_the_formula_says_nothing(library):
     for length in (1, 6, 130):
-        for plan in [kernels.TWO_PASS, *kernels.plans(length)]:
+        for plan in [kernels.TWO_PASS, *kernels.configurations(length)]:
             y = normalize(library, plan, np.full((3, length), 3.7))
             assert not y.any(), "equal values become zeros"
             spoilt = np.ones((2, length), np.float32)
@@ -165,7 +165,7 @@ def test_what_the_result_is_where_the_formula_says_nothing(library):
 
 def test_scaling_a_row_by_a_power_of_two_changes_no_bit(library):
     x = np.random.default_rng(1).standard_normal((4, 333)).astype(np.float32)
-    for plan in [kernels.TWO_PASS, *kernels.plans(333)]:
+    for plan in [kernels.TWO_PASS, *kernels.configurations(333)]:
         expected = normalize(library, plan, x)
         for power in (-120, -50, 70, 120):
             assert normalize(library, plan, x * np.float32(2.0) ** power).tobytes() == expected.tobytes()
@@ -173,7 +173,7 @@ def test_scaling_a_row_by_a_power_of_two_changes_no_bit(library):
 
 def test_no_plan_offers_less_room_than_the_row_needs():
     for length in [*range(1, 600), 1023, 1024, 1025, 4093, 4094, 32765, 32766, 32768, 32769, 10**6]:
-        for plan in kernels.plans(length):
+        for plan in kernels.configurations(length):
             if plan.kernel.startswith("streaming"):
                 assert length > 32765
                 continue

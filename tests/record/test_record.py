@@ -2,11 +2,9 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 import record_fakes
-import yaml
 from record_fakes import COUNTED, calls, made
 
 from gpuledger.errors import InputError
@@ -22,8 +20,7 @@ PLANNED = sweeps.SWEEPS
 
 
 def load(folder):
-    config = yaml.safe_load((Path(__file__).parents[2] / "config/config.yaml").read_text("utf-8"))
-    return Dataset.load(folder / "dataset.yaml", config["studies"])
+    return Dataset.load(folder / "dataset.yaml")
 
 
 # --- whether to record
@@ -32,12 +29,12 @@ def load(folder):
 def test_without_nvidia_smi_nothing_is_looked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(device, "find_device", lambda: pytest.fail("looked for a GPU"))
-    assert plan.make_plan("auto") == plan.Plan()
+    assert plan.make_plan("auto") == plan.RecordingPlan()
 
 
 @pytest.mark.parametrize("off", ["off", False])
 def test_off_never_looks(tools, off):
-    assert plan.make_plan(off) == plan.Plan()
+    assert plan.make_plan(off) == plan.RecordingPlan()
     assert not (tools / "smi_calls").exists()
 
 
@@ -106,7 +103,7 @@ def test_the_first_visible_device_is_the_one(tools, monkeypatch):
     os.environ["CUDA_VISIBLE_DEVICES"] = "3,1"
     device.find_device()
     assert "-i 3" in (tools / "smi_calls").read_text()
-    device.select()
+    device.select_device()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "3"
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
@@ -167,8 +164,11 @@ def test_the_command_line_is_complete(tools):
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        ("NVIDIA (R) Nsight Compute\nVersion 2021.1.0.0 (build 1)", r"2021.1.0.0 is too old: 2022.3 is needed"),
-        ("segmentation fault", "says no version"),
+        (
+            "NVIDIA (R) Nsight Compute\nVersion 2021.1.0.0 (build 1)",
+            "2021.1.0.0 is too old: at least 2022.3",
+        ),
+        ("segmentation fault", "instead of a version it prints"),
     ],
 )
 def test_an_old_ncu_is_refused(tools, version, message):
@@ -205,7 +205,7 @@ def test_a_table_keeps_launches_and_loses_the_machine():
         ("", "wrote no table"),
         (table(), "no kernels were profiled"),
         (table(("0", "h", "k", "n/a")), "no value of a__b.sum"),
-        (table(("0", "h", "k", "1"), ("1", "h")), "cut short"),
+        (table(("0", "h", "k", "1"), ("1", "h")), "is truncated"),
         (table(("0", "h", "k", "1")).replace("a__b.sum", "other"), "no value of a__b.sum"),
     ],
 )
@@ -320,7 +320,7 @@ def test_what_is_recorded_stays_until_something_it_depends_on_changes(tools, tmp
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.suffix == ".csv"} == {
         path: content for path, content in first.items() if path.suffix == ".csv"
     }
-    run.record(
+    run.record_parts(
         recording.Recording(folder), COUNTED, python=str(tools / "torch-python"), control=profiler.Control(cache="none")
     )
     assert len(calls(tools)) == 2 * count + 1
@@ -344,7 +344,7 @@ def test_time_that_is_over_ends_the_call_and_the_next_one_goes_on(tools, tmp_pat
     monkeypatch.setattr(recording.time, "monotonic", lambda: float(next(clock)))
     target = recording.Recording(tmp_path / "out", seconds=100)
     with pytest.raises(recording.OutOfTimeError):
-        run.record(target, ["sweep_gpt2"], python=str(tools / "torch-python"))
+        run.record_parts(target, ["sweep_gpt2"], python=str(tools / "torch-python"))
     done = len(calls(tools))
     assert 0 < done < 5
     monkeypatch.setattr(recording.time, "monotonic", lambda: 0.0)
@@ -364,7 +364,7 @@ def test_a_folder_is_of_one_gpu(tools, tmp_path):
     smi = tools / "nvidia-smi"
     smi.write_text(smi.read_text().replace("NVIDIA H200", "NVIDIA L4"))
     device.find_device.cache_clear()
-    with pytest.raises(InputError, match="holds a recording on NVIDIA H200; record NVIDIA L4 into another"):
+    with pytest.raises(InputError, match="holds a recording from NVIDIA H200; record NVIDIA L4 into another"):
         made(tools, folder, ["counters"])
     made(tools, folder, ["counters"], kind="local")
     assert load(folder).label == "recorded on this machine, NVIDIA L4"
@@ -444,7 +444,7 @@ def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, mon
     monkeypatch.setattr(latency.cuda, "open_device", lambda: None)
     monkeypatch.setattr(latency, "Runner", lambda device: None)
     monkeypatch.setattr(latency.exposed, "measure", measure)
-    cases = latency.record(tmp_path / "made", {"clock": "none", "cache": "all", "replay": "kernel"})
+    cases = latency.record_latency(tmp_path / "made", {"clock": "none", "cache": "all", "replay": "kernel"})
     assert cases == {"exposed_latency": {"probes": {"table": "exposed_latency/probes.csv"}}}
     (call,) = calls(tools)
     assert call[call.index("--metrics") + 1] == "sm__inst_executed.sum"

@@ -17,7 +17,7 @@ from gpuledger.record.probes.cases import Sizes
 from gpuledger.record.probes.launch import Runner
 from gpuledger.record.probes.steps import record_steps
 
-DEVICE = cuda.Device(0, "emulated GPU", "9.0", 4, 1 << 20, 1 << 30, 1_000_000_000)
+DEVICE = cuda.CudaDevice(0, "emulated GPU", "9.0", 4, 1 << 20, 1 << 30, 1_000_000_000)
 FILL, GEMM, ATTENTION = workloads.fill(64, 512), workloads.gemm(128), workloads.attention(2, 128)
 
 
@@ -25,7 +25,7 @@ FILL, GEMM, ATTENTION = workloads.fill(64, 512), workloads.gemm(128), workloads.
 def gpu(monkeypatch):
     found = EmulatedGpu()
     monkeypatch.setattr(cuda, "cupy", lambda: found)
-    monkeypatch.setattr(cuda, "load", found.load)
+    monkeypatch.setattr(cuda, "load_module", found.load_module)
     return found
 
 
@@ -43,7 +43,7 @@ def test_a_run_brings_back_what_the_probe_saved(gpu, workload, probe):
 @pytest.mark.parametrize("workload", [FILL, ATTENTION], ids=lambda workload: workload.name)
 def test_a_kernel_that_writes_nothing_is_found_out_with_and_without_its_probe(gpu, workload, probe):
     gpu.fails[probe] = "nothing"
-    with pytest.raises(InputError, match="computes something else"):
+    with pytest.raises(InputError, match="result is wrong"):
         Runner(DEVICE).run(workload, "block_sched")
 
 
@@ -90,7 +90,7 @@ def test_shared_memory_is_asked_for_before_the_launch_and_preferred_to_l1(monkey
     monkeypatch.setattr(cuda, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(driver=occupancy)))
     about = {"num_regs": 40, "local_size_bytes": 0, "shared_size_bytes": 1024, "max_threads_per_block": 1024}
     function = SimpleNamespace(**about, kernel=SimpleNamespace(ptr=77))
-    kernel = cuda.Kernel("gemm", function)
+    kernel = cuda.LoadedKernel("gemm", function)
     kernel.allow_shared(0)
     assert function.max_dynamic_shared_size_bytes == 0 and not hasattr(function, "preferred_shared_memory_carveout")
     kernel.allow_shared(190 * 1024)

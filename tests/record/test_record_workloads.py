@@ -21,7 +21,7 @@ for passes in toy_network.PASSES:
     with FlopCounterMode(display=False) as counter:
         toy_network.run(cpu, passes, 10, 1024, 128)
     found[passes] = counter.get_total_flops()
-models = ("gpt2", gpt2.Block, 192, torch.float32), ("llama", llama.Block, 1024, torch.bfloat16)
+models = ("gpt2", gpt2.GPT2Block, 192, torch.float32), ("llama", llama.LlamaBlock, 1024, torch.bfloat16)
 for name, block, hidden_dim, dtype in models:
     with FlopCounterMode(display=False) as counter:
         states = transformer.run(block, dtype, cpu, 3, hidden_dim, 32)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT, snakemake
+from conftest import snakemake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,11 +19,11 @@ from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import neutrino
 from gpuledger.studies import dmat
-from gpuledger.studies.dmat import figures as drawing
 from gpuledger.studies.dmat import scan, tensors
+from gpuledger.studies.dmat.figures import PALETTE, depth_classes, tensor_colors
 from gpuledger.studies.dmat.grid import by_tensor
+from notebooks import run_notebook
 
-STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
 BASE = 0x7F0000000000
 PAGE = 65536
 
@@ -47,8 +47,7 @@ def reduce(folder, inputs, **knobs):
     content = {"title": "t", "kind": "recorded", "source": "s", "license": "facts"}
     content["studies"] = {"dmat": {"mine": inputs}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    studies = STUDIES | {"dmat": STUDIES["dmat"] | {"knobs": STUDIES["dmat"]["knobs"] | knobs}}
-    return reduce_case(Dataset.load(folder / "dataset.yaml", studies).case("dmat", "mine"), dmat.reduce_dmat)
+    return reduce_case(Dataset.load(folder / "dataset.yaml").case("dmat", "mine"), dmat.reduce, knobs)
 
 
 def as_dmat(folder, clock, address):
@@ -275,8 +274,7 @@ def test_small_traces(folder, clock, pages, shape):
     result = reduce(folder, write(folder, clock, BASE + np.array(pages) * PAGE))
     assert (result["rows"], result["columns"]) == shape
     assert result.data["accesses"].sum() == len(clock)
-    figures.use_style()
-    drawing.draw_timeline(result)
+    run_notebook("dmat", result)
 
 
 def test_many_tensors(folder):
@@ -287,9 +285,8 @@ def test_many_tensors(folder):
     assert result.data["accesses"].sum() == 2000
     names = result.data["tensor"].unique()
     assert len(names) == 25 and "others" in names and "pages (2)" in names
-    figures.use_style()
-    figures.save(drawing.draw_timeline(result), result.provenance, folder)
-    frame, headers, formats = dmat.tensor_table(result)
+    variables, _ = run_notebook("dmat", result, folder)
+    frame, headers, formats = (variables[name] for name in ("frame", "headers", "formats"))
     assert len(frame) == 25 and set(headers) | set(formats) <= set(frame)
 
 
@@ -376,7 +373,7 @@ def test_memory_in_use_does_not_grow_with_the_file(folder):
         handle.write(head.tobytes())
         handle.truncate(48 + 3 * 2**30)
     program = (
-        "import sys; from pathlib import Path; from gpuledger import dmat\n"
+        "import sys; from pathlib import Path; from gpuledger.studies import dmat\n"
         "survey = dmat.open_accesses(Path(sys.argv[1])).survey()\n"
         "lines = Path('/proc/self/status').read_text().splitlines()\n"
         "print(survey.records, survey.unsaved, *[line.split()[1] for line in lines if line.startswith('VmHWM')])"
@@ -438,22 +435,20 @@ def test_the_figure_is_the_same_again_and_small(folder):
     result.write(folder / "reduced")
     sums = []
     for name in ("one", "two"):
-        figures.use_style()
-        figures.save(drawing.draw_timeline(CaseResult.read(folder / "reduced")), result.provenance, folder / name)
-        files = sorted((folder / name).iterdir())
+        run_notebook("dmat", CaseResult.read(folder / "reduced"), folder / name)
+        files = sorted((folder / name).glob("figure.*"))
         sums.append([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
         assert len(files) == 3 and all(file.stat().st_size < 400_000 for file in files)
     assert sums[0] == sums[1]
 
 
 def test_colours_follow_roles_and_differ():
-    chosen = drawing.colours(["Out", "V", "K", "Q", "M", "mask", "unknown"])
+    chosen = tensor_colors(["Out", "V", "K", "Q", "M", "mask", "unknown"])
     assert chosen["Q"] == figures.BLUE and chosen["K"] == figures.PURPLE and chosen["V"] == figures.GREEN
     assert len(set(chosen.values())) == 7 and chosen["unknown"] == figures.GREY
-    many = list(drawing.colours([f"t{i}" for i in range(20)]).values())
-    assert set(many) == set(drawing.PALETTE) and all(map(operator.ne, many, many[1:]))
-    assert drawing.depth_classes(pd.Series([1, 2, 3, 4, 5])).tolist() == [0, 1, 2, 3, 4]
-    assert drawing.memory_text(64 * 2**20) == "64 MiB"
+    many = list(tensor_colors([f"t{i}" for i in range(20)]).values())
+    assert set(many) == set(PALETTE) and all(map(operator.ne, many, many[1:]))
+    assert depth_classes(pd.Series([1, 2, 3, 4, 5])).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_figure_by_name_says_what_it_needs(checkout):
@@ -461,4 +456,4 @@ def test_a_figure_by_name_says_what_it_needs(checkout):
     assert done.returncode != 0
     assert "no configured dataset has case fig10b of dmat: add " in done.stdout + done.stderr
     done = snakemake(checkout, "-n", "fig10b", "--config", "datasets=[simulated]")
-    assert done.returncode == 0 and "reduce_dmat" in done.stdout
+    assert done.returncode == 0 and "simulated/dmat/fig10b" in done.stdout

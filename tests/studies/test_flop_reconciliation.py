@@ -7,12 +7,12 @@ import yaml
 from linear_recording import COUNTERS, LAUNCHES, SHAPES, write_launches, write_shapes
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import claims, figures
+from gpuledger.ledger import claims, pages
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
-from gpuledger.ledger.download import fetch_dataset
+from gpuledger.ledger.download.dataset import fetch_dataset
 from gpuledger.studies import flop_reconciliation
-from gpuledger.studies.flop_reconciliation import figures as flop_figures
+from gpuledger.studies.flop_reconciliation import tables
 
 #: What the contract asks of every case with launches.
 CONTRACT = [
@@ -26,12 +26,12 @@ CONTRACT = [
 ]
 
 
-def case_of(root, folder, **inputs):
+def case_of(folder, **inputs):
     """Open a case in a dataset made for it, with the configured studies."""
     content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
     content["studies"] = {"flop_reconciliation": {"linear": inputs}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
-    return Dataset.load(folder / "dataset.yaml", Repository.find(root).studies).case("flop_reconciliation", "linear")
+    return Dataset.load(folder / "dataset.yaml").case("flop_reconciliation", "linear")
 
 
 @pytest.fixture
@@ -41,15 +41,15 @@ def folder(tmp_path):
     return path
 
 
-def result(root, folder, **inputs):
-    return reduce_case(case_of(root, folder, **inputs), flop_reconciliation.reduce)
+def result(folder, **inputs):
+    return reduce_case(case_of(folder, **inputs), flop_reconciliation.reduce, {})
 
 
 @pytest.fixture
-def linear(root, folder):
+def linear(folder):
     write_launches(folder / "a.csv")
     write_shapes(folder / "a.json")
-    return result(root, folder, launches="a.csv", shapes="a.json", l2_reach_bytes=50_000)
+    return result(folder, launches="a.csv", shapes="a.json", l2_reach_bytes=50_000)
 
 
 def test_every_launch_of_the_recording_by_hand(linear):
@@ -107,14 +107,14 @@ def test_summary_of_the_recording_by_hand(linear):
 
 def test_tables_add_up(linear):
     data = linear.data
-    table = flop_reconciliation.launch_table(data)
+    table = tables.launch_table(data)
     assert len(table) == len(LAUNCHES)
     assert table["kernel"][2] == "splitKreduce_kernel"
-    shares = flop_reconciliation.by_size(data)
+    shares = tables.by_size(data)
     assert shares["size"].tolist() == ["9–16", "17–32", "33–64"]
     assert shares.filter(like="_percent").sum(axis=1).tolist() == pytest.approx([100] * 3)
-    assert flop_reconciliation.by_kernel(data)["launches"].sum() == len(LAUNCHES)
-    launch, steps = flop_reconciliation.worked_example(data)
+    assert tables.by_kernel(data)["launches"].sum() == len(LAUNCHES)
+    launch, steps = tables.worked_example(data)
     assert launch["launch"] == 1
     named = steps["what"].isin(["predicted", "counted"])
     for _, rows in steps.groupby("launch"):
@@ -122,9 +122,9 @@ def test_tables_add_up(linear):
         assert sums == [rows[~named[rows.index]]["flops"].sum()] * 2
 
 
-def test_without_shapes_only_what_names_and_grids_say(root, folder, tmp_path):
+def test_without_shapes_only_what_names_and_grids_say(folder):
     write_launches(folder / "a.csv", leave_out=["dram__bytes.sum"])
-    alone = result(root, folder, launches="a.csv")
+    alone = result(folder, launches="a.csv")
     assert all(quantity in alone.summary for quantity in CONTRACT)
     assert (alone["tiled_launches"], alone["tiled_exact"]) == (3, 3)
     assert alone["mape_2mnk_percent"] == "unknown"
@@ -132,44 +132,61 @@ def test_without_shapes_only_what_names_and_grids_say(root, folder, tmp_path):
     tiled = alone.data[alone.data["tiled"]]
     assert tiled["ffma_predicted"].isna().all()
     assert (tiled["fmul_predicted"] == tiled["fmul"]).all()
-    figures.save(flop_figures.draw_launches(alone, flop_reconciliation.by_size(alone.data)), alone.provenance, tmp_path)
-    assert (tmp_path / "figure.pdf").is_file()
 
 
-def test_a_recording_without_any_tiled_gemm(root, folder):
+def test_a_recording_without_any_tiled_gemm(folder):
     write_launches(folder / "a.csv", LAUNCHES[-1:])
     write_shapes(folder / "a.json", SHAPES[-1:])
-    vectors = result(root, folder, launches="a.csv", shapes="a.json")
+    vectors = result(folder, launches="a.csv", shapes="a.json")
     assert (vectors["matrix_launches"], vectors["tiled_launches"]) == (1, 0)
     assert vectors.finding == "No launch is a tiled GEMM that the closed form describes"
-    flop_figures.draw_launches(vectors, flop_reconciliation.by_size(vectors.data)).draw_without_rendering()
 
 
-def test_split_k_is_read_off_counters_where_there_is_no_grid(root, folder):
+@pytest.mark.parametrize(
+    ("launches", "inputs", "said"),
+    [
+        (LAUNCHES, {"shapes": "a.json"}, "One launch, step by step"),
+        (LAUNCHES, {}, "Without shapes only"),
+        (LAUNCHES[-1:], {"shapes": "a.json"}, "No launch is a tiled GEMM"),
+    ],
+)
+def test_the_notebook_draws_every_kind_of_recording(root, folder, launches, inputs, said):
+    write_launches(folder / "a.csv", launches)
+    write_shapes(folder / "a.json", SHAPES[-len(launches) :] if len(launches) == 1 else SHAPES)
+    result(folder, launches="a.csv", **inputs).write(folder / "reduced")
+    parameters = {"dataset": "mine", "case": "linear", "results": str(folder / "reduced"), "save_to": str(folder)}
+    pages.execute(root / "notebooks/flop_reconciliation.ipynb", folder / "out.ipynb", parameters)
+    assert (folder / "figure.pdf").is_file()
+    assert len((folder / "table.csv").read_text().splitlines()) == 1 + len(launches)
+    assert said in (folder / "out.ipynb").read_text()
+
+
+def test_split_k_is_read_off_counters_where_there_is_no_grid(folder):
     write_launches(folder / "a.csv", grid=False)
     write_shapes(folder / "a.json")
-    linear = result(root, folder, launches="a.csv", shapes="a.json")
+    linear = result(folder, launches="a.csv", shapes="a.json")
     assert (linear["tiled_exact"], linear["split_k_from_counters"]) == (3, 3)
+    assert "3 of them with S read off fmul" in linear.finding
     assert "l2_reach_bytes" not in linear.summary
 
 
-def test_shapes_as_a_table(root, folder, linear):
+def test_shapes_as_a_table(folder, linear):
     pd.DataFrame(SHAPES, columns=["m", "n", "k"]).to_csv(folder / "a.csv.shapes.csv", index=False)
-    again = result(root, folder, launches="a.csv", shapes="a.csv.shapes.csv")
+    again = result(folder, launches="a.csv", shapes="a.csv.shapes.csv")
     assert again["mape_2mnk_percent"] == linear["mape_2mnk_percent"]
 
 
-def test_a_wrong_prediction_is_not_exact(root, folder):
+def test_a_wrong_prediction_is_not_exact(folder):
     kernel, blocks, fadd, *rest = LAUNCHES[1]
     write_launches(folder / "a.csv", [LAUNCHES[0], (kernel, blocks, fadd + 1, *rest), *LAUNCHES[2:]])
     write_shapes(folder / "a.json")
-    linear = result(root, folder, launches="a.csv", shapes="a.json")
+    linear = result(folder, launches="a.csv", shapes="a.json")
     assert linear["tiled_exact"] == 2
     assert linear.data["residual_flops"].iloc[1] == 1
     assert "exact for 3 of 4 launches" in linear.finding
 
 
-def test_bad_recordings_and_shapes_are_one_line(root, folder):
+def test_bad_recordings_and_shapes_are_one_line(folder):
     write_launches(folder / "a.csv")
     write_shapes(folder / "a.json")
     write_launches(folder / "partial.csv", leave_out=[COUNTERS[1]])
@@ -185,7 +202,7 @@ def test_bad_recordings_and_shapes_are_one_line(root, folder):
         ({"launches": "strange.csv", "shapes": "a.json"}, "no class is known for kernel 'zebra_v7'"),
     ):
         with pytest.raises(InputError, match=message):
-            result(root, folder, **inputs)
+            result(folder, **inputs)
 
 
 NETWORK = {"layers": 1, "hidden_dim": 2, "tokens": 3}
@@ -197,7 +214,7 @@ RUNS = {"setup": "a", "forward": "b", "forward_backward": "c"}
     [
         ({}, r"all required keys are missing; give either launches, or setup and forward and"),
         ({"launch": "a"}, "unknown key 'launch'; did you mean 'launches'"),
-        ({"shapes": "a"}, "the key 'launches' is missing; add it: what it recorded of Linear layers"),
+        ({"shapes": "a"}, "the key 'launches' is missing; add it: recording of Linear layers"),
         ({"setup": "a", "forward": "b"}, "the key 'forward_backward' is missing"),
         ({"launches": "a", "network": NETWORK}, "the keys 'network' and 'launches' do not go together"),
         ({**RUNS, "network": NETWORK, "shapes": "a"}, "the keys 'forward' and 'shapes' do not go together"),
@@ -205,15 +222,55 @@ RUNS = {"setup": "a", "forward": "b", "forward_backward": "c"}
         ({"launches": 3}, r"linear.launches: expected string, found 3"),
     ],
 )
-def test_a_case_is_a_network_or_launches(root, folder, inputs, message):
+def test_a_case_is_a_network_or_launches(folder, inputs, message):
     with pytest.raises(InputError, match=message) as caught:
-        case_of(root, folder, **inputs)
+        case_of(folder, **inputs)
     assert "\n" not in str(caught.value)
 
 
-def test_both_kinds_of_case_are_valid(root, folder):
-    assert case_of(root, folder, launches="a", shapes="b").inputs["shapes"] == "b"
-    assert case_of(root, folder, **RUNS, network=NETWORK).inputs["network"] == NETWORK
+def test_both_kinds_of_case_are_valid(folder):
+    assert case_of(folder, launches="a", shapes="b").inputs["shapes"] == "b"
+    assert case_of(folder, **RUNS, network=NETWORK).inputs["network"] == NETWORK
+
+
+#: Row, counter and value of the single launches that the source prints last; nine rows per launch.
+PRINTED = [(347, "fmul", 1_048_576), (354, "fadd", 262_144), (356, "fmul", 131_072), (363, "fadd", 262_144)]
+
+
+@pytest.fixture(scope="module")
+def published(root):
+    case = Repository.find(root).case("published", "flop_reconciliation", "toy_network")
+    return reduce_case(case, flop_reconciliation.reduce, {})
+
+
+def test_printed_row_numbers_tell_how_many_launches_each_run_has(published):
+    assert (published["setup_launches"], published["forward_launches"]) == (11, 30)
+    forward = published.data[published.data["pass"] == "forward"].set_index("launch")
+    assert forward["launches"].tolist() == [10, 10, 10]
+    for row, counter, value in PRINTED:
+        group = 11 + (row // 9 - 11) % 3
+        assert forward.at[group, f"{counter}_predicted"] == 10 * value
+    assert max(row // 9 for row, _, _ in PRINTED) == 11 + 30 - 1
+    backward = published.data[published.data["pass"] == "backward"]
+    # One more, a fill, executes no FLOPs: row 724 is of launch 80.
+    assert backward["launches"].sum() + 1 == 724 // 9 + 1 - 41
+
+
+def test_what_was_read_off_a_count_is_not_called_predicted(published):
+    counts = tables.count_table(published.data).set_index(["kernel", "counter"])["how"]
+    gemms = [name for name in counts.index.get_level_values(0).unique() if "sgemm" in name]
+    assert {counts[name, "fmul"] for name in gemms} == {"explained"}
+    assert {counts[name, "ffma"] for name in gemms} == {"predicted"}
+    assert set(counts["splitKreduce_kernel"]) == {"predicted"}
+    forward = tables.count_table(published.data).query("`pass` == 'forward'")
+    assert set(forward.loc[forward["kernel"].str.startswith("vectorized"), "how"]) == {"explained"}
+    assert [published[f"counts{what}"] for what in ("", "_predicted", "_predicted_exact", "_explained")] == [
+        18,
+        11,
+        11,
+        7,
+    ]
+    assert "of 18 counts the closed form predicts 11, all exactly, and explains 7" in published.finding
 
 
 @pytest.fixture(scope="module")
@@ -223,10 +280,10 @@ def recorded(root, mirror, tmp_path_factory):
     folder.mkdir()
     text = (root / "traces/linear-a100/dataset.yaml").read_text("utf-8")
     (folder / "dataset.yaml").write_text(text, "utf-8")
-    dataset = Dataset.load(folder / "dataset.yaml", Repository.find(root).studies)
+    dataset = Dataset.load(folder / "dataset.yaml")
     done = fetch_dataset(dataset.content["download"], folder, mirror=mirror, source_file=dataset.file)
     assert {file.origin for file in done} == {"mirror"}
-    return reduce_case(dataset.case("flop_reconciliation", "linear"), flop_reconciliation.reduce)
+    return reduce_case(dataset.case("flop_reconciliation", "linear"), flop_reconciliation.reduce, {})
 
 
 def test_every_claim_about_the_public_recording_holds(root, recorded):
@@ -237,9 +294,8 @@ def test_every_claim_about_the_public_recording_holds(root, recorded):
     ]
     assert len(stated) > 10
     for claim in stated:
-        assert claim["needs"] == "download"
         assert recorded.summary[claim["quantity"]]["unit"] == claim["unit"]
-        assert claims.verdict(claim, recorded[claim["quantity"]])[0] == "exact", claim["id"]
+        assert claims.compare(claim, recorded[claim["quantity"]])[0] == "exact", claim["id"]
 
 
 def test_the_public_recording_launch_by_launch(recorded):
@@ -254,6 +310,6 @@ def test_the_public_recording_launch_by_launch(recorded):
     parts = tiled[[f"excess_{name}" for name in ("padding", "alpha", "slices", "accumulation")]].sum(axis=1)
     assert (tiled["flops_2mnk"] + parts == tiled["flops_counted"]).all()
     assert recorded["dram_within_l2_close_launches"] / recorded["dram_within_l2_launches"] > 0.95
-    launch, steps = flop_reconciliation.worked_example(data)
+    launch, steps = tables.worked_example(data)
     assert abs(launch["error_2mnk_percent"]) == pytest.approx(recorded["mape_2mnk_percent"], abs=1)
     assert {"GEMM", "reduction"} == set(steps["launch"])

@@ -1,11 +1,10 @@
-"""Kernel breakdown: known answers of the source notebook, properties of what is predicted, and bad questions."""
+"""Kernel breakdown: the source notebook's known answers, properties of predictions, and invalid cases."""
 
 import json
 import math
 import shutil
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import openpyxl
 import pandas as pd
@@ -19,18 +18,19 @@ from matplotlib.text import Annotation, Text
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.claims import load, verdict
-from gpuledger.ledger.datasets import open_case
-from gpuledger.models.transformer import chunked_prefill, decode, join, kernels, prefill, read_model
+from gpuledger.ledger.claims import compare, load
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.transformer import Parallel, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.studies import kernel_breakdown
-from gpuledger.studies.kernel_breakdown import figures as drawing
-from gpuledger.studies.kernel_breakdown import source_model
-from gpuledger.studies.kernel_breakdown import tables as words
+from gpuledger.studies.kernel_breakdown import source_model, split_parts
+from gpuledger.studies.kernel_breakdown.memory import fits, memory_bytes
+from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.source_model import Chunk, SourceChip, SourceModel
+from gpuledger.studies.kernel_breakdown.tables import describe_memory, kernel_table
 from gpuledger.studies.kernel_breakdown.tiling import batch_to_square, theoretical_tile
+from notebooks import run_notebook
 
-STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
 PUBLISHED = ROOT / "traces/published/dataset.yaml"
 PHASES = {
     "prefill": {"batch": 1, "input": 8192},
@@ -47,10 +47,7 @@ def source_times():
 
 
 def reduce(file, name, **knobs):
-    studies = {**STUDIES, "kernel_breakdown": {**STUDIES["kernel_breakdown"]}}
-    studies["kernel_breakdown"]["knobs"] = {**studies["kernel_breakdown"]["knobs"], **knobs}
-    case = open_case(file, "kernel_breakdown", name, studies)
-    return reduce_case(case, kernel_breakdown.reduce_breakdown)
+    return reduce_case(Dataset.load(file).case("kernel_breakdown", name), kernel_breakdown.reduce, knobs)
 
 
 @pytest.fixture(scope="module")
@@ -60,21 +57,39 @@ def llama():
 
 @pytest.fixture
 def ask(tmp_path):
-    """Reduce a case of a dataset of one's own."""
+    """Reduce a case of a user's dataset."""
 
-    def asking(knobs=None, **case):
-        usual = {"model": "gpt2", "hardware": ["h100-sxm"], "phases": {"decode": {"batch": 4, "context": 512}}}
+    def ask(**case):
+        default = {"model": "gpt2", "hardware": ["h100-sxm"], "phases": {"decode": {"batch": 4, "context": 512}}}
         content = {"title": "Mine", "kind": "local", "source": "me", "license": "CC0-1.0"}
-        content["studies"] = {"kernel_breakdown": {"mine": {**usual, **case}}}
+        content["studies"] = {"kernel_breakdown": {"mine": {**default, **case}}}
         (tmp_path / "mine").mkdir(exist_ok=True)
         file = tmp_path / "mine/dataset.yaml"
         file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
-        small = {"largest_context": 512, "largest_batch": 4}
-        return reduce(file, "mine", **{**small, **(knobs or {})})
+        return reduce(file, "mine", largest_context=512, largest_batch=4)
 
-    asking.folder = tmp_path / "mine"
-    asking.folder.mkdir()
-    return asking
+    ask.folder = tmp_path / "mine"
+    ask.folder.mkdir()
+    return ask
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Run the notebook on a result; return its figures by name."""
+
+    def run(result):
+        found = {}
+
+        def save(figure, record, folder, name="figure"):
+            found[name] = figure
+            return original(figure, record, folder, name)
+
+        original = figures.save
+        monkeypatch.setattr(figures, "save", save)
+        run_notebook("kernel_breakdown", result)
+        return found
+
+    return run
 
 
 # The source notebook's model -----------------------------------------------------------------------------------------
@@ -120,16 +135,16 @@ def test_every_claim_about_the_source_is_met():
     for claim in mine:
         assert result.summary[claim["quantity"]]["unit"] == claim["unit"]
         expected = "within tolerance" if "why" in claim else "exact"
-        assert verdict(claim, result[claim["quantity"]])[0] == expected, claim["id"]
+        assert compare(claim, result[claim["quantity"]])[0] == expected, claim["id"]
     assert result.provenance["label"] == "computed with the source notebook's formulas, not measured"
 
 
 def test_every_error_of_the_source_is_computed_and_right(llama):
-    errors = load(ROOT / "resources/claims/kernel_breakdown.yaml")["seed_errors"]
-    assert len(errors) == 10
-    table = kernel_breakdown.parts(llama.data)["corrections"]
-    assert set(table["error"]) == set(range(11))
-    for error in errors:
+    errors = load(ROOT / "resources/claims/kernel_breakdown.yaml")["source_errors"]
+    table = split_parts(llama.data)["corrections"]
+    computed = [error for error in errors if "quantity" in error]
+    assert len(computed) == len(errors) - 1 == 6
+    for error in computed:
         assert llama[error["quantity"]] == error["right"], error["id"]
         rows = table.to_dict("records")
         row = next(row for row in rows if error["quantity"] == f"right_{row['name']}_{row['phase']}")
@@ -172,13 +187,13 @@ def test_many_shapes_at_once_are_the_same_as_one_by_one():
         pd.testing.assert_frame_equal(own, alone.drop(columns="shape"))
 
 
-# The right model -----------------------------------------------------------------------------------------------------
+# Predictions -----------------------------------------------------------------------------------------------------
 
 
 def test_summary_and_table_hold_what_the_contract_says(llama):
     assert llama["parameters"] == 8030261248
     assert llama["kv_bytes_per_token"] == 131072
-    table = words.kernel_table(llama)["frame"]
+    table = kernel_table(llama)["frame"]
     contract = ["phase", "kernel", "count", "m", "n", "k", "batch", "macs", "dram_bytes", "time_s", "bound"]
     assert list(table) == [*contract, "hardware"]
     assert all(table[column].dtype == "int64" for column in ("count", "m", "n", "k", "batch", "macs", "dram_bytes"))
@@ -187,7 +202,7 @@ def test_summary_and_table_hold_what_the_contract_says(llama):
             rows = table[(table["hardware"] == gpu) & (table["phase"] == phase)]
             assert rows["time_s"].sum() == pytest.approx(llama[f"{phase}_time{suffix}"], rel=1e-8)
             assert rows["macs"].sum() == llama[f"{phase}_macs"]
-    assert list(words.kernel_table(reduce(PUBLISHED, "deepseek-v3"))["frame"]) == contract
+    assert list(kernel_table(reduce(PUBLISHED, "deepseek-v3"))["frame"]) == contract
 
 
 def test_work_of_a_prefill_is_that_of_the_formula(llama):
@@ -226,7 +241,7 @@ def test_time_grows_with_batch_and_context_and_shrinks_with_hardware():
 def test_a_sweep_is_the_sum_of_its_kernels():
     models = {"one": read_model("gpt2"), "two": read_model("Qwen3-30B-A3B")}
     gpus = [read_gpus()[name] for name in ("l4", "b200")]
-    work = join([prefill([64, 512]), decode([100, 900], [1, 16]), chunked_prefill(512, 256, 4, 300)])
+    work = join([prefill([64, 512]), decode([100, 900], [1, 16]), chunk([256, 256], [0, 256], 4, 300)])
     table = kernel_breakdown.sweep(models, gpus, work)
     assert len(table) == 2 * 2 * 6
     assert table["phase"].tolist()[:6] == [
@@ -250,7 +265,9 @@ def test_the_chunk_in_the_middle_stands_for_all_of_a_prompt():
     model, gpu = read_model("Llama-3.1-8B"), read_gpus()["h200-sxm"]
     part = Chunk(256, 8192, 512)
     assert (part.prefill_tokens, part.decode_tokens, part.decode_context) == (241, 15, 8448)
-    every = chunked_prefill(8192, part.prefill_tokens, part.decode_tokens, part.decode_context)
+    past = np.arange(0, 8192, part.prefill_tokens)
+    new = np.minimum(part.prefill_tokens, 8192 - past)
+    every = chunk(new, past, part.decode_tokens, part.decode_context)
     table = kernel_breakdown.sweep([model], [gpu], every)
     middle = reduce(PUBLISHED, "llama-3.1-8b")["chunked_prefill_time"]
     assert table["time_s"].mean() == pytest.approx(middle, rel=0.01)
@@ -265,17 +282,61 @@ def test_parallel_devices_share_the_work_and_talk(ask):
     assert shared["prefill_macs"] == pytest.approx(alone["prefill_macs"] / 4, rel=0.01)
     assert shared["weight_bytes"] < 0.7 * alone["weight_bytes"]
     assert alone["mixed_new_tokens"] == 3 + 64
-    assert "communication" in set(kernel_breakdown.parts(shared.data)["kernels"]["group"])
+    assert "communication" in set(split_parts(shared.data)["kernels"]["group"])
+
+
+def scenario(model, precision=None, **parallel):
+    model = read_model(model)
+    return Scenario(model, [read_gpus()["h100-sxm"]], {}, Parallel(**parallel), precision or model.precision)
+
+
+def test_a_gpu_keeps_a_reserve():
+    gpus = read_gpus()
+    deepseek = scenario("DeepSeek-V3", tensor=8, expert=8)
+    needed = memory_bytes(deepseek, decode([1024, 8192], [1, 128]))
+    # Weights and a short cache would fill all but 0.8 % of an H100: serving frameworks run out of memory there.
+    assert 0.98 * gpus["h100-sxm"].dram_bytes < needed["memory_bytes"][0] < gpus["h100-sxm"].dram_bytes
+    assert not fits(needed["memory_bytes"][0], gpus["h100-sxm"])
+    assert fits(needed["memory_bytes"][0], gpus["h200-sxm"])
+    assert needed["memory_bytes"].equals(needed[["weight_bytes", "cache_bytes", "activation_bytes"]].sum(axis=1))
+    # MLA's compressed cache is on every GPU of a tensor-parallel group.
+    assert needed["cache_bytes"][1] == deepseek.model.kv_bytes(8193) * 128
+
+
+def test_one_gpu_holds_the_whole_model_and_several_share_it():
+    work = join([prefill([64, 1000], [1, 3]), decode(500, 7)])
+    for name in sorted(path.stem for path in (ROOT / "resources/models").glob("*.json")):
+        alone = scenario(name)
+        needed = memory_bytes(alone, work)
+        assert set(needed["weight_bytes"]) == {alone.model.weight_bytes()}
+        cache = alone.model.kv_bytes([64, 1000, 501]) * [1, 3, 7]
+        assert needed["cache_bytes"].tolist() == cache.tolist()
+    whole = memory_bytes(scenario("Llama-3.1-70B"), work)
+    shared = memory_bytes(scenario("Llama-3.1-70B", tensor=8), work)
+    assert (8 * shared["weight_bytes"] / whole["weight_bytes"]).between(1, 1.001).all()
+    assert (8 * shared["cache_bytes"]).equals(whole["cache_bytes"])
+    # Eight key/value heads cannot be split over sixteen GPUs.
+    assert memory_bytes(scenario("Llama-3.1-70B", tensor=16), work)["cache_bytes"].equals(shared["cache_bytes"])
+    piped = memory_bytes(scenario("Llama-3.1-70B", pipeline=2), work)
+    assert (2 * piped["memory_bytes"] / whole["memory_bytes"]).between(1, 1.02).all()
+
+
+def test_a_prefill_of_many_tokens_needs_room_for_their_activations():
+    needed = memory_bytes(scenario("Llama-3.1-8B"), prefill([8192, 16384]))
+    # ffn_act reads 2 · 14,336 values per token and writes 14,336; 4,096 more are the residual stream; in bf16.
+    assert needed["activation_bytes"].tolist() == [2 * n * (3 * 14336 + 4096) for n in (8192, 16384)]
 
 
 def test_no_memory_is_said(ask):
     result = ask(model="Llama-3.1-405B", hardware=["l4", "b200"], phases={"decode": {"batch": 1, "context": 100}})
     assert result["decode_fits"] == "none"
     assert result["decode_memory_bytes"] == pytest.approx(2 * 405.85e9, rel=1e-3)
-    assert not kernel_breakdown.parts(result.data)["map"]["fits"].any()
+    assert result["memory_reserve_percent"] == 10
+    assert "fits on: none" in describe_memory(result)
+    assert not split_parts(result.data)["map"]["fits"].any()
 
 
-# Users' own, and what they get wrong ---------------------------------------------------------------------------------
+# Users' models and GPUs, and invalid cases ---------------------------------------------------------------------------
 
 
 def own_card(path, **changed):
@@ -298,39 +359,10 @@ def test_own_model_and_own_hardware_in_excel(ask):
     assert result["decode_time"] < result["decode_time_l4"]
     files = [entry["file"] for entry in result.provenance["inputs"]]
     assert files == ["configs/mine.json", "cards.xlsx", "resources/gpus.csv", "resources/time_constants.csv"]
-    assert words.kernel_table(result)["people"]["l4 (µs)"].notna().all()
+    assert kernel_table(result)["people"]["l4 (µs)"].notna().all()
     again = ask(model="configs/mine.json", hardware=["my-card", "cards.xlsx"])
     assert again["decode_time"] == result["decode_time"]
     assert "decode_time_l4" not in again.summary
-
-
-def test_overrides_in_the_configuration_change_a_case_and_no_other():
-    # Numbers in a mapping come as text from snakemake --config.
-    changed = {"model": "gpt2", "hardware": ["l4"], "phases": {"decode": {"batch": "2", "context": 100}}}
-    result = reduce(PUBLISHED, "llama-3.1-8b", overrides={"published/llama-3.1-8b": changed})
-    assert (result["model"], result["hardware"]) == ("gpt2", "NVIDIA L4 24 GB")
-    assert {key for key in result.summary if key.endswith("_time")} == {"decode_time"}
-    assert result["decode_batch"] == 2
-    assert result.provenance["knobs"]["overrides"] == {"published/llama-3.1-8b": changed}
-    other = reduce(PUBLISHED, "llama-3.1-8b-source", overrides={"published/llama-3.1-8b": changed})
-    assert other["model"] == "Llama-3.1-8B"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"llama-3.1-8b": {}}, "'llama-3.1-8b' is not the name of a case; write <dataset>/<case>"),
-        ({"published/llama": {}}, "published has no case 'llama'; did you mean 'llama-3.1-8b'?"),
-        ({"published/llama-3.1-8b": {"hardwear": []}}, "unknown key 'hardwear'; did you mean 'hardware'?"),
-        ({"published/llama-3.1-8b": {"model": "x.json"}}, "'x.json' is a file, which can only stand in a dataset"),
-        ({"published/llama-3.1-8b": {"hardware": ["h20"]}}, "unknown GPU 'h20'"),
-        ({"published/llama-3.1-8b": [1]}, "[1] is not a mapping"),
-    ],
-)
-def test_wrong_overrides_are_one_line(overrides, message):
-    with pytest.raises(InputError) as caught:
-        reduce(PUBLISHED, "llama-3.1-8b", overrides=overrides)
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +372,7 @@ def test_wrong_overrides_are_one_line(overrides, message):
             {"hardware": ["h1000-sxm"]},
             "key studies.kernel_breakdown.mine.hardware: unknown GPU 'h1000-sxm'; did you mean",
         ),
-        ({"hardware": ["l4", "l4-24gb"]}, "'l4' stands twice"),
+        ({"hardware": ["l4", "l4-24gb"]}, "'l4' is listed twice"),
         ({"hardware": ["cards.csv"]}, "mine/cards.csv does not exist"),
         ({"hardware": ["cards.xls"]}, "mine/cards.xls does not exist"),
         ({"hardware": []}, "key studies.kernel_breakdown.mine.hardware"),
@@ -355,11 +387,11 @@ def test_wrong_overrides_are_one_line(overrides, message):
         ({"phases": {}}, "mine.phases"),
         (
             {"phases": {"decode": {"batch": 1, "context": 1024}}},
-            "mine.phases.decode: a context of 1,025 tokens, but gpt2 was made for 1,024; shorten it",
+            "mine.phases.decode: a context of 1,025 tokens, but gpt2 supports 1,024; shorten it",
         ),
         (
             {"phases": {"chunked_prefill": {"tokens": 4096, "input": 64, "output": 64}}},
-            "a chunk of 4,096 tokens does not fit requests of 64 + 64",
+            "a chunk of 4,096 tokens does not fit requests of 64 + 64 tokens",
         ),
         ({"phases": {"mixed": [{"new": 0}]}}, "mine.phases.mixed.0.new"),
         ({"model": "configs/none.json"}, "mine/configs/none.json does not exist; put it there"),
@@ -372,7 +404,7 @@ def test_wrong_overrides_are_one_line(overrides, message):
         ({"seed_compatible": True, "phases": {"mixed": [{"new": 1}]}}, "the source notebook has no phase 'mixed'"),
     ],
 )
-def test_wrong_questions_are_one_line_with_their_place(ask, case, message):
+def test_invalid_cases_are_one_line_with_their_place(ask, case, message):
     with pytest.raises(InputError) as caught:
         ask(**case)
     assert message in str(caught.value)
@@ -419,7 +451,7 @@ def test_eight_bits_are_quantised_once_and_pay(ask):
     # Weights of 7.0 GB instead of 14 GB at 3.35 TB/s, and twice the peak: public measurements are 1.3 to 1.8 times.
     for phase in phases:
         assert 1.2 < wide[f"{phase}_time"] / narrow[f"{phase}_time"] < 2, phase
-    rows = kernel_breakdown.parts(narrow.data)["kernels"].set_index("kernel")
+    rows = split_parts(narrow.data)["kernels"].set_index("kernel")
     for name in ("qkv_proj", "down_proj"):
         product = rows.loc[name]
         product = product[product["phase"] == "prefill"].iloc[0] if product.ndim > 1 else product
@@ -428,24 +460,22 @@ def test_eight_bits_are_quantised_once_and_pay(ask):
 
 
 def test_kernels_without_products_are_bound_by_issue_not_by_compute(llama):
-    rows = kernel_breakdown.parts(llama.data)["kernels"]
+    rows = split_parts(llama.data)["kernels"]
     assert set(rows.loc[rows["bound"] == "compute", "kind"]) <= {"gemm", "grouped_gemm", "attention"}
     assert set(rows.loc[rows["bound"] == "issue", "kind"]) == {"elementwise"}
-    shares = kernel_breakdown.parts(llama.data)["map"].filter(like="_percent")
+    shares = split_parts(llama.data)["map"].filter(like="_percent")
     assert "issue_percent" in shares and np.allclose(shares.sum(axis=1), 100)
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3"])
-def test_labels_of_the_roofline_stay_in_their_panels_and_apart(name):
-    figures.use_style()
-    figure = drawing.draw_roofline(reduce(PUBLISHED, name))
-    figure.draw_without_rendering()
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "llama-3.1-8b-source", "deepseek-v3"])
+def test_labels_of_the_roofline_stay_in_their_panels_and_apart(name, drawn):
+    figure = drawn(reduce(PUBLISHED, name))["figure"]
+    figure.draw_without_rendering()  # puts annotations where their points are
     for axes in figure.axes:
         frame = axes.get_window_extent()
         boxes = [Text.get_window_extent(text) for text in axes.texts if isinstance(text, Annotation)]
         assert boxes and all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
         assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
-    plt.close(figure)
 
 
 def test_weights_of_experts_that_do_not_fit_the_model_are_named_where_they_stand(ask):
@@ -453,12 +483,10 @@ def test_weights_of_experts_that_do_not_fit_the_model_are_named_where_they_stand
         ask(model="Mixtral-8x7B-v0.1", expert_load=[1, 2])
 
 
-def test_four_phases_have_room_for_their_titles(ask):
+def test_four_phases_have_room_for_their_titles(ask, drawn):
     mixed = [{"batch": 16, "new": 1, "past": 512}, {"new": 256}]
     result = ask(model="Llama-3.1-8B", hardware=["h100-sxm"], phases={**PHASES, "mixed": mixed})
-    figure = drawing.draw_roofline(result)
-    figure.draw_without_rendering()
+    figure = drawn(result)["figure"]
     titles = [axes.title.get_window_extent() for axes in figure.axes]
     titles += [axes.xaxis.label.get_window_extent() for axes in figure.axes if axes.get_xlabel()]
     assert len(titles) >= 6 and not any(a.overlaps(b) for i, a in enumerate(titles) for b in titles[:i])
-    plt.close(figure)

@@ -6,14 +6,13 @@ import json
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT, snakemake
+from conftest import snakemake
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Repository, open_case
+from gpuledger.ledger.datasets import Dataset
 from gpuledger.studies import metric_sweep
 
-STUDIES = Repository.find(ROOT).studies
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)"
 GEMM = "ampere_sgemm_128x64_tn"
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
@@ -71,7 +70,7 @@ def make(folder, write=write_long, inputs=None, rows=None):
 
 
 def reduce(file):
-    result = reduce_case(open_case(file, "metric_sweep", "sweep", STUDIES), metric_sweep.reduce_sweep)
+    result = reduce_case(Dataset.load(file).case("metric_sweep", "sweep"), metric_sweep.reduce, {})
     return result, metric_sweep.Sweep.from_frame(result.data)
 
 
@@ -94,7 +93,7 @@ def test_every_dialect_gives_the_same_laws_in_base_units(tmp_path, write):
     ("change", "message"),
     [
         ({"rows": [("65.csv", 12, 768, 64)]}, "sizes.csv, line 2, column file: there is no '65.csv' in ncu"),
-        ({"rows": [("64.csv", 12, 768, 64)]}, "nothing is said about the file '1024.csv'"),
+        ({"rows": [("64.csv", 12, 768, 64)]}, "the file '1024.csv' is not listed"),
         ({"inputs": {"metrics": ["dram__bytes_red.sum"]}}, "no file has the metric 'dram__bytes_red.sum'"),
         ({"inputs": {"ncu_csv": {"folder": "none", "parameters": "sizes.csv"}}}, "mine/none does not exist"),
         ({"inputs": {"ncu_csv": {"folder": "ncu", "parameters": "none.csv"}}}, "the file does not exist"),

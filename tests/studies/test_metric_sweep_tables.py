@@ -6,17 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Repository, open_case
+from gpuledger.ledger.datasets import Dataset
 from gpuledger.studies import metric_sweep
-from gpuledger.studies.metric_sweep import figures as drawing
+from gpuledger.studies.metric_sweep import figures as panels
 from gpuledger.studies.metric_sweep import unit_switches
+from notebooks import run_notebook
 
-STUDIES = Repository.find(ROOT).studies
 SECTORS, BYTES, TIME = "dram__sectors_read.sum", "dram__bytes_read.sum", "gpu__time_duration.sum"
 LENGTHS = np.array([64, 128, 256, 512, 1024, 2048, 4096])
 COUNTED = 240 * LENGTHS + 2000
@@ -38,8 +36,8 @@ def swept(tmp_path):
         content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
         content["studies"] = {"metric_sweep": {"sweep": {"measurements": "sweep.csv"}}}
         (tmp_path / "dataset.yaml").write_text(yaml.safe_dump(content))
-        case = open_case(tmp_path / "dataset.yaml", "metric_sweep", "sweep", STUDIES)
-        result = reduce_case(case, metric_sweep.reduce_sweep)
+        case = Dataset.load(tmp_path / "dataset.yaml").case("metric_sweep", "sweep")
+        result = reduce_case(case, metric_sweep.reduce, {})
         return result, metric_sweep.Sweep.from_frame(result.data)
 
     return swept
@@ -132,20 +130,18 @@ def test_a_full_grid_has_one_law_for_each_pair_of_sizes(swept):
 
 @pytest.mark.parametrize("sizes", [64 * 2 ** np.arange(9), 100 * np.arange(1, 15), np.arange(1000, 1009)])
 def test_titles_stand_at_one_height_and_no_tick_covers_another(swept, sizes):
-    figures.use_style()
     parts = [series(3 * sizes + 6, SECTORS, "sector", sizes)]
     parts += [series(5 * sizes, TIME, "ns", sizes, kernel_class=name) for name in ("norm", "softmax", "copy")]
-    figure = drawing.draw(swept(*parts)[0])
-    figure.draw_without_rendering()
-    boxes = [axes.get_legend().get_title().get_window_extent() for axes in figure.axes]
-    assert len({round(box.y1) for box in boxes}) == 1
-    for axes in figure.axes:
-        assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
+    variables, _ = run_notebook("metric_sweep", swept(*parts)[0])
+    headers, plots = variables["headers"][:2], variables["plots"][:2]
+    assert len({round(header.get_legend().get_title().get_window_extent().y1) for header in headers}) == 1
+    for header, axes in zip(headers, plots, strict=True):
+        assert header.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
         shown = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
         assert shown and all(one.x1 <= other.x0 for one, other in pairwise(shown))
 
 
 def test_ticks_are_as_many_as_there_is_room_for():
-    assert drawing._thinned(192 * 2 ** np.arange(6)).tolist() == [192, 384, 768, 1536, 3072, 6144]
-    assert drawing._thinned(64 * 2 ** np.arange(8)).tolist() == [64, 256, 1024, 4096]
-    assert drawing._thinned(100 * np.arange(1, 5)).tolist() == [100, 200, 300, 400]
+    assert panels.thin_ticks(192 * 2 ** np.arange(6)).tolist() == [192, 384, 768, 1536, 3072, 6144]
+    assert panels.thin_ticks(64 * 2 ** np.arange(8)).tolist() == [64, 256, 1024, 4096]
+    assert panels.thin_ticks(100 * np.arange(1, 5)).tolist() == [100, 200, 300, 400]

@@ -1,4 +1,4 @@
-"""What probes cost: the paper's averages, its contradictions, and every refusal with its one line."""
+"""What probes cost: the paper's averages, its contradictions, and the one-line errors for bad input."""
 
 import numpy as np
 import pytest
@@ -8,22 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger import pages, provenance
+from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
-from gpuledger.studies.exposed_latency import reduction as exposed_latency
-from gpuledger.studies.kernel_overhead import reduction as kernel_overhead
-from gpuledger.studies.memory_usage import reduction as memory_usage
+from gpuledger.studies import exposed_latency, kernel_overhead, memory_usage
+from gpuledger.studies.exposed_latency.tables import latency_table
+from gpuledger.studies.memory_usage import tables as memory_tables
 
-STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
-REDUCE = {
-    "kernel_overhead": kernel_overhead.reduce_overhead,
-    "memory_usage": memory_usage.reduce_memory,
-    "exposed_latency": exposed_latency.reduce_latency,
-}
+STUDIES = {"kernel_overhead": kernel_overhead, "memory_usage": memory_usage, "exposed_latency": exposed_latency}
 
 
 def published(study, case):
-    return reduce_case(Repository.find(ROOT).dataset("published").case(study, case), REDUCE[study])
+    return reduce_case(Repository.find(ROOT).dataset("published").case(study, case), STUDIES[study].reduce, {})
 
 
 def reduce(folder, study, *tables, name="mine"):
@@ -36,8 +32,8 @@ def reduce(folder, study, *tables, name="mine"):
         inputs = {"tables": {f"w{position}": f"table{position}.csv" for position in range(len(tables))}}
     content["studies"] = {study: {name: inputs}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
-    return reduce_case(dataset.case(study, name), REDUCE[study])
+    dataset = Dataset.load(folder / "dataset.yaml")
+    return reduce_case(dataset.case(study, name), STUDIES[study].reduce, {})
 
 
 def refused(folder, study, *tables):
@@ -56,7 +52,7 @@ def folder(tmp_path):
 # Kernel overhead
 
 
-def test_the_papers_averages_come_about():
+def test_the_papers_averages_are_reproduced():
     result = published("kernel_overhead", "table2")
     means = {
         "lightweight_slowdown_mean": 1.04,
@@ -153,25 +149,25 @@ def test_an_absent_table_is_refused_by_its_name(folder):
     assert "there is no row below the header" in refused(folder, "memory_usage", header)
     reduce(folder, "memory_usage", MEMORY)
     (folder / "table0.csv").unlink()
-    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
+    dataset = Dataset.load(folder / "dataset.yaml")
     with pytest.raises(InputError, match=r"table0\.csv does not exist; put it there"):
-        memory_usage.reduce_memory(dataset.case("memory_usage", "mine"))
+        memory_usage.reduce(dataset.case("memory_usage", "mine"))
 
 
 def test_words_for_memory():
-    assert memory_usage.memory_text(round(15.27 * 2**30)) == "15.27 GB"
-    assert memory_usage.memory_text(759 * 2**20) == "759 MB"
-    assert memory_usage.memory_text(2**10) == "1 KB"
-    assert memory_usage.memory_text(1023) == "1023 B"
-    assert memory_usage.share_text(0.174377) == "17.4 %"
-    assert memory_usage.share_text(12.9002) == "12.9×"
-    assert memory_usage.share_text(3.2e-5) == "0.0032 %"
+    assert memory_tables.memory_text(round(15.27 * 2**30)) == "15.27 GB"
+    assert memory_tables.memory_text(759 * 2**20) == "759 MB"
+    assert memory_tables.memory_text(2**10) == "1 KB"
+    assert memory_tables.memory_text(1023) == "1023 B"
+    assert memory_tables.share_text(0.174377) == "17.4 %"
+    assert memory_tables.share_text(12.9002) == "12.9×"
+    assert memory_tables.share_text(3.2e-5) == "0.0032 %"
 
 
 def test_probes_of_equal_memory_are_one_series():
     data = published("memory_usage", "fig11").data
-    assert list(memory_usage.memory_series(data)) == ["block_sched", "gmem_bytes = tensorop_count", "mem_trace"]
-    frame, people = memory_usage.memory_table(data)
+    assert list(memory_tables.probe_series(data)) == ["block_sched", "gmem_bytes = tensorop_count", "mem_trace"]
+    frame, people = memory_tables.memory_table(data)
     assert len(frame) == len(people) == 8
     assert people["mem_trace"][0] == "7.08 GB (12.9×)"
     assert people["original"][0] == "562 MB"
@@ -179,10 +175,10 @@ def test_probes_of_equal_memory_are_one_series():
 
 def test_a_workload_may_lack_a_probe(folder):
     data = reduce(folder, "memory_usage", MEMORY + "n,1,original,1,GB\nn,1,block_sched,8,KB\n").data
-    frame, people = memory_usage.memory_table(data)
+    frame, people = memory_tables.memory_table(data)
     assert people["mem_trace"].isna().tolist() == [False, True]
     assert frame["mem_trace_bytes"].isna().tolist() == [False, True]
-    assert list(memory_usage.memory_series(data)) == ["block_sched", "mem_trace"]
+    assert list(memory_tables.probe_series(data)) == ["block_sched", "mem_trace"]
 
 
 # Exposed latency
@@ -220,7 +216,7 @@ def test_stacked_parts_are_as_high_as_the_total():
 
 
 def test_read_off_values_are_marked_in_the_table():
-    _, people = exposed_latency.latency_table(published("exposed_latency", "fig12").data)
+    people = latency_table(published("exposed_latency", "fig12").data)
     assert people.loc[people["workload"] == "attn", "kernel"].tolist() == ["≈1.27×", "≈1.28×", "≈1.41×"]
     assert people.loc[people["workload"] == "conv", "kernel"].tolist() == ["1.05×", "1.20×", "1.17×"]
 
@@ -246,14 +242,13 @@ def test_parts_may_be_unknown(folder):
     assert result.data["parts"].tolist() == ["unknown"]
     assert result.data[["kernel_ratio", "other_ratio"]].isna().all(axis=None)
     assert "prologue_max_percent" not in result.summary
-    assert exposed_latency.latency_table(result.data)[1]["ncu"].tolist() == ["4.00×"]
+    assert latency_table(result.data)["ncu"].tolist() == ["4.00×"]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("1,12,7", "1,12,7.3", "line 2, column neutrino_ms: prologue + kernel + epilogue differ by more than 1 %"),
-        ("2,13,10", "2,13000,10", "line 3, column neutrino_ms: prologue + kernel + epilogue differ by more than 1 %"),
+        ("2,13,10", "2,13000,10", "line 3, column neutrino_ms: a part exceeds the total; correct the row"),
         ("ncu_ms", "ncu_s", "line 1: wrong unit: column 'ncu_s' where 'ncu_ms' is needed; convert the values to ms"),
         ("original_ms", "original_min", "line 1: unknown unit in the column 'original_min'; use one of ns, us, ms, s"),
         ("epilogue_ms", "epilog_ms", "line 1: the column 'epilogue_ms' is missing"),
@@ -268,11 +263,50 @@ def test_refused_times(folder, old, new, message):
     assert message in refused(folder, "exposed_latency", TIMES.replace(old, new, 1))
 
 
+def test_parts_that_miss_their_total_are_kept_with_a_warning(folder):
+    result = reduce(folder, "exposed_latency", TIMES.replace("1,12,7", "1,12,8"))
+    (warning,) = result.warnings
+    assert warning == (
+        "table0.csv, line 2, column neutrino_ms: prologue + kernel + epilogue are 105 % of their total; "
+        "they are kept as they are"
+    )
+    assert result.provenance["warnings"] == [warning]
+    assert result.data[["kernel_ratio", "epilogue_ratio"]].loc[0].tolist() == [1.2, 0.8]
+    assert result.data["neutrino_ratio"].tolist() == [2, 2.5]
+    shares = "probe,ncu_ratio,neutrino_ratio,prologue_share,kernel_share,epilogue_share\np,4,2,0.1,0.5,0.3\n"
+    result = reduce(folder, "exposed_latency", shares)
+    assert "are 90 % of their total" in result.warnings[0]
+    assert result.data["kernel_ratio"].tolist() == [1]
+
+
+def test_columns_that_are_not_needed_are_ignored_with_a_warning(folder):
+    plain = reduce(folder, "exposed_latency", TIMES)
+    assert (plain.warnings, "warnings" in plain.provenance) == ([], False)
+    lines = TIMES.splitlines()
+    text = "\n".join([lines[0] + ",kernel_name,comment", *(f"{line},k,,"[:-1] for line in lines[1:])]) + "\n"
+    result = reduce(folder, "exposed_latency", text)
+    assert result.data.equals(plain.data)
+    assert len(result.warnings) == 2
+    assert result.warnings[1].startswith("table0.csv, line 1: unknown column 'comment'; it is ignored")
+
+
+def test_warnings_are_kept_and_shown_on_figure_and_page(folder):
+    result = reduce(folder, "exposed_latency", TIMES.replace("1,12,7", "1,12,8").replace("2,13,10", "2,13,13"))
+    result.write(folder / "reduced")
+    assert CaseResult.read(folder / "reduced").warnings == result.warnings
+    caption = provenance.caption(result.provenance)
+    assert "Warning: table0.csv, line 2" in caption and caption.endswith("(and 1 more)")
+    notebook = ROOT / "notebooks/exposed_latency.ipynb"
+    pages.execute(notebook, folder / "out.ipynb", {"results": str(folder / "reduced"), "save_to": str(folder)})
+    pages.render(folder / "out.ipynb", folder / "page.html", ROOT / "workflow/templates", "T", "L", result.warnings)
+    assert (folder / "page.html").read_text("utf-8").count('<p class="warning">Warning: table0.csv, line') == 2
+    assert "Warning: table0.csv" in (folder / "figure.svg").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("p,4,2,,0.1,0.5,0.3", "line 2, column prologue_share: prologue + kernel + epilogue differ by more than 1 %"),
-        ("p,4,2,,0.1,,0.3", "line 2, column prologue_share: only some of the parts are there; give all three"),
+        ("p,4,2,,0.1,,0.3", "line 2, column prologue_share: only some of the parts are given; give all three"),
         ("p,4,2,2,,,", "line 2, column other_ratio: prologue and epilogue exceed neutrino_ratio"),
         ("p,4,2,,10,50,40", "line 2, column prologue_share: '10' is not within 0 to 1"),
     ],
@@ -286,12 +320,12 @@ def test_a_case_names_a_table(folder):
     reduce(folder, "exposed_latency", TIMES)
     text = (folder / "dataset.yaml").read_text("utf-8").replace("table: table0.csv", "{}").replace("mine:\n", "mine: ")
     (folder / "dataset.yaml").write_text(text, "utf-8")
-    dataset = Dataset.load(folder / "dataset.yaml", STUDIES)
+    dataset = Dataset.load(folder / "dataset.yaml")
     with pytest.raises(
         InputError,
         match=r"exposed_latency\.mine: all required keys are missing; give either table, or tables",
     ):
-        exposed_latency.reduce_latency(dataset.case("exposed_latency", "mine"))
+        exposed_latency.reduce(dataset.case("exposed_latency", "mine"))
 
 
 PART = st.floats(1e-3, 1e3)

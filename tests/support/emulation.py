@@ -21,8 +21,8 @@ from gpuledger.record.probes.launch import (
     TOOLS,
     Built,
     Launched,
-    divide,
     on_pages,
+    split_records,
     words_of,
 )
 
@@ -76,7 +76,7 @@ class EmulatedRunner:
     """As gpuledger.record.probes.launch.Runner, on the CPU. Times are made up, records are what kernels save."""
 
     def __init__(self, sms=4, backwards=False):
-        self.device = cuda.Device(0, "emulated GPU", "8.0", sms, 1 << 20, 1 << 30, 1_000_000_000)
+        self.device = cuda.CudaDevice(0, "emulated GPU", "8.0", sms, 1 << 20, 1 << 30, 1_000_000_000)
         self.backwards = backwards
 
     def execute(self, workload, probe, slots=0):
@@ -110,7 +110,7 @@ class EmulatedRunner:
             slots = int(self.execute(workload, "count", 1)[1].max())
         tensors, words = self.execute(workload, probe, slots)
         assert workload.largest_error(tensors) < 5e-3
-        records = divide(words, workload, probe, slots)
+        records = split_records(words, workload, probe, slots)
         addresses = {name: array.ctypes.data for name, array in tensors.items()}
         plain, probed = Built(40, 0, 0), Built(46, 0, 0)
         return Launched(workload, probe, "sm_80", plain, probed, records, addresses, 0, 0.5, 0.25, 1.0, 0.125)
@@ -204,8 +204,8 @@ class EmulatedGpu:
         self.log.append("event")
         return SimpleNamespace(record=lambda: self.log.append("record"), synchronize=lambda: None)
 
-    def load(self, source, device, options):
-        """Stand in for :func:`gpuledger.record.cuda.load`."""
+    def load_module(self, source, device, options):
+        """Stand in for :func:`gpuledger.record.cuda.load_module`."""
         names = {macro: probe for probe, macro in PROBES.items()}
         probe = names[options[-1].partition("PROBE=")[2]]
         return SimpleNamespace(kernel=lambda function: EmulatedKernel(self, source, function, probe))

@@ -16,7 +16,8 @@ from gpuledger.record import device, profiler, recording, run, sweeps
 COUNTED = ("counters", "sweep_gpt2", "sweep_llama")
 #: Fewer points than are planned, for tests that are not about them.
 FEW = {
-    model: sweeps.Sweep(sweeps.Point(2, 768, 128), (1, 2), (768, 1536), (64, 128, 256)) for model in ("gpt2", "llama")
+    model: sweeps.SweepDesign(sweeps.Point(2, 768, 128), (1, 2), (768, 1536), (64, 128, 256))
+    for model in ("gpt2", "llama")
 }
 #: Of the stand-in for a Python with PyTorch and CuPy.
 VERSIONS = {"python": "3.12.3", "torch": "2.11.0", "cuda": "13.0", "cupy": "14.2.0"}
@@ -168,7 +169,7 @@ def tools(tmp_path, monkeypatch):
 def made(tools, folder, parts=COUNTED, **options):
     """Record with the stand-ins; return the recording and what failed."""
     target = recording.Recording(folder, **options)
-    failed = run.record(target, parts, python=str(tools / "torch-python"))
+    failed = run.record_parts(target, parts, python=str(tools / "torch-python"))
     return target, failed
 
 

@@ -1,45 +1,54 @@
-"""CONTRIBUTING.md holds: the study that it describes is built from its own blocks, and runs."""
+"""A study made by `make study` works as it is, with nothing else touched, and CONTRIBUTING.md describes it."""
 
 import re
+import subprocess
+import sys
 
-import nbformat
+import pytest
+import yaml
 from conftest import ROOT, snakemake
 
-BLOCK = re.compile(r"^```\w+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+@pytest.fixture
+def with_study(checkout):
+    command = [sys.executable, "workflow/new_study.py", "launch_latency"]
+    subprocess.run(command, cwd=checkout, check=True, capture_output=True)
+    return checkout
 
 
-def notebook(percent):
-    """Cells written as `# %%` blocks, as a notebook."""
-    cells = []
-    for head, body in re.findall(r"^# %%([^\n]*)\n(.*?)(?=^# %%|\Z)", percent, re.MULTILINE | re.DOTALL):
-        if "[markdown]" in head:
-            cells.append(nbformat.v4.new_markdown_cell(re.sub(r"^# ?", "", body.strip(), flags=re.MULTILINE)))
-        else:
-            cells.append(nbformat.v4.new_code_cell(body.strip()))
-            cells[-1].metadata["tags"] = re.findall(r'"(\w+)"', head)
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})
-
-
-def test_the_described_study_runs_with_nothing_else_touched(checkout):
-    described = dict(BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text("utf-8")))
-    assert len(described) == 7, "six files of a study and a dataset"
-    for name, body in described.items():
-        path = checkout / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if name == "config/config.yaml":
-            path.write_text(path.read_text("utf-8").rstrip("\n") + "\n" + body, "utf-8")
-        elif path.suffix == ".ipynb":
-            nbformat.write(notebook(body), path)
-        else:
-            assert not path.exists()
-            path.write_text(body, "utf-8")
-    (checkout / "traces/mine/launches.csv").write_text("latency_us\n2.4\n2.5\n2.6\n9.0\n")
-    done = snakemake(checkout, "launch_latency", "results/tables/scorecard.csv", "--config", "datasets=[mine]")
+def test_a_new_study_answers_a_dataset(with_study):
+    folder = with_study / "traces/mine"
+    folder.mkdir()
+    (folder / "launches.csv").write_text("time_us\n2.4\n2.5\n2.6\n9.0\n")
+    described = re.search(r"^```yaml\n(studies:\n.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.M | re.S)
+    content = {"title": "t", "kind": "recorded", "source": "measured by me", "license": "CC0-1.0"}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content) + described[1])
+    claim = {"id": "time", "case": "empty_kernel", "quantity": "time_median", "value": 2.5, "unit": "us"}
+    claim |= {"tolerance": 0.1, "source": "where it is printed"}
+    (with_study / "resources/claims/launch_latency.yaml").write_text(yaml.safe_dump({"claims": [claim]}))
+    done = snakemake(with_study, "launch_latency", "results/tables/scorecard.csv", "--config", "datasets=[mine]")
     assert done.returncode == 0, done.stderr[-3000:]
-    folder = checkout / "results/mine/launch_latency/empty_kernel"
-    assert (folder / "figure.pdf").is_file()
-    assert "A launch takes 2.55 µs in the median" in (folder / "summary.json").read_text("utf-8")
-    card = (checkout / "results/tables/scorecard.csv").read_text("utf-8")
-    assert re.search(r"launch_latency,empty-kernel-latency,.*,2.55,0.02,within tolerance", card)
-    assert snakemake(checkout, "--lint").returncode == 0
+    results = with_study / "results/mine/launch_latency/empty_kernel"
+    assert (results / "figure.pdf").is_file()
+    assert "It takes 2.55 µs in the median" in (results / "summary.json").read_text("utf-8")
+    card = (with_study / "results/tables/scorecard.csv").read_text("utf-8")
+    assert re.search(r"launch_latency,time,.*,2.55,0.02,within tolerance", card)
+
+
+def test_the_test_of_a_new_study_passes(with_study):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/studies/test_launch_latency.py"]
+    environment = {"PYTHONPATH": str(with_study / "src"), "PATH": ""}
+    done = subprocess.run(command, cwd=with_study, env=environment, capture_output=True, text=True, check=False)
+    assert "2 passed" in done.stdout, done.stdout[-2000:]
+
+
+def test_no_file_of_a_study_is_written_over(with_study):
+    done = subprocess.run(
+        [sys.executable, "workflow/new_study.py", "launch_latency"],
+        cwd=with_study,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("is there already: choose another name, or remove it")

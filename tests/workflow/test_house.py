@@ -1,9 +1,10 @@
-"""The house is in order: versions agree, every study has its six files, notebooks are thin and stripped."""
+"""Versions agree, every study has its files, notebooks are thin and stripped, modules are short."""
 
 import ast
 import json
 import re
 import tomllib
+from importlib import import_module
 
 import nbformat
 import pytest
@@ -11,7 +12,8 @@ import yaml
 from conftest import ROOT
 from nbclient import NotebookClient
 
-CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))
+from gpuledger.ledger.study import read_studies
+
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -53,20 +55,26 @@ def test_jsonschema_stays_below_the_version_that_slows_every_call():
     assert tuple(map(int, pinned()["jsonschema"].split(".")[:2])) < (4, 25)
 
 
-@pytest.mark.parametrize("study", CONFIG["studies"])
+@pytest.mark.parametrize("study", read_studies())
 def test_every_study_has_its_files(study):
-    rules = (ROOT / f"workflow/rules/{study}.smk").read_text("utf-8")
-    for name in re.findall(r"^rule (reduce_\w+):", rules, re.MULTILINE):
-        script = ROOT / f"workflow/scripts/{name}.py"
-        assert script.is_file(), f"rule {name} has no script of its name"
-        assert f"results/logs/{name}/" in rules
+    folder = ROOT / "src/gpuledger/studies" / study
+    assert {"study.yaml", "__init__.py", "reduction.py", "figures.py"} <= {path.name for path in folder.iterdir()}
+    assert callable(import_module(f"gpuledger.studies.{study}").reduce)
     assert (ROOT / f"notebooks/{study}.ipynb").is_file()
     assert (ROOT / f"resources/claims/{study}.yaml").is_file()
 
 
-def test_no_file_of_a_study_that_is_not_declared():
-    assert {path.stem for path in (ROOT / "resources/claims").glob("*.yaml")} == set(CONFIG["studies"])
-    assert {path.stem for path in NOTEBOOKS} == set(CONFIG["studies"])
+def test_no_file_of_a_study_that_is_not_there():
+    assert {path.stem for path in (ROOT / "resources/claims").glob("*.yaml")} == set(read_studies())
+    named = {name for study in read_studies().values() for name in (study.name, *study.notebooks.values())}
+    assert {path.stem for path in NOTEBOOKS} == named
+
+
+def test_the_configuration_is_short_and_explained():
+    lines = (ROOT / "config/config.yaml").read_text("utf-8").splitlines()
+    assert len(lines) < 80
+    knobs = lines[lines.index("knobs:") + 1 :]
+    assert all("#" in line for line in knobs if line.startswith("    "))
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
@@ -78,6 +86,7 @@ def test_notebook_is_thin_and_stripped(notebook):
     assert content["metadata"]["language_info"]["name"] == "python"
     assert [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])] == cells[:1]
     assert len(cells) < 15
+    assert max(len("".join(cell["source"]).splitlines()) for cell in cells) <= 26
     tree = ast.parse("\n".join("".join(cell["source"]) for cell in cells))
     assert not [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda))]
 

@@ -7,7 +7,9 @@ import shutil
 
 import pytest
 import yaml
-from conftest import ROOT, snakemake
+from conftest import snakemake
+
+from gpuledger.ledger.study import read_studies
 
 CONTRACT = [
     "data.parquet",
@@ -22,7 +24,6 @@ CONTRACT = [
     "notebook.ipynb",
     "notebook.html",
 ]
-CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))
 
 
 def sums(folder):
@@ -42,7 +43,7 @@ def test_default_target_makes_every_file_of_the_contract(finished):
         assert [name for name in CONTRACT if not (folder / name).is_file()] == []
         summary = json.loads((folder / "summary.json").read_text("utf-8"))
         assert all(set(entry) == {"value", "unit"} for entry in summary.values())
-    for name in (*CONFIG["studies"], "scorecard"):
+    for name in (*read_studies(), "scorecard"):
         assert all((finished / f"results/tables/{name}.{kind}").is_file() for kind in ("csv", "md", "tex"))
 
 
@@ -70,7 +71,7 @@ def test_pages_need_no_network_and_show_formulas(finished):
 
 def test_no_result_names_this_machine(finished):
     for file in (finished / "results").rglob("*"):
-        if file.suffix in (".csv", ".json", ".md", ".tex", ".svg", ".html") and "config" not in file.parts:
+        if file.suffix in (".csv", ".json", ".md", ".tex", ".svg", ".html"):
             assert str(finished) not in file.read_text("utf-8"), file
 
 
@@ -78,10 +79,10 @@ def test_no_claim_differs_without_a_reason(finished):
     import pandas as pd
 
     card = pd.read_csv(finished / "results/tables/scorecard.csv", dtype=str, keep_default_na=False)
-    assert not card["verdict"].eq("unknown quantity").any()
-    unexplained = card[card["verdict"].isin(["differs", "seed error"]) & card["why"].eq("")]
+    verdicts = ["differs", "needs download", "cannot be checked", "error in source"]
+    unexplained = card[card["verdict"].isin(verdicts) & card["why"].eq("")]
     assert unexplained["id"].tolist() == []
-    assert card.loc[card["verdict"] == "seed error", "why"].str.contains("but published gives").sum() == 0
+    assert card.loc[card["verdict"] == "error in source", "why"].str.contains("but published gives").sum() == 0
 
 
 def test_nothing_to_do_after_the_default_target_and_a_touched_file_changes_nothing(finished):
@@ -108,8 +109,8 @@ def test_remaking_gives_the_same_bytes(finished, tmp_path):
         ("fig12", "exposed_latency", "fig12"),
         ("fig13a", "warp_scheduling", "fig13a"),
         ("fig13b", "warp_scheduling", "fig13b"),
-        ("fig13c", "warp_scheduling", "fig13c"),
-        ("fig13d", "warp_scheduling", "fig13d"),
+        ("fig13c", "warp_scheduling", "fig13cd"),
+        ("fig13d", "warp_scheduling", "fig13cd"),
         ("sec45", "block_scheduling", "zeros_4096"),
         ("fig1", "dmat", "fig1"),
         ("fig10a", "dmat", "fig10a"),
@@ -123,7 +124,7 @@ def test_remaking_gives_the_same_bytes(finished, tmp_path):
 )
 def test_named_targets_make_only_what_they_need(checkout, target, study, case):
     done = snakemake(checkout, "-n", target)
-    planned = set(re.findall(r"results/(?:published|simulated)/(\S+?)/notebook\.html", done.stdout + done.stderr))
+    planned = set(re.findall(r"draw (?:published|simulated)/(\S+)", done.stdout + done.stderr))
     assert planned == {f"{study}/{name}" for name in case.split()}
 
 
@@ -237,12 +238,54 @@ def test_wrong_targets_and_settings_name_the_nearest(checkout, arguments, messag
     assert message in done.stdout + done.stderr
 
 
+def reductions(said):
+    """Cases that a dry run would reduce."""
+    return set(re.findall(r"^reduce (\S+)", said, re.MULTILINE))
+
+
 def test_a_changed_knob_runs_its_study_again_and_no_other(finished):
-    overridden = 'studies={"kernel_overhead": {"knobs": {"dmat_probes": ["mem_trace", "gmem_bytes"]}}}'
-    try:
-        done = snakemake(finished, "-n", "--config", overridden)
-        planned = set(re.findall(r"rule (reduce_\w+)", done.stdout + done.stderr))
-        assert planned == {"reduce_kernel_overhead"}
-    finally:
-        # The dry run has written the settings in force: the next call has the configured ones again.
-        snakemake(finished, "-n")
+    changed = 'knobs={"kernel_overhead": {"dmat_probes": ["mem_trace", "gmem_bytes"]}}'
+    done = snakemake(finished, "-n", "--config", changed)
+    assert reductions(done.stdout + done.stderr) == {"published/kernel_overhead/table2"}
+
+
+def test_an_override_runs_its_case_again_and_no_other(finished):
+    changed = 'overrides={"published/kernel_breakdown/llama-3.1-8b": {"hardware": ["l40s"]}}'
+    done = snakemake(finished, "-n", "--config", changed)
+    assert reductions(done.stdout + done.stderr) == {"published/kernel_breakdown/llama-3.1-8b"}
+
+
+def test_a_case_declared_otherwise_runs_again_and_its_neighbours_do_not(finished, tmp_path):
+    folder = tmp_path / "checkout"
+    shutil.copytree(finished, folder)
+    file = folder / "traces/published/dataset.yaml"
+    text = file.read_text("utf-8")
+    content = yaml.safe_load(text)
+    batch = content["studies"]["kernel_breakdown"]["llama-3.1-8b"]["phases"]["decode"]["batch"]
+    content["studies"]["kernel_breakdown"]["llama-3.1-8b"]["phases"]["decode"]["batch"] = batch + 1
+    file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+    done = snakemake(folder, "-n")
+    assert reductions(done.stdout + done.stderr) == {"published/kernel_breakdown/llama-3.1-8b"}
+
+
+def test_changed_code_runs_what_uses_it_again_and_nothing_else(finished, tmp_path):
+    folder = tmp_path / "checkout"
+    shutil.copytree(finished, folder)
+    module = folder / "src/gpuledger/studies/memory_usage/reduction.py"
+    module.write_text(module.read_text("utf-8") + "\n# a change\n", "utf-8")
+    done = snakemake(folder, "-n")
+    assert reductions(done.stdout + done.stderr) == {"published/memory_usage/fig11"}
+
+
+@pytest.mark.parametrize("gone", ["dmat/fig1/event.log", "block_sched/zeros_4096/result/0.500000.bin"])
+def test_a_trace_that_is_gone_is_made_again(finished, tmp_path, gone):
+    folder = tmp_path / "checkout"
+    shutil.copytree(finished, folder)
+    file = next(path for path in (folder / "traces/simulated").rglob("*") if path.as_posix().endswith(gone[-8:]))
+    file.unlink()
+    record = (folder / "results/simulated/files.json").read_bytes()
+    done = snakemake(folder, "results/simulated/files.json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert file.is_file()
+    assert (folder / "results/simulated/files.json").read_bytes() == record
+    assert "Nothing to be done" in (done := snakemake(folder, "-n")).stdout + done.stderr

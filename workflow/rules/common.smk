@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -22,6 +22,7 @@ from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import download_record
 from gpuledger.ledger.datasets import Repository
+from gpuledger.ledger.download.entries import at_hand
 from gpuledger.ledger.study import read_studies
 from gpuledger.record.plan import LOCAL, make_plan
 
@@ -35,12 +36,15 @@ try:
 except InputError as error:
     raise WorkflowError(str(error)) from None
 
-for name in config["datasets"]:
-    if name not in REPOSITORY.dataset_names() and not (name == LOCAL and RECORDING.parts):
-        remedy = schemas.nearest(name, REPOSITORY.dataset_names())
-        raise WorkflowError(f"config/config.yaml, key datasets: there is no traces/{name}/dataset.yaml; {remedy}")
-if RECORDING.parts and LOCAL not in config["datasets"]:
-    config["datasets"] = [*config["datasets"], LOCAL]
+for key in ("datasets", "datasets_online"):
+    for name in config.get(key, []):
+        if name not in REPOSITORY.dataset_names() and not (name == LOCAL and RECORDING.parts):
+            remedy = schemas.nearest(name, REPOSITORY.dataset_names())
+            raise WorkflowError(f"config/config.yaml, key {key}: there is no traces/{name}/dataset.yaml; {remedy}")
+# Those of the default target, in order.
+DATASETS = list(dict.fromkeys([*config["datasets"], *config.get("datasets_online", [])]))
+if RECORDING.parts and LOCAL not in DATASETS:
+    DATASETS.append(LOCAL)
 for part, reason in RECORDING.left_out.items():
     logger.info(f"{LOCAL} is without {part}: {reason}")
 
@@ -68,24 +72,54 @@ def dataset_named(name):
 
 def every_dataset():
     """The configured datasets, checked: nothing is made across cases while one of them is wrong."""
-    return [f"results/{name}/dataset.json" for name in config["datasets"]]
+    return [f"results/{name}/dataset.json" for name in DATASETS]
+
+
+@cache
+def left_out():
+    """Datasets that cannot be fetched now, with the reason: the default target does without them.
+
+    That is so for those of `datasets_online` and for those that come from the package index. The network is asked only
+    when something is about to be made of them, not by a dry run, and not for files that are here or in the mirror.
+    """
+    missing = {}
+    # The recording of this machine's GPU may not be there yet, and is not downloaded.
+    for dataset in filter(None, (dataset_named(name) for name in DATASETS if name != LOCAL)):
+        entries = dataset.content.get("download", [])
+        packaged = any("package" in entry for entry in entries)
+        online = dataset.name not in config["datasets"]
+        if (packaged or online) and not at_hand(entries, dataset.folder, config.get("mirror")):
+            missing[dataset.name] = entries
+    found = {name: "a dry run does not ask the network" for name in missing if name not in config["datasets"]}
+    if missing and workflow.is_main_process and workflow.executor_plugin and not workflow.dryrun:
+        # Imported here: it takes longer than all the rest of a call that has nothing to do.
+        from gpuledger.ledger.download.reach import out_of_reach
+
+        found = out_of_reach(missing)
+    for name, reason in found.items():
+        logger.info(f"{name} is left out: {reason}; its tracked results stay")
+    return found
 
 
 @cache
 def declared_cases(study=None, case=None):
     """Every (dataset, study, case) of the configured datasets, of one study or case or of all."""
-    datasets = [dataset_named(name) for name in config["datasets"]]
     return [
         (dataset.name, *declared)
-        for dataset in datasets
-        if dataset
+        for dataset in filter(None, map(dataset_named, DATASETS))
         for declared in dataset.cases(study)
         if case in (None, declared[1])
     ]
 
 
+@cache
+def is_left_out(dataset):
+    """Whether the default target does without a dataset; asks only about those that may be fetched."""
+    return bool(REPOSITORY.dataset(dataset).content.get("download")) and dataset in left_out()
+
+
 def every_case_file(name, study=None, case=None):
-    """Input function: a file, by its name, of every case of the configured datasets.
+    """Input function: a file, by its name, of every case of the configured datasets but those left out.
 
     Of one study, given or in the wildcards, or of all; of one case or of all.
     """
@@ -93,7 +127,47 @@ def every_case_file(name, study=None, case=None):
     def inputs(wildcards):
         await_recording()
         declared = declared_cases(study or getattr(wildcards, "study", None), case)
-        return [f"results/{'/'.join(path)}/{name}" for path in declared]
+        return [f"results/{'/'.join(path)}/{name}" for path in declared if not is_left_out(path[0])]
+
+    return inputs
+
+
+def every_summary(wildcards):
+    """The summaries of every case, also of datasets that are left out, as far as they have been made or are tracked.
+
+    Tables across cases are the same with and without a network.
+    """
+    await_recording()
+    summaries = [f"results/{'/'.join(path)}/summary.json" for path in declared_cases(getattr(wildcards, "study", None))]
+    return [file for file in summaries if not is_left_out(file.split("/")[1]) or os.path.exists(file)]
+
+
+def cases_to_download():
+    """Every case that some dataset of traces/ has once it is downloaded: by study/case, the datasets' names."""
+    found = {}
+    for dataset in filter(None, map(dataset_named, REPOSITORY.dataset_names())):
+        for path in dataset.cases() if dataset.content.get("download") else []:
+            found.setdefault("/".join(path), []).append(dataset.name)
+    return found
+
+
+def every_download(wildcards):
+    """Input function: the records of what the configured datasets fetch, of those left out too."""
+    datasets = filter(None, map(dataset_named, config["datasets"]))
+    return [f"results/{dataset.name}/files.json" for dataset in datasets if dataset.content.get("download")]
+
+
+def pages_of_target(study, case):
+    """Input function of a target that is named after one case: its pages, or one line that says who would have it."""
+
+    def inputs(wildcards):
+        pages = every_case_file("notebook.html", study, case)(wildcards)
+        if not pages:
+            known = [dataset for dataset in map(dataset_named, REPOSITORY.dataset_names()) if dataset]
+            able = [dataset.name for dataset in known if (study, case) in dataset.cases(study)]
+            remedy = f"add {' or '.join(able)} to datasets" if able else "declare it in the dataset.yaml of one of them"
+            raise WorkflowError(f"no configured dataset has case {case} of {study}: {remedy}")
+        return pages
 
     return inputs
 
@@ -124,6 +198,15 @@ def case_files(wildcards):
     return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)]}
 
 
+def notebook_of(study, wildcards):
+    """Input function: the notebook of a case; a wrong declaration is left for the reduction to report."""
+    try:
+        inputs = REPOSITORY.case(wildcards.dataset, study.name, wildcards.case).inputs
+    except InputError:
+        inputs = {}
+    return f"notebooks/{study.notebook(inputs)}.ipynb"
+
+
 def declaration(wildcards):
     """What dataset.yaml and the configuration say of a case: a change of it makes this case again, and no other."""
     try:
@@ -133,21 +216,51 @@ def declaration(wildcards):
     return json.dumps(case.declaration(), sort_keys=True)
 
 
+def why_again(wildcards):
+    """Why a dataset's files have to be put in place once more, or the reason of the last time where they are there.
+
+    As a param it runs the job again when a file is gone or has changed, although no job has them as outputs:
+    Snakemake deletes outputs before it makes them.
+    """
+    folder = Path(f"results/{wildcards.dataset}")
+    return download_record.reason(folder / "files.json", folder / "files.reason", dataset_named(wildcards.dataset))
+
+
+def to_download(wildcards):
+    """What a dataset.yaml lists as its downloads."""
+    dataset = dataset_named(wildcards.dataset)
+    return json.dumps(dataset.content.get("download") if dataset else None, sort_keys=True)
+
+
+def simulated_datasets():
+    """Datasets whose files are made here."""
+    return [name for name in REPOSITORY.dataset_names() if (found := dataset_named(name)) and found.made_here]
+
+
+@cache
+def library_digests():
+    """By its path below src/gpuledger, the digest of every file of the library."""
+    library = ROOT / "src" / "gpuledger"
+    files = sorted(Path(folder, name) for folder, _, names in os.walk(library) for name in names)
+    return {
+        file.relative_to(library).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+        # Compiled modules and loops, which the first run makes.
+        if "__pycache__" not in file.parts
+    }
+
+
 @cache
 def digest_of(*parts):
-    """A digest of library files: of the folders and modules below src/gpuledger, and of what everything uses.
+    """A digest of library code: of the folders and modules below src/gpuledger, and of what everything uses.
 
-    Snakemake does not see imports. Among a rule's params, the digest runs its jobs again when their code has changed.
+    Snakemake does not see imports. Among a job's params, the digest runs it again when its code has changed.
     """
-    library = ROOT / "src" / "gpuledger"
-    folders = [library / part for part in ("ledger", *parts)]
-    files = {*library.glob("*.py"), *(file for folder in folders for file in folder.rglob("*") if file.is_file())}
-    files |= {module for folder in folders if (module := folder.with_suffix(".py")).is_file()}
-    whole = hashlib.sha256()
-    for file in sorted(file for file in files if "__pycache__" not in file.parts):
-        whole.update(f"{file.relative_to(library).as_posix()}\n".encode())
-        whole.update(hashlib.sha256(file.read_bytes()).digest())
-    return whole.hexdigest()[:16]
+    digests = library_digests()
+    folders = tuple(f"{part}/" for part in ("ledger", *parts))
+    modules = {f"{part}.py" for part in parts}
+    used = [file for file in digests if "/" not in file or file.startswith(folders) or file in modules]
+    return hashlib.sha256("\n".join(f"{file} {digests[file]}" for file in used).encode()).hexdigest()[:16]
 
 
 def code_of(study):

@@ -19,22 +19,6 @@ rule check_dataset:
         "../scripts/check_dataset.py"
 
 
-def why_again(wildcards):
-    """Why a dataset's files have to be put in place once more, or the reason of the last time where they are there.
-
-    As a param it runs the rule again when a file is gone or has changed, although files are outputs of no rule:
-    Snakemake deletes outputs before it makes them.
-    """
-    folder = Path(f"results/{wildcards.dataset}")
-    return download_record.reason(folder / "files.json", folder / "files.reason", dataset_named(wildcards.dataset))
-
-
-def to_download(wildcards):
-    """What a dataset.yaml lists as its downloads."""
-    dataset = dataset_named(wildcards.dataset)
-    return json.dumps(dataset.content.get("download") if dataset else None, sort_keys=True)
-
-
 rule fetch_dataset:
     """Download what a dataset.yaml lists into its folder, verified, and record it."""
     input:

@@ -11,6 +11,8 @@ MACHINERY = (
     "Assuming unrestricted",
     "host: ",
     "Using shell:",
+    "Building DAG of jobs",
+    "Conda environments: ignored",
     "Select jobs to execute",
     "Execute ",
     "Complete log",
@@ -41,7 +43,7 @@ class Progress(DefaultFormatter):
         super().__init__(original.quiet, original.show_failed_logs)
         self.dryrun, self.began = dryrun, None
         self.started, self.done, self.total = 0, 0, 0
-        self.drawn, self.failed = [], []
+        self.messages, self.failed = {}, []
 
     def says(self, record):
         """A filter: take note of what happens, and leave out what only concerns the machinery."""
@@ -51,26 +53,28 @@ class Progress(DefaultFormatter):
         elif event == LogEvent.PROGRESS:
             self.done, self.total = record.done, record.total
             return False
+        if event == LogEvent.JOB_INFO and record.rule_name == "all":
+            return False
         return event not in MACHINERY_EVENTS and not str(record.msg).startswith(MACHINERY)
 
     def format_run_info(self, msg):
         kinds = {rule: count for rule, count in msg["stats"].items() if rule not in ("total", "all")}
         drawn = sum(count for rule, count in kinds.items() if rule.startswith("run_"))
         reduced = kinds.get("reduce_case", 0)
-        return f"{msg['stats']['total']} steps: {reduced} cases to reduce, {drawn} to draw, and what is made across them"
+        return (
+            f"{msg['stats']['total']} steps: {reduced} cases to reduce, {drawn} to draw, and what is made across them"
+        )
 
     def format_job_info(self, msg):
-        what = msg["rule_msg"] or msg["rule_name"]
+        what = self.messages[msg["jobid"]] = msg["rule_msg"] or msg["rule_name"]
         if self.dryrun:
             return f"{what}  ({self._short(msg['reason'])})"
         self.began = self.began or time.monotonic()
         self.started += 1
-        if what.startswith("draw "):
-            self.drawn.append(what.removeprefix("draw "))
         return f"[{self.started} of {self.total}{self._left()}] {what}"
 
     def format_job_error(self, msg):
-        self.failed.append(msg["rule_msg"] or msg["rule_name"])
+        self.failed.append(self.messages.get(msg["jobid"], msg["rule_name"]))
         return f"failed: {self.failed[-1]}; see {', '.join(map(str, msg['log'] or ['the lines above']))}"
 
     def _left(self):
@@ -100,8 +104,10 @@ def summarise():
         return
     from gpuledger.ledger import changes
 
-    made = [case for case in PROGRESS.drawn if f"draw {case}" not in PROGRESS.failed]
-    lines = [f"{len(made)} cases made in {time.monotonic() - (PROGRESS.began or time.monotonic()):.0f} s"]
+    made = [what for what in PROGRESS.messages.values() if what.startswith("draw ") and what not in PROGRESS.failed]
+    lines = [
+        f"{len(made)} case{'s' * (len(made) != 1)} made in {time.monotonic() - (PROGRESS.began or time.monotonic()):.0f} s"
+    ]
     lines += [f"not made: {failed}" for failed in PROGRESS.failed]
     lines += [f"verdict changed: {change}" for change in changes.verdict_changes(Path())]
     print("\n".join(lines), file=sys.stderr)

@@ -1,8 +1,8 @@
-"""Metric sweeps: a page for a single metric, beside what every study has."""
+"""Metric sweeps: a figure of a single metric, beside what every study has."""
 
 
 rule draw_metric:
-    """One page for one metric, on demand: every class and variable, with law, band and anomalies."""
+    """On demand, a figure of one metric: every class and variable, with law, band and anomalies."""
     input:
         data="results/{dataset}/metric_sweep/{case}/data.parquet",
         summary="results/{dataset}/metric_sweep/{case}/summary.json",

@@ -15,6 +15,7 @@ rule collect_summaries:
     conda:
         "../../environment.yml"
     params:
+        summaries=every_summary,
         code=digest_of("studies"),
     message:
         "collect the quantities of {wildcards.study}"
@@ -30,6 +31,7 @@ rule compare_claims:
         provenance=every_case_file("provenance.json"),
         datasets=every_dataset(),
         template="workflow/templates/scorecard.html.j2",
+        counts="workflow/templates/counts.html.j2",
         style="workflow/templates/page/style.css",
     output:
         csv="results/tables/scorecard.csv",
@@ -46,6 +48,8 @@ rule compare_claims:
     conda:
         "../../environment.yml"
     params:
+        summaries=every_summary,
+        downloads=cases_to_download(),
         code=digest_of("studies"),
     message:
         "compare claims"
@@ -64,6 +68,7 @@ rule build_gallery:
         tables=expand("results/tables/{study}.csv", study=STUDIES),
         scorecard="results/tables/scorecard.csv",
         template="workflow/templates/gallery.html.j2",
+        counts="workflow/templates/counts.html.j2",
         style="workflow/templates/page/style.css",
     output:
         page="results/index.html",

@@ -7,7 +7,7 @@ from gpuledger.ledger import report, tables
 from gpuledger.ledger.study import read_studies
 
 with logs.to(snakemake.log[0]):
-    outcomes = report.read_outcomes(snakemake.input.summaries)
+    outcomes = report.read_outcomes(snakemake.params.summaries)
     csv = Path(snakemake.output.csv)
     title = read_studies()[csv.stem].title
     caption = f"{title}: every quantity of every case."

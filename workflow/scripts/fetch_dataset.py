@@ -5,7 +5,7 @@ from pathlib import Path
 from gpuledger import files, logs
 from gpuledger.ledger import download_record
 from gpuledger.ledger.datasets import Dataset
-from gpuledger.ledger.download import fetch_dataset
+from gpuledger.ledger.download.dataset import fetch_dataset
 
 with logs.to(snakemake.log[0]) as log:
     dataset = Dataset.load(snakemake.input.dataset)
@@ -21,6 +21,6 @@ with logs.to(snakemake.log[0]) as log:
     for file in done:
         if file.origin == "present":
             log.info("%s is there: %s bytes, sha256 %s", file.path.name, file.size_bytes, file.sha256)
-        origins |= dict.fromkeys(file.members, f"{file.url} (member)") | {file.path: file.url}
+        origins |= file.origins
     download_record.write(snakemake.output.record, dataset, origins)
     files.write_text(snakemake.output.reason, snakemake.params.reason)

@@ -6,12 +6,12 @@ from gpuledger import logs
 from gpuledger.record.plan import make_plan
 from gpuledger.record.profiler import Control
 from gpuledger.record.recording import Recording
-from gpuledger.record.run import record
+from gpuledger.record.run import record_parts
 
 with logs.to(snakemake.log[0]):
     gpu, settings = snakemake.config.get("gpu", "auto"), snakemake.config.get("record", {})
     recording = Recording(Path(snakemake.output.dataset).parent, kind="local")
-    failed = record(
+    failed = record_parts(
         recording,
         make_plan(gpu, settings.get("python")).parts,
         python=settings.get("python"),

@@ -15,7 +15,7 @@ with logs.to(snakemake.log[0]):
     folder = str(Path(output.notebook).parent)
     parameters = {"dataset": wildcards.dataset, "case": wildcards.case, "results": folder, "save_to": folder}
     pages.execute(snakemake.input.notebook, output.notebook, parameters)
-    label = json.loads(Path(snakemake.input.provenance).read_text("utf-8"))["label"]
+    record = json.loads(Path(snakemake.input.provenance).read_text("utf-8"))
     templates = Path(snakemake.input.template).parent.parent
     title = f"{snakemake.params.title}: {wildcards.dataset}/{wildcards.case}"
-    pages.render(output.notebook, output.page, templates, title, label)
+    pages.render(output.notebook, output.page, templates, title, record["label"], record.get("warnings", []))

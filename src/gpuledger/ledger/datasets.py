@@ -13,6 +13,7 @@ from typing import Any
 from gpuledger import __version__, files, schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import provenance
+from gpuledger.ledger.download.names import matches
 from gpuledger.ledger.study import read_studies
 
 #: Names that results/ uses for itself.
@@ -51,7 +52,7 @@ class Dataset:
             remedy = f"use letters, digits, '.', '_' and '-', and none of {', '.join(sorted(RESERVED))}"
             raise InputError(file, "", f"a dataset cannot be called {name!r}", f"rename the folder: {remedy}")
         content = schemas.load_yaml(file)
-        schemas.check(content, schemas.packaged("dataset"), file)
+        schemas.check(content, schemas.packaged(__package__, "dataset"), file)
         for study in content["studies"]:
             if study not in read_studies():
                 remedy = schemas.nearest(study, read_studies())
@@ -76,6 +77,12 @@ class Dataset:
     def label(self) -> str:
         """What its numbers are: ``published``, ``recorded on …``, ``simulated, not measured``."""
         return provenance.label(self.content["kind"], self.content.get("device", {}).get("name"))
+
+    def about(self, name: str) -> Mapping[str, str]:
+        """Return what ``files:`` says of a file: under its own name, else under the first pattern that matches."""
+        listed = self.content.get("files", {})
+        key = name if name in listed else next((pattern for pattern in listed if matches(name, pattern)), None)
+        return listed[key] if key else {}
 
     def cases(self, study: str | None = None) -> list[tuple[str, str]]:
         """Return every declared (study, case), of one study or of all, in the order of the file."""
@@ -171,33 +178,34 @@ class Case:
     def declaration(self) -> dict:
         """Return the part of ``dataset.yaml`` that the case's results depend on."""
         content = self.dataset.content
-        own = {value for _, value, _ in _path_values(self.inputs, self.schema)}
         about = {key: value for key, value in content.items() if key not in ("studies", "download", "files")}
-        files = {name: said for name, said in content.get("files", {}).items() if name in own}
-        return {**about, "files": files, "case": self.inputs}
+        own = {name: self.dataset.about(name) for _, name, _ in _path_values(self.inputs, self.schema)}
+        return {**about, "files": {name: said for name, said in own.items() if said}, "case": self.inputs}
 
     def provenance(self) -> dict:
         """Return the content of ``provenance.json``: what the case's numbers are, and which files they come from."""
         content = self.dataset.content
-        about = content.get("files", {})
+        inputs = [
+            (provenance.describe_file if path.is_file() else _describe_folder)(
+                path, self.dataset.folder, self.dataset.about(value)
+            )
+            for _, value, kind in _path_values(self.inputs, self.schema)
+            if (path := self.dataset.folder / value).is_file() or (kind == "folder" and path.is_dir())
+        ]
+        # A dataset of several devices can have cases of one.
+        devices = {content.get("device", {}).get("name") or entry.get("device") for entry in inputs}
         return {
             "dataset": self.dataset.name,
             "study": self.study,
             "case": self.name,
             "title": content["title"],
             "kind": content["kind"],
-            "label": self.dataset.label,
+            "label": provenance.label(content["kind"], devices.pop() if len(devices) == 1 else None),
             "device": content.get("device"),
             "source": content["source"],
             "license": content["license"],
             "gpuledger": __version__,
-            "inputs": [
-                (provenance.describe_file if path.is_file() else _describe_folder)(
-                    path, self.dataset.folder, about.get(value)
-                )
-                for _, value, kind in _path_values(self.inputs, self.schema)
-                if (path := self.dataset.folder / value).is_file() or (kind == "folder" and path.is_dir())
-            ],
+            "inputs": inputs,
         }
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from gpuledger import files
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.download.entries import expected
+from gpuledger.ledger.download.names import matches
 
 
 def write(record: str | Path, dataset: Dataset, origins: Mapping[Path, str]) -> None:
@@ -60,18 +59,12 @@ def others(record: str | Path, dataset: Dataset, paths: Iterable[Path]) -> list[
     """Return the paths that are neither downloaded nor simulated: by the record, or without one by ``download``."""
     if dataset.made_here:
         return []
-    names = set(_recorded(record)) if Path(record).is_file() else set(_expected(dataset))
-    return [path for path in paths if path.relative_to(dataset.folder).as_posix() not in names]
-
-
-def _expected(dataset: Dataset) -> Iterator[str]:
-    for entry in dataset.content["download"]:
-        name = entry.get("to") or unquote(urlsplit(entry["url"]).path.rpartition("/")[2])
-        yield name
-        if entry.get("unpack"):
-            # The members of a missing or damaged archive are known once it has been downloaded.
-            with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(dataset.folder / name) as archive:
-                yield from archive.namelist()
+    if Path(record).is_file():
+        brought = set(_recorded(record)).__contains__
+    else:
+        listed = [name for entry in dataset.content["download"] for name in expected(entry, dataset.folder)]
+        brought = lambda name: any(name == one or matches(name, one) for one in listed)  # noqa: E731
+    return [path for path in paths if not brought(path.relative_to(dataset.folder).as_posix())]
 
 
 def _recorded(record: str | Path) -> dict[str, int]:

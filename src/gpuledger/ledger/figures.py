@@ -102,6 +102,9 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         figure.set_layout_engine("none")
+    for legend in figure.legends:
+        # A legend outside the axes is anchored to the saved region, which the caption extends: keep it where it is.
+        legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
     drawn = figure.get_tightbbox()
     caption = provenance.caption(record)
     simulated = record["kind"] == "simulated"

@@ -43,15 +43,28 @@ def _environment(templates: Path) -> Environment:
 
 def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path) -> str:
     """Return the HTML page of a scorecard; `titles` are the studies' titles by name."""
-    # What a reader looks for first: differences, then errors of the sources, then what is open.
-    order = {claims.DIFFERS: 0, claims.UNKNOWN: 1, claims.SEED_ERROR: 2, claims.WITHIN: 4, claims.EXACT: 5}
-    card = card.assign(order=card["verdict"].map(order).fillna(3)).sort_values("order", kind="stable")
-    card["difference"] = [
+    anchors = [f"{row.dataset or 'none'}--{row.case or 'none'}--{row.id}" for row in card.itertuples()]
+    differences = [
         "" if pd.isna(value) else f"{100 * value:+.2g} %" if value else "0" for value in card["relative_difference"]
     ]
+    card = card.assign(anchor=anchors, difference=differences)
     groups = [(titles[study], rows.to_dict("records")) for study, rows in card.groupby("study", sort=True)]
     template = _environment(templates).get_template("scorecard.html.j2")
-    return template.render(groups=groups, counts=claims.counts(card), typed=claims.TYPED)
+    return template.render(groups=groups, counts=_grouped(claims.counts(card)))
+
+
+def _grouped(counts: Mapping[str, int]) -> list[dict]:
+    """Group counts of verdicts by what they are worth, as the pages show them."""
+    groups = {
+        "tested independently": claims.TESTED,
+        "not a test": claims.UNTESTED,
+        "not tested": claims.OPEN,
+        "wrong in the source documents": (claims.SOURCE_ERROR,),
+    }
+    found = {title: {word: counts[word] for word in words if word in counts} for title, words in groups.items()}
+    return [
+        {"title": title, "total": sum(words.values()), "verdicts": words} for title, words in found.items() if words
+    ]
 
 
 def gallery_page(
@@ -76,7 +89,7 @@ def gallery_page(
         cards = [_card(outcome, root) for outcome in outcomes if outcome.study == study.name]
         if cards:
             groups.append({"name": study.name, "title": study.title, "question": study.question, "cards": cards})
-    return _environment(templates).get_template("gallery.html.j2").render(groups=groups, counts=counts)
+    return _environment(templates).get_template("gallery.html.j2").render(groups=groups, counts=_grouped(counts))
 
 
 def _card(outcome: Outcome, root: Path) -> dict:

@@ -1,4 +1,4 @@
-"""GPUs as their data sheets describe them: ``resources/gpus.csv``, and users' own hardware in the same form."""
+"""GPU data sheets: ``resources/gpus.csv``, and users' own tables in the same form."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from gpuledger.errors import InputError
 from gpuledger.readers import tabular
 from gpuledger.readers.tabular import Column
 
-#: The table that comes with the checkout.
+#: The built-in table.
 TABLE = files.RESOURCES / "gpus.csv"
 
-#: How far SMs × lanes × 2 × clock may be from the FP32 peak: data sheets round both to two or three digits.
+#: Tolerance of the check FP32 peak = SMs × lanes × 2 × clock: data sheets round both sides to two or three digits.
 IDENTITY_TOLERANCE = 0.01
 
-#: Clock (Hz), L2 (bytes) and peak over DRAM bandwidth (FLOP/byte) of what there is and may be; beyond, a unit is wrong.
+#: Plausible clocks (Hz), L2 sizes (bytes) and peaks over DRAM bandwidth (FLOP/byte); other values have a wrong unit.
 PLAUSIBLE = {"clock": (1e7, 2e10), "l2": (2**16, 2**34), "balance": (1.0, 1e4)}
 
-#: Precisions of a peak, and where multiplications run when the hardware lacks a precision (dequantised before).
+#: Precisions of a peak, and the precisions in which hardware without one computes (after dequantisation).
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 STAND_INS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -58,7 +58,7 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
     "ops": {f"{p}op_per_s": factor for p, factor in _RATES.items()},
     "power": {"w": 1, "kw": 1000},
 }
-# Quantities with a unit: kind of unit, whether a table must have it, the unit in the built-in table.
+# Quantities with a unit: kind of unit, whether a table must have them, their unit in the built-in table.
 _QUANTITIES: Mapping[str, tuple[str, bool, str]] = {
     "clock": ("frequency", True, "mhz"),
     "dram": ("bytes_per_second", True, "gb_per_s"),
@@ -91,25 +91,25 @@ class Gpu:
     Attributes
     ----------
     name : str
-        Its id, such as ``h100-sxm``.
+        Identifier, such as ``h100-sxm``.
     title : str
-        Its name for people.
+        Full name.
     architecture : str
-        ``volta``, ``ampere``, ``ada``, ``hopper``, ``blackwell``, ``cdna3``, or any word for users' hardware.
+        ``volta``, ``ampere``, ``ada``, ``hopper``, ``blackwell``, ``cdna3``, or any word in a user's table.
     sms, lanes_per_sm : int
-        Streaming multiprocessors (compute units), and FP32 lanes of each (0: unknown).
+        Streaming multiprocessors (compute units), and FP32 lanes per SM (0: unknown).
     clock_hz : float
         Boost clock.
     dram_bytes_per_s, dram_bytes, l2_bytes, shared_memory_bytes_per_sm : float
-        Bandwidth and capacity of DRAM, capacity of L2 and of each SM's shared memory (NaN: unknown).
+        Bandwidth and capacity of DRAM, capacity of L2 and of an SM's shared memory (NaN: unknown).
     flops : mapping of str to float or None
-        Peak of every precision of `PRECISIONS` (FLOP/s, INT8: operations/s), dense, matrix units where it has them.
+        Dense peak of every precision of `PRECISIONS` (FLOP/s, INT8: operations/s), of matrix units if there are any.
     link_bytes_per_s : float
-        Bandwidth to other GPUs in one direction (NVLink, Infinity Fabric, else PCIe; NaN: unknown).
+        Bandwidth to other GPUs, per direction (NVLink, Infinity Fabric, else PCIe; NaN: unknown).
     board_power_w : float
         NaN: unknown.
     hypothetical : bool
-        Not a GPU that exists.
+        Not an existing GPU.
     aliases : tuple of str
     source, note : str
     """
@@ -133,12 +133,12 @@ class Gpu:
     note: str = ""
 
     def peak_flop_per_s(self, precision: str) -> float:
-        """Peak of a precision, or of the one in which hardware without it multiplies (`STAND_INS`).
+        """Peak of a precision, or of its first stand-in that the hardware has (`STAND_INS`).
 
         Raises
         ------
         ValueError
-            A precision that is unknown, or that neither it nor its stand-ins have a peak.
+            An unknown precision, or no peak for it and its stand-ins.
         """
         for name in STAND_INS.get(precision, ()):
             if self.flops.get(name):
@@ -147,12 +147,12 @@ class Gpu:
 
     @property
     def precisions(self) -> list[str]:
-        """The precisions with a peak of their own."""
+        """The precisions with a peak."""
         return [name for name, peak in self.flops.items() if peak]
 
 
 def machine_balance(gpu: Gpu, precision: str = "bf16") -> float:
-    """Arithmetic intensity (FLOP/byte of DRAM) at which computing takes as long as fetching.
+    """Machine balance (FLOP/byte): the arithmetic intensity at which compute and DRAM traffic take equally long.
 
     Source: S. Williams, A. Waterman, D. Patterson, Roofline, CACM 52(4), 2009.
     """
@@ -162,31 +162,31 @@ def machine_balance(gpu: Gpu, precision: str = "bf16") -> float:
 def roofline_time_s(
     gpu: Gpu, flop: np.ndarray | float, dram_bytes: np.ndarray | float, precision: str = "bf16"
 ) -> np.ndarray | float:
-    """Return the least time (s) for so many FLOP and bytes: the naive roofline, which knows no overhead."""
+    """Return the roofline time (s), the larger of compute and DRAM time, without any overhead."""
     compute = np.asarray(flop) / gpu.peak_flop_per_s(precision)
     return np.maximum(compute, np.asarray(dram_bytes) / gpu.dram_bytes_per_s)[()]
 
 
 def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path = TABLE, place: str = "") -> Gpu:
-    """Find a GPU by id, alias or the name that its driver gives it; case, ``_``, blanks and the maker do not matter.
+    """Find a GPU by id, title, alias or driver name, regardless of case, ``_``, blanks and the vendor's name.
 
     Parameters
     ----------
     name : str
     gpus : mapping, optional
-        From :func:`read_gpus`; the built-in table by default.
+        From :func:`read_gpus`; default: the built-in table.
     file, place : path, str
-        Where the name stands, for the error.
+        Source of the name, for the error.
 
     Raises
     ------
     InputError
-        An unknown name; the nearest ones are given.
+        An unknown name; the error lists the nearest ones.
     """
     gpus = read_gpus() if gpus is None else gpus
     wanted = _key(name)
     for gpu in gpus.values():
-        if wanted in (_key(gpu.name), _key(gpu.title), *map(_key, gpu.aliases)):
+        if _is(gpu, name):
             return gpu
     known = [*gpus, *(alias for gpu in gpus.values() for alias in gpu.aliases)]
     raise InputError(file, place, f"unknown GPU '{name}'", schemas.nearest(wanted, known))
@@ -203,12 +203,11 @@ def read_gpus(path: str | Path | None = None) -> dict[str, Gpu]:
     Parameters
     ----------
     path : path, optional
-        A CSV, or an Excel file (``.xlsx``; its first sheet): a GPU a row. The unit is the last word or words of a
-        column's name: ``dram_gb_per_s`` (bandwidth; also ``tb``, ``gib``, ...), ``clock_mhz`` (``hz``, ``ghz``),
-        ``l2_mib`` (``kib``, ``mb``, ...), ``dram_capacity_gib``, ``shared_memory_kib_per_sm``,
-        ``bf16_tflop_per_s`` and so on by precision (``gflop``, ``pflop``), ``int8_top_per_s``, ``link_gb_per_s``,
-        ``board_power_w``. Needed are ``name``, ``sms``, clock, DRAM bandwidth, L2 and one peak. The built-in table
-        by default.
+        A CSV or the first sheet of an Excel file (``.xlsx``), with one row per GPU. Column names end with their unit:
+        ``dram_gb_per_s`` (bandwidth; also ``tb``, ``gib``, ...), ``clock_mhz`` (``hz``, ``ghz``), ``l2_mib`` (``kib``,
+        ``mb``, ...), ``dram_capacity_gib``, ``shared_memory_kib_per_sm``, ``bf16_tflop_per_s`` and so on for each
+        precision (``gflop``, ``pflop``), ``int8_top_per_s``, ``link_gb_per_s`` (per direction), ``board_power_w``.
+        Required are ``name``, ``sms``, clock, DRAM bandwidth, L2 and one peak. Default: the built-in table.
 
     Returns
     -------
@@ -218,9 +217,9 @@ def read_gpus(path: str | Path | None = None) -> dict[str, Gpu]:
     Raises
     ------
     InputError
-        A column without a unit or with an unknown one, a missing or unknown column, a wrong cell; two rows of one
-        name; a row without any peak; and without an ``identity_exception`` that says why: an FP32 peak that is not
-        SMs × lanes × 2 × clock within `IDENTITY_TOLERANCE`, or a value beyond `PLAUSIBLE`.
+        A missing or unknown column or unit, an invalid cell, a duplicate name, a row without any peak; and, unless
+        ``identity_exception`` gives a reason, an FP32 peak that is not SMs × lanes × 2 × clock within
+        `IDENTITY_TOLERANCE`, or a value outside `PLAUSIBLE`.
     """
     if path is None:
         return dict(_built_in())
@@ -251,7 +250,7 @@ def _read_table(path: Path) -> dict[str, Gpu]:
         gpu = _gpu(path, f"line {number}", row, units)
         taken = next((key for key in (gpu.name, *gpu.aliases) for other in gpus.values() if _is(other, key)), None)
         if taken:
-            raise InputError(path, f"line {number}", f"a second GPU is called '{taken}'", "rename one of them")
+            raise InputError(path, f"line {number}", f"a second GPU is named '{taken}'", "rename one of them")
         gpus[gpu.name] = gpu
     return gpus
 
@@ -261,13 +260,13 @@ def _is(gpu: Gpu, name: str) -> bool:
 
 
 def _units(path: Path, header: list[str]) -> dict[str, str]:
-    """By quantity, the unit that its column's name ends with."""
+    """The unit of each quantity, from the end of its column's name."""
     plain = {column.name for column in _PLAIN}
     found: dict[str, str] = {}
     for name in header:
         if name in plain:
             continue
-        # dram_capacity before dram: the longest quantity that the name begins with.
+        # The longest quantity that matches: dram_capacity before dram.
         quantity = max((q for q in _QUANTITIES if name == q or name.startswith(f"{q}_")), key=len, default=None)
         if quantity is None:
             known = [*plain, *(f"{q}_{unit}" for q, (_, _, unit) in _QUANTITIES.items())]
@@ -325,7 +324,7 @@ def _gpu(path: Path, place: str, row: Mapping, units: Mapping[str, str]) -> Gpu:
 
 
 def _check_magnitudes(path: Path, place: str, gpu: Gpu, units: Mapping[str, str]) -> None:
-    """Refuse what only a wrong unit explains."""
+    """Raise an error for values that only a wrong unit explains."""
     peak = max(gpu.flops[name] or 0 for name in ("fp32", "tf32", "bf16", "fp16")) or max(
         filter(None, gpu.flops.values())
     )
@@ -337,7 +336,8 @@ def _check_magnitudes(path: Path, place: str, gpu: Gpu, units: Mapping[str, str]
     ):
         if not low <= value <= high:
             problem = f"{what} is {value:.4g} {unit}, not within {low:.4g} … {high:.4g}"
-            raise InputError(path, place, problem, "correct the unit or the value, or say why in identity_exception")
+            remedy = "correct the unit or the value, or give the reason in identity_exception"
+            raise InputError(path, place, problem, remedy)
 
 
 def _check_identity(path: Path, place: str, gpu: Gpu) -> None:
@@ -349,12 +349,12 @@ def _check_identity(path: Path, place: str, gpu: Gpu) -> None:
             f"the FP32 peak of {gpu.name}, {gpu.flops['fp32'] / 1e12:.4g} TFLOP/s, is not "
             f"{gpu.sms} SMs × {gpu.lanes_per_sm} lanes × 2 × {gpu.clock_hz / 1e6:g} MHz = {expected / 1e12:.4g} TFLOP/s"
         )
-        remedy = "correct one of them (peaks are dense, without sparsity), or say why in identity_exception"
+        remedy = "correct one of them (peaks are dense, without sparsity), or give the reason in identity_exception"
         raise InputError(path, f"{place}, GPU {gpu.name}", problem, remedy)
 
 
 def _read_excel(path: Path) -> dict[str, Gpu]:
-    """Read the first sheet of an Excel file as the CSV that it would be."""
+    """Read the first sheet of an Excel file like a CSV."""
     import openpyxl  # takes 0.2 s
 
     if not path.is_file():
@@ -366,7 +366,7 @@ def _read_excel(path: Path) -> dict[str, Gpu]:
     except (zipfile.BadZipFile, KeyError, ValueError, IndexError, OSError, TypeError, AttributeError) as error:
         raise InputError(path, "", f"not an Excel file ({error})", "save it as .xlsx or as CSV") from None
     rows = [["" if cell is None else str(cell).strip() for cell in row] for row in rows]
-    # A sheet's empty rows and columns at its end are not part of the table.
+    # Ignore empty rows and columns at the end of the sheet.
     while rows and not any(rows[-1]):
         rows.pop()
     width = max((column for row in rows for column, cell in enumerate(row, 1) if cell), default=0)

@@ -1,10 +1,9 @@
 """Kernel names: what a demangled CUDA kernel name says about the kernel.
 
-A profiler identifies a kernel by its full demangled name. Two kernels whose names differ in one template
-argument may behave differently, so the full name stays the identity of a kernel; a class (``gemm``,
-``reduce``, …) is a view on it. The names of GEMM kernels also state how they work: the tile of C that one
-block computes, the slices of K inside a block, the layouts of A and B. ``parse`` reads those facts,
-``classify`` assigns classes by the ordered table of ``kernel_patterns``.
+A kernel is identified by its full demangled name, because kernels that differ in one template argument may behave
+differently. Its class (``gemm``, ``reduce``, …) is derived from the name. The names of GEMM kernels also state the tile
+of C per block, the slices of K within a block, and the layouts of A and B. ``parse`` reads these facts; ``classify``
+assigns classes by the ordered table of ``kernel_patterns``.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ __all__ = [
 
 @dataclass(frozen=True)
 class KernelName:
-    """What a kernel name says. ``None`` means that the name does not tell.
+    """The facts that a kernel name states; ``None``: not stated.
 
     Attributes
     ----------
     name : str
-        The full name, as printed: the identity of the kernel.
+        The full name as printed, which identifies the kernel.
     base : str
         Function name without return type, namespaces and arguments; for a CUTLASS wrapper
         (``cutlass::Kernel2<cutlass_80_…>``) the name of the wrapped kernel.
     kernel_class, family : str or None
-        As ``PATTERNS`` says.
+        According to ``PATTERNS``.
     tile_m, tile_n, tile_k : int or None
         Tile of C per block in the library's (column-major) order, and depth of one K step.
     slices : int
-        Slices of K inside a block (``sliced1x4``: 4), 1 without them.
+        Slices of K within a block (``sliced1x4``: 4); 1 if there are none.
     transpose : {"nn", "nt", "tn", "tt"} or None
         Layouts of A and B, column-major.
     stages : int or None
@@ -79,10 +78,10 @@ _ANONYMOUS = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|\(anon
 
 
 def _outline(name: str) -> str:
-    """Return the name without bracketed parts, up to the end of the call arguments, in one pass."""
+    """Return the name without bracketed parts, up to the end of the call arguments."""
     name = _ANONYMOUS.sub("anonymous", name)
     stack: list[str] = []
-    depth = dict.fromkeys("<([{", 0)  # of each kind, so that a stray closing bracket costs nothing
+    depth = dict.fromkeys("<([{", 0)  # open brackets of each kind, so that stray closing ones are cheap
     parts: list[str] = []
     position, called = 0, False
     for match in _TOKEN.finditer(name):
@@ -105,7 +104,7 @@ def _outline(name: str) -> str:
                 opened = stack.pop()
                 depth[opened] -= 1
             called = token == ")" and not stack
-        elif not stack:  # the front of the name is cut off: ``unnamed>::kernel``
+        elif not stack:  # the beginning of the name is missing: ``unnamed>::kernel``
             parts.clear()
     if not stack and not (called and not name[position:].lstrip().startswith("::")):
         parts.append(name[position:])
@@ -137,7 +136,7 @@ def template_arguments(name: str) -> list[str]:
     Returns
     -------
     list of str
-        Arguments of the first template bracket, stripped; empty without one. ``(int)4`` stays as printed.
+        Arguments of the first template bracket, stripped; empty if there is none. ``(int)4`` stays as printed.
     """
     text = _ANONYMOUS.sub("anonymous", name)
     start = text.find("<")
@@ -160,7 +159,7 @@ def template_arguments(name: str) -> list[str]:
 
 def _path(name: str) -> str:
     outline = " ".join(_outline(_demangled(name.strip())).split())
-    # The return type ends at the last blank that stands before a name, not before a trailing ``const``.
+    # The return type ends at the last blank before a name; a trailing ``const`` is not a name.
     words = [word for word in outline.split(" ") if word not in ("const", "void", "static", "clone")]
     return (words[-1] if words else outline).strip(": ")
 
@@ -179,7 +178,7 @@ def short_name(name: str) -> str:
     Returns
     -------
     str
-        Never empty unless ``name`` holds no identifier.
+        Not empty unless ``name`` has no identifier.
     """
     path = _path(name)
     base = path.rsplit("::", 1)[-1]
@@ -191,7 +190,7 @@ def short_name(name: str) -> str:
 
 
 _D = r"(\d{1,4})"
-_TILES = (  # the first that matches; groups: tile_m, tile_n, tile_k, stages (a missing group is unknown)
+_TILES = (  # the first match counts; groups: tile_m, tile_n, tile_k, stages (missing groups are unknown)
     re.compile(rf"tilesize{_D}x{_D}x{_D}(?:_stage{_D})?"),
     re.compile(rf"_{_D}x{_D}(?:_sliced\d{{1,2}}x\d{{1,2}})?_\w{{0,40}}stages_{_D}x{_D}"),
     re.compile(rf"^nvjet_\w{{0,30}}?_mma_{_D}x{_D}x{_D}_{_D}_"),
@@ -280,16 +279,14 @@ def parse(name: str, patterns: Sequence[Pattern] = PATTERNS) -> KernelName:
     Parameters
     ----------
     name : str
-        Demangled name with or without template and call arguments, a bare function name, or one that the
-        profiler cut off.
+        Demangled name with or without template and call arguments, a bare function name, or a truncated name.
     patterns : sequence of Pattern
-        Table of classes, first match first (see ``extend_patterns``).
+        Table of classes, in order of priority (see ``extend_patterns``).
 
     Returns
     -------
     KernelName
-        Facts that the name does not state are ``None``; the class of an unknown kernel is ``None`` too
-        (``classify`` raises for it).
+        Facts that the name does not state, and the class of an unknown kernel, are ``None``.
     """
     return _parse(str(name), tuple(patterns))
 
@@ -299,7 +296,6 @@ def classify(
     patterns: Sequence[Pattern] = PATTERNS,
     *,
     file: str | Path = "kernel names",
-    place: str = "",
 ) -> pd.Series:
     """Return the class of every kernel name.
 
@@ -308,30 +304,29 @@ def classify(
     names : iterable of str
         Full names. The index of a Series is kept.
     patterns : sequence of Pattern
-        Table of classes, first match first (see ``extend_patterns``).
-    file, place : str
-        Where the names come from, for the message.
+        Table of classes, in order of priority (see ``extend_patterns``).
+    file : path or str
+        Source of the names, for the error.
 
     Returns
     -------
     pandas.Series
-        Class per name, dtype str, named ``kernel_class``.
+        Class of each name, dtype str, named ``kernel_class``.
 
     Raises
     ------
     InputError
-        When a name is empty or matches no pattern; the message names the kernel.
+        A name is empty or matches no pattern; the message quotes the kernel.
     """
     names = names if isinstance(names, pd.Series) else pd.Series(list(names), dtype=object)
     classes = {}
     for name in names.unique():
         if not isinstance(name, str) or not name.strip():
-            raise InputError(
-                file, place, "a launch has no kernel name", "profile again with --print-kernel-base demangled"
-            )
+            remedy = "profile again with --print-kernel-base demangled"
+            raise InputError(file, "", "a launch has no kernel name", remedy)
         classes[name] = parse(name, patterns).kernel_class
         if classes[name] is None:
             shown = name if len(name) <= 200 else name[:200] + "…"
             remedy = "add a pattern (name, regex, class) for it to the kernel patterns of the study's configuration"
-            raise InputError(file, place, f"no class is known for kernel {shown!r}", remedy)
+            raise InputError(file, "", f"no class is known for kernel {shown!r}", remedy)
     return names.map(classes).astype("str").rename("kernel_class")

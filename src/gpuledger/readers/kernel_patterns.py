@@ -1,9 +1,9 @@
-"""The table of kernel classes: ordered patterns for kernel names, which users can extend."""
+"""The table of kernel classes: patterns of kernel names in order of priority, which users can extend."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +21,11 @@ class Pattern:
     regex : str
         Regular expression, searched (not anchored) in the name.
     kernel_class : str
-        Class that a match assigns.
+        Class of the kernels that match.
     family : str
-        Library or generator the kernel comes from; ``""`` where the pattern does not tell.
+        Library or generator of the kernel; empty: unknown.
     on : {"path", "full"}
-        Search the name without template and call arguments, namespaces included, or the full name.
+        Whether to search the name with namespaces but without template and call arguments, or the full name.
     """
 
     name: str
@@ -35,12 +35,15 @@ class Pattern:
     on: str = "path"
 
 
+_REQUIRED = {"name", "regex", "class"}
+
+
 def _table(*rows: tuple[str, ...]) -> tuple[Pattern, ...]:
     return tuple(Pattern(*row) for row in rows)
 
 
-# The first match decides, so the special stands before the general: a split-K reduction is no reduction of a tensor,
-# and an elementwise kernel that copies is a copy. No pattern has an unbounded repetition (names may be hostile).
+# The first match decides, so special patterns precede general ones: a split-K reduction is not a tensor reduction, and
+# an elementwise kernel that copies is a copy. No pattern has unbounded repetitions, because names may be hostile.
 PATTERNS: tuple[Pattern, ...] = _table(
     ("memory operation", r"(?i)^\[?(?:CUDA )?mem(?:cpy|set)", "copy", "driver", "full"),
     ("Triton template attention", r"^triton_tem_\w{0,80}attention", "attention", "triton"),
@@ -89,66 +92,45 @@ PATTERNS: tuple[Pattern, ...] = _table(
 )  # fmt: skip
 
 
-def extend_patterns(
-    extra: Iterable[Mapping[str, str]],
-    *,
-    file: str | Path = "kernel patterns",
-    patterns: Sequence[Pattern] = PATTERNS,
-) -> tuple[Pattern, ...]:
-    """Put a user's patterns before the declared ones.
+def extend_patterns(extra: Iterable[Mapping[str, str]], *, file: str | Path = "kernel patterns") -> tuple[Pattern, ...]:
+    """Put a user's patterns before :data:`PATTERNS`.
 
     Parameters
     ----------
     extra : iterable of mappings
-        Keys ``name``, ``regex``, ``class`` and optionally ``family`` and ``on`` (``path``, the default, or
-        ``full``).
+        Keys ``name``, ``regex``, ``class`` and optionally ``family`` and ``on`` (``path``, the default, or ``full``).
     file : path or str
-        Where the entries come from, for the message.
-    patterns : sequence of Pattern
-        Table to extend.
+        Source of the patterns, for the error.
 
     Returns
     -------
     tuple of Pattern
-        The user's entries first, in their order.
+        The user's patterns first, in their order.
 
     Raises
     ------
     InputError
-        For a missing or unknown key, a value that is not text, a regex that does not compile or that matches
-        everything.
+        A missing or unknown key, a value that is not text, a regex that does not compile or that matches everything.
     """
     rows = []
     for number, entry in enumerate(extra, start=1):
         place = f"kernel pattern {number}"
         if not isinstance(entry, Mapping):
             raise InputError(file, place, "is not a mapping", "write name, regex and class")
-        missing, unknown = (
-            {"name", "regex", "class"} - set(entry),
-            set(entry) - {"name", "regex", "class", "family", "on"},
-        )
+        missing, unknown = _REQUIRED - set(entry), set(entry) - _REQUIRED - {"family", "on"}
         if missing or unknown:
             problem = f"lacks {sorted(missing)}" if missing else f"has unknown keys {sorted(map(str, unknown))}"
             raise InputError(file, place, problem, "give name, regex and class, and optionally family and on")
-        if not all(isinstance(value, str) for value in entry.values()) or not (entry["class"] and entry["regex"]):
+        name, regex, kernel_class = entry["name"], entry["regex"], entry["class"]
+        if not all(isinstance(value, str) for value in entry.values()) or not (kernel_class and regex):
             raise InputError(file, place, "a value is empty or is not text", "quote the values")
         if entry.get("on", "path") not in ("path", "full"):
             raise InputError(file, place, f"on: {entry['on']!r} is unknown", "write path or full")
         try:
-            matches_all = re.compile(entry["regex"]).search("") is not None
+            matches_all = re.compile(regex).search("") is not None
         except re.error as error:
-            raise InputError(
-                file, place, f"regex {entry['regex']!r} does not compile: {error}", "correct it"
-            ) from error
+            raise InputError(file, place, f"regex {regex!r} does not compile: {error}", "correct it") from error
         if matches_all:
-            raise InputError(file, place, f"regex {entry['regex']!r} matches every name", "make it specific")
-        rows.append(
-            Pattern(
-                entry["name"],
-                entry["regex"],
-                entry["class"],
-                entry.get("family", ""),
-                entry.get("on", "path"),
-            )
-        )
-    return (*rows, *patterns)
+            raise InputError(file, place, f"regex {regex!r} matches every name", "make it specific")
+        rows.append(Pattern(name, regex, kernel_class, entry.get("family", ""), entry.get("on", "path")))
+    return (*rows, *PATTERNS)

@@ -1,4 +1,4 @@
-"""Counters of the toy network: set-up, forward, forward and backward, every launch with every FLOP counter."""
+"""FLOP counters of every launch of the toy network: set-up, forward pass, forward and backward pass."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from gpuledger.record import metrics
 from gpuledger.record.parts import Recorded
 from gpuledger.record.session import Session
 
-#: 10 × [Linear(1024, 1024) without bias + Sigmoid] on 128 rows, fp32: the network of the source notebook.
+#: The network of the source notebook: 10 × [Linear(1024, 1024) without bias + Sigmoid] on 128 rows in fp32.
 NETWORK = {"layers": 10, "hidden_dim": 1024, "tokens": 128, "activation": "sigmoid", "bias": False}
 PASSES = ("setup", "forward", "forward_backward")
-_NOTE = "Every launch between start and stop of profiling; fp32 without TF32."
+_NOTE = "All launches between start and stop of profiling, in fp32 without TF32."
 
 
-def record(session: Session) -> Recorded:
-    """Record the three runs, each from the start of the set-up on.
+def record_counters(session: Session) -> Recorded:
+    """Record the three runs, each of which starts with the set-up.
 
     Raises
     ------

@@ -17,7 +17,7 @@ from gpuledger.record.session import Session
 
 @dataclass(frozen=True)
 class Point:
-    """Shape of a stack of blocks."""
+    """Sizes of a stack of transformer blocks."""
 
     n_layer: int
     hidden_dim: int
@@ -29,8 +29,8 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """One variable at a time, the others as in `base`."""
+class SweepDesign:
+    """Variation of one size at a time, with the others as in `base`."""
 
     base: Point
     n_layer: tuple[int, ...]
@@ -38,7 +38,7 @@ class Sweep:
     seq_len: tuple[int, ...]
 
     def points(self) -> list[Point]:
-        """Every shape once, the base first."""
+        """Return every point once, the base first."""
         return list(dict.fromkeys([self.base, *self._varied()]))
 
     def _varied(self) -> Iterator[Point]:
@@ -48,38 +48,38 @@ class Sweep:
 
 
 _LENGTHS = (64, 128, 256, 512, 1024, 2048)
-#: By model. GPT-2's widths are those of the notes on metric sweeps, of which 768 is the published model's.
+#: By model. GPT-2's widths are those of the notes on metric sweeps; the published model has 768.
 SWEEPS = {
-    "gpt2": Sweep(Point(2, 768, 128), (1, 2, 4, 8, 12), (192, 384, 768, 1536, 3072, 6144), _LENGTHS),
-    "llama": Sweep(Point(2, 2048, 128), (1, 2, 4, 8, 16), (512, 1024, 2048, 3072, 4096), _LENGTHS),
+    "gpt2": SweepDesign(Point(2, 768, 128), (1, 2, 4, 8, 12), (192, 384, 768, 1536, 3072, 6144), _LENGTHS),
+    "llama": SweepDesign(Point(2, 2048, 128), (1, 2, 4, 8, 16), (512, 1024, 2048, 3072, 4096), _LENGTHS),
 }
-_NOTE = "Of each point the launches of one block, the last, in its second pass; random weights."
+_NOTE = "Of each point: the launches of the last block in its second pass, with random weights."
 
 
 def record_gpt2(session: Session) -> Recorded:
-    """Record GPT-2's sweep, see :func:`record`."""
-    return record(session, "gpt2")
+    """Record GPT-2's sweep, see :func:`record_sweep`."""
+    return record_sweep(session, "gpt2")
 
 
 def record_llama(session: Session) -> Recorded:
-    """Record Llama's sweep, see :func:`record`."""
-    return record(session, "llama")
+    """Record Llama's sweep, see :func:`record_sweep`."""
+    return record_sweep(session, "llama")
 
 
-def record(session: Session, model: str) -> Recorded:
-    """Record the sweep of a model, one run of ncu a point.
+def record_sweep(session: Session, model: str) -> Recorded:
+    """Record the sweep of a model with one run of ncu per point.
 
     Raises
     ------
     InputError
         See :meth:`Session.count`.
     OutOfTimeError
-        When the time for this call is over; the next one goes on.
+        Time is up; the next call resumes.
     """
     names, missing = metrics.choose(metrics.SWEEP, session.ncu.metrics)
     points, root = SWEEPS[model].points(), session.recording.folder
     folder, parameters, absent = f"metric_sweep/{model}", f"metric_sweep/{model}_parameters.csv", set()
-    # What an earlier plan recorded would be taken for a point of this one.
+    # Files of an earlier design would be taken for points of this one.
     for path in {*(root / folder).glob("*.csv")} - {root / folder / point.name for point in points}:
         path.unlink()
     for point in tqdm(points, desc=f"{model} sweep", unit="point", disable=None):

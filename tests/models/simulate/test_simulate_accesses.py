@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from gpuledger.models import simulate
-from gpuledger.models.simulate import Attention, Gpu, cases
+from gpuledger.models.simulate import cases
+from gpuledger.models.simulate.attention import AttentionKernel, access_records
+from gpuledger.models.simulate.machine import MachineModel
 
 KERNELS = {
     "fig1": cases.FLASH2_EXCLUSIVE_ACCESSES,
@@ -89,10 +91,10 @@ def test_shape_of_the_published_maps():
 
 
 def test_a_block_of_one_warp_and_odd_tiles():
-    attention = Attention(
+    attention = AttentionKernel(
         "k", "f", batch=1, heads=2, tokens=64, head_dim=16, tile_queries=32, tile_keys=16, warps=1, slots=1
     )
-    records, cycles = simulate.access_records(Gpu(sms=2), attention, np.random.default_rng(0))
+    records, cycles = access_records(MachineModel(sms=2), attention, np.random.default_rng(0))
     assert records.shape[:2] == (4, 32)
     # 64 vectors of query and output each, 128 of keys and values each, 32 statistics, over 32 threads.
     assert np.count_nonzero(records["addr"]) == 4 * (2 * 64 + 2 * 128 + 32)

@@ -19,8 +19,8 @@ from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.models import simulate
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.event_log import MEMORY, SECTIONS
-from gpuledger.studies.kernel_overhead import reduction as kernel_overhead
-from gpuledger.studies.memory_usage import reduction as memory_usage
+from gpuledger.studies import kernel_overhead, memory_usage
+from gpuledger.studies.memory_usage.tables import memory_table
 
 OPERATORS = {
     "cutlass_op": ["gemm", "gemm-streamk", "conv"],
@@ -91,7 +91,7 @@ def write_traces(folder):
     for case in ("fig13a", "fig13b"):
         trace = folder / DECLARED["studies"]["warp_scheduling"][case]["trace"]
         simulate.write_launch(simulate.simulate_launch("warp_scheduling", case), trace)
-    clocks = simulate.simulate_launch("warp_scheduling", "fig13c").records["clock"][:, 0]
+    clocks = simulate.simulate_launch("warp_scheduling", "fig13cd").records["clock"][:128, 0]
     rows = [row[row > 0].astype(np.int64) for row in clocks]
     (folder / "warp_sched/tmp.pkl").write_bytes(pickle.dumps(rows))
     (folder / "dmat").mkdir()
@@ -166,7 +166,7 @@ def test_every_case_of_the_artifacts_archive_and_damaged_ones_alone_in_their_fai
     broken = [f"results/{name}/exposed_latency/fig12/summary.json" for name in ("corrupt", "cut", "wrong-size")]
     gone = ["kernel_overhead/table2", "exposed_latency/fig12", "dmat/fig1"]
     broken += [f"results/lacking/{case}/summary.json" for case in gone]
-    whole = ["memory_usage/fig11", "warp_scheduling/fig13c"]
+    whole = ["memory_usage/fig11", "warp_scheduling/fig13cd"]
     targets += [f"results/lacking/{case}/summary.json" for case in whole]
     done = snakemake(checkout, "--keep-going", *targets, *broken)
     said = done.stdout + done.stderr
@@ -206,7 +206,7 @@ def test_every_case_of_the_artifacts_archive_and_damaged_ones_alone_in_their_fai
     assert value(checkout, "lacking/memory_usage/fig11", "workloads") == len(MODELS)
     assert value(checkout, "neutrino-osdi25/exposed_latency/fig12", "gemm_block_sched_ncu_ratio") == 4
     record = json.loads((checkout / "results" / table / "provenance.json").read_text("utf-8"))
-    assert record["label"] == "downloaded"
+    assert record["label"] == "downloaded, recorded on NVIDIA A100 80GB"
     files = [path for path in (traces / "kernel_overhead").rglob("*") if path.is_file()]
     (entry,) = record["inputs"]
     assert (entry["file"], entry["files"]) == ("kernel_overhead", len(files))
@@ -222,8 +222,8 @@ def test_the_declaration_is_valid_and_not_of_the_default_target(root):
     dataset = repository.dataset("neutrino-osdi25")
     assert len([dataset.case(study, case) for study, case in dataset.cases()]) == 12
     assert "neutrino-osdi25" not in repository.config["datasets"]
-    known = {value for study, case in dataset.cases() for _, value in dataset.case(study, case).file_values()}
-    assert set(dataset.content["files"]) == known
+    known = {path for study, case in dataset.cases() for path in dataset.case(study, case).paths()}
+    assert {dataset.folder / name for name in dataset.content["files"]} == known
 
 
 def reduce(folder, study, **inputs):
@@ -231,9 +231,9 @@ def reduce(folder, study, **inputs):
     content = {"title": "t", "kind": "recorded", "source": "s", "license": "CC0-1.0"}
     content["studies"] = {study: {"mine": {"traces": "traces", **inputs}}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    case = Dataset.load(folder / "dataset.yaml", Repository.find(ROOT).studies).case(study, "mine")
-    reducers = {"kernel_overhead": kernel_overhead.reduce_overhead, "memory_usage": memory_usage.reduce_memory}
-    return reduce_case(case, reducers[study])
+    case = Dataset.load(folder / "dataset.yaml").case(study, "mine")
+    reducers = {"kernel_overhead": kernel_overhead.reduce, "memory_usage": memory_usage.reduce}
+    return reduce_case(case, reducers[study], {})
 
 
 def refused(folder, study, **inputs):
@@ -285,6 +285,17 @@ def test_memory_takes_the_largest_and_says_how_far_originals_differ(folder):
     assert result["dmat_ratio_max"] == pytest.approx(2**26 / 10**8)
 
 
+def test_a_folder_without_a_batch_size_is_read_with_a_warning(folder):
+    write_memory(folder / "traces", ["m", "x-bs1"])
+    result = reduce(folder, "memory_usage")
+    assert result.warnings == ["traces/m: the name of the folder does not end in -bs<batch size>; it is left open"]
+    assert set(result.data.loc[result.data["model"] == "m", "batch_size"]) == {0}
+    assert {"m_dmat_memory", "x_bs1_dmat_memory"} <= set(result.summary)
+    frame, people = memory_table(result.data)
+    assert frame["batch_size"].tolist() == [0, 1]
+    assert people["batch_size"].isna().tolist() == [True, False]
+
+
 def test_refused_overhead(folder):
     traces = folder / "traces"
     assert "key studies.kernel_overhead.mine.traces: the folder" in refused(folder, "kernel_overhead")
@@ -294,7 +305,7 @@ def test_refused_overhead(folder):
     traces.mkdir()
     assert "traces: holds no event.log or process.log; give" in refused(folder, "kernel_overhead")
     write_overhead(traces, {"g": ["a"], "h": ["a"]}, {"dmat": PROBES["dmat"]})
-    assert "the operator a stands in two groups" in refused(folder, "kernel_overhead")
+    assert "the operator a is in two groups" in refused(folder, "kernel_overhead")
     (traces / "h").rename(folder / "away")
     (log,) = traces.rglob("event.log")
     kept = log.read_text()
@@ -305,9 +316,9 @@ def test_refused_overhead(folder):
     log.write_text(kept)
     for path in [*traces.rglob("process.log")]:
         path.unlink()
-    assert "traces/g/a/dmat: no process.log says the registers" in refused(folder, "kernel_overhead")
+    assert "traces/g/a/dmat: no process.log states the registers" in refused(folder, "kernel_overhead")
     (traces / "g/event.log").write_text(kept)
-    assert "traces/g/event.log: lies in no folder <group>/<operator>/<probe>" in refused(folder, "kernel_overhead")
+    assert "traces/g/event.log: is not in a folder <group>/<operator>/<probe>" in refused(folder, "kernel_overhead")
     assert "do not go together" in refused(folder, "kernel_overhead", table="a", names={})
     assert "leaves the folder" in refused(folder, "kernel_overhead", traces="../traces")
 
@@ -321,10 +332,10 @@ def test_refused_memory(folder):
     assert "a second folder for m, 1, p; give them different names" in refused(folder, "memory_usage", names=same)
     for path in traces.glob("*/dmat/*/*/event.log"):
         path.write_text("[exec] succeed 0\n")
-    assert "no event.log of m, batch size 1, dmat says what" in refused(folder, "memory_usage")
+    assert "no event.log of m, batch size 1, dmat states the probe's memory" in refused(folder, "memory_usage")
     for path in traces.glob("*/dmat/*/*/event.log"):
         path.write_text("")
-    assert "no event.log of m, batch size 1, dmat says what" in refused(folder, "memory_usage")
+    assert "no event.log of m, batch size 1, dmat states the probe's memory" in refused(folder, "memory_usage")
     for path in traces.rglob("event.log"):
         path.unlink()
     assert "there is no probe" in refused(folder, "memory_usage")
@@ -336,7 +347,7 @@ def test_refused_memory(folder):
     assert "stdout.log, line 2: 'GB' is not a number of bytes" in refused(folder, "memory_usage")
     (traces / "stdout.log").write_text("max memory: 1\n")
     said = refused(folder, "memory_usage")
-    assert "traces/stdout.log: lies in no folder <model>-bs<batch size>/<probe>; rename" in said
+    assert "traces/stdout.log: is not in a folder <model>-bs<batch size>/<probe>; move" in said
 
 
 def test_a_folder_is_described_by_all_that_is_in_it(folder):
@@ -353,5 +364,5 @@ def test_a_folder_is_described_by_all_that_is_in_it(folder):
     log.rename(log.with_name("stdout.txt"))
     (renamed,) = reduce(folder, "memory_usage").provenance["inputs"]
     assert len({entry["sha256"] for entry in (before, changed, renamed)}) == 3
-    case = Dataset.load(folder / "dataset.yaml", Repository.find(ROOT).studies).case("memory_usage", "mine")
+    case = Dataset.load(folder / "dataset.yaml").case("memory_usage", "mine")
     assert len(case.paths()) == 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 MAX_DEPTH = 32
@@ -34,3 +35,9 @@ def name_fault(name: str) -> str | None:
     if len(parts) > MAX_DEPTH or any(len(part.encode()) > 240 for part in parts):
         return "is too deep or too long"
     return None
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether a relative path matches a pattern, part by part: ``*`` and ``?`` stand for letters of one part."""
+    parts, wanted = name.split("/"), pattern.split("/")
+    return len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted))

@@ -1,8 +1,8 @@
-"""Fetch a file: verified, resumed where they broke off, whole or not at all.
+"""Fetch a file: verified, resumed after an interruption, whole or not at all.
 
-A file already there is verified and kept. Otherwise the mirror folder is looked up, then the network. A file
-of the mirror that differs from its pins is an error: the mirror was set on purpose, so either it is damaged or
-the pin is wrong, and going round it would hide which. A file there that differs gives way only to a right one.
+A file that is already there is verified and kept. Otherwise it comes from the mirror folder, or else from the network.
+A file in the mirror that differs from its pins is an error: somebody set the mirror on purpose, so either the mirror or
+the pin is wrong, and going to the network would hide which. A wrong file in place is only replaced by a right one.
 
 Bytes arrive in ``<file>.part`` (locked: processes take turns; ``<file>.part.json`` holds what a later process
 needs to resume) and get their final name when they are complete, verified and on disk.
@@ -11,29 +11,27 @@ needs to resume) and get their final name when they are complete, verified and o
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
-import io
 import json
 import logging
 import os
 import re
 import shutil
 import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import requests
 import urllib3
 from tqdm import tqdm
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.download.names import name_fault, shown
+from gpuledger.ledger.download.entries import mirrored
+from gpuledger.ledger.download.names import shown
+from gpuledger.ledger.download.partial import note_of, own_part
 
 CHUNK_BYTES = 1 << 18
 MAX_FILE_BYTES = 64 * 2**30  # bound of a file whose size is not pinned
@@ -45,14 +43,35 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that was fetched; ``members`` are the files unpacked from it."""
+    """A file that was fetched, and the files unpacked from it.
+
+    Attributes
+    ----------
+    path : Path
+    source : str
+        Its address, or the package that it belongs to.
+    sha256, size_bytes : str and int
+    origin : str
+        Where it came from this time: ``present``, ``folder``, ``mirror``, ``network`` or ``package index``.
+    members : tuple of Path
+        The files unpacked from it.
+    kept : bool
+        Whether it is part of the dataset itself, beside what was unpacked from it.
+    """
 
     path: Path
-    url: str
+    source: str
     sha256: str
     size_bytes: int
-    origin: str  # "present", "mirror" or "network"
+    origin: str
     members: tuple[Path, ...] = ()
+    kept: bool = True
+
+    @property
+    def origins(self) -> dict[Path, str]:
+        """Where every file that it brought comes from."""
+        own = {self.path: self.source} if self.kept else {}
+        return own | dict.fromkeys(self.members, f"{self.source} (member)")
 
 
 class _FailedError(Exception):
@@ -123,7 +142,7 @@ def fetch(
         if found := transfer.present():
             return found
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _own_part(target) as (part, stream):
+        with own_part(target) as (part, stream):
             transfer.part, transfer.stream = part, stream
             if found := transfer.present():  # another process may have fetched it meanwhile
                 return found
@@ -134,7 +153,7 @@ def fetch(
             stream.flush()
             os.fsync(stream.fileno())
             os.replace(part, target)
-            _note_of(part).unlink(missing_ok=True)
+            note_of(part).unlink(missing_ok=True)
     except OSError as error:
         problem = f"{shown(error.filename or target)} cannot be read or written ({error.strerror or error})"
         raise InputError(target, url, problem, "free disk space or correct the permissions") from error
@@ -165,42 +184,6 @@ def _checked_url(url: str, file: Path) -> SplitResult:
 def _digest(stream: BinaryIO) -> tuple[Digest, int]:
     stream.seek(0)
     return hashlib.file_digest(stream, "sha256"), stream.tell()
-
-
-def _note_of(part: Path) -> Path:
-    return part.with_name(part.name + ".json")
-
-
-def _is_at(stream: BinaryIO, path: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
-    return False
-
-
-@contextmanager
-def _own_part(target: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Open the partial file of *target* for this process alone; others wait, then find what this one left."""
-    part, private = target.with_name(target.name + ".part"), False
-    while True:
-        stream = part.open("a+b")
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        except OSError:  # this file system has no locks: a partial file of its own, which cannot be resumed
-            if stream.tell() == 0:
-                part.unlink(missing_ok=True)
-            stream.close()
-            part, private = target.with_name(f"{target.name}.{uuid.uuid4().hex}.part"), True
-            stream = part.open("a+b")
-        if private or _is_at(stream, part):
-            break
-        stream.close()  # while this process waited, the file became the target or was removed
-    with stream:
-        try:
-            yield part, stream
-        finally:
-            if (private or stream.seek(0, io.SEEK_END) == 0) and _is_at(stream, part):
-                part.unlink()
-                _note_of(part).unlink(missing_ok=True)
 
 
 @dataclass
@@ -241,14 +224,7 @@ class _Transfer:
         if not mirror.is_dir():
             log.warning("the mirror %s is not a folder", mirror)
             return f"the mirror {shown(mirror)} is not a folder"
-        host, query = self.address.hostname, self.address.query
-        names = []
-        for path in dict.fromkeys((unquote(self.address.path), self.address.path)):
-            names += [f"{host}{path}?{query}"] if query else []
-            if not query or self.sha256:  # queries share a path: only a checksum tells their files apart
-                names.append(f"{host}{path}")
-        file = next((mirror / n for n in names if not name_fault(n) and (mirror / n).is_file()), None)
-        if file is None:
+        if (file := mirrored(self.address, mirror, pinned=bool(self.sha256))) is None:
             return f"the mirror {shown(mirror)} does not have it"
         with file.open("rb") as source:
             if fault := self.fault(*_digest(source)):
@@ -265,7 +241,7 @@ class _Transfer:
     def empty(self) -> None:
         self.stream.seek(0)
         self.stream.truncate()
-        _note_of(self.part).unlink(missing_ok=True)
+        note_of(self.part).unlink(missing_ok=True)
 
     def from_network(self, tried: str, retries: int) -> None:
         # urllib3 counts attempts and spaces them; its own loop would not see a body that breaks off.
@@ -310,7 +286,7 @@ class _Transfer:
                     begun, digest = 0, hashlib.sha256()
                     self.empty()
                     note = json.dumps({"url": self.url, "validator": _validator(response)})
-                    _note_of(self.part).write_text(note, encoding="utf-8")
+                    note_of(self.part).write_text(note, encoding="utf-8")
                 size = self.receive(response, digest, begun, whole)
         except (requests.exceptions.SSLError, UnicodeError) as error:  # a certificate does not heal
             raise _FailedError(_reason(error)) from error
@@ -371,7 +347,7 @@ class _Transfer:
 
     def noted_validator(self) -> str | None:
         with suppress(OSError, ValueError, KeyError, TypeError):
-            note = json.loads(_note_of(self.part).read_text(encoding="utf-8"))
+            note = json.loads(note_of(self.part).read_text(encoding="utf-8"))
             return note["validator"] if note["url"] == self.url else None
         return None
 

@@ -12,12 +12,13 @@ import tempfile
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.download.names import folded, name_fault, shown
+from gpuledger.ledger.download.names import folded, matches, name_fault, shown
 
 CHUNK_BYTES = 1 << 18
 MAX_UNPACKED_BYTES, MAX_MEMBERS = 32 * 2**30, 100_000
@@ -32,11 +33,12 @@ def unpack_zip(
     max_bytes: int = MAX_UNPACKED_BYTES,
     max_members: int = MAX_MEMBERS,
     keep: Collection[Path] = (),
+    members: Sequence[str] | None = None,
 ) -> list[Path]:
-    """Unpack a zip file into *folder*: all its members or, if one is no good, none.
+    """Unpack a zip file into *folder*: all that is wanted of it or, if any member is bad, nothing.
 
-    Refused are links, encrypted members, methods other than deflate, and names that would leave the folder or
-    collide with one another, in case too.
+    Links, encrypted members, compression other than deflate, and names that would leave the folder or collide with
+    one another (also when case is ignored) are refused, whether they are wanted or not.
 
     Parameters
     ----------
@@ -46,6 +48,8 @@ def unpack_zip(
         Bounds of what is unpacked: bytes of all members together, and members.
     keep : collection of path
         Files that no member may replace. The archive itself is one of them.
+    members : sequence of str, optional
+        The wanted members: paths, in which ``*`` and ``?`` stand for letters of one name. All by default.
 
     Returns
     -------
@@ -55,7 +59,7 @@ def unpack_zip(
     Raises
     ------
     InputError
-        The archive is corrupt, too large, or holds a member that is refused.
+        The archive is corrupt or too large, holds a member that is refused, or lacks one that is wanted.
     """
     archive, folder = Path(archive), Path(folder)
     kept = {folded(path) for path in (archive, *keep)}
@@ -63,17 +67,19 @@ def unpack_zip(
         with _BoundedReader(io.FileIO(archive)) as stream:
             stream.limit = 2**16 + 2**10 * max_members
             with zipfile.ZipFile(stream) as opened:
-                members = _checked_members(archive, opened, max_bytes, max_members)
-                for name in members:
+                found = _checked_members(archive, opened, max_bytes, max_members)
+                if members is not None:
+                    found = _wanted(archive, found, members)
+                for name in found:
                     if fault := _place_fault(name, folder, kept):
                         remedy = "rename the member, or what is there"
                         raise InputError(archive, f"member {shown(name)}", fault, remedy)
-                _extract(opened, members, folder)
+                _extract(opened, found, folder)
     except ZIP_ERRORS as error:
         problem = f"cannot be unpacked ({type(error).__name__} {shown(error)})"
         remedy = "free disk space, or remove the file so that it is fetched again"
         raise InputError(archive, "", problem, remedy) from error
-    return [folder / name for name in members]
+    return [folder / name for name in found]
 
 
 class _BoundedReader(io.BufferedReader):
@@ -112,6 +118,15 @@ def _checked_members(
         if not info.is_dir():
             files[name] = info
     return files
+
+
+def _wanted(archive: Path, found: dict[str, zipfile.ZipInfo], patterns: Sequence[str]) -> dict[str, zipfile.ZipInfo]:
+    for pattern in patterns:
+        if not any(matches(name, pattern) for name in found):
+            near = get_close_matches(pattern, found, n=1)
+            remedy = f"did you mean {shown(near[0])}?" if near else "look up its paths and correct the entry"
+            raise InputError(archive, f"member {shown(pattern)}", "the archive has no such member", remedy)
+    return {name: info for name, info in found.items() if any(matches(name, pattern) for pattern in patterns)}
 
 
 def _member_fault(info: zipfile.ZipInfo) -> str | None:

@@ -1,27 +1,19 @@
-"""Executed floating-point instructions of fp32 GEMM kernels, predicted in closed form, with no fitted factor.
+"""Executed floating-point instructions of fp32 GEMM kernels, predicted in closed form without fitted factors.
 
-FLOP counters of frameworks report 2·M·N·K for a GEMM. The hardware executes more: it pads C to whole tiles
-and K to whole steps, multiplies every partial result by alpha, adds up the slices inside a block and the
-split-K parts between blocks. Kernel names and launch grids state all of that.
+Frameworks report 2·M·N·K FLOPs for a GEMM. The hardware executes more: it pads C to whole tiles and K to whole steps,
+multiplies every partial result by alpha, and adds up the slices within a block and the split-K parts of several
+blocks. Kernel names and launch grids determine all of these.
 
-* ``gemm``: one GEMM launch, its split-K reduction, activations and full reductions.
+* ``gemm``: one GEMM launch, its split-K reduction, and full reductions.
 * ``linear``: a recording of Linear layers, launch by launch, against their shapes.
-* ``network``: forward and backward pass of a network of equal Linear layers with activations.
+* ``network``: forward and backward pass of a network of identical Linear layers with activations.
 """
 
-from gpuledger.models.flop_prediction.gemm import (
-    ACTIVATION_COSTS,
-    ActivationCost,
-    predict_gemm,
-    predict_split_k_reduce,
-    predict_sum_reduction,
-)
+from gpuledger.models.flop_prediction.gemm import predict_gemm, predict_split_k_reduce, predict_sum_reduction
 from gpuledger.models.flop_prediction.linear import linear_accuracy, linear_shapes, predict_linear
-from gpuledger.models.flop_prediction.network import predict_network
+from gpuledger.models.flop_prediction.network import predict_network, textbook_flops
 
 __all__ = [
-    "ACTIVATION_COSTS",
-    "ActivationCost",
     "linear_accuracy",
     "linear_shapes",
     "predict_gemm",
@@ -29,4 +21,5 @@ __all__ = [
     "predict_network",
     "predict_split_k_reduce",
     "predict_sum_reduction",
+    "textbook_flops",
 ]

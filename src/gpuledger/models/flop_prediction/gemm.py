@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +11,10 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.readers.kernel_names import parse, template_arguments
 
-SIMT_K_STEP = 8  # K elements per step and slice of cuBLAS's SIMT SGEMM kernels; CUTLASS names state theirs
+#: K elements per step and slice of cuBLAS's SIMT SGEMM kernels; CUTLASS states its own in the kernel name.
+SIMT_K_STEP = 8
+#: SMs and threads per SM of an A100, which decide how PyTorch splits a large sum over blocks.
+SMS, THREADS_PER_SM = 108, 2048
 _MODELLED = re.compile(
     r"(?:maxwell|pascal|volta|turing|ampere)_sgemm_\d{1,4}x\d{1,4}(?:_sliced1x\d{1,2})?_[nt]{2}"
     r"|cutlass_\d{2,3}_simt_sgemm_\d{1,4}x\d{1,4}_\d{1,3}x\d{1,2}_[nt]{2}(?:_align\d{1,2})?"
@@ -22,29 +23,8 @@ _CHECKED = re.compile(r"ampere_|cutlass_80_")
 _COUNTERS = ("fadd", "fmul", "ffma")
 
 
-@dataclass(frozen=True)
-class ActivationCost:
-    """Instructions per element of an activation, with the source of the numbers."""
-
-    forward: tuple[int, int, int]  # fadd, fmul, ffma
-    backward: tuple[int, int, int]
-    source: str
-
-
-ACTIVATION_COSTS: Mapping[str, ActivationCost] = {
-    "sigmoid": ActivationCost(
-        forward=(2, 0, 7),
-        backward=(1, 2, 0),
-        source="backward is g·(1 − y)·y. Forward: published counters of PyTorch's sigmoid on an A100, per element, "
-        "rounded to whole instructions; a slow path that depends on the data leaves 0.008 % out there",
-    ),
-    "relu": ActivationCost((0, 0, 0), (0, 0, 0), "a comparison and a selection: neither is a counted operation"),
-    "identity": ActivationCost((0, 0, 0), (0, 0, 0), "no kernel"),
-}
-
-
 def _integers(frame: pd.DataFrame, column: str, file: str | Path, minimum: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a column as int64 and the mask of rows where it is known; an absent column is known nowhere."""
+    """Return a column as int64 and the mask of known rows; an absent column has no known row."""
     if column not in frame.columns:
         return np.zeros(len(frame), dtype=np.int64), np.zeros(len(frame), dtype=bool)
     values = pd.to_numeric(frame[column], errors="coerce")
@@ -66,7 +46,7 @@ def _integers(frame: pd.DataFrame, column: str, file: str | Path, minimum: int) 
 
 
 def integer_column(frame: pd.DataFrame, column: str, file: str | Path, minimum: int) -> pd.Series:
-    """Return a column of counts as Int64, ``<NA>`` where it is absent; InputError for a value that is no count."""
+    """Return a column of counts as Int64, ``<NA>`` where it is absent; InputError for anything but a count."""
     return pd.Series(_nullable(*_integers(frame, column, file, minimum)), index=frame.index, name=column)
 
 
@@ -88,36 +68,34 @@ def _nullable(values: np.ndarray, known: np.ndarray) -> pd.arrays.IntegerArray:
 def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") -> pd.DataFrame:
     """Predict the floating-point instructions that GEMM launches execute.
 
-    For ``ampere_sgemm_{Tm}x{Tn}[_sliced1x{S}]_{tn|nn|nt}`` and C[M, N] = A[M, K]·B[K, N], batch B (cuBLAS is
-    column-major, so Tm tiles N and Tn tiles M)::
+    For ``ampere_sgemm_{Tm}x{Tn}[_sliced1x{L}]_{tn|nn|nt}`` and C[M, N] = A[M, K]·B[K, N] (cuBLAS is column-major,
+    so Tm tiles N and Tn tiles M)::
 
-        tiles = B·⌈N/Tm⌉·⌈M/Tn⌉          pad = tiles·Tm·Tn          s = blocks of the grid / tiles   (split-K)
-        FMUL  = s·pad·S                   alpha times every partial result
-        FADD  = s·pad·(S − 1)             sum of the slices in a block
-        FFMA  = pad·(Σ_i ⌈k_i/8S⌉·8S + e) with split-K chunks k_i of ⌈K/s⌉
+        tiles = ⌈N/Tm⌉·⌈M/Tn⌉            pad = tiles·Tm·Tn          s = blocks of the grid / tiles   (split-K)
+        FMUL  = s·pad·L                   alpha times every partial result
+        FADD  = s·pad·(L − 1)             sum of the slices in a block
+        FFMA  = pad·(Σ_i ⌈k_i/8L⌉·8L + e) with split-K chunks k_i of ⌈K/s⌉
         e     = 0 with a separate reduction kernel, else s − 1, and 1 more when C is read (beta ≠ 0)
 
-    Derived for this project, checked launch by launch on Ampere's cuBLAS and CUTLASS SIMT kernels only; other
-    architectures with the same naming are predicted and marked. Nothing is fitted. Two integers may be
-    unknown to the caller: s, where the recording has no grid, is then read off the FMUL counter (FADD, FFMA
-    and the reduction remain checks), and whether C is read, which is then read off FFMA. The ``*_source``
-    columns say which happened.
+    Derived for this project and checked launch by launch on Ampere's cuBLAS and CUTLASS SIMT kernels only; kernels of
+    other architectures with the same naming are predicted and marked. No factor is fitted. Two integers may have to be
+    read off the counters: s off FMUL where the recording has no grid (FADD, FFMA and the reduction remain checks), and
+    whether C is read off FFMA. The ``*_source`` columns say where each came from.
 
     Parameters
     ----------
     launches : pandas.DataFrame
         One row per launch. ``kernel`` (str) and ``m, n, k`` (integers; may be missing where unknown: FADD and
-        FMUL need only the grid). Optional: ``batch`` (default 1), ``grid_blocks`` (blocks of the grid),
-        ``split_k`` (s, where known otherwise), ``fadd, fmul, ffma`` (thread instructions counted),
-        ``followed_by_reduce`` (bool: a split-K reduction kernel follows) and ``accumulates`` (bool: C is
-        read, as with a bias that was copied to C).
+        FMUL need only the grid). Optional: ``grid_blocks`` (blocks of the grid), ``split_k`` (s, where known
+        otherwise), ``fadd, fmul, ffma`` (counted thread instructions), ``followed_by_reduce`` (bool: a split-K
+        reduction kernel follows) and ``accumulates`` (bool: C is read, as with a bias copied to C beforehand).
     file : path or str
-        Where the launches come from, for messages.
+        Where the launches come from, for error messages.
 
     Returns
     -------
     pandas.DataFrame
-        Same index. ``tiled`` (the closed form applies), ``tile_m``, ``tile_n``, ``slices``, ``s``,
+        Same index as the input. ``tiled`` (the closed form applies), ``tile_m``, ``tile_n``, ``slices``, ``s``,
         ``split_k_source`` (given, grid, counters, unknown), ``pad``, ``e``, ``epilogue_source`` (launches,
         counters, assumed), ``fadd_predicted``, ``fmul_predicted``, ``ffma_predicted``, ``flops_predicted``,
         ``flops_2mnk``, the parts of the excess over 2·M·N·K in FLOP (``excess_padding``, ``excess_alpha``,
@@ -127,7 +105,7 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
     Raises
     ------
     InputError
-        For a missing column ``kernel`` or a dimension or count that is not a whole number.
+        If the column ``kernel`` is missing, or a dimension or count is not a whole number.
     """
     if "kernel" not in launches.columns:
         raise InputError(file, "header", "there is no column kernel", "give the kernel name of every launch")
@@ -143,8 +121,6 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
     k_step = fact("tile_k", SIMT_K_STEP) * slices
 
     (m, has_m), (n, has_n), (k, has_k) = (_integers(launches, column, file, 1) for column in "mnk")
-    batch, has_batch = _integers(launches, "batch", file, 1)
-    batch = np.where(has_batch, batch, 1)
     grid, has_grid = _integers(launches, "grid_blocks", file, 1)
     given, has_given = _integers(launches, "split_k", file, 1)
     (_, _), (fmul, has_fmul), (ffma, has_ffma) = (_integers(launches, column, file, 0) for column in _COUNTERS)
@@ -153,10 +129,10 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
 
     shaped = tiled & has_m & has_n
     m, n, k = np.where(has_m, m, 1), np.where(has_n, n, 1), np.where(has_k, k, 1)
-    work = batch.astype(float) * (m + 1024.0) * (n + 1024.0) * (k + 1024.0)
+    work = (m + 1024.0) * (n + 1024.0) * (k + 1024.0)
     if work.max(initial=0) > 2.0**54 or grid.max(initial=0) > 2**38 or given.max(initial=0) > 2**14:
         raise InputError(file, "m, n, k, grid_blocks, split_k", "a launch is absurdly large", "check shape and grid")
-    tiles = batch * _ceil_div(n, tile_m) * _ceil_div(m, tile_n)
+    tiles = _ceil_div(n, tile_m) * _ceil_div(m, tile_n)
     pad = tiles * tile_m * tile_n
 
     # Split-K factor: given, else from the grid, else from the counters.
@@ -185,7 +161,7 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
     partials = np.where(grid_only, grid * tile_m * tile_n, s * pad)
     sums = known | grid_only
     fused = known & has_k
-    useful = batch * m * n * k
+    useful = m * n * k
     counts = {
         "fadd_predicted": (partials * (slices - 1), sums),
         "fmul_predicted": (partials * slices, sums),
@@ -227,14 +203,14 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
 _STATES = {
     "not tiled": "not a tiled SIMT SGEMM kernel: the closed form does not apply, 2·M·N·K alone is stated",
     "grid only": "FADD and FMUL from name and grid; FFMA needs the shape",
-    "not whole": "the grid (or FMUL) is no whole multiple of the tiles of this shape: not predicted",
+    "not whole": "the grid (or FMUL) is not a whole multiple of the tiles of this shape: not predicted",
     "no k": "FADD and FMUL from name and shape; FFMA needs K",
-    "no split": "neither grid nor counters nor split-K factor: not predicted",
+    "no split": "no grid, counters or split-K factor: not predicted",
 }
 
 
 def _explain(state, checked, useful, s, slices, excess) -> list[str]:
-    """Say for every launch what its FLOPs beyond 2·M·N·K are."""
+    """Describe for every launch what its FLOPs beyond 2·M·N·K consist of."""
     texts = []
     parts = [excess[column].tolist() for column in excess]
     rows = zip(state.tolist(), checked.tolist(), useful.tolist(), s.tolist(), slices.tolist(), *parts, strict=True)
@@ -263,25 +239,24 @@ def predict_split_k_reduce(
 ) -> pd.DataFrame:
     """Predict the instructions of split-K reduction kernels.
 
-    FMUL = outputs (alpha), FADD = s·outputs, and outputs more where the kernel adds a bias; FFMA = outputs
-    where it reads C (beta ≠ 0), else 0. cuBLAS 11.1's form of the kernel (four type arguments and no other)
-    has the addition of the bias built in and executes it without a bias too: 298 of 298 launches of the A100
-    Linear set.
+    FMUL = outputs (alpha); FADD = s·outputs, or (s + 1)·outputs if the kernel adds a bias; FFMA = outputs
+    if it reads C (beta ≠ 0), else 0. The kernel of cuBLAS 11.1 (recognised by its four template arguments, all types)
+    always executes the addition of a bias, with or without one: 298 of 298 launches of the A100 Linear set.
 
     Parameters
     ----------
     kernels : pandas.Series of str
         Full kernel names.
     outputs, s : array_like of int
-        Elements of C (batch included) and split-K factor, per launch.
+        Elements of C and split-K factor, per launch.
     bias, accumulates : array_like of bool
         Whether the kernel adds a bias vector; whether it reads C.
 
     Returns
     -------
     pandas.DataFrame
-        ``fadd_predicted``, ``fmul_predicted``, ``ffma_predicted``, ``flops_predicted`` (Int64), index of
-        ``kernels``.
+        ``fadd_predicted``, ``fmul_predicted``, ``ffma_predicted``, ``flops_predicted`` (Int64), with the index
+        of ``kernels``.
     """
     fixed = {name: _adds_always(name) for name in kernels.unique()}
     outputs, s = np.asarray(outputs, dtype=np.int64), np.asarray(s, dtype=np.int64)
@@ -297,32 +272,30 @@ def _adds_always(name: str) -> bool:
     return len(arguments) == 4 and not any(re.search(r"\d|true|false", a.replace("float32", "")) for a in arguments)
 
 
-def predict_sum_reduction(elements: int, *, sms: int = 108, threads_per_sm: int = 2048) -> int:
+def predict_sum_reduction(elements: int) -> int:
     """Predict the FADDs of PyTorch's sum over a whole contiguous fp32 tensor (``at::native::reduce_kernel``).
 
-    ``elements − 1`` additions are needed. ATen executes more: every thread adds into four accumulators that
-    start from zero, joins them, and the block adds up through shared memory down to one warp, then by warp
-    shuffles in which all threads add. Large inputs are split over blocks, and the last block repeats the tree
-    on their results. Follows the launch rules of ATen/native/cuda/Reduce.cuh (512 threads, 16 to 256 values
-    per thread).
+    ``elements − 1`` additions are needed. ATen executes more: every thread adds into four accumulators that start from
+    zero and joins them; the block then reduces through shared memory down to one warp, and by warp shuffles in which
+    all threads add. Large inputs are split over blocks (as many as an A100 runs), and the last block repeats the tree
+    on their results. Follows the launch rules of ATen/native/cuda/Reduce.cuh (512 threads, 16 to 256 values per
+    thread).
 
     Parameters
     ----------
     elements : int
         Elements of the tensor, at least 1 and less than 2³¹.
-    sms, threads_per_sm : int
-        Of the GPU (default: A100); they matter for tensors of more than 16·512·4·sms elements.
 
     Returns
     -------
     int
-        FADD thread instructions. Checked on one published count (131,072 elements on an A100: 207,344,
-        exact).
+        FADD thread instructions. Checked against a single published count, which it matches exactly (131,072
+        elements on an A100: 207,344).
 
     Raises
     ------
     ValueError
-        For a number of elements outside the range.
+        If the number of elements is out of range.
     """
     if not 1 <= elements < 2**31:
         raise ValueError(f"elements must be in [1, 2**31), not {elements}")
@@ -331,7 +304,7 @@ def predict_sum_reduction(elements: int, *, sms: int = 108, threads_per_sm: int 
     per_thread = -(-elements // threads)
     blocks = 1
     if per_thread >= 256:
-        target = sms * (threads_per_sm // threads)
+        target = SMS * (THREADS_PER_SM // threads)
         blocks = max(min(target, -(-per_thread // 16)), -(-per_thread // 256))
     shared, width = 0, threads
     while width > 32:

@@ -1,4 +1,4 @@
-"""A recording of Linear layers against the closed form: which launches belong to which shape, and how exact it is."""
+"""A recording of Linear layers against the closed form: match launches to shapes, predict them, count exact ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
         ``Input`` ``[[…, K]]``, ``Weight`` ``[[N, K]]`` or ``[[K]]`` (a vector: N = 1), ``Bias`` ``[[N]]`` or
         ``[]``.
     file : path or str
-        Where they come from, for messages.
+        Where they come from, for error messages.
 
     Returns
     -------
@@ -38,7 +38,7 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
     Raises
     ------
     InputError
-        For an entry that has not this form or whose K differs between input and weight.
+        If an entry has another form, or its K differs between input and weight.
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise InputError(file, "", "is not a list of shapes", "give a list of {Input, Weight, Bias}")
@@ -53,8 +53,8 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
             well_formed = False
         if not well_formed:
             remedy = "give Input [[…, K]] and Weight [[N, K]]"
-            raise InputError(file, f"shape {number}", f"{str(entry)[:120]} is no Linear layer", remedy)
-        # Bias is [[N]], or [[false]] where there is none.
+            raise InputError(file, f"shape {number}", f"{str(entry)[:120]} is not a Linear layer", remedy)
+        # Bias is [[N]], or [[false]] if there is none.
         rows.append((m, n, k, bool(np.any(entry.get("Bias") or False))))
     return pd.DataFrame(rows, columns=["m", "n", "k", "bias"])
 
@@ -68,12 +68,11 @@ def predict_linear(
 ) -> pd.DataFrame:
     """Match launches to Linear layers in order and predict what each launch executes.
 
-    Every shape has one matrix kernel (class ``gemm`` or ``gemv``), in the order of the shapes. A split-K
-    reduction directly behind it belongs to it. A copy directly before it is PyTorch's ``addmm`` putting the
-    bias into C, which the GEMM then reads (beta = 1). So the epilogue follows from the launch order. The
-    split-K factor comes from the grid; where the recording has no grid it is read off the FMUL counter
-    (``split_k_source`` says ``counters``), and FADD, FFMA and the reduction kernel are the independent
-    checks.
+    Every shape has one matrix kernel (class ``gemm`` or ``gemv``), in the order of the shapes. A split-K reduction
+    directly after it belongs to it. A copy directly before it is PyTorch's ``addmm`` putting the bias into C, which the
+    GEMM then reads (beta = 1). So the epilogue follows from the launch order. The split-K factor comes from the grid;
+    if the recording has no grid, it is read off the FMUL counter (``split_k_source`` is ``counters``), and FADD, FFMA
+    and the reduction kernel are the independent checks.
 
     Parameters
     ----------
@@ -81,36 +80,34 @@ def predict_linear(
         In launch order. ``kernel``; optional ``launch``, ``grid_blocks`` and ncu metrics by name (counters of
         fadd, fmul, ffma on ``sm`` or ``smsp``, ``dram__bytes.sum`` in byte).
     shapes : pandas.DataFrame, optional
-        ``m, n, k`` as ``linear_shapes`` gives them. Without it only what names and grids say is predicted:
-        FMUL and FADD.
+        ``m, n, k`` as ``linear_shapes`` returns them. Without them only FMUL and FADD are predicted, from names and
+        grids.
     patterns : sequence of Pattern
-        Table of kernel classes.
+        Patterns that assign kernel classes.
     file : path or str
-        Where the launches come from, for messages.
+        Where the launches come from, for error messages.
 
     Returns
     -------
     pandas.DataFrame
-        A row per launch: ``launch, kernel, kernel_class, role`` (gemm, split_k_reduce, bias_copy, other),
+        One row per launch: ``launch, kernel, kernel_class, role`` (gemm, split_k_reduce, bias_copy, other),
         ``shape`` (number of the shape, from 0), ``m, n, k``, the columns of ``predict_gemm``, ``fadd, fmul,
         ffma`` counted, ``flops_counted``, ``exact`` (boolean: every predicted counter equals the counted one;
-        ``<NA>`` when nothing is predicted or counted), ``dram_bytes``, ``dram_bytes_predicted`` (fp32 A + B,
-        each read once). Kernels outside the closed form (gemmSN, gemv, dot, largek) have ``tiled`` false and
-        ``flops_2mnk`` alone.
+        ``<NA>`` if nothing is predicted or counted), ``dram_bytes``, ``dram_bytes_predicted`` (fp32 A + B, each read
+        once). For kernels outside the closed form (gemmSN, gemv, dot, largek) ``tiled`` is false and only
+        ``flops_2mnk`` is filled in.
 
     Raises
     ------
     InputError
-        When the numbers of matrix kernels and shapes differ, or a kernel has no class.
+        If the numbers of matrix kernels and shapes differ, or a kernel is of no known class.
     """
     launches = launches.reset_index(drop=True)
-    if "kernel" not in launches.columns:
-        raise InputError(file, "header", "there is no column kernel", "give the kernel name of every launch")
     classes = classify(launches["kernel"], patterns, file=file).reset_index(drop=True)
     main = classes.isin(_MAIN).to_numpy()
     if shapes is not None and main.sum() != len(shapes):
         problem = f"{main.sum()} matrix kernels but {len(shapes)} shapes: they cannot be matched in order"
-        raise InputError(file, "kernels", problem, "give the shapes of exactly this recording, or none")
+        raise InputError(file, "kernels", problem, "give the shapes of exactly this recording, or leave them out")
 
     out = pd.DataFrame({"launch": launches.get("launch", pd.Series(launches.index)), "kernel": launches["kernel"]})
     out["kernel_class"] = classes
@@ -135,7 +132,7 @@ def predict_linear(
     out["flops_counted"] = out["fadd"] + out["fmul"] + 2 * out["ffma"]
 
     query = out.loc[main, ["kernel", "m", "n", "k", *counted]].assign(followed_by_reduce=followed[main])
-    # A recording without any copy does not show whether one came before: then the FFMA counters tell.
+    # Without any copy in the recording, whether the bias was copied is read off the FFMA counters.
     copies_seen = bool((classes == "copy").any())
     if copies_seen:
         query["accumulates"] = copied[main]
@@ -192,19 +189,17 @@ def linear_accuracy(table: pd.DataFrame) -> dict[str, float | int]:
     Returns
     -------
     dict
-        ``launches``; ``tiled_launches`` and ``tiled_exact`` (closed-form GEMM launches, and those where every
-        counter agrees), ``reduce_launches`` and ``reduce_exact`` (reductions behind tiled launches),
+        ``launches``; ``tiled_launches`` and ``tiled_exact`` (GEMM launches with a closed form, and those where every
+        counter agrees), ``reduce_launches`` and ``reduce_exact`` (reductions after tiled launches),
         ``not_tiled_launches``, ``split_k_from_counters``; over the tiled launches ``mape_2mnk_percent`` and
-        ``mape_predicted_percent`` (mean absolute error against counted FLOPs), ``median_2mnk_percent``,
-        ``worst_2mnk_percent`` (signed); over all matrix kernels ``dram_median_error_percent`` (median
-        absolute error of A + B) and ``dram_mape_percent``. NaN when there are no counters.
+        ``mape_predicted_percent`` (mean absolute error against counted FLOPs), ``median_2mnk_percent`` and
+        ``worst_2mnk_percent`` (signed). NaN without counters.
     """
     gemm = table[table["role"] == "gemm"]
     tiled = gemm[gemm["tiled"]]
     of_tiled = table["shape"].isin(tiled["shape"]) & (table["role"] == "split_k_reduce")
     naive = _percent_errors(tiled["flops_2mnk"], tiled["flops_counted"])
     model = _percent_errors(tiled["flops_predicted"], tiled["flops_counted"])
-    dram = _percent_errors(gemm["dram_bytes_predicted"], gemm["dram_bytes"])
 
     def mean(values: np.ndarray) -> float:
         return float(np.abs(values).mean()) if len(values) else float("nan")
@@ -221,6 +216,4 @@ def linear_accuracy(table: pd.DataFrame) -> dict[str, float | int]:
         "median_2mnk_percent": float(np.median(naive)) if len(naive) else float("nan"),
         "worst_2mnk_percent": float(naive[np.argmax(np.abs(naive))]) if len(naive) else float("nan"),
         "mape_predicted_percent": mean(model),
-        "dram_median_error_percent": float(np.median(np.abs(dram))) if len(dram) else float("nan"),
-        "dram_mape_percent": mean(dram),
     }

@@ -1,4 +1,4 @@
-"""Forward and backward pass of a network of equal Linear layers with activations, kernel by kernel."""
+"""Forward and backward pass of a network of identical Linear layers with activations, kernel by kernel."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
 from gpuledger.models.flop_prediction.gemm import (
-    ACTIVATION_COSTS,
-    ActivationCost,
     integer_column,
     predict_gemm,
     predict_split_k_reduce,
@@ -22,6 +19,38 @@ from gpuledger.readers.kernel_names import PATTERNS, Pattern, classify, parse
 _OPS = ("fadd", "fmul", "ffma")
 _PREDICTED = [f"{op}_predicted" for op in _OPS]
 _SILENT = ("copy", "fill")  # classes that execute no floating-point arithmetic
+#: FADD, FMUL, FFMA per element of each activation, forward and backward. The sigmoid's backward pass is g·(1 − y)·y;
+#: its forward pass is what was counted for PyTorch's on an A100, rounded to whole instructions (some data takes a
+#: shorter path, 0.008 % fewer). A ReLU compares and selects, neither of which is counted; identity has no kernel.
+_ACTIVATIONS: Mapping[str, Mapping[str, tuple[int, int, int]]] = {
+    "sigmoid": {"forward": (2, 0, 7), "backward": (1, 2, 0)},
+    "relu": {"forward": (0, 0, 0), "backward": (0, 0, 0)},
+    "identity": {"forward": (0, 0, 0), "backward": (0, 0, 0)},
+}
+
+
+def textbook_flops(layers: int, hidden_dim: int, tokens: int) -> dict[str, dict[str, int]]:
+    """Return the FLOPs of each pass as they are usually counted.
+
+    A GEMM of M × N × K takes 2·M·N·K. The forward pass has one per layer; the backward pass has two (gradients of
+    weight and input), except for the first layer, whose input needs no gradient. Following the source notebook, an
+    activation takes one FLOP per element forward and two backward (one in the last layer), and split-K takes none.
+
+    Returns
+    -------
+    dict
+        By pass (``forward``, ``backward``), FLOPs by part (``gemm``, ``split_k``, ``activation``).
+    """
+    gemm = 2 * hidden_dim * hidden_dim * tokens
+    outputs = hidden_dim * tokens
+    return {
+        "forward": {"gemm": layers * gemm, "split_k": 0, "activation": layers * outputs},
+        "backward": {
+            "gemm": (2 * layers - 1) * gemm,
+            "split_k": 0,
+            "activation": (2 * layers - 1) * outputs,
+        },
+    }
 
 
 def predict_network(
@@ -32,98 +61,75 @@ def predict_network(
     tokens: int,
     activation: str = "sigmoid",
     bias: bool = False,
-    activation_costs: Mapping[str, ActivationCost] = ACTIVATION_COSTS,
-    sms: int = 108,
     patterns: Sequence[Pattern] = PATTERNS,
     file: str | Path = "kernels",
 ) -> pd.DataFrame:
     """Predict what every kernel of the forward and the backward pass executes.
 
-    The network is ``layers`` × [Linear(hidden_dim, hidden_dim) + activation] on ``tokens`` rows, its loss the
-    sum of the output. A forward GEMM and an input gradient have tokens·hidden_dim outputs and K = hidden_dim,
-    a weight gradient hidden_dim² outputs and K = tokens; the first layer's input needs no gradient, so there
-    are ``layers − 1`` input gradients. Rows are either single launches in order, or kernels with the counters
-    of all their launches added up (one row per pass and kernel), as published tables have them.
+    The network is ``layers`` × [Linear(hidden_dim, hidden_dim) + activation] on ``tokens`` rows; its loss is the sum
+    of the output. A forward GEMM and an input gradient have tokens·hidden_dim outputs and K = hidden_dim, a weight
+    gradient has hidden_dim² outputs and K = tokens; the first layer's input needs no gradient, so there are
+    ``layers − 1`` input gradients. Rows are either single launches in order, or kernels with the counters of all
+    their launches summed (one row per pass and kernel), as published tables have them.
 
-    What is read off counters, because grouped tables state neither grid nor launches: the split-K factor s =
-    FMUL / (launches · pad · slices) where there is no grid (``split_k_source`` = counters), and how the
-    launches divide where two kernels share a role or an activation (``launches_source`` = counters). FADD and
-    FFMA of every GEMM and both counters of the split-K reductions are then checks without freedom.
+    Grouped tables state neither grids nor numbers of launches. Then two things are read off counters: the split-K
+    factor s = FMUL / (launches · pad · slices) (``split_k_source`` is ``counters``), and how the launches divide
+    between two kernels that share a role or an activation (``launches_source`` is ``counters``). FADD and FFMA of
+    every GEMM and both counters of the split-K reductions remain as checks.
 
     Parameters
     ----------
     kernels : pandas.DataFrame
         ``pass`` (``forward``, ``backward``; others are listed without a prediction), ``kernel``. Optional:
-        ``launches``, ``grid_blocks`` (of one launch), ``split_k``, ``role`` (``forward``, ``input_gradient``,
-        ``weight_gradient``), ``fadd, fmul, ffma`` (added up over the launches of the row).
+        ``grid_blocks`` (of one launch), ``fadd, fmul, ffma`` (summed over the launches of the row).
     layers, hidden_dim, tokens : int
         Of the network, each at least 1.
-    activation : str
-        A key of ``activation_costs``.
+    activation : {"sigmoid", "relu", "identity"}
+        What follows each Linear layer.
     bias : bool
         Whether the Linear layers have a bias; it then enters through C, or through the split-K reduction.
-    activation_costs : mapping of str to ActivationCost
-        Instructions per element.
-    sms : int
-        SMs of the GPU, for the reduction of very large outputs.
     patterns : sequence of Pattern
-        Table of kernel classes.
+        Patterns that assign kernel classes.
     file : path or str
-        Where the rows come from, for messages.
+        Where the rows come from, for error messages.
 
     Returns
     -------
     pandas.DataFrame
-        A row per row of ``kernels``: ``pass, kernel, kernel_class, role, launches, launches_source, s,
+        One row per row of ``kernels``: ``pass, kernel, kernel_class, role, launches, launches_source, s,
         split_k_source, pad, e`` (of one launch), ``fadd, fmul, ffma, flops_counted``, ``fadd_predicted,
         fmul_predicted, ffma_predicted, flops_predicted`` (of the whole row), ``flops_2mnk``, ``exact`` and
-        ``explanation``. Counts are Int64, ``<NA>`` unknown.
+        ``explanation``, and ``from_counters``: which counters are explained rather than predicted (separated by
+        spaces), because the prediction was derived from them. Counts are Int64, ``<NA>`` where unknown.
 
     Raises
     ------
     InputError
-        For missing columns, an unknown activation or kernel, or impossible dimensions.
+        If a counter is not a count, or a kernel is of no known class.
     """
-    missing = {"pass", "kernel"} - set(kernels.columns)
-    if missing:
-        raise InputError(file, "header", f"there is no column {sorted(missing)}", "give pass and kernel of every row")
-    for name, value in (("layers", layers), ("hidden_dim", hidden_dim), ("tokens", tokens)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise InputError(file, f"network, {name}", f"{value!r} is not an integer ≥ 1", "correct it")
-    if activation not in activation_costs:
-        known = ", ".join(sorted(activation_costs))
-        raise InputError(
-            file,
-            "network, activation",
-            f"{activation!r} has no known cost (known: {known})",
-            "declare its cost",
-        )
     table = _Rows(kernels, layers, hidden_dim, tokens, patterns, file)
     _predict_reductions(table, _predict_gemms(table, bias, file), bias)
-    _predict_small(table, activation, activation_costs[activation], sms)
+    _predict_small(table, activation)
     return table.result()
 
 
 class _Rows:
-    """The table under construction: input rows, roles, launches per row and predictions."""
+    """The result under construction: input rows, roles, launches per row and predictions."""
 
     def __init__(self, kernels, layers, hidden_dim, tokens, patterns, file):
-        self.layers, self.hidden_dim, self.tokens = int(layers), int(hidden_dim), int(tokens)
+        self.layers, self.hidden_dim, self.tokens = layers, hidden_dim, tokens
         self.frame = frame = kernels.reset_index(drop=True)
         self.out = frame[["pass", "kernel"]].copy()
         self.out["kernel_class"] = classify(frame["kernel"], patterns, file=file)
         self.out["role"] = ""
         for column in ("s", "pad", "e", *_PREDICTED, "flops_2mnk"):
             self.out[column] = pd.Series(pd.NA, index=frame.index, dtype="Int64")
-        self.out["split_k_source"], self.out["explanation"] = "", "not modelled"
+        self.out["split_k_source"], self.out["explanation"], self.out["from_counters"] = "", "not modelled", ""
         for op in _OPS:
             self.out[op] = integer_column(frame, op, file, 0)
         self.single = bool(frame.duplicated(["pass", "kernel"]).any())  # rows are single launches
         self.out["launches"], self.out["launches_source"] = pd.array([pd.NA] * len(frame), dtype="Int64"), "unknown"
-        if "launches" in frame.columns:
-            self.out["launches"] = integer_column(frame, "launches", file, 1)
-            self.out["launches_source"] = np.where(self.out["launches"].notna(), "given", "unknown")
-        elif self.single:
+        if self.single:
             self.out["launches"], self.out["launches_source"] = 1, "given"
 
     def rows(self, phase: str, *classes: str) -> pd.Index:
@@ -134,7 +140,7 @@ class _Rows:
             self.out.loc[rows, "launches"], self.out.loc[rows, "launches_source"] = launches, source
 
     def put(self, row: int, values: Sequence[int], explanation: str) -> None:
-        """Set the predicted counters of a row; an unknown number of launches leaves them unknown."""
+        """Set the predicted counters of a row; they stay unknown if the number of launches is."""
         launches = self.out.at[row, "launches"]
         if pd.isna(launches):
             self.out.at[row, "explanation"] = "the number of launches is unknown: not predicted"
@@ -150,32 +156,13 @@ class _Rows:
         out["exact"] = pd.Series(True, index=out.index, dtype="boolean")
         for op in _OPS:
             out["exact"] &= out[op] == out[f"{op}_predicted"]
-        order = [
-            "pass",
-            "kernel",
-            "kernel_class",
-            "role",
-            "launches",
-            "launches_source",
-            "s",
-            "split_k_source",
-            "pad",
-            "e",
-        ]
-        order += [
-            *_OPS,
-            "flops_counted",
-            *_PREDICTED,
-            "flops_predicted",
-            "flops_2mnk",
-            "exact",
-            "explanation",
-        ]
-        return out[order]
+        order = ["pass", "kernel", "kernel_class", "role", "launches", "launches_source", "s", "split_k_source"]
+        order += ["pad", "e", *_OPS, "flops_counted", *_PREDICTED, "flops_predicted", "flops_2mnk", "exact"]
+        return out[[*order, "from_counters", "explanation"]]
 
 
 def _gradient_roles(table: _Rows, rows: pd.Index, forward: set[str | None]) -> dict[str, str]:
-    """Tell input gradients from weight gradients, by layouts where they decide, else by the number of launches."""
+    """Tell input gradients from weight gradients: by their layouts if these decide, else by the number of launches."""
     names = list(table.out.loc[rows, "kernel"].unique())
     layouts = {name: parse(name).transpose for name in names}
     if table.layers == 1 and len(names) == 1:
@@ -208,9 +195,6 @@ def _predict_gemms(table: _Rows, bias: bool, file: str | Path) -> pd.DataFrame:
     out.loc[forward, "role"] = "forward"
     roles = _gradient_roles(table, backward, layouts)
     out.loc[backward, "role"] = [roles.get(name, "") for name in out.loc[backward, "kernel"]]
-    if "role" in frame.columns:
-        given = frame["role"].fillna("").astype(str)
-        out["role"] = given.where(given != "", out["role"])
     weights = out.index[out["role"] == "weight_gradient"]
     # y = W·x keeps tokens in the columns of C: forward nn with a tn weight gradient.
     columns = layouts == {"nn"} and {parse(name).transpose for name in out.loc[weights, "kernel"]} == {"tn"}
@@ -222,9 +206,8 @@ def _predict_gemms(table: _Rows, bias: bool, file: str | Path) -> pd.DataFrame:
     shape.loc[mine, ["m", "n", "k"]] = table.hidden_dim, table.hidden_dim, table.tokens
     _count_gemms(table, rows, shape, file)
 
-    for column in ("grid_blocks", "split_k"):
-        if column in frame.columns:
-            shape[column] = frame.loc[rows, column]
+    if "grid_blocks" in frame.columns:
+        shape["grid_blocks"] = frame.loc[rows, "grid_blocks"]
     for op in _OPS:
         total, launches = out.loc[rows, op], out.loc[rows, "launches"]
         shape[op] = (total // launches).where((total % launches == 0).fillna(False))
@@ -243,9 +226,11 @@ def _predict_gemms(table: _Rows, bias: bool, file: str | Path) -> pd.DataFrame:
         out.at[row, "flops_2mnk"] = gemm.at[row, "flops_2mnk"] * out.at[row, "launches"]
         for column in ("s", "pad", "e", "split_k_source"):
             out.at[row, column] = gemm.at[row, column]
+        used = {"fmul": gemm.at[row, "split_k_source"], "ffma": out.at[row, "launches_source"]}
+        out.at[row, "from_counters"] = " ".join(op for op, source in used.items() if source == "counters")
         values = gemm.loc[row, _PREDICTED]
         if out.at[row, "role"] == "":
-            out.at[row, "explanation"] = "input and weight gradient cannot be told apart: give a column role"
+            out.at[row, "explanation"] = "input and weight gradient cannot be told apart: not predicted"
         elif values.isna().any():
             out.at[row, "explanation"] = gemm.at[row, "explanation"]
         else:
@@ -254,7 +239,7 @@ def _predict_gemms(table: _Rows, bias: bool, file: str | Path) -> pd.DataFrame:
 
 
 def _count_gemms(table: _Rows, rows: pd.Index, shape: pd.DataFrame, file: str | Path) -> None:
-    """Fill in the launches of grouped GEMM rows: the network's, divided by FFMA where kernels share a role."""
+    """Fill in the launches of grouped GEMM rows: the network's, divided by FFMA if kernels share a role."""
     out = table.out
     if out.loc[rows, "launches"].notna().all():
         return
@@ -264,7 +249,7 @@ def _count_gemms(table: _Rows, rows: pd.Index, shape: pd.DataFrame, file: str | 
         mine = rows[(out.loc[rows, "role"] == role) & out.loc[rows, "launches"].isna()]
         expected = table.layers - (role == "input_gradient")
         if len(mine) == 1:
-            # An input that needs a gradient makes one launch more: only then the counters overrule the network.
+            # One launch more if the input needs a gradient: the only case where counters overrule the network.
             more = role == "input_gradient" and (counted[mine] == table.layers).fillna(False).all()
             table.count(mine, table.layers if more else expected, "counters" if more else "network")
         else:
@@ -282,7 +267,7 @@ def _predict_reductions(table: _Rows, gemm: pd.DataFrame, bias: bool) -> None:
             mine = owners[owners == row - 1] if table.single else owners
             launches = out.loc[mine, "launches"]
             if not len(mine) or (len(rows) > 1 and not table.single) or launches.isna().any():
-                out.at[row, "explanation"] = "which GEMM launches it follows is not clear: not predicted"
+                out.at[row, "explanation"] = "it is unclear which GEMM launches it follows: not predicted"
                 continue
             each = predict_split_k_reduce(
                 pd.Series([out.at[row, "kernel"]] * len(mine), index=mine, dtype=object),
@@ -298,15 +283,15 @@ def _predict_reductions(table: _Rows, gemm: pd.DataFrame, bias: bool) -> None:
             out.at[row, "explanation"] = f"each launch: {factors} sums and one multiplication by alpha per output"
 
 
-def _predict_small(table: _Rows, activation: str, cost: ActivationCost, sms: int) -> None:
+def _predict_small(table: _Rows, activation: str) -> None:
     """Predict activations, the reduction of the loss, and kernels that execute no arithmetic."""
     out, outputs = table.out, table.hidden_dim * table.tokens
     for phase in ("forward", "backward"):
         rows = table.rows(phase, "elementwise")
-        each = cost.forward if phase == "forward" else cost.backward
-        if any(each):  # a bare name may hide a copy or a fill: it counts nothing
+        each = _ACTIVATIONS[activation][phase]
+        if any(each):  # a kernel that counts nothing may be a copy or a fill with an undecorated name
             idle = rows[(out.loc[rows, list(_OPS)].max(axis=1) == 0).fillna(False)]
-            out.loc[idle, _PREDICTED], out.loc[idle, "explanation"] = 0, "counts no arithmetic: no activation"
+            out.loc[idle, _PREDICTED], out.loc[idle, "explanation"] = 0, "executes no arithmetic: not an activation"
             rows = rows.difference(idle)
         if out.loc[rows, "launches"].isna().any():
             if len(rows) == 1:
@@ -317,6 +302,10 @@ def _predict_small(table: _Rows, activation: str, cost: ActivationCost, sms: int
                     counted = None if op is None or pd.isna(out.at[row, op]) else out.at[row, op]
                     per_launch = outputs * (each[_OPS.index(op)] if op else 0)
                     table.count(pd.Index([row]), None if counted is None else round(counted / per_launch), "counters")
+                    out.at[row, "from_counters"] = op or ""
+        # The cost of a sigmoid is what was counted for one, not derived.
+        if (activation, phase) == ("sigmoid", "forward"):
+            out.loc[rows, "from_counters"] = " ".join(op for op, number in zip(_OPS, each, strict=True) if number)
         total = out.loc[rows, "launches"].sum()
         for row in rows:
             if any(each) and total != table.layers:
@@ -335,6 +324,6 @@ def _predict_small(table: _Rows, activation: str, cost: ActivationCost, sms: int
             text = (
                 f"sum of {outputs:,} elements: {outputs - 1:,} additions needed, the rest is the tree of the reduction"
             )
-            table.put(rows[0], (predict_sum_reduction(outputs, sms=sms), 0, 0), text)
+            table.put(rows[0], (predict_sum_reduction(outputs), 0, 0), text)
         rows = table.rows(phase, *_SILENT)
         out.loc[rows, _PREDICTED], out.loc[rows, "explanation"] = 0, "moves data only"

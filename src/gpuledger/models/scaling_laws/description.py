@@ -1,4 +1,4 @@
-"""From a family's best fit to a law in words: natural coefficients, exact ones where they are proven, the formula."""
+"""Description of a family's best fit: natural coefficients, exact ones where proven, and the formula."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpuledger.models.scaling_laws.formulas import (
 
 @dataclass(frozen=True)
 class Description:
-    """A law of one series, described."""
+    """The law of one series, its coefficients and its formula."""
 
     law: str
     form: str
@@ -44,13 +44,13 @@ def natural(family: int, shape: float, beta: np.ndarray) -> dict[str, float]:
     a, b = native.get("a", 0.0), native.get("b", 0.0)
     d = b + native["d"] if "d" in native else 0.0
     c = a + (b - d) * shape
-    # What is left of a cancellation is no coefficient.
+    # The rounding error of a cancellation is not a coefficient.
     c = c if abs(c) > 1e-9 * max(abs(a), abs(d * shape)) else 0.0
     return {"a": a, "b": b, "c": c, "d": d, "knee": float(shape)}
 
 
 def as_fractions(x: np.ndarray, y: np.ndarray, step: float) -> tuple[list[Fraction], list[Fraction]] | None:
-    """Distinct sizes and their values as Fractions; None where values are no decimals or replicates differ."""
+    """Distinct sizes and their values as Fractions; None if values are not decimals or replicates differ."""
     if not step:
         return None
     values = {}
@@ -71,20 +71,20 @@ def describe(
     x, y : arrays of float64, shape (points,)
         Sizes, ascending, and values.
     step : float
-        The decimal step of the values, 0 if they have none.
+        The decimal step of the values; 0: not rounded.
     family : int
     shape : float
     beta : array of float64, shape (3,)
     variable : str
     errors : callable
-        Returns the standard errors of the natural coefficients; called where they are not exact.
+        Returns the standard errors of the natural coefficients; only called if these are not exact.
     best : bool
-        Whether it is the likeliest: an exact line, if there is one, takes its place.
+        Whether the family is the likeliest, which an exact line replaces.
     """
     kind = FAMILIES[family]
     native = natural(family, shape, beta)
     coefficients = {name: rounded(value) for name, value in native.items()}
-    # Rational arithmetic is slow: only where a line, the best fit or one branch of it may be exact.
+    # Rational arithmetic is slow; it is only tried if a line, the best fit or a branch of it may be exact.
     line = np.interp(x, x[[0, -1]], y[[0, -1]])
     least = step + 1e-9 * np.abs(y).max()
     maybe = step and (
@@ -116,7 +116,7 @@ def describe(
 
 
 def tile_range(x: np.ndarray, tile: float) -> tuple[float, float]:
-    """Lowest and highest whole tile with the same number of tiles at every size."""
+    """Smallest and largest whole tile that give the same number of tiles at every size."""
     steps = np.ceil(x / tile)
     several = steps > 1
     return float(np.ceil(np.max(x / steps))), float(np.ceil(np.min(x[several] / (steps[several] - 1))) - 1)
@@ -127,12 +127,12 @@ def _supported(coefficients, errors) -> dict[str, Number]:
 
 
 def _describe_knee(x, y, fractions, values, variable, errors) -> Description:
-    """A knee, exact on each branch where it is: with `SPARE` points more than the branch takes."""
+    """Describe a knee; a branch is exact with `SPARE` points more than determine it."""
     form = FAMILIES[-1].form
     values = dict(values)
     low, high = find_branches(*fractions) if fractions else (None, None)
     knee = values["knee"]
-    # A branch counts on its own side of the knee only; the size next to the knee may be on either.
+    # A branch only counts on its own side of the knee; the size next to the knee may belong to either.
     left = low if low and _before(low, x, knee) else None
     right = high if high and _after(high, x, knee) else None
     whole = bool(left and right and left.spare and right.spare)

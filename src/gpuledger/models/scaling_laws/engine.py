@@ -1,7 +1,7 @@
-"""The loops of the fit: weighted least squares of every family, its shape parameter, its evidence.
+"""The inner loops of the fit: weighted least squares of every family, its shape parameter, its evidence.
 
-Compiled, because 10,000 series times a thousand shapes are no work for an interpreter; every series is independent of
-the others and the order of operations is fixed.
+They are compiled, because 10,000 series times a thousand shapes would take an interpreter too long. Series are
+independent and the order of operations is fixed, so results are reproducible.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from gpuledger.models.scaling_laws.families import COEFFICIENT_SPREAD, EXPONENT_
 
 FIRST_KNEE = KNEES[0]
 
-#: Shape parameters are refined by so many steps of golden sections: 1e-10 of a grid step.
+#: Golden-section steps that refine a shape parameter to 1e-10 of a grid step.
 STEPS = 48
-#: Terms that much smaller, in nats, than others are left out.
+#: Terms smaller than the largest by this many nats are neglected.
 NEGLIGIBLE = 40.0
 GOLDEN = 0.6180339887498949
-#: So many local minima of a knee are refined, on both sides; smooth shapes have one.
+#: Local minima of a knee that are refined, on both sides; smooth shapes have one.
 STARTS = 2
 
 
 @njit(cache=True, nogil=True)
 def basis(family, shape, x, columns):
-    """Write the columns of a family into `columns` (coefficients, points); return how many there are."""
+    """Write the columns of a family into `columns` (coefficients, points); return their number."""
     for i in range(x.size):
         n = x[i]
         if family == 0:
@@ -76,9 +76,9 @@ def basis(family, shape, x, columns):
 
 @njit(cache=True, nogil=True)
 def solve(count, columns, y, weights, work, beta):
-    """Weighted least squares by modified Gram–Schmidt; the coefficients into `beta`; return the sum of squares.
+    """Solve weighted least squares by modified Gram–Schmidt into `beta`; return the sum of squares.
 
-    Infinite where the columns do not determine the coefficients.
+    The sum is infinite if the columns do not determine the coefficients.
     """
     points = y.size
     residual = work[3]
@@ -163,9 +163,9 @@ def golden(family, low, high, x, y, weights, columns, work, beta):
 
 @njit(cache=True, nogil=True)
 def best_shape(family, grid, smooth, x, y, weights, columns, work, beta, squares):
-    """Best continuous shape: the grid scanned, its lowest local minima refined.
+    """Find the best continuous shape: scan the grid, then refine its lowest local minima.
 
-    Knees have a kink at every size, and so at grid points: each side is refined by itself.
+    The sum of squares over the knee has kinks at the sizes, which are grid points, so each side is refined separately.
     """
     points = grid.size
     for g in range(points):
@@ -198,7 +198,7 @@ def best_shape(family, grid, smooth, x, y, weights, columns, work, beta, squares
 
 @njit(cache=True, nogil=True)
 def log_determinant(matrix, size):
-    """Logarithm of the determinant of a symmetric positive definite matrix of at most 4 rows (Cholesky, in place)."""
+    """Log determinant of a symmetric positive definite matrix of at most 4 rows (Cholesky, in place)."""
     total = 0.0
     for j in range(size):
         for k in range(j):
@@ -218,8 +218,8 @@ def log_determinant(matrix, size):
 def log_evidence(family, shape, spread, x, y, weights, relative, squares, beta, noise, columns, work):
     """Laplace approximation of the log evidence of a family at its best fit (see the package's docstring).
 
-    `relative` are the weights 1/|y| in which coefficients are expected to be of the order of 1; `noise` has standard
-    deviations in units of 1/weights and the logarithms of their expectations, shape (2, noises).
+    `relative` are the weights 1/|y|, in which coefficients are expected to be of order 1. `noise` holds standard
+    deviations in units of 1/weights and their log priors, shape (2, noises).
     """
     noises, log_noises = noise[0], noise[1]
     total = 0.0
@@ -269,7 +269,7 @@ def log_evidence(family, shape, spread, x, y, weights, relative, squares, beta, 
             normal[k, j] = dot
     matrix = np.zeros((4, 4))
     highest, total = -np.inf, 0.0
-    # From the largest noise on: the determinant only lowers a term, so what is out of sight without it stays so.
+    # From the largest noise on. The determinant only lowers a term, so a term negligible without it can be skipped.
     for s in range(noises.size - 1, -1, -1):
         variance = noises[s] ** 2
         term = log_noises[s] - points * np.log(noises[s]) - 0.5 * squares / variance
@@ -299,13 +299,13 @@ def fit_families(x, ys, weights, relative, noise, grids, grid_logs, starts, spre
     x : array of float64, shape (points,)
     ys, weights, relative : arrays of float64, shape (series, points)
     noise : array of float64, shape (series, 2, noises)
-        Standard deviations in units of 1/weights and the logarithms of their expectations.
+        Standard deviations in units of 1/weights, and their log priors.
     grids, grid_logs, starts, spreads
         See :class:`gpuledger.models.scaling_laws.families.Grids`.
     evidence, shapes, squares : arrays of float64, shape (series, families)
-        Written.
+        Output.
     betas : array of float64, shape (series, families, 3)
-        Written.
+        Output.
     """
     points = x.size
     columns, work = np.empty((3, points)), np.empty((8, max(points, 4)))
@@ -321,7 +321,7 @@ def fit_families(x, ys, weights, relative, noise, grids, grid_logs, starts, spre
             if spreads[family] > 0:
                 shape, _ = best_shape(family, grid, family < FIRST_KNEE, x, y, w, columns, work, beta, scan)
             elif grid.size > 1:
-                # Tiles: best by profile likelihood and expectation, not below what the noise can resolve.
+                # Tiles are rated by profile likelihood and prior, with the smallest noise as a floor.
                 floor, score = points * noise[s, 0, 0] ** 2, -np.inf
                 for g in range(grid.size):
                     value = at(family, grid[g], x, y, w, columns, work, beta)

@@ -1,17 +1,17 @@
-"""Exact laws of counts: rational coefficients from a few points, proven on all the others."""
+"""Exact laws of counts: rational coefficients from a few points, verified on all others."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
 
-#: Points that must be met beyond those that a law takes to be found.
+#: Points required beyond those that determine a law.
 SPARE = 2
 
 
 @dataclass(frozen=True)
 class ExactLaw:
-    """A law that every given point meets, with rational coefficients."""
+    """A law with rational coefficients that every point satisfies."""
 
     law: str
     coefficients: dict[str, Fraction]
@@ -19,7 +19,7 @@ class ExactLaw:
 
 @dataclass(frozen=True)
 class Branch:
-    """A line through a run of points at one end of the range: intercept, slope, first and last size, points."""
+    """A line through consecutive points at one end of the range: intercept, slope, first and last size, points."""
 
     intercept: Fraction
     slope: Fraction
@@ -29,14 +29,14 @@ class Branch:
 
     @property
     def spare(self) -> int:
-        """Points beyond those that the line takes: one if it is flat, else two."""
+        """Points beyond those that determine the line (one if it is flat, else two)."""
         return self.points - (1 if self.slope == 0 else 2)
 
 
 def polynomial(x: list[Fraction], y: list[Fraction], degree: int) -> list[Fraction] | None:
-    """Coefficients of the polynomial through all points, lowest first; None if there is none of this degree.
+    """Coefficients of the polynomial of this degree through all points, lowest first; None if there is none.
 
-    Newton's divided differences on the first points, then every other point is checked.
+    Newton's divided differences on the first points, verified on the others.
     """
     nodes = degree + 1
     divided = list(y[:nodes])
@@ -59,7 +59,7 @@ def polynomial(x: list[Fraction], y: list[Fraction], degree: int) -> list[Fracti
 
 
 def find_line(x: list[Fraction], y: list[Fraction]) -> ExactLaw | None:
-    """Constant, proportional or affine law that meets all points, with `SPARE` points to spare."""
+    """Constant, proportional or affine law that all points satisfy, `SPARE` more than needed."""
     if len(x) < 1 + SPARE:
         return None
     if all(value == y[0] for value in y):
@@ -73,7 +73,7 @@ def find_line(x: list[Fraction], y: list[Fraction]) -> ExactLaw | None:
 
 
 def find_law(law: str, x: list[Fraction], y: list[Fraction], tile: int | None = None) -> ExactLaw | None:
-    """Exact form of a law that was chosen; None where the points do not meet it or are too few to prove it."""
+    """Exact form of the selected law; None if the points do not satisfy it or are too few to prove it."""
     if law == "quadratic" and len(x) >= 3 + SPARE:
         found = polynomial(x, y, 2)
         if found and found[2] != 0:
@@ -100,7 +100,7 @@ def find_law(law: str, x: list[Fraction], y: list[Fraction], tile: int | None = 
 
 
 def find_branches(x: list[Fraction], y: list[Fraction]) -> tuple[Branch, Branch]:
-    """The longest runs of points on one line at the low and at the high end of the range (x ascending)."""
+    """The longest runs of collinear points at the low and at the high end of the range (x ascending)."""
 
     def run(order):
         first, second, *others = order

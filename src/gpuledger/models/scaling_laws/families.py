@@ -1,7 +1,7 @@
-"""The families of curves behind the laws: bases, shape parameters, where they are looked for and what is expected.
+"""The families of curves behind the laws: bases, shape parameters, their search grids and priors.
 
-Every family is linear in at most three coefficients once its one shape parameter is fixed (an exponent, a
-half-saturation size, a knee, a tile). A law has one or more families; their expectations add up to one.
+Every family is linear in at most three coefficients once its shape parameter (an exponent, a half-saturation size, a
+knee, a tile) is fixed. A law has one or more families, whose prior probabilities add up to one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ LARGEST_TILE = 1 << 16
 TILES = np.concatenate([np.arange(2, 256), np.arange(256, 2048, 8), np.arange(2048, 8192, 64), 2 ** np.arange(13, 17)])
 #: The largest side of a GEMM tile in common libraries; larger ones are unlikely unless powers of two.
 LARGEST_KNOWN_TILE = 256
-#: Relative deviation from a line below which a staircase does not show.
+#: Relative deviation from a line below which a staircase cannot be seen.
 SMALLEST_STEP = 0.005
-#: What is expected of powers of two, three times those, other multiples of 32, of 8, and of all other tiles.
+#: Prior of powers of two, three times those, other multiples of 32, of 8, and of all other tiles.
 TILE_SHARES = (0.6, 0.15, 0.1, 0.08, 0.07)
 _POWERS, _THREES = (np.log2(TILES / factor) % 1 == 0 for factor in (1, 3))
 TILE_KINDS = np.select([_POWERS, _THREES, TILES % 32 == 0, TILES % 8 == 0], [0, 1, 2, 3], 4)
@@ -27,10 +27,10 @@ TILE_WEIGHTS = np.array(TILE_SHARES)[TILE_KINDS] * np.where(
 
 
 @dataclass(frozen=True)
-class Family:
-    """One curve: its law, its form, its coefficients' names in the order of the basis, what is expected of it.
+class LawFamily:
+    """One family of curves: its law, its form, and the names of its coefficients in the order of the basis.
 
-    `share` is the expectation of this family among those of its law; `shape` names the shape parameter.
+    `share` is its prior probability within its law; `shape` names the shape parameter.
     """
 
     law: str
@@ -40,49 +40,49 @@ class Family:
     shape: str | None = None
 
 
-# The order is that of the branches in `engine.basis`.
+# In the order of the branches of `engine.basis`.
 FAMILIES = (
-    Family("constant", "a", ("a",), 1.0),
-    Family("proportional", "b·n", ("b",), 1.0),
-    Family("affine", "a + b·n", ("a", "b"), 1.0),
-    Family("nlogn", "b·n·log2 n", ("b",), 0.7),
-    Family("nlogn", "a + b·n·log2 n", ("a", "b"), 0.3),
-    Family("quadratic", "c·n²", ("c",), 0.25),
-    Family("quadratic", "a + c·n²", ("a", "c"), 0.2),
-    Family("quadratic", "b·n + c·n²", ("b", "c"), 0.15),
-    Family("quadratic", "a + b·n + c·n²", ("a", "b", "c"), 0.4),
-    Family("power", "a·n^b", ("a",), 1.0, "b"),
-    Family("saturating", "a·n/(n + b)", ("a",), 0.5, "b"),
-    Family("saturating", "a·(1 − exp(−n/b))", ("a",), 0.2, "b"),
-    Family("saturating", "c + a·n/(n + b)", ("c", "a"), 0.2, "b"),
-    Family("saturating", "a + b/n", ("a", "b"), 0.1),
-    Family("knee", "a, then a + d·(n − knee)", ("a", "d"), 0.5, "knee"),
-    Family("knee", "a + b·n, then steeper or flatter by d", ("a", "b", "d"), 0.35, "knee"),
-    Family("knee", "b·n, then flat", ("b",), 0.1, "knee"),
-    Family("knee", "a + b·n, then flat", ("a", "b"), 0.05, "knee"),
-    Family("staircase", "a·ceil(n/tile)", ("a",), 0.5, "tile"),
-    Family("staircase", "a·ceil(n/tile) + b", ("b", "a"), 0.5, "tile"),
+    LawFamily("constant", "a", ("a",), 1.0),
+    LawFamily("proportional", "b·n", ("b",), 1.0),
+    LawFamily("affine", "a + b·n", ("a", "b"), 1.0),
+    LawFamily("nlogn", "b·n·log2 n", ("b",), 0.7),
+    LawFamily("nlogn", "a + b·n·log2 n", ("a", "b"), 0.3),
+    LawFamily("quadratic", "c·n²", ("c",), 0.25),
+    LawFamily("quadratic", "a + c·n²", ("a", "c"), 0.2),
+    LawFamily("quadratic", "b·n + c·n²", ("b", "c"), 0.15),
+    LawFamily("quadratic", "a + b·n + c·n²", ("a", "b", "c"), 0.4),
+    LawFamily("power", "a·n^b", ("a",), 1.0, "b"),
+    LawFamily("saturating", "a·n/(n + b)", ("a",), 0.5, "b"),
+    LawFamily("saturating", "a·(1 − exp(−n/b))", ("a",), 0.2, "b"),
+    LawFamily("saturating", "c + a·n/(n + b)", ("c", "a"), 0.2, "b"),
+    LawFamily("saturating", "a + b/n", ("a", "b"), 0.1),
+    LawFamily("knee", "a, then a + d·(n − knee)", ("a", "d"), 0.5, "knee"),
+    LawFamily("knee", "a + b·n, then steeper or flatter by d", ("a", "b", "d"), 0.35, "knee"),
+    LawFamily("knee", "b·n, then flat", ("b",), 0.1, "knee"),
+    LawFamily("knee", "a + b·n, then flat", ("a", "b"), 0.05, "knee"),
+    LawFamily("staircase", "a·ceil(n/tile)", ("a",), 0.5, "tile"),
+    LawFamily("staircase", "a·ceil(n/tile) + b", ("b", "a"), 0.5, "tile"),
 )
 KNEES = tuple(i for i, family in enumerate(FAMILIES) if family.shape == "knee")
 STAIRCASES = tuple(i for i, family in enumerate(FAMILIES) if family.shape == "tile")
 POWER = next(i for i, family in enumerate(FAMILIES) if family.law == "power")
 
-#: Expected standard deviation of a coefficient, in units of its contribution to the values.
+#: Prior standard deviation of a coefficient, in units of its contribution to the values.
 COEFFICIENT_SPREAD = 2.0
-#: Cost in nats of a coefficient against the sign of the data (a negative intercept, a slope that falls).
+#: Cost in nats of a coefficient whose sign contradicts the data (a negative intercept, a falling slope).
 UNLIKELY = 1.5
 #: Exponents to try.
 EXPONENTS = np.linspace(-3, 4, 43)
-#: Exponents: expected about 1 with this standard deviation.
+#: Mean and standard deviation of the prior of exponents.
 EXPONENT_CENTRE, EXPONENT_SPREAD = 1.0, 1.2
 
 
 @dataclass(frozen=True)
 class Grids:
-    """Shape parameters to try for sizes x: `values` of all families one after another, `starts` of each.
+    """Shape parameters to try: `values` of all families one after another, with the `starts` of each family.
 
-    `log_weights` is the logarithm of what is expected of each value (tiles; 0 elsewhere); `spreads` the expected
-    standard deviation of each family's shape parameter (of its logarithm but for exponents; 0 for tiles).
+    `log_weights` is the log prior of each value (tiles; 0 elsewhere). `spreads` is the prior standard deviation of each
+    family's shape parameter (of its logarithm, except for exponents; 0 for tiles).
     """
 
     values: np.ndarray
@@ -103,7 +103,7 @@ def make_grids(x: np.ndarray) -> Grids:
         if family.law == "saturating" and family.shape:
             grids[index] = halves
     grids[POWER] = (EXPONENTS, np.zeros(len(EXPONENTS)), EXPONENT_SPREAD)
-    # The first size alone may be the flat branch, if the knee is clearly beyond it.
+    # A flat branch may consist of the first size alone if the knee lies clearly beyond it.
     inner = _knees(sizes[1:-1])
     outer = _knees(np.append(sizes[0] + (sizes[1] - sizes[0]) / 4, sizes[1:-1])) if len(sizes) > 3 else none
     for index in KNEES:
@@ -117,17 +117,17 @@ def make_grids(x: np.ndarray) -> Grids:
 
 
 def _knees(ends: np.ndarray) -> np.ndarray:
-    """Eight knees to try from each of `ends` on, and the last."""
+    """Eight knees to try within each interval of `ends`, and the last end."""
     if len(ends) < 2:
         return np.zeros(0)
     return np.append((ends[:-1, None] + np.diff(ends)[:, None] * np.arange(8) / 8).ravel(), ends[-1])
 
 
 def _tiles(sizes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Tiles to try, without an offset and with one, and the logarithm of what is expected of each.
+    """Tiles to try and their log priors, without and with an offset.
 
-    Left out are those that no size here can tell from a line, or from flat-then-proportional (without an offset) or
-    flat-then-linear (with one).
+    Tiles are skipped if these sizes cannot distinguish them from a line, or from flat-then-proportional (without
+    offset) or flat-then-linear (with offset).
     """
     nothing = np.zeros(0), np.zeros(0)
     count = np.searchsorted(TILES, min(sizes[-1], LARGEST_TILE + 1))
@@ -135,7 +135,7 @@ def _tiles(sizes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         return [nothing, nothing]
     heights = np.ceil(sizes[None, :] / TILES[:count, None])
     steps = ~_is_nearly_line(sizes, heights)
-    # Tiles that give the same heights are one: named after the likeliest of them.
+    # Tiles with the same heights are merged under the likeliest of them.
     keys = np.round(heights @ np.sqrt(np.arange(2.0, 2.0 + len(sizes))), 6)
     found = []
     for hinge in _hinges(sizes, heights):
@@ -153,9 +153,9 @@ def _tiles(sizes: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _hinges(sizes: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows of `heights` (rows, sizes) are flat up to some size and on one line from there on; shape (rows,).
+    """Which rows of `heights` (rows, sizes) are flat up to some size and linear beyond it; two arrays of shape (rows,).
 
-    First those where that line goes through zero, then all.
+    The first one only has rows whose line passes through zero.
     """
     slope = (heights[:, -1] - heights[:, -2]) / (sizes[-1] - sizes[-2])
     line = heights[:, -1:] + slope[:, None] * (sizes - sizes[-1])
@@ -164,9 +164,9 @@ def _hinges(sizes: np.ndarray, heights: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _is_nearly_line(sizes: np.ndarray, heights: np.ndarray) -> np.ndarray:
-    """Which rows of `heights` (rows, sizes) a line meets within `SMALLEST_STEP` in the root mean square.
+    """Which rows of `heights` (rows, sizes) are a line within `SMALLEST_STEP` (relative, root mean square).
 
-    Least squares of relative deviations: of 1 from the columns 1/height and size/height.
+    The least squares of relative deviations regress 1 on the columns 1/height and size/height.
     """
     first, second = 1 / heights, sizes / heights
     aa, ab, bb = (np.einsum("rs,rs->r", *pair) for pair in ((first, first), (first, second), (second, second)))

@@ -19,11 +19,11 @@ from gpuledger.models.scaling_laws.selection import LAW_NAMES, LAW_OF, SHARES, q
 LAWS = (*LAW_NAMES, "undetermined")
 #: Distinct sizes that a law needs.
 MINIMUM_POINTS = 5
-#: Above this error the best law is none, %, unless rounding to whole counts leaves less than the other to explain.
+#: Errors (%) above which no law fits: in total, and beyond what rounding to whole counts explains.
 LARGEST_ERROR_PERCENT, LARGEST_UNEXPLAINED_PERCENT = 20.0, 5.0
 #: Squares of larger sizes and values overflow.
 LARGEST_NUMBER = 1e75
-#: Laws with less probability do not widen an interval.
+#: Laws with a smaller probability do not widen an interval.
 LEAST_PROBABILITY = 0.01
 NO_CANDIDATES = pd.DataFrame(
     {"law": pd.Series(dtype=str), "formula": pd.Series(dtype=str)}
@@ -40,37 +40,36 @@ class Fit:
     law : str
         One of :data:`LAWS`; ``product`` from :func:`gpuledger.models.scaling_laws.fit_product`.
     formula : str
-        Text in the variable's name: ``3·seq_len + 6``, ``129·(1 + hidden_dim/256) for hidden_dim ≥ 768``,
-        ``not enough points``.
+        ``3·seq_len + 6``, ``129·(1 + hidden_dim/256) for hidden_dim ≥ 768``, ``not enough points``.
     variable : str
     coefficients : dict of str to Fraction or float
-        Exact ones are Fractions, the others rounded to 6 significant digits. Names by law: constant ``a``;
-        proportional ``b`` (b·n); affine ``a, b`` (a + b·n); power ``a, b`` (a·n^b); nlogn ``b`` (b·n·log2 n) and
-        perhaps ``a`` (+ a); quadratic ``c`` and perhaps ``a, b`` (a + b·n + c·n²); saturating ``a, b``: a·n/(n + b)
+        Exact ones are Fractions, the others are rounded to 6 significant digits. Names by law: constant ``a``;
+        proportional ``b`` (b·n); affine ``a, b`` (a + b·n); power ``a, b`` (a·n^b); nlogn ``b`` (b·n·log2 n),
+        optionally ``a`` (+ a); quadratic ``c``, optionally ``a, b`` (a + b·n + c·n²); saturating ``a, b``: a·n/(n + b)
         and other forms, see the formula; knee ``a, b, c, d, knee``: a + b·n up to the knee, c + d·n beyond;
-        staircase ``a, tile`` and perhaps ``b`` (a·ceil(n/tile) + b).
+        staircase ``a, tile``, optionally ``b`` (a·ceil(n/tile) + b).
     standard_errors : dict of str to float
-        Of each coefficient; 0 where exact. That of a tile is of the tiles that give the same steps.
+        By coefficient; 0 if exact. For a tile, the spread of the tiles that give the same steps.
     points : int
         Distinct sizes.
     error_percent : float
         SMAPE of the law at the points it was fitted to, %: the mean of 200·|law − value|/(|law| + |value|).
     exact : bool
-        Every point is met exactly by Fractions, with at least two points to spare.
+        All points satisfy the law with Fractions as coefficients, at least two more than it needs.
     domain : tuple of float
         Lowest and highest size.
     knee : float or None
         Where the slope changes, if the law is a knee.
     criterion : float
-        −2·log evidence of the chosen law (lower is better; a difference of 6 is odds of 20 to 1).
+        −2·log evidence of the selected law (lower is better; a difference of 6 means odds of 20 to 1).
     probability : float
-        Of the chosen law among all laws.
+        Probability of the selected law among all laws.
     candidates : DataFrame
-        ``law, formula, criterion, probability, error_percent``: one row a law, best first.
+        ``law, formula, criterion, probability, error_percent``: one row per law, best first.
     reason : str
-        Why this law, or what is known when it is undetermined.
+        Why this law was selected, or what is known if it is undetermined.
     x, y : arrays of float64, shape (observations,)
-        The series, by ascending size.
+        The series in ascending order of size.
     """
 
     law: str
@@ -93,28 +92,28 @@ class Fit:
     mixture: tuple[Candidate, ...] = field(repr=False, default=())
 
     def predict(self, x, level: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Values of the law and the interval in which a new value lies, in or beyond the range.
+        """Values of the law and prediction intervals, inside or outside the range.
 
-        The interval is of all laws that the data leave open, each with its probability, so beyond the range it also
-        says how sure the law is. That of an exact law has no width: it holds if the law does.
+        The interval combines all laws compatible with the data, weighted by their probabilities, so outside the range
+        it also reflects the uncertainty about the law. An exact law has an interval of zero width.
 
         Parameters
         ----------
         x : float or array of float64
             Sizes, positive.
         level : float
-            Probability that the interval is to hold, between 0 and 1.
+            Probability that the interval contains a new value, between 0 and 1.
 
         Returns
         -------
         value, low, high : arrays of float64, shape of `x`
-            6 significant digits; NaN when the law is undetermined.
+            6 significant digits; NaN if the law is undetermined.
         """
         sizes = np.atleast_1d(np.asarray(x, float))
         if not np.all(sizes > 0):
             raise ValueError("sizes must be positive; predict at sizes > 0")
         if not 0 < level < 1:
-            raise ValueError(f"level {level} is no probability; give one between 0 and 1")
+            raise ValueError(f"level {level} is not a probability; give one between 0 and 1")
         if self.law == "undetermined":
             value = low = high = np.full(sizes.shape, np.nan)
         else:
@@ -131,16 +130,16 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
     Parameters
     ----------
     x : array of float64, shape (observations,)
-        Sizes, positive. Equal ones are replicates: each counts as an observation.
+        Sizes, positive. Equal sizes are replicates, each of which counts as an observation.
     y : array of float64, shape (observations,)
-        Values in base units. Whole numbers are taken for counts and looked at for exact laws.
+        Values in base units. Whole numbers are treated as counts, which may follow an exact law.
     variable : str
         The variable's name in the formula.
 
     Raises
     ------
     ValueError
-        Shapes that differ, sizes that are not positive, values that are not finite, numbers beyond 1e75.
+        Different shapes, sizes that are not positive, values that are not finite, numbers beyond 1e75.
     """
     x, y = _check(x, y)
     sizes = np.unique(x)
@@ -210,27 +209,27 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
 def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value: str) -> pd.DataFrame:
     """Find the law of every series of a table.
 
-    Series with the same sizes are fitted together; 10,000 take seconds.
+    Series with the same sizes are fitted together; 10,000 series take seconds.
 
     Parameters
     ----------
     frame : DataFrame
-        Tidy: the columns `by`, `variable` (sizes) and `value`. Equal sizes of one series are replicates.
+        Tidy table with the columns `by`, `variable` (sizes) and `value`. Equal sizes of a series are replicates.
     by : str or list of str
-        The columns that tell series apart.
+        The columns that identify a series.
     variable, value : str
         Columns.
 
     Returns
     -------
     DataFrame
-        One row a series, sorted by `by`: the columns `by`, then ``variable, law, formula, points, error_percent,
-        exact, knee, criterion, probability, reason`` as in :class:`Fit`.
+        One row per series, sorted by `by`: the columns `by`, then ``variable, law, formula, points, error_percent,
+        exact, knee, criterion, probability, reason`` as in :class:`Fit`, and ``largest_error_percent``.
 
     Raises
     ------
     ValueError
-        See :func:`fit`; a column that is not there.
+        See :func:`fit`; a missing column.
     """
     by = [by] if isinstance(by, str) else list(by)
     missing = [name for name in (*by, variable, value) if name not in frame]
@@ -256,6 +255,7 @@ def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value:
         "formula",
         "points",
         "error_percent",
+        "largest_error_percent",
         "exact",
         "knee",
         "criterion",
@@ -273,7 +273,8 @@ def _describe_alike(x, ys, variable):
     if points < MINIMUM_POINTS:
         for y, step in zip(ys, steps, strict=True):
             known = _known(x, y, step, variable)
-            yield variable, "undetermined", "not enough points", points, np.nan, False, None, np.nan, np.nan, known
+            none = (np.nan, np.nan)
+            yield variable, "undetermined", "not enough points", points, *none, False, None, *none, known
         return
     selection = select(x, ys)
     laws = selection.law_evidence
@@ -284,28 +285,28 @@ def _describe_alike(x, ys, variable):
     for i, family in enumerate(selection.family.tolist()):
         found = x, ys[i], steps[i], family, selection.shapes[i, family], selection.betas[i, family]
         law = describe(*found, variable, lambda found=found: standard_errors(make_candidate(*found, probability=1.0)))
-        error = _error(x, ys[i], law)
+        error, largest = _error(x, ys[i], law), _largest_error(x, ys[i], law)
         evidence = criteria[i], probabilities[i]
         if error > LARGEST_ERROR_PERCENT and _misses(x, ys[i], steps[i], law):
             known = _misfit(law, error)
-            yield variable, "undetermined", "no law fits", points, error, False, None, *evidence, known
+            yield variable, "undetermined", "no law fits", points, error, largest, False, None, *evidence, known
             continue
         reason = law.reason or _sure(probabilities[i], second[i])
-        yield variable, law.law, law.formula, points, error, law.exact, law.knee, *evidence, reason
+        yield variable, law.law, law.formula, points, error, largest, law.exact, law.knee, *evidence, reason
 
 
 def _check(x, y, ordered=False):
     """Sizes and values as sorted arrays."""
     x, y = np.asarray(x, float), np.asarray(y, float)
     if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(f"sizes have the shape {x.shape}, values {y.shape}; give one value for each size")
+        raise ValueError(f"sizes have the shape {x.shape}, values {y.shape}; give one value per size")
     if not np.all(np.isfinite(x) & (x > 0)):
-        raise ValueError("a size is not positive or no number; leave that row out")
+        raise ValueError("a size is not a positive number; leave that row out")
     if not np.all(np.isfinite(y)):
-        raise ValueError("a value is no finite number; leave that row out")
+        raise ValueError("a value is not a finite number; leave that row out")
     for what, numbers in (("size", x), ("value", y)):
         if len(numbers) and np.abs(numbers).max() > LARGEST_NUMBER:
-            raise ValueError(f"a {what} is beyond {LARGEST_NUMBER:g}; give all of them in a larger unit")
+            raise ValueError(f"a {what} exceeds {LARGEST_NUMBER:g}; give all of them in a larger unit")
     if ordered:
         return x, y
     order = np.argsort(x, kind="stable")
@@ -313,24 +314,35 @@ def _check(x, y, ordered=False):
 
 
 def smape(y: np.ndarray, fitted: np.ndarray) -> float:
-    """Symmetric mean absolute percentage error, %, rounded to the digits that hold on every machine."""
+    """Symmetric mean absolute percentage error (%), rounded to digits that are the same on every machine."""
     size = np.abs(fitted) + np.abs(y)
     return round(float(np.mean(200 * np.abs(fitted - y) / np.where(size > 0, size, 1.0))), 4)
+
+
+def largest_error(y: np.ndarray, fitted: np.ndarray) -> float:
+    """Largest error at a point, relative to its value (%); infinite if a zero is missed."""
+    with np.errstate(divide="ignore"):
+        relative = np.divide(np.abs(fitted - y), np.abs(y), out=np.zeros(len(y)), where=fitted != y)
+    return round(100 * float(relative.max()), 4)
 
 
 def _error(x, y, law) -> float:
     return 0.0 if law.exact else smape(y, law_values(law.law, law.form, law.coefficients, x))
 
 
+def _largest_error(x, y, law) -> float:
+    return 0.0 if law.exact else largest_error(y, law_values(law.law, law.form, law.coefficients, x))
+
+
 def _misses(x, y, step, law) -> bool:
-    """Whether a law is off by more than rounding to `step` explains: small counts are, in per cent, off by much."""
+    """Whether a law is off by more than rounding to `step` explains, which for small counts is many per cent."""
     fitted = law_values(law.law, law.form, law.coefficients, x)
     nearest = np.clip(fitted, y - step / 2, y + step / 2)
     return smape(nearest, fitted) > LARGEST_UNEXPLAINED_PERCENT
 
 
 def _known(x, y, step, variable) -> str:
-    """What too few points still say."""
+    """Describe what too few points still show."""
     sizes = np.unique(x)
     said = f"{len(sizes)} distinct size{'s' * (len(sizes) != 1)}, a law needs {MINIMUM_POINTS}"
     fractions = as_fractions(x, y, step)

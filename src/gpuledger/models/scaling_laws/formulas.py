@@ -1,4 +1,4 @@
-"""Laws as text, and their values from their coefficients."""
+"""Formulas of laws as text, and values of laws from their coefficients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 Number = Fraction | float
 
-#: Digits of coefficients that are not exact: as many as hold on every machine.
+#: Digits of inexact coefficients, as many as are the same on every machine.
 DIGITS = 6
 
 
@@ -52,7 +52,7 @@ def term_text(coefficient: Number, what: str) -> str:
 
 
 def sum_text(terms: list[tuple[Number, str]]) -> str:
-    """A sum of terms with proper signs, terms of coefficient 0 left out."""
+    """A sum of terms with proper signs, without terms of coefficient 0."""
     terms = [(value, what) for value, what in terms if value != 0]
     if not terms:
         return "0"
@@ -77,7 +77,7 @@ def line_text(intercept: Number, slope: Number, variable: str) -> str:
 
 
 def law_text(law: str, form: str, values: Mapping[str, Number], variable: str) -> str:
-    """The formula of a law of one variable from its coefficients (see :class:`gpuledger.models.scaling_laws.Fit`)."""
+    """The formula of a law in one variable from its coefficients (see :class:`gpuledger.models.scaling_laws.Fit`)."""
     n = variable
     if law == "constant":
         return number_text(values["a"])
@@ -104,7 +104,7 @@ def law_text(law: str, form: str, values: Mapping[str, Number], variable: str) -
 
 
 def law_values(law: str, form: str, values: Mapping[str, Number], x: np.ndarray) -> np.ndarray:
-    """The values of a law of one variable at sizes `x`; float64 of its shape."""
+    """The values of a law in one variable at sizes `x`; float64 of the same shape."""
     c = {name: float(value) for name, value in values.items()}
     x = np.asarray(x, float)
     if law in ("constant", "proportional", "affine", "quadratic"):

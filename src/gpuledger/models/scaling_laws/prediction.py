@@ -1,4 +1,4 @@
-"""Uncertainty: covariance of coefficients, and prediction intervals over all laws that the data leave open."""
+"""Uncertainty: covariance of coefficients, and prediction intervals over all laws compatible with the data."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gpuledger.models.scaling_laws.formulas import law_values
 class Candidate:
     """The best fit of one law: its family, parameters, probability and scatter.
 
-    `covariance` is of the coefficients, then of the shape parameter (not of a tile); `scatter` is the relative
-    standard deviation of values about the law, with `freedom` degrees of freedom.
+    `covariance` covers the coefficients and then the shape parameter (not a tile); `scatter` is the relative standard
+    deviation of values about the law, with `freedom` degrees of freedom.
     """
 
     family: int
@@ -47,7 +47,7 @@ def make_candidate(x, y, step, family, shape, beta, probability) -> Candidate:
     gradient = parameter_gradient(family, shape, beta, x)
     freedom = max(len(x) - len(gradient), 1)
     fitted = law_values(FAMILIES[family].law, FAMILIES[family].form, natural(family, shape, beta), x)
-    # Never less than rounding alone leaves.
+    # At least the scatter that rounding alone causes.
     squares = np.sum(((y - fitted) * weights) ** 2) / freedom
     scatter = float(np.sqrt(max(squares, np.mean((step / np.sqrt(12) * weights) ** 2))))
     covariance = scatter**2 * inverse((gradient * weights**2) @ gradient.T)
@@ -55,7 +55,7 @@ def make_candidate(x, y, step, family, shape, beta, probability) -> Candidate:
 
 
 def inverse(matrix: np.ndarray) -> np.ndarray:
-    """Pseudo-inverse of a small symmetric positive matrix; several times faster than that of numpy."""
+    """Pseudo-inverse of a small symmetric positive matrix, several times faster than numpy's."""
     values, vectors = np.linalg.eigh(matrix)
     kept = values > 1e-13 * values[-1]
     return (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
@@ -95,9 +95,9 @@ def _natural_slopes(candidate: Candidate, centre: dict[str, float]) -> np.ndarra
 
 
 def predict_mixture(candidates: list[Candidate], x: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Interval that holds a new value with probability `level`: quantiles of the laws' Student distributions, mixed.
+    """Interval that contains a new value with probability `level`.
 
-    Each law counts with its probability.
+    Its ends are quantiles of the laws' Student distributions, mixed with the probabilities of the laws.
     """
     total = sum(candidate.probability for candidate in candidates)
     centres = [candidate.values(x) for candidate in candidates]

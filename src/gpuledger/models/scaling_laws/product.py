@@ -1,7 +1,7 @@
-"""Laws in two variables: sums of their products, and products of a law in each.
+"""Laws in two variables: sums of products of powers, and products of one law in each variable.
 
-Sums have up to four of the terms 1, x1, x2, x1·x2, x1², x2², x1²·x2, x1·x2². Products are found by turns: values
-divided by the law in one variable are a series in the other. Both are weighed by the evidence that single laws are.
+Sums have up to four of the terms 1, x1, x2, x1·x2, x1², x2², x1²·x2, x1·x2². Products are found by alternating: the
+values divided by the law in one variable are a series in the other. Both are rated by evidence.
 """
 
 from __future__ import annotations
@@ -27,9 +27,16 @@ from gpuledger.models.scaling_laws.fits import (
 from gpuledger.models.scaling_laws.formulas import law_text, law_values, rounded, supported
 from gpuledger.models.scaling_laws.prediction import inverse, parameter_gradient
 from gpuledger.models.scaling_laws.selection import quantum, select
-from gpuledger.models.scaling_laws.surfaces import TERMS, Surface, find_sums, log_evidence, make_surface, sum_formula
+from gpuledger.models.scaling_laws.surfaces import (
+    TERMS,
+    Surface,
+    find_sums,
+    make_surface,
+    sum_formula,
+    surface_evidence,
+)
 
-#: Powers in the forms that are polynomials.
+#: Powers of the polynomial forms.
 POWERS = {
     "a": (0,),
     "b·n": (1,),
@@ -41,18 +48,17 @@ POWERS = {
 }
 #: Distinct values of each variable.
 MINIMUM_DISTINCT = 3
-#: Turns between the two laws of a product.
+#: Alternations between the two laws of a product.
 TURNS = 6
 
 
 @dataclass(frozen=True, eq=False)
 class ProductFit(Fit):
-    """A law in two variables, see :func:`fit_product`: ``law`` is ``product``, `variables` are its names.
+    """A law in two `variables`, see :func:`fit_product`; ``law`` is ``product``.
 
-    Coefficients are named after their term (``seq_len·hidden_dim``), or after the variable and the coefficient of
-    its law (``seq_len b``; those have no standard errors, NaN: the scale is common to both laws). `form` has the
-    terms of a sum, or the laws of a product (``affine × power``). `x` has the shape (points, 2), `domain` a pair for
-    each variable.
+    Coefficients are named after their term (``seq_len·hidden_dim``), or after the variable and the coefficient of its
+    law (``seq_len b``; their standard errors are NaN, because both laws share a scale). `form` lists the terms of a sum
+    or the laws of a product (``affine × power``). `x` has the shape (points, 2), `domain` has a pair per variable.
     """
 
     variables: tuple[str, str] = ("x1", "x2")
@@ -63,13 +69,13 @@ class ProductFit(Fit):
     def predict(self, x, level: float = 0.95) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values and prediction interval at `x`, shape (…, 2); see :meth:`Fit.predict`.
 
-        The interval takes the law for granted.
+        The interval assumes that the law is right.
         """
         sizes = np.asarray(x, float)
         if sizes.shape[-1:] != (2,) or not np.all(sizes > 0):
             raise ValueError("sizes must be positive pairs; give an array of shape (…, 2)")
         if not 0 < level < 1:
-            raise ValueError(f"level {level} is no probability; give one between 0 and 1")
+            raise ValueError(f"level {level} is not a probability; give one between 0 and 1")
         if self.surface is None:
             return tuple(np.full(sizes.shape[:-1], np.nan) for _ in range(3))
         pairs = sizes.reshape(-1, 2).T
@@ -92,7 +98,7 @@ def fit_product(
     Parameters
     ----------
     x1, x2, y : arrays of float64, shape (observations,)
-        Sizes, positive, on a full grid or part of one, and values.
+        Positive sizes on a full or partial grid, and values.
     variables : tuple of str
         Names in the formula.
 
@@ -104,7 +110,7 @@ def fit_product(
     Raises
     ------
     ValueError
-        Shapes that differ, sizes that are not positive, values that are not finite.
+        Different shapes, sizes that are not positive, values that are not finite.
     """
     x1, x2, y = _check(x1, x2, y)
     points = len(np.unique(np.stack([x1, x2]), axis=1).T)
@@ -160,22 +166,22 @@ def _check(x1, x2, y):
     """Sizes and values as arrays, in order of `x1`, then `x2`."""
     x1, x2, y = (np.asarray(part, float) for part in (x1, x2, y))
     if x1.ndim != 1 or not x1.shape == x2.shape == y.shape:
-        raise ValueError(f"shapes {x1.shape}, {x2.shape}, {y.shape} differ; give one value for each pair of sizes")
+        raise ValueError(f"shapes {x1.shape}, {x2.shape}, {y.shape} differ; give one value per pair of sizes")
     if not (np.all(np.isfinite([x1, x2, y])) and np.all(x1 > 0) and np.all(x2 > 0)):
         raise ValueError("a size is not positive or a value not finite; leave that row out")
     if len(y) and np.abs([x1, x2, y]).max() > LARGEST_NUMBER:
-        raise ValueError(f"a size or a value is beyond {LARGEST_NUMBER:g}; give all of them in a larger unit")
+        raise ValueError(f"a size or a value exceeds {LARGEST_NUMBER:g}; give all of them in a larger unit")
     order = np.lexsort((x2, x1))
     return x1[order], x2[order], y[order]
 
 
 def _rank(sums, separable, x1, x2, y, relative, step, variables) -> tuple[Surface, pd.DataFrame]:
-    """The best law, an exact one before all others, and a table of the best ten."""
+    """The best law (an exact one ranks first) and a table of the best ten."""
     evidence = np.array([law.evidence for law in sums])
     exact = [law.exact for law in sums]
     if separable:
         about = separable.gradient(x1, x2), separable.values(x1, x2), separable.spreads
-        evidence, exact = np.append(evidence, log_evidence(*about, y, relative, step)), [*exact, False]
+        evidence, exact = np.append(evidence, surface_evidence(*about, y, relative, step)), [*exact, False]
     probabilities = np.exp(evidence - evidence.max()) / np.exp(evidence - evidence.max()).sum()
     ranks = np.lexsort((-evidence, [not is_exact for is_exact in exact]))[:10]
     ranked = [make_surface(sums[i], variables) if i < len(sums) else separable for i in ranks]
@@ -192,12 +198,12 @@ def _rank(sums, separable, x1, x2, y, relative, step, variables) -> tuple[Surfac
 
 
 def _separable(x1, x2, y, variables) -> Surface | None:
-    """The product of a law in `x1` and one in `x2`; None where values change sign."""
+    """The product of a law in `x1` and one in `x2`; None if values change sign."""
     if not (np.all(y > 0) or np.all(y < 0)):
         return None
     laws, xs = [None, None], (x1, x2)
     levels = [np.unique(x, return_inverse=True)[1].ravel() for x in xs]
-    # Rank one in the logarithm first, without a law: incomplete grids are no obstacle.
+    # Start with a rank-one fit of the logarithms, without laws; it also works on incomplete grids.
     dummies = np.concatenate([levels[i][:, None] == np.arange(levels[i].max() + 1) for i in (0, 1)], axis=1).astype(
         float
     )
@@ -213,7 +219,7 @@ def _separable(x1, x2, y, variables) -> Surface | None:
         other = _law_at(laws[axis], xs[axis])
         if np.any(other == 0):
             return None
-    # One power times a polynomial is a sum, and there already.
+    # A power times a polynomial is one of the sums.
     powers = [POWERS.get(FAMILIES[law[0]].form) for law in laws]
     plain = all(powers) and min(len(power) for power in powers) == 1
     if plain and {(p, q) for p in powers[0] for q in powers[1]} <= set(TERMS):
@@ -228,7 +234,7 @@ def _law_at(law, x) -> np.ndarray:
 
 
 def _product_surface(laws, xs, variables) -> Surface:
-    """The product of two laws, scaled such that a leading coefficient of one is 1: of the one with fewer of them."""
+    """The product of two laws, scaled so that the leading coefficient of the one with fewer coefficients is 1."""
     counts = [len(FAMILIES[law[0]].names) for law in laws]
     plain = 0 if counts[0] < counts[1] else 1
     scale = laws[plain][2][counts[plain] - 1]
@@ -246,7 +252,7 @@ def _product_surface(laws, xs, variables) -> Surface:
         kind = FAMILIES[law[0]]
         named = {name: rounded(value) for name, value in natural(*law).items()}
         coefficients |= {f"{variable} {name}": value for name, value in named.items()}
-        # A leading coefficient of 1 is left out, as if it were exact.
+        # A leading coefficient of 1 is not printed, as if it were exact.
         text = {name: Fraction(1) if value == 1 else value for name, value in named.items()}
         texts.append(law_text(kind.law, kind.form, text, variable))
         spread = make_grids(np.unique(x)).spreads[law[0]]
@@ -256,5 +262,5 @@ def _product_surface(laws, xs, variables) -> Surface:
     texts = [text if set(text).isdisjoint("+− ") else f"({text})" for text in texts if text != "1"]
     form = " × ".join(FAMILIES[law[0]].law for law in laws)
     formula = "·".join(texts) or "1"
-    # The common scale is no parameter of its own.
+    # Both laws share their scale, so there is one parameter less.
     return Surface(formula, form, coefficients, values, gradient, np.array(spreads), len(spreads) - 1, 0)

@@ -1,4 +1,4 @@
-"""Which law: every family's evidence for many series of the same sizes at once."""
+"""Selection of a law: the evidence of every family, for many series with the same sizes at once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LAW_NAMES = tuple(dict.fromkeys(family.law for family in FAMILIES))
 LAW_OF = np.array([LAW_NAMES.index(family.law) for family in FAMILIES])
 
 SHARES = np.log([family.share for family in FAMILIES])
-#: Series from which on a second thread pays.
+#: Number of series above which a second thread pays off.
 WORTH_A_THREAD = 64
-#: Relative noise that counts as none.
+#: Relative noise that counts as no noise.
 NO_NOISE = 1e-9
 EXPECTED_NOISE_FREE, EXPECTED_SMALL, EXPECTED_USUAL = 0.25, 0.25, 0.5
 SMALL_NOISES = np.geomspace(1e-8, 1e-3, 11)
@@ -27,15 +27,15 @@ LOG_NOISES = np.log(
     + [EXPECTED_SMALL / len(SMALL_NOISES)] * len(SMALL_NOISES)
     + [EXPECTED_USUAL / len(USUAL_NOISES)] * len(USUAL_NOISES)
 )
-#: A tile is claimed on evidence only: its cost in nats against the other laws.
+#: Prior cost of a staircase against the other laws, in nats.
 UNLIKELY_STAIRCASE = 0.7
-#: Below this relative noise the rounding of a counter to its quantum outweighs the noise.
+#: Relative noise below which the rounding of a counter outweighs the noise.
 ROUNDED_BELOW = 0.01
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Evidence and best parameters of every family for series of the same sizes.
+    """Evidence and best parameters of every family, for series with the same sizes.
 
     `evidence`, `shapes`: shape (series, families); `betas`: (series, families, 3); `law_evidence`: (series, laws).
     """
@@ -44,11 +44,11 @@ class Selection:
     shapes: np.ndarray
     betas: np.ndarray
     law_evidence: np.ndarray
-    family: np.ndarray  # of the best law, its best family
+    family: np.ndarray  # best family of the best law
 
 
 def quantum(ys: np.ndarray) -> np.ndarray:
-    """Decimal step to which each series is rounded (1 for counts), 0 where there is none; shape (series,)."""
+    """Decimal step to which each series is rounded (1 for counts; 0: not rounded); shape (series,)."""
     found = np.zeros(len(ys))
     open_ = np.ones(len(ys), bool)
     for digits in range(7):
@@ -61,7 +61,7 @@ def quantum(ys: np.ndarray) -> np.ndarray:
 
 def select(x: np.ndarray, ys: np.ndarray) -> Selection:
     """Fit all families to series `ys` (series, points) at the sizes `x` (points,), sorted and positive."""
-    # Copies: pandas hands out read-only arrays, for which the loops would be compiled once more.
+    # Copies, because numba would compile the loops again for the read-only arrays of pandas.
     x, ys = np.array(x, float), np.array(ys, float)
     grids = make_grids(x)
     step = quantum(ys)[:, None] / np.sqrt(12)
@@ -75,7 +75,7 @@ def select(x: np.ndarray, ys: np.ndarray) -> Selection:
     noises = np.sqrt(NOISES**2 + rounding)
     noise = np.stack([noises, np.broadcast_to(LOG_NOISES, noises.shape)], axis=1)
     evidence, shapes, betas, squares = _run(x, ys, weights, relative, noise, grids)
-    # Rounding alone leaves at most half a step at each size, so at most this sum of squares in a least-squares fit.
+    # Rounding alone leaves errors of at most half a step, which bounds the sum of squares of a least-squares fit.
     possible = squares.min(axis=1) <= 3.1 * len(x) * rounding[:, 0]
     counts = np.flatnonzero((rounding[:, 0] > NO_NOISE**2) & possible)
     if len(counts):
@@ -96,7 +96,7 @@ def select(x: np.ndarray, ys: np.ndarray) -> Selection:
 
 
 def _run(x, ys, weights, relative, noise, grids):
-    """Every family for every series, on two threads when there are many."""
+    """Fit every family to every series, on two threads if there are many series."""
     series, families = len(ys), len(FAMILIES)
     evidence, shapes, squares = (np.zeros((series, families)) for _ in range(3))
     betas = np.zeros((series, families, 3))

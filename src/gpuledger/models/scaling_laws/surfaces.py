@@ -1,4 +1,4 @@
-"""Sums of products of powers of two variables, and how a law in two variables is weighed."""
+"""Sums of products of powers of two variables, and the evidence of a law in two variables."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MOST_TERMS = 4
 
 @dataclass(frozen=True)
 class Surface:
-    """One law in two variables: its values and its derivatives by its parameters.
+    """A law in two variables: its values and its derivatives with respect to its parameters.
 
-    `terms` counts the parameters of a sum, 0 for a product of laws.
+    `terms` is the number of terms of a sum; 0 for a product of laws.
     """
 
     formula: str
@@ -40,7 +40,7 @@ class Surface:
 
 @dataclass(frozen=True)
 class Sum:
-    """A sum of products of powers: exponents of each term, coefficients, whether they are exact, log evidence."""
+    """A sum of products of powers: exponents of its terms, coefficients, whether they are exact, log evidence."""
 
     terms: list[tuple[int, int]]
     coefficients: list[float | Fraction]
@@ -54,9 +54,9 @@ def _term_name(powers, variables) -> str:
 
 
 def find_sums(x1, x2, y, relative, step) -> list[Sum]:
-    """Every sum of up to `MOST_TERMS` terms with points to spare.
+    """Fit every sum of up to `MOST_TERMS` terms that leaves points to spare.
 
-    The exact one with the fewest terms, if there is one, is the last: larger sums can only contain it.
+    The search stops at the exact sum with the fewest terms, because larger ones can only contain it.
     """
     weights = 1 / np.maximum(np.abs(y), max(step, 1e-3 * np.abs(y).max(), 1e-300))
     all_columns = np.stack([x1**p * x2**q for p, q in TERMS])
@@ -80,8 +80,8 @@ def find_sums(x1, x2, y, relative, step) -> list[Sum]:
             if not exact_found and (solution := _solve_exactly(terms[i], pairs)):
                 coefficients[i], exact[i], exact_found = solution, True, True
         fitted = np.einsum("ct,ctn->cn", np.array(coefficients, float), columns)
-        evidence = log_evidence(columns, fitted, np.zeros(columns.shape[:2]), y, relative, step)
-        # All sums together are as likely as all products: a sum of many terms is one of many.
+        evidence = surface_evidence(columns, fitted, np.zeros(columns.shape[:2]), y, relative, step)
+        # All sums together have the prior of all products; a sum with many terms is one of many.
         evidence -= np.log(len(TERMS)) * count
         found += [Sum(*parts) for parts in zip(terms, coefficients, exact, evidence.tolist(), strict=True)]
         if exact_found:
@@ -94,7 +94,7 @@ def _name_terms(terms, coefficients, variables) -> list[tuple[float | Fraction, 
 
 
 def sum_formula(named) -> str:
-    """A sum of named terms (coefficient, name; the empty name for 1) as text, the longest names first."""
+    """A sum of named terms (coefficient, name; empty for 1) as text, the longest names first."""
     return sum_text(sorted(named, key=lambda term: -len(term[1])))
 
 
@@ -125,7 +125,7 @@ def make_surface(law: Sum, variables) -> Surface:
 
 
 def _exact_pairs(x1, x2, y, step):
-    """Pairs and values as Fractions; None where values are no decimals or replicates differ."""
+    """Pairs and values as Fractions; None if values are not decimals or replicates differ."""
     seen = {}
     for index, pair in enumerate(zip(x1.tolist(), x2.tolist(), strict=True)):
         if y[seen.setdefault(pair, index)] != y[index]:
@@ -139,7 +139,7 @@ def _exact_pairs(x1, x2, y, step):
 
 
 def _solve_exactly(terms, pairs) -> list[Fraction] | None:
-    """Rational coefficients with which all pairs are met, by elimination; None if there are none."""
+    """Rational coefficients that satisfy all pairs, by elimination; None if there are none."""
     rows = [[a**p * b**q for p, q in terms] + [value] for a, b, value in pairs]
     if len(rows) - len(terms) < SPARE:
         return None
@@ -160,8 +160,8 @@ def _solve_exactly(terms, pairs) -> list[Fraction] | None:
     return solution if all(solution) else None
 
 
-def log_evidence(gradient, fitted, spreads, y, relative, step) -> np.ndarray:
-    """As :func:`gpuledger.models.scaling_laws.engine.log_evidence`, of one law or of many at once.
+def surface_evidence(gradient, fitted, spreads, y, relative, step) -> np.ndarray:
+    """As :func:`gpuledger.models.scaling_laws.engine.log_evidence`, for one or many laws in two variables.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def log_evidence(gradient, fitted, spreads, y, relative, step) -> np.ndarray:
     jacobian = gradient * expected[..., None]
     squares = np.sum(((y - fitted) * relative) ** 2, axis=-1)
     variances = NOISES**2 + np.mean((step / np.sqrt(12) * relative) ** 2)
-    # A direction that changes nothing (the common scale of two laws) has no weight.
+    # A direction without effect (the shared scale of two laws) has no weight.
     weights = np.linalg.eigvalsh(jacobian @ jacobian.swapaxes(-1, -2))
     weights = np.where(weights > 1e-12 * weights.max(axis=-1, keepdims=True), weights, 0.0)
     complexity = np.log1p(weights[..., None, :] / variances[:, None]).sum(axis=-1)

@@ -1,8 +1,8 @@
 """What the probe ``dmat`` would record of attention kernels: every access of every thread to global memory.
 
-Four kernels on the same layout of tensors: FlashAttention-v2 with a block for itself and with two blocks an SM,
-FlashAttention-v1, memory-efficient attention. What they load when is as the paper describes it (OSDI 2025, Fig. 1 and
-Fig. 11). Sequence, keys of a tile and number of heads are scaled down, together, so that a trace stays small.
+Four kernels on the same tensor layout: FlashAttention-v2 with one and with two blocks per SM, FlashAttention-v1, and
+memory-efficient attention. What they load when follows the paper (OSDI 2025, Fig. 1 and Fig. 11). Sequence length, key
+tile and number of heads are scaled down together to keep traces small.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from math import ceil, prod
 
 import numpy as np
 
-from gpuledger.models.simulate.gpu import ALONE, Contention, Gpu
-from gpuledger.models.simulate.kernels import WARP_SIZE, Kernel
+from gpuledger.models.simulate.kernels import WARP_SIZE, SimulatedKernel
+from gpuledger.models.simulate.machine import ALONE, Contention, MachineModel
 from gpuledger.models.simulate.scheduling import run_kernel
 from gpuledger.readers.neutrino import DMAT_ACCESS
 
-#: A thread moves at most so much at once (bytes): a 16-byte vector or cp.async.
+#: Largest access of a thread (bytes): a 16-byte vector or cp.async.
 VECTOR_BYTES = 16
 ELEMENT_BYTES = 2
 STATISTIC_BYTES = 4
-#: Large tensors are aligned so by PyTorch's allocator (bytes).
+#: Alignment of large tensors by PyTorch's allocator (bytes).
 ALIGNMENT_BYTES = 2 * 1024 * 1024
-#: Where the first tensor lies; a choice of the model.
+#: Address of the first tensor; a modelling choice.
 FIRST_ADDRESS = 0x7F5E_4000_0000
-#: Half-precision matrix FLOPs of an A100's SM in a cycle, and the share of them that the kernel of Fig. 1 reaches:
-#: 32 iterations of 128×128×128 tiles in 272,400 cycles (documentation's picture of it).
+#: Half-precision matrix FLOP per cycle of an A100's SM, and the share that the kernel of Fig. 1 reaches: 32 iterations
+#: of 128×128×128 tiles in 272,400 cycles (figure in the documentation).
 PEAK_FLOPS_PER_CYCLE = 2048
 REACHED_SHARE = 0.48
-#: Between two accesses of a warp in one burst, between the bursts of two warps, and how much they vary (cycles);
-#: choices of the model.
+#: Time between two accesses of a warp in one burst, between the bursts of two warps, and their jitter (cycles);
+#: modelling choices.
 ISSUE_CYCLES = 4
 WARP_CYCLES = 16
 JITTER_CYCLES = 48
 
 
 @dataclass(frozen=True)
-class Tensor:
+class SimulatedTensor:
     """A tensor in global memory.
 
     Attributes
     ----------
     name : str
-        Of the argument.
+        Name of the argument.
     shape : tuple of int
     address : int
-        Of its first byte.
+        Address of the first byte.
     size_bytes : int
     """
 
@@ -57,40 +57,41 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionKernel:
     """An attention kernel.
 
     Attributes
     ----------
     name : str
-        As it would stand in event.log.
+        As in event.log.
     function : str
-        Of Python, to which the tensors are passed.
+        Python function that receives the tensors.
     batch, heads, tokens, head_dim : int
-        Shape of query, key, value and output, of two bytes an element.
+        Shape of query, key, value and output, two bytes per element.
     tile_queries, tile_keys : int
-        Rows of a block's query tile; rows of the key and value tile of an iteration.
+        Rows of a block's query tile, and of the key and value tiles of an iteration.
     warps : int
-        Of a block.
+        Warps per block.
     slots : int
-        Blocks that fit on an SM at once.
+        Blocks that fit on an SM at the same time.
     contention : Contention
     wait_share : float
-        Mean wait for memory of an iteration, as a share of its computation.
+        Mean wait for memory per iteration, relative to its computation.
     key_phase, value_phase : float
-        When in an iteration key and value tiles are loaded, as a share of it.
+        When the key and value tiles are loaded, as a share of an iteration.
     ahead : int
-        For how many iterations ahead they are loaded (stages of the pipeline less one).
+        How many iterations ahead they are loaded (pipeline stages minus one).
     reload_query : bool
-        Whether the query tile is loaded in every iteration, with the keys, and not only at the start.
+        Whether the query tile is loaded in every iteration, with the keys, or only at the start.
     spread_share : float
-        Over what share of an iteration the loads of a tile are spread: little where they are issued at once, much where
-        the product asks for slice after slice.
+        Share of an iteration over which the loads of a tile are spread: small if they are issued at once, large if the
+        product loads slice by slice.
     saves_statistics : bool
         Whether the softmax statistics are stored.
     cold_share : float
-        What blocks of the first wave need beyond the others, as a share.
+        Relative extra time of the first wave.
     shared_bytes : int
+        Dynamic shared memory per block.
     """
 
     name: str
@@ -116,14 +117,14 @@ class Attention:
 
     @property
     def compute_cycles(self) -> float:
-        """Cycles of an iteration without its wait: two products of a query tile and a tile of keys or values."""
+        """Cycles of an iteration without its wait: the products of the query tile with a key and a value tile."""
         flops = 2 * 2 * self.tile_queries * self.tile_keys * self.head_dim
         return flops / (PEAK_FLOPS_PER_CYCLE * REACHED_SHARE)
 
     @property
-    def kernel(self) -> Kernel:
-        """The kernel that takes this long."""
-        return Kernel(
+    def kernel(self) -> SimulatedKernel:
+        """The timing model of the kernel."""
+        return SimulatedKernel(
             name=self.name,
             grid=(self.tokens // self.tile_queries, self.batch * self.heads, 1),
             block=(self.warps * WARP_SIZE, 1, 1),
@@ -139,8 +140,8 @@ class Attention:
         )
 
     @property
-    def tensors(self) -> dict[str, Tensor]:
-        """Every tensor, in the order of addresses that Fig. 1 shows: output below, statistics on top."""
+    def tensors(self) -> dict[str, SimulatedTensor]:
+        """Tensors by name, in the address order of Fig. 1: output lowest, statistics highest."""
         shape = (self.batch, self.heads, self.tokens, self.head_dim)
         shapes = {name: (shape, ELEMENT_BYTES) for name in ("output", "value", "key", "query")}
         if self.saves_statistics:
@@ -148,24 +149,24 @@ class Attention:
         found, address = {}, FIRST_ADDRESS
         for name, (dimensions, element) in shapes.items():
             size = prod(dimensions) * element
-            found[name] = Tensor(name, dimensions, address, size)
+            found[name] = SimulatedTensor(name, dimensions, address, size)
             address += ceil(size / ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         return found
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Accesses of a block to a tile: every thread one vector after another.
+    """The accesses of every block to one tile; each thread accesses one vector after another.
 
     Attributes
     ----------
     tensor : str
     work : ndarray of float, one for each block
-        Work done when they start (cycles alone on an SM).
+        Work done by the block when they start (cycles alone on an SM).
     row : ndarray of int, one for each block
         First row (token) of the tile, counted over all heads.
     rows : int
-        Of the tile.
+        Rows of the tile.
     """
 
     tensor: str
@@ -174,12 +175,12 @@ class Burst:
     rows: int
 
 
-def plan(attention: Attention, done: np.ndarray) -> list[Burst]:
-    """List what every block accesses, in program order.
+def list_bursts(attention: AttentionKernel, done: np.ndarray) -> list[Burst]:
+    """List the tile accesses of a block in program order.
 
     Parameters
     ----------
-    attention : Attention
+    attention : AttentionKernel
     done : ndarray, shape (blocks, iterations + 2)
         Work done at the end of every step, as :func:`gpuledger.models.simulate.scheduling.run_kernel` returns it.
     """
@@ -210,21 +211,23 @@ def plan(attention: Attention, done: np.ndarray) -> list[Burst]:
     return bursts
 
 
-def access_records(gpu: Gpu, attention: Attention, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-    """Return what ``dmat`` records, and how long the kernel ran.
+def access_records(
+    machine: MachineModel, attention: AttentionKernel, rng: np.random.Generator
+) -> tuple[np.ndarray, int]:
+    """Return the records of the probe ``dmat``, and how long the kernel ran.
 
-    A clock is counted from the entry of its own thread, and is one for all lanes of a warp. Slots that a thread does
-    not fill stay zero, as the driver clears them.
+    Clocks count from the entry of the thread and are equal for all lanes of a warp. Unused slots are zero, as the
+    driver clears the buffer.
 
     Returns
     -------
-    ndarray of DMAT_ACCESS, shape (blocks, threads, records)
-    int
-        Cycles from the launch to the end of the last block.
+    records : ndarray of DMAT_ACCESS, shape (blocks, threads, records)
+    cycles : int
+        From the launch to the end of the last block.
     """
     kernel, tensors = attention.kernel, attention.tensors
-    run = run_kernel(gpu, kernel, rng)
-    bursts = plan(attention, run.done)
+    run = run_kernel(machine, kernel, rng)
+    bursts = list_bursts(attention, run.done)
     begins = run.timeline.since_start(np.stack([burst.work for burst in bursts], axis=1))
     late = WARP_CYCLES * np.arange(kernel.warps)
     spread = attention.spread_share * attention.compute_cycles
@@ -238,12 +241,12 @@ def access_records(gpu: Gpu, attention: Attention, rng: np.random.Generator) -> 
         order = np.arange(each)
         jitter = rng.integers(0, JITTER_CYCLES, (kernel.blocks, kernel.warps, each))
         clock = begin[:, None, None] + late[:, None] + (ISSUE_CYCLES + spread / each) * order + jitter
-        # Thread after thread takes one vector, then again from the first thread on.
+        # Consecutive threads take consecutive vectors, round after round.
         index = np.arange(kernel.threads)[:, None] + kernel.threads * order
         clocks.append(np.where(index < vectors, np.repeat(clock, WARP_SIZE, axis=1), np.inf))
         addresses.append(tensor.address + burst.row[:, None, None] * row_bytes + index * vector)
     clock, address = np.concatenate(clocks, axis=2), np.concatenate(addresses, axis=2)
-    # A thread saves its accesses as it makes them; those that it does not make are no gaps, but missing at its end.
+    # Threads save accesses as they make them, so unused slots come last.
     order = np.argsort(clock, axis=2, kind="stable")
     clock, address = np.take_along_axis(clock, order, axis=2), np.take_along_axis(address, order, axis=2)
     made = np.isfinite(clock)

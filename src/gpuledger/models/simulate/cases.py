@@ -1,87 +1,86 @@
-"""The launches of the dataset ``simulated``: which kernel on which machine, under which probe."""
+"""The launches of the dataset ``simulated``: which kernel runs on which machine under which probe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 import numpy as np
 
 from gpuledger.models.simulate import kernels
-from gpuledger.models.simulate.attention import Attention, Tensor, access_records
-from gpuledger.models.simulate.gpu import Contention, Gpu
-from gpuledger.models.simulate.kernels import Kernel
+from gpuledger.models.simulate.attention import AttentionKernel, SimulatedTensor, access_records
+from gpuledger.models.simulate.kernels import SimulatedKernel
+from gpuledger.models.simulate.machine import MachineModel
 from gpuledger.models.simulate.scheduling import block_sched_records, progress_records, run_kernel
 
 SEED = 2025
-A100 = Gpu()
-#: Traces with records of every thread are of a slice of the machine, so that each of its SMs still runs many blocks
-#: one after another; in the model an SM has no influence on another.
-SLICE = Gpu(sms=7)
-PROGRESS_SLICE = Gpu(sms=8)
+A100 = MachineModel()
+#: Traces with records of every thread use fewer SMs, so that each SM still runs many blocks in sequence. In the model
+#: SMs do not influence one another.
+SLICE = MachineModel(sms=7)
 
 
 @dataclass(frozen=True)
-class Launch:
+class SimulatedLaunch:
     """A simulated launch under a probe.
 
     Attributes
     ----------
-    gpu : Gpu
-    kernel : Kernel
+    machine : MachineModel
+    kernel : SimulatedKernel
     level : {"thread", "warp"}
-        What saves one slice of records.
+        Whether each thread or each warp has a slice of records.
     records : ndarray, shape (blocks, threads or warps, records)
     cycles : int
         From the launch to the end of the last block.
-    tensors : tuple of Tensor
-        What tensor.trace lists, in this order.
+    tensors : tuple of SimulatedTensor
+        Contents of tensor.trace, in this order.
     counted : bool
-        Whether the number of records was counted by a run before, as for the probe ``dmat``.
+        Whether a previous run counted the records, as for the probe ``dmat``.
     function : str
-        Of Python, to which the tensors are passed.
-    beside : Launch, optional
-        The very same launch under another probe, cycle by cycle: what no real GPU would do twice.
+        Python function that receives the tensors.
+    beside : SimulatedLaunch, optional
+        The same launch under another probe, identical to the cycle, which no real GPU would repeat.
     """
 
-    gpu: Gpu
-    kernel: Kernel
+    machine: MachineModel
+    kernel: SimulatedKernel
     level: Literal["thread", "warp"]
     records: np.ndarray
     cycles: int
-    tensors: tuple[Tensor, ...] = ()
+    tensors: tuple[SimulatedTensor, ...] = ()
     counted: bool = False
     function: str = ""
-    beside: Launch | None = None
+    beside: SimulatedLaunch | None = None
 
 
-def block_sched(gpu: Gpu, kernel: Kernel, rng: np.random.Generator) -> Launch:
+def block_sched(machine: MachineModel, kernel: SimulatedKernel, rng: np.random.Generator) -> SimulatedLaunch:
     """Launch a kernel under the probe ``block_sched``."""
-    run = run_kernel(gpu, kernel, rng)
-    return Launch(gpu, kernel, "warp", block_sched_records(run, rng), run.cycles)
+    run = run_kernel(machine, kernel, rng)
+    return SimulatedLaunch(machine, kernel, "warp", block_sched_records(run, rng), run.cycles)
 
 
-def program_progress(gpu: Gpu, kernel: Kernel, rng: np.random.Generator) -> Launch:
-    """Launch a kernel under the probe ``program_progress``, and beside it under ``block_sched``."""
-    run = run_kernel(gpu, kernel, rng)
-    beside = Launch(gpu, kernel, "warp", block_sched_records(run, rng), run.cycles)
-    return Launch(gpu, kernel, "thread", progress_records(run, rng), run.cycles, beside=beside)
+def program_progress(machine: MachineModel, kernel: SimulatedKernel, rng: np.random.Generator) -> SimulatedLaunch:
+    """Launch a kernel under the probe ``program_progress`` and, identically, under ``block_sched``."""
+    run = run_kernel(machine, kernel, rng)
+    beside = SimulatedLaunch(machine, kernel, "warp", block_sched_records(run, rng), run.cycles)
+    return SimulatedLaunch(machine, kernel, "warp", progress_records(run, rng), run.cycles, beside=beside)
 
 
-def dmat(gpu: Gpu, attention: Attention, rng: np.random.Generator) -> Launch:
+def dmat(machine: MachineModel, attention: AttentionKernel, rng: np.random.Generator) -> SimulatedLaunch:
     """Launch an attention kernel under the probe ``dmat``."""
-    records, cycles = access_records(gpu, attention, rng)
-    # Neutrino's own script reads the list from its end, and colours query, key, value, statistics, output in turn.
+    records, cycles = access_records(machine, attention, rng)
+    # Neutrino's script reads the list backwards and colours query, key, value, statistics and output in turn.
     order = ("output", "softmax_statistics", "value", "key", "query")
     tensors = tuple(attention.tensors[name] for name in order if name in attention.tensors)
-    return Launch(gpu, attention.kernel, "thread", records, cycles, tensors, True, attention.function)
+    return SimulatedLaunch(machine, attention.kernel, "thread", records, cycles, tensors, True, attention.function)
 
 
-#: As in FLASH2_EXCLUSIVE, but 49 heads of 512 tokens and tiles of 32 keys. A head of key or value is one page of
-#: 64 KiB, as many heads share a row of the published picture, and there are as many iterations as rows allow to tell.
-FLASH2_EXCLUSIVE_ACCESSES = Attention(
+#: FLASH2_EXCLUSIVE with 49 heads of 512 tokens and tiles of 32 keys. The keys or values of a head fill one page of
+#: 64 KiB, as many heads share a row of the published picture, and there are as many iterations as its rows can resolve.
+FLASH2_EXCLUSIVE_ACCESSES = AttentionKernel(
     name="_attn_fwd",
     function="attention",
     batch=7,
@@ -96,28 +95,20 @@ FLASH2_EXCLUSIVE_ACCESSES = Attention(
     shared_bytes=kernels.FLASH2_EXCLUSIVE.shared_bytes,
 )
 
-#: As in FLASH2_SHARED, scaled down likewise; waits are longer and vary more, because two blocks load by turns.
-FLASH2_SHARED_ACCESSES = Attention(
-    name="_attn_fwd",
-    function="attention",
-    batch=7,
-    heads=7,
-    tokens=512,
-    head_dim=64,
-    tile_queries=128,
-    tile_keys=32,
+#: FLASH2_SHARED scaled down likewise. Waits are longer and vary more, because two blocks take turns loading.
+FLASH2_SHARED_ACCESSES = replace(
+    FLASH2_EXCLUSIVE_ACCESSES,
     warps=4,
     slots=2,
     contention=kernels.FLASH2_SHARED.contention,
     wait_share=0.3,
-    ahead=1,
     spread_share=0.3,
     shared_bytes=kernels.FLASH2_SHARED.shared_bytes,
 )
 
-#: FlashAttention-v1: no pipeline. Keys are loaded when an iteration begins and values in its middle, so that each has
-#: gaps while the other is used.
-FLASH1_ACCESSES = Attention(
+#: FlashAttention-v1 has no pipeline. Keys are loaded at the start of an iteration and values in its middle, so each of
+#: them pauses while the other is used.
+FLASH1_ACCESSES = AttentionKernel(
     name="flash_fwd_kernel",
     function="scaled_dot_product_attention",
     batch=7,
@@ -135,32 +126,25 @@ FLASH1_ACCESSES = Attention(
     cold_share=0.2,
 )
 
-#: Memory-efficient attention: the query tile is loaded again in every iteration, slice by slice with the keys.
-EFFICIENT_ACCESSES = Attention(
+#: Memory-efficient attention reloads the query tile in every iteration, slice by slice together with the keys.
+EFFICIENT_ACCESSES = replace(
+    FLASH1_ACCESSES,
     name="fmha_cutlassF_f16_aligned_64x64_rf_sm80",
-    function="scaled_dot_product_attention",
     batch=5,
     heads=5,
-    tokens=512,
-    head_dim=64,
-    tile_queries=128,
-    tile_keys=64,
-    warps=4,
     slots=2,
-    contention=Contention(older=1.0, younger=0.765),
+    contention=kernels.FLASH2_SHARED.contention,
     wait_share=0.25,
-    key_phase=0.0,
     value_phase=0.3,
     reload_query=True,
     spread_share=0.6,
     saves_statistics=False,
+    cold_share=0.04,
 )
 
-_progress = ("flash2_progress", partial(program_progress, PROGRESS_SLICE, kernels.FLASH2_PROGRESS))
-
-#: By study and case, the name of the launch, by which it is seeded, and what makes it. Two cases of one launch share
-#: its file.
-CASES: Mapping[tuple[str, str], tuple[str, Callable[[np.random.Generator], Launch]]] = {
+#: By study and case: name of the launch, which seeds it, and its maker. Two cases of one name are the same launch, and
+#: share the file of the probe that both declare.
+CASES: Mapping[tuple[str, str], tuple[str, Callable[[np.random.Generator], SimulatedLaunch]]] = {
     ("block_scheduling", "zeros_4096"): ("fill", partial(block_sched, A100, kernels.FILL)),
     ("block_scheduling", "zeros_4096_persistent"): (
         "persistent_fill",
@@ -168,8 +152,7 @@ CASES: Mapping[tuple[str, str], tuple[str, Callable[[np.random.Generator], Launc
     ),
     ("warp_scheduling", "fig13a"): ("flash2_exclusive", partial(block_sched, A100, kernels.FLASH2_EXCLUSIVE)),
     ("warp_scheduling", "fig13b"): ("flash2_shared", partial(block_sched, A100, kernels.FLASH2_SHARED)),
-    ("warp_scheduling", "fig13c"): _progress,
-    ("warp_scheduling", "fig13d"): _progress,
+    ("warp_scheduling", "fig13cd"): ("flash2_shared", partial(program_progress, A100, kernels.FLASH2_SHARED)),
     ("warp_scheduling", "fig17a"): ("gemm_exclusive", partial(block_sched, A100, kernels.GEMM_EXCLUSIVE)),
     ("warp_scheduling", "fig17b"): ("gemm_shared", partial(block_sched, A100, kernels.GEMM_SHARED)),
     ("dmat", "fig1"): ("flash2_exclusive_accesses", partial(dmat, SLICE, FLASH2_EXCLUSIVE_ACCESSES)),
@@ -179,13 +162,13 @@ CASES: Mapping[tuple[str, str], tuple[str, Callable[[np.random.Generator], Launc
 }
 
 
-def simulate_launch(study: str, case: str) -> Launch:
-    """Simulate the launch of a case; the same every time.
+def simulate_launch(study: str, case: str) -> SimulatedLaunch:
+    """Simulate the launch of a case; the result is deterministic.
 
     Raises
     ------
     KeyError
-        When there is no such case in :data:`CASES`.
+        :data:`CASES` has no such case.
     """
     name, make = CASES[study, case]
     return make(np.random.default_rng([SEED, *name.encode()]))

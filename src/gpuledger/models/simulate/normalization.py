@@ -1,8 +1,7 @@
-"""Times of normalization kernels after a simple model, so that their study has something to draw without a GPU.
+"""Times of normalization kernels by a simple model, so that their study can be shown without a GPU.
 
-A launch costs a fixed time, and every byte that moves costs the inverse of the bandwidth of the level that it comes
-from or goes to, DRAM or L2, at a fixed share for each kernel. Nothing is fitted, nothing is measured: the shares are
-choices, and so is whatever follows from them.
+A launch costs a fixed time, and moving a byte costs the inverse of the bandwidth of DRAM or L2, of which each kernel
+reaches a fixed share. Nothing is fitted or measured: the shares are assumptions, and so are all results.
 """
 
 from __future__ import annotations
@@ -16,31 +15,31 @@ import pandas as pd
 from gpuledger import files
 from gpuledger.ledger.datasets import Case
 
-#: (rows, length): those of the source document, then larger ones, one of them with rows that are not aligned.
+#: (rows, length): the shapes of the source document, then larger ones, one of them with unaligned rows.
 SHAPES = (
     *((1024, 128), (4096, 256), (8192, 512), (16384, 1024)),
     *((65536, 1024), (16384, 4096), (8192, 8192), (16384, 1023)),
 )
-#: What copies of the sweep move (bytes).
+#: Bytes that the copies of the sweep move.
 COPY_BYTES = tuple(2**power for power in range(18, 31))
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The GPU of the model.
+class BandwidthModel:
+    """A GPU as a bandwidth model.
 
     Attributes
     ----------
     dram_bytes_per_s, l2_bytes, fp32_flop_per_s : float
-        Of the data sheet of an H200.
+        From the data sheet of an H200.
     copy_share : float
-        Share of that bandwidth that a copy reaches; a choice.
+        Share of the DRAM bandwidth that a copy reaches; an assumption.
     l2_bytes_per_s : float
-        Bandwidth of L2, read and written together; a choice.
+        L2 bandwidth, reads and writes together; an assumption.
     launch_s : float
-        What a launch costs behind another one; a choice.
+        Cost of a launch in a sequence of launches; an assumption.
     fma_share : float
-        Share of the FP32 peak that multiply-adds reach; a choice.
+        Share of the FP32 peak that multiply-adds reach; an assumption.
     """
 
     dram_bytes_per_s: float = 4.8e12
@@ -56,23 +55,23 @@ class Machine:
         return launches * self.launch_s + moving / share
 
     def resident(self, footprint_bytes: float) -> float:
-        """Which part of some data is still in L2 when they are used again: all that fits, evenly."""
+        """Share of the data that is still in L2 when it is used again."""
         return min(1.0, self.l2_bytes / footprint_bytes)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a kernel, or a sequence of them, moves beside the input once and the output once.
+    """Traffic of a kernel, or a sequence of kernels, beyond reading the input once and writing the output once.
 
     Attributes
     ----------
     launches : int
     rereads : float
-        Further traffic in units of input + output.
+        Additional traffic relative to input + output.
     near : bool
-        Whether that is of the row at hand, which is in L2 for certain.
+        Whether the additional traffic is certain to hit L2, because it concerns the current row.
     share : float
-        Of the bandwidth that a copy reaches; a choice.
+        Share of a copy's bandwidth that the kernel reaches; an assumption.
     """
 
     launches: int = 1
@@ -81,7 +80,7 @@ class Traffic:
     share: float = 1.0
 
 
-#: PyTorch's mean, standard deviation, difference and quotient: four launches, which read four and write two matrices.
+#: PyTorch launches four kernels (mean, standard deviation, difference, quotient) that read four matrices and write two.
 KERNELS = {
     "copy": Traffic(),
     "torch": Traffic(launches=4, rereads=2.0, near=False, share=0.95),
@@ -90,30 +89,30 @@ KERNELS = {
 }
 
 
-_MACHINE = Machine()
-#: What the model is, in Markdown for a notebook.
-ASSUMPTIONS = f"""Nothing here is measured. A launch costs {1e6 * _MACHINE.launch_s:g} µs, a byte the inverse of a
+_MACHINE = BandwidthModel()
+#: The assumptions of the model, in Markdown for a notebook.
+ASSUMPTIONS = f"""Nothing here is measured. A launch costs {1e6 * _MACHINE.launch_s:g} µs, and a byte the inverse of a
 bandwidth: {_MACHINE.copy_share:.0%} of the H200's {_MACHINE.dram_bytes_per_s / 1e12:g} TB/s for DRAM, and
-{_MACHINE.l2_bytes_per_s / 1e12:g} TB/s for L2. Of that the kernels reach {KERNELS["one_pass"].share:.0%} (optimised),
-{KERNELS["two_pass"].share:.0%} (straightforward, which reads each row twice more from L2) and
-{KERNELS["torch"].share:.0%} (PyTorch, four launches and three times the bytes). These shares are choices, not results:
-the figure shows how the quantities act together, and that the study can be made. How fast the kernels are takes a
-GPU: `make record`."""
+{_MACHINE.l2_bytes_per_s / 1e12:g} TB/s for L2. The kernels reach {KERNELS["one_pass"].share:.0%} (optimised),
+{KERNELS["two_pass"].share:.0%} (straightforward, reads each row two more times from L2) and
+{KERNELS["torch"].share:.0%} (PyTorch, four launches and three times the bytes) of that. These shares are assumptions,
+not results: the figure shows how the quantities interact and that the study works. Measuring the kernels takes a GPU:
+`make record`."""
 
 
-def time_kernel(machine: Machine, kernel: Traffic, moved_bytes: int, cache: str) -> float:
-    """Time (s) of a kernel that reads and writes so many bytes, with the L2 ``cold`` or ``warm``."""
+def time_kernel(machine: BandwidthModel, kernel: Traffic, moved_bytes: int, cache: str) -> float:
+    """Time (s) of a kernel that reads and writes `moved_bytes`, with a ``cold`` or ``warm`` L2."""
     kept = machine.resident(moved_bytes) if cache == "warm" else 0.0
     again = kernel.rereads * moved_bytes
-    # PyTorch keeps a third matrix in between.
+    # PyTorch has a third, intermediate matrix.
     near = 1.0 if kernel.near else machine.resident(1.5 * moved_bytes)
     l2_bytes = kept * moved_bytes + near * again
     return machine.time_s(moved_bytes + again - l2_bytes, l2_bytes, kernel.launches, kernel.share)
 
 
-def simulate_normalization(machine: Machine | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows and the ceilings of a case of ``normalization_roofline``, without spreads: there are none."""
-    machine = machine or _MACHINE
+def simulate_normalization() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows and the ceilings of a case of ``normalization_roofline``, without spreads."""
+    machine = _MACHINE
     caches = ("cold", "warm")
     rows = [
         (name, count, length, cache, 1e9 * time_kernel(machine, kernel, 8 * count * length, cache))

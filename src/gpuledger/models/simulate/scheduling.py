@@ -1,4 +1,4 @@
-"""What the probes ``block_sched`` and ``program_progress`` would record of a kernel."""
+"""What the probes ``block_sched`` and ``program_progress`` would record for a kernel."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuledger.models.simulate.gpu import Gpu, Timeline, run_blocks
-from gpuledger.models.simulate.kernels import WARP_SIZE, Kernel
+from gpuledger.models.simulate.kernels import SimulatedKernel
+from gpuledger.models.simulate.machine import BlockTimes, MachineModel, run_blocks
 from gpuledger.readers.neutrino import BLOCK_SCHED, PROGRAM_PROGRESS, TOOLS
 
-#: Warps of a block start and end within so many cycles of one another; a choice of the model.
+#: Warps of a block start this far apart, and end within this window (cycles); modelling choices.
 WARP_START_CYCLES = 4
 WARP_END_CYCLES = 12
 
 
 @dataclass(frozen=True)
 class Run:
-    """A kernel that has run.
+    """A finished kernel.
 
     Attributes
     ----------
-    gpu : Gpu
-    kernel : Kernel
-    timeline : Timeline
+    machine : MachineModel
+    kernel : SimulatedKernel
+    timeline : BlockTimes
     done : ndarray of float, shape (blocks, iterations + 2)
-        Work done at the end of every step (cycles alone on an SM); see :meth:`Kernel.steps`.
+        Work done at the end of every step (cycles alone on an SM); see :meth:`SimulatedKernel.steps`.
     origins : ndarray of uint64, one for each block
-        What the clock of its SM showed at the launch (cycles).
+        Clock of the block's SM at the launch (cycles).
     """
 
-    gpu: Gpu
-    kernel: Kernel
-    timeline: Timeline
+    machine: MachineModel
+    kernel: SimulatedKernel
+    timeline: BlockTimes
     done: np.ndarray
     origins: np.ndarray
 
@@ -42,18 +42,18 @@ class Run:
         return int(self.timeline.end.max())
 
 
-def run_kernel(gpu: Gpu, kernel: Kernel, rng: np.random.Generator) -> Run:
-    """Run a kernel on a machine that has nothing else to do."""
-    done = np.cumsum(kernel.steps(min(kernel.blocks, gpu.sms * kernel.slots), rng), axis=1)
-    timeline = run_blocks(gpu, done[:, -1], kernel.slots, kernel.contention, rng)
-    return Run(gpu, kernel, timeline, done, gpu.clock_origins(rng)[timeline.sm])
+def run_kernel(machine: MachineModel, kernel: SimulatedKernel, rng: np.random.Generator) -> Run:
+    """Run a kernel alone on a machine."""
+    done = np.cumsum(kernel.steps(min(kernel.blocks, machine.sms * kernel.slots), rng), axis=1)
+    timeline = run_blocks(machine, done[:, -1], kernel.slots, kernel.contention, rng)
+    return Run(machine, kernel, timeline, done, machine.clock_origins(rng)[timeline.sm])
 
 
 def block_sched_records(run: Run, rng: np.random.Generator) -> np.ndarray:
-    """Return what ``block_sched`` records: start, elapsed cycles and SM of every warp.
+    """Return the records of ``block_sched``: start, elapsed cycles and SM of every warp.
 
-    A block runs from its first warp's start to its last warp's end. Its warps start one after another and end
-    within a few cycles, because barriers in every iteration hold them together.
+    Warps of a block start one after another and end within a few cycles, because the barriers of every iteration keep
+    them together.
 
     Returns
     -------
@@ -71,20 +71,21 @@ def block_sched_records(run: Run, rng: np.random.Generator) -> np.ndarray:
 
 
 def progress_records(run: Run, rng: np.random.Generator) -> np.ndarray:
-    """Return what ``program_progress`` records: the SM's clock at the branch that ends each iteration.
+    """Return the records of ``program_progress``: the SM's clock at the branch that ends each iteration.
 
-    Threads of a warp branch together. Slots beyond the last iteration stay zero, as the driver clears them.
+    They are saved once per warp, because the threads of a warp branch together; Neutrino's probe would save them for
+    each thread, 32 times as much. Slots beyond the last iteration are zero, as the driver clears the buffer.
 
     Returns
     -------
-    ndarray of PROGRAM_PROGRESS, shape (blocks, threads, 128)
+    ndarray of PROGRAM_PROGRESS, shape (blocks, warps, 128)
     """
     kernel, timeline = run.kernel, run.timeline
     branches = timeline.start[:, None] + timeline.since_start(run.done[:, 1:-1]).astype(np.int64)
     late = rng.integers(0, WARP_END_CYCLES + 1, (kernel.blocks, kernel.warps, kernel.iterations))
-    # No warp branches after its own end.
+    # A warp cannot branch after its end.
     times = np.minimum(branches[:, None, :] + late, timeline.end[:, None, None] - WARP_END_CYCLES)
     clocks = run.origins[:, None, None] + times.astype(np.uint64)
-    records = np.zeros((kernel.blocks, kernel.threads, TOOLS["program_progress"].cap), PROGRAM_PROGRESS)
-    records["clock"][:, :, : kernel.iterations] = np.repeat(clocks, WARP_SIZE, axis=1)
+    records = np.zeros((kernel.blocks, kernel.warps, TOOLS["program_progress"].cap), PROGRAM_PROGRESS)
+    records["clock"][:, :, : kernel.iterations] = clocks
     return records

@@ -1,4 +1,4 @@
-"""Write simulated launches as trace directories, so that nothing downstream can tell them from recorded ones."""
+"""Write simulated launches as trace directories in the format of recorded ones."""
 
 from __future__ import annotations
 
@@ -10,37 +10,40 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Dataset
-from gpuledger.models.simulate.cases import CASES, Launch, simulate_launch
+from gpuledger.models.simulate.cases import CASES, SimulatedLaunch, simulate_launch
 from gpuledger.models.simulate.normalization import write_case
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.event_log import SECTIONS
 
 LOG = logging.getLogger("gpuledger")
-#: What all of it is, also inside of the files: it stands in event.log as the process's command.
+#: Origin of the files, also recorded in event.log as the command of the process.
 ORIGIN = "simulated by gpuledger, not measured"
-#: Layout of the traces: the one that says which level a section is of.
+#: The trace layout that states the level of a section.
 VERSION = "V3"
-#: When all launches take place (ns since 1970): the start of 2025.
+#: Time of all launches (ns since 1970): the start of 2025.
 TIME_NS = 1_735_689_600_000_000_000
 
 
 def write_launch(
-    launch: Launch, trace: str | Path, event_log: str | Path | None = None, tensor_trace: str | Path | None = None
+    launch: SimulatedLaunch,
+    trace: str | Path,
+    event_log: str | Path | None = None,
+    tensor_trace: str | Path | None = None,
 ) -> list[Path]:
-    """Write a launch's trace, its event.log and, when it has tensors, its tensor.trace.
+    """Write a launch's trace, its event.log and, if it has tensors, its tensor.trace.
 
     Parameters
     ----------
-    launch : Launch
+    launch : SimulatedLaunch
     trace : path
         ``<directory>/result/<seconds>.bin``.
     event_log, tensor_trace : path, optional
-        By default ``event.log`` and ``tensor.trace`` in the directory.
+        Default: ``event.log`` and ``tensor.trace`` in the directory.
 
     Returns
     -------
     list of Path
-        What was written.
+        The files written.
     """
     trace = Path(trace)
     directory = trace.parent.parent
@@ -73,8 +76,8 @@ def write_launch(
     return [trace, event_log, tensor_trace]
 
 
-def describe_launch(launch: Launch, trace: Path) -> neutrino.EventLog:
-    """Describe a launch as event.log does. Prologue and epilogue take no time: they are not simulated."""
+def describe_launch(launch: SimulatedLaunch, trace: Path) -> neutrino.EventLog:
+    """Return a launch's event.log. Prologue and epilogue are not simulated and take no time."""
     kernel, records = launch.kernel, launch.records
     blocks, units, slots = records.shape
     unit_bytes = slots * records.dtype.itemsize
@@ -101,7 +104,7 @@ def describe_launch(launch: Launch, trace: Path) -> neutrino.EventLog:
         "file": f"result/{trace.name}",
         "file_bytes": trace.stat().st_size,
         "prologue_ms": 0.0,
-        "kernel_ms": 1e3 * launch.cycles / launch.gpu.clock_hz,
+        "kernel_ms": 1e3 * launch.cycles / launch.machine.clock_hz,
         "epilogue_ms": 0.0,
     }
     memory = [
@@ -119,23 +122,25 @@ def describe_launch(launch: Launch, trace: Path) -> neutrino.EventLog:
 
 
 def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
-    """Simulate every case that a dataset declares, into the files that it names.
+    """Simulate the cases of a dataset and write the files that they name.
+
+    Cases that the model does not include, or that name no trace, are skipped.
 
     Parameters
     ----------
     dataset : Dataset
-        Its cases have a ``trace``, or a ``progress`` with perhaps the ``trace`` of the same launch, and perhaps an
-        ``event_log`` and a ``tensor_trace``; those of ``normalization_roofline`` have ``rows`` and ``ceilings``.
+        Cases have a ``trace``, or a ``progress`` and optionally the ``trace`` of the same launch, and optionally an
+        ``event_log`` and a ``tensor_trace``; cases of ``normalization_roofline`` have ``rows`` and ``ceilings``.
 
     Returns
     -------
     dict
-        By path, where each file comes from. Cases that the model does not have, or that name no trace, are left alone.
+        Origin of each file, by path.
     """
     written: dict[Path, str] = {}
     for study, name in dataset.cases():
         if study == "normalization_roofline":
-            with contextlib.suppress(InputError):  # its own job says what is wrong
+            with contextlib.suppress(InputError):  # reported by the job that reduces the case
                 written |= dict.fromkeys(write_case(dataset.case(study, name)), ORIGIN)
             continue
         if (study, name) not in CASES:
@@ -144,7 +149,7 @@ def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
         try:
             case = dataset.case(study, name)
         except InputError:
-            continue  # its own job says what is wrong
+            continue  # reported by the job that reduces the case
         launch, inputs = simulate_launch(study, name), case.inputs
         wanted = [(inputs.get("progress"), launch), (inputs.get("trace"), launch.beside)]
         if "progress" not in inputs:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from gpuledger.models.transformer.model import Attention, LatentAttention, Layers
-from gpuledger.models.transformer.parallel import ring_bytes, share
+from gpuledger.models.transformer.parallel import ring_bytes
 from gpuledger.models.transformer.precision import BITS
 from gpuledger.models.transformer.rows import Rows
 
 
 def add_attention(rows: Rows, group: Layers) -> None:
-    """Add everything between the norm before attention and the sum with the residual stream."""
+    """Add the kernels between the norm before attention and the residual add."""
     attention, tokens = group.attention, rows.work.tokens
     by_kernel: dict[str, list] = {}
     for linear in attention.linears(rows.model.hidden):
@@ -33,7 +33,7 @@ def _heads(rows: Rows, attention: Attention) -> None:
     heads, kv_heads, width = attention.heads // tensor, max(attention.kv_heads // tensor, 1), attention.head_dim
     if attention.qk_norm:
         turned, full = (heads + kv_heads) * width, attention.qk_norm == "full"
-        if full and tensor > 1:  # its mean is over the heads of all devices
+        if full and tensor > 1:  # the mean is taken over the heads of all devices
             everything = (attention.heads + attention.kv_heads) * width
             sent = ring_bytes(tokens * (everything * value), tensor)
             rows.collective("all_gather", tokens, everything, sent, tensor)
@@ -61,7 +61,7 @@ def _kv_write(rows: Rows, width: int) -> None:
 
 
 def _requests(rows: Rows, decoding: bool) -> np.ndarray:
-    """Return the requests of each row of the workload that have one new token, or those that have more."""
+    """Return, per workload row, the number of requests that have one new token (*decoding*) or more."""
     return np.where((rows.work.new_tokens == 1) == decoding, rows.work.requests, 0)
 
 
@@ -75,9 +75,9 @@ def _attend(
     cached_row: int = 0,
     expanded_row: int = 0,
 ) -> None:
-    """Add attention over *heads* of *dims* = (width of a query, of a value), whose output has *written* bytes a value.
+    """Add attention over *heads* of *dims* = (query width, value width), writing *written* bytes per output value.
 
-    Keys and values of a token take *cached_row* bytes in the cache or *expanded_row* bytes of activations.
+    The keys and values of a token occupy *cached_row* bytes of the cache, or *expanded_row* bytes of activations.
     """
     work, value, (query_dim, value_dim) = rows.work, rows.value_bytes, dims
     requests = _requests(rows, decoding)
@@ -91,12 +91,12 @@ def _attend(
     queries = work.total(requests * work.new_tokens)
     seen = work.total(rows.product(requests, visible))
     stored = {"math": rows.precision.activations, "stored": rows.precision.cache}
-    # The product of the largest bounds every sum, so that exact integers cannot overflow unseen.
+    # This product bounds every sum below, so that integers cannot overflow silently.
     rows.product(
         work.total(requests), m, work.largest(work.new_tokens + work.past_tokens), heads, query_dim + value_dim
     )
     if "attention" in rows.fused:
-        pairs = work.total(requests * work.pairs(window, rows.causal))
+        pairs = work.total(requests * work.pairs(window))
         rows.add(
             prefix + "attention",
             "attention",
@@ -111,44 +111,23 @@ def _attend(
             **stored,
         )
         return
-    # Unfused, the whole rectangle of new tokens × context is computed and written, whatever mask follows.
+    # Unfused, the scores of all new tokens × context are computed and written; the mask is applied afterwards.
     context = work.new_tokens + work.past_tokens
     n = work.largest(np.where(requests > 0, context, 0))
     seen = work.total(requests * context)
     scores = work.total(requests * work.new_tokens * context) * heads
     matrix = scores * value
     of_keys = query_dim / (query_dim + value_dim)
-    keys = (seen * round(cached_row * of_keys), seen * round(expanded_row * of_keys))
-    values = (seen * cached_row - keys[0], seen * expanded_row - keys[1])
+    key_cache, key_read = (seen * round(row * of_keys) for row in (cached_row, expanded_row))
+    value_cache, value_read = seen * cached_row - key_cache, seen * expanded_row - key_read
+
+    def product(name: str, n: np.ndarray | int, k: np.ndarray | int, width: int, **traffic: np.ndarray) -> None:
+        rows.add(prefix + name, "gemm", m, n, k, batch=batch, macs=scores * width, **traffic, **stored)
+
     query, output = queries * (heads * query_dim * value), queries * (heads * value_dim * written)
-    more = {"batch": batch, **stored}
-    names = ("attention_scores", "softmax", "attention_values")
-    first, second, third = (prefix + name for name in names)
-    rows.add(
-        first,
-        "gemm",
-        m,
-        n,
-        query_dim,
-        macs=scores * query_dim,
-        read=query + keys[1],
-        write=matrix,
-        cache=keys[0],
-        **more,
-    )
-    rows.elementwise(second, m * batch, n, matrix, matrix)
-    rows.add(
-        third,
-        "gemm",
-        m,
-        value_dim,
-        n,
-        macs=scores * value_dim,
-        read=matrix + values[1],
-        write=output,
-        cache=values[0],
-        **more,
-    )
+    product("attention_scores", n, query_dim, query_dim, read=query + key_read, write=matrix, cache=key_cache)
+    rows.elementwise(prefix + "softmax", m * batch, n, matrix, matrix)
+    product("attention_values", value_dim, n, value_dim, read=matrix + value_read, write=output, cache=value_cache)
 
 
 def _latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) -> None:
@@ -174,7 +153,7 @@ def _latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) 
     row = _row_bytes(attention.cache_width, BITS[rows.precision.cache])
 
     several = _requests(rows, decoding=False)
-    if several.any():  # expanded: keys and values of every head
+    if several.any():  # expanded: separate keys and values for every head
         rows.gemms(by_kernel["kv_b_proj"], work.total(several * work.new_tokens))
         _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(several * work.past_tokens))
         expanded = heads * (attention.query_dim + attention.value_dim) * value
@@ -182,16 +161,15 @@ def _latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) 
         _attend(rows, False, heads, dims, rows.operand_bytes("out_proj"), expanded_row=expanded)
 
     single = work.total(_requests(rows, decoding=True))
-    if single.any():  # absorbed: one compressed head of keys and values for all
+    if single.any():  # absorbed: all query heads share one compressed head of keys and values
         _absorb(rows, "q_absorb", single, heads, rank, attention.nope_dim, value)
         _attend(rows, True, heads, (attention.cache_width, rank), value, cached_row=row)
         _absorb(rows, "value_absorb", single, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
 
 
 def _expand_context(rows: Rows, attention: LatentAttention, linear, past: np.ndarray) -> None:
-    """Add the expansion of what earlier chunks cached: it is read from the cache and expanded again."""
-    n, k = share(linear, rows.parallel.tensor)
-    weights = rows.precision.format_of("kv_b_proj")
+    """Add the expansion of tokens cached by earlier chunks, which are read from the cache and expanded again."""
+    n, k, weight = rows.matrices([linear], rows.parallel.tensor)
     rows.add(
         "context_kv_b_proj",
         "gemm",
@@ -199,16 +177,15 @@ def _expand_context(rows: Rows, attention: LatentAttention, linear, past: np.nda
         n,
         k,
         macs=rows.product(past, n, k),
-        weight=weights.matrix_bytes(n, k),
+        weight=weight,
         write=past * (n * rows.value_bytes),
         cache=past * _row_bytes(attention.cache_width, BITS[rows.precision.cache]),
-        math=rows.precision.math_of("kv_b_proj"),
-        stored=weights.values,
+        **rows.formats("kv_b_proj"),
     )
 
 
 def _absorb(rows: Rows, kernel: str, m: np.ndarray, heads: int, n: int, k: int, written: int) -> None:
-    """Add a product per head with its part of ``kv_b_proj``, which engines keep unquantised for it."""
+    """Add a per-head product with a part of ``kv_b_proj``, which engines keep unquantised for this."""
     rows.add(
         kernel,
         "gemm",

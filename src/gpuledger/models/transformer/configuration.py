@@ -1,10 +1,10 @@
-"""Read a model from a config.json: a file, one of ``resources/models/``, or one of the Hugging Face hub."""
+"""Read a model's config.json: from a file, from ``resources/models/``, or from the Hugging Face hub."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -20,32 +20,25 @@ from gpuledger.models.transformer.quantisation import read_precision
 MODELS = files.RESOURCES / "models"
 MAX_BYTES = 8 * 2**20
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-#: Outer architectures whose text part has a model_type of its own, and what it is where it does not say.
+#: Multimodal architectures, and the model_type of their text part where the file omits it.
 _NESTED = {"gemma3": "gemma3_text"}
-#: Keys beside ``text_config`` that describe what comes before the text model.
+#: Keys beside ``text_config`` that describe the parts in front of the text model.
 _OTHER_MODALITIES = re.compile("(vision|image|video|audio|mm_|projector|multimodal|spatial_merge|boi_|eoi_).*")
 
 
-def read_model(
-    source: str | Path,
-    resources: str | Path = MODELS,
-    mirror: str | Path | None = None,
-    ignore: Iterable[str] = (),
-) -> Model:
+def read_model(source: str | Path, mirror: str | Path | None = None) -> Model:
     """Read a model.
+
+    Only the text part of a multimodal checkpoint is read, without multi-token prediction layers.
 
     Parameters
     ----------
     source : str or path
-        A config.json (of any name) or a folder that holds one; else a name in *resources*, upper or lower case; else
-        an id of the Hugging Face hub, as ``Qwen/Qwen3-8B``, which is looked up in *mirror*, among the sources of
-        *resources*, and on the hub (or in its cache) in this order.
-    resources : path
-        A folder of configurations ``<name>.json``; their key ``_source`` is the address they are from.
+        A config.json (under any file name) or a folder with one; else the name of a model in ``resources/models/``,
+        in any case; else a Hugging Face id such as ``Qwen/Qwen3-8B``, which is looked up in *mirror*, among the
+        sources of ``resources/models/``, and on the hub (or in its cache), in this order.
     mirror : path, optional
         A folder laid out as ``huggingface.co/<id>/resolve/main/config.json``.
-    ignore : names of keys
-        Unknown keys that change no kernel, as the caller knows.
 
     Returns
     -------
@@ -54,11 +47,11 @@ def read_model(
     Raises
     ------
     InputError
-        There is no such model, it cannot be had (gated, offline), it is no JSON, a key is missing, of the wrong type,
-        absurd or contradicts another, the architecture is unknown (with the keys that no known one has), or a known
-        architecture has keys that are not known to leave the kernels as they are.
+        The model does not exist or is not accessible (gated, offline); the file is not JSON; a key is missing, has the
+        wrong type, an absurd value or one that contradicts another; the architecture is unknown; or the file has keys
+        that may change the kernels in a way that is not modelled.
     """
-    name, file = _find(str(source), Path(resources), Path(mirror) if mirror is not None else None)
+    name, file = _find(str(source), Path(mirror) if mirror is not None else None)
     content = _load(file)
     shown_file = str(file)
     inner, inside, kind = content, "", content.get("model_type")
@@ -66,7 +59,7 @@ def read_model(
         inner, inside = content["text_config"], "text_config"
         kind = inner.get("model_type", _NESTED.get(str(kind)))
     if kind is None:
-        raise InputError(shown_file, "", "there is no model_type", "take the config.json of a model, whole")
+        raise InputError(shown_file, "", "the key model_type is missing", "use a model's complete config.json")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
         raise _unknown_architecture(kind, inner, shown_file)
@@ -80,11 +73,7 @@ def read_model(
     tied = keys.flag("tie_word_embeddings", outer.flag("tie_word_embeddings", family.tied))
     positions = keys.integer("max_position_embeddings", MAX_POSITIONS, None)
     if family.positions and positions is None:
-        raise keys.error("max_position_embeddings", "it is missing", "take the config.json of a model, whole")
-    omitted = [f"{key.removesuffix('_config')} part" for key in content if inside and key.endswith("_config")]
-    omitted = [part for part in omitted if part not in ("text part", "quantization part")]
-    if further := keys.integer("num_nextn_predict_layers", 10_000, 0, low=0):
-        omitted.append(f"{further} layers for further tokens (MTP)")
+        raise keys.error("max_position_embeddings", "it is missing", "use a model's complete config.json")
     precision, layers = read_precision(outer if outer.content.get("quantization_config") else keys, outer, layers)
     model = Model(
         name=name,
@@ -99,25 +88,24 @@ def read_model(
         scaled_embedding=family.scaled_embedding,
         logit_softcap=keys.number("final_logit_softcapping", None) is not None,
         precision=precision,
-        omitted=tuple(omitted),
     )
-    _refuse_unknown(keys, outer, kind, bool(inside), frozenset(ignore))
+    _refuse_unknown(keys, outer, kind, bool(inside))
     return model
 
 
-def _find(source: str, resources: Path, mirror: Path | None) -> tuple[str, Path]:
+def _find(source: str, mirror: Path | None) -> tuple[str, Path]:
     path = Path(source)
     if path.is_dir():
         return path.resolve().name, path / "config.json"
     if path.is_file():
         return path.resolve().parent.name if path.name == "config.json" else path.stem, path
-    known = {file.stem.lower(): file for file in sorted(resources.glob("*.json"))}
+    known = {file.stem.lower(): file for file in sorted(MODELS.glob("*.json"))}
     if found := known.get(source.lower()):
         return found.stem, found
     if not _HUB_ID.fullmatch(source) or source.endswith(".json") or name_fault(source):
         near = get_close_matches(source.lower(), known, 1)
-        remedy = f"did you mean {known[near[0]].stem}?" if near else "give a file, a hub id or a name of that folder"
-        raise InputError(source, "", f"it is no file, no model of {resources} and no hub id", remedy)
+        remedy = f"did you mean {known[near[0]].stem}?" if near else "give a file, a hub id or a model of that folder"
+        raise InputError(source, "", "not a file, not a model in resources/models and not a hub id", remedy)
     if mirror is not None:
         file = mirror / "huggingface.co" / source / "resolve" / "main" / "config.json"
         if file.is_file():
@@ -130,7 +118,7 @@ def _find(source: str, resources: Path, mirror: Path | None) -> tuple[str, Path]
 
 
 def _from_hub(source: str, mirror: Path | None) -> Path:
-    # Imported here: it takes a third of a second, and most models are at hand.
+    # Imported here: it takes a third of a second, and most models are local.
     from huggingface_hub import errors, hf_hub_download
 
     place = f"huggingface.co/{source}/resolve/main/config.json"
@@ -140,19 +128,19 @@ def _from_hub(source: str, mirror: Path | None) -> Path:
     try:
         return Path(hf_hub_download(source, "config.json"))
     except errors.GatedRepoError as error:
-        problem = "the hub gives it only to those who have accepted its licence"
-        remedy = f"accept it on its page and set HF_TOKEN, or {remedy}"
+        problem = "the model is gated: the hub requires that you accept its licence"
+        remedy = f"accept it on the model's page and set HF_TOKEN, or {remedy}"
         raise InputError(source, "", problem, remedy) from error
     except errors.RepositoryNotFoundError as error:
         problem = "the hub has no such model, or it is private"
         raise InputError(source, "", problem, "correct the id, or set HF_TOKEN") from error
     except errors.LocalEntryNotFoundError as error:
-        raise InputError(source, "", "the hub cannot be reached, and its cache does not have it", remedy) from error
+        raise InputError(source, "", "the hub cannot be reached and the model is not cached", remedy) from error
     except errors.EntryNotFoundError as error:
         raise InputError(source, "", "it has no config.json", "give the id of a model with one") from error
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0][:200]
-        raise InputError(source, "", f"the hub did not give its config.json ({reason})", remedy) from error
+        raise InputError(source, "", f"config.json could not be downloaded ({reason})", remedy) from error
 
 
 def _load(file: Path) -> dict[str, Any]:
@@ -160,19 +148,19 @@ def _load(file: Path) -> dict[str, Any]:
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        remedy = "give the path of a config.json that can be read"
-        raise InputError(file, "", f"it cannot be read ({error.strerror})", remedy) from error
+        remedy = "give the path of a readable config.json"
+        raise InputError(file, "", f"the file cannot be read ({error.strerror})", remedy) from error
     if len(data) > MAX_BYTES:
-        raise InputError(file, "", f"it has more than {MAX_BYTES} bytes", "give a config.json, not weights")
+        raise InputError(file, "", f"the file has more than {MAX_BYTES} bytes", "give a config.json, not weights")
     try:
         content = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_no_repetition)
     except json.JSONDecodeError as error:
-        raise InputError(file, f"line {error.lineno}", f"it is no JSON: {error.msg}", "download it again") from error
+        raise InputError(file, f"line {error.lineno}", f"not valid JSON: {error.msg}", "download it again") from error
     except (ValueError, RecursionError) as error:
         reason = str(error).partition("\n")[0][:200]
-        raise InputError(file, "", f"it is no JSON: {reason}", "download it again") from error
+        raise InputError(file, "", f"not valid JSON: {reason}", "download it again") from error
     if not isinstance(content, dict):
-        raise InputError(file, "", "it holds no JSON object", "give the config.json of a model")
+        raise InputError(file, "", "not a JSON object", "give the config.json of a model")
     return content
 
 
@@ -180,7 +168,7 @@ def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         twice = next(key for i, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:i]))
-        raise ValueError(f"the key {shown(twice)} is there twice")
+        raise ValueError(f"the key {shown(twice)} appears twice")
     return content
 
 
@@ -191,18 +179,19 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
     everywhere |= {"num_experts_per_tok", "num_experts", "moe_intermediate_size", "decoder_sparse_step"}
     everywhere |= {"mlp_only_layers", "shared_expert_intermediate_size", "use_sliding_window", "mlp_bias"}
     strange = Keys(content, file).unknown(everywhere)
-    problem = f"the architecture {shown(kind)} is not known"
+    problem = f"unknown architecture {shown(kind)}"
     if strange:
-        problem += f", nor are its keys {', '.join(sorted(strange))}"
-    return InputError(file, "key model_type", problem, f"known are {', '.join(FAMILIES)}")
+        problem += f" with the unknown keys {', '.join(sorted(strange))}"
+    return InputError(file, "key model_type", problem, f"known architectures: {', '.join(FAMILIES)}")
 
 
-def _refuse_unknown(keys: Keys, outer: Keys, kind: str, nested: bool, ignore: frozenset[str]) -> None:
-    strange = keys.unknown({*ignore, "quantization_config"})
+def _refuse_unknown(keys: Keys, outer: Keys, kind: str, nested: bool) -> None:
+    # Multi-token prediction layers are left out.
+    strange = keys.unknown({"quantization_config", "num_nextn_predict_layers"})
     if nested:
-        beside = outer.unknown({*ignore, "text_config", "quantization_config"})
+        beside = outer.unknown({"text_config", "quantization_config"})
         strange += [key for key in beside if not _OTHER_MODALITIES.fullmatch(key)]
     if strange:
-        problem = f"the architecture {kind} has no such keys, and they may change its kernels"
-        remedy = "remove them, or name them in `ignore` if they change no kernel"
+        problem = f"unknown keys for the architecture {kind}, which may change its kernels"
+        remedy = "remove them if they change no kernel"
         raise InputError(keys.file, f"keys {', '.join(sorted(strange))}", problem, remedy)

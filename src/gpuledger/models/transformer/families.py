@@ -1,7 +1,7 @@
-"""Architectures by ``model_type``: how their keys become layers.
+"""Architectures by ``model_type``: how the keys of a config.json become layers.
 
-Sources: the configuration and model classes of Hugging Face transformers (4.57 and 5.0), which say what an absent key
-means, which layers have a window, and where biases and norms are.
+Sources: the configuration and model classes of Hugging Face transformers (4.57 and 5.0), which define the defaults of
+missing keys, which layers have a window, and where biases and norms are.
 """
 
 from __future__ import annotations
@@ -20,19 +20,25 @@ ACTIVATIONS = frozenset(
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """One architecture.
 
     Attributes
     ----------
     window : callable
-        From the keys and the number of layers to the window of each, by number.
+        From the keys and the number of layers to the window of every layer.
     ffn : callable
-        From the keys, the number of layers and the dense block to the block of each.
+        From the keys, the number of layers and the dense block to the feed-forward block of every layer.
     defaults : mapping
-        What absent keys mean.
+        Values of missing keys.
+    fixed : mapping
+        Keys of which only one value is modelled.
     qkv_bias, out_bias, mlp_bias : bool or str
-        Whether these have one, or the key that says it.
+        Whether these projections have a bias, or the key that says so.
+    renamed : mapping
+        The architecture's own key names, and the usual ones.
+
+    The other attributes are those of the classes in :mod:`gpuledger.models.transformer.model`.
     """
 
     window: Callable[[Keys, int], list[int | None]]
@@ -56,15 +62,15 @@ class Family:
 
 
 def _layer_types(keys: Keys, layers: int) -> list[bool] | None:
-    """Return which layers have a window, where ``layer_types`` says it."""
+    """Return which layers have a window according to ``layer_types``; None without that key."""
     types = keys.strings("layer_types")
     if not types:
         return None
     if strange := sorted(set(types) - {"sliding_attention", "full_attention"}):
         remedy = "only sliding_attention and full_attention are modelled"
-        raise keys.error("layer_types", f"unknown layers: {', '.join(strange)}", remedy)
+        raise keys.error("layer_types", f"unknown layer types: {', '.join(strange)}", remedy)
     if len(types) != layers:
-        raise keys.error("layer_types", f"it names {len(types)} layers, there are {layers}", "correct one of them")
+        raise keys.error("layer_types", f"{len(types)} types for {layers} layers", "correct one of them")
     return [name == "sliding_attention" for name in types]
 
 
@@ -75,7 +81,7 @@ def _windows(keys: Keys, layers: int, slides: Callable[[int], bool]) -> list[int
         types = [slides(i) for i in range(layers)]
     longest = keys.integer("max_position_embeddings", MAX_POSITIONS, None)
     if window is not None and longest is not None and window >= longest:
-        window = None  # it never comes into effect
+        window = None  # never takes effect
     return [window if slide else None for slide in types]
 
 
@@ -101,7 +107,7 @@ def window_but_every_nth(keys: Keys, layers: int) -> list[int | None]:
 
 
 def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[Keys, int], list[int | None]]:
-    """Windows of Qwen: ``sliding_window`` counts only with ``use_sliding_window``."""
+    """Windows of Qwen models: ``sliding_window`` only applies with ``use_sliding_window``."""
 
     def windows(keys: Keys, layers: int) -> list[int | None]:
         first = keys.integer("max_window_layers", MAX_LAYERS, 28, low=0)
@@ -122,13 +128,13 @@ def _routed(keys: Keys, experts: str, width: str, bias: bool = False, **more: ob
     active = keys.integer("num_experts_per_tok", MAX_EXPERTS)
     if active > count:
         raise keys.error("num_experts_per_tok", f"a token uses {active} of {count} experts", "correct one of them")
-    keys.fixed("experts_per_token", active, "it differs from num_experts_per_tok")
+    keys.fixed("experts_per_token", active, "differs from num_experts_per_tok")
     expert = FeedForward(keys.integer(width, MAX_WIDTH), bias=bias)
     return Experts(count, active, expert, router_bias=bias, **more)
 
 
 def all_routed(experts: str, bias: bool = False) -> Callable:
-    """Every layer has experts of ``intermediate_size``."""
+    """Every layer has experts of width ``intermediate_size``."""
 
     def ffns(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
         return [_routed(keys, experts, "intermediate_size", bias)] * layers
@@ -137,13 +143,13 @@ def all_routed(experts: str, bias: bool = False) -> Callable:
 
 
 def sparse_steps(shared: bool) -> Callable:
-    """Every ``decoder_sparse_step``-th layer has experts (Qwen), but those of ``mlp_only_layers``."""
+    """Every ``decoder_sparse_step``-th layer has experts, except those in ``mlp_only_layers`` (Qwen)."""
 
     def ffns(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
         step = keys.integer("decoder_sparse_step", MAX_LAYERS, 1)
         only = keys.value("mlp_only_layers", None) or []
         if not isinstance(only, list) or not all(type(i) is int for i in only):
-            raise keys.error("mlp_only_layers", "it is not a list of layers", "correct it")
+            raise keys.error("mlp_only_layers", "not a list of layer numbers", "correct it")
         more = {}
         if shared:
             width = keys.integer("shared_expert_intermediate_size", MAX_WIDTH, low=0)
@@ -155,7 +161,7 @@ def sparse_steps(shared: bool) -> Callable:
 
 
 def deepseek(router_bias: bool) -> Callable:
-    """The first layers are dense, then every ``moe_layer_freq``-th has routed and shared experts."""
+    """The first layers are dense, then every ``moe_layer_freq``-th layer has routed and shared experts."""
 
     def ffns(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
         first = keys.integer("first_k_dense_replace", MAX_LAYERS, 0, low=0)
@@ -207,29 +213,29 @@ _GEMMA = {"tied": True, "scaled_embedding": True}
 _MLA = {"latent": True, "defaults": _DEEPSEEK, "window": no_window, "fixed": {"mlp_bias": False}}
 
 FAMILIES = {
-    "llama": Family(no_window, dense, mlp_bias="mlp_bias"),
-    "mistral": Family(
+    "llama": ModelFamily(no_window, dense, mlp_bias="mlp_bias"),
+    "mistral": ModelFamily(
         window_everywhere, dense, {"num_key_value_heads": 8, "sliding_window": 4096}, _NO_BIAS, False, False
     ),
-    "mixtral": Family(
+    "mixtral": ModelFamily(
         window_everywhere, all_routed("num_local_experts"), {"num_key_value_heads": 8}, _NO_BIAS, False, False
     ),
-    "qwen2": Family(**_QWEN, ffn=dense, qkv_bias=True, out_bias=False),
-    "qwen2_moe": Family(
+    "qwen2": ModelFamily(**_QWEN, ffn=dense, qkv_bias=True, out_bias=False),
+    "qwen2_moe": ModelFamily(
         window_if_used(lambda i, first: i % 2 == 0 and i < first),
         sparse_steps(shared=True),
         {"num_key_value_heads": 16, "sliding_window": 4096, "qkv_bias": True},
         qkv_bias="qkv_bias",
         out_bias=False,
     ),
-    "qwen3": Family(**_QWEN, ffn=dense, qk_norm="head"),
-    "qwen3_moe": Family(
+    "qwen3": ModelFamily(**_QWEN, ffn=dense, qk_norm="head"),
+    "qwen3_moe": ModelFamily(
         window_if_used(lambda i, first: True),
         sparse_steps(shared=False),
         {"num_key_value_heads": 4, "sliding_window": 4096},
         qk_norm="head",
     ),
-    "gpt2": Family(
+    "gpt2": ModelFamily(
         no_window,
         dense,
         fixed={"add_cross_attention": False},
@@ -243,22 +249,22 @@ FAMILIES = {
         tied=True,
         renamed=_GPT2_NAMES,
     ),
-    "gemma": Family(no_window, dense, {"num_key_value_heads": 16, "head_dim": 256}, **_GEMMA),
-    "gemma2": Family(
+    "gemma": ModelFamily(no_window, dense, {"num_key_value_heads": 16, "head_dim": 256}, **_GEMMA),
+    "gemma2": ModelFamily(
         window_every_second,
         dense,
         {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
         post_norms=True,
         **_GEMMA,
     ),
-    "gemma3_text": Family(window_but_every_nth, dense, _GEMMA3, post_norms=True, qk_norm="head", **_GEMMA),
-    "gpt_oss": Family(
+    "gemma3_text": ModelFamily(window_but_every_nth, dense, _GEMMA3, post_norms=True, qk_norm="head", **_GEMMA),
+    "gpt_oss": ModelFamily(
         window_every_second,
         all_routed("num_local_experts", bias=True),
         {"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
         sinks=True,
     ),
-    "phi3": Family(
+    "phi3": ModelFamily(
         window_everywhere,
         dense,
         fixed={**_NO_BIAS, "full_attn_mod": 1, "interpolate_factor": 1},
@@ -266,10 +272,10 @@ FAMILIES = {
         out_bias=False,
         stored_fused=True,
     ),
-    "deepseek_v2": Family(**_MLA, ffn=deepseek(router_bias=False)),
-    "deepseek_v3": Family(**_MLA, ffn=deepseek(router_bias=True)),
-    "kimi_k2": Family(**_MLA, ffn=deepseek(router_bias=True)),
-    "olmoe": Family(no_window, all_routed("num_experts"), qk_norm="full"),
+    "deepseek_v2": ModelFamily(**_MLA, ffn=deepseek(router_bias=False)),
+    "deepseek_v3": ModelFamily(**_MLA, ffn=deepseek(router_bias=True)),
+    "kimi_k2": ModelFamily(**_MLA, ffn=deepseek(router_bias=True)),
+    "olmoe": ModelFamily(no_window, all_routed("num_experts"), qk_norm="full"),
 }
 
 
@@ -277,32 +283,31 @@ def _bias(keys: Keys, rule: bool | str) -> bool:
     return keys.flag(rule) if isinstance(rule, str) else rule
 
 
-def _attention(keys: Keys, family: Family, hidden: int, windows: list[int | None]) -> list[Attention | LatentAttention]:
+def _attention(
+    keys: Keys, family: ModelFamily, hidden: int, windows: list[int | None]
+) -> list[Attention | LatentAttention]:
     heads = keys.integer("num_attention_heads", MAX_HEADS)
     if family.latent:
         rank = keys.integer("q_lora_rank", MAX_WIDTH, None)
         names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
         sizes = [keys.integer(name, MAX_WIDTH) for name in names]
-        # Latent attention caches one vector for all heads: these describe another kind of attention.
+        # Latent attention caches one vector for all heads; these keys do not apply to it.
         keys.known |= {"num_key_value_heads", "head_dim", "qk_head_dim"}
         return [LatentAttention(heads, rank, *sizes, _bias(keys, family.out_bias))] * len(windows)
     kv_heads = keys.integer("num_key_value_heads", MAX_HEADS, heads)
     if heads % kv_heads:
-        problem = f"{heads} query heads cannot share {kv_heads} heads of keys and values evenly"
+        problem = f"{heads} query heads are not a multiple of {kv_heads} key/value heads"
         raise keys.error("num_key_value_heads", problem, "correct one of them")
     head_dim = keys.integer("head_dim", MAX_WIDTH, None)
     if head_dim is None:
         if hidden % heads:
-            problem = f"a width of {hidden} is not divisible by {heads} heads, and there is no head_dim"
+            problem = f"hidden_size {hidden} is not divisible by {heads} heads, and there is no head_dim"
             raise keys.error("num_attention_heads", problem, "correct one of them or give head_dim")
         head_dim = hidden // heads
     share = keys.number("partial_rotary_factor", None)
     for key in ("rope_parameters", "rope_scaling"):
-        share = (
-            share
-            if share is not None
-            else Keys(keys.mapping(key), keys.file, key).number("partial_rotary_factor", None)
-        )
+        inner = Keys(keys.mapping(key), keys.file, key)
+        share = inner.number("partial_rotary_factor", None) if share is None else share
     if share is not None and not 0 <= share <= 1:
         raise keys.error("partial_rotary_factor", f"{share} is not within 0 … 1", "correct it")
     of_window = {
@@ -323,8 +328,8 @@ def _attention(keys: Keys, family: Family, hidden: int, windows: list[int | None
     return [of_window[window] for window in windows]
 
 
-def read_layers(keys: Keys, family: Family, hidden: int) -> tuple[Layers, ...]:
-    """Return the layers of a model, those of one kind together, in the order in which they first occur."""
+def read_layers(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
+    """Return the layers of a model, grouped by kind, in the order of their first occurrence."""
     count = keys.integer("num_hidden_layers", MAX_LAYERS)
     windows = family.window(keys, count)
     attentions = _attention(keys, family, hidden, windows)
@@ -334,7 +339,7 @@ def read_layers(keys: Keys, family: Family, hidden: int) -> tuple[Layers, ...]:
     block = FeedForward(width or 1, family.gated, _bias(keys, family.mlp_bias), family.stored_fused)
     ffns = family.ffn(keys, count, block)
     if width is None and block in ffns:
-        raise keys.error("intermediate_size", "it is missing", "take the config.json of a model, whole")
+        raise keys.error("intermediate_size", "it is missing", "use a model's complete config.json")
     kinds: dict[tuple, list[int]] = {}
     for number, kind in enumerate(zip(attentions, ffns, strict=True)):
         kinds.setdefault(kind, []).append(number)

@@ -1,17 +1,17 @@
-"""Kernels of feed-forward blocks, dense and with experts."""
+"""Kernels of feed-forward blocks: dense and mixture of experts."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gpuledger.models.transformer.model import Experts, FeedForward, Layers, Linear
-from gpuledger.models.transformer.parallel import ring_bytes, share
+from gpuledger.models.transformer.parallel import ring_bytes
 from gpuledger.models.transformer.routing import busiest_share, choice_probability
 from gpuledger.models.transformer.rows import Rows
 
 
 def add_feed_forward(rows: Rows, group: Layers, load: float | tuple[float, ...]) -> None:
-    """Add everything between the norm before the feed-forward block and the sum with the residual stream."""
+    """Add the kernels between the norm before the feed-forward block and the residual add."""
     if isinstance(group.ffn, Experts):
         _experts(rows, group.ffn, load)
     else:
@@ -19,7 +19,7 @@ def add_feed_forward(rows: Rows, group: Layers, load: float | tuple[float, ...])
 
 
 def first_kernel(ffn: FeedForward | Experts) -> str:
-    """Return the GEMM that reads what the norm before the block writes."""
+    """Return the GEMM that reads the output of the norm before the block."""
     block, prefix = (ffn.expert, "expert_") if isinstance(ffn, Experts) else (ffn, "")
     return prefix + ("gate_up_proj" if block.gated else "up_proj")
 
@@ -55,7 +55,7 @@ def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
     chosen, touched = busiest_share(probability, ffn.active, tokens * parallel.replicas, parallel.expert)
     *up, down = ffn.expert.linears(hidden, "expert_", ffn.experts)
     spread = parallel.replicas > 1
-    own = -(-tokens // parallel.tensor) if spread else tokens  # tokens of a replica are shared out among its devices
+    own = -(-tokens // parallel.tensor) if spread else tokens  # a replica splits its tokens among its devices
     if spread:
         rows.collective(
             "all_to_all", own * ffn.active, hidden, _exchanged(rows, own, ffn, up[0].kernel), parallel.expert
@@ -81,18 +81,14 @@ def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
 
 
 def _exchanged(rows: Rows, own: np.ndarray, ffn: Experts, kernel: str) -> np.ndarray:
-    """Return the bytes a device sends when each of its tokens goes to (or comes from) the devices of its experts."""
+    """Return the bytes that a device sends when its tokens go to, or come back from, the devices of their experts."""
     width = rows.operand_bytes(kernel) if kernel else rows.value_bytes
     return ring_bytes(own * (ffn.active * rows.model.hidden * width), rows.parallel.expert)
 
 
 def _grouped(rows: Rows, bunch: list[Linear], chosen: np.ndarray, touched: np.ndarray, kernel: str) -> None:
-    """Add one GEMM for all experts of a device; each reads the weights of the experts that get a token."""
-    parts = [share(linear, rows.parallel.expert_width_devices) for linear in bunch]
-    n, k = sum(outputs for outputs, _ in parts), parts[0][1]
-    weights = rows.precision.format_of(bunch[0].kernel)
-    bias = sum(outputs for (outputs, _), linear in zip(parts, bunch, strict=True) if linear.bias)
-    one = sum(weights.matrix_bytes(*part) for part in parts) + rows.plain_bytes(bias)
+    """Add one GEMM over the experts of a device; it reads the weights of the experts that receive a token."""
+    n, k, one = rows.matrices(bunch, rows.parallel.expert_width_devices)
     batch = np.where(chosen > 0, np.maximum(np.rint(touched).astype(np.int64), 1), 0)
     batch = np.minimum(batch, chosen)
     rows.add(
@@ -107,6 +103,5 @@ def _grouped(rows: Rows, bunch: list[Linear], chosen: np.ndarray, touched: np.nd
         read=chosen * (k * rows.operand_bytes(bunch[0].kernel)),
         write=chosen * (n * rows.value_bytes),
         devices=max(rows.parallel.expert, rows.parallel.tensor),
-        math=rows.precision.math_of(bunch[0].kernel),
-        stored=weights.values,
+        **rows.formats(bunch[0].kernel),
     )

@@ -1,4 +1,4 @@
-"""The kernels of a pass: what is launched, how often, on how much."""
+"""The kernels of a forward pass: what is launched, how often, and at which sizes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gpuledger.models.transformer.routing import as_load
 from gpuledger.models.transformer.rows import Rows
 from gpuledger.models.transformer.workloads import Workload
 
-#: What may be fused into one launch.
+#: Groups of operations that may be fused into one launch.
 FUSIONS = frozenset({"qkv", "gate_up", "residual_norm", "attention", "experts"})
-ID_BYTES = 8  # of a token
+TOKEN_ID_BYTES = 8
 
 
 def kernels(
@@ -29,48 +29,46 @@ def kernels(
     precision: Precision | None = None,
     fused: bool | Iterable[str] = True,
     expert_load: float | Sequence[float] = 0.0,
-    causal: bool = True,
 ) -> pd.DataFrame:
-    """Return the kernels that each shape of *workload* launches, with their shapes, MACs and bytes.
+    """Return the kernels that each shape of *workload* launches, with their sizes, MACs and bytes.
 
     Parameters
     ----------
     model : Model
     workload : Workload
     parallel : Parallel, optional
-        By default one device.
+        Default: one device.
     precision : Precision, optional
-        By default ``model.precision``: that of the checkpoint as an engine serves it.
+        Default: ``model.precision``, the checkpoint's precision as an inference engine serves it.
     fused : bool or names
-        What is one launch, of: ``qkv`` (projections with the same input; MLA's compressing ones too), ``gate_up``,
-        ``residual_norm`` (the sum with the residual stream is part of the norm that follows), ``attention`` (scores,
-        softmax and values; unfused they compute and write the whole rectangle), ``experts`` (tokens are gathered by
-        the GEMM, not copied before). True: all, as engines for serving do; False: none, as eager PyTorch.
+        Operations that share a launch: ``qkv`` (projections with the same input, also MLA's compressions),
+        ``gate_up``, ``residual_norm`` (the residual add is part of the following norm), ``attention`` (scores,
+        softmax and values; unfused, the unmasked score matrix is computed and written), ``experts`` (the grouped GEMM
+        gathers its tokens instead of reading a permuted copy). True: all, as in serving engines; False: none, as in
+        eager PyTorch.
     expert_load : float or sequence of float
-        How tokens choose experts: exponent of a Zipf law (0: uniform) or a weight for each expert. Tokens choose
-        independently, each ``active`` different experts; a row is the device that expects the most work.
-    causal : bool
-        False counts every pair of a new token and a key, as if nothing were masked.
+        How tokens choose experts: exponent of a Zipf law (0: uniform) or one weight per expert. Tokens choose
+        independently, each ``active`` different experts; rows describe the device with the largest expected load.
 
     Returns
     -------
     DataFrame
-        See :mod:`gpuledger.models.transformer`; the rows of shape 0 first, in the order of a pass.
+        See :mod:`gpuledger.models.transformer`; rows of shape 0 first, in execution order.
 
     Raises
     ------
     InputError
-        The model cannot be shared out like that, an unknown fusion, a load that is none, or a kernel whose operations
-        64 bits cannot count.
+        The model cannot be split across the devices, a fusion or expert load is invalid, or an operation count
+        exceeds 64 bits.
     """
     parallel = parallel or Parallel()
     parallel.check(model)
     fusions = FUSIONS if fused is True else frozenset(() if fused is False else fused)
     if unknown := fusions - FUSIONS:
         remedy = f"use {', '.join(sorted(FUSIONS))}"
-        raise InputError("kernels", "fused", f"unknown: {', '.join(sorted(map(str, unknown)))}", remedy)
+        raise InputError("kernels", "fused", f"unknown fusion: {', '.join(sorted(map(str, unknown)))}", remedy)
     load = as_load(expert_load)
-    rows = Rows(model, workload, parallel, precision or model.precision, fusions, causal)
+    rows = Rows(model, workload, parallel, precision or model.precision, fusions)
     for stage, numbers in enumerate(parallel.stages(model.layer_count)):
         rows.stage, last = stage, stage == parallel.pipeline - 1
         rows.layers, rows.count, rows.precision = -1, 1, precision or model.precision
@@ -96,21 +94,21 @@ def _add_embedding(rows: Rows) -> None:
 
     def gather(kernel: str, table: int, devices: int, read: np.ndarray) -> None:
         weights = rows.precision.format_of(kernel)
-        read_rows = -(-np.minimum(tokens, table) // devices)  # distinct rows, at most
+        read_rows = -(-np.minimum(tokens, table) // devices)  # upper bound: every token reads a different row
         weight = read_rows * weights.matrix_bytes(1, model.hidden)
         rows.elementwise(kernel, tokens, model.hidden, read, stream, weight=weight, stored=weights.values)
 
-    gather("embedding", model.vocab, tensor, tokens * ID_BYTES)
+    gather("embedding", model.vocab, tensor, tokens * TOKEN_ID_BYTES)
     if tensor > 1:
         rows.collective("all_reduce", tokens, model.hidden, ring_bytes(stream, tensor, 2), tensor)
     if model.scaled_embedding:
         rows.elementwise("embedding_scale", tokens, model.hidden, stream, stream)
     if model.positions:
-        gather("position_embedding", model.positions, 1, tokens * ID_BYTES + stream)
+        gather("position_embedding", model.positions, 1, tokens * TOKEN_ID_BYTES + stream)
 
 
 def _add_norm(rows: Rows, kernel: str, reader: str, with_residual: bool, count: int) -> None:
-    """Add *count* norms for the GEMM *reader*, if one follows; with the residual they read and write that too."""
+    """Add *count* norms whose output the GEMM *reader* reads (empty: none); optionally fused with the residual add."""
     tokens, hidden = rows.work.tokens, rows.model.hidden
     stream = tokens * (hidden * rows.value_bytes)
     written = tokens * (hidden * rows.operand_bytes(reader)) if reader else stream
@@ -130,7 +128,7 @@ def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: flo
     reader = "qkv_proj"
     if isinstance(group.attention, LatentAttention):
         reader = "q_proj" if group.attention.q_rank is None else "qkv_a_proj"
-    # A stage begins with the sum already made, so its first norm has no residual to add.
+    # The previous stage sends the sum, so the first norm of a stage has no residual to add.
     alone = int(numbers.start in group.numbers) if fused else count
     _add_norm(rows, "attn_norm", reader, False, alone)
     _add_norm(rows, "attn_norm", reader, True, count - alone)

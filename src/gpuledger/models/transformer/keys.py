@@ -1,4 +1,4 @@
-"""The keys of a config.json, read one by one: what is there, of the right type, and not absurd."""
+"""Checked access to the keys of a config.json: presence, type and plausible range."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from gpuledger.errors import InputError
 from gpuledger.ledger.download.names import shown
 
-#: Keys that change no kernel: training, generation, bookkeeping, and constants of elementwise formulas.
+#: Keys that do not affect kernels: training, generation, bookkeeping, and constants of elementwise formulas.
 NEUTRAL = frozenset(
     """
     architectures model_type torch_dtype dtype transformers_version auto_map use_cache pretraining_tp torchscript
@@ -35,19 +35,19 @@ _REQUIRED = object()
 
 
 class Keys:
-    """The keys of one object of a config.json; those that were asked for are known.
+    """The keys of one object of a config.json; ``known`` collects those that were read.
 
     Parameters
     ----------
     content : mapping
     file : str
-        For messages.
+        For error messages.
     inside : str
         The key that holds the object (``text_config``), or empty.
     defaults : mapping
-        What an architecture takes where a key is absent.
+        The architecture's values of missing keys.
     renamed : mapping
-        What an architecture calls keys (``n_embd``), and what the others call them.
+        The architecture's own key names (``n_embd``), and the usual ones.
     """
 
     def __init__(
@@ -69,15 +69,15 @@ class Keys:
         return InputError(self.file, f"key {key}", problem, remedy)
 
     def value(self, key: str, default: Any = _REQUIRED) -> Any:
-        """Return what *key* says; where it is absent the architecture's default, else *default*."""
+        """Return the value of *key*; if missing, the architecture's default, else *default*."""
         self.known.add(key)
         value = self.content.get(key, self.defaults.get(key, default))
         if value is _REQUIRED:
-            raise self.error(key, "it is missing", "take the config.json of a model, whole")
+            raise self.error(key, "it is missing", "use a model's complete config.json")
         return value
 
     def integer(self, key: str, high: int, default: Any = _REQUIRED, low: int = 1) -> Any:
-        """Return a whole number of *low* … *high*; null is *default* where there is one."""
+        """Return a whole number within *low* … *high*; null counts as missing if there is a *default*."""
         value = self.value(key, default)
         if value is None and default is not _REQUIRED:
             return default
@@ -102,11 +102,11 @@ class Keys:
     def choice(self, key: str, choices: Iterable[str], default: str) -> str:
         value = self.value(key, default)
         if not isinstance(value, str) or value not in choices:
-            raise self.error(key, f"{shown(value)} is not known", f"known are {', '.join(sorted(choices))}")
+            raise self.error(key, f"unknown value {shown(value)}", f"known values: {', '.join(sorted(choices))}")
         return value
 
     def mapping(self, key: str) -> Mapping[str, Any]:
-        """Return an object; an empty one where it is absent or null."""
+        """Return an object; an empty one if missing or null."""
         value = self.value(key, None)
         if value is not None and not isinstance(value, Mapping):
             raise self.error(key, f"{shown(value)} is not an object", "correct it")
@@ -119,12 +119,12 @@ class Keys:
         return value or []
 
     def fixed(self, key: str, wanted: Any, why: str) -> None:
-        """Refuse any value but *wanted* (or none at all), saying *why*."""
+        """Raise an error that says *why* unless the value is *wanted*, null or missing."""
         if (value := self.value(key, wanted)) is not None and value != wanted:
             raise self.error(key, f"{shown(value)}: {why}", f"only {shown(wanted)} is modelled")
 
     def unknown(self, allowed: Iterable[str] = ()) -> list[str]:
-        """Return the keys that nothing has asked for, that say something, and that are not known to be neutral."""
+        """Return the keys that were not read, are not neutral or *allowed*, and have a non-empty value."""
         return [
             key
             for key, value in self.content.items()

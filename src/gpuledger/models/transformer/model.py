@@ -1,4 +1,4 @@
-"""What a decoder-only transformer is made of: layers of one kind, their weights, and what they keep of a token."""
+"""The structure of a decoder-only transformer: kinds of layers, their weights, and their KV cache."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 
 from gpuledger.models.transformer.precision import BITS, Precision
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A weight matrix of *outputs* × *inputs*, as a module of its own in the checkpoint.
+    """A weight matrix of *outputs* × *inputs*, stored as one module of the checkpoint.
 
-    ``kernel`` is the GEMM that may do it together with others, ``part`` its own name. Under tensor parallelism its
-    ``split`` (columns: outputs, rows: inputs, or nothing) is shared out in *units* (heads); those of keys and values
-    may be ``replicable``, where there are more devices than heads.
+    ``kernel`` is the GEMM that may process it together with others, ``part`` its own name. Tensor parallelism splits
+    the outputs (``columns``) or inputs (``rows``) in whole *units* (heads). Key and value heads may be ``replicable``
+    when there are more devices than heads.
     """
 
     kernel: str
@@ -42,23 +41,23 @@ class Linear:
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention with a head of keys and values for one or several heads of queries.
+    """Multi-head, grouped-query or multi-query attention.
 
     Attributes
     ----------
     heads, kv_heads, head_dim : int
-        Query heads, heads of keys and values, width of a head.
+        Number of query heads and of key/value heads, and width of a head.
     window : int or None
-        How many keys a token sees at most, itself included; None for all.
+        Keys that a token attends to at most, itself included; None: no limit.
     qkv_bias, out_bias : bool
     rotary_dim : int
-        Width of a head that RoPE turns; 0 without RoPE.
+        Width of the part of a head that RoPE rotates; 0 without RoPE.
     qk_norm : str
-        ``head`` (one norm of a head's width, for all heads), ``full`` (over the width of all heads), or empty.
+        ``head`` (normalised per head), ``full`` (over all heads together), or empty.
     sinks : bool
-        A learned logit per head in the softmax (gpt-oss).
+        The softmax has a learned logit per head (gpt-oss).
     stored_fused : bool
-        The checkpoint has one matrix for queries, keys and values (GPT-2, Phi-3).
+        The checkpoint stores queries, keys and values as one matrix (GPT-2, Phi-3).
     """
 
     heads: int
@@ -74,7 +73,7 @@ class Attention:
 
     @property
     def cache_width(self) -> int:
-        """Values that the cache keeps of a token in one layer."""
+        """Values per token in the cache of one layer."""
         return 2 * self.kv_heads * self.head_dim
 
     def linears(self, hidden: int) -> Iterator[Linear]:
@@ -86,29 +85,29 @@ class Attention:
         yield Linear("out_proj", "out_proj", hidden, width, self.out_bias, "rows", self.heads)
 
     def vectors(self) -> int:
-        """Return the parameters that are in no matrix."""
+        """Return the number of parameters outside matrices."""
         widths = {"": 0, "head": 2, "full": self.heads + self.kv_heads}
         return widths[self.qk_norm] * self.head_dim + self.sinks * self.heads
 
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """Multi-head latent attention (MLA, DeepSeek-V2): the cache keeps one compressed vector a token for all heads.
+    """Multi-head latent attention (MLA, DeepSeek-V2): the cache holds one compressed vector per token for all heads.
 
-    Requests with several new tokens expand keys and values of every head (``kv_b_proj``; for what is already cached
-    again, ``context_kv_b_proj``). Those with one new token work on the compressed vectors: the expansion is absorbed
-    into the query (``q_absorb``) and the output (``value_absorb``), and attention is that of one head of keys of
-    kv_rank + rope_dim and of values of kv_rank.
+    Requests with several new tokens expand the keys and values of every head (``kv_b_proj``; cached tokens are
+    expanded again by ``context_kv_b_proj``). Requests with one new token attend to the compressed vectors: the
+    expansion is absorbed into the query (``q_absorb``) and the output (``value_absorb``), and attention has one head
+    with keys of width kv_rank + rope_dim and values of width kv_rank.
 
     Attributes
     ----------
     heads : int
     q_rank : int or None
-        Width of the compressed query; None where queries are not compressed.
+        Width of the compressed query; None: queries are not compressed.
     kv_rank, nope_dim, rope_dim, value_dim : int
-        Width of the compressed keys and values; of a query head without and with RoPE; of a value head.
+        Width of the compressed keys and values; of a query head's parts without and with RoPE; of a value head.
     bias : bool
-        Of the compressing and the output projections.
+        Whether the compressing and output projections have one.
     """
 
     heads: int
@@ -126,7 +125,7 @@ class LatentAttention:
 
     @property
     def cache_width(self) -> int:
-        """Values that the cache keeps of a token in one layer."""
+        """Values per token in the cache of one layer."""
         return self.kv_rank + self.rope_dim
 
     def linears(self, hidden: int) -> Iterator[Linear]:
@@ -166,20 +165,20 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Experts:
-    """Routed experts, of which a token uses some, and shared ones, which every token uses.
+    """A mixture of experts: routed experts, of which a token uses some, and shared experts, which every token uses.
 
     Attributes
     ----------
     experts, active : int
-        Routed experts, and how many a token uses.
+        Number of routed experts, and how many of them a token uses.
     expert : FeedForward
         One routed expert.
     shared : FeedForward or None
         All shared experts as one block.
     shared_gate : bool
-        A sigmoid gate scales what the shared experts add (Qwen2-MoE).
+        A sigmoid gate scales the output of the shared experts (Qwen2-MoE).
     router_bias : bool
-        A bias per expert, of the router or of the choice alone.
+        The router, or only its top-k selection, has a bias per expert.
     """
 
     experts: int
@@ -200,15 +199,15 @@ class Experts:
 
 @dataclass(frozen=True)
 class Layers:
-    """All layers of one kind; ``numbers`` says which they are, from 0.
+    """All layers of one kind; ``numbers`` are their positions in the model, from 0.
 
-    ``unconverted`` are the kernels whose weights a quantised checkpoint keeps as they were in these layers.
+    ``unconverted`` names kernels whose weights a quantised checkpoint leaves unquantised in these layers.
     """
 
     numbers: tuple[int, ...]
     attention: Attention | LatentAttention
     ffn: FeedForward | Experts
-    post_norms: bool = False  # norms after attention and feed-forward too (Gemma 2 and 3)
+    post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 and 3)
     unconverted: frozenset[str] = frozenset()
 
     @property
@@ -227,25 +226,23 @@ class Model:
     Attributes
     ----------
     name, source : str
-        What it is called, and where its configuration is from.
+        The model's name, and where its configuration comes from.
     hidden, vocab : int
-        Width of the residual stream, rows of the embedding.
+        Width of the residual stream, and rows of the embedding.
     layers : tuple of Layers
-        Kinds of layers, in the order in which they first occur.
+        Kinds of layers, in the order of their first occurrence.
     tied : bool
-        The LM head is the embedding.
+        The LM head shares the embedding's weights.
     norm_bias : bool
-        Norms are LayerNorms with a bias; else RMSNorms.
+        Norms are LayerNorms with a bias; otherwise RMSNorms.
     positions : int
-        Learned position embeddings; 0 for none.
+        Number of learned position embeddings; 0: none.
     max_positions : int or None
-        The longest context it was made for.
+        The longest context that the model supports.
     scaled_embedding, logit_softcap : bool
         The embedding is multiplied by a constant; logits are capped by a tanh (Gemma).
     precision : Precision
-        That of the checkpoint as an engine serves it: quantised weights as stored, 32-bit ones in bf16.
-    omitted : tuple of str
-        What the checkpoint has beyond this graph: a vision tower, layers that predict several tokens.
+        Precision of the checkpoint as an engine serves it: quantised weights as stored, 32-bit weights as bf16.
     """
 
     name: str
@@ -260,7 +257,6 @@ class Model:
     scaled_embedding: bool = False
     logit_softcap: bool = False
     precision: Precision = field(default_factory=Precision)
-    omitted: tuple[str, ...] = ()
 
     @property
     def layer_count(self) -> int:
@@ -280,19 +276,19 @@ class Model:
 
     @property
     def embeddings(self) -> tuple[Linear, ...]:
-        """The tables of tokens and positions and, if it is not tied, the LM head."""
+        """The token and position tables and, unless it is tied, the LM head."""
         tables = [Linear("embedding", "embedding", self.vocab, self.hidden)]
         if self.positions:
             tables.append(Linear("position_embedding", "position_embedding", self.positions, self.hidden))
         return (*tables, *(() if self.tied else (self.lm_head,)))
 
     def precision_of(self, group: Layers, precision: Precision | None = None) -> Precision:
-        """Return *precision*, by default the checkpoint's with what it leaves alone in these layers."""
+        """Return *precision*, by default the checkpoint's with the exceptions of these layers."""
         return precision or self.precision.keeping(group.unconverted)
 
     @property
     def parameters(self) -> int:
-        """All parameters; a tied LM head counts once, layers that predict several tokens (MTP) do not."""
+        """Number of parameters; a tied LM head counts once, multi-token prediction layers do not count."""
         layers = sum(
             group.count * (self._vectors(group) + sum(linear.parameters for linear in group.linears(self.hidden)))
             for group in self.layers
@@ -301,7 +297,7 @@ class Model:
 
     @property
     def active_parameters(self) -> int:
-        """Parameters without the experts that a token does not use; embeddings and LM head included."""
+        """Parameters used per token: all but the unused experts, with embeddings and LM head."""
         idle = sum(
             group.count * linear.parameters // linear.copies * (linear.copies - group.ffn.active)
             for group in self.layers
@@ -311,7 +307,7 @@ class Model:
         return self.parameters - idle
 
     def weight_bytes(self, precision: Precision | None = None) -> int:
-        """Return the bytes of all weights with their scales, by default as the checkpoint has them."""
+        """Return the bytes of all weights and their scales, by default in the checkpoint's precision."""
         vectors = sum(group.count * self._vectors(group) for group in self.layers) + self.norm_parameters
         layers = sum(
             group.count * linear.stored_bytes(self.precision_of(group, precision))
@@ -322,51 +318,26 @@ class Model:
         tables = sum(table.stored_bytes(precision) for table in self.embeddings)
         return layers + tables + vectors * BITS[precision.plain] // 8
 
-    def kv_bytes_per_token(self, precision: Precision | str | None = None) -> int:
-        """Return the bytes that the cache takes for a token, over all layers, before any window is full.
+    def kv_bytes_per_token(self, precision: Precision | None = None) -> int:
+        """Return the cache bytes of one token over all layers, while no window is full."""
+        return int(self.kv_bytes(1, precision))
 
-        Parameters
-        ----------
-        precision : Precision or str, optional
-            Its ``cache``, or a format such as ``fp8``; by default that of the model.
-        """
-        bits = BITS[self._cache(precision)]
-        return sum(group.count * -(-group.attention.cache_width * bits // 8) for group in self.layers)
-
-    def kv_bytes(self, context_tokens: int | np.ndarray, precision: Precision | str | None = None) -> np.ndarray:
-        """Return the bytes that the cache needs for one request with a context of so many tokens.
-
-        A layer with a window keeps at most that many tokens.
+    def kv_bytes(self, context_tokens: int | np.ndarray, precision: Precision | None = None) -> np.ndarray:
+        """Return the cache bytes of one request; a layer with a window caches at most that many tokens.
 
         Parameters
         ----------
         context_tokens : int or array of int
+        precision : Precision, optional
+            Its ``cache`` counts; default: the model's.
 
         Returns
         -------
-        int64 array of the same shape
+        int64 array of the shape of `context_tokens`
         """
-        context, bits = np.asarray(context_tokens, np.int64), BITS[self._cache(precision)]
+        context, bits = np.asarray(context_tokens, np.int64), BITS[(precision or self.precision).cache]
         total = np.zeros(context.shape, np.int64)
         for group in self.layers:
             kept = context if group.attention.window is None else np.minimum(context, group.attention.window)
             total += group.count * -(-group.attention.cache_width * bits // 8) * kept
         return total
-
-    def _cache(self, precision: Precision | str | None) -> str:
-        if isinstance(precision, str):
-            return Precision(cache=precision).cache
-        return (precision or self.precision).cache
-
-    def structure(self) -> pd.DataFrame:
-        """Return every weight matrix: layers, kernel, part, count, copies, n, k, parameters (of all of them)."""
-        rows = [
-            (number, linear, group.count)
-            for number, group in enumerate(self.layers)
-            for linear in group.linears(self.hidden)
-        ]
-        rows += [(-1, table, 1) for table in self.embeddings]
-        return pd.DataFrame(
-            [(i, x.kernel, x.part, n, x.copies, x.outputs, x.inputs, n * x.parameters) for i, x, n in rows],
-            columns=["layers", "kernel", "part", "count", "copies", "n", "k", "parameters"],
-        )

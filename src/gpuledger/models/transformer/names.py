@@ -1,4 +1,4 @@
-"""The fixed vocabulary of the columns of :func:`gpuledger.models.transformer.kernels`, in the order of a pass."""
+"""Categories of the columns of :func:`gpuledger.models.transformer.kernels`, in execution order."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ KERNELS = (
     *("all_reduce", "all_gather", "all_to_all", "send"),
 )
 
-#: Kernels whose weights a quantised checkpoint leaves alone unless it says otherwise.
+#: Kernels whose weights a quantised checkpoint leaves unquantised unless it says otherwise.
 UNCONVERTED = frozenset({"embedding", "position_embedding", "lm_head", "router", "shared_gate"})
 
-#: Kernels with a weight matrix, which a precision may be given for.
+#: Kernels with a weight matrix, for which a precision can be set.
 WEIGHTS = UNCONVERTED | {
     *("qkv_proj", "out_proj", "qkv_a_proj", "q_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"),
     *(prefix + name for prefix in ("", "shared_", "expert_") for name in ("gate_up_proj", "up_proj", "down_proj")),

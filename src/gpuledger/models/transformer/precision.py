@@ -1,4 +1,4 @@
-"""Number formats, and which tensor has which."""
+"""Number formats, and which tensor uses which."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
 
 #: Bits of a value. tf32 is stored in 32 bits.
 BITS = {"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4, "mxfp4": 4, "nvfp4": 4}
-#: Formats that matrix units multiply.
+#: Formats in which matrix units compute.
 MATH = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 _SUFFIX = re.compile(r"(fp8|int8|int4)_(?:g(\d{1,5})(_zero)?|block(\d{1,4}))")
 
@@ -26,11 +26,11 @@ class Format:
     values : str
         Format of one value, a key of :data:`BITS`.
     group : int
-        Values along the depth of a matrix that share a scale; 0 for none.
+        Values along a matrix's depth that share a scale; 0: none.
     scale_bits : int
-        Bits of a scale, and of what else a group has (a zero point).
+        Bits of a scale, including a group's zero point.
     block : int
-        With blocks of block × block values that share a scale: their side; 0 for none.
+        Side of the square blocks that share a scale; 0: none.
     """
 
     values: str
@@ -43,7 +43,7 @@ class Format:
         return BITS[self.values]
 
     def matrix_bytes(self, outputs: int, inputs: int) -> int:
-        """Return the bytes of a matrix of *outputs* × *inputs* values with its scales."""
+        """Return the bytes of a matrix of *outputs* × *inputs* values, scales included."""
         bits = outputs * inputs * self.bits
         if self.group:
             bits += outputs * -(-inputs // self.group) * self.scale_bits
@@ -56,11 +56,11 @@ class Format:
 def number_format(name: str) -> Format:
     """Return the format called *name*.
 
-    Besides those of :data:`BITS`: ``int4_g128`` and ``int8_g64`` (groups of so many values along the depth share a
-    16-bit scale), ``int4_g128_zero`` (and a zero point of the values' width, as AWQ and GPTQ store it),
-    ``fp8_block128`` (blocks of 128 × 128 share a 32-bit scale, as DeepSeek-V3 stores it). ``mxfp4`` has an 8-bit
-    scale per 32 values (OCP Microscaling Formats 1.0), ``nvfp4`` one per 16. A scale for a whole tensor or an output
-    channel, less than 0.1 % of the matrix, is not counted.
+    Besides those of :data:`BITS`: ``int4_g128`` and ``int8_g64`` (groups of 128 or 64 values along the depth share a
+    16-bit scale), ``int4_g128_zero`` (with a zero point of the values' width, as in AWQ and GPTQ), ``fp8_block128``
+    (blocks of 128 × 128 share a 32-bit scale, as in DeepSeek-V3). ``mxfp4`` has an 8-bit scale per 32 values (OCP
+    Microscaling Formats 1.0), ``nvfp4`` one per 16. Scales per tensor or output channel, less than 0.1 % of the
+    matrix, are not counted.
 
     Raises
     ------
@@ -84,23 +84,23 @@ def number_format(name: str) -> Format:
 
 @dataclass(frozen=True)
 class Precision:
-    """Which tensor has which number format.
+    """Number formats of weights, activations and cache.
 
     Attributes
     ----------
     weights : str or mapping
-        Of the linear layers (see :func:`number_format`). A mapping gives it by kernel, with ``"*"`` for the others.
-        Embeddings, LM head, router and the gate of shared experts count as unquantised unless they are named.
+        Format of the linear layers (see :func:`number_format`). A mapping sets it per kernel, with ``"*"`` for the
+        rest. Embeddings, LM head, router and the gate of shared experts are unquantised unless named.
     activations : str
-        What kernels write and the residual stream is kept in.
+        Format of kernel outputs and of the residual stream.
     cache : str
-        Of keys and values in the cache. Attention computes in ``activations``, whatever the cache has.
+        Format of cached keys and values. Attention computes in ``activations`` regardless.
     operands : str, optional
-        What the inputs of a GEMM are converted to where its weights are narrower than ``activations``: ``fp8`` for a
-        checkpoint with fp8 weights and dynamically quantised activations. The kernel before writes it so (fused).
-        None: weights are converted when they are read, and the math is in ``activations``.
+        Format to which the inputs of a GEMM are converted if its weights are narrower than ``activations``: ``fp8``
+        for a checkpoint with fp8 weights and dynamically quantised activations. The preceding kernel converts them
+        (fused). None: weights are converted when read, and the arithmetic is in ``activations``.
     unquantised : str, optional
-        Of embeddings, LM head, norms, router and biases. None: ``activations``, at least 16 bits.
+        Format of embeddings, LM head, norms, router and biases. None: ``activations``, at least 16 bits.
     """
 
     weights: str | Mapping[str, str] = "bf16"
@@ -113,13 +113,13 @@ class Precision:
         weights = self.weights if isinstance(self.weights, Mapping) else {"*": self.weights}
         for kernel, name in weights.items():
             if kernel != "*" and kernel not in WEIGHTS:
-                remedy = f"name one of {', '.join(sorted(WEIGHTS))}, or '*' for all others"
-                raise InputError("precision", "weights", f"no kernel with weights is called {kernel!r}", remedy)
+                remedy = f"name one of {', '.join(sorted(WEIGHTS))}, or '*' for the rest"
+                raise InputError("precision", "weights", f"no kernel with weights is named {kernel!r}", remedy)
             number_format(name)
         for what in ("activations", "operands"):
             name = getattr(self, what)
             if name not in MATH and not (what == "operands" and name is None):
-                raise InputError("precision", what, f"{name!r} is no format to compute in", f"use {', '.join(MATH)}")
+                raise InputError("precision", what, f"GPUs do not compute in {name!r}", f"use {', '.join(MATH)}")
         for what in ("cache", "unquantised"):
             if (name := getattr(self, what)) is not None and name not in BITS:
                 raise InputError("precision", what, f"there is no number format {name!r}", f"use {', '.join(BITS)}")
@@ -133,7 +133,7 @@ class Precision:
 
     @property
     def plain(self) -> str:
-        """The format of what is never quantised."""
+        """Format of tensors that are never quantised."""
         return self.unquantised or (self.activations if BITS[self.activations] >= 16 else "bf16")
 
     def format_of(self, kernel: str) -> Format:
@@ -151,6 +151,6 @@ class Precision:
         return self.operands if narrow else self.activations
 
     def math_of(self, kernel: str) -> str:
-        """Return what *kernel* computes in: its operands, or its weights where those are wider."""
+        """Return the format in which *kernel* computes: its operands', or its weights' if wider."""
         weights, operands = self.format_of(kernel), self.operands_of(kernel)
         return weights.values if weights.bits > BITS[operands] else operands

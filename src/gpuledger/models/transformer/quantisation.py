@@ -1,4 +1,4 @@
-"""What a checkpoint's numbers are: ``torch_dtype`` and ``quantization_config`` of a config.json."""
+"""The precision of a checkpoint: ``torch_dtype`` and ``quantization_config`` of its config.json."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
 from gpuledger.models.transformer.precision import Precision
 
-#: 32-bit checkpoints are served in 16 bits, as engines do unless told otherwise.
+#: Inference engines serve 32-bit checkpoints in 16 bits by default.
 SERVED = {"float32": "bf16", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16"}
 MAX_GROUP = 65_536
 
 _PROJECTIONS = "gate_proj|up_proj|gate_up_proj|down_proj|w1|w2|w3"
-#: Names of modules, as the part after the layer's number, and the kernels that have their weights.
+#: Patterns of module names after the layer's number, and the kernels that hold their weights.
 _MODULES = (
     (r"(self_attn|attn|attention)(\.\w+)?", "attention"),
     (r"((\w+\.)?(q_proj|k_proj|v_proj|qkv_proj|o_proj|q_a_proj|q_b_proj|kv_a_proj_with_mqa|kv_b_proj))", "attention"),
@@ -40,12 +40,12 @@ _UNTOUCHED = re.compile(
 
 
 def read_precision(keys: Keys, outer: Keys, layers: tuple[Layers, ...]) -> tuple[Precision, tuple[Layers, ...]]:
-    """Return the precision of a checkpoint, and its layers, parted where some are left unquantised and others not.
+    """Return the precision of a checkpoint, and its layers, split where only some of them are quantised.
 
     Raises
     ------
     InputError
-        A type or a method of quantisation that is not known, or a list of modules that cannot be told apart.
+        Unknown data type or quantisation method, or a list of excluded modules that cannot be matched to kernels.
     """
     name = next(
         (source.value(key) for source in (keys, outer) for key in ("dtype", "torch_dtype") if source.content.get(key)),
@@ -53,7 +53,7 @@ def read_precision(keys: Keys, outer: Keys, layers: tuple[Layers, ...]) -> tuple
     )
     plain = SERVED.get(name.removeprefix("torch.")) if isinstance(name, str) else None
     if plain is None:
-        raise keys.error("torch_dtype", f"{shown(name)} is not known", f"known are {', '.join(SERVED)}")
+        raise keys.error("torch_dtype", f"unknown data type {shown(name)}", f"known types: {', '.join(SERVED)}")
     settings = keys.mapping("quantization_config")
     if not settings:
         return Precision(plain, plain, plain), layers
@@ -73,18 +73,18 @@ def _fp8(keys: Keys, plain: str) -> tuple[str, str | None, str | None]:
         return "fp8", "fp8", None
     sides = set(block) if isinstance(block, list) and all(type(side) is int for side in block) else set()
     if len(sides) != 1 or not 0 < (side := sides.pop()) < 10_000:
-        raise keys.error("weight_block_size", f"{shown(block)} is no square block", "only square ones are modelled")
+        raise keys.error("weight_block_size", f"{shown(block)} is not a square block", "only square ones are modelled")
     return f"fp8_block{side}", "fp8", None
 
 
 def _grouped(zero_default: bool) -> Callable:
-    """4- and 8-bit integers with a scale per group, multiplied in the precision of the activations."""
+    """4- and 8-bit integers with a scale per group; the arithmetic is in the format of the activations."""
 
     def method(keys: Keys, plain: str) -> tuple[str, str | None, str | None]:
         bits = keys.integer("bits", 8, 4)
         group = keys.integer("group_size", MAX_GROUP, 128, low=-1)
         if bits not in (4, 8) or group == 0:
-            raise keys.error("bits", f"{bits} bits in groups of {group}", "only 4 and 8 bits are modelled")
+            raise keys.error("bits", f"{bits} bits with group_size {group}", "only 4 and 8 bits are modelled")
         zero = "_zero" if keys.flag("zero_point", zero_default) else ""
         return (f"int{bits}_g{group}{zero}" if group > 0 else f"int{bits}"), None, None
 
@@ -150,7 +150,7 @@ METHODS: dict[str, Callable] = {
 
 
 def _kernels_of(module: str) -> set[str] | None:
-    """Return the kernels that have the weights of *module*; None where that is not known."""
+    """Return the kernels that hold the weights of *module*; None if it is unknown."""
     for pattern, where in _MODULES:
         if re.fullmatch(pattern, module):
             last = module.rpartition(".")[2]
@@ -161,7 +161,7 @@ def _kernels_of(module: str) -> set[str] | None:
                 return {f"{where}down_proj"}
             if last in _PROJECTIONS.split("|"):
                 return kernels - {f"{where}down_proj"}
-            # A whole MoE block called mlp: its experts too.
+            # A whole MoE block named mlp includes its experts.
             return kernels | (_kernels_of("experts") | _kernels_of("shared_experts") if module == "mlp" else set())
     return set() if _UNTOUCHED.fullmatch(module) else None
 
@@ -175,18 +175,18 @@ def _leave_out(names: list[str], layers: tuple[Layers, ...], keys: Keys) -> tupl
         module = match[2] if match else plain.removeprefix("model.").removeprefix("language_model.")
         kernels = _kernels_of(module.strip(".*").removesuffix(".weight")) if module else set(WEIGHTS - UNCONVERTED)
         if kernels is None:
-            problem = f"{shown(name)} names a module that is not known"
+            problem = f"unknown module {shown(name)}"
             raise InputError(keys.file, f"key {keys.inside}", problem, "name modules of the architecture")
         if match and match[1] != "*":
             by_layer.setdefault(int(match[1]), set()).update(kernels)
         else:
             everywhere |= kernels
-    parted: list[Layers] = []
+    split: list[Layers] = []
     for group in layers:
         present = {linear.kernel for linear in group.linears(1)}
         kinds: dict[frozenset[str], list[int]] = {}
         for number in group.numbers:
             left = frozenset((everywhere | by_layer.get(number, set())) & present)
             kinds.setdefault(left, []).append(number)
-        parted += [replace(group, numbers=tuple(n), unconverted=left) for left, n in kinds.items()]
-    return tuple(sorted(parted, key=lambda group: group.numbers))
+        split += [replace(group, numbers=tuple(n), unconverted=left) for left, n in kinds.items()]
+    return tuple(sorted(split, key=lambda group: group.numbers))

@@ -1,4 +1,4 @@
-"""Rows of kernels, collected as arrays over all shapes and put together once."""
+"""Builder of the kernel table: rows are collected as arrays over all shapes and assembled once."""
 
 from __future__ import annotations
 
@@ -28,17 +28,13 @@ Number = int | np.ndarray
 
 @dataclass
 class Rows:
-    """Kernels of a pass so far.
-
-    ``stage``, ``layers``, ``count`` and ``precision`` are those of what is added next.
-    """
+    """Kernels added so far; ``stage``, ``layers``, ``count`` and ``precision`` apply to the rows added next."""
 
     model: Model
     work: Workload
     parallel: Parallel
     precision: Precision
     fused: frozenset[str]
-    causal: bool
     stage: int = 0
     layers: int = -1
     count: int = 1
@@ -51,7 +47,7 @@ class Rows:
         return BITS[self.precision.activations] // 8
 
     def operand_bytes(self, kernel: str) -> int:
-        """Bytes of one input of the GEMM *kernel*."""
+        """Bytes of one input value of the GEMM *kernel*."""
         return BITS[self.precision.operands_of(kernel)] // 8
 
     def plain_bytes(self, values: int) -> int:
@@ -86,28 +82,25 @@ class Rows:
             self.sizes.append((count, devices, batch, m, n, k, macs, weight, read, write, cache, comm))
 
     def product(self, *factors: Number) -> Number:
-        """Multiply whole numbers, refusing what 64 bits cannot hold."""
+        """Multiply whole numbers; raise instead of overflowing 64 bits."""
         about = 1.0
         exact: Number = 1
         for factor in factors:
             about = about * (float(factor.max()) if isinstance(factor, np.ndarray) else factor)
             exact = exact * factor
         if about >= _MAX:
-            raise InputError(self.model.name, "workload", "a kernel is beyond 2^63 operations", "take smaller shapes")
+            raise InputError(self.model.name, "workload", "a kernel exceeds 2^63 operations", "use smaller shapes")
         return exact
 
     def elementwise(self, kernel: str, m: Number, n: int, read: Number, write: Number, **more: Number) -> None:
-        """Add a kernel over m rows of n values that reads and writes so many bytes."""
+        """Add a kernel over m rows of n values with the given traffic (bytes)."""
         self.add(kernel, "elementwise", m, n, read=read, write=write, **more)
 
     def gemms(self, linears: Sequence[Linear], m: np.ndarray, fuse: bool = True) -> None:
-        """Add the GEMM of matrices with the same input, or one for each of them."""
+        """Add one GEMM over matrices with the same input, or one GEMM each if *fuse* is false."""
         for bunch in [linears] if fuse else [[linear] for linear in linears]:
             kernel = bunch[0].kernel
-            parts = [share(linear, self.parallel.tensor) for linear in bunch]
-            n, k = sum(outputs for outputs, _ in parts), parts[0][1]
-            weights = self.precision.format_of(kernel)
-            bias = sum(outputs for (outputs, _), linear in zip(parts, bunch, strict=True) if linear.bias)
+            n, k, weight = self.matrices(bunch, self.parallel.tensor)
             self.add(
                 kernel if len(bunch) > 1 or len(linears) == 1 else bunch[0].part,
                 "gemm",
@@ -115,24 +108,35 @@ class Rows:
                 n,
                 k,
                 macs=self.product(m, n, k),
-                weight=sum(weights.matrix_bytes(*part) for part in parts) + self.plain_bytes(bias),
+                weight=weight,
                 read=m * (k * self.operand_bytes(kernel)),
                 write=m * (n * self.value_bytes),
-                math=self.precision.math_of(kernel),
-                stored=weights.values,
+                **self.formats(kernel),
             )
 
+    def matrices(self, bunch: Sequence[Linear], devices: int) -> tuple[int, int, int]:
+        """Return columns, depth and bytes (scales and biases included) of one device's share of joined matrices."""
+        parts = [share(linear, devices) for linear in bunch]
+        weights = self.precision.format_of(bunch[0].kernel)
+        bias = sum(outputs for (outputs, _), linear in zip(parts, bunch, strict=True) if linear.bias)
+        stored = sum(weights.matrix_bytes(*part) for part in parts) + self.plain_bytes(bias)
+        return sum(outputs for outputs, _ in parts), parts[0][1], stored
+
+    def formats(self, kernel: str) -> dict[str, str]:
+        """Return the number formats of a GEMM as arguments of :meth:`add`."""
+        return {"math": self.precision.math_of(kernel), "stored": self.precision.format_of(kernel).values}
+
     def collective(self, kernel: str, m: Number, n: int, comm: Number, devices: int, count: int = -1) -> None:
-        """Add an exchange of m rows of n activations, of which a device sends *comm* bytes."""
+        """Add an exchange of m rows of n activations, in which each device sends *comm* bytes."""
         payload = m * (n * self.value_bytes)
         stored = self.precision.activations
         more = {"comm": comm, "devices": devices, "count": count, "stored": stored}
         self.add(kernel, "collective", m, n, read=payload, write=payload, **more)
 
     def frame(self) -> pd.DataFrame:
-        """Return the rows of every shape together, in the order of a pass; those without work are left out."""
+        """Return the rows of every shape, in execution order; rows without work are dropped."""
         shapes = self.work.shapes
-        # shape, row: so that a boolean selection keeps a shape's rows together
+        # Axes (shape, row), so that the boolean selection keeps the rows of a shape together.
         columns = {name: np.empty((shapes, len(self.sizes)), np.int64) for name in SIZES}
         for i, sizes in enumerate(self.sizes):
             for column, values in zip(columns.values(), sizes, strict=True):

@@ -11,7 +11,7 @@ from gpuledger.record.workloads import transformer
 HEAD_DIM = 64
 
 
-class Block(nn.Module):
+class GPT2Block(nn.Module):
     """Layer norm, causal attention of heads of 64, layer norm, MLP of four times the width with GELU; all with biases.
 
     Radford et al., Language Models are Unsupervised Multitask Learners (2019).
@@ -37,4 +37,4 @@ class Block(nn.Module):
 
 
 if __name__ == "__main__":
-    transformer.main(__doc__.splitlines()[0], Block, torch.float32)
+    transformer.main(__doc__.splitlines()[0], GPT2Block, torch.float32)

@@ -15,7 +15,7 @@ GROUP = 4
 THETA = 500_000.0
 
 
-class Norm(nn.Module):
+class RMSNorm(nn.Module):
     """RMS norm with a weight, in fp32 inside as the reference implementation computes it."""
 
     def __init__(self, hidden_dim: int, device: torch.device):
@@ -38,7 +38,7 @@ def rotate(heads: torch.Tensor) -> torch.Tensor:
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 
 
-class Block(nn.Module):
+class LlamaBlock(nn.Module):
     """RMS norm, causal attention with rotary embeddings and grouped heads, RMS norm, SwiGLU of 3.5 times the width.
 
     Dubey et al., The Llama 3 Herd of Models (2024), Table 3: of the 8B model the ratios, of heads of 128.
@@ -49,7 +49,7 @@ class Block(nn.Module):
         self.heads = transformer.head_count(hidden_dim, HEAD_DIM)
         self.groups = max(1, self.heads // GROUP)
         narrow, wide = self.groups * HEAD_DIM, 7 * hidden_dim // 2
-        self.norm_1, self.norm_2 = Norm(hidden_dim, device), Norm(hidden_dim, device)
+        self.norm_1, self.norm_2 = RMSNorm(hidden_dim, device), RMSNorm(hidden_dim, device)
         sizes = {
             "query": (hidden_dim, hidden_dim),
             "key": (hidden_dim, narrow),
@@ -78,4 +78,4 @@ class Block(nn.Module):
 
 
 if __name__ == "__main__":
-    transformer.main(__doc__.splitlines()[0], Block, torch.bfloat16)
+    transformer.main(__doc__.splitlines()[0], LlamaBlock, torch.bfloat16)

@@ -1,16 +1,14 @@
-"""The picture of a memory access timeline: pages over clocks, and the pressure on memory below."""
+"""Panels of the memory access timeline; the notebook puts them together."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
@@ -18,7 +16,7 @@ from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.studies.dmat.reduction import QUANTITIES, WITHOUT_TENSOR, prefixes
 
-#: Colours by what attention kernels call their tensors, near the published ones; others take what is left.
+#: Colours by the names that attention kernels give their tensors, close to the published ones; others get the rest.
 ROLES = {
     figures.BLUE: ("q", "query"),
     figures.PURPLE: ("k", "key"),
@@ -29,19 +27,19 @@ ROLES = {
 PALETTE = (*ROLES, figures.SKY, figures.YELLOW)
 #: From the least to the most accessed fifth of a tensor's cells, how much of its colour.
 DEPTHS = (0.28, 0.46, 0.64, 0.82, 1.0)
-#: Height of a line of a name, and about that of the axes, in inches.
-LINE_INCHES, AXES_INCHES = 0.125, 3.2
-DETAIL = {"fontsize": 6, "color": "#666666"}
+#: Height of a line of a tensor's label (inches).
+LINE_INCHES = 0.125
+GRID = "#ebebeb"
 
 
-def colours(tensors: Sequence[str]) -> dict[str, str]:
-    """Return the colour of every tensor, grey for what is none; of many tensors only neighbours differ."""
+def tensor_colors(tensors: Sequence[str]) -> dict[str, str]:
+    """Choose a colour for every tensor, grey for memory of none; if there are many, only neighbours differ."""
     found, free = {}, list(PALETTE)
-    for colour, names in ROLES.items():
+    for color, names in ROLES.items():
         for tensor in tensors:
-            if tensor.lower() in names and colour in free:
-                found[tensor] = colour
-                free.remove(colour)
+            if tensor.lower() in names and color in free:
+                found[tensor] = color
+                free.remove(color)
     rest = itertools.chain(free, itertools.cycle(PALETTE))
     for tensor in tensors:
         if tensor not in found:
@@ -55,60 +53,58 @@ def depth_classes(accesses: pd.Series) -> np.ndarray:
     return np.searchsorted(thresholds, accesses.to_numpy(), "left")
 
 
-def draw_timeline(result: CaseResult) -> Figure:
-    """Draw when which page is touched.
+def draw_timeline(
+    axes: Axes,
+    result: CaseResult,
+    colors: Mapping[str, str],
+    depths: Sequence[float] = DEPTHS,
+    height_inches: float = 3.2,
+) -> None:
+    """Draw when which page is touched, pages by address from bottom to top, with the tensors' names beside them.
 
     Parameters
     ----------
+    axes : Axes
     result : CaseResult
         Of :func:`gpuledger.studies.dmat.reduce`.
-
-    Returns
-    -------
-    Figure
-        To be given to :func:`gpuledger.ledger.figures.save`.
+    colors : mapping
+        By tensor; see :func:`tensor_colors`.
+    depths : sequence of float
+        How much of a tensor's colour its five classes of cells have, from fewest to most accesses.
+    height_inches : float
+        About how tall the axes are, so that names do not overlap.
     """
     data = result.data
     if result["compatible"] == "yes":  # whose rows count from the top
         data = data.assign(row=result["rows"] - 1 - data["row"])
-    colour = colours(list(prefixes(data)))
-    figure, (pages, pressure) = plt.subplots(2, 1, sharex=True, figsize=(7.0, 4.9), height_ratios=[5, 1])
-    figure.get_layout_engine().set(h_pad=0.015, hspace=0)
-    extent = result["columns"] * result["column_cycles"]
-    _draw_cells(pages, data, colour, (result["rows"], result["columns"]), extent)
-    _name_rows(pages, result, data, colour)
-    _draw_depths(pages)
-    pages.set_title(f"{result['pages']:,} pages of 64 KiB by address", fontsize=7.5, fontweight="normal", pad=5)
-    _draw_pressure(pressure, data, colour, result["columns"], extent)
-    pressure.set(xlabel=f"clock since the thread's start (cycles; {result['column_cycles']:,} a column)")
-    pressure.set(xlim=(0, extent))
-    pressure.xaxis.set_major_formatter("{x:,.0f}")
-    # A number and its unit stay on one line.
-    figures.headline(figure, result.finding.replace(" %", "\u00a0%"))
-    return figure
+    _draw_cells(axes, data, colors, depths, result)
+    _name_tensors(axes, result, data, colors, height_inches)
+    axes.set_xlim(0, result["columns"] * result["column_cycles"])
+    axes.grid(axis="x", color=GRID)
+    axes.tick_params(axis="x", length=0, labelbottom=False)
 
 
-def _draw_cells(axes: Axes, data: pd.DataFrame, colour: dict[str, str], shape: tuple[int, int], extent: int) -> None:
+def _draw_cells(
+    axes: Axes, data: pd.DataFrame, colors: Mapping[str, str], depths: Sequence[float], result: CaseResult
+) -> None:
+    shape = result["rows"], result["columns"]
     image = np.ones((*shape, 4))
     image[..., 3] = 0
     largest = np.zeros(shape, np.int64)
     for tensor, cells in data.groupby("tensor", sort=False):
-        depth = np.array(DEPTHS)[depth_classes(cells["accesses"])][:, None]
-        shade = np.hstack([depth * np.array(to_rgb(colour[tensor])) + 1 - depth, np.ones_like(depth)])
+        depth = np.array(depths)[depth_classes(cells["accesses"])][:, None]
+        shade = np.hstack([depth * np.array(to_rgb(colors[tensor])) + 1 - depth, np.ones_like(depth)])
         place = cells["row"].to_numpy(), cells["column"].to_numpy()
-        # Where tensors share a cell, the one with most accesses is seen, of equal ones the last.
+        # Where tensors share a cell, show the one with most accesses, of equal ones the last.
         over = cells["accesses"].to_numpy() >= largest[place]
         place = place[0][over], place[1][over]
         image[place], largest[place] = shade[over], cells["accesses"].to_numpy()[over]
-    axes.imshow(
-        image, aspect="auto", origin="lower", interpolation="nearest", extent=(0, extent, 0, shape[0]), zorder=2
-    )
-    axes.grid(axis="x", color="#ebebeb")
-    axes.tick_params(axis="x", length=0, labelbottom=False)
+    extent = (0, shape[1] * result["column_cycles"], 0, shape[0])
+    axes.imshow(image, aspect="auto", origin="lower", interpolation="nearest", extent=extent, zorder=2)
 
 
 def _bands(data: pd.DataFrame) -> list[tuple[str, int, int, int]]:
-    """Return (tensor, first row, row after its last, accesses) of every run of rows that is mostly one tensor's."""
+    """Return (tensor, first row, row after its last, accesses) of every run of rows with mostly one tensor."""
     by_row = data.groupby(["row", "tensor"], sort=False)["accesses"].sum().reset_index()
     main = by_row.sort_values("accesses", kind="stable").drop_duplicates("row", keep="last").sort_values("row")
     run = ((main["tensor"] != main["tensor"].shift()) | (main["row"] != main["row"].shift() + 1)).cumsum()
@@ -118,17 +114,19 @@ def _bands(data: pd.DataFrame) -> list[tuple[str, int, int, int]]:
     ]
 
 
-def _name_rows(axes: Axes, result: CaseResult, data: pd.DataFrame, colour: dict[str, str]) -> None:
+def _name_tensors(
+    axes: Axes, result: CaseResult, data: pd.DataFrame, colors: Mapping[str, str], height_inches: float
+) -> None:
     """Draw a bar beside the rows of every tensor, with its name, shape and size."""
     bands, prefix, rows = _bands(data), prefixes(result.data), result["rows"]
     side = axes.get_yaxis_transform()
     for tensor, start, end, _ in bands:
-        style = {"color": colour[tensor], "linewidth": 0, "clip_on": False}
+        style = {"color": colors[tensor], "linewidth": 0, "clip_on": False}
         axes.add_patch(Rectangle((-0.016, start), 0.011, end - start, transform=side, **style))
         if start:
             axes.axhline(start, color="#cccccc", linewidth=0.5, zorder=1)
-    line = LINE_INCHES / AXES_INCHES * rows
-    # A tensor's name stands at its tallest band; of those too many, the most accessed ones are named.
+    line = LINE_INCHES / height_inches * rows
+    # A name goes to its tensor's tallest band; if there are too many, only the most accessed bands are named.
     tallest: dict[str, tuple] = {}
     for band in sorted(bands, key=lambda band: band[2] - band[1]):
         tallest[band[0]] = band
@@ -137,34 +135,25 @@ def _name_rows(axes: Axes, result: CaseResult, data: pd.DataFrame, colour: dict[
     texts = []
     for tensor, start, end, _ in named:
         about = {key: result.summary.get(f"{prefix[tensor]}_{key}", {"value": ""})["value"] for key in QUANTITIES}
-        lines = [f"{tensor}  {about['shape']}".strip() if about["shape"] else tensor]
+        lines = [f"{tensor}  {about['shape']}".strip()]
         if end - start >= 2 * line and about["address"]:
-            lines.append(f"{about['address']}, {memory_text(about['bytes'])}")
-        texts.append((lines, (start + end) / 2, colour[tensor]))
-    for (lines, middle, shade), place in zip(texts, _spread(texts, line, rows), strict=True):
+            lines.append(f"{about['address']}, {_memory(about['bytes'])}")
+        texts.append((lines, (start + end) / 2, colors[tensor]))
+    for (lines, middle, color), place in zip(texts, _spread(texts, line, rows), strict=True):
         arrow = {"arrowstyle": "-", "color": figures.GREY, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0}
         moved = abs(place - middle) > line / 4
+        anchor = {"xycoords": side, "textcoords": side, "ha": "right", "va": "center", "annotation_clip": False}
+        # Text in the tensor's colour has to be dark enough to be read on white.
+        name = {"fontsize": 7.2, "fontweight": "bold", "color": to_hex(0.72 * np.array(to_rgb(color)))}
         for number, text in enumerate(lines):
+            style = {"fontsize": 6, "color": "#666666"} if number else name | {"arrowprops": arrow if moved else None}
             height = place + (len(lines) / 2 - number - 0.5) * line
-            style = {"fontsize": 7.2, "fontweight": "bold", "color": _dark(shade)} if number == 0 else DETAIL
-            note = axes.annotate(
-                text,
-                (-0.018, middle),
-                (-0.035, height),
-                xycoords=side,
-                textcoords=side,
-                ha="right",
-                va="center",
-                arrowprops=arrow if moved and number == 0 else None,
-                annotation_clip=False,
-                **style,
-            )
-            note.set_in_layout(True)
+            axes.annotate(text, (-0.018, middle), (-0.035, height), **anchor, **style).set_in_layout(True)
     axes.set(yticks=[])
 
 
 def _spread(texts: list[tuple], line: float, rows: int) -> list[float]:
-    """Move names apart that would overlap: first up from below, then down from above."""
+    """Move labels apart that would overlap: first up from the bottom, then down from the top."""
     places, floor = [], -line / 2
     for lines, middle, _ in texts:
         half = len(lines) * line / 2
@@ -178,44 +167,41 @@ def _spread(texts: list[tuple], line: float, rows: int) -> list[float]:
     return places
 
 
-def _dark(colour: str) -> str:
-    """Return a colour that can be read as text on white."""
-    return to_hex(0.72 * np.array(to_rgb(colour)))
-
-
-def memory_text(size: int) -> str:
-    """Return bytes in words, in binary units."""
+def _memory(size: int) -> str:
+    """Return a size in bytes with a binary unit."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= unit:
             return f"{size / unit:.4g} {name}"
     return f"{size} B"
 
 
-def _draw_depths(axes: Axes) -> None:
+def draw_depth_key(axes: Axes, depths: Sequence[float] = DEPTHS) -> None:
     """Explain the depth of colours, above the right end of the axes."""
     inches = axes.figure.get_figwidth()
     width = 0.13 / inches
     anchor = {"transform": axes.transAxes, "clip_on": False}
-    for place, depth in enumerate(DEPTHS):
+    for place, depth in enumerate(depths):
         shade = to_hex(1 - depth * (1 - np.array(to_rgb("#555555"))))
         axes.add_patch(Rectangle((1 - (5 - place) * width, 1.02), width, 0.026, color=shade, linewidth=0, **anchor))
     words = "each tensor's cells, fewest to most accesses"
     axes.text(1 - 5 * width - 0.008, 1.033, words, ha="right", va="center", fontsize=6.5, color="#444444", **anchor)
 
 
-def _draw_pressure(axes: Axes, data: pd.DataFrame, colour: dict[str, str], columns: int, extent: int) -> None:
-    edges = np.linspace(0, extent, columns + 1)
+def draw_pressure(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> None:
+    """Draw the accesses of each column, stacked by tensor; parameters as of :func:`draw_timeline`."""
+    data, columns = result.data, result["columns"]
+    edges = np.linspace(0, columns * result["column_cycles"], columns + 1)
     below = np.zeros(columns)
-    for tensor in colour:
+    for tensor, color in colors.items():
         cells = data[data["tensor"] == tensor]
         height = np.bincount(cells["column"], cells["accesses"], columns)
-        axes.stairs(below + height, edges, baseline=below, fill=True, color=colour[tensor], linewidth=0)
+        axes.stairs(below + height, edges, baseline=below, fill=True, color=color, linewidth=0)
         below = below + height
     axes.stairs(below, edges, color=figures.BLACK, linewidth=0.6)
-    axes.set(ylim=(0, None))
-    axes.set_ylabel("GMEM pressure\n(accesses)", fontsize=6.8)
+    axes.set(xlim=(0, edges[-1]), ylim=(0, None))
     axes.locator_params(axis="y", nbins=3)
-    axes.grid(axis="x", color="#ebebeb")
+    axes.grid(axis="x", color=GRID)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
 
 

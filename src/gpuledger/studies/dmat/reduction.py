@@ -1,4 +1,4 @@
-"""From a trace of memory accesses to a grid of pages and clocks, and when each tensor is touched."""
+"""From a trace of memory accesses to a grid of pages and clocks, and to when each tensor is touched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuledger.studies.dmat.scan import Accesses, Counts, Survey
 
 PAGE_BYTES = neutrino.PAGE_BYTES
-#: By quantity of a tensor: unit, header for people, format.
+#: By quantity of a tensor: unit, header and format for people.
 QUANTITIES = {
     "shape": ("text", "shape", str),
     "address": ("text", "address", str),
@@ -33,9 +33,9 @@ QUANTITIES = {
     "holes": ("%", "holes (%)", "{:.1f}"),
     "empty_columns": ("column", "empty columns", None),
 }
-#: Tensors of these names would take those of other quantities.
+#: Tensors of these names would clash with other quantities.
 RESERVED = frozenset({"neutrino", "pages"})
-#: More tensors than these, those used least, are summed up.
+#: At most this many tensors are kept apart; the least used others are summed up.
 MOST_TENSORS = 24
 OTHERS = -2
 WITHOUT_TENSOR = {-1: tensors.UNKNOWN, OTHERS: "others"}
@@ -218,7 +218,7 @@ def _frames(
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
-    """Number the names that occur again."""
+    """Number the names that occur more than once."""
     seen: dict[str, int] = {}
     for name in names:
         seen[name] = seen.get(name, 0) + 1
@@ -263,7 +263,7 @@ def _summarise_tensors(result: CaseResult, owned: pd.DataFrame, max_clock: int) 
 
 
 def prefixes(data: pd.DataFrame) -> dict[str, str]:
-    """Return the beginning of every tensor's quantities in the summary, by tensor, in the order of the grid."""
+    """Return the prefix of every tensor's quantities in the summary, by tensor, in grid order."""
     found: dict[str, str] = {}
     for name in data["tensor"].unique():
         prefix = base = slug(name) or "tensor"
@@ -275,25 +275,8 @@ def prefixes(data: pd.DataFrame) -> dict[str, str]:
     return found
 
 
-def tensor_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], dict]:
-    """Return a row for each tensor, as its figure has them from top to bottom, with headers and formats for people."""
-    rows = []
-    for name, prefix in prefixes(result.data).items():
-        entries = {quantity: result.summary.get(f"{prefix}_{quantity}") for quantity in QUANTITIES}
-        rows.append({"tensor": name, **{key: entry["value"] if entry else None for key, entry in entries.items()}})
-    columns = {
-        quantity: f"{quantity}_percent" if unit == "%" else quantity for quantity, (unit, *_) in QUANTITIES.items()
-    }
-    frame = pd.DataFrame(rows).rename(columns=columns)
-    if result["compatible"] != "yes":
-        frame = frame[::-1].reset_index(drop=True)
-    headers = {columns[quantity]: header for quantity, (_, header, _) in QUANTITIES.items()}
-    formats = {columns[quantity]: style for quantity, (_, _, style) in QUANTITIES.items() if style}
-    return frame, headers, formats
-
-
 def _finding(result: CaseResult, case: str) -> str:
-    """Say when the tensors are touched that are touched most."""
+    """Say when the most accessed tensors are touched."""
     title = result.summary.get("kernel", {"value": case})["value"]
     title = title if len(title) <= 60 else f"{title[:59]}…"
     if result["compatible"] == "yes":

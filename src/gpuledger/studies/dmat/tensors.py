@@ -1,4 +1,4 @@
-"""Who owns which memory: tensors of a launch, from the logs beside its trace."""
+"""Which tensor owns which memory, from the logs beside a launch's trace."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pandas as pd
 
 from gpuledger.readers.neutrino import EventLog
 
-#: A name for what belongs to no tensor.
+#: Name of memory that belongs to no tensor.
 UNKNOWN = "unknown"
-#: At most so many regions are told apart where nothing says what they are.
+#: Most regions to tell apart if nothing names them.
 MAX_REGIONS = 12
 
 
@@ -49,8 +49,8 @@ class Map:
     bounds : ndarray of uint64
         Addresses at which the owner may change, ascending.
     owner : ndarray of int64, one more than bounds
-        Place in `tensors` of who owns the memory before the first bound, between bounds, and after the last one;
-        -1 for nobody.
+        Place in `tensors` of the owner of the memory before the first bound, between bounds, and after the last one;
+        -1 for none.
     """
 
     tensors: list[Tensor]
@@ -58,12 +58,12 @@ class Map:
     owner: np.ndarray
 
     def at(self, addresses: np.ndarray) -> np.ndarray:
-        """Return who owns each address."""
+        """Return the owner of each address."""
         return self.owner[np.searchsorted(self.bounds, addresses, "right")]
 
 
 def divide(tensors: Sequence[Tensor]) -> Map:
-    """Divide memory among tensors; where they overlap, the later one in the list has it."""
+    """Divide memory among tensors; where they overlap, the later one in the list owns it."""
     ends = {min(place, 2**64 - 1) for tensor in tensors for place in (tensor.address, tensor.end)}
     bounds = np.array(sorted(ends), np.uint64)
     owner = np.full(bounds.size + 1, -1, np.int64)
@@ -85,9 +85,9 @@ def newest(trace: pd.DataFrame) -> list[Tensor]:
 def of_launch(trace: pd.DataFrame, log: EventLog | None, file: Path) -> list[Tensor]:
     """Return the tensors that a launch may touch, for :func:`divide`.
 
-    Pointers are reused: of each, the newest call before the launch counts. A tensor's size is that of its storage,
-    which reaches past the end of a view, so that of two tensors that overlap the one with the higher address has the
-    memory; parameters of the launch come before all others.
+    Pointers are reused: for each, the newest call before the launch counts. A tensor's size is that of its storage,
+    which may extend past the end of a view, so of two overlapping tensors the one with the higher address owns the
+    memory; parameters of the launch take precedence.
 
     Parameters
     ----------
@@ -130,13 +130,13 @@ def of_allocations(log: EventLog, file: Path) -> list[Tensor]:
 
 
 def kernel_name(log: EventLog | None, file: Path) -> str:
-    """Return the name of the kernel that was launched, nothing where the log does not tell."""
+    """Return the name of the launched kernel, or nothing if the log does not have it."""
     launch = _launch(log, file)
     return "" if launch is None else launch["kernel"]
 
 
 def regions(pages: np.ndarray, page_bytes: int) -> list[Tensor]:
-    """Divide pages at the gaps between them, at the largest ones where there are many.
+    """Divide pages at the gaps between them; if there are many, at the largest.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def regions(pages: np.ndarray, page_bytes: int) -> list[Tensor]:
 
 
 def _launch(log: EventLog | None, file: Path) -> pd.Series | None:
-    """Return the launch that saved a trace, or the last one of the log, as the tool's own script takes it."""
+    """Return the launch that saved a trace, or else the last one of the log, as the tool's own script does."""
     if log is None or log.launches.empty:
         return None
     row = log.launch_of(file.with_suffix(".bin").name)

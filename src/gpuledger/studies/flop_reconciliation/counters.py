@@ -1,4 +1,4 @@
-"""The counters of a recording, launch by launch, checked before anything is made of them."""
+"""Read the counters of a recording, launch by launch, and check them."""
 
 from __future__ import annotations
 
@@ -20,26 +20,25 @@ def read_counters(path: str | Path) -> tuple[ncu.Report, pd.DataFrame]:
     Parameters
     ----------
     path : path
-        Any output of Nsight Compute with the counters fadd, fmul and ffma.
+        Output of Nsight Compute in any format, with the counters fadd, fmul and ffma.
 
     Returns
     -------
     report : gpuledger.readers.ncu.Report
     counters : DataFrame, shape (launches, 5)
-        ``fadd, fmul, ffma`` (instructions), ``flops`` (all kinds that were collected; ``<NA>`` for a kernel of
-        the tensor cores without a counter of theirs) as Int64, and ``note`` on how they were counted.
+        ``fadd, fmul, ffma`` (instructions), ``flops`` (of all kinds that were collected; ``<NA>`` for a tensor-core
+        kernel without a tensor-core counter) as Int64, and ``note`` on how they were counted.
 
     Raises
     ------
     InputError
-        A file that is no recording; a counter that was not collected, has another unit than ``inst``, or a value
-        that is no number.
+        If the file is not a recording, or a counter is missing, not a number, or in another unit than ``inst``.
     """
     report = ncu.read(path)
     rows = report.metrics[report.metrics["metric"].astype(str).str.match(_METRIC)]
-    _refuse(path, rows, rows["value"].isna(), "is not a number", "record it again, or mend the value")
+    _refuse(path, rows, rows["value"].isna(), "is not a number", "record it again, or correct the value")
     wrong = ~rows["unit"].astype(str).isin(["inst", ""])
-    _refuse(path, rows, wrong, "is not in inst", "give the number of instructions, in the unit inst")
+    _refuse(path, rows, wrong, "is not in inst", "give the number of instructions, in inst")
     names = [name for name in report.metrics["metric"].cat.categories if "__sass_thread_inst" in name]
     extra = [name for name in report.metrics["metric"].cat.categories if "tensor" in name and name.endswith(".sum")]
     wide = report.wide(names + extra)
@@ -47,7 +46,7 @@ def read_counters(path: str | Path) -> tuple[ncu.Report, pd.DataFrame]:
     for name, values in found.items():
         if values is None or values.isna().any():
             at = "" if values is None else f"launch {values.index[int(values.isna().to_numpy().argmax())]}"
-            remedy = f"collect smsp__sass_thread_inst_executed_op_{name}_pred_on.sum of every launch"
+            remedy = f"collect smsp__sass_thread_inst_executed_op_{name}_pred_on.sum for every launch"
             raise InputError(path, at, f"the counter {name} was not collected", remedy)
     counted = flops.count_flops(wide, report.launches["kernel"].astype(str), file=path)
     return report, pd.DataFrame({**found, "flops": counted["total_flops"], "note": counted["note"]})

@@ -1,7 +1,7 @@
-"""FLOP reconciliation of a network's passes: theory, prediction and measurement, kernel by kernel and part by part.
+"""Reconcile a network's passes: theory, prediction and measurement, kernel by kernel and part by part.
 
 Three recordings of one program are compared: set-up; set-up and forward pass; set-up, forward and backward pass.
-What a longer recording launches beyond a shorter one is the pass that it adds.
+The launches that a longer recording has beyond a shorter one are the pass that it adds.
 """
 
 from __future__ import annotations
@@ -14,18 +14,15 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.flop_prediction import predict_network
+from gpuledger.models.flop_prediction import predict_network, textbook_flops
 from gpuledger.readers import kernel_names
 from gpuledger.studies.flop_reconciliation.counters import COUNTERS, read_counters
+from gpuledger.studies.flop_reconciliation.tables import PASSES, count_table, parts_table
 
 RUNS = ("setup", "forward", "forward_backward")
-PASSES = ("forward", "backward")
 
 #: Part of the network that a kernel of each class works for.
 PARTS = {"gemm": "gemm", "split_k_reduce": "split_k", "reduce": "reduction", "elementwise": "activation"}
-#: How the parts are booked where theory, prediction and measurement stand side by side: a sum over a tensor
-#: beside the sums over split-K parts, as in the source notebook.
-BOOKED = {"gemm": "gemm", "split_k": "split_k", "reduction": "split_k", "activation": "activation"}
 
 
 def read_run(path: str | Path, patterns: Sequence[Mapping[str, str]] = ()) -> pd.DataFrame:
@@ -34,46 +31,50 @@ def read_run(path: str | Path, patterns: Sequence[Mapping[str, str]] = ()) -> pd
     Parameters
     ----------
     path : path
-        Any output of Nsight Compute with the counters fadd, fmul and ffma.
+        Output of Nsight Compute in any format, with the counters fadd, fmul and ffma.
     patterns : sequence of mappings
         Further kernel patterns, see :func:`gpuledger.readers.kernel_names.extend_patterns`.
 
     Returns
     -------
     DataFrame
-        A row a launch in order: ``kernel, kernel_class, grid, block, grid_blocks`` and the columns of
-        :func:`read_counters`.
+        One row per launch, in order: ``launch`` (its ID, or its number from 0 if the IDs do not increase), ``kernel,
+        kernel_class, grid, block, grid_blocks`` and the columns of :func:`read_counters`.
 
     Raises
     ------
     InputError
-        See :func:`read_counters`; a kernel of no known class.
+        See :func:`read_counters`; also if a kernel is of no known class.
     """
     report, counted = read_counters(path)
     table = report.launches[["kernel", "grid", "block", "grid_blocks"]]
     known = kernel_names.extend_patterns(patterns, file="config/config.yaml")
     classes = kernel_names.classify(table["kernel"], known, file=path).to_numpy()
-    return pd.concat([table, counted], axis=1).assign(kernel_class=classes).reset_index(drop=True)
+    table = pd.concat([table, counted], axis=1).assign(kernel_class=classes).reset_index(drop=True)
+    # IDs skip launches that a grouped table does not list by themselves; files of several runs start anew at 0.
+    ids = report.launches["id"].astype("Int64").reset_index(drop=True)
+    numbered = ids.notna().all() and ids.is_monotonic_increasing and ids.is_unique
+    table.insert(0, "launch", ids.astype("int64") if numbered else table.index)
+    return table
 
 
 def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Path, shorter_file: str | Path):
     """Return the launches of a recording that follow those of a shorter recording of the same program.
 
-    The shorter one's launches must come first in the longer one, kernel by kernel, with the same grids and
-    blocks where both state them. Numbers of rows decide nothing, and the counters may differ: what a kernel
-    executes can depend on random data.
+    The longer one must start with the launches of the shorter one, kernel by kernel, with the same grids and blocks if
+    both state them. The counters may differ: what a kernel executes can depend on random data.
 
     Parameters
     ----------
     longer, shorter : DataFrame
         See :func:`read_run`.
     file, shorter_file : path
-        Where they come from.
+        Where they come from, for error messages.
 
     Returns
     -------
     DataFrame
-        The rest of `longer`, with its launch numbers as the index.
+        The rest of `longer`.
 
     Raises
     ------
@@ -95,27 +96,8 @@ def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Pat
         raise InputError(file, f"launch {len(longer)}", problem, remedy)
     if len(longer) == len(shorter):
         problem = f"nothing is launched beyond {Path(shorter_file).name}"
-        raise InputError(file, f"launch {len(longer)}", problem, "record one pass more")
+        raise InputError(file, f"launch {len(longer)}", problem, "record it with one pass more")
     return longer.iloc[len(shorter) :]
-
-
-def theory(layers: int, hidden_dim: int, tokens: int) -> dict[str, dict[str, int]]:
-    """FLOPs of the passes as they are usually counted, by pass and part.
-
-    A GEMM of M × N × K takes 2·M·N·K. Forward has one a layer; backward has two (gradients of weight and
-    input), but for the first layer, whose input needs no gradient. An activation takes one FLOP an element
-    forward and two backward (one in the last layer), as the source notebook counts; split-K takes none.
-    """
-    gemm = 2 * hidden_dim * hidden_dim * tokens
-    outputs = hidden_dim * tokens
-    return {
-        "forward": {"gemm": layers * gemm, "split_k": 0, "activation": layers * outputs},
-        "backward": {
-            "gemm": (layers - 1) * 2 * gemm + gemm,
-            "split_k": 0,
-            "activation": (layers - 1) * 2 * outputs + outputs,
-        },
-    }
 
 
 def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()) -> CaseResult:
@@ -132,13 +114,14 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
     Returns
     -------
     CaseResult
-        Data: a row a launch (or group of launches) of both passes: ``pass, launch, kernel, kernel_class, part,
-        fadd, fmul, ffma, flops`` counted, the same predicted, and what explains the prediction.
+        Data: one row per launch (or group of launches) of both passes, with ``pass, launch, kernel, kernel_class,
+        part``, ``fadd, fmul, ffma, flops`` as counted and as predicted, and an explanation of the prediction.
 
     Raises
     ------
     InputError
-        See :func:`read_run` and :func:`launched_beyond`; a kernel whose class has no part in a network.
+        See :func:`read_run` and :func:`launched_beyond`; also if a kernel is of a class that does not occur in a
+        network.
     """
     paths = {run: case.path(run) for run in RUNS}
     runs = {run: read_run(path, kernel_patterns) for run, path in paths.items()}
@@ -150,10 +133,10 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
         strange = strange[(rest["flops"] > 0).reindex(strange.index)]
         if len(strange):
             kernel, kind = strange.iloc[0]
-            problem = f"{kernel} is of class {kind}, which has no part in the {name} pass"
-            remedy = "give it another class in studies.flop_reconciliation.knobs.kernel_patterns"
-            raise InputError(paths[longer], f"launch {strange.index[0]}", problem, remedy)
-        passes.append(rest.assign(**{"pass": name, "launch": rest.index}))
+            problem = f"{kernel} is of class {kind}, which does not occur in the {name} pass"
+            remedy = "give it another class in knobs.flop_reconciliation.kernel_patterns"
+            raise InputError(paths[longer], f"launch {rest['launch'][strange.index[0]]}", problem, remedy)
+        passes.append(rest.assign(**{"pass": name}))
     launches = pd.concat(passes, ignore_index=True)
     launches["part"] = launches["kernel_class"].map(PARTS).fillna("none")
     predicted = predict_network(
@@ -166,14 +149,17 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
         patterns=kernel_names.extend_patterns(kernel_patterns, file="config/config.yaml"),
         file=case.dataset.file,
     )
-    columns = ["role", "launches", "s", "split_k_source", "explanation", "flops_2mnk"]
+    columns = ["role", "launches", "s", "split_k_source", "from_counters", "explanation", "flops_2mnk"]
     counters = ["fadd_predicted", "fmul_predicted", "ffma_predicted", "flops_predicted"]
     data = pd.concat([launches, predicted[columns + counters]], axis=1)
     data = data.rename(columns={"s": "split_k_factor"}).drop(columns=["grid", "block"])
     first = ["pass", "launch", "kernel", "kernel_class", "part"]
     result = CaseResult(data[first + [column for column in data if column not in first]])
     setup = runs["setup"]
-    result.add("setup_launches", len(setup), "launch")
+    # By their IDs: a grouped table states the first launch of each group.
+    first = {name: int(rows["launch"].iloc[0]) for name, rows in zip(PASSES, passes, strict=True)}
+    result.add("setup_launches", first["forward"] - int(setup["launch"].iloc[0]), "launch")
+    result.add("forward_launches", first["backward"] - first["forward"], "launch")
     for kernel, mine in setup.groupby("kernel", sort=False, observed=True):
         for counter in COUNTERS:
             if mine[counter].nunique() == 1:
@@ -185,13 +171,13 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
 
 def _summarise(result: CaseResult, network: Mapping) -> None:
     layers, hidden_dim, tokens = (network[name] for name in ("layers", "hidden_dim", "tokens"))
-    expected = theory(layers, hidden_dim, tokens)
+    expected = textbook_flops(layers, hidden_dim, tokens)
     outputs = hidden_dim * tokens
-    # How many results the source notebook divides the split-K FLOPs by: one a GEMM.
+    # The source notebook divides the split-K FLOPs by the outputs of all GEMMs.
     gemms = {"forward": layers, "backward": 2 * layers - 1}
     for quantity, unit in (("layers", "layer"), ("hidden_dim", "1"), ("tokens", "token")):
         result.add(quantity, network[quantity], unit)
-    words, residuals = [], []
+    words = []
     for name in PASSES:
         table = parts_table(result.data, network).query("`pass` == @name").set_index("part")
         for part in ("gemm", "split_k", "activation", "total"):
@@ -205,12 +191,14 @@ def _summarise(result: CaseResult, network: Mapping) -> None:
         rows = result.data[result.data["pass"] == name]
         for counter in COUNTERS:
             result.add(f"{name}_{counter}", rows[counter].sum(), "inst")
-        # As the source notebook lists them: by kernel, all its launches together.
-        for kernel, mine in rows.groupby("kernel", sort=False, observed=True):
+        # By kernel, summed over its launches, as the source notebook lists them; and one launch as predicted.
+        for kernel, mine in rows.groupby(rows["kernel"].astype(str).map(kernel_names.short_name), sort=False):
             for counter in COUNTERS:
-                quantity = f"{name}_{slug(kernel_names.short_name(str(kernel)))}_{counter}"
-                so_far = result.summary.get(quantity, {"value": 0})["value"]
-                result.add(quantity, so_far + mine[counter].sum(), "inst")
+                quantity = f"{name}_{slug(kernel)}_{counter}"
+                result.add(quantity, mine[counter].sum(), "inst")
+                if mine[counter].sum():
+                    each = (mine[f"{counter}_predicted"] // mine["launches"]).unique()
+                    result.add(f"{quantity}_predicted_per_launch", each[0] if len(each) == 1 else None, "inst")
         for part in ("split_k", "reduction"):
             label = "split_k_reduce" if part == "split_k" else "reduction"
             result.add(f"{name}_{label}_flops", rows.loc[rows["part"] == part, "flops"].sum(), "FLOP")
@@ -221,92 +209,23 @@ def _summarise(result: CaseResult, network: Mapping) -> None:
         result.add(f"{name}_epsilon_gemm", epsilon, "1")
         result.add(f"{name}_rho", rho, "1")
         result.add(f"{name}_kappa", kappa, "1")
-        # The source notebook's closed form; the factors are fitted to the numbers that it then gives back.
+        # The source notebook's closed form. Its factors are fitted to the very numbers that it then reproduces.
         closed = (1 + epsilon) * expected[name]["gemm"] + (1 + kappa) * expected[name]["activation"]
         closed += rho * gemms[name] * outputs
         residual = closed - table.at["total", "measured_flops"]
         result.add(f"{name}_reconstructed_total_flops", closed, "FLOP")
         result.add(f"{name}_reconstruction_residual_flops", residual, "FLOP")
         words.append(f"{table.at['total', 'difference_percent']:.2f} % {name}")
-        residuals.append(table.at["total", "residual_flops"])
-    kept = ("gemm", "split_k_reduce")
-    exact = result.data[result.data["kernel_class"].isin(kept)]
-    matches = (
-        sum((exact[c] == exact[f"{c}_predicted"]).fillna(False).astype(int) for c in ("fadd", "fmul", "ffma")) == 3
-    )
-    result.add("gemm_and_split_k_rows", len(exact), "row")
-    result.add("gemm_and_split_k_rows_exact", int(matches.sum()), "row")
+    counts = count_table(result.data)
+    predicted = counts[counts["how"] == "predicted"]
+    result.add("counts", len(counts), "count")
+    result.add("counts_predicted", len(predicted), "count")
+    result.add("counts_predicted_exact", int(predicted["exact"].sum()), "count")
+    result.add("counts_explained", int((counts["how"] == "explained").sum()), "count")
     finding = f"Counters exceed theory by {' and '.join(words)}"
-    if not any(pd.isna(residual) for residual in residuals):
-        measured = sum(result[f"{name}_total_flops"] for name in PASSES)
-        finding += f"; the closed form accounts for all but {sum(map(abs, residuals)):,} of {measured:,} FLOPs"
+    if len(predicted):
+        exact = "all" if predicted["exact"].all() else f"{result['counts_predicted_exact']:,}"
+        finding += f"; of {len(counts):,} counts the closed form predicts {len(predicted):,}, {exact} exactly"
+        if result["counts_explained"]:
+            finding += f", and explains {result['counts_explained']:,}"
     result.add("finding", finding, "text")
-
-
-def parts_table(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
-    """Return theory, prediction and measurement of every part, a row a pass and part and one for the total.
-
-    Parameters
-    ----------
-    data : DataFrame
-        The reduced data of :func:`reduce_network`.
-    network : mapping
-        ``layers, hidden_dim, tokens``.
-
-    Returns
-    -------
-    DataFrame
-        ``pass, part, theory_flops, predicted_flops, measured_flops, difference_flops, difference_percent``
-        (measured less theory) and ``residual_flops`` (measured less predicted); Int64, ``<NA>`` where a kernel
-        of the part is not predicted.
-    """
-    expected = theory(*(network[name] for name in ("layers", "hidden_dim", "tokens")))
-    rows = []
-    for name in PASSES:
-        mine = data[data["pass"] == name]
-        booked = mine["part"].map(BOOKED)
-        total = [0, 0, 0]
-        for part in ("gemm", "split_k", "activation"):
-            kernels = mine[booked == part]
-            predicted = kernels["flops_predicted"].sum(skipna=False) if len(kernels) else 0
-            values = [expected[name][part], predicted, kernels["flops"].sum(skipna=False) if len(kernels) else 0]
-            total = [old + new for old, new in zip(total, values, strict=True)]
-            rows.append((name, part, *values))
-        rows.append((name, "total", *total))
-    table = pd.DataFrame(rows, columns=["pass", "part", "theory_flops", "predicted_flops", "measured_flops"])
-    for column in ("theory_flops", "predicted_flops", "measured_flops"):
-        table[column] = table[column].astype("Int64")
-    table["difference_flops"] = table["measured_flops"] - table["theory_flops"]
-    relative = 100 * table["difference_flops"].astype("float64") / table["theory_flops"].astype("float64")
-    table["difference_percent"] = relative
-    table["residual_flops"] = table["measured_flops"] - table["predicted_flops"]
-    return table
-
-
-def steps(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
-    """Return the steps from theory to measurement, each with what it is, in FLOPs.
-
-    Returns
-    -------
-    DataFrame
-        ``pass, part, step, flops``; the steps of a pass add up to measured less theory. Steps of no FLOPs
-        are left out.
-    """
-    expected = theory(*(network[name] for name in ("layers", "hidden_dim", "tokens")))
-    rows = []
-    for name in PASSES:
-        mine = data[data["pass"] == name]
-        gemm = mine[mine["part"] == "gemm"]
-        padding = int((gemm["flops"] - gemm["fadd"] - gemm["fmul"]).sum()) - expected[name]["gemm"]
-        activation = mine[mine["part"] == "activation"]
-        beyond = int(activation["flops"].sum()) - expected[name]["activation"]
-        parts = [
-            ("gemm", "GEMM: multiply partial sums by alpha", int(gemm["fmul"].sum())),
-            ("gemm", "GEMM: add up slices of K", int(gemm["fadd"].sum())),
-            ("gemm", "GEMM: multiply-adds of padding", padding),
-            ("split_k", "split-K: add up the parts of K", int(mine.loc[mine["part"] == "split_k", "flops"].sum())),
-            ("reduction", "sum of the loss", int(mine.loc[mine["part"] == "reduction", "flops"].sum())),
-            ("activation", "activation: what it really executes", beyond),
-        ]
-        rows += [(name, *part) for part in parts if part[2]]
-    return pd.DataFrame(rows, columns=["pass", "part", "step", "flops"])

@@ -1,7 +1,7 @@
-"""The source notebook's errors, each beside its correction and with its size for the model and phases at hand.
+"""The source notebook's errors: each one's size for a given model and phases, beside the corrected value.
 
-Each is taken alone: what the notebook has, and what it would have with this one thing put right. What all of them do
-to the time of a phase is a comparison of the whole models.
+Errors are corrected one at a time: the notebook's value against its value with that one error fixed. Their combined
+effect on the time of a phase is the ratio of the two whole models.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from gpuledger.studies.kernel_breakdown import source_model
+from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.source_model import (
     ATTENTION,
     BYTES_PER_VALUE,
@@ -22,10 +22,8 @@ from gpuledger.studies.kernel_breakdown.source_model import (
     SourceModel,
     source_times,
 )
-from gpuledger.studies.kernel_breakdown.tidy import settled
-from gpuledger.studies.kernel_breakdown.tiling import batch_to_square
 
-#: Kernels that the notebook models, under their names in a pass; all others it leaves out.
+#: Kernels that the notebook models; it omits all others.
 MODELLED = frozenset(
     {"qkv_proj", "q_proj", "k_proj", "v_proj", "attention", "decode_attention", "out_proj"}
     | {"gate_up_proj", "gate_proj", "up_proj", "down_proj", "kv_write"}
@@ -34,7 +32,7 @@ MODELLED = frozenset(
 
 @dataclass(frozen=True)
 class Error:
-    """An error of the notebook: its number (0: all together), what it concerns, in which unit, and what is wrong."""
+    """An error of the notebook: its number (0: all together), the quantity and unit it affects, and its cause."""
 
     number: int
     quantity: str
@@ -43,91 +41,81 @@ class Error:
 
 
 ERRORS: Mapping[str, Error] = {
-    "all": Error(0, "time of a pass", "s", "all of them, and ideal tiles without any overhead"),
+    "all": Error(0, "time of a pass", "s", "all errors together, and ideal tiles without overhead"),
     "grouping": Error(
         1,
-        "attention, with the keyword spelt right, per layer",
+        "attention with the keyword spelled correctly, per layer",
         "MAC",
-        "the misspelt qrouped_q never arrives; spelt right, queries would be counted a second time for every head of "
-        "their group, for hidden_size holds all of them",
+        "the misspelled keyword qrouped_q has no effect; spelled correctly, it would count queries again for every "
+        "head of their group, although hidden_size already includes all heads",
     ),
     "chunk_attention": Error(
         2,
-        "attention of the requests that decode, per layer",
+        "attention of the decoding requests, per layer",
         "MAC",
-        "n is head_dim times kv_heads where the context should be: the compute does not depend on the context",
+        "n is head_dim × kv_heads instead of the context, so the work does not depend on the context",
     ),
     "traffic": Error(
         3,
-        "traffic of the kernels that it has, all layers",
+        "traffic of the modelled kernels, all layers",
         "byte",
-        "activations are never read, outputs never written, and the cache is read in a row of its own",
+        "activations are never read and outputs never written; the cache is read in a separate row",
     ),
     "mask": Error(
         4,
         "attention without a causal mask, per layer",
         "MAC",
-        "a token sees itself and those before it, not those behind",
+        "a token attends to itself and to earlier tokens only",
     ),
     "bytes": Error(
         5,
         "weights of all layers, printed as bytes",
         "byte",
-        "numbers of values are printed under the name of bytes",
+        "numbers of values are printed as bytes",
     ),
     "multiples": Error(
         6,
-        "MACs of all layers, printed with T",
+        "MACs of all layers, printed in T",
         "MAC",
-        "M, G and T of operations are powers of 1000, the notebook divides by powers of 1024",
-    ),
-    "square": Error(
-        7,
-        "outputs of qkv of four times the batch, made a square",
-        "value",
-        "the step divides the batch by m/n where n/m is meant for m < n, but multiplies m by the root: the square has "
-        "the right area, and no number changes; requests share weights, though, and not keys and values as it has them",
-    ),
-    "copies": Error(
-        8, "rows copied to make the table of kernels", "row", "each kernel is added by copying the whole table"
+        "M, G and T of operations are powers of 1000; the notebook divides by powers of 1024",
     ),
     "chunk_context": Error(
-        9,
+        7,
         "mean context before a chunk",
         "token",
-        "the mean of a linear cost over the chunks is at half the input, not at the input over √3",
+        "a cost that is linear in the context has its mean over the chunks at half the input, not at input/√3",
     ),
-    "left_out_macs": Error(10, "matrix work of the pass, without a mask", "MAC", "the LM head is left out"),
+    "left_out_macs": Error(8, "matrix work of the pass, no causal mask", "MAC", "the LM head is missing"),
     "left_out_time": Error(
-        10,
-        "time of the kernels that it has",
+        8,
+        "time of the modelled kernels",
         "s",
-        "embedding, norms, residuals, RoPE, activations and the LM head take time, too",
+        "embedding, norms, residuals, RoPE, activation functions and the LM head are missing",
     ),
 }
 
-#: Name of an error, what the notebook has, and what is right.
+#: Name of an error, the notebook's value, and the correct value.
 Sizes = Iterator[tuple[str, float, float]]
 
 
 def corrections(model: SourceModel, chip: SourceChip, phases: Mapping[str, Any], rows: pd.DataFrame) -> pd.DataFrame:
-    """List the errors of the source notebook that concern the phases.
+    """List the errors of the source notebook that affect the phases.
 
     Parameters
     ----------
     model : SourceModel
     chip : SourceChip
     phases : mapping
-        Of a case: ``prefill``, ``decode`` and ``chunked_prefill`` with the keys of its declaration.
+        As ``dataset.yaml`` declares them.
     rows : DataFrame
-        The right model's kernels of these phases: ``phase, kernel, count, macs, weight_bytes, read_bytes,
-        write_bytes, cache_bytes, time_s`` (of one launch).
+        The predicted kernels of these phases: ``phase, kernel, count`` and, per launch, ``macs, weight_bytes,
+        read_bytes, write_bytes, cache_bytes, time_s``.
 
     Returns
     -------
     DataFrame
-        ``error`` (its number in the list of errors; 0: all of them together), ``name``, ``phase``, ``quantity``,
-        ``source_value``, ``right_value``, ``unit``, ``ratio`` (source over right) and ``why``, by error and phase.
+        One row per error and phase: ``error`` (its number; 0: all together), ``name``, ``phase``, ``quantity``,
+        ``source_value``, ``right_value``, ``unit``, ``ratio`` (source over right) and ``why``.
     """
     found = []
     for phase in (phase for phase in phases if phase in source_model.PHASES):
@@ -143,25 +131,21 @@ def corrections(model: SourceModel, chip: SourceChip, phases: Mapping[str, Any],
             found.append((error.number, name, phase, error.quantity, claimed, value, error.unit, error.why))
     columns = ["error", "name", "phase", "quantity", "source_value", "right_value", "unit", "why"]
     table = pd.DataFrame(found, columns=columns).astype({"source_value": float, "right_value": float})
-    # Counts are exact; only times and ratios have digits that another machine may not have.
+    # Counts are exact; the last digits of times and ratios depend on the machine.
     times = table["unit"] == "s"
-    table = pd.concat([table[~times], settled(table[times])]).sort_index()
-    table = table.assign(ratio=settled(pd.DataFrame({"ratio": table["source_value"] / table["right_value"]}))["ratio"])
-    return table.sort_values("error", kind="stable", ignore_index=True)
+    table = pd.concat([table[~times], settle_frame(table[times])]).sort_index()
+    ratio = settle_frame(pd.DataFrame({"ratio": table["source_value"] / table["right_value"]}))
+    return table.join(ratio).sort_values("error", kind="stable", ignore_index=True)
 
 
-def _of_prefill(model: SourceModel, layers: pd.DataFrame, batch: int, input: int) -> Sizes:
+def _of_prefill(model: SourceModel, layers: pd.DataFrame, input: int, **_: int) -> Sizes:
     attention = int(layers.loc[layers["kind"] == ATTENTION, "macs"].sum())
     weights = int(layers["weight_values"].sum()) * model.layers
     macs = int(layers["macs"].sum()) * model.layers
-    requests, kernels = 4 * batch, len(layers)
-    square = np.prod(batch_to_square([input], [model.qkv], [requests]))
     yield "grouping", attention * model.heads // model.kv_heads, attention
     yield "mask", attention, attention * (input + 1) // (2 * input)
     yield "bytes", weights, weights * BYTES_PER_VALUE
     yield "multiples", round(macs / 1024**4, 1) * 1e12, macs
-    yield "square", round(float(square)), requests * input * model.qkv
-    yield "copies", kernels * (kernels + 1) // 2, kernels
 
 
 def _of_a_chunk(model: SourceModel, layers: pd.DataFrame, chunk: Chunk) -> Sizes:
@@ -172,7 +156,7 @@ def _of_a_chunk(model: SourceModel, layers: pd.DataFrame, chunk: Chunk) -> Sizes
 
 
 def _of_the_pass(model: SourceModel, chip: SourceChip, layers: pd.DataFrame, rows: pd.DataFrame) -> Sizes:
-    """Sizes of what needs the right model's kernels: traffic, what is left out, and all errors together."""
+    """Sizes of the errors that are measured against the predicted kernels: traffic, omissions, and all together."""
     count = rows["count"].to_numpy()
     modelled = rows["kernel"].isin(MODELLED)
     tensors = rows[["weight_bytes", "read_bytes", "write_bytes", "cache_bytes"]].sum(axis=1)

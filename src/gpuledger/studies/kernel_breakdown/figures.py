@@ -1,16 +1,15 @@
-"""Figures of the kernel breakdown: the roofline, time over context and batch, and what bounds a pass."""
+"""Panels of the kernel breakdown's figures; the notebook composes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
-from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
@@ -18,251 +17,198 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from scipy.ndimage import distance_transform_edt
 
 from gpuledger.ledger import figures
-from gpuledger.ledger.case_result import CaseResult
-from gpuledger.studies.kernel_breakdown import formatting as quantities
+from gpuledger.studies.kernel_breakdown.formatting import format_bandwidth, format_binary, format_decimal, format_time
 from gpuledger.studies.kernel_breakdown.groups import GROUPS
 from gpuledger.studies.kernel_breakdown.label_placement import place_labels
-from gpuledger.studies.kernel_breakdown.reduction import parts
+from gpuledger.studies.kernel_breakdown.roofline import Roofs
 
-#: Colour and marker of each group of kernels.
-COLOURS = dict(
-    zip(
-        GROUPS,
-        (
-            figures.VERMILLION,
-            figures.SKY,
-            figures.BLUE,
-            figures.GREEN,
-            figures.ORANGE,
-            figures.GREY,
-            figures.PURPLE,
-        ),
-        strict=True,
-    )
+_GROUP_COLOURS = (
+    figures.VERMILLION,
+    figures.SKY,
+    figures.BLUE,
+    figures.GREEN,
+    figures.ORANGE,
+    figures.GREY,
+    figures.PURPLE,
 )
-#: Roofs of bandwidth, by the quantity of the summary: words, colour, line.
-BANDWIDTHS = {
-    "l2_bytes_per_s": ("L2", figures.GREY, (0, (4, 2))),
-    "dram_bytes_per_s": ("DRAM", figures.BLACK, "-"),
-}
-#: Groups whose colour takes white type.
-DARK = frozenset({"attention", "feed-forward", "experts"})
-#: What bounds a pass: words and colour.
+#: Colour of each group of kernels.
+COLOURS = dict(zip(GROUPS, _GROUP_COLOURS, strict=True))
+#: What bounds a pass: name and colour.
 BOUNDS = {
     "compute": ("compute", figures.BLUE),
-    "issue": ("issue of instructions", figures.SKY),
+    "issue": ("instruction issue", figures.SKY),
     "dram": ("DRAM bandwidth", figures.VERMILLION),
     "l2": ("L2 bandwidth", figures.ORANGE),
     "launch": ("launches and latency", figures.GREY),
     "link": ("links between GPUs", figures.PURPLE),
 }
-#: Kernels with a label in a panel of the roofline.
-LABELLED = 6
-#: Of a phase's time, what a kernel with a label takes at least.
-LEAST_SHARE = 0.015
+#: Most labels in a roofline panel, and the smallest share of the phase's time that gets one.
+LABELLED, LEAST_SHARE = 6, 0.015
+#: Area of a kernel's point (printer's points squared): for no time, and added for all of the phase's time.
+_LEAST_AREA, _AREA = 10, 420
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
 
 
-def draw_roofline(result: CaseResult) -> Figure:
-    """Draw every kernel of every phase under the roofs of L2 and DRAM; a panel a phase."""
-    rows = parts(result.data)["kernels"]
-    rows = rows[(rows["hardware"] == rows["hardware"].iloc[0]) & (rows["kind"] != "collective") & (rows["time_s"] > 0)]
-    points = _points(rows)
-    phases = list(dict.fromkeys(rows["phase"]))
-    known = [name for name in result.summary if name.startswith("peak_")]
-    roofs = {name: float(result[name]) for name in known}
-    roofs |= {name: float(result[name]) for name in BANDWIDTHS if name in result.summary}
-    # Four panels in a line would be too narrow.
-    across = 2 if len(phases) == 4 else len(phases)
-    size = (7.2, 3.9) if len(phases) in (2, 3) else (5.2, 3.9) if len(phases) == 1 else (7.2, 6.6)
-    figure, grid = plt.subplots(len(phases) // across, across, figsize=size, sharex=True, sharey=True, squeeze=False)
-    panels = grid.ravel()
-    limits = _limits(points, roofs)
-    for axes in panels:
-        axes.set(xscale="log", yscale="log", **limits)
-        axes.yaxis.set_major_formatter(FuncFormatter(quantities.decimal))
-        axes.xaxis.set_major_formatter(FuncFormatter(quantities.decimal))
-        axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="achieved (TFLOP/s)")
-        axes.label_outer()
-    legend = _legend(panels[-1], points)
-    figures.headline(figure, quantities.unbroken(result.finding))
-    figure.draw_without_rendering()
-    covered = [legend.get_window_extent().padded(4).extents]
-    for number, (axes, phase) in enumerate(zip(panels, phases, strict=True)):
-        own = points[points["phase"] == phase]
-        lines, written = _roofs(axes, roofs, words=number == 0)
-        _kernels(axes, own, lines, [*written, *(covered if axes is panels[-1] else [])])
-        time = float(result[f"{phase}_time"])
-        axes.set_title(f"{phase.replace('_', ' ')}: {quantities.seconds(time)}", fontsize=9)
-    return figure
+def draw_roofline(
+    axes: Axes,
+    points: pd.DataFrame,
+    roofs: Roofs,
+    colours: Mapping[str, str] = COLOURS,
+    flop_per_s: float = 1e12,
+    name_roofs: bool = True,
+) -> None:
+    """Draw kernels under the roofs of compute, DRAM and L2, between the limits that the axes already have.
+
+    Parameters
+    ----------
+    axes : Axes
+    points : DataFrame
+        Of one phase; see :func:`gpuledger.studies.kernel_breakdown.roofline.roofline_points`.
+    roofs : Roofs
+    colours : mapping
+        By group.
+    flop_per_s : float
+        Unit of the vertical axis.
+    name_roofs : bool
+        Write names and values on the roofs.
+    """
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(format_decimal))
+    axes.grid(which="major", linewidth=0.4)
+    _draw_roofs(axes, roofs, flop_per_s, name_roofs)
+    level, group = points["flop_per_s"] / flop_per_s, points["group"].map(colours)
+    hollow = {"facecolor": "white", "edgecolor": list(group), "linewidth": 0.8, "zorder": 4}
+    axes.scatter(points["l2_intensity"], level, s=11, **hollow)
+    # A kernel that finds everything in L2 has no point at DRAM.
+    seen = _has_dram_point(axes, points)
+    at_dram, at_l2 = points.loc[seen, "dram_intensity"], points.loc[seen, "l2_intensity"]
+    axes.hlines(level[seen], at_l2, at_dram, color=list(group[seen]), linewidth=0.6, alpha=0.55, zorder=3)
+    filled = {"color": list(group[seen]), "alpha": 0.85, "edgecolor": "white", "linewidth": 0.6, "zorder": 5}
+    axes.scatter(at_dram, level[seen], s=_LEAST_AREA + _AREA * points.loc[seen, "share"], **filled)
 
 
-def _points(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return every kernel's intensity at DRAM and at L2, what it achieves, and its share of the phase's time."""
-    time = rows["time_s"] * rows["count"]
-    # Kernels without matrix work count one operation a value, so that they have a place.
-    values = rows[["batch", "m", "n", "k"]].astype(float).prod(axis=1)
-    flop = (2.0 * rows["macs"]).where(rows["macs"] > 0, values)
-    l2_bytes = rows.get("l2_bytes", pd.Series(np.nan, rows.index))
-    kept = rows.assign(
-        time=time,
-        share=time / time.groupby(rows["phase"]).transform("sum"),
-        tflops=flop / rows["time_s"] / 1e12,
-        dram=flop / rows["dram_bytes"].where(rows["dram_bytes"] > 0),
-        l2=flop / l2_bytes.where(l2_bytes > 0),
-    )
-    return kept.sort_values("share", ascending=False, kind="stable")
+def _has_dram_point(axes: Axes, points: pd.DataFrame) -> pd.Series:
+    return points["dram_intensity"] < axes.get_xlim()[1]
 
 
-def _limits(points: pd.DataFrame, roofs: Mapping[str, float]) -> dict:
-    left = max(points[["dram", "l2"]].min().min(), 1e-2) / 1.6
-    peak = max(value for name, value in roofs.items() if name.startswith("peak_"))
-    ridge = peak / roofs["dram_bytes_per_s"]
-    largest = points.loc[points["macs"] > 0, ["dram", "l2"]].max().max()
-    right = 10 ** np.ceil(np.log10(max(min(largest, 2e4), 4 * ridge)))
-    low = points["tflops"].min() / 2.5
-    return {"xlim": (left, right), "ylim": (low, 3.2 * peak / 1e12)}
-
-
-def _roofs(axes: Axes, roofs: Mapping[str, float], words: bool) -> tuple[np.ndarray, list]:
-    """Draw the roofs; return points on them, and the places (pixels) of their names."""
+def _draw_roofs(axes: Axes, roofs: Roofs, flop_per_s: float, named: bool) -> None:
     left, right = axes.get_xlim()
-    peaks = sorted((value / 1e12, name[5:]) for name, value in roofs.items() if name.startswith("peak_"))
+    peaks = sorted((value / flop_per_s, precision) for precision, value in roofs.peaks.items())
     peak = peaks[-1][0]
     intensity = np.geomspace(left, right, 60)
-    lines, written = [], []
-    halo = {"fontsize": 7.2, "path_effects": _HALO, "zorder": 6}
-    for name, (label, colour, style) in BANDWIDTHS.items():
-        if name not in roofs:
+    style = {"fontsize": 7.2, "path_effects": _HALO, "zorder": 6}
+    bandwidths = {
+        "L2": (roofs.l2_bytes_per_s, figures.GREY, (0, (4, 2))),
+        "DRAM": (roofs.dram_bytes_per_s, figures.BLACK, "-"),
+    }
+    for name, (bandwidth, colour, line) in bandwidths.items():
+        if np.isnan(bandwidth):
             continue
-        slope = roofs[name] / 1e12
-        roof = np.minimum(slope * intensity, peak)
-        lines.append(np.column_stack([intensity, roof]))
-        axes.plot(intensity, roof, color=colour, linewidth=1.3, linestyle=style, zorder=2)
-        if words:
-            at = left * 1.35
-            start, end = axes.transData.transform([(at, at * slope), (10 * at, 10 * at * slope)])
-            angle = np.degrees(np.arctan2(end[1] - start[1], end[0] - start[0]))
-            turned = {"rotation": angle, "rotation_mode": "anchor", "color": colour}
-            written.append(
-                axes.text(at, at * slope * 1.25, f"{label} {quantities.rate(roofs[name])}", **turned, **halo)
-            )
+        slope = bandwidth / flop_per_s
+        axes.plot(intensity, np.minimum(slope * intensity, peak), color=colour, linewidth=1.3, linestyle=line, zorder=2)
+        if named:
+            # Along the roof: in logarithms its slope is 1, at any point.
+            x, y = left * 1.35, 1.25 * left * 1.35 * slope
+            turned = {"rotation": np.degrees(np.arctan2(y, x)), "rotation_mode": "anchor"}
+            text = f"{name} {format_bandwidth(bandwidth)}"
+            axes.text(x, y, text, color=colour, transform_rotates_text=True, **turned, **style)
     for value, _ in peaks[:-1]:
-        begin = value / roofs["dram_bytes_per_s"] * 1e12
-        axes.plot([begin, right], [value, value], color=figures.BLACK, linewidth=0.9, linestyle=":", zorder=2)
-    if words:
-        # Above all of them: what is under the roofs is for the kernels.
+        ridge = value * flop_per_s / roofs.dram_bytes_per_s
+        axes.plot([ridge, right], [value, value], color=figures.BLACK, linewidth=0.9, linestyle=":", zorder=2)
+    if named:
         text = ", ".join(f"{precision.upper()} {value:,.0f}" for value, precision in reversed(peaks)) + " TFLOP/s"
-        written.append(axes.text(right / 1.2, peak * 1.15, text, ha="right", va="bottom", **halo))
-    axes.grid(which="major", linewidth=0.4)
-    return np.concatenate(lines), [text.get_window_extent().extents for text in written]
+        axes.text(right / 1.2, peak * 1.15, text, ha="right", va="bottom", **style)
 
 
-def _kernels(axes: Axes, points: pd.DataFrame, lines: np.ndarray, covered: list) -> None:
-    size = 10 + 420 * points["share"].to_numpy()
-    colours = np.array([COLOURS[group] for group in points["group"]], object)
-    # What stays in L2 has no point at DRAM.
-    seen = (points["dram"] < axes.get_xlim()[1]).to_numpy()
-    for at, other, level, colour in zip(
-        points["dram"][seen], points["l2"][seen], points["tflops"][seen], colours[seen], strict=True
-    ):
-        axes.plot([other, at], [level, level], color=colour, linewidth=0.6, alpha=0.55, zorder=3)
-    hollow = {"facecolor": "white", "edgecolor": list(colours), "linewidth": 0.8, "zorder": 4}
-    axes.scatter(points["l2"], points["tflops"], s=11, **hollow)
-    filled = {"color": list(colours[seen]), "alpha": 0.85, "edgecolor": "white", "linewidth": 0.6, "zorder": 5}
-    axes.scatter(points["dram"][seen], points["tflops"][seen], s=size[seen], **filled)
-    # Layers of several kinds launch a kernel of one name: its label stands at the largest of them, for all.
+def label_kernels(
+    axes: Axes, points: pd.DataFrame, flop_per_s: float = 1e12, most: int = LABELLED, least_share: float = LEAST_SHARE
+) -> None:
+    """Label the kernels of :func:`draw_roofline` that take most of the time.
+
+    Labels are placed in the figure's final layout: finish everything else and call ``figure.draw_without_rendering()``
+    first.
+
+    Parameters
+    ----------
+    axes : Axes
+    points : DataFrame
+    flop_per_s : float
+        As for :func:`draw_roofline`.
+    most : int
+        Labels at most.
+    least_share : float
+        Smallest share of the phase's time that gets a label.
+    """
+    # Layers of several kinds launch kernels of one name: a single label at the largest of them counts all.
     whole = points.groupby("kernel")["share"].sum()
     named = points.drop_duplicates("kernel")
     named = named.assign(share=named["kernel"].map(whole)).sort_values("share", ascending=False, kind="stable")
-    named = named[named["share"] >= LEAST_SHARE].head(LABELLED)
-    words = [
+    named = named[named["share"] >= least_share].head(most)
+    labels = [
         f"{kernel.replace('_', ' ')} {100 * share:.0f} %" for kernel, share in named[["kernel", "share"]].to_numpy()
     ]
-    at = np.column_stack([points["dram"].where(seen, points["l2"]).loc[named.index], named["tflops"]])
-    taken = np.concatenate(
-        [points.loc[seen, ["dram", "tflops"]].to_numpy(), points[["l2", "tflops"]].to_numpy(), lines]
-    )
-    place_labels(axes, at, words, np.sqrt(10 + 420 * named["share"].to_numpy()) / 2, taken, covered)
+    at = named["dram_intensity"].where(_has_dram_point(axes, named), named["l2_intensity"])
+    radii = np.sqrt(_LEAST_AREA + _AREA * named["share"].to_numpy()) / 2
+    place_labels(axes, np.column_stack([at, named["flop_per_s"] / flop_per_s]), labels, radii)
 
 
-def _legend(axes: Axes, points: pd.DataFrame) -> Legend:
-    present = [group for group in GROUPS if (points["group"] == group).any()]
+def roofline_handles(points: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> list[Artist]:
+    """Return legend entries for :func:`draw_roofline`."""
     point = {"marker": "o", "linestyle": "none"}
-    handles = [Line2D([], [], color=COLOURS[group], label=group, **point) for group in present]
+    present = [group for group in GROUPS if (points["group"] == group).any()]
+    handles = [Line2D([], [], color=colours[group], label=group, **point) for group in present]
     handles.append(Line2D([], [], color=figures.BLACK, label="at DRAM (area: time)", **point))
-    if points["l2"].notna().any():
+    if points["l2_intensity"].notna().any():
         hollow = {"color": figures.BLACK, "markerfacecolor": "white", "markersize": 3.5}
         handles.append(Line2D([], [], label="the same at L2", **hollow, **point))
-    small = {"fontsize": 6.8, "handletextpad": 0.1, "labelspacing": 0.25, "borderaxespad": 0.1, "markerscale": 0.8}
-    return axes.legend(handles=handles, loc="lower right", **small)
+    return handles
 
 
-def draw_time(result: CaseResult) -> Figure:
-    """Stack the predicted time of each group of kernels over context and over batch."""
-    rows = parts(result.data)["stack"]
-    axes_of = {
-        "decode context": ("decode step, batch {requests}", "context (tokens)", "tokens"),
-        "decode batch": ("decode step, context {tokens}", "batch (requests)", "requests"),
-        "prefill context": ("prefill, batch {requests}", "input (tokens)", "tokens"),
-    }
-    figure, panels = plt.subplots(1, 3, figsize=(7.2, 3.1))
-    for axes, (axis, (title, label, column)) in zip(panels, axes_of.items(), strict=True):
-        own = rows[rows["axis"] == axis]
-        table = own.pivot_table(index=column, columns="group", values="time_s", fill_value=0.0)
-        table = table.reindex(columns=[group for group in GROUPS if group in table])
-        share = 100 * table.div(table.sum(axis=1), axis=0)
-        axes.stackplot(
-            share.index, share.T, colors=[COLOURS[group] for group in share], edgecolor="white", linewidth=0.5
-        )
-        axes.set_xscale("log", base=2)
-        axes.set(xlim=(share.index[0], share.index[-1]), ylim=(0, 100), xlabel=label)
-        given = {name: quantities.binary(float(own[name].iloc[0])) for name in ("tokens", "requests")}
-        axes.set_title(title.format(**given), fontsize=8.8, pad=17)
-        axes.xaxis.set_major_locator(FixedLocator(_octaves(*share.index[[0, -1]])))
-        axes.xaxis.set_major_formatter(FuncFormatter(quantities.binary))
-        axes.xaxis.set_minor_locator(NullLocator())
-        _totals(axes, table.sum(axis=1))
-        _name_bands(axes, share, _full(axes, own.groupby(column)["fits"].all()))
-    panels[0].set_ylabel("share of the time (%)")
-    for axes in panels[1:]:
-        axes.set_yticklabels([])
-    figures.headline(figure, quantities.unbroken(time_finding(result)))
-    return figure
+def draw_time(axes: Axes, rows: pd.DataFrame, over: str, colours: Mapping[str, str] = COLOURS) -> None:
+    """Stack each group's share of the predicted time; total times stand above the axes.
+
+    Parameters
+    ----------
+    axes : Axes
+    rows : DataFrame
+        One ``axis`` of :func:`gpuledger.studies.kernel_breakdown.shapes.stack_times`.
+    over : str
+        Column of the horizontal axis: ``tokens`` or ``requests``.
+    colours : mapping
+        By group.
+    """
+    table = rows.pivot_table(index=over, columns="group", values="time_s", fill_value=0.0)
+    table = table.reindex(columns=[group for group in GROUPS if group in table])
+    total = table.sum(axis=1)
+    share = 100 * table.div(total, axis=0)
+    shown = [colours[group] for group in share]
+    axes.stackplot(share.index, share.T, colors=shown, edgecolor="white", linewidth=0.5)
+    axes.set_xscale("log", base=2)
+    axes.set(xlim=(share.index[0], share.index[-1]), ylim=(0, 100))
+    _mark_octaves(axes.xaxis, share.index)
+    for place, side in ((0, "left"), (len(total) // 2, "center"), (-1, "right")):
+        axes.text(total.index[place], 101.5, format_time(total.iloc[place]), ha=side, va="bottom", fontsize=6.8)
+    _name_bands(axes, share, _mark_full(axes, rows.groupby(over)["fits"].all()), colours)
 
 
-def time_finding(result: CaseResult) -> str:
-    """Say how a decode step changes with its context."""
-    rows = parts(result.data)["stack"]
-    own = rows[(rows["axis"] == "decode context") & rows["fits"].astype(bool)]
-    if own.empty:
-        return f"{result['model']} does not fit into the memory of {result['hardware']} with this batch"
-    total = own.groupby("tokens")["time_s"].sum()
-    attention = own[own["group"] == "attention"].set_index("tokens")["time_s"]
-    share = 100 * attention.reindex(total.index, fill_value=0.0) / total
-    first, last = total.index[0], total.index[-1]
-    return (
-        f"From {quantities.binary(first)} to {quantities.binary(last)} tokens of context, attention grows from "
-        f"{share[first]:.0f} % to {share[last]:.0f} % of a decode step, "
-        f"and the step takes {total[last] / total[first]:.3g} times as long"
-    )
-
-
-def _octaves(least: float, most: float) -> list[float]:
-    """Return powers of two for about five ticks."""
-    first, last = int(np.ceil(np.log2(least))), int(np.floor(np.log2(most)))
+def _mark_octaves(axis: Axis, values: pd.Index) -> None:
+    """Put about five ticks at powers of two on a logarithmic axis."""
+    first, last = int(np.ceil(np.log2(values[0]))), int(np.floor(np.log2(values[-1])))
     step = max(1, -(-(last - first) // 4))
-    return [2.0**power for power in range(first, last + 1, step)]
+    axis.set_major_locator(FixedLocator([2.0**power for power in range(first, last + 1, step)]))
+    axis.set_major_formatter(FuncFormatter(format_binary))
+    axis.set_minor_locator(NullLocator())
 
 
-def _name_bands(axes: Axes, share: pd.DataFrame, edge: float | None) -> None:
-    """Write each group's name where its band is highest over the name's whole width, on one side of the edge."""
+def _name_bands(axes: Axes, share: pd.DataFrame, edge: float | None, colours: Mapping[str, str]) -> None:
+    """Name each group where its band is highest over the width of the name, on one side of the edge."""
     low, high = np.log2(axes.get_xlim())
     fine = np.linspace(low, high, 201)
     bands = np.array([np.interp(fine, np.log2(share.index), share[group]) for group in share])
     tops = bands.cumsum(axis=0)
     for number, group in enumerate(share):
-        # About 0.03 of the width of the axes to a letter.
+        # A letter takes about 0.03 of the axes' width.
         half = int(len(fine) * (0.015 * len(group) + 0.01))
         centres = np.arange(half, len(fine) - half)
         if edge is not None:
@@ -272,99 +218,77 @@ def _name_bands(axes: Axes, share: pd.DataFrame, edge: float | None) -> None:
         best = int(np.argmax(ceiling - floor))
         if ceiling[best] - floor[best] < 6:
             continue
-        colour = "white" if group in DARK else figures.BLACK
+        # White on dark colours, by their luminance (ITU-R BT.601).
+        dark = np.dot(to_rgb(colours[group]), (0.299, 0.587, 0.114)) < 0.5
         middle = (ceiling[best] + floor[best]) / 2
-        axes.text(2 ** fine[centres[best]], middle, group, color=colour, ha="center", va="center", fontsize=7.2)
+        style = {"color": "white" if dark else figures.BLACK, "fontsize": 7.2}
+        axes.text(2 ** fine[centres[best]], middle, group, ha="center", va="center", **style)
 
 
-def _full(axes: Axes, fits: pd.Series) -> float | None:
-    """Mark from where on weights and cache do not fit into DRAM, and return it."""
+def _mark_full(axes: Axes, fits: pd.Series) -> float | None:
+    """Hatch the sizes that do not fit into DRAM; return the first one."""
     if fits.all():
         return None
     edge = fits.index[~fits][0]
-    low = axes.get_xlim()[0]
     axes.axvspan(edge, fits.index[-1], facecolor="none", edgecolor="white", hatch="////", linewidth=0, alpha=0.55)
     axes.axvline(edge, color="white", linewidth=1.2, linestyle="--")
-    if edge > 4 * low:
+    if edge > 4 * axes.get_xlim()[0]:
         axes.text(edge, 3, "DRAM full ", color="white", ha="right", va="bottom", fontsize=6.8)
     return float(edge)
 
 
-def _totals(axes: Axes, total: pd.Series) -> None:
-    """Write the time at the ends and in the middle above the axes."""
-    for place, side in ((0, "left"), (len(total) // 2, "center"), (-1, "right")):
-        axes.text(total.index[place], 101.5, quantities.seconds(total.iloc[place]), ha=side, va="bottom", fontsize=6.8)
+def draw_bound_map(
+    axes: Axes, rows: pd.DataFrame, bounds: Mapping[str, tuple[str, str]] = BOUNDS, strongest: float = 100.0
+) -> set[str]:
+    """Map what takes most of a pass's time over context and batch; a stronger colour means a larger share.
 
+    Parameters
+    ----------
+    axes : Axes
+    rows : DataFrame
+        One ``phase`` of :func:`gpuledger.studies.kernel_breakdown.shapes.map_bounds`.
+    bounds : mapping of str to (name, colour)
+    strongest : float
+        Share of the time (%) at which colours are strongest.
 
-def draw_bound(result: CaseResult) -> Figure:
-    """Map what bounds a pass over context and batch: the colour says what, its strength for how much of the time."""
-    rows = parts(result.data)["map"]
-    figure, panels = plt.subplots(1, 2, figsize=(7.0, 3.4), sharey=True)
-    present = set()
-    for axes, phase in zip(panels, ("prefill", "decode"), strict=True):
-        present |= _map(axes, rows[rows["phase"] == phase])
-        if f"{phase}_batch" in result.summary:
-            own = result[f"{phase}_{'input' if phase == 'prefill' else 'context'}"], result[f"{phase}_batch"]
-            axes.plot(*own, "o", color="white", markeredgecolor=figures.BLACK, markersize=6, zorder=6)
-        axes.set_title(phase, fontsize=9)
-        axes.set_xlabel("input (tokens)" if phase == "prefill" else "context (tokens)")
-    panels[0].set_ylabel("batch (requests)")
-    handles = [Patch(color=colour, label=words) for name, (words, colour) in BOUNDS.items() if name in present]
-    hatched = {"facecolor": "white", "edgecolor": figures.BLACK, "hatch": "////", "linewidth": 0.4}
-    if not rows["fits"].all():
-        handles.append(Patch(**hatched, label="does not fit into DRAM"))
-    own = {"marker": "o", "linestyle": "none", "color": "white", "markeredgecolor": figures.BLACK}
-    handles.append(Line2D([], [], **own, label="the case in the table"))
-    figure.legend(handles=handles, loc="outside right center", fontsize=7.4, title="most of the time goes to")
-    figures.headline(figure, quantities.unbroken(bound_finding(result)))
-    return figure
-
-
-def _map(axes: Axes, rows: pd.DataFrame) -> set[str]:
-    tables = {name: rows.pivot_table(index="requests", columns="tokens", values=f"{name}_percent") for name in BOUNDS}
-    shares = np.array([table.to_numpy() for table in tables.values()])
-    first = next(iter(tables.values()))
+    Returns
+    -------
+    set of str
+        The bounds that appear, for :func:`bound_handles`.
+    """
+    tables = [rows.pivot_table(index="requests", columns="tokens", values=f"{name}_percent") for name in bounds]
+    tokens, requests = tables[0].columns, tables[0].index
+    shares = np.array([table.to_numpy() for table in tables])
     largest, share = shares.argmax(axis=0), shares.max(axis=0)
-    colours = np.array([to_rgb(colour) for _, colour in BOUNDS.values()])
-    # White where the largest share is a third, the full colour where it is all of the time.
-    strength = np.clip((share - 33) / 67, 0.06, 1)[..., None]
-    image = 1 - strength * (1 - colours[largest])
-    edges = [_edges(first.columns), _edges(first.index)]
-    axes.pcolormesh(*edges, image, shading="flat", rasterized=True)
+    colours = np.array([to_rgb(colour) for _, colour in bounds.values()])
+    # White where the largest share is a third.
+    strength = np.clip((share - 33) / (strongest - 33), 0.06, 1)[..., None]
+    edges = [_cell_edges(tokens), _cell_edges(requests)]
+    axes.pcolormesh(*edges, 1 - strength * (1 - colours[largest]), shading="flat", rasterized=True)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    for axis, values in ((axes.xaxis, first.columns), (axes.yaxis, first.index)):
-        axis.set_major_locator(FixedLocator(_octaves(values[0], values[-1])))
-        axis.set_major_formatter(FuncFormatter(quantities.binary))
-        axis.set_minor_locator(NullLocator())
+    _mark_octaves(axes.xaxis, tokens)
+    _mark_octaves(axes.yaxis, requests)
     fits = rows.pivot_table(index="requests", columns="tokens", values="fits", aggfunc="all").to_numpy(bool)
     if not fits.all():
-        sides = [
-            np.r_[edge[0], values, edge[-1]] for edge, values in zip(edges, (first.columns, first.index), strict=True)
-        ]
-        place = (*sides, np.pad(~fits, 1, mode="edge"))
-        axes.contourf(*place, levels=[0.5, 1.5], colors="none", hatches=["////"])
-        axes.contour(*place, levels=[0.5], colors=figures.BLACK, linewidths=1)
+        sides = [np.r_[edge[0], values, edge[-1]] for edge, values in zip(edges, (tokens, requests), strict=True)]
+        region = (*sides, np.pad(~fits, 1, mode="edge"))
+        axes.contourf(*region, levels=[0.5, 1.5], colors="none", hatches=["////"])
+        axes.contour(*region, levels=[0.5], colors=figures.BLACK, linewidths=1)
     axes.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]])
-    for number, (words, _) in enumerate(BOUNDS.values()):
+    for number, (name, _) in enumerate(bounds.values()):
         region = (largest == number) & fits
         if region.sum() < 0.04 * region.size:
             continue
-        depth = distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
-        # Of places as deep, the one nearest to the middle.
-        middle = [
-            place - inside.mean() for place, inside in zip(np.indices(region.shape), region.nonzero(), strict=True)
-        ]
-        depth -= 0.01 * np.hypot(*middle)
-        at = np.unravel_index(depth.argmax(), depth.shape)
+        row, column = _deepest_cell(region)
         style = {"ha": "center", "va": "center", "fontsize": 7.6, "fontweight": "bold", "color": figures.BLACK}
-        text = f"{words.split(' ')[0]}\n{share[region].mean():.0f} %"
-        axes.text(first.columns[at[1]], first.index[at[0]], text, path_effects=_HALO, **style)
-    return {name for number, name in enumerate(BOUNDS) if (largest == number).any()}
+        text = f"{name.split(' ')[0]}\n{share[region].mean():.0f} %"
+        axes.text(tokens[column], requests[row], text, path_effects=_HALO, **style)
+    return {name for number, name in enumerate(bounds) if (largest == number).any()}
 
 
-def _edges(values: pd.Index) -> np.ndarray:
-    """Return edges of cells around values, half way between them on a logarithmic axis."""
+def _cell_edges(values: pd.Index) -> np.ndarray:
+    """Return the edges of cells around values, halfway between them on a logarithmic axis."""
     logs = np.log2(np.asarray(values, float))
     if len(logs) < 2:
         return 2 ** (logs[0] + np.array([-0.5, 0.5]))
@@ -372,16 +296,22 @@ def _edges(values: pd.Index) -> np.ndarray:
     return 2 ** np.r_[2 * logs[0] - inner[0], inner, 2 * logs[-1] - inner[-1]]
 
 
-def bound_finding(result: CaseResult) -> str:
-    """Say for how many contexts and batches memory bounds decoding, and compute prefill."""
-    rows = parts(result.data)["map"]
-    rows = rows[rows["fits"].astype(bool)]
-    largest = rows[[f"{name}_percent" for name in BOUNDS]].idxmax(axis=1)
-    compute = 100 * (largest == "compute_percent").groupby(rows["phase"]).mean()
-    memory = 100 * largest.isin(["dram_percent", "l2_percent"]).groupby(rows["phase"]).mean()
-    if rows.empty:
-        return f"{result['model']} does not fit into the memory of {result['hardware']}"
-    return (
-        f"Decoding is memory-bound at {memory['decode']:.0f} % of the contexts and batches that fit into DRAM, "
-        f"prefill compute-bound at {compute['prefill']:.0f} %"
-    )
+def _deepest_cell(region: np.ndarray) -> tuple[int, int]:
+    """Return the cell farthest from the region's border; of several, the one nearest to the region's centre."""
+    depth = distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
+    offsets = [place - inside.mean() for place, inside in zip(np.indices(region.shape), region.nonzero(), strict=True)]
+    return np.unravel_index((depth - 0.01 * np.hypot(*offsets)).argmax(), depth.shape)
+
+
+def bound_handles(
+    present: Collection[str], all_fit: bool, bounds: Mapping[str, tuple[str, str]] = BOUNDS
+) -> list[Artist]:
+    """Return legend entries for :func:`draw_bound_map` and for the point of the case."""
+    handles: list[Artist] = [
+        Patch(color=colour, label=label) for name, (label, colour) in bounds.items() if name in present
+    ]
+    if not all_fit:
+        hatched = {"facecolor": "white", "edgecolor": figures.BLACK, "hatch": "////", "linewidth": 0.4}
+        handles.append(Patch(**hatched, label="does not fit into DRAM"))
+    point = {"marker": "o", "linestyle": "none", "color": "white", "markeredgecolor": figures.BLACK}
+    return [*handles, Line2D([], [], **point, label="the case in the table")]

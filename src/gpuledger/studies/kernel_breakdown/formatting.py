@@ -1,31 +1,31 @@
-"""Quantities as figures write them: short, with their units."""
+"""Numbers with units, as the figures write them."""
 
 from __future__ import annotations
 
 
-def rate(bytes_per_s: float) -> str:
+def format_bandwidth(bytes_per_s: float) -> str:
     """Write a bandwidth: 4.8 TB/s."""
     return f"{bytes_per_s / 1e12:.3g} TB/s" if bytes_per_s >= 1e12 else f"{bytes_per_s / 1e9:.3g} GB/s"
 
 
-def seconds(time: float) -> str:
-    """Write a time in the unit that it is at least one of: 12.9 ms."""
+def format_time(seconds: float) -> str:
+    """Write a time in s, ms, µs or ns: 12.9 ms."""
     for unit, factor in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
-        if time * factor >= 1:
-            return f"{time * factor:.3g} {unit}"
-    return f"{time * 1e9:.3g} ns"
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
 
 
-def decimal(value: float, _: object = None) -> str:
-    """Write a number on an axis: 0.1, 100, 10k."""
+def format_decimal(value: float, _: object = None) -> str:
+    """Write an axis tick: 0.1, 100, 10k."""
     return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"
 
 
-def binary(value: float, _: object = None) -> str:
-    """Write a number of tokens or requests: 512, 4k, 13k, where k is 1024."""
+def format_binary(value: float, _: object = None) -> str:
+    """Write a number of tokens or requests with k for 1024: 512, 4k, 13k."""
     return f"{value / 1024:.3g}k" if value >= 1024 else f"{value:g}"
 
 
-def unbroken(words: str) -> str:
-    """Keep a number and its percent sign in one line."""
-    return words.replace(" %", "\N{NO-BREAK SPACE}%")
+def unbroken(text: str) -> str:
+    """Keep a number and its percent sign on one line."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")

@@ -1,4 +1,4 @@
-"""Kernels in the groups that figures tell apart."""
+"""Groups of kernels that the figures distinguish."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-#: Groups in the order in which figures stack them.
+#: In the order in which figures stack them.
 GROUPS = ("attention", "projections", "feed-forward", "experts", "LM head", "norms and others", "communication")
 
 
@@ -17,7 +17,7 @@ def group_of(rows: pd.DataFrame) -> np.ndarray:
     Parameters
     ----------
     rows : DataFrame
-        ``kernel`` and ``kind`` as :func:`gpuledger.models.transformer.kernels` has them.
+        With ``kernel`` and ``kind`` of :func:`gpuledger.models.transformer.kernels`.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Labels of points that neither cover one another nor the points."""
+"""Labels that cover neither one another nor what is drawn."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
-#: Points nearer than this (printer's points) share a label.
+#: Points closer than this (printer's points) share a label.
 _NEAR = 13
-#: How far a label may be from its point (printer's points).
+#: Distances of a label from its point to try (printer's points).
 _DISTANCES = (1.5, 7, 14, 22, 31, 42, 55)
-#: From so far on, a line leads to it.
+#: Labels farther away than this get a leader line.
 _LINE = 7
-#: Directions in which a label may stand beside its point, the best ones first.
+#: Directions from the point to the label to try, best first.
 _DIRECTIONS = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)]
+_DIRECTIONS += [(1, 0.4), (1, -0.4), (-1, 0.4), (-1, -0.4), (0.4, 1), (0.4, -1), (-0.4, 1), (-0.4, -1)]
 _SIDES = {-1: "right", 0: "center", 1: "left"}
 _HEIGHTS = {-1: "top", 0: "center", 1: "bottom"}
 
@@ -24,39 +26,37 @@ _HEIGHTS = {-1: "top", 0: "center", 1: "bottom"}
 def place_labels(
     axes: Axes,
     points: np.ndarray,
-    words: Sequence[str],
+    labels: Sequence[str],
     radii: np.ndarray,
-    taken: np.ndarray,
-    covered: Sequence[Sequence[float]] = (),
     size: float = 6.8,
 ) -> None:
-    """Write a label beside each point; points that nearly coincide have one label of several lines.
+    """Write a label beside each point; points that nearly coincide share one label of several lines.
 
     Parameters
     ----------
     axes : Axes
-        Laid out (its limits and its place in the figure no longer change).
+        With its final limits, in a figure with its final layout. Labels avoid what is drawn in it: points, lines,
+        texts and the legend.
     points : array of shape (labels, 2)
-        In data coordinates; the first ones choose first.
-    words : sequence of str
+        In data coordinates; earlier ones choose first.
+    labels : sequence of str
     radii : array of shape (labels,)
-        Of the points' markers, in printer's points.
-    taken : array of shape (others, 2)
-        Points, in data coordinates, that labels had better not cover.
-    covered : sequence of (left, low, right, high)
-        Places, in pixels, that something else covers.
+        Of the points' markers (printer's points).
     size : float
-        Of the type, in printer's points.
+        Font size (printer's points).
     """
     renderer = axes.figure.canvas.get_renderer()
     scale = axes.figure.dpi / 72
     frame = axes.get_window_extent(renderer)
-    centres, others = axes.transData.transform(points), axes.transData.transform(taken)
-    boxes = [tuple(box) for box in covered]
-    # Points on the lines from labels to their points, and on those of other points' markers.
-    drawn = np.empty((0, 2))
+    drawn = [np.asarray(dots.get_offsets()) for dots in axes.collections if isinstance(dots, PathCollection)]
+    drawn += [line.get_xydata() for line in axes.lines]
+    centres, others = axes.transData.transform(points), axes.transData.transform(np.concatenate(drawn))
+    boxes = [tuple(text.get_window_extent(renderer).extents) for text in axes.texts]
+    if axes.get_legend():
+        boxes.append(tuple(axes.get_legend().get_window_extent(renderer).padded(4).extents))
+    leaders = np.empty((0, 2))
     for members in _clusters(centres, _NEAR * scale):
-        label = "\n".join(words[member] for member in members)
+        label = "\n".join(labels[member] for member in members)
         centre, radius = centres[members[0]], radii[members[0]]
         probe = axes.text(0, 0, label, fontsize=size, transform=None)
         extent = probe.get_window_extent(renderer)
@@ -66,18 +66,19 @@ def place_labels(
             for rank, (across, up) in enumerate(_DIRECTIONS):
                 away = (radius * (0.75 if across and up else 1) + distance) * scale
                 x, y = centre[0] + across * away, centre[1] + up * away
-                left, low = x - extent.width * (1 - across) / 2, y - extent.height * (1 - up) / 2
+                left = x - extent.width * (1 - np.sign(across)) / 2
+                low = y - extent.height * (1 - np.sign(up)) / 2
                 box = (left, low, left + extent.width, low + extent.height)
-                line = np.linspace(centre, (x, y), 24) if distance > _LINE else drawn[:0]
+                line = np.linspace(centre, (x, y), 24) if distance > _LINE else leaders[:0]
                 cost = _cost(box, boxes, others, frame) + 0.9 * distance + 0.2 * rank
-                cost += 40 * _inside(box, drawn) + 40 * sum(_inside(other, line) for other in boxes)
+                cost += 40 * _inside(box, leaders) + 400 * sum(_inside(other, line) for other in boxes)
                 choices.append((cost, distance, rank, box, (x, y)))
         _, distance, rank, box, place = min(choices)
         if distance > _LINE:
-            drawn = np.vstack([drawn, np.linspace(centre, place, 24)])
-        across, up = _DIRECTIONS[rank]
+            leaders = np.vstack([leaders, np.linspace(centre, place, 24)])
+        across, up = np.sign(_DIRECTIONS[rank])
         boxes.append(box)
-        # From the side of the label that is nearest to its point.
+        # The leader starts at the side of the label that faces the point.
         side = ((1 - across) / 2, (1 - up) / 2)
         arrow = {"arrowstyle": "-", "color": "#777777", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0, "relpos": side}
         note = axes.annotate(
@@ -96,7 +97,7 @@ def place_labels(
 
 
 def _clusters(centres: np.ndarray, near: float) -> list[list[int]]:
-    """Put points together that are near the first one of their cluster."""
+    """Group points that are close to the first point of their cluster."""
     clusters: list[list[int]] = []
     for number, centre in enumerate(centres):
         for members in clusters:
@@ -109,16 +110,16 @@ def _clusters(centres: np.ndarray, near: float) -> list[list[int]]:
 
 
 def _cost(box: tuple, boxes: list[tuple], others: np.ndarray, frame: Bbox) -> float:
-    """Say how bad a place is: outside the axes, over another label, over points."""
+    """Rate a position: outside the axes, over another label or over points costs most."""
     left, low, right, high = box
     outside = max(frame.x0 - left, right - frame.x1, frame.y0 - low, high - frame.y1, 0)
     areas = [max(0, min(right, r) - max(left, a) + 3) * max(0, min(high, t) - max(low, b) + 2) for a, b, r, t in boxes]
     points = _inside((left - 3, low - 2, right + 3, high + 2), others)
-    return 20 * outside + 2000 * (outside > 0) + sum(600 + 2 * area for area in areas if area) + 60 * points
+    return 20 * outside + 1e5 * (outside > 0) + sum(5000 + 2 * area for area in areas if area) + 60 * points
 
 
 def _inside(box: Sequence[float], points: np.ndarray) -> int:
-    """Count points in a box."""
+    """Count the points in a box."""
     left, low, right, high = box
     x, y = points.T
     return int(((x > left) & (x < right) & (y > low) & (y < high)).sum())

@@ -1,4 +1,4 @@
-"""Kernels of workloads and their predicted times on GPUs; of many models, GPUs and shapes at once."""
+"""Predicted times of a workload's kernels on GPUs, also of many models, GPUs and shapes at once."""
 
 from __future__ import annotations
 
@@ -13,45 +13,44 @@ from gpuledger.models.time_model.kernels import KernelConstants, kernel_times
 from gpuledger.models.transformer import Model, Parallel, Precision, Workload, kernels
 from gpuledger.readers.gpus import Gpu
 
-#: What a kernel takes on a GPU: columns that :func:`predict` adds.
-TIMES = ["time_s", "dram_bytes", "l2_bytes", "bound"]
-#: What may bound a kernel: that of kernels without products which the time model calls compute is the issue of
-#: instructions, far below the roof of the matrix units.
+#: What can bound a kernel. What the time model calls compute is instruction issue in kernels without matrix work,
+#: far below the peak of the matrix units.
 BOUNDS = ("compute", "issue", "dram", "l2", "launch", "link")
-#: Bounds of which more bandwidth is the cure.
+#: Bounds that more memory bandwidth would relax.
 MEMORY = ("dram", "l2")
-#: Products on their own, whose constants were measured with what converts the activations.
-PRODUCTS = ("gemm", "grouped_gemm")
+#: GEMM kernels, whose constants were fitted to measurements that include the conversion of the activations.
+GEMMS = ("gemm", "grouped_gemm")
 
 
 def predict(rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
-    """Add to kernels what they take on a GPU.
+    """Predict the time and traffic of kernels on a GPU.
 
     Parameters
     ----------
     rows : DataFrame
-        Of :func:`gpuledger.models.transformer.kernels`.
+        From :func:`gpuledger.models.transformer.kernels`.
     gpu : Gpu
 
     Returns
     -------
     DataFrame
-        With ``hardware`` and, of one launch, ``time_s``, ``dram_bytes``, ``l2_bytes`` and ``bound``.
+        The same rows with ``hardware`` and, per launch, ``time_s``, ``dram_bytes``, ``l2_bytes`` and ``bound``.
     """
-    precisions = rows.loc[rows["kind"].isin(PRODUCTS), "precision"].astype(str).unique()
-    constants = KernelConstants(gemm={precision: product_constants(gpu, precision) for precision in precisions})
+    precisions = rows.loc[rows["kind"].isin(GEMMS), "precision"].astype(str).unique()
+    constants = KernelConstants(gemm={precision: gemm_constants(gpu, precision) for precision in precisions})
     times = kernel_times(rows, gpu, constants)
     bound = times["bound"].astype(pd.CategoricalDtype(BOUNDS))
     bound[((rows["kind"] == "elementwise") & (bound == "compute")).to_numpy()] = "issue"
-    return rows.assign(hardware=gpu.name, **{column: times[column].array for column in TIMES[:-1]}, bound=bound.array)
+    columns = {column: times[column].array for column in ("time_s", "dram_bytes", "l2_bytes")}
+    return rows.assign(hardware=gpu.name, **columns, bound=bound.array)
 
 
-def product_constants(gpu: Gpu, precision: str) -> Constants:
-    """Return the constants of a product whose activations are in its precision already.
+def gemm_constants(gpu: Gpu, precision: str) -> Constants:
+    """Return the constants of a GEMM whose activations already have its precision.
 
-    The kernels before it (norm, activation, attention) write them so, and pay for it. Where the measurements that the
-    constants were fitted to convert them by launches of their own, these are left out: the conversion's bytes,
-    and with them the launches, for which those of a product in bf16 stand.
+    The kernel before it (norm, activation or attention) writes them in that precision and pays for it. Where the
+    constants were fitted to measurements that include a separate conversion, its traffic is removed, and its launches
+    are replaced by those of a GEMM in bf16.
     """
     own = constants_of(gpu, precision)
     if not own.conversion_bytes:
@@ -66,24 +65,24 @@ def sweep(
     parallel: Parallel | None = None,
     precision: Precision | None = None,
 ) -> pd.DataFrame:
-    """Predict every shape of a workload, of every model on every GPU.
+    """Predict every shape of a workload for every model on every GPU.
 
     Parameters
     ----------
     models : mapping of str to Model, or iterable of Model
-        By name; of an iterable, the models' own names.
+        By name; an iterable goes by the models' own names.
     gpus : sequence of Gpu
     workload : Workload
-        One or many shapes; :func:`gpuledger.models.transformer.join` puts those of several phases together.
+        One or many shapes; :func:`gpuledger.models.transformer.join` joins those of several phases.
     parallel : Parallel, optional
     precision : Precision, optional
-        That of each checkpoint by default.
+        By default that of each checkpoint.
 
     Returns
     -------
     DataFrame
-        A row a model, GPU and shape: ``model, hardware, phase, shape``, and of one pass on one device ``time_s``
-        (pipeline stages one after another), ``macs``, ``dram_bytes``, ``l2_bytes``, ``comm_bytes``,
+        One row per model, GPU and shape: ``model, hardware, phase, shape``, and per pass and device ``time_s``
+        (pipeline stages in sequence), ``macs``, ``dram_bytes``, ``l2_bytes``, ``comm_bytes``,
         ``memory_bound_percent`` (of the time).
     """
     named = dict(models) if isinstance(models, Mapping) else {model.name: model for model in models}
@@ -116,7 +115,7 @@ def _phases(rows: pd.DataFrame, passes: np.ndarray, count: int) -> np.ndarray:
 
 
 def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.ndarray]:
-    """Add up kernels of :func:`predict`, all their launches, by group.
+    """Sum kernels of :func:`predict` over all their launches, by group.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The right model: every kernel of a case's phases with its predicted time, and how times change with shapes."""
+"""A case predicted with the time model: every kernel's time, and times over context and batch."""
 
 from __future__ import annotations
 
@@ -10,54 +10,57 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.models.time_model import constants_of
-from gpuledger.models.transformer import decode, prefill
 from gpuledger.readers.gpus import Gpu
-from gpuledger.studies.kernel_breakdown.case import Question
 from gpuledger.studies.kernel_breakdown.corrections import corrections
 from gpuledger.studies.kernel_breakdown.groups import group_of
+from gpuledger.studies.kernel_breakdown.memory import RESERVE, fits, memory_bytes
+from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.prediction import predict, totals
-from gpuledger.studies.kernel_breakdown.shapes import Model, map_bounds, stack_times
+from gpuledger.studies.kernel_breakdown.scenario import Scenario
+from gpuledger.studies.kernel_breakdown.shapes import TimeShapes, map_bounds, shapes_of, stack_times
 from gpuledger.studies.kernel_breakdown.source_model import SourceChip, SourceModel
-from gpuledger.studies.kernel_breakdown.tidy import settled, together
 from gpuledger.studies.kernel_breakdown.tiling import compare_tiles
 
 
-def reduce_as_it_is(question: Question, largest_context: int, largest_batch: int) -> CaseResult:
-    """Predict every kernel on every GPU of a case, as :func:`gpuledger.studies.kernel_breakdown.parts` lists it."""
-    rows = pd.concat([question.kernels(question.workload(phase)) for phase in question.phases], ignore_index=True)
+def reduce_prediction(scenario: Scenario, largest_context: int, largest_batch: int) -> CaseResult:
+    """Predict every kernel of a case on every GPU."""
+    rows = pd.concat([scenario.kernels(scenario.workload(phase)) for phase in scenario.phases], ignore_index=True)
     rows["group"] = group_of(rows)
-    predicted = [predict(rows, gpu) for gpu in question.gpus]
-    every = pd.concat([settled(frame) for frame in predicted], ignore_index=True)
+    predicted = [predict(rows, gpu) for gpu in scenario.gpus]
+    every = pd.concat([settle_frame(frame) for frame in predicted], ignore_index=True)
     first = predicted[0]
-    errors = _corrections(question, first)
+    errors = _corrections(scenario, first)
+    time_shapes = _time_shapes(scenario)
     result = CaseResult(
-        together(
+        join_parts(
             kernels=every,
-            stack=stack_times(question, _model(question), largest_context, largest_batch),
-            map=map_bounds(question, _model(question), largest_context, largest_batch),
-            tiles=settled(compare_tiles(first, question.gpus[0])),
+            stack=stack_times(scenario, time_shapes, largest_context, largest_batch),
+            map=map_bounds(scenario, time_shapes, largest_context, largest_batch),
+            tiles=settle_frame(compare_tiles(first, scenario.gpus[0])),
             corrections=errors,
         )
     )
-    for gpu, frame in zip(question.gpus, predicted, strict=True):
-        suffix = "" if gpu is question.gpus[0] else f"_{slug(gpu.name)}"
-        for phase in question.phases:
-            _summarise(result, question, gpu, frame[frame["phase"] == phase], phase, suffix)
-    _roofs(result, question, first)
+    for gpu, frame in zip(scenario.gpus, predicted, strict=True):
+        suffix = "" if gpu is scenario.gpus[0] else f"_{slug(gpu.name)}"
+        for phase in scenario.phases:
+            _summarise_phase(result, scenario, gpu, frame[frame["phase"] == phase], phase, suffix)
+    _roofs(result, scenario, first)
     for row in errors.to_dict("records"):
         exact = row["unit"] != "s" and float(row["right_value"]).is_integer()
         right = int(row["right_value"]) if exact else row["right_value"]
         result.add(f"right_{row['name']}_{row['phase']}", right, row["unit"])
         result.add(f"source_over_right_{row['name']}_{row['phase']}", row["ratio"], "1")
-    result.add("finding", _finding(result, question), "text")
+    result.add("finding", _finding(result, scenario), "text")
     return result
 
 
-def _summarise(result: CaseResult, question: Question, gpu: Gpu, rows: pd.DataFrame, phase: str, suffix: str) -> None:
-    """Enter what a phase takes on one GPU: time, work, traffic, and how near it comes to the roofs."""
+def _summarise_phase(
+    result: CaseResult, scenario: Scenario, gpu: Gpu, rows: pd.DataFrame, phase: str, suffix: str
+) -> None:
+    """Add a phase's time, work, traffic and shares of the roofs on one GPU."""
     whole = {name: float(values[0]) for name, values in totals(rows, np.zeros(len(rows), int), 1).items()}
     time, flop = whole["time_s"], 2 * whole["macs"]
-    work = question.workload(phase)
+    work = scenario.workload(phase)
     stages = rows["time_s"] * rows["count"]
     slowest = stages.groupby(rows["stage"]).sum().max()
     ideal = _ideal_s(rows, gpu)
@@ -67,10 +70,10 @@ def _summarise(result: CaseResult, question: Question, gpu: Gpu, rows: pd.DataFr
 
     add("time", time, "s")
     add("tokens_per_s", float(work.tokens[0]) / slowest, "token/s")
-    # A device's share of a stage each; together, those of one device in every stage.
+    # Per device: its share of every pipeline stage.
     if not suffix:
         add("new_tokens", int(work.tokens[0]), "token")
-        if isinstance(given := question.phases[phase], Mapping):
+        if isinstance(given := scenario.phases[phase], Mapping):
             for key, value in given.items():
                 add(key, value, {"batch": "request"}.get(key, "token"))
         add("launches", int(rows["count"].sum()), "launch")
@@ -88,63 +91,62 @@ def _summarise(result: CaseResult, question: Question, gpu: Gpu, rows: pd.DataFr
 
 
 def _ideal_s(rows: pd.DataFrame, gpu: Gpu) -> float:
-    """Return the time of all matrix work at the peak of each kernel's own precision."""
+    """Return the time of all matrix work at peak, each kernel at that of its own precision."""
     flop = (2.0 * rows["macs"] * rows["count"]).groupby(rows["precision"].astype(str)).sum()
     return sum(flop[name] / gpu.peak_flop_per_s(name) for name in flop.index[flop > 0])
 
 
-def _memory(result: CaseResult, question: Question, phase: str) -> None:
-    """Enter what weights and cache need in a phase, and which GPUs hold it."""
-    work = question.workload(phase)
-    cache = question.model.kv_bytes(work.new_tokens + work.past_tokens, question.precision) * work.requests
-    needed = question.model.weight_bytes(question.precision) + int(cache.sum())
-    held = [gpu.name for gpu in question.gpus if not needed > gpu.dram_bytes * question.parallel.devices]
-    result.add(f"{phase}_memory_bytes", needed, "byte")
+def _add_memory(result: CaseResult, scenario: Scenario, phase: str) -> None:
+    """Add what a phase needs on the GPU that holds most, and the GPUs that have room for it."""
+    needed = memory_bytes(scenario, scenario.workload(phase)).iloc[0]
+    for name, value in needed.items():
+        result.add(f"{phase}_{name}", int(value), "byte/GPU")
+    held = [gpu.name for gpu in scenario.gpus if fits(needed["memory_bytes"], gpu)]
     result.add(f"{phase}_fits", ", ".join(held) or "none", "text")
 
 
-def _roofs(result: CaseResult, question: Question, rows: pd.DataFrame) -> None:
-    gpu, used = question.gpus[0], rows.loc[rows["macs"] > 0, "precision"].astype(str).unique()
+def _roofs(result: CaseResult, scenario: Scenario, rows: pd.DataFrame) -> None:
+    gpu, used = scenario.gpus[0], rows.loc[rows["macs"] > 0, "precision"].astype(str).unique()
     for precision in sorted(used):
         result.add(f"peak_{precision}", gpu.peak_flop_per_s(precision), "FLOP/s")
-    constants = constants_of(gpu, question.precision.activations)
+    constants = constants_of(gpu, scenario.precision.activations)
     result.add("dram_bytes_per_s", gpu.dram_bytes_per_s, "byte/s")
     result.add("l2_bytes_per_s", constants.l2_bytes_per_clock * gpu.sms * gpu.clock_hz, "byte/s")
     result.add("l2_capacity", gpu.l2_bytes, "byte")
-    result.add("devices", question.parallel.devices, "GPU")
+    result.add("devices", scenario.parallel.devices, "GPU")
     result.add("time_constants", constants.source, "text")
-    for phase in question.phases:
-        _memory(result, question, phase)
+    result.add("memory_reserve_percent", 100 * RESERVE, "%")
+    for phase in scenario.phases:
+        _add_memory(result, scenario, phase)
 
 
-def _finding(result: CaseResult, question: Question) -> str:
+def _finding(result: CaseResult, scenario: Scenario) -> str:
     words = []
-    for phase in question.phases:
+    for phase in scenario.phases:
         compute, memory = (float(result[f"{phase}_{roof}_roof_percent"]) for roof in ("compute", "dram"))
         roof = f"{compute:.0f} % of peak compute" if compute >= memory else f"{memory:.0f} % of DRAM bandwidth"
         words.append(f"{phase.replace('_', ' ')} at {roof}")
-    gpu = question.gpus[0].title
-    where = f"{question.parallel.devices} × {gpu}" if question.parallel.devices > 1 else gpu
-    return f"{question.model.name} on {where}: {', '.join(words)}"
+    gpu = scenario.gpus[0].title
+    where = f"{scenario.parallel.devices} × {gpu}" if scenario.parallel.devices > 1 else gpu
+    return f"{scenario.model.name} on {where}: {', '.join(words)}"
 
 
-def _model(question: Question) -> Model:
-    """Return the predicted kernels of any shapes on the first GPU."""
+def _time_shapes(scenario: Scenario) -> TimeShapes:
+    """Return a function that predicts the kernels of shapes on the first GPU."""
 
-    def kernels(phase: str, shapes: pd.DataFrame) -> pd.DataFrame:
-        make = {"prefill": prefill, "decode": decode}[phase]
-        rows = predict(question.kernels(make(shapes["tokens"], shapes["requests"])), question.gpus[0])
+    def time_shapes(phase: str, shapes: pd.DataFrame) -> pd.DataFrame:
+        rows = predict(scenario.kernels(shapes_of(phase, shapes)), scenario.gpus[0])
         time = rows["time_s"] * rows["count"]
         return pd.DataFrame({"shape": rows["shape"], "group": group_of(rows), "time_s": time, "bound": rows["bound"]})
 
-    return kernels
+    return time_shapes
 
 
-def _corrections(question: Question, rows: pd.DataFrame) -> pd.DataFrame:
-    """Hold the source notebook against the right model, where it can read the model and one device does all."""
-    source = SourceModel.of(question.model)
-    if source is None or question.parallel.devices > 1:
+def _corrections(scenario: Scenario, rows: pd.DataFrame) -> pd.DataFrame:
+    """Compare with the source notebook, if it can read the model and there is one device."""
+    source = SourceModel.of(scenario.model)
+    if source is None or scenario.parallel.devices > 1:
         return pd.DataFrame()
-    gpu = question.gpus[0]
-    chip = SourceChip.of(gpu, question.precision.activations)
-    return corrections(source, chip, question.phases, rows)
+    gpu = scenario.gpus[0]
+    chip = SourceChip.of(gpu, scenario.precision.activations)
+    return corrections(source, chip, scenario.phases, rows)

@@ -1,4 +1,4 @@
-"""Shapes of the figures over context and batch, and whether they fit into memory."""
+"""Times over context and batch, and whether each shape fits into memory."""
 
 from __future__ import annotations
 
@@ -7,20 +7,27 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from gpuledger.studies.kernel_breakdown.case import Question
+from gpuledger.models.transformer import Workload, decode, prefill
+from gpuledger.studies.kernel_breakdown.memory import fits, memory_bytes
+from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.prediction import BOUNDS
-from gpuledger.studies.kernel_breakdown.tidy import settled
+from gpuledger.studies.kernel_breakdown.scenario import Scenario
 
 #: From a phase and shapes (``tokens, requests``) to kernels: ``shape, group, time_s`` (of all launches), ``bound``.
-Model = Callable[[str, pd.DataFrame], pd.DataFrame]
-#: Least context of the figures (tokens), and least input of the map, where prefill still waits for weights.
+TimeShapes = Callable[[str, pd.DataFrame], pd.DataFrame]
+#: Smallest context of the figures (tokens), and smallest input of the map, where prefill still waits for weights.
 LEAST_CONTEXT, LEAST_INPUT = 256, 16
-#: What a case decodes that does not say so.
-USUAL = {"batch": 32, "context": 4096}
+#: The decode step shown for a case without the phase ``decode``.
+DEFAULT_DECODE = {"batch": 32, "context": 4096}
 
 
-def stack_times(question: Question, model: Model, largest_context: int, largest_batch: int) -> pd.DataFrame:
-    """Compute the groups' times along context and along batch, the other one being the case's.
+def shapes_of(phase: str, shapes: pd.DataFrame) -> Workload:
+    """Return ``tokens, requests`` as shapes of ``prefill`` or ``decode``."""
+    return {"prefill": prefill, "decode": decode}[phase](shapes["tokens"], shapes["requests"])
+
+
+def stack_times(scenario: Scenario, time_shapes: TimeShapes, largest_context: int, largest_batch: int) -> pd.DataFrame:
+    """Return the time of each group of kernels over context and over batch; the other one is the case's.
 
     Returns
     -------
@@ -28,16 +35,17 @@ def stack_times(question: Question, model: Model, largest_context: int, largest_
         ``axis`` (``decode context``, ``decode batch``, ``prefill context``), ``tokens, requests, group, time_s, fits``.
     """
     found = []
-    for axis, shapes in _lines(question, largest_context, largest_batch).items():
-        rows = model(axis.split()[0], shapes)
+    for axis, shapes in _lines(scenario, largest_context, largest_batch).items():
+        phase = axis.split()[0]
+        rows = time_shapes(phase, shapes)
         frame = rows.groupby(["shape", "group"])["time_s"].sum().reset_index()
-        shapes = shapes.assign(fits=_fits(question, shapes))
+        shapes = shapes.assign(fits=_fits(scenario, phase, shapes))
         found.append(frame.join(shapes, on="shape").drop(columns="shape").assign(axis=axis))
-    return settled(pd.concat(found, ignore_index=True))
+    return settle_frame(pd.concat(found, ignore_index=True))
 
 
-def map_bounds(question: Question, model: Model, largest_context: int, largest_batch: int) -> pd.DataFrame:
-    """Compute which part of the time each bound takes, of prefill and decode over context and batch.
+def map_bounds(scenario: Scenario, time_shapes: TimeShapes, largest_context: int, largest_batch: int) -> pd.DataFrame:
+    """Return the share of the time that each bound takes in prefill and decode, over context and batch.
 
     Returns
     -------
@@ -45,22 +53,22 @@ def map_bounds(question: Question, model: Model, largest_context: int, largest_b
         ``phase, tokens, requests, time_s, compute_percent, dram_percent, …`` (`BOUNDS`), ``fits``.
     """
     found = []
-    for phase, shapes in _maps(question, largest_context, largest_batch).items():
-        rows = model(phase, shapes)
+    for phase, shapes in _maps(scenario, largest_context, largest_batch).items():
+        rows = time_shapes(phase, shapes)
         shape, time, bound = (rows[name].to_numpy() for name in ("shape", "time_s", "bound"))
         whole = np.bincount(shape, time, len(shapes))
         shares = {
             f"{name}_percent": 100 * np.bincount(shape, time * (bound == name), len(shapes)) / whole for name in BOUNDS
         }
-        found.append(shapes.assign(phase=phase, time_s=whole, **shares, fits=_fits(question, shapes)))
-    return settled(pd.concat(found, ignore_index=True))
+        found.append(shapes.assign(phase=phase, time_s=whole, **shares, fits=_fits(scenario, phase, shapes)))
+    return settle_frame(pd.concat(found, ignore_index=True))
 
 
-def _lines(question: Question, largest_context: int, largest_batch: int) -> dict[str, pd.DataFrame]:
-    most = _most(question, largest_context)
+def _lines(scenario: Scenario, largest_context: int, largest_batch: int) -> dict[str, pd.DataFrame]:
+    most = _most(scenario, largest_context)
     contexts, batches = _grid(min(LEAST_CONTEXT, most), most, 4), _grid(1, largest_batch, 4)
-    given = question.phases.get("decode", USUAL)
-    prompts = question.phases.get("prefill", {"batch": 1})["batch"]
+    given = scenario.phases.get("decode", DEFAULT_DECODE)
+    prompts = scenario.phases.get("prefill", {"batch": 1})["batch"]
     return {
         "decode context": pd.DataFrame({"tokens": contexts, "requests": given["batch"]}),
         "decode batch": pd.DataFrame({"tokens": min(given["context"], most), "requests": batches}),
@@ -68,8 +76,8 @@ def _lines(question: Question, largest_context: int, largest_batch: int) -> dict
     }
 
 
-def _maps(question: Question, largest_context: int, largest_batch: int) -> dict[str, pd.DataFrame]:
-    most = _most(question, largest_context)
+def _maps(scenario: Scenario, largest_context: int, largest_batch: int) -> dict[str, pd.DataFrame]:
+    most = _most(scenario, largest_context)
     found = {}
     for phase, least in (("prefill", LEAST_INPUT), ("decode", LEAST_CONTEXT)):
         tokens, requests = np.meshgrid(_grid(min(least, most), most, 2), _grid(1, largest_batch, 2), indexing="ij")
@@ -77,19 +85,16 @@ def _maps(question: Question, largest_context: int, largest_batch: int) -> dict[
     return found
 
 
-def _fits(question: Question, shapes: pd.DataFrame) -> np.ndarray:
-    """Whether weights and cache of each shape fit into the DRAM of all devices; where it is not known, they do."""
-    model, precision = question.model, question.precision
-    cache = model.kv_bytes(shapes["tokens"].to_numpy(), precision) * shapes["requests"].to_numpy()
-    needed = model.weight_bytes(precision) + cache
-    return ~(needed > question.gpus[0].dram_bytes * question.parallel.devices)
+def _fits(scenario: Scenario, phase: str, shapes: pd.DataFrame) -> np.ndarray:
+    needed = memory_bytes(scenario, shapes_of(phase, shapes))["memory_bytes"].to_numpy()
+    return fits(needed, scenario.gpus[0])
 
 
-def _most(question: Question, largest_context: int) -> int:
-    return min(largest_context, question.model.max_positions or largest_context)
+def _most(scenario: Scenario, largest_context: int) -> int:
+    return min(largest_context, scenario.model.max_positions or largest_context)
 
 
 def _grid(least: int, most: int, steps: int) -> np.ndarray:
-    """Return whole numbers from least to most, so many to a factor of two, and both ends."""
+    """Return integers from `least` to `most`, `steps` per octave."""
     octaves = np.log2(most / least)
     return np.unique(np.rint(least * 2.0 ** np.arange(0, octaves + 1e-9, 1 / steps)).astype(np.int64))

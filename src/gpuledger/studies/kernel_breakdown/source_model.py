@@ -1,9 +1,9 @@
 """The source notebook's model of an LLM on a chip with one cache, number for number (``seed_compatible: true``).
 
-It is wrong in places (see :mod:`gpuledger.studies.kernel_breakdown.corrections`), and it is here so that what it
-printed can be compared with what is right. Written anew from its formulas: a kernel is a product of m × k by k × n, of
-which ``batch`` are computed; its time is the longer of m·k·n·batch over the chip's multiply-accumulates a second and of
-the bytes of the tiles of A and B (see :mod:`gpuledger.studies.kernel_breakdown.tiling`) over the bandwidth.
+The model has errors (see :mod:`gpuledger.studies.kernel_breakdown.corrections`); it is kept to compare its output with
+correct values. Reimplemented from its formulas: a kernel is a batch of products of m × k by k × n. Its time is the
+larger of m·k·n·batch over the chip's MAC/s and of the bytes of the tiles of A and B (see
+:mod:`gpuledger.studies.kernel_breakdown.tiling`) over the bandwidth.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from gpuledger.models.transformer import Attention, FeedForward, Model
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.tiling import batch_to_square, theoretical_tile
 
-#: What a value takes everywhere in the notebook.
+#: Bytes per value, throughout the notebook.
 BYTES_PER_VALUE = 2
-#: The notebook's approximation of √3, by which it divides the input for the mean context of a chunk.
+#: The notebook's approximation of √3; it takes input/√3 for the mean context of a chunk.
 ROOT_3 = 1.73
 
-#: Whole numbers, of one shape or an array of shape (shapes,).
+#: An integer for one shape, or an integer array of shape (shapes,).
 Size = int | np.ndarray
-#: What it breaks down.
+#: Phases that it supports.
 PHASES = ("prefill", "decode", "chunked_prefill")
 
-#: A product with weights, one of activations with the cache, a read of the cache, and one that costs no time.
+#: Kinds of kernels: a product with weights, a product with the cache, a cache read, and a cache access that is free.
 WEIGHTS, ATTENTION, CACHE, ASYNC = "weights", "attention", "cache", "cache, asynchronous"
 
 
 @dataclass(frozen=True)
 class SourceModel:
-    """What the notebook reads of a ``config.json``; every layer is the same, every head ``hidden / heads`` wide."""
+    """What the notebook reads from a ``config.json``; all layers are identical, heads are ``hidden / heads`` wide."""
 
     hidden: int
     intermediate: int
@@ -44,7 +44,7 @@ class SourceModel:
 
     @classmethod
     def of(cls, model: Model) -> SourceModel | None:
-        """Read it as the notebook would; None where a model has layers of several kinds, experts or MLA."""
+        """Take the notebook's view of a model; None if its layers differ or have experts or MLA."""
         layers = model.layers[0]
         if (
             len(model.layers) > 1
@@ -61,13 +61,13 @@ class SourceModel:
 
     @property
     def qkv(self) -> int:
-        """Outputs of the product that makes queries, keys and values."""
+        """Output features of the QKV projection."""
         return self.head_dim * (self.heads + 2 * self.kv_heads)
 
 
 @dataclass(frozen=True)
 class SourceChip:
-    """What the notebook knows of a chip.
+    """What the notebook knows about a chip.
 
     Attributes
     ----------
@@ -82,20 +82,20 @@ class SourceChip:
 
     @classmethod
     def of(cls, gpu: Gpu, precision: str) -> SourceChip:
-        """Read it off a GPU: its peak in a precision, its L2 as the cache."""
+        """Take a GPU's peak in a precision, its DRAM bandwidth, clock, and L2 as the cache."""
         return cls(gpu.peak_flop_per_s(precision) / 2, gpu.dram_bytes_per_s, gpu.clock_hz, gpu.l2_bytes)
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk of prefill and decode together, as the notebook makes it from requests of one kind.
+    """A chunk that mixes prefill and decode, as the notebook composes it from identical requests.
 
     Attributes
     ----------
     tokens : int
-        Tokens of the chunk, prefill and decode in the proportion of input and output.
+        Tokens in the chunk; prefill and decode are in the proportion of input to output.
     input, output : int
-        Tokens of every request.
+        Tokens per request.
     """
 
     tokens: int
@@ -104,12 +104,12 @@ class Chunk:
 
     @property
     def decode_tokens(self) -> int:
-        """Tokens that decode, one of each request."""
+        """Decode tokens, one per request."""
         return self.tokens * self.output // (self.input + self.output)
 
     @property
     def decode_context(self) -> int:
-        """Tokens in the cache half way through the output."""
+        """Tokens in the cache halfway through the output."""
         return self.input + self.output // 2
 
     @property
@@ -118,17 +118,17 @@ class Chunk:
 
     @property
     def prefill_context(self) -> int:
-        """Tokens in the cache before a chunk of prefill, as the notebook approximates their mean."""
+        """Mean tokens in the cache before a prefill chunk, as the notebook approximates it."""
         return int(self.input / ROOT_3 - self.prefill_tokens // 2)
 
     @property
     def mean_prefill_context(self) -> float:
-        """The mean of 0, p, 2p, … tokens before a chunk of p of them, up to the last chunk of the input."""
+        """Mean tokens in the cache before a chunk of p tokens: of 0, p, 2p, … up to the last chunk of the input."""
         return (self.input - self.prefill_tokens) / 2
 
     @property
-    def right_context(self) -> int:
-        """The same in whole tokens."""
+    def middle_context(self) -> int:
+        """Tokens in the cache before the chunk in the middle of the input."""
         return (self.input - self.prefill_tokens) // 2
 
 
@@ -147,7 +147,7 @@ def _attention(prefix: str, m: Size, n: Size, batch: Size, model: SourceModel) -
 
 
 def prefill_layers(model: SourceModel, batch: Size, tokens: Size) -> pd.DataFrame:
-    """Break one layer of prefill down; see :func:`_layers`."""
+    """Return the kernels of one layer of prefill; see :func:`_layers`."""
     kernels = [
         ("qkv", WEIGHTS, tokens, model.hidden, model.qkv, batch),
         *_attention("attention_", tokens, tokens, batch, model),
@@ -158,7 +158,7 @@ def prefill_layers(model: SourceModel, batch: Size, tokens: Size) -> pd.DataFram
 
 
 def decode_layers(model: SourceModel, batch: Size, context: Size) -> pd.DataFrame:
-    """Break one layer of decoding one token down; see :func:`_layers`."""
+    """Return the kernels of one layer of a decode step; see :func:`_layers`."""
     kernels = [
         ("qkv", WEIGHTS, 1, model.hidden, model.qkv, batch),
         ("kv_read", CACHE, context, model.head_dim, 2 * model.kv_heads, batch),
@@ -169,12 +169,12 @@ def decode_layers(model: SourceModel, batch: Size, context: Size) -> pd.DataFram
 
 
 def chunk_layers(model: SourceModel, chunk: Chunk) -> pd.DataFrame:
-    """Break one layer of a chunk down; see :func:`_layers`."""
+    """Return the kernels of one layer of a chunk; see :func:`_layers`."""
     kv = (model.head_dim, 2 * model.kv_heads)
     kernels = [
         ("qkv", WEIGHTS, chunk.tokens, model.hidden, model.qkv, 1),
         ("decode_kv_read", CACHE, chunk.decode_context, *kv, chunk.decode_tokens),
-        # An error of the notebook: the context of the requests that decode should stand here.
+        # The notebook's error: n should be the context of the decoding requests.
         *_attention("decode_attention_", 1, model.head_dim * model.kv_heads, chunk.decode_tokens, model),
         ("prefill_kv_read", ASYNC, chunk.prefill_context, *kv, 1),
         *_attention("prefill_attention_", chunk.prefill_tokens, chunk.prefill_context, 1, model),
@@ -185,7 +185,7 @@ def chunk_layers(model: SourceModel, chunk: Chunk) -> pd.DataFrame:
 
 
 def layers_of(model: SourceModel, phases: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
-    """Break one layer of every phase down; `phases` have the keys of a case's declaration."""
+    """Return the kernels of one layer of every phase, as ``dataset.yaml`` declares them."""
     made = {
         "prefill": lambda batch, input: prefill_layers(model, batch, input),
         "decode": lambda batch, context: decode_layers(model, batch, context),
@@ -195,10 +195,10 @@ def layers_of(model: SourceModel, phases: Mapping[str, Mapping[str, int]]) -> pd
 
 
 def _layers(phase: str, kernels: list[tuple]) -> pd.DataFrame:
-    """Make a table of kernels, of one or of many shapes (sizes are whole numbers or arrays of shape (shapes,)).
+    """Return a table of kernels, for one or many shapes.
 
-    ``shape, phase, kernel, kind, m, k, n, batch`` and, per layer, ``macs``, ``weight_values`` and ``kv_values``
-    (integers; 0 where the notebook counts none).
+    Columns: ``shape, phase, kernel, kind, m, k, n, batch`` and, per layer, ``macs``, ``weight_values`` and
+    ``kv_values`` (integers; 0 where the notebook counts none).
     """
     names, kinds, *sizes = zip(*kernels, strict=True)
     flat = np.broadcast_arrays(*(np.atleast_1d(size) for row in sizes for size in row))
@@ -217,20 +217,20 @@ def _layers(phase: str, kernels: list[tuple]) -> pd.DataFrame:
 
 
 def source_times(layers: pd.DataFrame, chip: SourceChip) -> pd.DataFrame:
-    """Add what a kernel takes on a chip with the theoretical tiles.
+    """Add the time of kernels on a chip, with theoretical tiles.
 
     Parameters
     ----------
     layers : DataFrame
-        Of :func:`prefill_layers`, :func:`decode_layers` or :func:`chunk_layers`, or several below one another.
+        From :func:`prefill_layers`, :func:`decode_layers` or :func:`chunk_layers`, or several concatenated.
     chip : SourceChip
 
     Returns
     -------
     DataFrame
-        With further columns, per layer: ``tile_m, tile_k, tile_n`` (values, not whole), ``compute_cycles``,
-        ``memory_cycles``, ``cycles`` (the longer one; none for what the notebook lets run beside the rest),
-        ``bound`` (``compute``, ``memory`` or ``none``) and ``dram_bytes`` (what the memory cycles move).
+        With further columns, per layer: ``tile_m, tile_k, tile_n`` (in values, fractional), ``compute_cycles``,
+        ``memory_cycles``, ``cycles`` (the larger one; 0 for what the notebook overlaps with the rest), ``bound``
+        (``compute``, ``memory`` or ``none``) and ``dram_bytes`` (moved in the memory cycles).
     """
     product = layers["kind"].isin([WEIGHTS, ATTENTION]).to_numpy()
     m, n = batch_to_square(layers["m"], layers["n"], layers["batch"])

@@ -1,4 +1,4 @@
-"""Tables and words of the kernel breakdown."""
+"""Tables of the kernel breakdown, and sentences that depend on the case."""
 
 from __future__ import annotations
 
@@ -8,61 +8,27 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, settle, slug, text
-from gpuledger.studies.kernel_breakdown.reduction import parts
+from gpuledger.studies.kernel_breakdown.formatting import format_binary
+from gpuledger.studies.kernel_breakdown.parts import split_parts
+from gpuledger.studies.kernel_breakdown.prediction import BOUNDS, MEMORY
 
-#: Of a phase's time, what a kernel takes at least to stand in a table for people.
+#: Share of a phase's time below which a kernel is left out of the table for people.
 LEAST_PERCENT = 0.5
-
-PHASE_FORMATS = {
-    "time (ms)": "{:,.2f}",
-    "FLOP/byte": "{:,.1f}",
-    "of peak (%)": "{:.1f}",
-    "of DRAM (%)": "{:.1f}",
-}
-ACTIVITY_FORMATS = {
-    "MAC (10⁹)": "{:,.1f}",
-    "L2 to SMs (GB)": "{:,.1f}",
-    "DRAM (GB)": "{:,.1f}",
-    "links (GB)": "{:,.3f}",
-}
-TILE_FORMATS = {
-    "theory (µs)": "{:,.1f}",
-    "padding (%)": "{:.1f}",
-    "SMs idle (%)": "{:.1f}",
-    "launch (%)": "{:.1f}",
-    "predicted (µs)": "{:,.1f}",
-    "× theory": "{:.2f}",
-}
-TILES = """
-## Tiles in theory and in a kernel
-
-In theory the tiles fill the L2 to the last byte, of any width, at the data sheet's peak and bandwidth. A kernel has
-tiles that its registers and shared memory hold, pays for whole tiles (padding) and whole waves of them over the SMs
-(idle in the last one), splits k where there are too few, and starts with a launch. First GPU of the case:
-"""
-CORRECTIONS = """
-## The source notebook's errors, and their size
-
-Each error alone, for the model and phases of this case: what the source notebook computes, and what it would with this
-one thing put right. `all` is the whole of it: its time on the same GPU (peak, bandwidth and L2 of the data sheet)
-against the prediction. Ideal tiles and kernels left out make it too fast, the missing mask too slow, and they partly
-cancel: that a total comes near says little about its parts.
-"""
 
 
 def kernel_table(result: CaseResult) -> dict[str, Any]:
     """Return the kernels as arguments of :func:`gpuledger.ledger.tables.write`.
 
-    Every row is one kernel of a phase: ``phase, kernel, count, m, n, k, batch, macs, dram_bytes, time_s, bound``;
-    ``m, n, k, batch`` of one launch, ``macs, dram_bytes, time_s`` of all ``count`` launches of a pass. Behind them come
-    ``hardware`` with several GPUs, and as the source notebook has it the ``tile`` and its cycles, of one layer.
+    One row per kernel and phase: ``phase, kernel, count, m, n, k, batch, macs, dram_bytes, time_s, bound``, where
+    ``m, n, k, batch`` are per launch and ``macs, dram_bytes, time_s`` are for all ``count`` launches of a pass. If the
+    case has several GPUs, ``hardware`` follows; for the source notebook's model, its ``tile`` and cycles per layer.
     """
-    rows = parts(result.data)["kernels"]
+    rows = split_parts(result.data)["kernels"]
     several = rows["hardware"].nunique() > 1
     names = ["phase", "kernel", "m", "n", "k", "batch"]
     one = ["macs", "dram_bytes", "time_s", "bound"]
     keys = [*names, *one, "hardware"]
-    # Stages and kinds of layers that launch the same kernel are one row.
+    # Pipeline stages and kinds of layers that launch the same kernel share a row.
     table = rows.groupby(keys, sort=False, dropna=False, observed=True)["count"].sum().reset_index()
     for column in ("macs", "dram_bytes"):
         table[column] = [int(settle(value)) * count for value, count in zip(table[column], table["count"], strict=True)]
@@ -70,7 +36,7 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
     order = ["phase", "kernel", "count", "m", "n", "k", "batch", *one]
     frame = table[[*order, "hardware"] if several else order]
     if "tile_m" in rows:
-        # Here a row is a kernel, in the same order.
+        # Here the rows are those of `rows`, in the same order.
         frame = frame.assign(
             tile=[
                 "" if np.isnan(m) else f"{m:.1f} × {k:.1f} × {n:.1f}"
@@ -82,8 +48,8 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
     return {
         "frame": frame,
         "people": _for_people(frame, several),
-        "caption": f"{result.finding}. Every kernel of a pass that takes {LEAST_PERCENT} % of its time or more: "
-        "m, n, k and batch of one launch, the rest of all launches together.",
+        "caption": f"{result.finding}. Kernels that take at least {LEAST_PERCENT} % of their pass: "
+        "m, n, k and batch per launch, other columns for all launches.",
         "headers": {
             "shape": "m × n × k",
             "macs_g": "GMAC",
@@ -91,8 +57,8 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
             "time_us": "time (µs)",
             "percent": "share (%)",
             "count": "launches",
-            "compute_cycles": "compute (cycles a layer)",
-            "memory_cycles": "memory (cycles a layer)",
+            "compute_cycles": "compute (cycles per layer)",
+            "memory_cycles": "memory (cycles per layer)",
             "tile": "tile m × k × n",
         },
         "formats": {
@@ -107,7 +73,7 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
 
 
 def _for_people(frame: pd.DataFrame, several: bool) -> pd.DataFrame:
-    """Lay the kernels out for people: those of the first GPU, with the times of the others beside them."""
+    """Return the first GPU's kernels for people, with the times on the other GPUs beside them."""
     first = frame[frame["hardware"] == frame["hardware"].iloc[0]] if several else frame
     percent = 100 * first["time_s"] / first.groupby("phase")["time_s"].transform("sum")
     shape = [" × ".join(f"{size:,}" for size in sizes) for sizes in first[["m", "n", "k"]].to_numpy()]
@@ -131,16 +97,16 @@ def _for_people(frame: pd.DataFrame, several: bool) -> pd.DataFrame:
 def _beside(frame: pd.DataFrame, first: pd.DataFrame) -> dict[str, np.ndarray]:
     """Return the times (µs) of the first GPU's kernels on every GPU."""
     keys = ["phase", "kernel", "count", "m", "n", "k", "batch", "macs"]
-    # Rows that are alike but for their traffic are told apart by their order.
+    # Rows that differ in their traffic only are matched by their order.
     numbered = frame.assign(row=frame.groupby([*keys, "hardware"]).cumcount())
     times = numbered.pivot(index=[*keys, "row"], columns="hardware", values="time_s")
     own = times.reindex(numbered.loc[first.index].set_index([*keys, "row"]).index)
     return {name: 1e6 * own[name].to_numpy() for name in dict.fromkeys(frame["hardware"])}
 
 
-def phase_table(result: CaseResult) -> pd.DataFrame:
-    """Return a row a GPU and phase: time, rate, and how near it comes to the roofs."""
-    rows = parts(result.data)["kernels"]
+def phase_table(result: CaseResult) -> dict[str, Any]:
+    """Return one row per GPU and phase, time, throughput and shares of the roofs, for :func:`tables.show`."""
+    rows = split_parts(result.data)["kernels"]
     hardware = list(dict.fromkeys(rows["hardware"]))
     found = []
     for name in hardware:
@@ -159,13 +125,14 @@ def phase_table(result: CaseResult) -> pd.DataFrame:
                     f"{float(result[f'{phase}_longest_kernel_percent{suffix}']):.0f} %",
                 }
             )
-    return pd.DataFrame(found)
+    formats = {"time (ms)": "{:,.2f}", "FLOP/byte": "{:,.1f}", "of peak (%)": "{:.1f}", "of DRAM (%)": "{:.1f}"}
+    return {"frame": pd.DataFrame(found), "formats": formats}
 
 
-def activity_table(result: CaseResult) -> pd.DataFrame:
-    """Return a row a phase: what a device does and moves in a pass on the first GPU, for models of power and energy."""
-    phases = dict.fromkeys(parts(result.data)["kernels"]["phase"])
-    return pd.DataFrame(
+def activity_table(result: CaseResult) -> dict[str, Any]:
+    """Return one row per phase, a device's work and traffic per pass, for :func:`tables.show`."""
+    phases = dict.fromkeys(split_parts(result.data)["kernels"]["phase"])
+    frame = pd.DataFrame(
         {
             "phase": phase.replace("_", " "),
             "launches": int(result[f"{phase}_launches"]),
@@ -176,16 +143,18 @@ def activity_table(result: CaseResult) -> pd.DataFrame:
         }
         for phase in phases
     )
+    formats = dict.fromkeys(["MAC (10⁹)", "L2 to SMs (GB)", "DRAM (GB)"], "{:,.1f}") | {"links (GB)": "{:,.3f}"}
+    return {"frame": frame, "formats": formats}
 
 
-def tile_table(result: CaseResult) -> pd.DataFrame:
-    """Return the tiles in theory and of a real kernel beside each other, for people."""
-    tiles = parts(result.data).get("tiles", pd.DataFrame())
+def tile_table(result: CaseResult) -> dict[str, Any]:
+    """Return theoretical and real tiles, for :func:`tables.show`."""
+    tiles = split_parts(result.data).get("tiles", pd.DataFrame())
     if tiles.empty:
-        return tiles
+        return {"frame": tiles}
     sizes = [" × ".join(f"{size:,}" for size in row) for row in tiles[["m", "n", "k"]].to_numpy()]
     theory = ["theory_tile_m", "theory_tile_n", "theory_tile_k"]
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {
             "phase": tiles["phase"].str.replace("_", " "),
             "kernel": tiles["kernel"],
@@ -202,11 +171,13 @@ def tile_table(result: CaseResult) -> pd.DataFrame:
             "tile in theory": [" × ".join(f"{side:,.0f}" for side in row) for row in tiles[theory].to_numpy()],
         }
     )
+    one_digit = ["theory (µs)", "predicted (µs)", "padding (%)", "SMs idle (%)", "launch (%)"]
+    return {"frame": frame, "formats": dict.fromkeys(one_digit, "{:,.1f}") | {"× theory": "{:.2f}"}}
 
 
 def correction_table(result: CaseResult) -> pd.DataFrame:
-    """Return the source notebook's errors beside their corrections, for people."""
-    rows = parts(result.data).get("corrections", pd.DataFrame())
+    """Return the source notebook's errors and their corrections, for people."""
+    rows = split_parts(result.data).get("corrections", pd.DataFrame())
     if rows.empty:
         return rows
     return pd.DataFrame(
@@ -223,35 +194,73 @@ def correction_table(result: CaseResult) -> pd.DataFrame:
 
 
 def _number(value: float) -> str:
-    """Write whole numbers in full, others with five digits."""
+    """Write integers in full, other numbers with five digits."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:.5g}"
 
 
-def asked(result: CaseResult) -> str:
-    """Say what was computed, on what."""
+def describe_scenario(result: CaseResult) -> str:
+    """Describe the model and the hardware."""
     parameters = f"{int(result['parameters']) / 1e9:.3f} billion parameters"
     if result["active_parameters"] != result["parameters"]:
         parameters += f" ({int(result['active_parameters']) / 1e9:.3f} billion active)"
     weights = int(result["weight_bytes"]) / 1e9
-    words = [
+    paragraphs = [
         f"**{result['model']}**: {parameters}, {weights:.2f} GB of weights, "
-        f"{text(result['kv_bytes_per_token'])} bytes of cache a token.",
+        f"{text(result['kv_bytes_per_token'])} bytes of KV cache per token.",
         f"**Hardware**: {result['hardware']}.",
         f"All times are {result.provenance['label']}.",
     ]
     if "time_constants" in result.summary:
-        words.append(f"Constants of the time model: {result['time_constants']}.")
-    return "\n\n".join(words)
+        paragraphs.append(f"Constants of the time model: {result['time_constants']}.")
+    return "\n\n".join(paragraphs)
 
 
-def memory(result: CaseResult) -> str:
-    """Say which GPUs hold weights and cache of each phase."""
-    phases = [name.removesuffix("_memory_bytes") for name in result.summary if name.endswith("_memory_bytes")]
-    lines = [
-        f"* {phase.replace('_', ' ')}: {int(result[f'{phase}_memory_bytes']) / 1e9:.1f} GB of weights and cache, "
-        f"held by {result[f'{phase}_fits']}"
-        for phase in phases
-    ]
+def describe_memory(result: CaseResult) -> str:
+    """Say what each phase needs on a GPU, and which GPUs have room for it."""
+    lines = []
+    for phase in (name.removesuffix("_memory_bytes") for name in result.summary if name.endswith("_memory_bytes")):
+        names = ("memory", "weight", "cache", "activation")
+        total, weights, cache, activations = (int(result[f"{phase}_{name}_bytes"]) / 1e9 for name in names)
+        lines.append(
+            f"* {phase.replace('_', ' ')}: {total:.1f} GB ({weights:.1f} weights, {cache:.1f} KV cache, "
+            f"{activations:.1f} activations); fits on: {result[f'{phase}_fits']}"
+        )
     devices = int(result["devices"])
-    times = f", {devices} of them together" if devices > 1 else ""
-    return f"What the GPUs must hold{times}:\n\n" + "\n".join(lines)
+    each = f"on each of {devices} GPUs (the one that holds most)" if devices > 1 else "on the GPU"
+    return (
+        f"Memory needed {each}. It fits if {float(result['memory_reserve_percent']):.0f} % of the DRAM remain for what "
+        "is not counted (CUDA context, workspaces, CUDA graphs, fragmentation), as vLLM (`gpu_memory_utilization` 0.9) "
+        "and TensorRT-LLM (`free_gpu_memory_fraction` 0.9) leave by default:\n\n" + "\n".join(lines)
+    )
+
+
+def context_finding(result: CaseResult) -> str:
+    """Say how the time of a decode step changes with its context."""
+    rows = split_parts(result.data)["stack"]
+    own = rows[(rows["axis"] == "decode context") & rows["fits"].astype(bool)]
+    if own.empty:
+        return f"{result['model']} does not fit into the memory of {result['hardware']} with this batch"
+    total = own.groupby("tokens")["time_s"].sum()
+    attention = own[own["group"] == "attention"].set_index("tokens")["time_s"]
+    share = 100 * attention.reindex(total.index, fill_value=0.0) / total
+    first, last = total.index[0], total.index[-1]
+    return (
+        f"From {format_binary(first)} to {format_binary(last)} tokens of context, attention grows from "
+        f"{share[first]:.0f} % to {share[last]:.0f} % of a decode step, "
+        f"and the step takes {total[last] / total[first]:.3g} times as long"
+    )
+
+
+def bound_finding(result: CaseResult) -> str:
+    """Say at how many contexts and batches decode is memory-bound and prefill compute-bound."""
+    rows = split_parts(result.data)["map"]
+    rows = rows[rows["fits"].astype(bool)]
+    if rows.empty:
+        return f"{result['model']} does not fit into the memory of {result['hardware']}"
+    largest = rows[[f"{name}_percent" for name in BOUNDS]].idxmax(axis=1).str.removesuffix("_percent")
+    compute = 100 * (largest == "compute").groupby(rows["phase"]).mean()
+    memory = 100 * largest.isin(MEMORY).groupby(rows["phase"]).mean()
+    return (
+        f"Decode is memory-bound at {memory['decode']:.0f} % of the contexts and batches that fit into DRAM, "
+        f"prefill is compute-bound at {compute['prefill']:.0f} %"
+    )

@@ -13,6 +13,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, quantity_names
 from gpuledger.ledger.datasets import Case, folder_files
 from gpuledger.readers import neutrino
+from gpuledger.readers.neutrino.runs import logs_by_run
 from gpuledger.readers.tabular import Column, read_csv
 
 OVERHEAD_COLUMNS = (
@@ -28,15 +29,15 @@ OVERHEAD_COLUMNS = (
 def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> CaseResult:
     """Reduce probe costs to their means.
 
-    A slowdown is the probed kernel's time over the original kernel's; extra registers are those of the probed
-    kernel less those of the original. Cells whose kernel spilled registers are left out of the means of
-    registers, and `registers_mean` weighs every probe alike: so the published means come about.
+    A slowdown is the probed kernel's time over the original kernel's; extra registers are those of the probed kernel
+    minus those of the original. Cells whose kernel spilled registers are left out of the means of registers, and
+    `registers_mean` weights every probe equally: this reproduces the published means.
 
     Parameters
     ----------
     case : Case
-        Its ``table`` has the columns of ``OVERHEAD_COLUMNS``, one row an operator and probe; or ``traces`` is a folder
-        of trace directories, see :func:`measure_overhead`, and ``names`` says what its folders are called.
+        Its ``table`` has the columns of ``OVERHEAD_COLUMNS``, one row per operator and probe; or ``traces`` is a folder
+        of trace directories, see :func:`measure_overhead`, and ``names`` gives its folders other names.
     dmat_probes : sequence of str
         Probes that record every memory access; all others are lightweight.
 
@@ -44,12 +45,13 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     -------
     CaseResult
         Data: the table and ``probe_class`` (``lightweight`` or ``dmat``). The summary also holds every cell, as
-        ``<operator>_<probe>_slowdown`` and ``_registers``.
+        ``<operator>_<probe>_slowdown`` and ``<operator>_<probe>_registers``.
 
     Raises
     ------
     InputError
-        See :func:`gpuledger.readers.tabular.read_csv` and :func:`measure_overhead`.
+        See :func:`gpuledger.readers.tabular.read_csv` and :func:`measure_overhead`; also if an operator is in two
+        groups.
     """
     path, counts = case.path("traces" if "traces" in case.inputs else "table"), {}
     if "traces" in case.inputs:
@@ -59,8 +61,8 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     groups = table.groupby("operator", sort=False)["group"].nunique()
     if (groups > 1).any():
         name = groups.index[groups > 1][0]
-        problem = f"the operator {name} stands in two groups"
-        raise InputError(path, "column group", problem, "give the two operators names of their own")
+        problem = f"the operator {name} is in two groups"
+        raise InputError(path, "column group", problem, "give the two operators different names")
     table["probe_class"] = np.where(table["probe"].isin(list(dmat_probes)), "dmat", "lightweight")
     result = CaseResult(table)
     result.add("operators", table["operator"].nunique(), "operator")
@@ -97,38 +99,30 @@ def measure_overhead(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFra
     """Measure what probes cost from the logs of benchmark runs.
 
     The layout ``<group>/<operator>/<probe>/…/event.log`` and ``…/process.log`` is inferred from the scripts that come
-    with Neutrino's traces, not known: below a probe's folder, logs are taken wherever they are.
+    with Neutrino's traces; logs may be at any depth below a probe's folder.
 
     Parameters
     ----------
     folder : Path
     names : mapping of str to str
-        What folders are called in the result, which is in this order; other folders follow and keep their names.
+        Names of folders in the result, which is in this order; other folders follow and keep their names.
 
     Returns
     -------
     table : DataFrame
-        As of ``OVERHEAD_COLUMNS``. A slowdown is the mean of ``impact`` over all launches that were timed; extra
-        registers are a mean over all kernels that were built with the probe and without; a cell spilled when ptxas
-        reports spills of a probed kernel beyond those of the original.
+        With ``OVERHEAD_COLUMNS``. A slowdown is the mean of ``impact`` over all timed launches; extra registers are
+        the mean over all kernels built both with and without the probe; a cell has spilled if ptxas reports more
+        spills for a probed kernel than for the original.
     counts : dict
-        What that was taken from: ``launches``, ``launches_left_out`` (timed, but the impact is no positive number),
-        ``kernels`` and ``kernels_left_out`` (not built twice).
+        How many of what was used: ``launches``, ``launches_left_out`` (timed, but the impact is not a positive
+        number), ``kernels`` and ``kernels_left_out`` (not built twice).
 
     Raises
     ------
     InputError
-        A log that cannot be read or lies in no probe's folder; a probe without a timed launch or a kernel.
+        If a log cannot be read or is outside a probe's folder, or a probe has no timed launch or no kernel.
     """
-    cells: dict[tuple[str, ...], list[Path]] = {}
-    for path in folder_files(folder):
-        if path.name in ("event.log", "process.log"):
-            parts = path.relative_to(folder).parts
-            if len(parts) < 4:
-                raise InputError(path, "", "lies in no folder <group>/<operator>/<probe>", "move it to its probe")
-            cells.setdefault(parts[:3], []).append(path)
-    if not cells:
-        raise InputError(folder, "", "holds no event.log or process.log", "give the folder of the benchmarks' traces")
+    cells = logs_by_run(folder, folder_files(folder), ("event.log", "process.log"), "<group>/<operator>/<probe>")
     order = {name: position for position, name in enumerate(names)}
     rows, counts = [], dict.fromkeys(("launches", "launches_left_out", "kernels", "kernels_left_out"), 0)
     for cell in sorted(cells, key=lambda parts: [(order.get(part, len(order)), part) for part in parts]):
@@ -152,37 +146,10 @@ def measure_overhead(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFra
             problem = "no launch was timed: no [benchmark] line in an event.log"
             raise InputError(place, "", problem, "record it with --benchmark, or remove the folder")
         if not registers:
-            problem = "no process.log says the registers of a kernel, probed and pruned"
+            problem = "no process.log states the registers of a kernel, both probed and pruned"
             raise InputError(place, "", problem, "keep kernel/*/process.log, or remove the folder")
         counts["launches"] += len(slowdowns)
         counts["kernels"] += len(registers)
         called = [names.get(part, part) for part in cell]
         rows.append((*called, float(np.mean(slowdowns)), float(np.mean(registers)), spilled))
     return pd.DataFrame(rows, columns=[column.name for column in OVERHEAD_COLUMNS]), counts
-
-
-def overhead_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a row an operator, in the order of the input.
-
-    Returns
-    -------
-    frame : DataFrame
-        By probe, ``<probe>_slowdown_ratio``, ``<probe>_extra_registers`` and ``<probe>_spilled``.
-    people : DataFrame
-        By probe one text, ``1.0050× +12``, as the paper prints it.
-    """
-    operators = list(dict.fromkeys(data["operator"]))
-    groups = data.drop_duplicates("operator").set_index("operator")["group"]
-    columns, texts = {}, {}
-    for probe in dict.fromkeys(data["probe"]):
-        rows = data[data["probe"] == probe].set_index("operator").reindex(operators)
-        for name in ("slowdown_ratio", "extra_registers", "spilled"):
-            columns[f"{probe}_{name}"] = rows[name]
-        spilled = rows["spilled"].map({True: " (spill)"}).fillna("")
-        cells = rows["slowdown_ratio"].map("{:.4f}×".format) + rows["extra_registers"].map(" {:+g}".format)
-        texts[probe] = (cells + spilled).where(rows["slowdown_ratio"].notna())
-    frame, people = (
-        pd.DataFrame({"group": groups, **by_probe}).rename_axis("operator").reset_index()
-        for by_probe in (columns, texts)
-    )
-    return frame, people

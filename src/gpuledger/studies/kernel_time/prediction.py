@@ -29,6 +29,8 @@ DERATE = (0.8, 0.8, 3e-6)
 LARGE_FLOP = 1e10
 #: Fewer held-in shapes than this are not fitted to.
 LEAST_SHAPES = 20
+#: A fit to a table uses at most about so many: more change no constant's third digit by much.
+FIT_SHAPES = 2000
 #: Digits of a predicted time: what holds on every machine.
 DIGITS = 6
 
@@ -41,6 +43,7 @@ GEMM_UNITS: Mapping[str, str] = MappingProxyType(
         "l2_bytes_per_clock": "byte/cycle",
         "step_s": "s",
         "conversion_bytes": "byte",
+        "conversion_row_s": "s",
     }
 )
 
@@ -102,6 +105,7 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
     """
     if len(frame) < LEAST_SHAPES:
         return constants_of(gpu, precision), False
+    frame = frame.iloc[:: max(1, len(frame) // FIT_SHAPES)]
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k", "measured_s"))
     return fit_constants(gpu, *sizes, precision, weight_bytes=weight_bytes(frame)), True
 

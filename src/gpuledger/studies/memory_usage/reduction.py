@@ -9,19 +9,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.ledger.case_result import CaseResult, quantity_names, slug
 from gpuledger.ledger.datasets import Case, folder_files
 from gpuledger.readers import tabular
 from gpuledger.readers.neutrino.lines import read_lines
+from gpuledger.readers.neutrino.runs import logs_by_run
 from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.studies.memory_usage.tables import ORIGINAL, UNIT_BYTES, share_text, workload_text
 
-#: The words of the paper's Fig. 12 stand for powers of 1024. It follows from its numbers: per warp of 32 threads
-#: gmem_bytes stores 8 B a thread and block_sched 16 B, a factor of 16; 3.5 MB are 16 times 224 KB only in these units.
-UNIT_BYTES = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
-
-#: The use that all others are compared with.
-ORIGINAL = "original"
 WORKLOAD = ["model", "batch_size"]
 
 
@@ -33,21 +29,21 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     case : Case
         Its ``table`` has the columns ``model, batch_size, use`` and either ``memory, unit`` (``KB``, ``MB`` or
         ``GB``, all binary) or ``memory_bytes``; `use` is ``original`` or the name of a probe. Or ``traces`` is a folder
-        of runs, see :func:`measure_memory`, and ``names`` says what its folders are called.
+        of runs, see :func:`measure_memory`, and ``names`` gives its folders other names.
     dmat_probes : sequence of str
         Probes that record every memory access; all others are lightweight.
 
     Returns
     -------
     CaseResult
-        Data: ``model, batch_size, use, memory_bytes, ratio_to_original, probe_class``. The summary also holds
-        every cell, as ``<model>_bs<batch size>_<use>_memory``.
+        Data: ``model, batch_size, use, memory_bytes, ratio_to_original, probe_class``; a batch size of 0 is not
+        known. The summary also holds every cell, as ``<model>_bs<batch size>_<use>_memory``.
 
     Raises
     ------
     InputError
-        See :func:`gpuledger.readers.tabular.read_csv` and :func:`measure_memory`; a workload without its original use,
-        a table without a probe.
+        See :func:`gpuledger.readers.tabular.read_csv` and :func:`measure_memory`; also if a workload has no original
+        use, or the table has no probe.
     """
     path, spread = case.path("traces" if "traces" in case.inputs else "table"), None
     if "traces" in case.inputs:
@@ -66,8 +62,9 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     _summarise_memory(result, table)
     if spread is not None:
         result.add("original_spread_percent", 100 * spread, "%")
-    cells = table.assign(batch_size="bs" + table["batch_size"].astype(str))
-    for name, memory in zip(quantity_names(case, cells, [*WORKLOAD, "use"]), table["memory_bytes"], strict=True):
+    sizes = [f" bs{size}" if size else "" for size in table["batch_size"]]
+    cells = table.assign(workload=table["model"] + sizes)
+    for name, memory in zip(quantity_names(case, cells, ["workload", "use"]), table["memory_bytes"], strict=True):
         result.add(f"{name}_memory", memory, "B")
     return result
 
@@ -85,7 +82,7 @@ def _read_memory(path: Path) -> pd.DataFrame:
     without = ~pd.MultiIndex.from_frame(table[WORKLOAD]).isin(known)
     if without.any():
         row = int(np.flatnonzero(without)[0])
-        problem = f"no row '{ORIGINAL}' for {table['model'][row]}, batch size {table['batch_size'][row]}"
+        problem = f"no row '{ORIGINAL}' for {workload_text(table['model'][row], table['batch_size'][row])}"
         raise InputError(path, f"line {row + 2}", problem, "add the memory that it uses without a probe")
     return table
 
@@ -93,42 +90,46 @@ def _read_memory(path: Path) -> pd.DataFrame:
 def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame, float]:
     """Measure what workloads and probes need from the logs of runs.
 
-    A log counts for ``<model>-bs<batch size>/<probe>``, wherever it lies below that folder. As in the notebook that
+    A log belongs to the folder ``<model>-bs<batch size>/<probe>`` that it is in, at any depth. A folder without a batch
+    size is read with a warning, and its batch size is 0. As in the notebook that
     comes with Neutrino's traces, the original use is the first ``max memory:`` of a ``stdout.log``, in bytes, and a
-    probe's memory is what one launch needs, ``[exec] probe-mem`` of ``event.log``; of several, the largest. The folders
-    of one workload can differ in their original use: the largest counts for all.
+    probe's memory is what one launch needs, ``[exec] probe-mem`` in ``event.log``; of several, the largest. If the
+    probes of one workload differ in their original use, the largest is used for all.
 
     Parameters
     ----------
     folder : Path
     names : mapping of str to str
-        What models (without their batch size) and probes are called in the result, which is in this order; others
-        follow and keep the names of their folders.
+        Names of models (without their batch size) and probes in the result, which is in this order; others follow and
+        keep the names of their folders.
 
     Returns
     -------
     table : DataFrame
         ``model, batch_size, use, memory_bytes``.
     spread : float
-        By how much the original uses of one workload differ at most, relative to the smallest.
+        The largest relative difference between the original uses of one workload.
 
     Raises
     ------
     InputError
-        A log that cannot be read or lies in no such folder; a workload without its original use; a probe's event logs
-        without its memory.
+        If a log cannot be read or is in no such folder, a workload has no original use, or the event logs of a probe
+        do not state its memory.
+
+    Warns
+    -----
+    InputWarning
+        Of folders without a batch size.
     """
+    layout = "<model>-bs<batch size>/<probe>"
     runs: dict[tuple[str, int], dict[str, list[Path]]] = {}
-    for path in folder_files(folder):
-        if path.name in ("stdout.log", "event.log"):
-            parts = path.relative_to(folder).parts
-            found = re.fullmatch(r"(.+?)[-_]bs([1-9]\d{0,8})", parts[0])
-            if not found or len(parts) < 3:
-                problem = "lies in no folder <model>-bs<batch size>/<probe>"
-                raise InputError(path, "", problem, "rename the folders so, or move the log")
-            runs.setdefault((found[1], int(found[2])), {}).setdefault(parts[1], []).append(path)
-    if not runs:
-        raise InputError(folder, "", "holds no stdout.log or event.log", "give the folder of the models' runs")
+    found = logs_by_run(folder, folder_files(folder), ("stdout.log", "event.log"), layout)
+    for (workload, probe), logs in found.items():
+        named = re.fullmatch(r"(.+?)[-_]bs([1-9]\d{0,8})", workload)
+        if not named:
+            warn(folder / workload, "", "the name of the folder does not end in -bs<batch size>", "it is left open")
+        key = (named[1], int(named[2])) if named else (workload, 0)
+        runs.setdefault(key, {}).setdefault(probe, []).extend(logs)
     order = {name: position for position, name in enumerate(names)}
     rows, spreads = [], []
     for model, batch in sorted(runs, key=lambda run: (order.get(run[0], len(order)), run)):
@@ -142,11 +143,11 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
                 memory = max(map(_probe_memory, logs))
                 rows.append((called, batch, names.get(probe, probe), memory, logs[0].parent))
                 if not memory:
-                    problem = f"no event.log of {model}, batch size {batch}, {probe} says what the probe's memory is"
+                    problem = f"no event.log of {workload_text(model, batch)}, {probe} states the probe's memory"
                     raise InputError(logs[0], "", problem, "give logs with lines '[exec] probe-mem'")
         if not any(originals):
             some = next(iter(probes.values()))[0].parent
-            problem = f"no stdout.log of {model}, batch size {batch} has a line 'max memory:'"
+            problem = f"no stdout.log of {workload_text(model, batch)} has a line 'max memory:'"
             raise InputError(some, "", problem, "add the memory that it uses without a probe, in bytes")
         rows.append((called, batch, ORIGINAL, max(originals), folder))
         spreads.append(max(originals) / min(filter(None, originals)) - 1)
@@ -164,7 +165,7 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
 
 
 def _original(path: Path) -> int:
-    """Bytes of the first ``max memory:`` of a process's output; 0 without one."""
+    """Return the bytes of the first ``max memory:`` in a process's output; 0 without one."""
     if not path.stat().st_size:
         return 0
     for number, line in enumerate(read_lines(path, "give what the workload printed"), 1):
@@ -177,7 +178,7 @@ def _original(path: Path) -> int:
 
 
 def _probe_memory(path: Path) -> int:
-    """Bytes of the largest ``[exec] probe-mem`` of an event.log; 0 without one. All other lines are passed over."""
+    """Return the bytes of the largest ``[exec] probe-mem`` in an event.log, whatever the other lines; 0 without one."""
     lines = read_lines(path, "give the event.log of a trace directory") if path.stat().st_size else []
     found = (re.match(r"\[exec\] probe-mem (\d{1,15})(?!\d)", line) for line in lines)
     return max((int(match[1]) for match in found if match), default=0)
@@ -195,7 +196,7 @@ def _summarise_memory(result: CaseResult, table: pd.DataFrame) -> None:
         worst = rows.groupby(WORKLOAD)["ratio_to_original"].max()
         for measure in ("min", "median", "max"):
             result.add(f"{name}_ratio_{measure}", ratio.agg(measure), "1")
-        result.add(f"{name}_ratio_max_of", f"{largest['model']}, batch size {largest['batch_size']}", "text")
+        result.add(f"{name}_ratio_max_of", workload_text(largest["model"], largest["batch_size"]), "text")
         result.add(f"{name}_above_tenth", (worst > 0.1).sum(), "workload")
         result.add(f"{name}_above_original", (worst > 1).sum(), "workload")
         words.append(f"{name} {share_text(ratio.median(), 2)} (≤ {share_text(ratio.max(), 2)})")
@@ -210,7 +211,7 @@ def _summarise_memory(result: CaseResult, table: pd.DataFrame) -> None:
 
 
 def _share_falls(table: pd.DataFrame) -> dict[str, bool]:
-    """By family of models that differ in their number of parameters: do all shares fall from size to size?"""
+    """Return by family of models (``llama3`` of ``Llama3-8B``) whether all shares fall as the model grows."""
     names = table["model"].str.extract(r"^(?P<family>.+)-(?P<size>\d+(?:\.\d+)?)B$")
     rows = table[table["use"] != ORIGINAL].join(names).dropna(subset="family")
     rows = rows.assign(size=rows["size"].astype(float)).sort_values("size")
@@ -220,48 +221,3 @@ def _share_falls(table: pd.DataFrame) -> dict[str, bool]:
             falls = bool((group["ratio_to_original"].diff().dropna() < 0).all())
             answers[slug(family)] = answers.get(slug(family), True) and falls
     return answers
-
-
-def memory_text(memory_bytes: float) -> str:
-    """Put bytes in the largest binary unit that leaves a number of at least one: ``7.08 GB``."""
-    unit = next((unit for unit in ("GB", "MB", "KB") if memory_bytes >= UNIT_BYTES[unit]), None)
-    return f"{memory_bytes / UNIT_BYTES[unit]:.4g} {unit}" if unit else f"{memory_bytes:g} B"
-
-
-def share_text(ratio: float, digits: int = 3) -> str:
-    """Put a ratio in words: ``17.4 %`` below one, ``12.9×`` from one on."""
-    value, unit = (ratio, "×") if ratio >= 1 else (100 * ratio, " %")
-    return f"{float(f'{value:.{digits}g}'):.10g}{unit}"
-
-
-def memory_series(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Rows of every probe, by name; probes that need the same memory everywhere are one series, ``a = b``."""
-    probes = dict.fromkeys(data.loc[data["use"] != ORIGINAL, "use"])
-    wide = data.pivot(index=["model", "batch_size"], columns="use", values="memory_bytes").fillna(0)
-    series: dict[tuple, list[str]] = {}
-    for probe in probes:
-        series.setdefault(tuple(wide[probe]), []).append(probe)
-    return {" = ".join(equal): data[data["use"] == equal[0]] for equal in series.values()}
-
-
-def memory_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a row a workload, in the order of the input.
-
-    Returns
-    -------
-    frame : DataFrame
-        By use, ``<use>_bytes``, and by probe ``<probe>_ratio_to_original``.
-    people : DataFrame
-        By use one text, ``98 MB (17.4 %)``.
-    """
-    order = pd.MultiIndex.from_frame(data[["model", "batch_size"]].drop_duplicates())
-    columns, texts = {}, {}
-    for use in dict.fromkeys([ORIGINAL, *data["use"]]):
-        rows = data[data["use"] == use].set_index(["model", "batch_size"]).reindex(order)
-        columns[f"{use}_bytes"] = rows["memory_bytes"].astype("Int64")
-        cells = rows["memory_bytes"].map(memory_text, na_action="ignore")
-        if use != ORIGINAL:
-            columns[f"{use}_ratio_to_original"] = rows["ratio_to_original"]
-            cells = cells + " (" + rows["ratio_to_original"].map(share_text, na_action="ignore") + ")"
-        texts[use] = cells
-    return pd.DataFrame(columns).reset_index(), pd.DataFrame(texts).reset_index()

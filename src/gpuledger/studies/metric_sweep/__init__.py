@@ -1,7 +1,4 @@
-"""Metric sweeps: from a table of counters to a law, and anomalies explained.
-
-Figures and tables are in :mod:`gpuledger.studies.metric_sweep.figures`, which a reduction does not need.
-"""
+"""Metric sweeps: the laws by which counters grow, and the anomalies in their measurements."""
 
 from gpuledger.studies.metric_sweep.reduction import Sweep, reduce
 

@@ -1,4 +1,4 @@
-"""What in the measurements does not fit: contradictions between counters, kernels, and points against their law."""
+"""Anomalies: contradictory counters, classes of different kernels, changes of algorithm, and outliers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from gpuledger.studies.metric_sweep.unit_switches import shown
 COLUMNS = ("kernel_class", "metric", "kind", "where", "evidence")
 KINDS = ("unit_switch", "outlier", "split_class", "algorithm_switch", "contradiction")
 
-#: Points that an outlier leaves behind at least: what they show without it must be a law.
+#: Fewest points without the outlier: they must determine a law.
 OUTLIER_REST = scaling_laws.MINIMUM_POINTS + 1
-#: How far an outlier lies from the law of the rest: in errors of that law, and relative where the law is not exact.
+#: Distance of an outlier from the law of the rest: in errors of that law, relative, and relative if the law is exact.
 OUTLIER_ERRORS, OUTLIER_DISTANCE, OUTLIER_EXACT = 6.0, 0.25, 0.005
-#: Where logarithms are taken, a zero stands for this part of the smallest value.
+#: Logarithms take a zero as this fraction of the smallest value.
 ZERO = 1e-3
-#: By how much kernels of a class differ: relative, and in spreads of their launches.
+#: Least difference between the kernels of a split class: relative, and in spreads of their launches.
 SPLIT_DISTANCE, SPLIT_SPREADS = 0.05, 1.5
-#: A share above 100 % is impossible, but counters of several passes may be somewhat apart.
+#: Shares above 100 % are impossible, but counters from different passes may differ slightly.
 PERCENT_LIMIT = 105.0
 
-# Pairs of counters of which the first cannot exceed so many times the second.
-# NVIDIA, Nsight Compute documentation, Metrics Guide: a warp has 32 threads; predicated-on threads are some of them.
+# Counters that cannot exceed another counter times a factor.
+# NVIDIA, Nsight Compute documentation, Metrics Guide: a warp has 32 threads, some of which are predicated on.
 _LIMITS = (
     (r"^(smsp?)__thread_inst_executed_pred_on\.sum$", r"\1__thread_inst_executed.sum", 1),
     (r"^(smsp?)__thread_inst_executed\.sum$", r"\1__inst_executed.sum", 32),
@@ -43,12 +43,12 @@ def _frame(rows: list[dict]) -> pd.DataFrame:
 
 
 def place(point: pd.Series | dict) -> str:
-    """A point's sizes in words."""
+    """Write the sizes of a point."""
     return ", ".join(f"{name} = {point[name]:,}" for name in VARIABLES)
 
 
 def contradictions(points: pd.DataFrame) -> pd.DataFrame:
-    """Counters that cannot both be right: bytes against sectors, parts above their whole, shares above 100 %."""
+    """Find counters that cannot both be right: bytes that disagree with sectors, parts larger than their whole."""
     rows = []
     proven = unit_switches.with_proofs(points)
     known = proven[proven["proof"].notna()]
@@ -84,12 +84,12 @@ def contradictions(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def split_classes(kernels: pd.DataFrame, observations: pd.DataFrame) -> pd.DataFrame:
-    """Classes whose kernels, told apart by their full names, differ by more than their launches do.
+    """Find classes whose kernels, by full name, differ by more than the launches of each kernel.
 
     Parameters
     ----------
     kernels : DataFrame
-        Points of single kernels.
+        Points per kernel.
     observations : DataFrame
         See :func:`gpuledger.studies.metric_sweep.measurements.read_observations`.
     """
@@ -112,7 +112,7 @@ def split_classes(kernels: pd.DataFrame, observations: pd.DataFrame) -> pd.DataF
             one, other = difference(least["kernel_name"], most["kernel_name"])
             evidence = (
                 f"{one}: {shown(least['value'], least['unit'])}, {other}: {shown(most['value'], most['unit'])}; "
-                f"{len(own)} kernels are apart by more than the spread of their launches"
+                f"{len(own)} kernels differ by more than the spread of their launches"
             )
             rows.append({**point, "kind": "split_class", "where": place(point), "evidence": evidence})
     for (model, kernel_class, metric), own in observations.groupby(["model", "kernel_class", "metric"], sort=True):
@@ -127,7 +127,7 @@ def split_classes(kernels: pd.DataFrame, observations: pd.DataFrame) -> pd.DataF
 
 
 def difference(one: str, other: str) -> tuple[str, str]:
-    """Where two kernel names differ: the words that are not the same, or all of them where they have other forms."""
+    """Return the words in which two kernel names differ, or the full names if their structure differs."""
     words = [re.split(r"([^\w:]+)", name) for name in (one, other)]
     if len(words[0]) == len(words[1]):
         apart = [pair for pair in zip(*words, strict=True) if pair[0] != pair[1]]
@@ -137,7 +137,7 @@ def difference(one: str, other: str) -> tuple[str, str]:
 
 
 def algorithm_switches(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Kernels that run at some sizes only, while their class runs at all of them."""
+    """Find kernels that run at some sizes only, while their class runs at all sizes."""
     rows = []
     sizes = kernels[["kernel_class", "kernel_name", *VARIABLES]].drop_duplicates()
     for variable in VARIABLES:
@@ -150,7 +150,7 @@ def algorithm_switches(kernels: pd.DataFrame) -> pd.DataFrame:
                 if mine[variable].nunique() == len(every):
                     continue
                 rest = ", ".join(f"{word} = {size:,}" for word, size in zip(others, at, strict=True))
-                evidence = f"{name} runs at {len(mine)} of {len(every)} sizes, the class at all of them"
+                evidence = f"{name} runs at {len(mine)} of {len(every)} sizes, the class at all sizes"
                 about = {"kernel_class": kernel_class, "metric": "all", "kind": "algorithm_switch"}
                 where = f"{variable} {_range(mine[variable], every)} ({rest})"
                 rows.append({**about, "where": where, "evidence": evidence})
@@ -158,7 +158,7 @@ def algorithm_switches(kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _range(sizes: pd.Series, every: np.ndarray) -> str:
-    """Sizes in words: ``≥ 512``, ``≤ 256`` or a list."""
+    """Write sizes as ``≥ 512``, ``≤ 256`` or a list."""
     mine, rest = sorted(sizes), sorted(set(every) - set(sizes))
     if min(mine) > max(rest):
         return f"≥ {min(mine):,}"
@@ -168,25 +168,24 @@ def _range(sizes: pd.Series, every: np.ndarray) -> str:
 
 
 def outliers(series: pd.DataFrame, laws: pd.DataFrame) -> pd.DataFrame:
-    """Points that are far from the law which all the others obey.
+    """Find points that are far from the law that all other points follow.
 
-    A point between others is suspected when it is off the straight line (of logarithms) between its neighbours, much
-    farther than the others are. It is an outlier when the law found without it is a good one, misses it by far, and
-    is much better than the law found with it. The first and the last point of a series cannot be told from a change
-    of the law: they are not looked at.
+    A point is suspected if it is much farther than the others from the straight line (of logarithms) between its
+    neighbours. It is an outlier if the law of the other points is good, misses the point by far, and is much better
+    than the law of all points. First and last points cannot be distinguished from a change of law and are not tested.
 
     Parameters
     ----------
     series : DataFrame
         One series of each class, metric and variable.
     laws : DataFrame
-        The law of each, found with all points.
+        The law of each, fitted to all points.
     """
     keys = list(SERIES[:3])
     mine = series.merge(laws[[*keys, "law", "exact", "error_percent"]], on=keys, validate="many_to_one")
     groups = [mine[name] for name in keys]
     enough = mine.groupby(keys)["size"].transform("nunique") > OUTLIER_REST
-    # One zero among counts is as far from them as anything; several are a law of their own.
+    # A single zero among counts may be an outlier; several zeros follow a law.
     zeros = (mine["value"] <= 0).groupby(groups).transform("sum")
     mine = mine[enough & (zeros <= 1) & ~mine["exact"].astype(bool) & ~(mine["error_percent"] < 1)]
     least = mine["value"].where(mine["value"] > 0).groupby([mine[name] for name in keys]).transform("min")
@@ -216,7 +215,7 @@ def outliers(series: pd.DataFrame, laws: pd.DataFrame) -> pd.DataFrame:
 
 
 def _outlier(point: pd.Series, own: pd.DataFrame) -> dict | None:
-    """Say what the law of the other points wants of a suspected one; None where it is near enough."""
+    """Compare a suspected point with the law of the others; None if it is close enough."""
     rest = own[~own["suspected"]]
     law = scaling_laws.fit(rest["size"].to_numpy(), rest["value"].to_numpy(), point["variable"])
     expected = float(law.predict(np.array([float(point["size"])]))[0][0])

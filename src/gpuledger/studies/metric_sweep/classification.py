@@ -1,4 +1,4 @@
-"""What metrics depend on, which of them tell GEMMs from other kernels, and which kernels use tensor cores."""
+"""Dependence of metrics on sizes, metrics that distinguish GEMMs, and kernels that use tensor cores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpuledger.studies.metric_sweep.measurements import VARIABLES
 
-#: How a metric depends on a variable, by its law.
+#: Dependence on a variable, by law.
 DEPENDENCE = {
     "constant": "none",
     "proportional": "linear",
@@ -25,9 +25,9 @@ DEPENDENCE = {
 }
 NOT_VARIED = "not varied"
 
-# Counters of matrix instructions: Volta to Ada (hmma, imma, dmma), Hopper (gmma), and the operations of each path. Not
-# among them are ``pipe_tensor`` as a whole and ``hmma_type_hfma2``: the compiler makes constants with HFMA2.MMA, which
-# runs on the tensor pipe without multiplying a matrix.
+# Counters of matrix instructions: Volta to Ada (hmma, imma, dmma), Hopper (gmma), and operations by path. Activity of
+# ``pipe_tensor`` and ``hmma_type_hfma2`` are excluded: the compiler makes constants with HFMA2.MMA, which runs on the
+# tensor pipe without multiplying matrices.
 _MATRIX = re.compile(
     r"__(?:inst_executed_pipe_tensor_op_(?:hmma|imma|dmma|gmma)(?!_type_hfma2)"
     r"|(?:inst_executed_)?pipe_tensor_op_(?:hmma|imma|dmma|gmma)_cycles_active"
@@ -49,8 +49,8 @@ def dependence(laws: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``kernel_class, metric, n_layer, hidden_dim, seq_len`` (words of :data:`DEPENDENCE`, or ``not varied``) and
-        ``depends_on``: the variables that it grows or falls with, ``none``, or ``unknown``.
+        ``kernel_class, metric, n_layer, hidden_dim, seq_len`` (values of :data:`DEPENDENCE`, or ``not varied``) and
+        ``depends_on``: the variables that the metric depends on, ``none``, or ``unknown``.
     """
     words = laws.assign(word=laws["law"].map(DEPENDENCE))
     table = words.pivot(index=["kernel_class", "metric"], columns="variable", values="word")
@@ -67,21 +67,21 @@ def dependence(laws: pd.DataFrame) -> pd.DataFrame:
 
 
 def gemm_separation(points: pd.DataFrame, gemm_classes: Collection[str] = ("gemm",)) -> pd.DataFrame:
-    """Rank metrics by how well they tell GEMMs from all other kernels.
+    """Rank metrics by how well they distinguish GEMMs from all other kernels.
 
     Parameters
     ----------
     points : DataFrame
         Points of classes.
     gemm_classes : collection of str
-        The classes that are GEMMs.
+        Classes that are GEMMs.
 
     Returns
     -------
     DataFrame
-        ``metric, sizes`` (at how many both were measured)``, gemm_is`` (``higher`` or ``lower`` than every other
-        class at every size, or ``overlapping``)``, smallest_ratio, mean_ratio`` (geometric; of GEMM to the nearest
-        other class, or its inverse where GEMMs are lower), best first.
+        Best first: ``metric, sizes`` (number of sizes where both were measured)``, gemm_is`` (``higher`` or ``lower``
+        than every other class at every size, or ``overlapping``)``, smallest_ratio, mean_ratio`` (geometric mean; GEMM
+        over the nearest other class, inverted if GEMMs are lower).
     """
     is_gemm = points["kernel_class"].isin(list(gemm_classes))
     keys = ["metric", *VARIABLES]
@@ -101,19 +101,19 @@ def gemm_separation(points: pd.DataFrame, gemm_classes: Collection[str] = ("gemm
 
 
 def tensor_core_kernels(kernels: pd.DataFrame, observations: pd.DataFrame, model: str) -> pd.DataFrame:
-    """Say of each kernel that was looked at whether it multiplies matrices on tensor cores.
+    """Find out which kernels multiply matrices on tensor cores.
 
-    Only counters of matrix instructions are evidence. The tensor pipe as a whole is not: HFMA2.MMA, with which the
-    compiler makes constants, runs on it too; where that is counted by itself, it is subtracted.
+    Only counters of matrix instructions are evidence. Activity of the tensor pipe is not: HFMA2.MMA, with which the
+    compiler makes constants, runs on it too. If it is counted separately, it is subtracted.
 
     Parameters
     ----------
     kernels : DataFrame
         Points of single kernels.
     observations : DataFrame
-        What was seen without a number.
+        Qualitative observations.
     model : str
-        The model that the points are of.
+        The model that the points belong to.
 
     Returns
     -------
@@ -132,10 +132,10 @@ def tensor_core_kernels(kernels: pd.DataFrame, observations: pd.DataFrame, model
         )
         count = matrix["value"].to_numpy()
         is_count = matrix["metric"].str.contains(_HMMA).to_numpy()
-        # As many warp instructions as HFMA makes of 32 threads: none is left for matrices.
+        # HFMA instructions of 32 threads account for all warp instructions: none is left for matrices.
         made = np.where(halves == 32 * count, count, made)
         counted = matrix.assign(value=np.where(is_count, count - made, count))
-        # Shares of the peak of a kernel whose tensor instructions all make constants are of those.
+        # If all of a kernel's tensor instructions make constants, its shares of the peak come from those too.
         idle = is_count & (count > 0) & (count <= made)
         counted.loc[points.isin(points[idle]), "value"] = 0
         largest = counted.sort_values(["value", "metric"], ascending=[False, True], kind="stable")

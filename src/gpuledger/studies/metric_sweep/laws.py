@@ -1,4 +1,4 @@
-"""The law of every series, products over two variables, and formulas that were expected."""
+"""The law of every series, laws in two variables, and comparison with expected formulas."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from gpuledger.models import scaling_laws
 from gpuledger.studies.metric_sweep.measurements import VARIABLES
 from gpuledger.studies.metric_sweep.sweeps import SERIES
 
-#: The law table: what a series is, its law, how many sizes it has, and the law's error.
+#: Columns of the law table.
 LAW_TABLE = ("kernel_class", "metric", "variable", "law", "formula", "points", "error_percent")
-LAWS = (*LAW_TABLE, "unit", "at", "exact", "knee")
-PRODUCTS = ("kernel_class", "metric", "unit", "variable", "at", "formula", "points", "error_percent", "exact")
+LAWS = (*LAW_TABLE, "largest_error_percent", "unit", "at", "exact", "knee")
+_ERRORS = ("error_percent", "largest_error_percent")
+PRODUCTS = ("kernel_class", "metric", "unit", "variable", "at", "formula", "points", *_ERRORS, "exact")
 EXPECTED = ("kernel_class", "metric", "unit", *VARIABLES, "value", "expected", "formula", "slope_ratio")
 
-#: A product needs a grid: so many sizes of each variable, and so many points beside the two axes.
+#: Least grid for a law in two variables: sizes of each variable, and points off the two axes.
 GRID_SIZES, GRID_INNER = 3, 4
 
 
-def law_table(series: pd.DataFrame, points: pd.DataFrame, left_out: pd.DataFrame | None = None) -> pd.DataFrame:
+def fit_laws(series: pd.DataFrame, points: pd.DataFrame, left_out: pd.DataFrame | None = None) -> pd.DataFrame:
     """Fit the law of every series.
 
     Parameters
@@ -33,9 +34,9 @@ def law_table(series: pd.DataFrame, points: pd.DataFrame, left_out: pd.DataFrame
     series : DataFrame
         One series of each class, metric and variable.
     points : DataFrame
-        All points of classes: a class and metric that has no series gets a row that says so.
+        All points of classes; a class and metric without a series gets an ``undetermined`` row.
     left_out : DataFrame, optional
-        Outliers (``kernel_class, metric`` and sizes), which no law has to explain.
+        Outliers (``kernel_class, metric`` and sizes), which are excluded from the fits.
 
     Returns
     -------
@@ -56,25 +57,25 @@ def law_table(series: pd.DataFrame, points: pd.DataFrame, left_out: pd.DataFrame
     about = series.drop_duplicates(keys)[[*keys, "unit", "at"]]
     found = pd.concat(fitted, ignore_index=True).merge(about, on=keys, validate="one_to_one")
     found = pd.concat([found, _without_series(series, points)], ignore_index=True)
-    found = found.astype({"points": "int64", "exact": "bool", "error_percent": "float64", "knee": "float64"})
+    found = found.astype({"points": "int64", "exact": "bool", "knee": "float64"} | dict.fromkeys(_ERRORS, "float64"))
     return found[list(LAWS)].sort_values(keys, ignore_index=True)
 
 
 def _without_series(series: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
-    """Rows for classes and metrics that were measured at one size only, where others have a series."""
+    """Return rows for classes and metrics that were measured at one size only."""
     alone = points.drop_duplicates(["kernel_class", "metric"])[["kernel_class", "metric", "unit"]]
     has = pd.MultiIndex.from_frame(series[["kernel_class", "metric"]])
     alone = alone[~pd.MultiIndex.from_frame(alone[["kernel_class", "metric"]]).isin(has)]
     varied = series[["variable"]].drop_duplicates()
-    nothing = {"law": "undetermined", "formula": "not enough points", "points": 1, "error_percent": np.nan}
-    return alone.merge(varied, how="cross").assign(**nothing, at="", exact=False, knee=np.nan)
+    nothing = {"law": "undetermined", "formula": "not enough points", "points": 1, "at": "", "exact": False}
+    return alone.merge(varied, how="cross").assign(**nothing, **dict.fromkeys(["knee", *_ERRORS], np.nan))
 
 
-def product_table(points: pd.DataFrame) -> pd.DataFrame:
-    """Fit laws in two variables where points stand on a grid of them, not only along its axes.
+def fit_products(points: pd.DataFrame) -> pd.DataFrame:
+    """Fit laws in two variables where points cover a grid, not only its axes.
 
-    Of the grids of a class, metric and pair of variables, at several sizes of the third, the one with most points (the
-    first of several) is taken, as of the series of one variable.
+    If a class, metric and pair of variables has grids at several sizes of the third variable, the one with most points
+    is fitted.
 
     Returns
     -------
@@ -95,26 +96,26 @@ def product_table(points: pd.DataFrame) -> pd.DataFrame:
             if len(own) > len(largest.get((kernel_class, metric, unit), ((), None))[0]):
                 largest[kernel_class, metric, unit] = own, at
         for (kernel_class, metric, unit), (own, at) in largest.items():
-            fit = scaling_laws.fit_product(
-                own[one].to_numpy(), own[two].to_numpy(), own["value"].to_numpy(), variables=(one, two)
-            )
+            columns = (own[name].to_numpy() for name in (one, two, "value"))
+            fit = scaling_laws.fit_product(*columns, variables=(one, two))
+            worst = 0.0 if fit.exact else scaling_laws.largest_error(fit.y, fit.predict(fit.x)[0])
             about = (kernel_class, metric, unit, f"{one}, {two}", f"{third} = {at}")
-            rows.append((*about, fit.formula, fit.points, fit.error_percent, fit.exact))
+            rows.append((*about, fit.formula, fit.points, fit.error_percent, worst, fit.exact))
     return pd.DataFrame(rows, columns=list(PRODUCTS))
 
 
-def expected_table(points: pd.DataFrame, case: Case) -> pd.DataFrame:
+def compare_expected(points: pd.DataFrame, case: Case) -> pd.DataFrame:
     """Compare measured values with the formulas that the case declares.
 
     Returns
     -------
     DataFrame
-        :data:`EXPECTED`, a row a point of a declared class and metric.
+        :data:`EXPECTED`, one row per point of a declared class and metric.
 
     Raises
     ------
     InputError
-        A class or metric that was not measured, a formula that cannot be computed.
+        A class or metric that was not measured, an invalid formula.
     """
     parts = []
     for position, entry in enumerate(case.inputs.get("expected", ())):
@@ -133,16 +134,21 @@ def expected_table(points: pd.DataFrame, case: Case) -> pd.DataFrame:
 
 def _expected(own: pd.DataFrame, entry: Mapping, case: Case, place: str) -> pd.DataFrame:
     try:
-        found = scaling_laws.compare(own, entry["formula"], entry.get("constants"))
+        expected, slope_ratio = scaling_laws.compare(own, entry["formula"], entry.get("constants"))
     except ValueError as error:
         problem, _, remedy = str(error).partition(";")
         remedy = remedy or f"use numbers, constants and {', '.join(VARIABLES)}"
         raise InputError(case.dataset.file, f"{place}.formula", problem, remedy) from None
-    expected = np.asarray(found.points["expected"], float)
-    return own.assign(expected=expected, formula=entry["formula"], slope_ratio=found.slope_ratio)
+    return own.assign(expected=expected, formula=entry["formula"], slope_ratio=slope_ratio)
 
 
-def drawn_fit(series: pd.DataFrame, outliers: Sequence[int]) -> scaling_laws.Fit:
-    """Fit one series again, to draw its curve; `outliers` are the sizes that the law leaves out."""
+def law_of(laws: pd.DataFrame, series: pd.DataFrame) -> pd.Series:
+    """Return the row of the law table that belongs to one series."""
+    keys = [laws[name] == series[name].iloc[0] for name in SERIES[:3]]
+    return laws[np.logical_and.reduce(keys)].iloc[0]
+
+
+def fit_series(series: pd.DataFrame, outliers: Sequence[int]) -> scaling_laws.Fit:
+    """Fit one series without the sizes that are `outliers`."""
     own = series[~series["size"].isin(list(outliers))]
     return scaling_laws.fit(own["size"].to_numpy(), own["value"].to_numpy(), series["variable"].iloc[0])

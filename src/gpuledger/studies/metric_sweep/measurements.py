@@ -1,4 +1,4 @@
-"""Measurements of a sweep: from a tidy table or a folder of ncu output to points in base units, with their spread."""
+"""Measurements of a sweep: a tidy table or a folder of ncu output, as points in base units with their spread."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpuledger.ledger.datasets import Case, folder_files
 from gpuledger.readers import kernel_names, ncu
 from gpuledger.readers.tabular import Column, read_csv
 
-#: What a sweep varies.
+#: Variables of a sweep.
 VARIABLES = ("n_layer", "hidden_dim", "seq_len")
-#: What names a point of a class.
+#: Key of a class's point.
 POINT = ("kernel_class", "metric", "unit", *VARIABLES)
-#: The unit of a pure number, and of values that were printed without one.
+#: Unit of a pure number, and of values printed without a unit.
 NUMBER, UNKNOWN_UNIT = "1", "unknown"
 
-#: No counter is larger, in any unit; squares of such values do not overflow.
+#: Larger than any counter in any unit; squares of smaller values do not overflow.
 LARGEST_VALUE = 1e30
 
 _SIZES = tuple(Column(name, "integer", minimum=1, maximum=2**40) for name in VARIABLES)
@@ -43,7 +43,7 @@ _OBSERVATIONS = (
     Column("metric"),
     Column("observation", choices=_OBSERVED),
 )
-# What Nsight Compute counts, in its base units; a rate has two of them.
+# Nsight Compute's base units; a rate has two of them.
 _WORDS = frozenset(
     re.findall(
         r"\S+",
@@ -53,7 +53,7 @@ _WORDS = frozenset(
         """,
     )
 )
-# The unit that a metric's name tells, where it tells one; rates and ratios have ``per`` or ``pct`` in their names.
+# Units that follow from a metric's name; rates and ratios have ``per`` or ``pct`` in their names.
 _NAMED = (
     (re.compile(r"pct"), "%"),
     (re.compile(r"per_|ratio|rate"), None),
@@ -63,30 +63,30 @@ _NAMED = (
     (re.compile(r"^\w+__(?:cycles|\w+_cycles)_"), "cycle"),
     (re.compile(r"^\w+__time_duration"), "ns"),
 )
-# Counters of a launch; attributes of the device, of the launch's shape and of the profiler are none.
+# Counters of a launch, not attributes of the device, of the launch configuration or of the profiler.
 _COUNTER = re.compile(r"^(?!(?:device|launch|profiler|numa|nvlink|smsp__pcsamp)_)\w+?__\w")
 
 
 def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern] = kernel_names.PATTERNS) -> pd.DataFrame:
-    """Read what a case measured: a row a launch and metric, values in base units.
+    """Read a case's measurements: one row per launch and metric, in base units.
 
     Parameters
     ----------
     case : Case
         With ``measurements`` or ``ncu_csv``.
     patterns : sequence of Pattern
-        Classes of the kernels of ``ncu_csv``.
+        Patterns that classify the kernels of ``ncu_csv``.
 
     Returns
     -------
     DataFrame
         ``kernel_class, kernel_name`` (empty where unknown)``, metric, unit`` (base)``, n_layer, hidden_dim, seq_len,
-        value`` (float64, base unit)``, last_digit`` (what the last printed digit is worth, base unit; NaN: unknown).
+        value`` (float64, base unit)``, last_digit`` (value of the last printed digit, base unit; NaN: unknown).
 
     Raises
     ------
     InputError
-        Whatever is wrong with the table or with one of the files, a unit that is none or not the metric's.
+        An invalid table or file, an unknown unit, a unit that does not belong to its metric.
     """
     if "measurements" in case.inputs:
         return _tidy(case.path("measurements"))
@@ -94,10 +94,10 @@ def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern] = kernel_
 
 
 def read_observations(case: Case) -> pd.DataFrame:
-    """Read what was seen of single kernels without a number: ``model, kernel_class, kernel_name, metric, observation``.
+    """Read qualitative observations of kernels: ``model, kernel_class, kernel_name, metric, observation``.
 
-    ``zero`` and ``nonzero`` say what the metric was, ``lower`` and ``higher`` how it compares with the other kernels
-    of the class. Without the key ``observations`` there is no row.
+    ``zero`` and ``nonzero`` describe the metric, ``lower`` and ``higher`` compare it with the other kernels of the
+    class. Without the key ``observations`` the result is empty.
     """
     if "observations" not in case.inputs:
         return pd.DataFrame({column.name: pd.Series(dtype="str") for column in _OBSERVATIONS})
@@ -121,10 +121,10 @@ def _tidy(path: Path) -> pd.DataFrame:
     printed = frame["value"].astype(str)
     exponent = printed.str.extract(r"e([+-]?\d+)$", expand=False).fillna("0").astype("int64")
     decimals = printed.str.extract(r"\.(\d+)", expand=False).fillna("").str.len()
-    # Of a whole number read as 17652.0, the digit behind the point was not printed.
+    # Integers read as 17652.0 were printed without a decimal.
     whole = printed.str.endswith(".0") & (powers == 0)
     digit = 10.0 ** (exponent - decimals.where(~whole, 0) + powers)
-    # Through the text: 0.0079 Mbyte are 7900 byte, and 0.0079 * 10**6 is not.
+    # Via text: 0.0079 Mbyte is exactly 7900 byte, but 0.0079 * 10**6 is not.
     mantissa = printed.str.replace(r"e.*$", "", regex=True)
     values = (mantissa + "e" + (exponent + powers).astype(str)).astype("float64")
     units = frame["unit"].map({unit: word for unit, (word, _) in base.items()})
@@ -141,7 +141,7 @@ def _check_units(path: Path, frame: pd.DataFrame) -> None:
         if not all(part in _WORDS for part in word.split("/", 1)):
             remedy = schemas.nearest(unit, [*sorted(_WORDS), "Kbyte", "Mbyte", "Gbyte", "usecond", "msecond", "byte/s"])
             remedy = f"write units as Nsight Compute does, {NUMBER} for a pure number ({remedy})"
-            raise InputError(path, place, f"{unit!r} is no known unit", remedy)
+            raise InputError(path, place, f"unknown unit {unit!r}", remedy)
         wanted = next((unit for pattern, unit in _NAMED if pattern.search(metric)), None)
         if wanted and word not in (wanted, UNKNOWN_UNIT):
             problem = f"wrong unit: {metric} is counted in {wanted}, not in {unit}"
@@ -170,8 +170,8 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
             raise InputError(table, f"line {line}, column file", f"there is no {name!r} in {folder.name}", remedy)
     left = sorted(set(outputs) - set(parameters["file"]))
     if left:
-        remedy = f"add it to {table.name} with its sizes, or move it away"
-        raise InputError(table, "", f"nothing is said about the file {left[0]!r}", remedy)
+        remedy = f"add it with its sizes, or remove it from {folder.name}"
+        raise InputError(table, "", f"the file {left[0]!r} is not listed", remedy)
     wanted = case.inputs.get("metrics")
     parts = [_output(outputs[row["file"]], row, wanted, patterns) for row in parameters.to_dict("records")]
     frame = pd.concat(parts, ignore_index=True)
@@ -216,9 +216,9 @@ def to_points(launches: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Of each class and, where names are known, of each of its kernels a row a point: ``kernel_class, kernel_name``
-        (empty: all of the class)``, metric, unit, n_layer, hidden_dim, seq_len, launches, value`` (median)``,
-        minimum, lower_quartile, upper_quartile, maximum, last_digit``; sorted by all of these keys.
+        One row per point of each class and, where names are known, of each of its kernels: ``kernel_class,
+        kernel_name`` (empty: the whole class)``, metric, unit, n_layer, hidden_dim, seq_len, launches, value``
+        (median)``, minimum, lower_quartile, upper_quartile, maximum, last_digit``; sorted by these keys.
     """
     named = launches[launches["kernel_name"] != ""]
     every = pd.concat([launches.assign(kernel_name=""), named], ignore_index=True)
@@ -240,10 +240,10 @@ def to_points(launches: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_classes(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that stand for whole classes."""
+    """Return the points of whole classes."""
     return points[points["kernel_name"] == ""].reset_index(drop=True)
 
 
 def of_kernels(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that stand for single kernels, by their full names."""
+    """Return the points of single kernels, by their full names."""
     return points[points["kernel_name"] != ""].reset_index(drop=True)

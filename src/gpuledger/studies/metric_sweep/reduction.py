@@ -1,4 +1,4 @@
-"""From a case to its laws and anomalies, and to the quantities that claims refer to."""
+"""Reduce a sweep to its laws and anomalies."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Sweep:
     Attributes
     ----------
     points : DataFrame
-        A row a class, metric and sizes: :data:`gpuledger.studies.metric_sweep.measurements.POINT`, the median ``value``
-        of its launches and their spread, and ``value_as_given`` before a unit was mended.
+        One row per class, metric and sizes: :data:`gpuledger.studies.metric_sweep.measurements.POINT`, the median
+        ``value`` of the launches and their spread, and ``value_as_given`` before a unit was repaired.
     kernels : DataFrame
-        The same of single kernels, by ``kernel_name``.
+        The same per kernel, by ``kernel_name``.
     observations : DataFrame
-        What was seen without a number: ``model, kernel_class, kernel_name, metric, observation``.
+        Qualitative observations: ``model, kernel_class, kernel_name, metric, observation``.
     laws, products, expected, anomalies : DataFrame
         See :mod:`gpuledger.studies.metric_sweep.laws` and :mod:`gpuledger.studies.metric_sweep.anomalies`.
     """
@@ -52,7 +52,7 @@ class Sweep:
     anomalies: pd.DataFrame
 
     def to_frame(self) -> pd.DataFrame:
-        """Return all parts as one frame, told apart by the column ``part``."""
+        """Return all parts as one frame, with their names in the column ``part``."""
         parts = [getattr(self, part.name).assign(part=part.name) for part in fields(self)]
         frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
         whole = {name: "Int64" for name in (*VARIABLES, "launches", "points")}
@@ -60,7 +60,7 @@ class Sweep:
 
     @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> Sweep:
-        """Take apart what :meth:`to_frame` put together."""
+        """Undo :meth:`to_frame`."""
         return cls(
             **{
                 name: frame[frame["part"] == name].reindex(columns=list(columns)).reset_index(drop=True)
@@ -86,23 +86,23 @@ def reduce(
     gemm_classes: tuple[str, ...] = ("gemm",),
     summarised_series: int = 100,
 ) -> CaseResult:
-    """Find by which law each metric of each class grows, and what in the measurements is wrong.
+    """Find the law by which each metric of each class grows, and anomalies in the measurements.
 
     Parameters
     ----------
     case : Case
         ``measurements`` or ``ncu_csv``; optionally ``observations``, ``expected``, ``metrics``, ``model``.
     kernel_patterns : sequence of mappings
-        Further kernel patterns, for the kernels of ``ncu_csv``.
+        Additional patterns that classify the kernels of ``ncu_csv``.
     gemm_classes : sequence of str
-        The classes that are GEMMs.
+        Classes that are GEMMs.
     summarised_series : int
-        Of a larger sweep, the summary says how many series have which law; the law table has all.
+        The summary of a sweep with more series only counts the laws; the law table has all series.
 
     Raises
     ------
     InputError
-        See :func:`gpuledger.studies.metric_sweep.measurements.read_launches`; or when no size varies by itself.
+        See :func:`gpuledger.studies.metric_sweep.measurements.read_launches`; no size varies by itself.
     """
     patterns = kernel_names.extend_patterns(kernel_patterns, file="config/config.yaml")
     sweep = find_laws(case, to_points(read_launches(case, patterns)), read_observations(case))
@@ -112,12 +112,12 @@ def reduce(
 
 
 def find_laws(case: Case, points: pd.DataFrame, observations: pd.DataFrame) -> Sweep:
-    """Mend the units, look for anomalies and fit the laws.
+    """Repair units, find anomalies and fit laws.
 
     Raises
     ------
     InputError
-        When no size varies by itself; see also :func:`gpuledger.studies.metric_sweep.laws.expected_table`.
+        No size varies by itself; see also :func:`gpuledger.studies.metric_sweep.laws.compare_expected`.
     """
     points = unit_switches.with_units(points)
     series = sweeps.all_series(unit_switches.with_proofs(of_classes(points)))
@@ -125,13 +125,13 @@ def find_laws(case: Case, points: pd.DataFrame, observations: pd.DataFrame) -> S
         problem = f"no two points differ in one of {', '.join(VARIABLES)} alone"
         raise InputError(case.dataset.file, case.place, problem, "measure at several sizes of one of them")
     switches = unit_switches.find(series)
-    points = unit_switches.mend(points, switches)
+    points = unit_switches.repair(points, switches)
     classes, kernels = of_classes(points).drop(columns="kernel_name"), of_kernels(points)
     series = sweeps.main_series(sweeps.all_series(classes))
-    found = laws.law_table(series, classes)
+    found = laws.fit_laws(series, classes)
     outliers = anomalies.outliers(series, found)
     if len(outliers):
-        found = laws.law_table(series, classes, outliers)
+        found = laws.fit_laws(series, classes, outliers)
     wrong = [
         switches,
         outliers,
@@ -149,7 +149,7 @@ def find_laws(case: Case, points: pd.DataFrame, observations: pd.DataFrame) -> S
         kernels=kernels,
         observations=observations,
         laws=found,
-        products=laws.product_table(classes),
-        expected=laws.expected_table(classes, case),
+        products=laws.fit_products(classes),
+        expected=laws.compare_expected(classes, case),
         anomalies=rows.drop(columns="rank").reset_index(drop=True),
     )

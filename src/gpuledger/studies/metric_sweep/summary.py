@@ -13,19 +13,19 @@ from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.models import scaling_laws
 from gpuledger.studies.metric_sweep import anomalies, classification, sweeps, unit_switches
-from gpuledger.studies.metric_sweep.laws import drawn_fit
+from gpuledger.studies.metric_sweep.laws import fit_series
 from gpuledger.studies.metric_sweep.measurements import VARIABLES
 
 
 def series_name(row: pd.Series | dict) -> str:
-    """Name a series in the summary: ``fmha_dram__sectors_read_sum_by_seq_len``."""
+    """Return the name of a series in the summary, such as ``fmha_dram__sectors_read_sum_by_seq_len``."""
     return f"{slug(row['kernel_class'])}_{slug(row['metric'])}_by_{row['variable']}"
 
 
 def summarise(
     result: CaseResult, sweep, case: Case, gemm_classes: Collection[str] = ("gemm",), summarised_series: int = 100
 ) -> None:
-    """Enter the quantities of a sweep into its summary.
+    """Add the quantities of a sweep to its summary.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def summarise(
     case : Case
     gemm_classes : collection of str
     summarised_series : int
-        Above so many series there are no quantities of single ones.
+        A sweep with more series gets no quantities of single series.
     """
     laws, wrong = sweep.laws, sweep.anomalies
     result.add("kernel_classes", sweep.points["kernel_class"].nunique(), "1")
@@ -57,7 +57,7 @@ def summarise(
 
 
 def _whole(value: float) -> int | float:
-    """Integers stay integers, though a column of values is of floats."""
+    """Turn whole floats back into integers."""
     return int(value) if float(value).is_integer() and abs(value) < 2**53 else float(value)
 
 
@@ -73,6 +73,7 @@ def _add_series(result: CaseResult, sweep, case: Case) -> None:
         result.add(f"{name}_law", row["law"], "text")
         result.add(f"{name}_formula", row["formula"], "text")
         result.add(f"{name}_error_percent", row["error_percent"], "%")
+        result.add(f"{name}_largest_error_percent", row["largest_error_percent"], "%")
         own = groups.get((row["kernel_class"], row["metric"], row["variable"]))
         if own is None:
             continue
@@ -81,13 +82,13 @@ def _add_series(result: CaseResult, sweep, case: Case) -> None:
             result.add(f"{name}_growth_per_doubling", 2 ** (math.log(high / low) / math.log(last / first)), "1")
         if row["law"] == "undetermined":
             continue
-        fit = drawn_fit(own, left_out_sizes(sweep.anomalies, row, own))
+        fit = fit_series(own, left_out_sizes(sweep.anomalies, row, own))
         for quantity, (value, unit) in coefficients(fit, row["unit"], row["variable"]).items():
             result.add(f"{name}_{quantity}", value, unit)
 
 
 def _add_values(result: CaseResult, sweep) -> None:
-    """Add every point's value, and what each metric depends on over all classes."""
+    """Add every point's value, and the variables that each metric depends on in any class."""
     points = sweep.points
     for row in points.to_dict("records"):
         name = f"{slug(row['kernel_class'])}_{slug(row['metric'])}_{point_name(row, points)}"
@@ -100,7 +101,7 @@ def _add_values(result: CaseResult, sweep) -> None:
 
 
 def left_out_sizes(wrong: pd.DataFrame, row: dict, own: pd.DataFrame) -> list[int]:
-    """Sizes of a series that are outliers."""
+    """Return the sizes of a series that are outliers."""
     mine = wrong[(wrong["kind"] == "outlier") & (wrong["kernel_class"] == row["kernel_class"])]
     mine = mine[mine["metric"] == row["metric"]]
     keys = pd.MultiIndex.from_frame(mine[list(VARIABLES)].astype("int64"))
@@ -108,7 +109,7 @@ def left_out_sizes(wrong: pd.DataFrame, row: dict, own: pd.DataFrame) -> list[in
 
 
 def coefficients(fit: scaling_laws.Fit, unit: str, variable: str) -> dict[str, tuple[float, str]]:
-    """Name the coefficients of a fit, with units: ``slope`` is that of the law's last part."""
+    """Return the coefficients of a fit by name, with units; ``slope`` is that of the law's last segment."""
     step = sweeps.UNITS[variable]
     slope = f"{unit}/{step}"
     names = {
@@ -134,7 +135,7 @@ def coefficients(fit: scaling_laws.Fit, unit: str, variable: str) -> dict[str, t
 
 
 def _add_switches(result: CaseResult, sweep) -> bool:
-    """Add what was mended and what proves it; say whether all of it is proven."""
+    """Add the repaired values and their proofs; return whether all are proven."""
     proofs = unit_switches.with_proofs(sweep.points)
     known = proofs[proofs["proof"].notna()]
     agree = [
@@ -142,19 +143,19 @@ def _add_switches(result: CaseResult, sweep) -> bool:
     ]
     result.add("bytes_compared_values", len(known), "1")
     result.add("bytes_proven_values", sum(agree), "1")
-    mended = proofs[proofs["value"] != proofs["value_as_given"]]
-    for row in mended.to_dict("records"):
+    repaired = proofs[proofs["value"] != proofs["value_as_given"]]
+    for row in repaired.to_dict("records"):
         name = f"{slug(row['kernel_class'])}_{slug(row['metric'])}_{point_name(row, sweep.points)}"
         result.add(f"{name}_as_given", _whole(row["value_as_given"]), row["unit"])
         result.add(name, _whole(row["value"]), row["unit"])
         result.add(f"{name}_unit_factor", _whole(row["value"] / row["value_as_given"]), "1")
         if not pd.isna(row["proof"]):
             result.add(f"{name}_from_sectors", _whole(row["proof"]), row["unit"])
-    return len(mended) > 0 and bool(mended["proof"].notna().all())
+    return len(repaired) > 0 and bool(repaired["proof"].notna().all())
 
 
 def point_name(point: dict, points: pd.DataFrame) -> str:
-    """Name a point by the sizes that vary in the metric's points."""
+    """Return the name of a point by the sizes that vary in its metric."""
     mine = points[points["metric"] == point["metric"]]
     varied = [name for name in VARIABLES if mine[name].nunique() > 1]
     return "_".join(f"{name}_{point[name]}" for name in varied)

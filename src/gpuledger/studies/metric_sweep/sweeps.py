@@ -1,4 +1,4 @@
-"""Series: of all points, those along which one variable grows and the others stay."""
+"""Series: points along which one variable grows and the others are fixed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pandas as pd
 
 from gpuledger.studies.metric_sweep.measurements import VARIABLES
 
-#: What names a series; a class and metric may have several along one variable, at other sizes of the others.
+#: Key of a series; a class and metric may have several along one variable, at different sizes of the others.
 SERIES = ("kernel_class", "metric", "variable", "at")
 UNITS = {"n_layer": "layer", "hidden_dim": "feature", "seq_len": "token"}
 
 
 def all_series(points: pd.DataFrame) -> pd.DataFrame:
-    """Arrange points as series.
+    """Arrange points in series.
 
     Parameters
     ----------
@@ -22,8 +22,8 @@ def all_series(points: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The points once for each variable that varies, with ``variable, size`` (its value) and ``at`` (the sizes of the
-        others, in words); sorted by series and size. Only series of two sizes or more.
+        Every point once per variable that varies, with ``variable, size`` (its value) and ``at`` (the sizes of the
+        others as text); sorted by series and size. Only series with at least two sizes.
     """
     parts = []
     for variable in VARIABLES:
@@ -38,7 +38,7 @@ def all_series(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def main_series(series: pd.DataFrame) -> pd.DataFrame:
-    """Keep one series of each class, metric and variable: the longest, or else at the sizes that most points have."""
+    """Keep one series per class, metric and variable: the longest, of equals that at the most common other sizes."""
     sizes = series.groupby(list(SERIES))["size"].agg(["size"]).reset_index()
     shared = series.groupby("at").size()
     sizes["shared"] = sizes["at"].map(shared)

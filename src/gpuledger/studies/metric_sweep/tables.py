@@ -1,66 +1,62 @@
-"""Tables and words of a metric sweep, for people."""
+"""Tables of a metric sweep, and sentences that depend on the case."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from gpuledger.ledger import tables
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.models import scaling_laws
 from gpuledger.readers import kernel_names
 from gpuledger.studies.metric_sweep import anomalies, classification
-from gpuledger.studies.metric_sweep.laws import LAW_TABLE
+from gpuledger.studies.metric_sweep.laws import LAW_TABLE, law_of
 from gpuledger.studies.metric_sweep.measurements import VARIABLES
 from gpuledger.studies.metric_sweep.reduction import Sweep
 from gpuledger.studies.metric_sweep.unit_switches import shown
 
-
-def law_rows(sweep: Sweep) -> tuple[pd.DataFrame, dict[str, str], dict]:
-    """Return the law table with headers and formats for people."""
-    headers = {"kernel_class": "class", "points": "sizes", "error_percent": "error (%)"}
-    return sweep.laws[list(LAW_TABLE)], headers, {"error_percent": "{:.2g}"}
+_HEADERS = {"kernel_class": "class"}
 
 
-def anomaly_rows(sweep: Sweep) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the table of anomalies with headers for people."""
-    return sweep.anomalies[list(anomalies.COLUMNS)], {"kernel_class": "class"}
+def law_table(sweep: Sweep) -> dict[str, Any]:
+    """Return the law table, for :func:`gpuledger.ledger.tables.write`."""
+    people = sweep.laws[[*LAW_TABLE, "largest_error_percent"]]
+    headers = {"points": "sizes", "error_percent": "mean error (%)", "largest_error_percent": "worst error (%)"}
+    formats = dict.fromkeys(["error_percent", "largest_error_percent"], "{:.2g}")
+    return {"frame": sweep.laws[list(LAW_TABLE)], "people": people, "headers": _HEADERS | headers, "formats": formats}
 
 
-def products_in_words(sweep: Sweep) -> str:
-    """Say which metrics follow a law in two variables, where points stand on a grid of them."""
-    if sweep.products.empty:
-        return (
-            "No two sizes vary together in these points, so nothing can be said about laws in two variables: a product "
-            "and a sum look the same along each axis."
-        )
-    lines = [
-        f"- {tables.escape_markdown(row['kernel_class'])}, `{row['metric']}`: {tables.escape_markdown(row['formula'])}"
-        f"{_error(row)}"
-        for row in sweep.products.to_dict("records")
-    ]
-    return "\n".join(["Over two variables at once, where points stand on a grid:\n", *lines])
+def anomaly_table(sweep: Sweep) -> dict[str, Any]:
+    """Return the anomalies, for :func:`gpuledger.ledger.tables.write`."""
+    return {"frame": sweep.anomalies[list(anomalies.COLUMNS)], "headers": _HEADERS}
 
 
-def _error(row: Mapping) -> str:
-    if row["exact"]:
-        return " (exact)"
-    return "" if np.isnan(row["error_percent"]) else f" (±{row['error_percent']:.2g} %)"
+def dependence_table(sweep: Sweep) -> dict[str, Any]:
+    """Return how each metric depends on each size, for :func:`gpuledger.ledger.tables.show`."""
+    return {"frame": classification.dependence(sweep.laws), "headers": _HEADERS}
 
 
-def separation_and_kernels(sweep: Sweep, result: CaseResult) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the metrics that tell GEMMs from the rest, and which kernels use tensor cores."""
-    record = result.provenance
-    gemm = classification.gemm_separation(sweep.points, record["knobs"].get("gemm_classes", ("gemm",)))
+def separation_table(sweep: Sweep, result: CaseResult) -> dict[str, Any]:
+    """Return the metrics that distinguish GEMMs from the rest, for :func:`gpuledger.ledger.tables.show`."""
+    classes = result.provenance["knobs"].get("gemm_classes", ("gemm",))
+    return {"frame": classification.gemm_separation(sweep.points, classes)}
+
+
+def tensor_core_table(sweep: Sweep, result: CaseResult) -> dict[str, Any]:
+    """Return which kernels use tensor cores, for :func:`gpuledger.ledger.tables.show`."""
     kernels = classification.tensor_core_kernels(sweep.kernels, sweep.observations, str(result["model"]))
-    names = kernels["kernel_name"].map(_distinct(kernels["kernel_name"]))
-    shown_columns = ["model", "kernel_class", "kernel", "tensor_cores", "evidence"]
-    return gemm, kernels.assign(kernel=names)[shown_columns].rename(columns={"kernel_class": "class"})
+    names = kernels["kernel_name"].map(_distinct_names(kernels["kernel_name"]))
+    columns = ["model", "kernel_class", "kernel", "tensor_cores", "evidence"]
+    return {"frame": kernels.assign(kernel=names)[columns], "headers": _HEADERS}
 
 
-def _distinct(names: pd.Series) -> dict[str, str]:
-    """Short names where those tell kernels apart; else with the words that do, or in full."""
+def _distinct_names(names: pd.Series) -> dict[str, str]:
+    """Return short names where they are unique; otherwise add the words that differ, or keep full names."""
     found = {}
     for short, own in names.drop_duplicates().groupby(names.map(kernel_names.short_name)):
         words = anomalies.difference(*own) if len(own) == 2 else tuple(own)
@@ -68,14 +64,55 @@ def _distinct(names: pd.Series) -> dict[str, str]:
     return found
 
 
-def expected_rows(sweep: Sweep) -> pd.DataFrame:
-    """Return measured values beside the formulas that were declared for them."""
+def expected_table(sweep: Sweep) -> dict[str, Any]:
+    """Return measured values beside the expected formulas, for :func:`gpuledger.ledger.tables.show`."""
     table = sweep.expected
     varied = [name for name in VARIABLES if table[name].nunique() > 1]
-    rows = table[["kernel_class", "metric", "formula", *varied]].assign(
+    frame = table[["kernel_class", "metric", "formula", *varied]].assign(
         measured=[shown(value, unit) for value, unit in zip(table["value"], table["unit"], strict=True)],
         expected=[shown(value, unit) for value, unit in zip(table["expected"], table["unit"], strict=True)],
         ratio=(table["value"] / table["expected"].where(table["expected"] != 0)).astype("float64").round(4),
         slope_ratio=table["slope_ratio"].astype("float64").round(4),
     )
-    return rows
+    return {"frame": frame, "headers": _HEADERS}
+
+
+def describe_laws(panel: pd.DataFrame, sweep: Sweep, with_class: bool = True) -> dict[str, str]:
+    """Write the law of each class of a panel, in lines that fit above it."""
+    found = {}
+    for name, series in panel.groupby("kernel_class", sort=True):
+        row = law_of(sweep.laws, series)
+        law = f"{f'{name}: ' if with_class else ''}{row['formula']}{_error(row)}"
+        # No line ends between a number and what belongs to it.
+        law = re.sub("([≥≤]|mean|worst) |(?<=[0-9]) (?=%)", "\\1\u00a0", law)
+        found[str(name)] = textwrap.fill(law, 52)
+    return found
+
+
+def count_laws(sweep: Sweep, metric: str) -> str:
+    """Count the series of a metric by law."""
+    laws = sweep.laws.loc[sweep.laws["metric"] == metric, "law"]
+    counts = laws.value_counts()
+    return f"{len(laws)} series, " + ", ".join(f"{counts[law]} {law}" for law in scaling_laws.LAWS if law in counts)
+
+
+def describe_products(sweep: Sweep) -> str:
+    """List the laws in two variables, in Markdown."""
+    if sweep.products.empty:
+        return (
+            "No two sizes vary together in these points. Laws in two variables cannot be determined: along the axes a "
+            "product and a sum look the same."
+        )
+    lines = [
+        f"- {tables.escape_markdown(row['kernel_class'])}, `{row['metric']}`: {tables.escape_markdown(row['formula'])}"
+        f"{_error(row)}"
+        for row in sweep.products.to_dict("records")
+    ]
+    return "\n".join(["Laws in two variables, where points cover a grid:\n", *lines])
+
+
+def _error(row: Mapping) -> str:
+    if row["exact"]:
+        return " (exact)"
+    mean, worst = row["error_percent"], row["largest_error_percent"]
+    return "" if np.isnan(mean) else f" (error: mean {mean:.2g} %, worst {worst:.2g} %)"

@@ -1,7 +1,7 @@
-"""Unit switches: values of one series that were printed in several units, found, mended and proven.
+"""Unit switches: values of one series that were printed in different units, and their repair.
 
-A profiler that scales each value by itself prints 999 Kbyte beside 1.02 Mbyte. Where a table drops the units, the
-series falls by a factor of 1000 while the counter rises.
+A profiler that scales each value separately prints 999 Kbyte next to 1.02 Mbyte. In a table without units, the series
+then falls by a factor of 1000 although the counter rises.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from gpuledger.studies.metric_sweep.sweeps import SERIES
 
 #: Bytes of a sector of L2 and DRAM. NVIDIA, Nsight Compute documentation, Metrics Guide.
 SECTOR_BYTES = 32
-#: What units may differ by; Nsight Compute's are decimal, so those come first.
+#: Factors between units; Nsight Compute's units are decimal, so those come first.
 FACTORS = (10.0**3, 10.0**6, 10.0**9, 2.0**10, 2.0**20, 2.0**30)
-#: Kilo, mega and giga, taken for powers of 1024, over those of 1000.
+#: Ratios of binary to decimal kilo, mega and giga.
 BINARY = (1.024, 1.024**2, 1.024**3)
-#: By how much a slope (of logarithms) may lie outside of those of the other steps.
+#: How far a slope (of logarithms) may lie outside the range of the other steps' slopes.
 SLOPE_MARGIN = 0.5
-#: By how much two counters of one launch may differ, beyond the digits that were printed.
+#: Relative difference allowed between two counters of a launch, beyond the printed digits.
 AGREEMENT = 0.02
 _VALUES = ("value", "minimum", "lower_quartile", "upper_quartile", "maximum", "last_digit")
 _PARTNER = re.compile(r"^((?:dram|lts|l1tex)__\w*?)bytes(\w*\.(?:sum|avg|min|max))$")
 
 
 def sectors_of(metric: str) -> str | None:
-    """Name of the metric that counts the sectors of a metric that counts bytes; None where there is none."""
+    """Return the metric that counts the sectors of a metric that counts bytes; None if there is none."""
     match = _PARTNER.match(metric)
     return f"{match[1]}sectors{match[2]}" if match else None
 
 
 def with_proofs(points: pd.DataFrame) -> pd.DataFrame:
-    """Add ``proof``: the bytes of the sectors that were counted at the same point, NaN where none were."""
+    """Add ``proof``: the bytes of the sectors counted at the same point; NaN if none were counted."""
     keys = ["kernel_class", "metric", *VARIABLES]
     sectors = points.set_index(keys)["value"] * SECTOR_BYTES
     partner = points["metric"].map({name: sectors_of(name) for name in points["metric"].unique()})
@@ -47,9 +47,9 @@ def with_proofs(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_units(points: pd.DataFrame) -> pd.DataFrame:
-    """Give bytes that were printed without a unit the one in which most of them agree with the sectors counted there.
+    """Give bytes without a unit the one in which most of them agree with the sectors counted at the same point.
 
-    Where fewer than half of a metric's values agree in any unit, it stays unknown.
+    If at most half of a metric's values agree in every unit, its unit stays unknown.
     """
     unknown = points["unit"] == UNKNOWN_UNIT
     if not unknown.any():
@@ -75,7 +75,7 @@ def with_units(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def agrees(value: float, proof: float, last_digit: float) -> bool:
-    """Whether a value is the proven one, but for its last printed digit, which may have been cut off."""
+    """Return whether a value is the proven one, up to its last printed digit, which may be truncated."""
     return abs(value - proof) <= (0 if math.isnan(last_digit) else last_digit) * 1.0001 + AGREEMENT * proof
 
 
@@ -87,14 +87,14 @@ class _Series:
     last_digit: np.ndarray
 
     def factors(self) -> np.ndarray | None:
-        """What to multiply each value with, or None where nothing shows that units changed."""
+        """Return the factor that repairs each value, or None without evidence that units changed."""
         for candidates in (FACTORS[:3], FACTORS[3:]):
             factors = self._factors(candidates)
             if factors is not None:
                 return factors
         if np.isnan(self.proof).any():
             return None
-        # Powers of 1024 under the name of a decimal unit: only sectors can tell.
+        # Only sectors can reveal powers of 1024 that are labelled with a decimal unit.
         found = (self._factors(FACTORS[3:], scale) for scale in BINARY)
         return next((factors for factors in found if factors is not None), None)
 
@@ -119,23 +119,23 @@ class _Series:
 
     def _checked(self, relative: np.ndarray, scale: float) -> np.ndarray | None:
         kinds, counts = np.unique(relative.round(9), return_counts=True)
-        # The unit that was declared is the one that the sectors confirm, or else that of most points.
+        # The declared unit is the one that the sectors confirm, or else that of most points.
         agreeing = [self._agreeing(relative / kind * scale) for kind in kinds]
         best = max(range(len(kinds)), key=lambda kind: (agreeing[kind], counts[kind], -kind))
         factors = _clean(relative / kinds[best]) * scale
-        mended, changed = self.value * factors, factors != 1
+        repaired, changed = self.value * factors, factors != 1
         if not changed.any():
             return None
         known = ~np.isnan(self.proof)
         if (known & changed).any():
-            pairs = zip(mended[known], self.proof[known], (self.last_digit * factors)[known], strict=True)
+            pairs = zip(repaired[known], self.proof[known], (self.last_digit * factors)[known], strict=True)
             if not all(agrees(*pair) for pair in pairs):
                 return None
         elif np.all(self.value % 1 == 0) and np.all(self.last_digit == 1):
-            return None  # whole counts with all their digits were not scaled by anyone
-        # Scaled values are printed smaller because they are larger.
+            return None  # integers with all their digits were not scaled
+        # Values printed in a larger unit must be larger.
         for factor in np.unique(factors)[:-1]:
-            if mended[factors > factor].min() < 0.9 * mended[factors == factor].max():
+            if repaired[factors > factor].min() < 0.9 * repaired[factors == factor].max():
                 return None
         return factors
 
@@ -146,13 +146,13 @@ class _Series:
 
 
 def _clean(factors: np.ndarray) -> np.ndarray:
-    """Powers of the units, free of the rounding of logarithms."""
+    """Return the exact factors between units, without the rounding error of logarithms."""
     exact = np.array([1.0, *FACTORS, *(1 / factor for factor in FACTORS)])
     return exact[np.abs(np.log(factors[:, None] / exact)).argmin(axis=1)]
 
 
 def find(series: pd.DataFrame) -> pd.DataFrame:
-    """Find the points that were printed in another unit than declared.
+    """Find points that were printed in a unit other than the declared one.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def find(series: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a point: ``kernel_class, metric, kind, where, evidence``, its sizes and ``factor``.
+        One row per point: ``kernel_class, metric, kind, where, evidence``, its sizes and ``factor``.
     """
     positive = (series["value"] > 0).groupby([series[name] for name in SERIES]).transform("all")
     mine = series[positive]
@@ -183,16 +183,16 @@ def find(series: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(key: dict, point: pd.Series, own: pd.DataFrame, factor: float) -> dict:
-    unit, mended = point["unit"], point["value"] * factor
+    unit = point["unit"]
     sizes = own["size"].to_numpy()
     nearest = own.iloc[np.argsort(np.abs(np.log(sizes / point["size"])))[1]]
     evidence = (
-        f"given as {shown(point['value'], unit)} beside {shown(nearest['value'], unit)} at {key['variable']} = "
-        f"{nearest['size']:,}; times {power(factor)}, {shown(mended, unit)}, it follows the rest"
+        f"given as {shown(point['value'], unit)} next to {shown(nearest['value'], unit)} at {key['variable']} = "
+        f"{nearest['size']:,}; × {power(factor)} = {shown(point['value'] * factor, unit)}, it fits the series"
     )
     if np.isnan(point["proof"]):
-        counter = "sectors were" if sectors_of(point["metric"]) else "other counter of the same was"
-        evidence += f"; not proven, because no {counter} counted there"
+        counter = "sectors were" if sectors_of(point["metric"]) else "other counter of it was"
+        evidence += f"; not proven, because no {counter} recorded at this size"
     else:
         counted = point["proof"] / SECTOR_BYTES
         evidence += f"; proven by {counted:,.0f} sectors × {SECTOR_BYTES} byte = {shown(point['proof'], unit)}"
@@ -207,14 +207,14 @@ def _row(key: dict, point: pd.Series, own: pd.DataFrame, factor: float) -> dict:
 
 
 def power(factor: float) -> str:
-    """A factor between units in words."""
+    """Write a factor between units."""
     if factor < 1:
         return f"1/{power(1 / factor)}"
     return f"{factor:,.10g}"
 
 
 def shown(value: float, unit: str) -> str:
-    """A value with its unit, in a prefix that people read easily."""
+    """Write a value with its unit and a suitable prefix."""
     if unit in ("byte", "byte/s", "hz") and value >= 1000:
         step = min(int(math.log10(value)) // 3, 4)
         return f"{value / 1000**step:.4g} {'KMGT'[step - 1]}{unit}"
@@ -223,12 +223,12 @@ def shown(value: float, unit: str) -> str:
     return f"{number} {unit}".removesuffix(" 1")
 
 
-def mend(points: pd.DataFrame, switches: pd.DataFrame) -> pd.DataFrame:
-    """Repair values that were printed in another unit, and keep what was given as ``value_as_given``."""
+def repair(points: pd.DataFrame, switches: pd.DataFrame) -> pd.DataFrame:
+    """Repair values that were printed in another unit; ``value_as_given`` keeps the original."""
     keys = ["kernel_class", "metric", *VARIABLES]
     factor = switches.set_index(keys)["factor"].reindex(pd.MultiIndex.from_frame(points[keys])).fillna(1.0).to_numpy()
-    mended = {name: _product(points[name].to_numpy(), factor) for name in _VALUES}
-    return points.assign(value_as_given=points["value"], **mended)
+    repaired = {name: _product(points[name].to_numpy(), factor) for name in _VALUES}
+    return points.assign(value_as_given=points["value"], **repaired)
 
 
 def _product(values: np.ndarray, factor: np.ndarray) -> np.ndarray:

@@ -1,0 +1,180 @@
+"""A GPU that runs blocks: slots, in-order dispatch, replacement gaps, and co-resident blocks that slow each other down.
+
+All times are in cycles of one global clock. Only probe records use the clock of their SM, which has its own origin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class MachineModel:
+    """The simulated GPU.
+
+    Attributes
+    ----------
+    sms : int
+        Streaming multiprocessors; 108 is an NVIDIA A100.
+    gap_cycles : (int, int)
+        Bounds of the uniformly distributed gap between the end of a block and the start of its successor (cycles).
+        Their mean is calibrated on the published Scheduling of the fill, 87,713 cycles per SM.
+    launch_interval_cycles : int
+        Time between the starts of two blocks of the first wave (cycles); a modelling choice.
+    clock_hz : float
+        SM clock; 1.41 GHz is the boost clock of an A100. Only the times in event.log depend on it.
+    clock_origin_cycles, clock_spread_cycles : int
+        The clock origin of every SM is uniform in [origin, origin + spread) (cycles); a modelling choice.
+    """
+
+    sms: int = 108
+    gap_cycles: tuple[int, int] = (200, 400)
+    launch_interval_cycles: int = 1
+    clock_hz: float = 1.41e9
+    clock_origin_cycles: int = 3_000_000_000_000
+    clock_spread_cycles: int = 2_000_000_000
+
+    def clock_origins(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the origin of every SM's clock (cycles)."""
+        low = self.clock_origin_cycles
+        return rng.integers(low, low + self.clock_spread_cycles, self.sms, dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Contention:
+    """Speed of a block that shares its SM, relative to a block alone.
+
+    First come, first served: the oldest block on an SM runs at `older`, all others at `younger`. When it ends, the
+    next oldest takes over its speed; a block alone runs at 1. The published timelines (OSDI 2025, Fig. 14C) show this
+    pattern: slow until the earlier block ends, then fast.
+    """
+
+    older: float = 1.0
+    younger: float = 1.0
+
+    def speed(self, rank: int, resident: int) -> float:
+        """Speed of the block that has `rank` older neighbours among `resident` blocks."""
+        if resident == 1:
+            return 1.0
+        return self.younger if rank else self.older
+
+
+#: Blocks do not slow each other down, or do not share an SM.
+ALONE = Contention()
+
+
+@dataclass(frozen=True)
+class BlockTimes:
+    """When and where blocks ran.
+
+    Attributes
+    ----------
+    sm : ndarray of int, one for each block
+    start, end : ndarray of int64, one for each block
+        Cycles since the launch, on the global clock.
+    course : list of lists of (float, float)
+        For each block, the times (cycles since the launch) at which its speed changed, and the work done by then
+        (cycles alone on an SM), from (start, 0) to (end, total work).
+    """
+
+    sm: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    course: list[list[tuple[float, float]]]
+
+    def since_start(self, work: np.ndarray) -> np.ndarray:
+        """Return how long after its start each block has done a given amount of work.
+
+        Parameters
+        ----------
+        work : ndarray, shape (blocks, points)
+            Work of each block (cycles alone on an SM).
+
+        Returns
+        -------
+        ndarray of float, shape (blocks, points)
+            Cycles.
+        """
+        times = np.empty(work.shape)
+        for block, course in enumerate(self.course):
+            when, done = zip(*course, strict=True)
+            times[block] = np.interp(work[block], done, when) - when[0]
+        return times
+
+
+def run_blocks(
+    machine: MachineModel, work: np.ndarray, slots: int, contention: Contention, rng: np.random.Generator
+) -> BlockTimes:
+    """Run a grid.
+
+    The first wave is distributed round-robin over the SMs. After that, the next block in grid order takes the slot of
+    each block that ends, and starts after a gap.
+
+    Parameters
+    ----------
+    machine : MachineModel
+    work : ndarray, one for each block
+        Cycles that the block takes alone on an SM.
+    slots : int
+        Blocks that can be resident on an SM at the same time.
+    contention : Contention
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    BlockTimes
+    """
+    blocks = len(work)
+    gaps = rng.integers(machine.gap_cycles[0], machine.gap_cycles[1] + 1, blocks).tolist()
+    work = work.tolist()
+    sm, end = [0] * blocks, [0] * blocks
+    course: list[list[tuple[float, float]]] = [[] for _ in range(blocks)]
+    speed, version = [0.0] * blocks, [0] * blocks
+    resident: list[list[int]] = [[] for _ in range(machine.sms)]
+    # A start has version -1. A predicted end is void once the block's speed has changed again.
+    events: list[tuple[int, int, int, int]] = []
+
+    def settle(block: int, now: int) -> float:
+        """Record the work done until now in the block's course."""
+        if not course[block]:
+            course[block].append((now, 0.0))
+        since, done = course[block][-1]
+        if now > since:
+            # Ends are rounded up to whole cycles, so the work may be done slightly earlier.
+            done = min(done + speed[block] * (now - since), work[block])
+            course[block].append((now, done))
+        return done
+
+    def change_speeds(where: int, now: int) -> None:
+        for rank, block in enumerate(resident[where]):
+            new = contention.speed(rank, len(resident[where]))
+            if new != speed[block]:
+                left = work[block] - settle(block, now)
+                speed[block] = new
+                version[block] += 1
+                # Clocks count whole cycles, and no block ends in the cycle in which it started.
+                heappush(events, (now + max(1, -int(-left // new)), block, version[block], where))
+
+    following = min(blocks, machine.sms * slots)
+    for block in range(following):
+        heappush(events, (block * machine.launch_interval_cycles, block, -1, block % machine.sms))
+    while events:
+        now, block, found, where = heappop(events)
+        if found == -1:
+            sm[block] = where
+            resident[where].append(block)
+        elif found == version[block]:
+            resident[where].remove(block)
+            end[block] = now
+            course[block].append((now, work[block]))
+            if following < blocks:
+                heappush(events, (now + gaps[following], following, -1, where))
+                following += 1
+        else:
+            continue
+        change_speeds(where, now)
+    start = [int(steps[0][0]) for steps in course]
+    return BlockTimes(np.array(sm), np.array(start, np.int64), np.array(end, np.int64), course)

@@ -1,0 +1,47 @@
+"""The tables that make up a case's ``data.parquet``."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from gpuledger.ledger.case_result import settle
+
+
+def settle_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """Round floats to the digits that are the same on every machine; turn categories into text."""
+    floats = frame.select_dtypes("floating").columns
+    categories = frame.select_dtypes("category").columns
+    rounded = {name: [value if pd.isna(value) else float(settle(value)) for value in frame[name]] for name in floats}
+    return frame.assign(**rounded, **{name: frame[name].astype(str) for name in categories})
+
+
+def join_parts(**tables: pd.DataFrame) -> pd.DataFrame:
+    """Concatenate tables, with the name of each in the column ``part``; integers stay integers."""
+    frames = [
+        frame.astype(dict.fromkeys(frame.select_dtypes("integer"), "Int64")).assign(part=name)
+        for name, frame in tables.items()
+        if len(frame)
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def split_parts(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Undo :func:`join_parts`.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        ``kernels``: every kernel on every GPU (see :func:`gpuledger.models.transformer.kernels`) with ``hardware,
+        group`` and, per launch, ``time_s, dram_bytes, l2_bytes, bound``. For the source notebook's model: the columns
+        of :func:`gpuledger.studies.kernel_breakdown.source_model.source_times`, per layer.
+        ``stack``: see :func:`gpuledger.studies.kernel_breakdown.shapes.stack_times`.
+        ``map``: see :func:`gpuledger.studies.kernel_breakdown.shapes.map_bounds`.
+        ``tiles``: see :func:`gpuledger.studies.kernel_breakdown.tiling.compare_tiles`.
+        ``corrections``: see :func:`gpuledger.studies.kernel_breakdown.corrections.corrections`.
+    """
+    found = {}
+    for name, rows in data.groupby("part", sort=False):
+        own = rows.drop(columns="part").dropna(axis="columns", how="all").reset_index(drop=True)
+        whole = [column for column in own.select_dtypes("Int64") if own[column].notna().all()]
+        found[str(name)] = own.astype(dict.fromkeys(whole, "int64"))
+    return found

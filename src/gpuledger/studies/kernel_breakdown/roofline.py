@@ -1,0 +1,74 @@
+"""Kernels and hardware as points and roofs of a roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.ledger.case_result import CaseResult
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Limits of the GPU that the figures show.
+
+    Attributes
+    ----------
+    peaks : mapping of str to float
+        Peak by precision (FLOP/s).
+    dram_bytes_per_s, l2_bytes_per_s : float
+        NaN: not modelled.
+    """
+
+    peaks: Mapping[str, float]
+    dram_bytes_per_s: float
+    l2_bytes_per_s: float
+
+    @classmethod
+    def of(cls, result: CaseResult) -> Roofs:
+        """Read them from a case's summary."""
+        peaks = {name[5:]: float(result[name]) for name in result.summary if name.startswith("peak_")}
+        l2 = float(result["l2_bytes_per_s"]) if "l2_bytes_per_s" in result.summary else np.nan
+        return cls(peaks, float(result["dram_bytes_per_s"]), l2)
+
+
+def roofline_points(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return the kernels of the first GPU as points of a roofline, the longest first.
+
+    Parameters
+    ----------
+    kernels : DataFrame
+        The part ``kernels`` of a case; collectives are left out.
+
+    Returns
+    -------
+    DataFrame
+        With ``share`` (of the time of the phase's kernels), ``flop_per_s``, ``dram_intensity`` and ``l2_intensity``
+        (FLOP/byte). A kernel without matrix work counts one operation per value.
+    """
+    first = kernels["hardware"] == kernels["hardware"].iloc[0]
+    rows = kernels[first & (kernels["kind"] != "collective") & (kernels["time_s"] > 0)]
+    time = rows["time_s"] * rows["count"]
+    values = rows[["batch", "m", "n", "k"]].astype(float).prod(axis=1)
+    flop = (2.0 * rows["macs"]).where(rows["macs"] > 0, values)
+    l2_bytes = rows.get("l2_bytes", pd.Series(np.nan, rows.index))
+    points = rows.assign(
+        share=time / time.groupby(rows["phase"]).transform("sum"),
+        flop_per_s=flop / rows["time_s"],
+        dram_intensity=flop / rows["dram_bytes"].where(rows["dram_bytes"] > 0),
+        l2_intensity=flop / l2_bytes.where(l2_bytes > 0),
+    )
+    return points.sort_values("share", ascending=False, kind="stable")
+
+
+def roofline_limits(points: pd.DataFrame, roofs: Roofs, flop_per_s: float = 1e12) -> dict[str, tuple[float, float]]:
+    """Return axes limits that hold all points and the ridge of DRAM."""
+    peak = max(roofs.peaks.values())
+    intensities = points[["dram_intensity", "l2_intensity"]]
+    left = max(intensities.min().min(), 1e-2) / 1.6
+    largest = intensities[points["macs"] > 0].max().max()
+    right = 10 ** np.ceil(np.log10(max(min(largest, 2e4), 4 * peak / roofs.dram_bytes_per_s)))
+    return {"xlim": (left, right), "ylim": (points["flop_per_s"].min() / 2.5 / flop_per_s, 3.2 * peak / flop_per_s)}

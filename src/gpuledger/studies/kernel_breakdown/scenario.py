@@ -1,0 +1,186 @@
+"""A case's scenario: a model, the GPUs that run it, and the phases, as its ``dataset.yaml`` declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.transformer import (
+    Model,
+    Parallel,
+    Precision,
+    Workload,
+    chunk,
+    decode,
+    kernels,
+    mixed,
+    prefill,
+    read_model,
+)
+from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
+from gpuledger.studies.kernel_breakdown.source_model import Chunk
+
+#: File types that tell a table of GPUs in the dataset's folder from a GPU id.
+TABLES = (".csv", ".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+
+
+def read_hardware(case: Case) -> list[Gpu]:
+    """Return the GPUs of a case, in the order of its ``hardware``.
+
+    An entry is a GPU id, or a CSV or Excel file in the dataset's folder with the columns of ``resources/gpus.csv``.
+    A file adds all of its GPUs, unless other entries name some of them.
+
+    Raises
+    ------
+    InputError
+        An unknown GPU, a missing or invalid file, a GPU listed twice.
+    """
+    entries = case.inputs["hardware"]
+    place = f"{case.place}.hardware"
+    tables: dict[str, dict[str, Gpu]] = {}
+    for entry in entries:
+        if entry.lower().endswith(TABLES):
+            path = case.dataset.folder / entry
+            if not path.is_file():
+                problem = f"the file {path.as_posix()} does not exist"
+                raise InputError(case.dataset.file, place, problem, "put it there, or correct the path")
+            tables[entry] = read_gpus(path)
+    own = {name: gpu for table in tables.values() for name, gpu in table.items()}
+    # The user's tables take precedence: they may redefine a GPU of the built-in table.
+    named = {
+        entry: find_gpu(
+            entry, {**own, **{k: v for k, v in read_gpus().items() if k not in own}}, case.dataset.file, place
+        )
+        for entry in entries
+        if entry not in tables
+    }
+    chosen = {gpu.name for gpu in named.values()}
+    found: list[Gpu] = []
+    for entry in entries:
+        if entry not in tables:
+            found.append(named[entry])
+        elif not chosen & set(tables[entry]):
+            found += tables[entry].values()
+    names = [gpu.name for gpu in found]
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise InputError(case.dataset.file, place, f"'{name}' is listed twice", "list each GPU once")
+    return found
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A model on GPUs, and what it computes.
+
+    Attributes
+    ----------
+    model : Model
+    gpus : list of Gpu
+        The figures show the first one; the others are compared with it.
+    phases : mapping
+        By phase, as ``dataset.yaml`` declares them.
+    parallel : Parallel
+    precision : Precision
+    fused, expert_load
+        See :func:`gpuledger.models.transformer.kernels`.
+    own_model : bool
+        The model is a file in the dataset's folder.
+    """
+
+    model: Model
+    gpus: list[Gpu]
+    phases: Mapping[str, Any]
+    parallel: Parallel
+    precision: Precision
+    fused: bool | tuple[str, ...] = True
+    expert_load: float | tuple[float, ...] = 0.0
+    own_model: bool = False
+
+    def kernels(self, workload: Workload) -> pd.DataFrame:
+        """Return the kernels of a workload; see :func:`gpuledger.models.transformer.kernels`."""
+        return kernels(self.model, workload, self.parallel, self.precision, self.fused, self.expert_load)
+
+    def workload(self, phase: str) -> Workload:
+        """Return one forward pass of a phase."""
+        given = self.phases[phase]
+        if phase == "prefill":
+            return prefill(given["input"], given["batch"])
+        if phase == "decode":
+            return decode(given["context"], given["batch"])
+        if phase == "chunked_prefill":
+            part = Chunk(**given)
+            # Attention is linear in the context, so the chunk in the middle of the prompt is the mean of all chunks.
+            return chunk(part.prefill_tokens, part.middle_context, part.decode_tokens, part.decode_context)
+        new, past, batch = ([row.get(key, default) for row in given] for key, default in _MIXED.items())
+        return mixed([0] * len(given), new, past, batch)
+
+
+_MIXED = {"new": 1, "past": 0, "batch": 1}
+
+
+def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
+    """Read the model and the GPUs of a case, and check its phases against the model.
+
+    Parameters
+    ----------
+    case : Case
+    mirror : path, optional
+        A folder that is searched before the hub.
+
+    Raises
+    ------
+    InputError
+        See :func:`gpuledger.models.transformer.read_model` and :func:`read_hardware`; a context longer than the
+        model supports, a chunk larger than its input, a parallelism that does not divide the model, an unknown
+        number format.
+    """
+    file, inputs = case.dataset.file, case.inputs
+    path = case.dataset.folder / inputs["model"]
+    with _name_key(case, "model"):
+        if path.suffix == ".json" and not path.is_file():
+            problem = f"the file {path.as_posix()} does not exist"
+            raise InputError(file, f"{case.place}.model", problem, "put it there, or correct the path")
+        model = read_model(path if path.is_file() else inputs["model"], mirror=mirror)
+    with _name_key(case, "precision"):
+        precision = replace(model.precision, **inputs.get("precision", {}))
+    with _name_key(case, "parallel"):
+        parallel = Parallel(**inputs.get("parallel", {}))
+        parallel.check(model)
+    fused, load = inputs.get("fused", True), inputs.get("expert_load", 0.0)
+    scenario = Scenario(model, read_hardware(case), inputs["phases"], parallel, precision, fused, load, path.is_file())
+    with _name_key(case, "expert_load"):
+        scenario.kernels(prefill(1))
+    given = scenario.phases.get("chunked_prefill")
+    if given and not 0 < Chunk(**given).prefill_tokens <= given["input"]:
+        requests = f"{given['input']:,} + {given['output']:,} tokens"
+        problem = f"a chunk of {given['tokens']:,} tokens does not fit requests of {requests}"
+        remedy = "use a smaller chunk or longer requests"
+        raise InputError(file, f"{case.place}.phases.chunked_prefill", problem, remedy)
+    for phase in scenario.phases:
+        with _name_key(case, f"phases.{phase}"):
+            work = scenario.workload(phase)
+        longest = int((work.new_tokens + work.past_tokens).max())
+        if model.max_positions and longest > model.max_positions:
+            problem = f"a context of {longest:,} tokens, but {model.name} supports {model.max_positions:,}"
+            remedy = "shorten it, or use a config.json with a larger max_position_embeddings"
+            raise InputError(file, f"{case.place}.phases.{phase}", problem, remedy)
+    return scenario
+
+
+@contextmanager
+def _name_key(case: Case, key: str) -> Iterator[None]:
+    """Re-raise errors with the ``dataset.yaml`` key that they concern."""
+    try:
+        yield
+    except InputError as error:
+        if Path(error.file).suffix in (".json", ".yaml"):
+            raise
+        problem = f"{error.place}: {error.problem}" if error.place else error.problem
+        raise InputError(case.dataset.file, f"{case.place}.{key}", problem, error.remedy) from None

@@ -1,0 +1,43 @@
+"""Panel: the memory of every probe by workload."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+
+from gpuledger.ledger.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, plain
+from gpuledger.studies.memory_usage.tables import ORIGINAL, memory_text, probe_series
+
+COLOURS = (BLUE, GREEN, ORANGE, PURPLE, SKY)
+MARKERS = "osDPXv"
+
+
+def draw_workloads(axes: Axes, data: pd.DataFrame) -> None:
+    """Draw one line per workload, top down: probe memory over original use, with the memory beside each marker.
+
+    The right axis shows the original use.
+    """
+    originals = data[data["use"] == ORIGINAL]
+    rows = {key: -y for y, key in enumerate(zip(originals["model"], originals["batch_size"], strict=True))}
+    for y in rows.values():
+        axes.axhline(y, color="#eeeeee", linewidth=0.7, zorder=0)
+    for position, (label, part) in enumerate(probe_series(data).items()):
+        dmat = part["probe_class"].iloc[0] == "dmat"
+        colour = VERMILLION if dmat else COLOURS[position % len(COLOURS)]
+        marker = "^" if dmat else MARKERS[position % len(MARKERS)]
+        y = [rows[key] - 0.16 for key in zip(part["model"], part["batch_size"], strict=True)]
+        axes.scatter(part["ratio_to_original"], y, label=plain(label), color=colour, s=26, marker=marker, zorder=3)
+        for x, height, memory in zip(part["ratio_to_original"], y, part["memory_bytes"], strict=True):
+            at = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center", "fontsize": 6.8}
+            note = axes.annotate(memory_text(memory), (x, height), **at)
+            note.set(color=colour, path_effects=[withStroke(linewidth=2.5, foreground="white")])
+    axes.set_yticks(
+        list(rows.values()), [plain(f"{model}, batch {batch}" if batch else model) for model, batch in rows]
+    )
+    axes.set_ylim(min(rows.values()) - 0.5, 0.65)
+    axes.tick_params(axis="y", length=0)
+    right = axes.secondary_yaxis("right")
+    right.set_yticks(list(rows.values()), [memory_text(memory) for memory in originals["memory_bytes"]])
+    right.tick_params(axis="y", length=0)
+    right.spines["right"].set_visible(False)

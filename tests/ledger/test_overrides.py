@@ -1,0 +1,45 @@
+"""Overrides in the configuration: they change one case, and a wrong one is refused in one line."""
+
+import pytest
+from conftest import ROOT
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Repository
+from gpuledger.studies import kernel_breakdown
+
+LLAMA = "published/kernel_breakdown/llama-3.1-8b"
+
+
+def test_an_override_changes_its_case_and_no_other():
+    # Numbers in a mapping come as text from snakemake --config.
+    changed = {"model": "gpt2", "hardware": ["l4"], "phases": {"decode": {"batch": "2", "context": 100}}}
+    repository = Repository(ROOT, {"overrides": {LLAMA: changed}})
+    repository.check_config()
+    knobs = {"largest_context": 512, "largest_batch": 4}
+    result = reduce_case(repository.case(*LLAMA.split("/")), kernel_breakdown.reduce, knobs)
+    assert (result["model"], result["hardware"]) == ("gpt2", "NVIDIA L4 24 GB")
+    assert {key for key in result.summary if key.endswith("_time")} == {"decode_time"}
+    assert result["decode_batch"] == 2
+    other = repository.case("published", "kernel_breakdown", "llama-3.1-8b-source")
+    assert other == Repository(ROOT, {}).case("published", "kernel_breakdown", "llama-3.1-8b-source")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({f"{LLAMA}b": {}}, f"there is no case '{LLAMA}b'; did you mean '{LLAMA}'?"),
+        ({LLAMA: {"hardwear": []}}, "unknown key 'hardwear'; did you mean 'hardware'?"),
+        ({LLAMA: {"model": "../x.json"}}, "'../x.json' leaves the folder"),
+        ({LLAMA: {"phases": {"decode": {"batch": 0, "context": 1}}}}, "0 is less than the minimum of 1"),
+        ({LLAMA: [1]}, "[1] is not a mapping"),
+    ],
+)
+def test_a_wrong_override_is_one_line(overrides, message):
+    repository = Repository(ROOT, {"overrides": overrides})
+    with pytest.raises(InputError) as caught:
+        repository.check_config()
+        repository.case(*LLAMA.split("/"))
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("config/config.yaml, key overrides")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,54 @@
+"""Parsing the workflow is pure: a dry run writes nothing, deletes nothing, and needs no right to."""
+
+import os
+import subprocess
+import sys
+
+from conftest import snakemake
+
+
+def tree(folder):
+    """Every file with its size and time, but for compiled Python."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_a_dry_run_of_a_fresh_checkout_writes_nothing(checkout):
+    before = tree(checkout)
+    done = snakemake(checkout, "-n")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert {name for name in tree(checkout) if not name.startswith(".snakemake/")} == set(before)
+    assert {name: state for name, state in tree(checkout).items() if name in before} == before
+
+
+def test_a_dry_run_deletes_nothing_when_a_record_no_longer_holds(finished):
+    file = next((finished / "traces/simulated").rglob("*.bin"))
+    state = file.stat()
+    before = {name: state for name, state in tree(finished).items() if not name.startswith(".snakemake/")}
+    os.utime(file)
+    try:
+        done = snakemake(finished, "-n")
+        assert "simulate simulated" in done.stdout + done.stderr
+    finally:
+        os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    after = {name: state for name, state in tree(finished).items() if not name.startswith(".snakemake/")}
+    assert after == before
+
+
+def test_a_dry_run_works_in_a_folder_that_cannot_be_written(checkout):
+    # Snakemake itself keeps a folder of its own, which is there after the first call.
+    (checkout / ".snakemake").mkdir()
+    folders = [path for path in (checkout, *checkout.rglob("*")) if path.is_dir() and ".snakemake" not in path.parts]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        # A superuser may write everywhere: give the rights up where there is another user.
+        command = [sys.executable, "-m", "snakemake", "-n", "--cores", "2"]
+        done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
