@@ -327,6 +327,32 @@ def test_a_prefill_of_many_tokens_needs_room_for_their_activations():
     assert needed["activation_bytes"].tolist() == [2 * n * (3 * 14336 + 4096) for n in (8192, 16384)]
 
 
+def test_shares_are_of_the_step_in_the_table_and_in_the_figure(ask, drawn):
+    phases = {"prefill": {"batch": 1, "input": 1024}, "decode": {"batch": 8, "context": 2048}}
+    result = ask(model="Llama-3.1-8B", hardware=["h100-sxm"], phases=phases, parallel={"tensor": 8})
+    time = kernel_table(result)["frame"].groupby(["phase", "kernel"])["time_s"].sum()
+    table = 100 * time / time.groupby("phase").transform("sum")
+    figure = drawn(result)["figure"]
+    bars, rooflines = figure.axes[:2], figure.axes[2:]
+    for phase, bar, axes in zip(phases, bars, rooflines, strict=True):
+        assert table[phase, "all_reduce"] > 20
+        labels = [line for text in axes.texts if isinstance(text, Annotation) for line in text.get_text().split("\n")]
+        assert labels and not any("all reduce" in label for label in labels)
+        for label in labels:
+            name, percent = label.removesuffix(" %").rsplit(" ", 1)
+            assert int(percent) == round(table[phase, name.replace(" ", "_")]), label
+        assert sum(patch.get_width() for patch in bar.patches[::2]) == pytest.approx(100)
+        numbers = [text.get_text() for text in bar.texts]
+        assert f"{result[f'{phase}_communication_percent']:.0f}" in numbers
+
+
+def test_launches_are_a_part_of_a_step(llama):
+    rows = split_parts(llama.data)["kernels"]
+    assert (rows["launch_s"] > 0).all() and (rows["launch_s"] <= rows["time_s"]).all()
+    assert 0 < llama["prefill_launch_percent"] < llama["decode_launch_percent"] < 20
+    assert llama["decode_communication_percent"] == 0
+
+
 def test_no_memory_is_said(ask):
     result = ask(model="Llama-3.1-405B", hardware=["l4", "b200"], phases={"decode": {"batch": 1, "context": 100}})
     assert result["decode_fits"] == "none"
@@ -412,6 +438,32 @@ def test_invalid_cases_are_one_line_with_their_place(ask, case, message):
     assert "dataset.yaml" in str(caught.value) or "resources/models" in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["csv", "xlsx"])
+def test_errors_about_a_users_gpu_name_the_users_table(ask, kind):
+    cards = ask.folder / f"cards.{kind}"
+
+    def write(**changed):
+        own_card(ask.folder / "cards.xlsx", **changed)
+        if kind == "csv":
+            pd.read_excel(ask.folder / "cards.xlsx").to_csv(cards, index=False)
+
+    write()
+    with pytest.raises(InputError) as caught:
+        ask(model="Qwen3-8B", hardware=[cards.name], parallel={"tensor": 2})
+    assert str(caught.value).startswith(f"{cards}, GPU my-card: it has no link to other GPUs; add link_gb_per_s")
+    assert "per direction" in str(caught.value)
+    write(bf16_pflop_per_s=None, fp32_tflop_per_s=None, int8_top_per_s=500, identity_exception="an example")
+    with pytest.raises(InputError) as caught:
+        ask(hardware=[cards.name])
+    assert str(caught.value).startswith(f"{cards}, GPU my-card: the peak of ")
+    assert "gpus.csv" not in str(caught.value)
+
+
+def test_a_gpu_of_unknown_capacity_is_not_said_to_hold_anything(ask):
+    own_card(ask.folder / "cards.xlsx")
+    assert ask(hardware=["cards.xlsx"])["decode_fits"] == "my-card (if its DRAM holds that: its capacity is unknown)"
+
+
 def test_wrong_units_in_excel_are_refused(ask):
     own_card(ask.folder / "cards.xlsx", dram_gallons_per_s=4.0)
     with pytest.raises(InputError, match="gallons"):
@@ -471,7 +523,9 @@ def test_kernels_without_products_are_bound_by_issue_not_by_compute(llama):
 def test_labels_of_the_roofline_stay_in_their_panels_and_apart(name, drawn):
     figure = drawn(reduce(PUBLISHED, name))["figure"]
     figure.draw_without_rendering()  # puts annotations where their points are
-    for axes in figure.axes:
+    rooflines = [axes for axes in figure.axes if axes.get_xscale() == "log"]
+    assert len(rooflines) == 3
+    for axes in rooflines:
         frame = axes.get_window_extent()
         boxes = [Text.get_window_extent(text) for text in axes.texts if isinstance(text, Annotation)]
         assert boxes and all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
