@@ -137,17 +137,20 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
     gpu : Gpu
         Its own rows of the table are left out.
     kernel : str
-        As the table names it; without it on another GPU, any kernel of that precision (with the shortest launch).
+        As the table names it. A GEMM without it on another GPU takes that precision's with the shortest launch: most
+        names stand for the same libraries.
     precision : str
     path : path
 
     Returns
     -------
     dataclass or None
-        The nearest GPU's constants, transferred; None if no other GPU has any of that precision.
+        The nearest GPU's constants, transferred; None if no other GPU has the kernel in that precision.
     """
     others = [entry for entry in read_table(kind, path) if entry.gpu != gpu.name and entry.precision == precision]
-    same = [entry for entry in others if entry.kernel == kernel] or others
+    same = [entry for entry in others if entry.kernel == kernel]
+    if kind == "gemm":
+        same = same or others
     if not same:
         return None
     donors = {entry.gpu: find_gpu(entry.gpu, file=path, place=f"GPU {entry.gpu}") for entry in same}
