@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,6 +134,24 @@ def test_errors_of_the_sources_are_rows_and_are_checked():
     assert rows[["published", "reproduced", "verdict", "why"]].values.tolist() == [["5", "3", SOURCE_ERROR, "W"]]
     rows = card({"claims": [], "source_errors": [ERROR]}, [outcome(q=4)])
     assert rows["why"].tolist() == ["W (but published gives 4)"]
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "resources/claims").glob("*.yaml")), ids=lambda file: file.stem)
+def test_an_error_of_a_source_is_one(file):
+    for error in claims.load(file).get("source_errors", []):
+        assert error["claimed"] != error["right"], error["id"]
+        # √(b·m·n) is right in the source, and "relatively close" is an opinion.
+        assert error["id"] not in ("source-batch-to-square", "expected-sectors")
+
+
+def test_an_error_names_the_document_that_it_is_in(tmp_path):
+    file = tmp_path / "study.yaml"
+    entry = "{id: a, claimed: 1, right: 2, why: W, source: 'OSDI 2025, Table 4'}"
+    file.write_text(f"claims: []\nsource_errors: [{entry}]\n")
+    with pytest.raises(InputError, match="source document by its number, the Neutrino paper or artifact"):
+        claims.load(file)
+    file.write_text(file.read_text().replace("OSDI 2025", "Neutrino paper (OSDI 2025)"))
+    assert len(claims.load(file)["source_errors"]) == 1
 
 
 def test_printed_decimals_are_shown():

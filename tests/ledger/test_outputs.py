@@ -1,5 +1,6 @@
 """Tables, figures and pages: provenance on all of them, the same bytes every time, nothing unescaped."""
 
+import base64
 import hashlib
 import json
 
@@ -189,3 +190,24 @@ def test_a_kernel_that_dies_before_its_first_cell_is_started_again(tmp_path, mon
         with pytest.raises(RuntimeError, match="Kernel died"):
             pages.execute("a.ipynb", tmp_path / "out.ipynb", {})
     assert calls == ["immediate"] * runs
+
+
+def test_jupyter_shows_the_file_that_was_written_and_draws_a_changed_figure_again(tmp_path):
+    code = f"""
+import matplotlib.pyplot as plt
+from gpuledger.ledger import figures
+figures.use_style()
+figure, axes = plt.subplots()
+axes.plot([1, 2], [3, 4])
+figures.save(figure, {RECORD!r}, {str(tmp_path)!r})
+"""
+    content = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source) for source in (code, "axes.set_title('changed')\nfigure")]
+    )
+    nbformat.write(content, tmp_path / "a.ipynb")
+    pages.execute(tmp_path / "a.ipynb", tmp_path / "b.ipynb", {})
+    cells = nbformat.read(tmp_path / "b.ipynb", as_version=4).cells
+    shown = [base64.b64decode(cell.outputs[0].data["image/png"]) for cell in cells]
+    assert shown[0] == (tmp_path / "figure.png").read_bytes() != shown[1]
+    width = int.from_bytes(shown[0][16:20], "big")
+    assert cells[0].outputs[0].metadata["image/png"]["width"] == width // 2

@@ -245,7 +245,8 @@ def library_digests():
     return {
         file.relative_to(library).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files
-        if file.suffix != ".pyc"
+        # Compiled modules and loops, which the first run makes.
+        if "__pycache__" not in file.parts
     }
 
 

@@ -1,10 +1,14 @@
 """Run a study's notebook on a reduced case: figures, tables and an offline page."""
 
 import json
+import sys
 from pathlib import Path
 
-from gpuledger import logs
-from gpuledger.ledger import pages
+# papermill would import it, and numpy with it (0.2 s), to read notebooks from Hadoop.
+sys.modules.setdefault("pyarrow", None)
+
+from gpuledger import logs  # noqa: E402
+from gpuledger.ledger import pages  # noqa: E402
 
 with logs.to(snakemake.log[0]):
     wildcards, output = snakemake.wildcards, snakemake.output

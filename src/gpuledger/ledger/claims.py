@@ -57,16 +57,11 @@ def load(file: str | Path) -> dict:
     content = schemas.load_yaml(file)
     schemas.check(content, schemas.packaged(__package__, "claims"), file)
     seen: set[str] = set()
-    for claim in content["claims"] + source_errors(content):
+    for claim in content["claims"] + content.get("source_errors", []):
         if claim["id"] in seen:
             raise InputError(file, f"id {claim['id']}", "two claims have this id", "give each its own")
         seen.add(claim["id"])
     return content
-
-
-def source_errors(content: Mapping) -> list[Mapping]:
-    """Return the errors of the source documents that a claims file lists."""
-    return content.get("source_errors", content.get("seed_errors", []))
 
 
 def compare(claim: Mapping, value: float | int | str) -> tuple[str, float | None]:
@@ -135,7 +130,7 @@ def scorecard(
             present = {outcome.dataset for outcome in found}
             absent = [name for name in (downloads or {}).get(f"{study}/{claim['case']}", ()) if name not in present]
             rows += _claim_rows(study, claim, found, absent)
-        rows += [_source_error_row(study, error, outcomes) for error in source_errors(content)]
+        rows += [_source_error_row(study, error, outcomes) for error in content.get("source_errors", [])]
     rows.sort(key=_place)
     columns = ["study", "id", "case", "quantity", "published", "unit", "dataset", "reproduced"]
     columns += ["relative_difference", "verdict", "source", "why", "provenance"]

@@ -53,6 +53,9 @@ def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> N
                 kernel_name="python3",
                 progress_bar=False,
                 log_output=False,
+                # Written when it is done: after each cell, the whole notebook would be validated and written again.
+                request_save_on_cell_execute=False,
+                autosave_cell_every=0,
                 # ipykernel warns about TCP on stderr; a graceful shutdown of the kernel can stall for seconds.
                 extra_arguments=["--log-level=ERROR"],
                 shutdown_kernel="immediate",
@@ -80,16 +83,15 @@ def render(notebook: str | Path, output: str | Path, templates: str | Path, titl
         The folder that holds the template ``page``.
     title : str
     record : mapping
-        The ``provenance.json`` of its numbers.
+        The ``provenance.json`` of its numbers. Its ``warnings`` go to the top of the page.
     """
     content = nbformat.read(notebook, as_version=4)
     for cell in content.cells:
         if cell.cell_type == "markdown":
             cell.source = formulas_to_mathml(cell.source)
     exporter = HTMLExporter(template_name="page", extra_template_basedirs=[str(templates)])
-    html, _ = exporter.from_notebook_node(
-        content, {"metadata": {"name": title, "label": record["label"], "kind": record["kind"]}}
-    )
+    about = {"name": title, "label": record["label"], "kind": record["kind"], "warnings": record.get("warnings", [])}
+    html, _ = exporter.from_notebook_node(content, {"metadata": about})
     files.write_text(output, html)
 
 

@@ -54,7 +54,7 @@ def describe_data_sheets(gpus: Iterable, folder: Path) -> list[dict]:
     """
     titles: dict[Path, list[str]] = {}
     for gpu in gpus:
-        titles.setdefault(gpu.table, []).append(gpu.title)
+        titles.setdefault(gpu.file, []).append(gpu.title)
     rows = []
     for table, names in titles.items():
         root = folder if table.is_relative_to(folder) else files.ROOT
@@ -70,12 +70,16 @@ def sources(record: Mapping) -> str:
 
 
 def caption(record: Mapping) -> str:
-    """Return the line below a figure: what its numbers are and where they come from.
+    """Return the line below a figure: what its numbers are, where they come from, and warnings about the input.
 
     Parameters
     ----------
     record : mapping
         A ``provenance.json``.
     """
-    label = record["label"]
-    return f"{label[0].upper()}{label[1:]}. {sources(record)}"
+    label, warnings = record["label"], record.get("warnings", [])
+    words = f"{label[0].upper()}{label[1:]}. {sources(record)}"
+    if warnings:
+        more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
+        words += f". Warning: {warnings[0]}{more}"
+    return words

@@ -112,8 +112,8 @@ class Gpu:
         Not an existing GPU.
     aliases : tuple of str
     source, note : str
-    table : Path
-        The file that it was read from.
+    file : Path
+        The table that describes it.
     """
 
     name: str
@@ -133,7 +133,7 @@ class Gpu:
     aliases: tuple[str, ...] = ()
     source: str = ""
     note: str = ""
-    table: Path = field(default=TABLE, compare=False, repr=False)
+    file: Path = field(default=TABLE, repr=False)
 
     def peak_flop_per_s(self, precision: str) -> float:
         """Peak of a precision, or of its first stand-in that the hardware has (`STAND_INS`).
@@ -228,10 +228,10 @@ def read_gpus(path: str | Path | None = None) -> dict[str, Gpu]:
         return dict(_built_in())
     path = Path(path)
     if path.suffix.lower() in (".xlsx", ".xlsm"):
-        return {name: replace(gpu, table=path) for name, gpu in _read_excel(path).items()}
+        return _read_excel(path)
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
         raise InputError(path, "", "not a CSV or .xlsx file", "save it as CSV or as .xlsx")
-    return {name: replace(gpu, table=path) for name, gpu in _read_table(path).items()}
+    return _read_table(path)
 
 
 @cache
@@ -319,6 +319,7 @@ def _gpu(path: Path, place: str, row: Mapping, units: Mapping[str, str]) -> Gpu:
         aliases=tuple(filter(None, (alias.strip() for alias in words["aliases"].split(";")))),
         source=words["source"],
         note=words["note"],
+        file=path,
     )
     if not row.get("identity_exception"):
         _check_identity(path, place, gpu)
@@ -378,7 +379,7 @@ def _read_excel(path: Path) -> dict[str, Gpu]:
         with table.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(row[:width] for row in rows)
         try:
-            return _read_table(table)
+            return {name: replace(gpu, file=path) for name, gpu in _read_table(table).items()}
         except InputError as error:
             place = error.place.replace("line ", "row ", 1)
             raise InputError(path, place, error.problem, error.remedy) from None

@@ -175,6 +175,8 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
     wanted = case.inputs.get("metrics")
     parts = [_output(outputs[row["file"]], row, wanted, patterns) for row in parameters.to_dict("records")]
     frame = pd.concat(parts, ignore_index=True)
+    if case.inputs["ncu_csv"].get("per") == "pass":
+        frame = _totals(frame)
     for metric in wanted or ():
         if not frame["metric"].eq(metric).any():
             remedy = schemas.nearest(metric, frame["metric"].unique())
@@ -208,6 +210,13 @@ def _output(
         }
     )
     return frame
+
+
+def _totals(launches: pd.DataFrame) -> pd.DataFrame:
+    """Add up the launches of each class, for the counters of which the sum is meaningful."""
+    counters = launches[launches["metric"].str.endswith(".sum")]
+    totals = counters.groupby(list(POINT), sort=False, as_index=False, observed=True)["value"].sum()
+    return totals.assign(kernel_name="", last_digit=np.nan)
 
 
 def to_points(launches: pd.DataFrame) -> pd.DataFrame:

@@ -73,6 +73,7 @@ def _add_series(result: CaseResult, sweep, case: Case) -> None:
         result.add(f"{name}_law", row["law"], "text")
         result.add(f"{name}_formula", row["formula"], "text")
         result.add(f"{name}_error_percent", row["error_percent"], "%")
+        result.add(f"{name}_largest_error_percent", row["largest_error_percent"], "%")
         own = groups.get((row["kernel_class"], row["metric"], row["variable"]))
         if own is None:
             continue

@@ -25,8 +25,10 @@ _HEADERS = {"kernel_class": "class"}
 
 def law_table(sweep: Sweep) -> dict[str, Any]:
     """Return the law table, for :func:`gpuledger.ledger.tables.write`."""
-    headers = _HEADERS | {"points": "sizes", "error_percent": "error (%)"}
-    return {"frame": sweep.laws[list(LAW_TABLE)], "headers": headers, "formats": {"error_percent": "{:.2g}"}}
+    people = sweep.laws[[*LAW_TABLE, "largest_error_percent"]]
+    headers = {"points": "sizes", "error_percent": "mean error (%)", "largest_error_percent": "worst error (%)"}
+    formats = dict.fromkeys(["error_percent", "largest_error_percent"], "{:.2g}")
+    return {"frame": sweep.laws[list(LAW_TABLE)], "people": people, "headers": _HEADERS | headers, "formats": formats}
 
 
 def anomaly_table(sweep: Sweep) -> dict[str, Any]:
@@ -81,8 +83,9 @@ def describe_laws(panel: pd.DataFrame, sweep: Sweep, with_class: bool = True) ->
     for name, series in panel.groupby("kernel_class", sort=True):
         row = law_of(sweep.laws, series)
         law = f"{f'{name}: ' if with_class else ''}{row['formula']}{_error(row)}"
-        # No line ends between a sign and its number.
-        found[str(name)] = textwrap.fill(re.sub("([≥≤±]) ", "\\1\u00a0", law), 52)
+        # No line ends between a number and what belongs to it.
+        law = re.sub("([≥≤]|mean|worst) |(?<=[0-9]) (?=%)", "\\1\u00a0", law)
+        found[str(name)] = textwrap.fill(law, 52)
     return found
 
 
@@ -111,4 +114,5 @@ def describe_products(sweep: Sweep) -> str:
 def _error(row: Mapping) -> str:
     if row["exact"]:
         return " (exact)"
-    return "" if np.isnan(row["error_percent"]) else f" (±{row['error_percent']:.2g} %)"
+    mean, worst = row["error_percent"], row["largest_error_percent"]
+    return "" if np.isnan(mean) else f" (error: mean {mean:.2g} %, worst {worst:.2g} %)"
