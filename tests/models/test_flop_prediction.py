@@ -122,6 +122,7 @@ def test_single_launches_need_no_counters():
     assert table["flops_predicted"].notna().all()
     assert set(table.loc[table["kernel_class"] == "gemm", "split_k_source"]) == {"grid"}
     assert table["flops_counted"].isna().all()
+    assert set(table.loc[table["kernel_class"] == "gemm", "from_counters"]) == {""}
     predicted = table.groupby(["pass", "kernel_class"])["flops_predicted"].sum()
     assert predicted["forward", "gemm"] == 3 * 270_270_464
     assert predicted["backward", "gemm"] == 5 * 269_484_032

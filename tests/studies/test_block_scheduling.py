@@ -1,5 +1,6 @@
 """Block scheduling: known answers, the upstream estimator step by step, traces with holes, and every refusal."""
 
+import json
 import struct
 
 import numpy as np
@@ -264,6 +265,37 @@ def test_refused_traces(tmp_path):
     refused(bad, "")
     bad.write_bytes(struct.pack("<8I", 2**31, 2**31, 1, 32, 1, 1, 0, 1) + whole[32:])
     refused(bad, "")
+
+
+def test_the_figure_says_how_much_of_the_launch_it_shows(tmp_path):
+    """Its title promised every slot and every gap of a timeline that is cut after nine blocks."""
+    records = array([(100 * i, 90, 0) for i in range(40)])
+    title = run_notebook("block_scheduling", reduce(tmp_path / "long", records))[0]["axes"]["A"].get_title("left")
+    # 40 blocks, of which those that start within nine periods are shown.
+    assert title == "A  One SM, the first 800 of 3,990 cycles"
+    title = run_notebook("block_scheduling", reduce(tmp_path / "short", records[:3]))[0]["axes"]["A"].get_title("left")
+    assert title == "A  One SM"
+
+
+def test_cycles_in_the_headline_fit_into_the_kernel(tmp_path):
+    """The cycles of 16 slots were summed: 86,096 cycles "an SM" in a kernel of 45,035."""
+    records = array([(1000 * i + 10 * slot, 700, 0) for i in range(20) for slot in range(16)])
+    result = reduce(tmp_path / "mine", records)
+    assert result["scheduling_cycles_per_sm"] == 16 * 19 * 300 > result["kernel_cycles"]
+    assert result["scheduling_cycles_per_slot"] == 19 * 300 < result["slot_cycles"] <= result["kernel_cycles"]
+    assert result.finding.endswith("replacing blocks (5,700 of 19,700 cycles per slot)")
+    assert result["lost_percent"] == pytest.approx(100 * 5700 / 19700)
+    _, headers, _ = estimates_table(result)
+    assert "slot-cycles" in headers["scheduling_cycles"] and "slot-cycles" in headers["running_cycles"]
+
+
+def test_evaluators_are_told_which_share_the_page_shows():
+    """The paper's "about 20 %" pointed to a page headed 12.5 %."""
+    (row,) = (line for line in (ROOT / "docs/ARTIFACT.md").read_text("utf-8").splitlines() if "`sec45`" in line)
+    summary = json.loads((ROOT / "results/simulated/block_scheduling/zeros_4096/summary.json").read_text("utf-8"))
+    for quantity in ("lost_percent", "neutrino_lost_percent"):
+        assert f"{summary[quantity]['value']:.1f} %" in row
+    assert f"{summary['lost_percent']['value']:.1f} %" in summary["finding"]["value"]
 
 
 def test_unknown_variant_of_times(tmp_path):

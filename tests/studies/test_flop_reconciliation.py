@@ -9,7 +9,7 @@ from linear_recording import COUNTERS, LAUNCHES, SHAPES, write_launches, write_s
 from gpuledger.errors import InputError
 from gpuledger.ledger import claims, pages
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.ledger.download.dataset import fetch_dataset
 from gpuledger.studies import flop_reconciliation
 from gpuledger.studies.flop_reconciliation import tables
@@ -166,6 +166,7 @@ def test_split_k_is_read_off_counters_where_there_is_no_grid(folder):
     write_shapes(folder / "a.json")
     linear = result(folder, launches="a.csv", shapes="a.json")
     assert (linear["tiled_exact"], linear["split_k_from_counters"]) == (3, 3)
+    assert "3 of them with S read off fmul" in linear.finding
     assert "l2_reach_bytes" not in linear.summary
 
 
@@ -232,6 +233,46 @@ def test_both_kinds_of_case_are_valid(folder):
     assert case_of(folder, **RUNS, network=NETWORK).inputs["network"] == NETWORK
 
 
+#: Row, counter and value of the single launches that the source prints last; nine rows per launch.
+PRINTED = [(347, "fmul", 1_048_576), (354, "fadd", 262_144), (356, "fmul", 131_072), (363, "fadd", 262_144)]
+
+
+@pytest.fixture(scope="module")
+def published(root):
+    case = Repository.find(root).case("published", "flop_reconciliation", "toy_network")
+    return reduce_case(case, flop_reconciliation.reduce, {})
+
+
+def test_printed_row_numbers_tell_how_many_launches_each_run_has(published):
+    assert (published["setup_launches"], published["forward_launches"]) == (11, 30)
+    forward = published.data[published.data["pass"] == "forward"].set_index("launch")
+    assert forward["launches"].tolist() == [10, 10, 10]
+    for row, counter, value in PRINTED:
+        group = 11 + (row // 9 - 11) % 3
+        assert forward.at[group, f"{counter}_predicted"] == 10 * value
+    assert max(row // 9 for row, _, _ in PRINTED) == 11 + 30 - 1
+    backward = published.data[published.data["pass"] == "backward"]
+    # One more, a fill, executes no FLOPs: row 724 is of launch 80.
+    assert backward["launches"].sum() + 1 == 724 // 9 + 1 - 41
+
+
+def test_what_was_read_off_a_count_is_not_called_predicted(published):
+    counts = tables.count_table(published.data).set_index(["kernel", "counter"])["how"]
+    gemms = [name for name in counts.index.get_level_values(0).unique() if "sgemm" in name]
+    assert {counts[name, "fmul"] for name in gemms} == {"explained"}
+    assert {counts[name, "ffma"] for name in gemms} == {"predicted"}
+    assert set(counts["splitKreduce_kernel"]) == {"predicted"}
+    forward = tables.count_table(published.data).query("`pass` == 'forward'")
+    assert set(forward.loc[forward["kernel"].str.startswith("vectorized"), "how"]) == {"explained"}
+    assert [published[f"counts{what}"] for what in ("", "_predicted", "_predicted_exact", "_explained")] == [
+        18,
+        11,
+        11,
+        7,
+    ]
+    assert "of 18 counts the closed form predicts 11, all exactly, and explains 7" in published.finding
+
+
 @pytest.fixture(scope="module")
 def recorded(root, mirror, tmp_path_factory):
     """The dataset linear-a100 as the repository declares it, with its files from the mirror, reduced."""
@@ -253,9 +294,8 @@ def test_every_claim_about_the_public_recording_holds(root, recorded):
     ]
     assert len(stated) > 10
     for claim in stated:
-        assert claim["needs"] == "download"
         assert recorded.summary[claim["quantity"]]["unit"] == claim["unit"]
-        assert claims.verdict(claim, recorded[claim["quantity"]])[0] == "exact", claim["id"]
+        assert claims.compare(claim, recorded[claim["quantity"]])[0] == "exact", claim["id"]
 
 
 def test_the_public_recording_launch_by_launch(recorded):

@@ -18,8 +18,9 @@ from matplotlib.text import Annotation, Text
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.claims import load, verdict
+from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.provenance import caption
 from gpuledger.models.transformer import Parallel, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.studies import kernel_breakdown
@@ -135,16 +136,17 @@ def test_every_claim_about_the_source_is_met():
     for claim in mine:
         assert result.summary[claim["quantity"]]["unit"] == claim["unit"]
         expected = "within tolerance" if "why" in claim else "exact"
-        assert verdict(claim, result[claim["quantity"]])[0] == expected, claim["id"]
-    assert result.provenance["label"] == "computed with the source notebook's formulas, not measured"
+        assert compare(claim, result[claim["quantity"]])[0] == expected, claim["id"]
+    assert result.provenance["kind"] == "predicted"
+    assert result.provenance["label"] == "predicted by the source notebook's formulas, not measured"
 
 
 def test_every_error_of_the_source_is_computed_and_right(llama):
-    errors = load(ROOT / "resources/claims/kernel_breakdown.yaml")["seed_errors"]
-    assert len(errors) == 10
+    errors = load(ROOT / "resources/claims/kernel_breakdown.yaml")["source_errors"]
     table = split_parts(llama.data)["corrections"]
-    assert set(table["error"]) == set(range(11))
-    for error in errors:
+    computed = [error for error in errors if "quantity" in error]
+    assert len(computed) == len(errors) - 1 == 6
+    for error in computed:
         assert llama[error["quantity"]] == error["right"], error["id"]
         rows = table.to_dict("records")
         row = next(row for row in rows if error["quantity"] == f"right_{row['name']}_{row['phase']}")
@@ -213,7 +215,13 @@ def test_work_of_a_prefill_is_that_of_the_formula(llama):
 
 
 def test_predictions_never_pass_for_published_or_measured(llama):
-    assert llama.provenance["label"] == "predicted by a time model, not measured"
+    record = llama.provenance
+    assert (record["kind"], record["label"]) == ("predicted", "predicted by a time model, not measured")
+    assert record["title"] == "Kernels of Llama-3.1-8B and their predicted times"
+    assert record["source"].startswith("gpuledger's time model, applied to")
+    constants = next(entry for entry in record["inputs"] if entry["file"] == "resources/time_constants.csv")
+    assert "h200-sxm, bf16: fitted to " in constants["note"]
+    assert not any(word in caption(record) for word in ("ublished", "Neutrino"))
     files = [entry["file"] for entry in llama.provenance["inputs"]]
     assert files == ["resources/gpus.csv", "resources/time_constants.csv", "resources/models/Llama-3.1-8B.json"]
     assert all("sha256" in entry for entry in llama.provenance["inputs"])
@@ -385,10 +393,12 @@ def test_own_model_and_own_hardware_in_excel(ask):
     assert result["decode_time"] < result["decode_time_l4"]
     files = [entry["file"] for entry in result.provenance["inputs"]]
     assert files == ["configs/mine.json", "cards.xlsx", "resources/gpus.csv", "resources/time_constants.csv"]
+    assert "Data sheets of my-card (cards.xlsx); Data sheets of NVIDIA L4" in caption(result.provenance)
     assert kernel_table(result)["people"]["l4 (µs)"].notna().all()
     again = ask(model="configs/mine.json", hardware=["my-card", "cards.xlsx"])
     assert again["decode_time"] == result["decode_time"]
     assert "decode_time_l4" not in again.summary
+    assert "resources/gpus.csv" not in caption(again.provenance)
 
 
 @pytest.mark.parametrize(
@@ -522,6 +532,7 @@ def test_kernels_without_products_are_bound_by_issue_not_by_compute(llama):
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "llama-3.1-8b-source", "deepseek-v3"])
 def test_labels_of_the_roofline_stay_in_their_panels_and_apart(name, drawn):
     figure = drawn(reduce(PUBLISHED, name))["figure"]
+    figure.draw_without_rendering()  # puts annotations where their points are
     rooflines = [axes for axes in figure.axes if axes.get_xscale() == "log"]
     assert len(rooflines) == 3
     for axes in rooflines:

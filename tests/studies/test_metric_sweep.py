@@ -392,7 +392,6 @@ def test_metrics_are_ranked_by_how_well_they_tell_gemms():
     [
         (lambda f: f.drop(columns="seq_len"), "the column 'seq_len' is missing"),
         (lambda f: f.drop(columns="unit"), "the column 'unit' is missing"),
-        (lambda f: f.assign(batch=1), "unknown column 'batch'"),
         (lambda f: f.assign(unit=""), "column unit: '' is empty"),
         (lambda f: f.assign(unit="MB"), "unknown unit 'MB'"),
         (lambda f: f.assign(unit="Mibyte"), "unknown unit 'Mibyte'"),
@@ -413,6 +412,13 @@ def test_wrong_tables_are_one_line(write, change, message):
         reduce(write(change(sweep_of(lambda n: 3 * n + 6))))
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_further_column_is_a_warning(write):
+    result, sweep = reduce(write(sweep_of(lambda n: 3 * n + 6).assign(batch=1)))
+    assert law_of(sweep)["formula"] == "3·seq_len + 6"
+    (warning,) = result.warnings
+    assert "batch" in warning
 
 
 def test_units_of_two_kinds_are_refused(write):

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
+from gpuledger.ledger import claims
 from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
+from gpuledger.models.simulate import simulate_dataset
 from gpuledger.readers import neutrino
 from gpuledger.studies import warp_scheduling
 from gpuledger.studies.warp_scheduling.tables import points_table
@@ -318,6 +320,55 @@ def test_refused_declarations(folder, inputs, message):
     with pytest.raises(InputError) as caught:
         open_case(folder, inputs)
     assert message in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """Simulated cases of FlashAttention-v2 with shared blocks, by name."""
+    folder = tmp_path_factory.mktemp("traces") / "simulated"
+    folder.mkdir()
+    content = yaml.safe_load((ROOT / "traces/simulated/dataset.yaml").read_text("utf-8"))
+    cases = content["studies"]["warp_scheduling"]
+    content["studies"] = {"warp_scheduling": {name: cases[name] for name in ("fig13b", "fig13cd")}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
+    dataset = Dataset.load(folder / "dataset.yaml")
+    simulate_dataset(dataset)
+    return {name: reduce_case(dataset.case(study, name), warp_scheduling.reduce, {}) for study, name in dataset.cases()}
+
+
+def test_fig13b_and_fig13cd_are_one_launch(simulated):
+    """Their 95th percentiles were 433,638 and 450,366 cycles when each was a launch of its own."""
+    names = ["warps", "tail_ratio", *(f"cycles_p{percent}" for percent in warp_scheduling.PERCENTILES)]
+    one, other = ({name: result[name] for name in names} for result in simulated.values())
+    assert one == other
+
+
+def test_headlines_of_simulations_say_that_they_are(simulated):
+    assert simulated["fig13b"].finding.startswith("In the model of FlashAttention-v2, shared blocks: ")
+    # That blocks speed up as the older one ends was put in.
+    assert simulated["fig13cd"].finding.startswith("By construction, ")
+
+
+def test_published_speeds_stand_beside_ours(simulated):
+    _, shown = run_notebook("warp_scheduling", simulated["fig13cd"])
+    (table,) = (text for text in shown if text.startswith("| speed of a block"))
+    content = claims.load(ROOT / "resources/claims/warp_scheduling.yaml")["claims"]
+    value = {claim["id"]: claim["value"] for claim in content}
+    slow, fast = value["fa2-block-speed-slow"], value["fa2-block-speed-fast"]
+    assert f"| {slow} | {fast} | {100 * (fast / slow - 1):.0f} |" in table
+    assert "| here (simulated, not measured) | 0.4 | 0.52 | 30 |" in table
+
+
+def test_source_pictures_of_progress_are_drawn_apart(simulated):
+    """The source makes 13c, 13d and a detail of 13d of one trace."""
+    variables, _ = run_notebook("warp_scheduling", simulated["fig13cd"])
+    axes = variables["axes"]
+    assert set(axes) == set("CDdE")
+    low, high = axes["d"].get_xlim()
+    assert high - low < 0.3 * (axes["D"].get_xlim()[1])
+    shown = variables["blocks"][variables["blocks"]["shown"].astype(bool)]["transition_cycles"].dropna()
+    # Shown transitions are spread over the run, and the detail has some of them.
+    assert shown.max() > 3 * shown.min() and shown.between(low, high).any()
 
 
 # Pickles: data is read, everything else is refused without being called.

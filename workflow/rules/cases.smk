@@ -33,7 +33,7 @@ for study in STUDIES.values():
         name:
             f"run_{study.name}"
         input:
-            notebook=f"notebooks/{study.name}.ipynb",
+            notebook=partial(notebook_of, study),
             data=f"{folder}/data.parquet",
             summary=f"{folder}/summary.json",
             provenance=f"{folder}/provenance.json",

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -142,6 +142,15 @@ def every_summary(wildcards):
     return [file for file in summaries if not is_left_out(file.split("/")[1]) or os.path.exists(file)]
 
 
+def cases_to_download():
+    """Every case that some dataset of traces/ has once it is downloaded: by study/case, the datasets' names."""
+    found = {}
+    for dataset in filter(None, map(dataset_named, REPOSITORY.dataset_names())):
+        for path in dataset.cases() if dataset.content.get("download") else []:
+            found.setdefault("/".join(path), []).append(dataset.name)
+    return found
+
+
 def every_download(wildcards):
     """Input function: the records of what the configured datasets fetch, of those left out too."""
     datasets = filter(None, map(dataset_named, config["datasets"]))
@@ -189,6 +198,15 @@ def case_files(wildcards):
     return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)]}
 
 
+def notebook_of(study, wildcards):
+    """Input function: the notebook of a case; a wrong declaration is left for the reduction to report."""
+    try:
+        inputs = REPOSITORY.case(wildcards.dataset, study.name, wildcards.case).inputs
+    except InputError:
+        inputs = {}
+    return f"notebooks/{study.notebook(inputs)}.ipynb"
+
+
 def declaration(wildcards):
     """What dataset.yaml and the configuration say of a case: a change of it makes this case again, and no other."""
     try:
@@ -227,7 +245,8 @@ def library_digests():
     return {
         file.relative_to(library).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files
-        if file.suffix != ".pyc"
+        # Compiled modules and loops, which the first run makes.
+        if "__pycache__" not in file.parts
     }
 
 

@@ -28,6 +28,8 @@ class Study:
     case : mapping
         JSON schema of a case's declaration in ``dataset.yaml``. Strings of format ``file`` or ``folder`` are paths
         relative to the dataset's folder.
+    notebooks : mapping
+        By a key of the case, the notebook of cases that have it. All others have ``notebooks/<study>.ipynb``.
     figures, tables : sequence of str
         Names of the files that the notebook writes; the first are ``figure`` and ``table``.
     resources : sequence of str
@@ -43,6 +45,7 @@ class Study:
     title: str
     question: str
     case: Mapping[str, Any]
+    notebooks: Mapping[str, str] = field(default_factory=dict)
     figures: Sequence[str] = ("figure",)
     tables: Sequence[str] = ("table",)
     resources: Sequence[str] = ()
@@ -53,6 +56,10 @@ class Study:
     def __post_init__(self) -> None:
         schema = {"type": "object", "additionalProperties": False, **self.case}
         object.__setattr__(self, "schema", schema)
+
+    def notebook(self, inputs: Mapping[str, Any]) -> str:
+        """Name of the notebook for a case with these inputs, without its suffix."""
+        return next((name for key, name in self.notebooks.items() if key in inputs), self.name)
 
 
 def read_study(file: str | Path) -> Study:

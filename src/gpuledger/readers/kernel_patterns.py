@@ -92,8 +92,13 @@ PATTERNS: tuple[Pattern, ...] = _table(
 )  # fmt: skip
 
 
-def extend_patterns(extra: Iterable[Mapping[str, str]], *, file: str | Path = "kernel patterns") -> tuple[Pattern, ...]:
-    """Put a user's patterns before :data:`PATTERNS`.
+def extend_patterns(
+    extra: Iterable[Mapping[str, str]],
+    *,
+    file: str | Path = "kernel patterns",
+    patterns: tuple[Pattern, ...] = PATTERNS,
+) -> tuple[Pattern, ...]:
+    """Put a user's patterns before others.
 
     Parameters
     ----------
@@ -101,6 +106,8 @@ def extend_patterns(extra: Iterable[Mapping[str, str]], *, file: str | Path = "k
         Keys ``name``, ``regex``, ``class`` and optionally ``family`` and ``on`` (``path``, the default, or ``full``).
     file : path or str
         Source of the patterns, for the error.
+    patterns : tuple of Pattern
+        The others.
 
     Returns
     -------
@@ -133,4 +140,4 @@ def extend_patterns(extra: Iterable[Mapping[str, str]], *, file: str | Path = "k
         if matches_all:
             raise InputError(file, place, f"regex {regex!r} matches every name", "make it specific")
         rows.append(Pattern(name, regex, kernel_class, entry.get("family", ""), entry.get("on", "path")))
-    return (*rows, *PATTERNS)
+    return (*rows, *patterns)

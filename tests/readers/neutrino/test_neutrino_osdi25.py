@@ -20,6 +20,7 @@ from gpuledger.models import simulate
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.event_log import MEMORY, SECTIONS
 from gpuledger.studies import kernel_overhead, memory_usage
+from gpuledger.studies.memory_usage.tables import memory_table
 
 OPERATORS = {
     "cutlass_op": ["gemm", "gemm-streamk", "conv"],
@@ -90,7 +91,7 @@ def write_traces(folder):
     for case in ("fig13a", "fig13b"):
         trace = folder / DECLARED["studies"]["warp_scheduling"][case]["trace"]
         simulate.write_launch(simulate.simulate_launch("warp_scheduling", case), trace)
-    clocks = simulate.simulate_launch("warp_scheduling", "fig13c").records["clock"][:, 0]
+    clocks = simulate.simulate_launch("warp_scheduling", "fig13cd").records["clock"][:128, 0]
     rows = [row[row > 0].astype(np.int64) for row in clocks]
     (folder / "warp_sched/tmp.pkl").write_bytes(pickle.dumps(rows))
     (folder / "dmat").mkdir()
@@ -165,7 +166,7 @@ def test_every_case_of_the_artifacts_archive_and_damaged_ones_alone_in_their_fai
     broken = [f"results/{name}/exposed_latency/fig12/summary.json" for name in ("corrupt", "cut", "wrong-size")]
     gone = ["kernel_overhead/table2", "exposed_latency/fig12", "dmat/fig1"]
     broken += [f"results/lacking/{case}/summary.json" for case in gone]
-    whole = ["memory_usage/fig11", "warp_scheduling/fig13c"]
+    whole = ["memory_usage/fig11", "warp_scheduling/fig13cd"]
     targets += [f"results/lacking/{case}/summary.json" for case in whole]
     done = snakemake(checkout, "--keep-going", *targets, *broken)
     said = done.stdout + done.stderr
@@ -205,7 +206,7 @@ def test_every_case_of_the_artifacts_archive_and_damaged_ones_alone_in_their_fai
     assert value(checkout, "lacking/memory_usage/fig11", "workloads") == len(MODELS)
     assert value(checkout, "neutrino-osdi25/exposed_latency/fig12", "gemm_block_sched_ncu_ratio") == 4
     record = json.loads((checkout / "results" / table / "provenance.json").read_text("utf-8"))
-    assert record["label"] == "downloaded"
+    assert record["label"] == "downloaded, recorded on NVIDIA A100 80GB"
     files = [path for path in (traces / "kernel_overhead").rglob("*") if path.is_file()]
     (entry,) = record["inputs"]
     assert (entry["file"], entry["files"]) == ("kernel_overhead", len(files))
@@ -282,6 +283,17 @@ def test_memory_takes_the_largest_and_says_how_far_originals_differ(folder):
     assert rows["X", 1].tolist() == [120_000_000, 2**26, 2**10, 2**14, 2**14]
     assert result["original_spread_percent"] == pytest.approx(20)
     assert result["dmat_ratio_max"] == pytest.approx(2**26 / 10**8)
+
+
+def test_a_folder_without_a_batch_size_is_read_with_a_warning(folder):
+    write_memory(folder / "traces", ["m", "x-bs1"])
+    result = reduce(folder, "memory_usage")
+    assert result.warnings == ["traces/m: the name of the folder does not end in -bs<batch size>; it is left open"]
+    assert set(result.data.loc[result.data["model"] == "m", "batch_size"]) == {0}
+    assert {"m_dmat_memory", "x_bs1_dmat_memory"} <= set(result.summary)
+    frame, people = memory_table(result.data)
+    assert frame["batch_size"].tolist() == [0, 1]
+    assert people["batch_size"].isna().tolist() == [True, False]
 
 
 def test_refused_overhead(folder):

@@ -5,7 +5,7 @@ ASSUMPTIONS = """\
 **These traces are simulated, not measured.** A model of a GPU and of its kernels generated what the probes would
 record.
 
-*The machine* has 108 SMs (7 or 8 for traces with records of every thread). Blocks are dispatched in grid order: the
+*The machine* has 108 SMs (7 for traces with records of every thread). Blocks are dispatched in grid order: the
 first wave is distributed round-robin over the SMs; after that, each block takes the first slot that becomes free and
 starts 200 to 400 cycles later. Every SM has its own clock origin. SMs do not influence one another.
 
@@ -35,8 +35,9 @@ them.
 block, its spread, speed of the younger block) gives all six printed percentiles of Fig. 14B within 1 %, and the kinks
 lie between a fifth and four fifths of a block's run. But the speeds read from Fig. 14C (about 1.8 and 2.2) have a
 ratio of 0.82, not 0.765, and those of the GEMM (about 5 and 7.5) a ratio of 0.67, where the fit needs 0.53: the model
-does not explain this difference. The timelines come with the starts and ends of the same launch, as if two probes had
-recorded it at once.
+does not explain this difference. The timelines and the starts and ends are those of the very launch that fits Fig. 14B,
+as if two probes had recorded it at once; clocks of branches are saved once per warp, where Neutrino's probe saves them
+once per thread.
 
 *Memory accesses* follow the description of each kernel: which tile of which tensor is loaded when. Sequence length,
 key tile and number of heads are scaled down together (512 tokens; 49 or 25 heads), so that the keys of a head fill one

@@ -20,7 +20,6 @@ A100 = MachineModel()
 #: Traces with records of every thread use fewer SMs, so that each SM still runs many blocks in sequence. In the model
 #: SMs do not influence one another.
 SLICE = MachineModel(sms=7)
-PROGRESS_SLICE = MachineModel(sms=8)
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def program_progress(machine: MachineModel, kernel: SimulatedKernel, rng: np.ran
     """Launch a kernel under the probe ``program_progress`` and, identically, under ``block_sched``."""
     run = run_kernel(machine, kernel, rng)
     beside = SimulatedLaunch(machine, kernel, "warp", block_sched_records(run, rng), run.cycles)
-    return SimulatedLaunch(machine, kernel, "thread", progress_records(run, rng), run.cycles, beside=beside)
+    return SimulatedLaunch(machine, kernel, "warp", progress_records(run, rng), run.cycles, beside=beside)
 
 
 def dmat(machine: MachineModel, attention: AttentionKernel, rng: np.random.Generator) -> SimulatedLaunch:
@@ -143,9 +142,8 @@ EFFICIENT_ACCESSES = replace(
     cold_share=0.04,
 )
 
-_progress = ("flash2_progress", partial(program_progress, PROGRESS_SLICE, kernels.FLASH2_PROGRESS))
-
-#: By study and case: name of the launch, which seeds it, and its maker. Two cases of the same launch share a file.
+#: By study and case: name of the launch, which seeds it, and its maker. Two cases of one name are the same launch, and
+#: share the file of the probe that both declare.
 CASES: Mapping[tuple[str, str], tuple[str, Callable[[np.random.Generator], SimulatedLaunch]]] = {
     ("block_scheduling", "zeros_4096"): ("fill", partial(block_sched, A100, kernels.FILL)),
     ("block_scheduling", "zeros_4096_persistent"): (
@@ -154,8 +152,7 @@ CASES: Mapping[tuple[str, str], tuple[str, Callable[[np.random.Generator], Simul
     ),
     ("warp_scheduling", "fig13a"): ("flash2_exclusive", partial(block_sched, A100, kernels.FLASH2_EXCLUSIVE)),
     ("warp_scheduling", "fig13b"): ("flash2_shared", partial(block_sched, A100, kernels.FLASH2_SHARED)),
-    ("warp_scheduling", "fig13c"): _progress,
-    ("warp_scheduling", "fig13d"): _progress,
+    ("warp_scheduling", "fig13cd"): ("flash2_shared", partial(program_progress, A100, kernels.FLASH2_SHARED)),
     ("warp_scheduling", "fig17a"): ("gemm_exclusive", partial(block_sched, A100, kernels.GEMM_EXCLUSIVE)),
     ("warp_scheduling", "fig17b"): ("gemm_shared", partial(block_sched, A100, kernels.GEMM_SHARED)),
     ("dmat", "fig1"): ("flash2_exclusive_accesses", partial(dmat, SLICE, FLASH2_EXCLUSIVE_ACCESSES)),

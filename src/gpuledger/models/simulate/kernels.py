@@ -171,6 +171,3 @@ GEMM_SHARED = replace(
     cold_share=0.043,
     shared_bytes=81920,
 )
-
-#: FLASH2_SHARED with 4 heads instead of 128: the timelines need 1 KiB per thread.
-FLASH2_PROGRESS = replace(FLASH2_SHARED, grid=(32, 4, 1))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuledger.models.simulate.kernels import WARP_SIZE, SimulatedKernel
+from gpuledger.models.simulate.kernels import SimulatedKernel
 from gpuledger.models.simulate.machine import BlockTimes, MachineModel, run_blocks
 from gpuledger.readers.neutrino import BLOCK_SCHED, PROGRAM_PROGRESS, TOOLS
 
@@ -73,11 +73,12 @@ def block_sched_records(run: Run, rng: np.random.Generator) -> np.ndarray:
 def progress_records(run: Run, rng: np.random.Generator) -> np.ndarray:
     """Return the records of ``program_progress``: the SM's clock at the branch that ends each iteration.
 
-    The threads of a warp branch together. Slots beyond the last iteration are zero, as the driver clears the buffer.
+    They are saved once per warp, because the threads of a warp branch together; Neutrino's probe would save them for
+    each thread, 32 times as much. Slots beyond the last iteration are zero, as the driver clears the buffer.
 
     Returns
     -------
-    ndarray of PROGRAM_PROGRESS, shape (blocks, threads, 128)
+    ndarray of PROGRAM_PROGRESS, shape (blocks, warps, 128)
     """
     kernel, timeline = run.kernel, run.timeline
     branches = timeline.start[:, None] + timeline.since_start(run.done[:, 1:-1]).astype(np.int64)
@@ -85,6 +86,6 @@ def progress_records(run: Run, rng: np.random.Generator) -> np.ndarray:
     # A warp cannot branch after its end.
     times = np.minimum(branches[:, None, :] + late, timeline.end[:, None, None] - WARP_END_CYCLES)
     clocks = run.origins[:, None, None] + times.astype(np.uint64)
-    records = np.zeros((kernel.blocks, kernel.threads, TOOLS["program_progress"].cap), PROGRAM_PROGRESS)
-    records["clock"][:, :, : kernel.iterations] = np.repeat(clocks, WARP_SIZE, axis=1)
+    records = np.zeros((kernel.blocks, kernel.warps, TOOLS["program_progress"].cap), PROGRAM_PROGRESS)
+    records["clock"][:, :, : kernel.iterations] = clocks
     return records

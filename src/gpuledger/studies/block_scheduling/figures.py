@@ -40,7 +40,9 @@ def draw_slots(
     complete = len(blocks) == launched
     axes.set(xlim=(0, max(1, (end if complete else start).max())), ylim=(slot.max() + 0.6, -0.6), yticks=[])
     axes.set_xlabel(f"cycles since the first block on SM {sm}")
-    axes.set_ylabel(f"{resident} slot{'' if resident == 1 else 's'} of SM {sm}")
+    shown = int(slot.max()) + 1
+    part = "" if shown == resident else f"{shown} of "
+    axes.set_ylabel(f"{part}{resident} slot{'' if resident == 1 else 's'} of SM {sm}")
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
@@ -83,21 +85,21 @@ def draw_gaps(axes: Axes, gaps: pd.DataFrame, result: CaseResult, color: str = W
 def draw_shares(
     axes: Axes, result: CaseResult, running: str = RUNNING, waiting: str = WAITING, unused: str = UNUSED
 ) -> None:
-    """Draw where the slots' time goes, by pairing slots and by the upstream estimator."""
+    """Draw where the slots' time goes, summed over the slots of an SM, by pairing and by the upstream estimator."""
     ends = result["ramp_cycles_per_sm"] + result["drain_cycles_per_sm"]
     rows = [
         ("slots paired", result["running_cycles_per_sm"], result["scheduling_cycles_per_sm"], ends),
         ("oldest block\nonly (upstream)", result["neutrino_running_cycles"], result["neutrino_scheduling_cycles"], 0),
     ]
     largest = max(sum(values) for _, *values in rows)
-    scales = ((1e6, "million cycles"), (1e3, "thousand cycles"), (1, "cycles"))
+    scales = ((1e6, "million slot-cycles"), (1e3, "thousand slot-cycles"), (1, "slot-cycles"))
     unit, name = next(scale for scale in scales if largest >= 2 * scale[0] or scale[0] == 1)
     for place, (_, run, wait, idle) in enumerate(rows):
         left = 0.0
         for value, color in ((run, running), (wait, waiting), (idle, unused)):
             axes.barh(place, value / unit, left=left, color=color, height=0.42, linewidth=0)
             left += value / unit
-        text = f"{wait:,.0f} cycles between blocks: {100 * wait / max(run + wait, 1):.1f} %"
+        text = f"{wait:,.0f} slot-cycles between blocks: {100 * wait / max(run + wait, 1):.1f} %"
         axes.text(0, place - 0.27, text, va="bottom", fontsize=7.5, color=waiting, fontweight="bold")
     if ends > 0.005 * largest:
         axes.text(0, 0.25, "pale: slots not yet or no longer needed", va="top", fontsize=7, color="#666666")

@@ -64,9 +64,9 @@ def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN
     _summarise(result, sms, gaps)
     _compare_upstream(result, blocks, estimate.result())
     _add_times(result, case)
-    what = case.inputs.get("kernel", case.name)
-    lost, cycles = result["lost_percent"], result["scheduling_cycles_per_sm"]
-    finding = f"{what}: {lost:.1f} % of the slots' time goes into replacing blocks ({cycles:,.0f} cycles an SM)"
+    what = ("In the model of " if case.dataset.made_here else "") + case.inputs.get("kernel", case.name)
+    lost, each = result["lost_percent"], f"{result['scheduling_cycles_per_slot']:,.0f} of {result['slot_cycles']:,.0f}"
+    finding = f"{what}: {lost:.1f} % of the slots' time goes into replacing blocks ({each} cycles per slot)"
     result.add("finding", finding, "text")
     return result
 
@@ -175,8 +175,10 @@ def _summarise(result: CaseResult, sms: pd.DataFrame, gaps: np.ndarray) -> None:
     result.add("kernel_cycles", kernel, "cycle")
     result.add("slot_cycles", per_slot.mean(), "cycle")
     result.add("slot_to_kernel_percent", 100 * per_slot.mean() / max(kernel, 1), "%")
-    saved = (sms["scheduling_cycles"] / sms["resident_blocks"]).mean()
-    result.add("gap_free_saving_percent", 100 * saved / max(kernel, 1), "%")
+    # Cycles per SM are summed over its slots, and so can exceed the kernel's; these are comparable with it.
+    each = (sms["scheduling_cycles"] / sms["resident_blocks"]).mean()
+    result.add("scheduling_cycles_per_slot", each, "cycle")
+    result.add("gap_free_saving_percent", 100 * each / max(kernel, 1), "%")
 
 
 def _compare_upstream(result: CaseResult, blocks: Blocks, estimate: Estimate) -> None:

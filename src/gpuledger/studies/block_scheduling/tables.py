@@ -27,14 +27,14 @@ def estimates_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], d
         ]
     )
     headers = {
-        "running_cycles": "running (cycles/SM)",
-        "scheduling_cycles": "between blocks (cycles/SM)",
+        "running_cycles": "running (slot-cycles/SM)",
+        "scheduling_cycles": "between blocks (slot-cycles/SM)",
         "lost_percent": "lost, of both (%)",
         "scheduling_to_running_percent": "between blocks, of running (%)",
         "resident_blocks_at_most": "blocks at once, at most",
     }
-    cycles = dict.fromkeys(("running_cycles", "scheduling_cycles"), "{:,.2f}")
-    percents = dict.fromkeys(("lost_percent", "scheduling_to_running_percent"), "{:.2f}")
+    cycles = dict.fromkeys(("running_cycles", "scheduling_cycles"), "{:,.0f}")
+    percents = dict.fromkeys(("lost_percent", "scheduling_to_running_percent"), "{:.1f}")
     return frame, headers, cycles | percents
 
 
@@ -42,12 +42,12 @@ def experiment_table(experiment: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, 
     """Return the rows of :func:`spread_experiment` with headers and formats for people."""
     headers = {
         "spread_percent": "spread of run times (%)",
-        "true_cycles": "true (cycles/SM)",
-        "paired_cycles": "slots paired (cycles/SM)",
-        "upstream_cycles": "oldest block only (cycles/SM)",
+        "true_cycles": "true (slot-cycles/SM)",
+        "paired_cycles": "slots paired (slot-cycles/SM)",
+        "upstream_cycles": "oldest block only (slot-cycles/SM)",
         "upstream_longest_list": "blocks in its list, at most",
     }
-    return experiment, headers, {"true_cycles": "{:,.2f}", "paired_cycles": "{:,.2f}", "spread_percent": "{:g}"}
+    return experiment, headers, {"true_cycles": "{:,.0f}", "paired_cycles": "{:,.0f}", "spread_percent": "{:g}"}
 
 
 def saving(result: CaseResult) -> str:

@@ -118,7 +118,7 @@ def draw_steps(axes: Axes, steps: pd.DataFrame, total: pd.Series) -> None:
         axes.barh(last + 1, predicted, color="white", edgecolor=BLACK, height=0.62, hatch="////", zorder=3)
         label = f"{total['predicted_flops']:,} FLOPs (residual {total['residual_flops']:+,})"
         axes.annotate(label, (predicted, last + 1), (4, 0), **text)
-        labels.append("predicted")
+        labels.append("closed form")
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)

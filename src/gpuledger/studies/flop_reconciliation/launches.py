@@ -190,4 +190,6 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
             f"at worst {abs(accuracy['worst_2mnk_percent']):.1f} %; "
             f"the closed form is exact for {exact:,} of {kernels:,} launches"
         )
+        if accuracy["split_k_from_counters"]:
+            finding += f", {accuracy['split_k_from_counters']:,} of them with S read off fmul"
     result.add("finding", finding, "text")

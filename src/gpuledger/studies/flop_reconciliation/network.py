@@ -17,7 +17,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.models.flop_prediction import predict_network, textbook_flops
 from gpuledger.readers import kernel_names
 from gpuledger.studies.flop_reconciliation.counters import COUNTERS, read_counters
-from gpuledger.studies.flop_reconciliation.tables import PASSES, parts_table
+from gpuledger.studies.flop_reconciliation.tables import PASSES, count_table, parts_table
 
 RUNS = ("setup", "forward", "forward_backward")
 
@@ -38,8 +38,8 @@ def read_run(path: str | Path, patterns: Sequence[Mapping[str, str]] = ()) -> pd
     Returns
     -------
     DataFrame
-        One row per launch, in order: ``kernel, kernel_class, grid, block, grid_blocks`` and the columns of
-        :func:`read_counters`.
+        One row per launch, in order: ``launch`` (its ID, or its number from 0 if the IDs do not increase), ``kernel,
+        kernel_class, grid, block, grid_blocks`` and the columns of :func:`read_counters`.
 
     Raises
     ------
@@ -50,7 +50,12 @@ def read_run(path: str | Path, patterns: Sequence[Mapping[str, str]] = ()) -> pd
     table = report.launches[["kernel", "grid", "block", "grid_blocks"]]
     known = kernel_names.extend_patterns(patterns, file="config/config.yaml")
     classes = kernel_names.classify(table["kernel"], known, file=path).to_numpy()
-    return pd.concat([table, counted], axis=1).assign(kernel_class=classes).reset_index(drop=True)
+    table = pd.concat([table, counted], axis=1).assign(kernel_class=classes).reset_index(drop=True)
+    # IDs skip launches that a grouped table does not list by themselves; files of several runs start anew at 0.
+    ids = report.launches["id"].astype("Int64").reset_index(drop=True)
+    numbered = ids.notna().all() and ids.is_monotonic_increasing and ids.is_unique
+    table.insert(0, "launch", ids.astype("int64") if numbered else table.index)
+    return table
 
 
 def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Path, shorter_file: str | Path):
@@ -69,7 +74,7 @@ def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Pat
     Returns
     -------
     DataFrame
-        The rest of `longer`, with its launch numbers as the index.
+        The rest of `longer`.
 
     Raises
     ------
@@ -130,8 +135,8 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
             kernel, kind = strange.iloc[0]
             problem = f"{kernel} is of class {kind}, which does not occur in the {name} pass"
             remedy = "give it another class in knobs.flop_reconciliation.kernel_patterns"
-            raise InputError(paths[longer], f"launch {strange.index[0]}", problem, remedy)
-        passes.append(rest.assign(**{"pass": name, "launch": rest.index}))
+            raise InputError(paths[longer], f"launch {rest['launch'][strange.index[0]]}", problem, remedy)
+        passes.append(rest.assign(**{"pass": name}))
     launches = pd.concat(passes, ignore_index=True)
     launches["part"] = launches["kernel_class"].map(PARTS).fillna("none")
     predicted = predict_network(
@@ -144,14 +149,17 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
         patterns=kernel_names.extend_patterns(kernel_patterns, file="config/config.yaml"),
         file=case.dataset.file,
     )
-    columns = ["role", "launches", "s", "split_k_source", "explanation", "flops_2mnk"]
+    columns = ["role", "launches", "s", "split_k_source", "from_counters", "explanation", "flops_2mnk"]
     counters = ["fadd_predicted", "fmul_predicted", "ffma_predicted", "flops_predicted"]
     data = pd.concat([launches, predicted[columns + counters]], axis=1)
     data = data.rename(columns={"s": "split_k_factor"}).drop(columns=["grid", "block"])
     first = ["pass", "launch", "kernel", "kernel_class", "part"]
     result = CaseResult(data[first + [column for column in data if column not in first]])
     setup = runs["setup"]
-    result.add("setup_launches", len(setup), "launch")
+    # By their IDs: a grouped table states the first launch of each group.
+    first = {name: int(rows["launch"].iloc[0]) for name, rows in zip(PASSES, passes, strict=True)}
+    result.add("setup_launches", first["forward"] - int(setup["launch"].iloc[0]), "launch")
+    result.add("forward_launches", first["backward"] - first["forward"], "launch")
     for kernel, mine in setup.groupby("kernel", sort=False, observed=True):
         for counter in COUNTERS:
             if mine[counter].nunique() == 1:
@@ -169,7 +177,7 @@ def _summarise(result: CaseResult, network: Mapping) -> None:
     gemms = {"forward": layers, "backward": 2 * layers - 1}
     for quantity, unit in (("layers", "layer"), ("hidden_dim", "1"), ("tokens", "token")):
         result.add(quantity, network[quantity], unit)
-    words, residuals = [], []
+    words = []
     for name in PASSES:
         table = parts_table(result.data, network).query("`pass` == @name").set_index("part")
         for part in ("gemm", "split_k", "activation", "total"):
@@ -183,12 +191,14 @@ def _summarise(result: CaseResult, network: Mapping) -> None:
         rows = result.data[result.data["pass"] == name]
         for counter in COUNTERS:
             result.add(f"{name}_{counter}", rows[counter].sum(), "inst")
-        # By kernel, summed over its launches, as the source notebook lists them.
-        for kernel, mine in rows.groupby("kernel", sort=False, observed=True):
+        # By kernel, summed over its launches, as the source notebook lists them; and one launch as predicted.
+        for kernel, mine in rows.groupby(rows["kernel"].astype(str).map(kernel_names.short_name), sort=False):
             for counter in COUNTERS:
-                quantity = f"{name}_{slug(kernel_names.short_name(str(kernel)))}_{counter}"
-                so_far = result.summary.get(quantity, {"value": 0})["value"]
-                result.add(quantity, so_far + mine[counter].sum(), "inst")
+                quantity = f"{name}_{slug(kernel)}_{counter}"
+                result.add(quantity, mine[counter].sum(), "inst")
+                if mine[counter].sum():
+                    each = (mine[f"{counter}_predicted"] // mine["launches"]).unique()
+                    result.add(f"{quantity}_predicted_per_launch", each[0] if len(each) == 1 else None, "inst")
         for part in ("split_k", "reduction"):
             label = "split_k_reduce" if part == "split_k" else "reduction"
             result.add(f"{name}_{label}_flops", rows.loc[rows["part"] == part, "flops"].sum(), "FLOP")
@@ -206,16 +216,16 @@ def _summarise(result: CaseResult, network: Mapping) -> None:
         result.add(f"{name}_reconstructed_total_flops", closed, "FLOP")
         result.add(f"{name}_reconstruction_residual_flops", residual, "FLOP")
         words.append(f"{table.at['total', 'difference_percent']:.2f} % {name}")
-        residuals.append(table.at["total", "residual_flops"])
-    kept = ("gemm", "split_k_reduce")
-    exact = result.data[result.data["kernel_class"].isin(kept)]
-    matches = (
-        sum((exact[c] == exact[f"{c}_predicted"]).fillna(False).astype(int) for c in ("fadd", "fmul", "ffma")) == 3
-    )
-    result.add("gemm_and_split_k_rows", len(exact), "row")
-    result.add("gemm_and_split_k_rows_exact", int(matches.sum()), "row")
+    counts = count_table(result.data)
+    predicted = counts[counts["how"] == "predicted"]
+    result.add("counts", len(counts), "count")
+    result.add("counts_predicted", len(predicted), "count")
+    result.add("counts_predicted_exact", int(predicted["exact"].sum()), "count")
+    result.add("counts_explained", int((counts["how"] == "explained").sum()), "count")
     finding = f"Counters exceed theory by {' and '.join(words)}"
-    if not any(pd.isna(residual) for residual in residuals):
-        measured = sum(result[f"{name}_total_flops"] for name in PASSES)
-        finding += f"; the closed form accounts for all but {sum(map(abs, residuals)):,} of {measured:,} FLOPs"
+    if len(predicted):
+        exact = "all" if predicted["exact"].all() else f"{result['counts_predicted_exact']:,}"
+        finding += f"; of {len(counts):,} counts the closed form predicts {len(predicted):,}, {exact} exactly"
+        if result["counts_explained"]:
+            finding += f", and explains {result['counts_explained']:,}"
     result.add("finding", finding, "text")

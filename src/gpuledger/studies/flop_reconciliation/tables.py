@@ -89,6 +89,29 @@ def steps(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["pass", "part", "step", "flops"])
 
 
+def count_table(data: pd.DataFrame) -> pd.DataFrame:
+    """Return every counter that is not zero, and whether its prediction is one.
+
+    Returns
+    -------
+    DataFrame
+        ``pass, kernel, launches, counter, counted, predicted, exact`` and ``how``: ``predicted``; ``explained`` if the
+        count itself, or a published count of the same kernel, was used to derive it; ``not predicted``.
+    """
+    rows = []
+    for row in data.itertuples():
+        for counter in ("fadd", "fmul", "ffma"):
+            counted, predicted = getattr(row, counter), getattr(row, f"{counter}_predicted")
+            if counted == 0 and (pd.isna(predicted) or predicted == 0):
+                continue
+            how = "explained" if counter in row.from_counters.split() else "predicted"
+            how = "not predicted" if pd.isna(predicted) else how
+            rows.append((row[1], kernel_names.short_name(row.kernel), row.launches, counter, counted, predicted, how))
+    columns = ["pass", "kernel", "launches", "counter", "counted", "predicted", "how"]
+    table = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("launches", "counted", "predicted"), "Int64"))
+    return table.assign(exact=(table["counted"] == table["predicted"]).fillna(False).astype(bool))
+
+
 def launch_table(data: pd.DataFrame) -> pd.DataFrame:
     """Return one row per launch: what it is, theory, prediction, measurement, explanation."""
     columns = ["launch", "kernel", "kernel_class", "role", "shape", "m", "n", "k", "s", "slices", "flops_2mnk"]

@@ -176,8 +176,10 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
     wanted = case.inputs.get("metrics", ())
     chosen = {name for label in wanted for name in ncu.raw_names(label)}
     outputs_read = [_output(outputs[row["file"]], row, chosen, patterns) for row in parameters.to_dict("records")]
-    frame = pd.concat([rows for rows, _ in outputs_read], ignore_index=True)
+    frame = _with_units(pd.concat([rows for rows, _ in outputs_read], ignore_index=True))
     available = set().union(*(names for _, names in outputs_read))
+    if case.inputs["ncu_csv"].get("per") == "pass":
+        frame = _totals(frame)
     for metric in wanted:
         if not ncu.raw_names(metric) & set(frame["metric"]):
             problem = f"no file has the metric '{metric}'"
@@ -186,7 +188,6 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
         remedy = "name metrics under the key metrics, or profile with --metrics"
         problem = f"none of the files has a counter like dram__sectors_read.sum; {_what_there_is('', available)}"
         raise InputError(table, "", problem, remedy)
-    frame = _with_units(frame)
     _check_one_unit(table, frame)
     return frame
 
@@ -235,6 +236,13 @@ def _output(
         }
     )
     return frame, set(names)
+
+
+def _totals(launches: pd.DataFrame) -> pd.DataFrame:
+    """Add up the launches of each class, for the counters of which the sum is meaningful."""
+    counters = launches[launches["metric"].str.endswith(".sum")]
+    totals = counters.groupby(list(POINT), sort=False, as_index=False, observed=True)["value"].sum()
+    return totals.assign(kernel_name="", last_digit=np.nan)
 
 
 def to_points(launches: pd.DataFrame) -> pd.DataFrame:

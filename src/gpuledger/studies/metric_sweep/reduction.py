@@ -105,6 +105,8 @@ def reduce(
         See :func:`gpuledger.studies.metric_sweep.measurements.read_launches`; no size varies by itself.
     """
     patterns = kernel_names.extend_patterns(kernel_patterns, file="config/config.yaml")
+    own = case.inputs.get("kernel_patterns", ())
+    patterns = kernel_names.extend_patterns(own, file=case.dataset.file, patterns=patterns)
     sweep = find_laws(case, to_points(read_launches(case, patterns)), read_observations(case))
     result = CaseResult(sweep.to_frame())
     summarise(result, sweep, case, gemm_classes, summarised_series)

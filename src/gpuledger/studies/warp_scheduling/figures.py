@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
@@ -148,7 +149,17 @@ def draw_progress(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, colors:
     axes.set(xlim=(0, None), ylim=(0, 100), yticks=range(0, 101, 25))
     axes.set(xlabel="cycles since the block's start", ylabel="iterations done (%)")
     axes.xaxis.set_major_formatter(CYCLES)
-    axes.locator_params(axis="x", nbins=4)
+    axes.locator_params(axis="x", nbins=3)
+
+
+def zoom_to_transitions(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, share: float = 0.2) -> None:
+    """Limit a panel of progress to a `share` of the run around the median transition of the shown blocks."""
+    middle = float(blocks.loc[blocks["shown"].astype(bool), "transition_cycles"].median())
+    reach = share / 2 * float(lines["elapsed_cycles"].max())
+    near = lines.loc[lines["elapsed_cycles"].between(middle - reach, middle + reach), "progress_percent"]
+    axes.set(xlim=(middle - reach, middle + reach), ylim=(near.min(), near.max()))
+    axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.yaxis.set_major_locator(MaxNLocator(4))
 
 
 def draw_ties(axes: Axes, transitions: pd.DataFrame, result: CaseResult, color: str = figures.VERMILLION) -> None:
@@ -165,10 +176,12 @@ def draw_ties(axes: Axes, transitions: pd.DataFrame, result: CaseResult, color: 
     ended, faster = (transitions[column].astype(float) for column in ("older_end_cycles", "transition_cycles"))
     most = 1.05 * max(ended.max(), faster.max(), 1)
     axes.plot([0, most], [0, most], color=figures.GREY, linewidth=0.8, zorder=1)
-    axes.plot(ended, faster, "o", color=color, markersize=3.2, alpha=0.6, markeredgewidth=0, zorder=2)
+    # As an image where there are many: thousands of points would make a slow PDF.
+    points = {"markersize": 3.2, "alpha": 0.6, "markeredgewidth": 0, "zorder": 2, "rasterized": len(ended) > 500}
+    axes.plot(ended, faster, "o", color=color, **points)
     axes.set(xlim=(0, most), ylim=(0, most), xlabel="older block ends (cycles)", ylabel="speed rises (cycles)")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(CYCLES)
-    axes.locator_params(nbins=4)
+    axes.locator_params(nbins=3)
     words = f"{result['tied_percent']:.0f} % on the line\n(by chance {result['tied_by_chance_percent']:.0f} %)"
     axes.text(0.97, 0.05, words, transform=axes.transAxes, ha="right", va="bottom", fontsize=7.5)

@@ -67,8 +67,10 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> C
         if name in case.inputs:
             result.add(name, case.inputs[name], "text")
     points = _distribution(result, case, blocks, clocks)
-    what = f"{case.inputs.get('kernel', case.name)}"
+    what = case.inputs.get("kernel", case.name)
     what += f", {case.inputs['blocks']} blocks" if "blocks" in case.inputs else ""
+    # Headlines of simulations say so: the tail was fitted, and the transitions were put in.
+    words = "In the model of {what}: {found}" if case.dataset.made_here else "{what}: {found}"
     if clocks is None:
         result.data = points
         finding = f"slowest warp {100 * result['tail_ratio']:.1f} % behind the fastest"
@@ -81,11 +83,12 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> C
         finding = _count_transitions(result, speeds)
         if blocks is not None:
             finding += _tie(result, speeds, clocks, blocks, tied_iterations)
+        words = "By construction, {found} ({what})" if case.dataset.made_here else words
         frames = {"point": points, "block": speeds, "line": _lines(result, clocks, begin, speeds)}
         data = pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True)
         whole = [column for column in data if column.endswith("_cycles") or column in ("block", "sm")]
         result.data = data.astype(dict.fromkeys(whole, "Int64") | {"shown": "boolean"})
-    result.add("finding", f"{what}: {finding}", "text")
+    result.add("finding", words.format(what=what, found=finding), "text")
     return result
 
 
@@ -205,10 +208,9 @@ def _tie(result: CaseResult, speeds: pd.DataFrame, clocks: Clocks, blocks: Block
 def _lines(result: CaseResult, clocks: Clocks, begin: np.ndarray, speeds: pd.DataFrame) -> pd.DataFrame:
     """Choose the blocks to show, mark them in `speeds`, and return their samples."""
     when = (speeds["transition_cycles"] / (clocks.elapsed + 1)).astype("Float64")
-    changing = when.dropna().sort_values(kind="stable").index
     steady = speeds.loc[when.isna(), "speed_tflops"].sort_values(ascending=False, kind="stable").index
-    # Transitions from early to late, and up to two blocks without one.
-    picked = _spread(changing, SHOWN_BLOCKS - min(2, len(steady)))
+    # Transitions from early to late, evenly in time, and up to two blocks without one.
+    picked = _spread_in_time(when.dropna().sort_values(kind="stable"), SHOWN_BLOCKS - min(2, len(steady)))
     picked += _spread(steady, SHOWN_BLOCKS - len(picked))
     speeds["shown"] = speeds.index.isin(picked)
     scale = result["flop_per_iteration"] * result["clock"] * 1e-6
@@ -220,6 +222,18 @@ def _lines(result: CaseResult, clocks: Clocks, begin: np.ndarray, speeds: pd.Dat
         frame["speed_tflops"] = scale / frame["elapsed_cycles"].diff()
         frames.append(frame.assign(block=clocks.block[row]))
     return pd.concat(frames, ignore_index=True)
+
+
+def _spread_in_time(when: pd.Series, most: int) -> list:
+    """Return the rows of at most `most` moments, those next to moments that are evenly spaced; `when` ascends."""
+    if len(when) <= most:
+        return when.index.tolist()
+    moments = when.to_numpy(float)
+    picked: list[int] = []
+    for target in np.linspace(moments[0], moments[-1], most):
+        free = np.delete(np.arange(len(moments)), picked)
+        picked.append(int(free[np.abs(moments[free] - target).argmin()]))
+    return when.index[sorted(picked)].tolist()
 
 
 def _spread(rows: pd.Index, most: int) -> list:

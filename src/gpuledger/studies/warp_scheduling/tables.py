@@ -21,6 +21,21 @@ def points_table(points: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], di
     return points, headers, formats
 
 
+#: Read off the axis of Fig. 14C (OSDI 2025): TFLOP/s of a block of FlashAttention-v2 before and after its transition.
+PUBLISHED_SLOW, PUBLISHED_FAST = 1.8, 2.2
+
+
+def compare_speeds(result: CaseResult) -> str:
+    """Return the speeds before and after a transition beside the published ones, as a Markdown table."""
+    gain = 100 * (PUBLISHED_FAST / PUBLISHED_SLOW - 1)
+    rows = [("FlashAttention-v2, read off Fig. 14C", PUBLISHED_SLOW, PUBLISHED_FAST, gain)]
+    if result["sped_up_blocks"]:
+        values = (result[f"block_speed_{which}_tflops"] for which in ("slow", "fast"))
+        rows.append((f"here ({result.provenance['label']})", *values, result["speed_gain_percent"]))
+    head = "| speed of a block | before (TFLOP/s) | after (TFLOP/s) | gain (%) |\n|---|---|---|---|\n"
+    return head + "\n".join(f"| {name} | {slow:.2g} | {fast:.2g} | {gain:.0f} |" for name, slow, fast, gain in rows)
+
+
 def describe_speeds(result: CaseResult) -> str:
     """Say how many blocks became faster and when, for a case with clocks of branches."""
     speed = (
