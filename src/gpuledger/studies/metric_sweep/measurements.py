@@ -173,8 +173,9 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
         remedy = f"add it with its sizes, or remove it from {folder.name}"
         raise InputError(table, "", f"the file {left[0]!r} is not listed", remedy)
     wanted = case.inputs.get("metrics")
-    parts = [_output(outputs[row["file"]], row, wanted, patterns) for row in parameters.to_dict("records")]
+    parts = [_output(outputs[row["file"]], row, wanted) for row in parameters.to_dict("records")]
     frame = pd.concat(parts, ignore_index=True)
+    frame.insert(0, "kernel_class", kernel_names.classify(frame["kernel_name"], patterns, file=folder))
     if case.inputs["ncu_csv"].get("per") == "pass":
         frame = _totals(frame)
     for metric in wanted or ():
@@ -189,18 +190,14 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
     return frame
 
 
-def _output(
-    path: Path, sizes: Mapping, wanted: Sequence[str] | None, patterns: Sequence[kernel_names.Pattern]
-) -> pd.DataFrame:
+def _output(path: Path, sizes: Mapping, wanted: Sequence[str] | None) -> pd.DataFrame:
     report = ncu.read(path)
     known = report.metrics["metric"].cat.categories
     kept = [name for name in known if (name in wanted if wanted else _COUNTER.match(name))]
     rows = report.metrics[report.metrics["metric"].isin(kept) & report.metrics["value"].notna()]
     rows = rows.drop_duplicates(["launch", "metric", "unit", "value"])
-    classes = kernel_names.classify(rows["kernel"].astype(str), patterns, file=path)
     frame = pd.DataFrame(
         {
-            "kernel_class": classes,
             "kernel_name": rows["kernel"].astype(str),
             "metric": rows["metric"].astype(str),
             "unit": rows["unit"].astype(str).replace("", NUMBER),
