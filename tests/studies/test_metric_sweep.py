@@ -392,7 +392,6 @@ def test_metrics_are_ranked_by_how_well_they_tell_gemms():
     [
         (lambda f: f.drop(columns="seq_len"), "the column 'seq_len' is missing"),
         (lambda f: f.drop(columns="unit"), "the column 'unit' is missing"),
-        (lambda f: f.assign(batch=1), "unknown column 'batch'"),
         (lambda f: f.assign(unit=""), "column unit: '' is empty"),
         (lambda f: f.assign(unit="MB"), "unknown unit 'MB'"),
         (lambda f: f.assign(unit="Mibyte"), "unknown unit 'Mibyte'"),
