@@ -2,17 +2,20 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 import record_fakes
 from record_fakes import COUNTED, calls, made
 
 from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as command
 from gpuledger.record import device, latency, metrics, plan, profiler, recording, run, sweeps
 from gpuledger.record.parts import PARTS
+from gpuledger.studies import metric_sweep
 
 tools = record_fakes.tools
 #: As planned; the tests record fewer points.
@@ -58,7 +61,7 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
     monkeypatch.setattr(plan, "find_spec", lambda name: None if name == "cupy" else object())
     monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
     found = plan.make_plan("auto")
-    assert found.parts == COUNTED
+    assert found.parts == tuple(name for name, part in PARTS.items() if "cupy" not in part.needs)
     assert set(found.left_out) == {"normalization", "latency", "probes"}
     with pytest.raises(InputError, match=r"part normalization .* CuPy is not installed; pip install"):
         plan.make_plan("require")
@@ -232,8 +235,7 @@ def test_a_recording_is_a_dataset_that_the_studies_read(tools, tmp_path):
     assert dataset.label == "recorded on NVIDIA H200"
     assert dataset.cases() == [
         ("flop_reconciliation", "toy_network"),
-        ("metric_sweep", "gpt2"),
-        ("metric_sweep", "llama"),
+        *(("metric_sweep", name) for name in ("gpt2", "gpt2_totals", "llama", "llama_totals")),
     ]
     for study, name in dataset.cases():
         case = dataset.case(study, name)
@@ -281,12 +283,53 @@ def test_a_sweep_has_every_point_once(tools, tmp_path):
 
 
 def test_each_variable_has_points_enough_for_a_law():
-    for sweep in PLANNED.values():
-        assert len(set(sweep.points())) == len(sweep.points()) <= 15
+    for design in PLANNED.values():
+        points = design.points()
+        assert len(set(points)) == len(points) <= 15
         for variable in ("n_layer", "hidden_dim", "seq_len"):
-            values = {getattr(point, variable) for point in sweep.points()}
-            assert len(values) >= 5
-            assert getattr(sweep.base, variable) in values
+            values = {getattr(point, variable) for point in points}
+            assert len(values) >= 5 if getattr(design, variable) else values == {getattr(design.base, variable)}
+            assert getattr(design.base, variable) in values
+
+
+def test_the_source_s_sweep_has_wider_heads_and_ours_more_of_them():
+    def heads(name):
+        design = PLANNED[name]
+        points = [point for point in design.points() if (point.n_layer, point.seq_len) == (2, 128)]
+        found = {}
+        for point in points:
+            options = dict(option.split("=") for option in design.options(point))
+            found[point.hidden_dim] = int(options["--n-head"])
+        return found
+
+    assert heads("gpt2") == heads("gpt2_backward") == dict.fromkeys((192, 384, 768, 1536, 3072, 6144), 12)
+    assert heads("gpt2_head_dim_64") == {192: 3, 384: 6, 768: 12, 1536: 24, 3072: 48, 6144: 96}
+    assert heads("llama") == {512: 4, 1024: 8, 2048: 16, 3072: 24, 4096: 32}
+    directions = {name: design.options(design.base)[-1] for name, design in PLANNED.items()}
+    assert [name for name, option in directions.items() if option == "--direction=backward"] == [
+        "gpt2_backward", "llama_backward"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("differ", [False, True])
+def test_whether_layers_matter_is_measured_on_the_whole_model(tools, tmp_path, monkeypatch, differ):
+    """The source says that values per launch do not depend on n_layer; a recording can contradict it."""
+    design = replace(PLANNED["gpt2"], hidden_dim=(), seq_len=())
+    monkeypatch.setattr(sweeps, "SWEEPS", {"gpt2": design})
+    if differ:
+        (tools / "layers_differ").touch()
+    made(tools, tmp_path / "out", ["sweep_gpt2"])
+    dataset = load(tmp_path / "out")
+    assert dataset.cases() == [("metric_sweep", "gpt2"), ("metric_sweep", "gpt2_totals")]
+    stores = "smsp__sass_inst_executed_op_global_st_sum"
+    per_launch, totals = (reduce_case(dataset.case(*case), metric_sweep.reduce, {}) for case in dataset.cases())
+    assert per_launch[f"fmha_{stores}_by_n_layer_law"] == ("proportional" if differ else "constant")
+    assert totals[f"fmha_{stores}_by_n_layer_law"] == ("quadratic" if differ else "proportional")
+    # The LM head launches a GEMM beside those of the layers.
+    assert totals[f"gemm_{stores}_by_n_layer_law"] == ("quadratic" if differ else "affine")
+    if not differ:
+        assert totals[f"gemm_{stores}_by_n_layer_intercept"] == 1000
+    assert not any("pct_of_peak" in name or "per_second" in name for name in totals.summary)
 
 
 def test_an_interrupted_sweep_resumes_and_is_not_taken_for_a_whole_one(tools, tmp_path):
@@ -301,7 +344,7 @@ def test_an_interrupted_sweep_resumes_and_is_not_taken_for_a_whole_one(tools, tm
     _, failed = made(tools, folder, ["sweep_gpt2"])
     assert failed == {}
     assert len(calls(tools)) - before == 5 - 3
-    assert [case for _, case in load(folder).cases()] == ["gpt2"]
+    assert [case for _, case in load(folder).cases()] == ["gpt2", "gpt2_totals"]
     assert recording.Recording(folder).left_out == {}
 
 

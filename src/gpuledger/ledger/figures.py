@@ -98,7 +98,7 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     Figure
         The same figure, for a notebook to show.
     """
-    # The layout is computed and measured once; left to savefig, it would be drawn twice for each format.
+    # Compute and measure the layout once; savefig would draw the figure once more to do so, for each format.
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         figure.set_layout_engine("none")
@@ -127,9 +127,11 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
             "svg": {**described, "Description": caption, "Date": None},
             "png": {**described, "Description": caption, "Software": None},
         }
-        for suffix in FORMATS:
-            with files.replacing(Path(folder) / f"{name}.{suffix}") as temporary:
-                figure.savefig(temporary, metadata=metadata[suffix], bbox_inches=box)
+        with mpl.rc_context({"figure.constrained_layout.use": False}):
+            figure.set_layout_engine(None)
+            for suffix in FORMATS:
+                with files.replacing(Path(folder) / f"{name}.{suffix}") as temporary:
+                    figure.savefig(temporary, metadata=metadata[suffix], bbox_inches=box)
         _saved[figure] = (Path(folder) / f"{name}.png").read_bytes()
         figure.stale = False
     plt.close(figure)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tqdm import tqdm
+import logging
 
 from gpuledger.record import metrics
 from gpuledger.record.parts import Recorded
 from gpuledger.record.session import Session
 
+LOG = logging.getLogger("gpuledger")
 #: The network of the source notebook: 10 × [Linear(1024, 1024) without bias + Sigmoid] on 128 rows in fp32.
 NETWORK = {"layers": 10, "hidden_dim": 1024, "tokens": 128, "activation": "sigmoid", "bias": False}
 PASSES = ("setup", "forward", "forward_backward")
@@ -26,7 +27,8 @@ def record_counters(session: Session) -> Recorded:
     shape = [f"--{name.replace('_', '-')}={NETWORK[name]}" for name in ("layers", "hidden_dim", "tokens")]
     paths = {passes: f"flop_reconciliation/toy_network_{passes}.csv" for passes in PASSES}
     absent = set()
-    for passes in tqdm(PASSES, desc="toy network", unit="run", disable=None):
+    for passes in PASSES:
+        LOG.info("toy network: %s", passes)
         absent |= {*session.count(paths[passes], "toy_network", [f"--passes={passes}", *shape], names)}
     return Recorded(
         cases={"flop_reconciliation": {"toy_network": {**paths, "network": NETWORK}}},

@@ -24,6 +24,8 @@ class Part:
         Maximum time on a data-centre GPU.
     own_process : bool
         Whether it uses the GPU directly and therefore runs in its own process, in the Python of the workloads.
+    arguments : tuple of str
+        Further arguments of the function.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Part:
     needs: tuple[str, ...]
     minutes: float
     own_process: bool = False
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,21 @@ class Recorded:
 
 _HERE = "gpuledger.record"
 _COUNTS = ("torch", "ncu")
+
+
+def _sweep(name: str, title: str) -> Part:
+    return Part(f"sweep_{name}", f"counters of {title}", f"{_HERE}.sweeps", "record_sweep", _COUNTS, 8, False, (name,))
+
+
 PARTS = {
     part.name: part
     for part in (
         Part("counters", "FLOP counters of the toy network", f"{_HERE}.counters", "record_counters", _COUNTS, 4),
-        Part("sweep_gpt2", "counters of GPT-2 blocks", f"{_HERE}.sweeps", "record_gpt2", _COUNTS, 8),
-        Part("sweep_llama", "counters of Llama blocks", f"{_HERE}.sweeps", "record_llama", _COUNTS, 8),
+        _sweep("gpt2", "GPT-2, 12 heads, forward pass"),
+        _sweep("gpt2_head_dim_64", "GPT-2, heads of 64, forward pass"),
+        _sweep("gpt2_backward", "GPT-2, 12 heads, backward pass"),
+        _sweep("llama", "Llama, heads of 128, forward pass"),
+        _sweep("llama_backward", "Llama, heads of 128, backward pass"),
         Part(
             "normalization",
             "normalization kernels",

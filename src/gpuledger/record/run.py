@@ -87,7 +87,7 @@ def record_parts(
 
 def _record_part(now: Session, part: Part) -> None:
     now.recording.begin(part.name)
-    made: Recorded = getattr(import_module(part.module), part.function)(now)
+    made: Recorded = getattr(import_module(part.module), part.function)(now, *part.arguments)
     now.recording.finish(part.name, made.cases, now.about(**made.about), made.notes)
 
 

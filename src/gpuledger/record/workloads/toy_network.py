@@ -13,7 +13,7 @@ from gpuledger.record.workloads import profiling
 PASSES = ("setup", "forward", "forward_backward")
 
 
-def run(device: torch.device, passes: str, layers: int, hidden_dim: int, tokens: int) -> torch.Tensor:
+def run_network(device: torch.device, passes: str, layers: int, hidden_dim: int, tokens: int) -> torch.Tensor:
     """Run the network.
 
     Parameters
@@ -47,7 +47,7 @@ def main() -> None:
     given = parser.parse_args()
     device = profiling.prepare(given.device)
     with profiling.counted(device):
-        run(device, given.passes, given.layers, given.hidden_dim, given.tokens)
+        run_network(device, given.passes, given.layers, given.hidden_dim, given.tokens)
 
 
 if __name__ == "__main__":

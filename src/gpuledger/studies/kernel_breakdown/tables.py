@@ -216,16 +216,22 @@ def describe_scenario(result: CaseResult) -> str:
 
 
 def describe_memory(result: CaseResult) -> str:
-    """Say which GPUs can hold the weights and the KV cache of each phase."""
-    phases = [name.removesuffix("_memory_bytes") for name in result.summary if name.endswith("_memory_bytes")]
-    lines = [
-        f"* {phase.replace('_', ' ')}: {int(result[f'{phase}_memory_bytes']) / 1e9:.1f} GB of weights and cache, "
-        f"fits on: {result[f'{phase}_fits']}"
-        for phase in phases
-    ]
+    """Say what each phase needs on a GPU, and which GPUs have room for it."""
+    lines = []
+    for phase in (name.removesuffix("_memory_bytes") for name in result.summary if name.endswith("_memory_bytes")):
+        names = ("memory", "weight", "cache", "activation")
+        total, weights, cache, activations = (int(result[f"{phase}_{name}_bytes"]) / 1e9 for name in names)
+        lines.append(
+            f"* {phase.replace('_', ' ')}: {total:.1f} GB ({weights:.1f} weights, {cache:.1f} KV cache, "
+            f"{activations:.1f} activations); fits on: {result[f'{phase}_fits']}"
+        )
     devices = int(result["devices"])
-    together = f" on {devices} GPUs together" if devices > 1 else ""
-    return f"Memory needed{together}:\n\n" + "\n".join(lines)
+    each = f"on each of {devices} GPUs (the one that holds most)" if devices > 1 else "on the GPU"
+    return (
+        f"Memory needed {each}. It fits if {float(result['memory_reserve_percent']):.0f} % of the DRAM remain for what "
+        "is not counted (CUDA context, workspaces, CUDA graphs, fragmentation), as vLLM (`gpu_memory_utilization` 0.9) "
+        "and TensorRT-LLM (`free_gpu_memory_fraction` 0.9) leave by default:\n\n" + "\n".join(lines)
+    )
 
 
 def context_finding(result: CaseResult) -> str:

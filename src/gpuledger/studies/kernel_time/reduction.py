@@ -132,11 +132,6 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
         rows = frame.loc[rows.index]
         add_errors(result, rows, suffix=suffix)
         _add_gemm_constants(result, fits, suffix)
-        back = rows[rows["held_back"]]
-        for donor, foreign in prediction.donors(gpu, precision).items():
-            times = prediction.predict_gemms(gpu, foreign, back, precision)["predicted_s"]
-            error = percent(times / back["measured_s"] - 1)
-            result.add(f"mape_transfer_from_{slug(donor)}_percent{suffix}", error.abs().mean(), "%")
         result.add(f"mape_unseen_percent{suffix}", pd.concat(unseen).mean() if unseen else np.nan, "%")
         tables = [table[table["group"] == group] for table in beside]
         add_noise_floor(result, tables, ["m", "n", "k"], suffix)

@@ -176,6 +176,8 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
     parts = [_output(outputs[row["file"]], row, wanted) for row in parameters.to_dict("records")]
     frame = pd.concat(parts, ignore_index=True)
     frame.insert(0, "kernel_class", kernel_names.classify(frame["kernel_name"], patterns, file=folder))
+    if case.inputs["ncu_csv"].get("per") == "pass":
+        frame = _totals(frame)
     for metric in wanted or ():
         if not frame["metric"].eq(metric).any():
             remedy = schemas.nearest(metric, frame["metric"].unique())
@@ -205,6 +207,13 @@ def _output(path: Path, sizes: Mapping, wanted: Sequence[str] | None) -> pd.Data
         }
     )
     return frame
+
+
+def _totals(launches: pd.DataFrame) -> pd.DataFrame:
+    """Add up the launches of each class, for the counters of which the sum is meaningful."""
+    counters = launches[launches["metric"].str.endswith(".sum")]
+    totals = counters.groupby(list(POINT), sort=False, as_index=False, observed=True)["value"].sum()
+    return totals.assign(kernel_name="", last_digit=np.nan)
 
 
 def to_points(launches: pd.DataFrame) -> pd.DataFrame:
