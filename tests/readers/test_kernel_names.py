@@ -209,7 +209,7 @@ def test_user_patterns_come_first():
     ]
     patterns = extend_patterns(extra)
     assert patterns[2:] == PATTERNS
-    assert extend_patterns(extra[:1], extend_patterns(extra[1:])) == patterns
+    assert extend_patterns(extra[:1], patterns=extend_patterns(extra[1:])) == patterns
     assert classify(["void frobnicate<int>(int)", "reduce_kernel"], patterns).tolist() == ["solver", "sum"]
 
 

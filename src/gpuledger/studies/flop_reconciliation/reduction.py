@@ -25,5 +25,5 @@ def reduce(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()) -> Cas
         Further kernel patterns, see :func:`gpuledger.readers.kernel_names.extend_patterns`. The case's own come first.
     """
     patterns = extend_patterns(kernel_patterns, file=CONFIG)
-    patterns = extend_patterns(case.inputs.get("kernel_patterns", ()), patterns, file=case.dataset.file)
+    patterns = extend_patterns(case.inputs.get("kernel_patterns", ()), file=case.dataset.file, patterns=patterns)
     return (reduce_launches if "launches" in case.inputs else reduce_network)(case, patterns)
