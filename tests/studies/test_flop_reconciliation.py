@@ -1,6 +1,5 @@
 """FLOP reconciliation launch by launch: a recording worked out by hand, the public one, and what is refused."""
 
-import linear_recording
 import pandas as pd
 import pytest
 import yaml
@@ -192,17 +191,40 @@ def test_bad_recordings_and_shapes_are_one_line(folder):
     write_launches(folder / "partial.csv", leave_out=[COUNTERS[1]])
     write_shapes(folder / "short.json", SHAPES[:3])
     (folder / "broken.json").write_text('[{"Input": ')
-    strange = [("zebra_v7", *launch[1:]) if launch[0] == linear_recording.GEMV else launch for launch in LAUNCHES]
-    write_launches(folder / "strange.csv", strange)
     for inputs, message in (
         ({"launches": "none.csv"}, "does not exist; put it there"),
         ({"launches": "partial.csv"}, "the counter fmul was not collected; collect smsp__sass_thread_inst_executed"),
         ({"launches": "a.csv", "shapes": "short.json"}, "4 matrix kernels but 3 shapes"),
         ({"launches": "a.csv", "shapes": "broken.json"}, "broken.json: cannot be read as JSON"),
-        ({"launches": "strange.csv", "shapes": "a.json"}, "no class is known for kernel 'zebra_v7'"),
     ):
         with pytest.raises(InputError, match=message):
             result(folder, **inputs)
+
+
+def test_unknown_kernels_of_a_network_are_a_part_of_their_own(root, folder, published):
+    case = Repository.find(root).case("published", "flop_reconciliation", "toy_network")
+    # Two launches end the backward pass; fadd, fmul and ffma are 1, 2 and 3: 9 FLOPs each.
+    more = [
+        f'"{number}","{kernel}","Command line profiler metrics","{counter}","inst","{value}"\n'
+        for number, kernel in ((90, "zebra_v7"), (91, "ncclDevKernel_AllReduce"))
+        for value, counter in enumerate(COUNTERS, start=1)
+    ]
+    for run in RUNS:
+        text = case.path(run).read_text()
+        (folder / f"{run}.csv").write_text(text + "".join(more if run == "forward_backward" else ()))
+    inputs = {run: f"{run}.csv" for run in RUNS}
+    mine = result(folder, **inputs, network=dict(case.inputs["network"]))
+    assert len(mine.warnings) == 2
+    assert "no class is known for 1 kernel: zebra_v7" in mine.warnings[0]
+    assert "launch 91: ncclDevKernel_AllReduce is of class communication, which does not" in mine.warnings[1]
+    assert (mine["backward_other_flops"], mine["backward_predicted_other_flops"]) == (18, "unknown")
+    assert mine["backward_total_flops"] == published["backward_total_flops"] + 18
+    assert "forward_other_flops" not in mine.summary
+    network = {name: mine[name] for name in ("layers", "hidden_dim", "tokens")}
+    steps = tables.steps(mine.data, network).query("`pass` == 'backward'")
+    assert steps["flops"].sum() == mine["backward_total_difference_flops"]
+    both = [{"name": "a", "regex": "zebra|nccl", "class": "elementwise"}]
+    assert result(folder, **inputs, network=dict(case.inputs["network"]), kernel_patterns=both).warnings == []
 
 
 NETWORK = {"layers": 1, "hidden_dim": 2, "tokens": 3}

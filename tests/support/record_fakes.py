@@ -89,9 +89,9 @@ else:
         "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float, cutlass::Sm80>)",
     ]
     block = [{{"kernel": name, "*": (3 + place) * n + hidden // 64 + 6}} for place, name in enumerate(names)]
-    launches = block * int(values["--n-layer"]) + [{{"kernel": names[0], "*": 1000}}]
+    launches = block * int(values.get("--n-layer", 1)) + [{{"kernel": names[0], "*": 1000}}]
     if (here / "layers_differ").is_file():
-        launches = [launch | {{"*": launch["*"] * int(values["--n-layer"])}} for launch in launches]
+        launches = [launch | {{"*": launch["*"] * int(values.get("--n-layer", 1))}} for launch in launches]
 rows = []
 for number, launch in enumerate(launches):
     cells = [launch.get(metric, launch.get("*", 0)) for metric in metrics]

@@ -175,11 +175,9 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
         raise InputError(table, "", f"the file {left[0]!r} is not listed", remedy)
     wanted = case.inputs.get("metrics", ())
     chosen = {name for label in wanted for name in ncu.raw_names(label)}
-    outputs_read = [_output(outputs[row["file"]], row, chosen, patterns) for row in parameters.to_dict("records")]
-    frame = _with_units(pd.concat([rows for rows, _ in outputs_read], ignore_index=True))
+    outputs_read = [_output(outputs[row["file"]], row, chosen) for row in parameters.to_dict("records")]
+    frame = pd.concat([rows for rows, _ in outputs_read], ignore_index=True)
     available = set().union(*(names for _, names in outputs_read))
-    if case.inputs["ncu_csv"].get("per") == "pass":
-        frame = _totals(frame)
     for metric in wanted:
         if not ncu.raw_names(metric) & set(frame["metric"]):
             problem = f"no file has the metric '{metric}'"
@@ -188,6 +186,10 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
         remedy = "name metrics under the key metrics, or profile with --metrics"
         problem = f"none of the files has a counter like dram__sectors_read.sum; {_what_there_is('', available)}"
         raise InputError(table, "", problem, remedy)
+    frame = _with_units(frame)
+    frame.insert(0, "kernel_class", kernel_names.classify(frame["kernel_name"], patterns, file=folder))
+    if case.inputs["ncu_csv"].get("per") == "pass":
+        frame = _totals(frame)
     _check_one_unit(table, frame)
     return frame
 
@@ -207,9 +209,7 @@ def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(unit=frame["unit"].where(frame["unit"] != NUMBER, frame["metric"].map(known).fillna(NUMBER)))
 
 
-def _output(
-    path: Path, sizes: Mapping, wanted: Collection[str], patterns: Sequence[kernel_names.Pattern]
-) -> tuple[pd.DataFrame, set[str]]:
+def _output(path: Path, sizes: Mapping, wanted: Collection[str]) -> tuple[pd.DataFrame, set[str]]:
     """Return the launches of one file, under the metrics' names on the raw page, and all of its metrics."""
     report = ncu.read(path)
     metrics, units = (report.metrics[name].cat for name in ("metric", "unit"))
@@ -226,7 +226,6 @@ def _output(
     rows = rows.drop_duplicates(["launch", "name", "unit", "value"])
     frame = pd.DataFrame(
         {
-            "kernel_class": kernel_names.classify(rows["kernel"].astype(str), patterns, file=path),
             "kernel_name": rows["kernel"].astype(str),
             "metric": rows["name"],
             "unit": rows["unit"].astype(str).replace("", NUMBER),
