@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Annotation, Text
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import figures
+from gpuledger.ledger import figures, tables
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
@@ -352,6 +352,20 @@ def test_shares_are_of_the_step_in_the_table_and_in_the_figure(ask, drawn):
         assert sum(patch.get_width() for patch in bar.patches[::2]) == pytest.approx(100)
         numbers = [text.get_text() for text in bar.texts]
         assert f"{result[f'{phase}_communication_percent']:.0f}" in numbers
+
+
+def test_people_read_four_digits_and_programs_all(llama, tmp_path):
+    written = kernel_table(llama)
+    tables.write(record=llama.provenance, folder=tmp_path, **written)
+    first = written["frame"].iloc[0]
+    assert f"{first['time_s']:.10g}" in (tmp_path / "table.csv").read_text("utf-8").splitlines()[1]
+    rows = [line.split("|") for line in (tmp_path / "table.md").read_text("utf-8").splitlines()]
+    times = [position for position, header in enumerate(rows[0]) if "µs" in header or "DRAM" in header]
+    assert len(times) == 4
+    for row in rows[2:]:
+        for position in times:
+            digits = row[position].strip().replace(",", "").replace(".", "").strip("0")
+            assert len(digits) <= 4, row[position]
 
 
 def test_launches_are_a_part_of_a_step(llama):

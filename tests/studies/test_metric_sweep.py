@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
+from gpuledger.ledger import tables
 from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.studies import metric_sweep
@@ -382,6 +383,24 @@ def test_metrics_are_ranked_by_how_well_they_tell_gemms():
         ["c.sum", "overlapping"],
     ]
     assert table["smallest_ratio"].tolist() == [5, 3, 1]
+    assert table[["gemm_value", "other_value"]].to_numpy().tolist() == [[10, 2], [3, 9], [1, 1]]
+
+
+def test_ratios_to_nothing_are_a_dash_beside_the_numbers(write):
+    rows = [sweep_of([v] * 7, m, "1", kernel_class=c) for c, m, v in (("gemm", "a.sum", 10), ("norm", "a.sum", 0))]
+    result, sweep = reduce(write(*rows))
+    shown = tables.show(**study_tables.separation_table(sweep, result)).data.iloc[0]
+    assert shown[["GEMM, at the smallest ratio", "nearest other class"]].tolist() == ["10", "0"]
+    assert shown[["smallest ratio", "mean ratio"]].tolist() == ["–", "–"]
+
+
+def test_people_read_no_more_digits_than_there_are(published):
+    result, sweep = published
+    shown = tables.show(**study_tables.separation_table(sweep, result)).data
+    assert shown["smallest ratio"].iloc[0] == "4.741"
+    law = {"exact": False, "error_percent": 3.4567, "largest_error_percent": float("inf")}
+    assert study_tables._error(law) == " (error: mean 3.5 %, worst –)"
+    assert study_tables._error(law | {"largest_error_percent": 123.4}) == " (error: mean 3.5 %, worst 120 %)"
 
 
 # What users may get wrong
