@@ -220,7 +220,7 @@ def test_predictions_never_pass_for_published_or_measured(llama):
     assert record["title"] == "Kernels of Llama-3.1-8B and their predicted times"
     assert record["source"].startswith("gpuledger's time model, applied to")
     constants = next(entry for entry in record["inputs"] if entry["file"] == "resources/time_constants.csv")
-    assert "h200-sxm, bf16: transferred from h100-sxm: fitted to " in constants["note"]
+    assert "h200-sxm, bf16: fitted to " in constants["note"] and "AIConfigurator" in constants["note"]
     assert not any(word in caption(record) for word in ("ublished", "Neutrino"))
     files = [entry["file"] for entry in llama.provenance["inputs"]]
     assert files == ["resources/gpus.csv", "resources/time_constants.csv", "resources/models/Llama-3.1-8B.json"]
