@@ -182,6 +182,21 @@ class Case:
         own = {name: self.dataset.about(name) for _, name, _ in _path_values(self.inputs, self.schema)}
         return {**about, "files": {name: said for name, said in own.items() if said}, "case": self.inputs}
 
+    @property
+    def label(self) -> str:
+        """What the numbers in its files are; a dataset of several devices can have cases of one."""
+        content = self.dataset.content
+        own = content.get("device", {}).get("name")
+        devices = {own or self.dataset.about(value).get("device") for value, _ in self._present()}
+        return provenance.label(content["kind"], devices.pop() if len(devices) == 1 else None)
+
+    def _present(self) -> Iterator[tuple[str, Path]]:
+        """Yield every input file or folder that exists: as declared, and its path."""
+        for _, value, kind in _path_values(self.inputs, self.schema):
+            path = self.dataset.folder / value
+            if path.is_file() or (kind == "folder" and path.is_dir()):
+                yield value, path
+
     def provenance(self) -> dict:
         """Return the content of ``provenance.json``: what the case's numbers are, and which files they come from."""
         content = self.dataset.content
@@ -189,18 +204,15 @@ class Case:
             (provenance.describe_file if path.is_file() else _describe_folder)(
                 path, self.dataset.folder, self.dataset.about(value)
             )
-            for _, value, kind in _path_values(self.inputs, self.schema)
-            if (path := self.dataset.folder / value).is_file() or (kind == "folder" and path.is_dir())
+            for value, path in self._present()
         ]
-        # A dataset of several devices can have cases of one.
-        devices = {content.get("device", {}).get("name") or entry.get("device") for entry in inputs}
         return {
             "dataset": self.dataset.name,
             "study": self.study,
             "case": self.name,
             "title": content["title"],
             "kind": content["kind"],
-            "label": provenance.label(content["kind"], devices.pop() if len(devices) == 1 else None),
+            "label": self.label,
             "device": content.get("device"),
             "source": content["source"],
             "license": content["license"],

@@ -106,7 +106,7 @@ def _provenance(case: Case, gpu: Gpu, result: CaseResult) -> dict:
     }
     return {
         "kind": "predicted",
-        "label": f"predicted, compared with times ({case.dataset.label})",
+        "label": f"predicted, compared with times ({case.label})",
         "title": f"Predicted times of kernels on {gpu.title}, compared with: {case.dataset.content['title']}",
         "source": "gpuledger's time model, compared with the inputs",
         "inputs": [
