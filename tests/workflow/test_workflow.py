@@ -97,8 +97,11 @@ def test_remaking_gives_the_same_bytes(finished, tmp_path):
     done = snakemake(again)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = sums(finished), sums(again)
-    assert first.keys() == second.keys()
-    assert {name for name in first if first[name] != second[name]} == set()
+    assert second.keys() <= first.keys()
+    # What is tracked of datasets that cannot be fetched here is not made again.
+    online = yaml.safe_load((finished / "config/config.yaml").read_text("utf-8"))["datasets_online"]
+    assert {name.split("/")[1] for name in first.keys() - second.keys()} <= set(online)
+    assert {name for name in second if first[name] != second[name]} == set()
 
 
 @pytest.mark.parametrize(
@@ -218,7 +221,8 @@ def test_other_runs_and_unclassified_kernels_are_named(checkout):
         "traces/mine/swapped.csv, launch 4: the kernel is ampere_sgemm_64x64_nn, "
         "in toy_network_forward.csv it is ampere_sgemm_64x32_sliced1x4_nn; record the same program" in said
     )
-    assert "traces/mine/strange.csv" in said and "'zebra_v7'" in said and "add a pattern" in said
+    provenance = json.loads((checkout / "results/mine/flop_reconciliation/strange/provenance.json").read_text("utf-8"))
+    assert any("no class is known for 1 kernel: zebra_v7" in warning for warning in provenance["warnings"])
     assert "traces/mine/toy_network_setup.csv, launch 4: the recording ends after 4 launches" in said
     assert "Traceback" not in said
 
