@@ -1,7 +1,8 @@
-"""The one exception that bad input raises."""
+"""What bad input raises, and what unusual input warns of."""
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 
@@ -22,8 +23,21 @@ class InputError(Exception):
 
     def __init__(self, file: str | Path, place: str, problem: str, remedy: str):
         self.file, self.place, self.problem, self.remedy = str(file), place, problem, remedy
-        where = f"{self.file}, {place}" if place else self.file
-        super().__init__(" ".join(f"{where}: {problem}; {remedy}".split()))
+        super().__init__(_line(file, place, problem, remedy))
 
     def __reduce__(self):
         return InputError, (self.file, self.place, self.problem, self.remedy)
+
+
+class InputWarning(UserWarning):
+    """Unusual input that is read all the same. A case keeps these in its provenance, and its page shows them."""
+
+
+def warn(file: str | Path, place: str, problem: str, done: str) -> None:
+    """Warn of input that is not as expected but can be used; `done` is what is made of it."""
+    warnings.warn(InputWarning(_line(file, place, problem, done)), stacklevel=3)
+
+
+def _line(file: str | Path, place: str, problem: str, then: str) -> str:
+    where = f"{file}, {place}" if place else str(file)
+    return " ".join(f"{where}: {problem}; {then}".split())

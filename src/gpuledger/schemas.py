@@ -7,13 +7,14 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError, best_match
 
 from gpuledger.errors import InputError
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -88,6 +89,10 @@ def check(value: Any, schema: Mapping, file: str | Path, at: str = "") -> None:
     InputError
         The most relevant violation; an unknown key is reported with the closest known one.
     """
+    # Takes 0.1 s, and notebooks check nothing.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
     error = best_match(Draft202012Validator(schema).iter_errors(value))
     if error is not None:
         # Of alternative sets of keys, report on the one the user meant; best_match goes by depth.

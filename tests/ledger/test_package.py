@@ -427,6 +427,9 @@ def test_who_does_not_answer_is_named_within_a_second(web_index, index, monkeypa
 
 def test_what_an_entry_brings_is_known_beforehand(tmp_path):
     assert list(expected(ENTRY | {"members": ["a/*", "b"]}, tmp_path)) == ["a/*", "b"]
+    (tmp_path / "t.zip").write_bytes(b"damaged")
+    assert list(expected({"url": "http://h/t.zip?x", "unpack": "zip"}, tmp_path)) == ["t.zip"]
+    assert list(expected({"url": "http://h/"}, tmp_path)) == []
 
 
 PARTS = st.lists(st.text("ab.*?[", min_size=1, max_size=4), min_size=1, max_size=4)

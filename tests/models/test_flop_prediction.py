@@ -12,7 +12,7 @@ from conftest import MIRROR, ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Repository
 from gpuledger.models.flop_prediction import (
@@ -122,6 +122,7 @@ def test_single_launches_need_no_counters():
     assert table["flops_predicted"].notna().all()
     assert set(table.loc[table["kernel_class"] == "gemm", "split_k_source"]) == {"grid"}
     assert table["flops_counted"].isna().all()
+    assert set(table.loc[table["kernel_class"] == "gemm", "from_counters"]) == {""}
     predicted = table.groupby(["pass", "kernel_class"])["flops_predicted"].sum()
     assert predicted["forward", "gemm"] == 3 * 270_270_464
     assert predicted["backward", "gemm"] == 5 * 269_484_032
@@ -336,8 +337,12 @@ def test_a_wrong_number_of_shapes_is_an_error():
     launches, shapes = sequence()
     with pytest.raises(InputError, match=r"r\.csv, kernels: 3 matrix kernels but 2 shapes"):
         predict_linear(launches, shapes.iloc[:2], file="r.csv")
-    with pytest.raises(InputError, match="no class is known"):
-        predict_linear(pd.DataFrame({"kernel": ["frobnicate"]}))
+    unknown = launches.assign(kernel=launches["kernel"].str.replace("gemv2T_kernel_val", "frobnicate"))
+    with (
+        pytest.warns(InputWarning, match="no class is known for 1 kernel: frobnicate"),
+        pytest.raises(InputError, match=r"2 matrix kernels but 3 shapes: .* \(no class is known for frobnicate\)"),
+    ):
+        predict_linear(unknown, shapes)
 
 
 def test_shapes_as_recorded():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers.tabular import Column, read_csv
 
 COLUMNS = (
@@ -45,7 +45,6 @@ def test_types(tmp_path):
         ("1.5", "nan", "line 2, column latency_ms: 'nan' is not a number"),
         ("y,b", "y,c", "line 3, column kind: 'c' is not one of a, b"),
         ("false", "no", "line 3, column spilled: 'no' is not true or false"),
-        ("latency_ms", "latency_us", "line 1: unknown column 'latency_us'; did you mean 'latency_ms'?"),
         ("count,", "", "not a table: Length of header"),
         ("name,kind,count", "name,kind,number", "line 1: the column 'count' is missing"),
     ],
@@ -55,6 +54,15 @@ def test_one_line_for_what_is_wrong(tmp_path, old, new, message):
         read(tmp_path, GOOD.replace(old, new, 1))
     assert message in str(caught.value)
     assert "t.csv" in str(caught.value)
+
+
+def test_columns_that_are_not_declared_are_ignored_with_a_warning(tmp_path):
+    more = "\n".join(line + (",latency_us" if line.startswith("name") else ",7") for line in GOOD.splitlines()) + "\n"
+    with pytest.warns(InputWarning) as caught:
+        frame = read(tmp_path, more)
+    assert frame.equals(read(tmp_path, GOOD))
+    (warning,) = caught
+    assert "line 1: unknown column 'latency_us'; it is ignored (did you mean 'latency_ms'?)" in str(warning.message)
 
 
 def test_wrong_unit_of_a_required_column_is_said(tmp_path):

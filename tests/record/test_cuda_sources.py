@@ -162,7 +162,9 @@ def test_without_cupy_one_line_says_what_to_install(monkeypatch):
         raise ImportError("No module named 'cupy'")
 
     monkeypatch.setattr(cuda, "import_module", missing)
-    with pytest.raises(InputError, match=r"GPU: CuPy cannot be imported .*; install the CuPy of the CUDA version"):
+    with pytest.raises(
+        InputError, match=r"GPU: CuPy cannot be imported .*; install CuPy for the installed CUDA version"
+    ):
         cuda.open_device()
 
 
@@ -170,7 +172,7 @@ def test_a_device_is_described_and_a_missing_one_named(fake):
     fake()
     device = cuda.open_device()
     assert (device.name, device.architecture, device.sms, device.clock_hz) == ("NVIDIA Test", "sm_90", 132, 1980000000)
-    with pytest.raises(InputError, match="device 1: there are 1 devices"):
+    with pytest.raises(InputError, match="device 1: there are only 1 devices"):
         cuda.open_device(1)
     kernel = types.SimpleNamespace(registers=61)
     assert cuda.resident_blocks(device, kernel, 256) == 4
@@ -207,7 +209,7 @@ def test_compiler_errors_name_the_line(fake):
     assert made.options == ("--std=c++17", "--gpu-architecture=sm_90")
     assert cuda.compile_source("code", "compute_90")[0] == b".target"
     fake(log='a.cu(12): error: identifier "x" is undefined\n\n1 error detected\n')
-    with pytest.raises(InputError, match=r'a\.cu, line 12: does not compile: identifier "x" is undefined; mend'):
+    with pytest.raises(InputError, match=r'a\.cu, line 12: does not compile: identifier "x" is undefined; fix'):
         cuda.compile_source("code", "sm_90", "a.cu")
     fake(log="nvrtc: error: invalid value for --gpu-architecture (-arch)")
     with pytest.raises(InputError, match="architecture sm_1: does not compile: nvrtc: error: invalid value"):
@@ -247,5 +249,5 @@ def test_rotation_passes_more_than_twice_the_l2_between_two_uses(footprint):
 
 
 def test_rotation_refuses_what_would_take_too_many():
-    with pytest.raises(ValueError, match="too few to empty an L2"):
+    with pytest.raises(ValueError, match="too small to flush an L2"):
         cuda_timing.rotation(1000, 50 * 2**20)

@@ -70,7 +70,7 @@ def library(tmp_path_factory):
     (folder / "harness.cpp").write_text(HARNESS % ", ".join(f'{{"{name}", {name}}}' for name in NAMES))
     command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
     command += [
-        f"-I{ROOT / 'tests'}",
+        f"-I{ROOT / 'tests/support'}",
         f"-I{SOURCES}",
         "-o",
         "harness.so",

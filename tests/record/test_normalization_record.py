@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
@@ -17,7 +16,6 @@ from gpuledger.record.cuda_timing import Timing
 from gpuledger.studies import normalization_roofline
 
 DEVICE = cuda.CudaDevice(0, "NVIDIA H200", "9.0", 132, 50 * 2**20, 141 * 10**9, 1_980_000_000, 2048, 65536, 232_448)
-STUDIES = yaml.safe_load((ROOT / "config/config.yaml").read_text("utf-8"))["studies"]
 SHAPES = ((64, 128), (4096, 7), (300, 1024))
 
 
@@ -87,7 +85,7 @@ def machine(monkeypatch):
         return Timing(1000.04, 900.0, 1100.0, samples, samples * len(launches))
 
     monkeypatch.setattr(cuda, "cupy", lambda: fake)
-    monkeypatch.setattr(cuda, "load", load)
+    monkeypatch.setattr(cuda, "load_module", load)
     monkeypatch.setattr(normalization, "time_in_turn", time_in_turn)
     monkeypatch.setattr(normalization_torch, "available", lambda: False)
     # Enough of the hard rows: the kernels themselves have tests of their own.
@@ -119,8 +117,8 @@ def test_a_recording_is_a_case_of_the_study(machine, tmp_path):
     for name in ("rows.csv", "ceilings.csv"):
         (tmp_path / name).rename(folder / name)
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
-    opened = Dataset.load(folder / "dataset.yaml", STUDIES).case("normalization_roofline", "measured")
-    result = reduce_case(opened, normalization_roofline.reduce_roofline)
+    opened = Dataset.load(folder / "dataset.yaml").case("normalization_roofline", "measured")
+    result = reduce_case(opened, normalization_roofline.reduce, {})
     assert result["shapes"] == 3 and result["launch_floor"] == 1000
     assert "normalization_roofline" in json.dumps(opened.provenance())
 

@@ -2,19 +2,20 @@
 
 import json
 import os
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import record_fakes
-import yaml
 from record_fakes import COUNTED, calls, made
 
 from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as command
 from gpuledger.record import device, latency, metrics, plan, profiler, recording, run, sweeps
 from gpuledger.record.parts import PARTS
+from gpuledger.studies import metric_sweep
 
 tools = record_fakes.tools
 #: As planned; the tests record fewer points.
@@ -22,8 +23,7 @@ PLANNED = sweeps.SWEEPS
 
 
 def load(folder):
-    config = yaml.safe_load((Path(__file__).parents[2] / "config/config.yaml").read_text("utf-8"))
-    return Dataset.load(folder / "dataset.yaml", config["studies"])
+    return Dataset.load(folder / "dataset.yaml")
 
 
 # --- whether to record
@@ -32,12 +32,12 @@ def load(folder):
 def test_without_nvidia_smi_nothing_is_looked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(device, "find_device", lambda: pytest.fail("looked for a GPU"))
-    assert plan.make_plan("auto") == plan.Plan()
+    assert plan.make_plan("auto") == plan.RecordingPlan()
 
 
 @pytest.mark.parametrize("off", ["off", False])
 def test_off_never_looks(tools, off):
-    assert plan.make_plan(off) == plan.Plan()
+    assert plan.make_plan(off) == plan.RecordingPlan()
     assert not (tools / "smi_calls").exists()
 
 
@@ -61,7 +61,7 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
     monkeypatch.setattr(plan, "find_spec", lambda name: None if name == "cupy" else object())
     monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
     found = plan.make_plan("auto")
-    assert found.parts == COUNTED
+    assert found.parts == tuple(name for name, part in PARTS.items() if "cupy" not in part.needs)
     assert set(found.left_out) == {"normalization", "latency", "probes"}
     with pytest.raises(InputError, match=r"part normalization .* CuPy is not installed; pip install"):
         plan.make_plan("require")
@@ -167,8 +167,11 @@ def test_the_command_line_is_complete(tools):
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        ("NVIDIA (R) Nsight Compute\nVersion 2021.1.0.0 (build 1)", r"2021.1.0.0 is too old: 2022.3 is needed"),
-        ("segmentation fault", "says no version"),
+        (
+            "NVIDIA (R) Nsight Compute\nVersion 2021.1.0.0 (build 1)",
+            "2021.1.0.0 is too old: at least 2022.3",
+        ),
+        ("segmentation fault", "instead of a version it prints"),
     ],
 )
 def test_an_old_ncu_is_refused(tools, version, message):
@@ -205,7 +208,7 @@ def test_a_table_keeps_launches_and_loses_the_machine():
         ("", "wrote no table"),
         (table(), "no kernels were profiled"),
         (table(("0", "h", "k", "n/a")), "no value of a__b.sum"),
-        (table(("0", "h", "k", "1"), ("1", "h")), "cut short"),
+        (table(("0", "h", "k", "1"), ("1", "h")), "is truncated"),
         (table(("0", "h", "k", "1")).replace("a__b.sum", "other"), "no value of a__b.sum"),
     ],
 )
@@ -232,8 +235,7 @@ def test_a_recording_is_a_dataset_that_the_studies_read(tools, tmp_path):
     assert dataset.label == "recorded on NVIDIA H200"
     assert dataset.cases() == [
         ("flop_reconciliation", "toy_network"),
-        ("metric_sweep", "gpt2"),
-        ("metric_sweep", "llama"),
+        *(("metric_sweep", name) for name in ("gpt2", "gpt2_totals", "llama", "llama_totals")),
     ]
     for study, name in dataset.cases():
         case = dataset.case(study, name)
@@ -281,12 +283,53 @@ def test_a_sweep_has_every_point_once(tools, tmp_path):
 
 
 def test_each_variable_has_points_enough_for_a_law():
-    for sweep in PLANNED.values():
-        assert len(set(sweep.points())) == len(sweep.points()) <= 15
+    for design in PLANNED.values():
+        points = design.points()
+        assert len(set(points)) == len(points) <= 15
         for variable in ("n_layer", "hidden_dim", "seq_len"):
-            values = {getattr(point, variable) for point in sweep.points()}
-            assert len(values) >= 5
-            assert getattr(sweep.base, variable) in values
+            values = {getattr(point, variable) for point in points}
+            assert len(values) >= 5 if getattr(design, variable) else values == {getattr(design.base, variable)}
+            assert getattr(design.base, variable) in values
+
+
+def test_the_source_s_sweep_has_wider_heads_and_ours_more_of_them():
+    def heads(name):
+        design = PLANNED[name]
+        points = [point for point in design.points() if (point.n_layer, point.seq_len) == (2, 128)]
+        found = {}
+        for point in points:
+            options = dict(option.split("=") for option in design.options(point))
+            found[point.hidden_dim] = int(options["--n-head"])
+        return found
+
+    assert heads("gpt2") == heads("gpt2_backward") == dict.fromkeys((192, 384, 768, 1536, 3072, 6144), 12)
+    assert heads("gpt2_head_dim_64") == {192: 3, 384: 6, 768: 12, 1536: 24, 3072: 48, 6144: 96}
+    assert heads("llama") == {512: 4, 1024: 8, 2048: 16, 3072: 24, 4096: 32}
+    directions = {name: design.options(design.base)[-1] for name, design in PLANNED.items()}
+    assert [name for name, option in directions.items() if option == "--direction=backward"] == [
+        "gpt2_backward", "llama_backward"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("differ", [False, True])
+def test_whether_layers_matter_is_measured_on_the_whole_model(tools, tmp_path, monkeypatch, differ):
+    """The source says that values per launch do not depend on n_layer; a recording can contradict it."""
+    design = replace(PLANNED["gpt2"], hidden_dim=(), seq_len=())
+    monkeypatch.setattr(sweeps, "SWEEPS", {"gpt2": design})
+    if differ:
+        (tools / "layers_differ").touch()
+    made(tools, tmp_path / "out", ["sweep_gpt2"])
+    dataset = load(tmp_path / "out")
+    assert dataset.cases() == [("metric_sweep", "gpt2"), ("metric_sweep", "gpt2_totals")]
+    stores = "smsp__sass_inst_executed_op_global_st_sum"
+    per_launch, totals = (reduce_case(dataset.case(*case), metric_sweep.reduce, {}) for case in dataset.cases())
+    assert per_launch[f"fmha_{stores}_by_n_layer_law"] == ("proportional" if differ else "constant")
+    assert totals[f"fmha_{stores}_by_n_layer_law"] == ("quadratic" if differ else "proportional")
+    # The LM head launches a GEMM beside those of the layers.
+    assert totals[f"gemm_{stores}_by_n_layer_law"] == ("quadratic" if differ else "affine")
+    if not differ:
+        assert totals[f"gemm_{stores}_by_n_layer_intercept"] == 1000
+    assert not any("pct_of_peak" in name or "per_second" in name for name in totals.summary)
 
 
 def test_an_interrupted_sweep_resumes_and_is_not_taken_for_a_whole_one(tools, tmp_path):
@@ -301,7 +344,7 @@ def test_an_interrupted_sweep_resumes_and_is_not_taken_for_a_whole_one(tools, tm
     _, failed = made(tools, folder, ["sweep_gpt2"])
     assert failed == {}
     assert len(calls(tools)) - before == 5 - 3
-    assert [case for _, case in load(folder).cases()] == ["gpt2"]
+    assert [case for _, case in load(folder).cases()] == ["gpt2", "gpt2_totals"]
     assert recording.Recording(folder).left_out == {}
 
 
@@ -364,7 +407,7 @@ def test_a_folder_is_of_one_gpu(tools, tmp_path):
     smi = tools / "nvidia-smi"
     smi.write_text(smi.read_text().replace("NVIDIA H200", "NVIDIA L4"))
     device.find_device.cache_clear()
-    with pytest.raises(InputError, match="holds a recording on NVIDIA H200; record NVIDIA L4 into another"):
+    with pytest.raises(InputError, match="holds a recording from NVIDIA H200; record NVIDIA L4 into another"):
         made(tools, folder, ["counters"])
     made(tools, folder, ["counters"], kind="local")
     assert load(folder).label == "recorded on this machine, NVIDIA L4"

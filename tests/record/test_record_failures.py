@@ -49,7 +49,7 @@ RECORDED = {
     "driver_too_old_for_ncu": (
         "==ERROR== Cuda driver is not compatible with Nsight Compute.\n==ERROR== Failed to load Nsight Compute CUDA "
         "modules.\n",
-        "ncu and the driver do not fit",
+        "ncu and the driver are incompatible",
         "update the driver",
     ),
     "other_cuda": (
@@ -84,7 +84,7 @@ RECORDED = {
         "reboot",
     ),
     "smi_nvml": ("Failed to initialize NVML: Unknown Error\n", "management library", "--gpus"),
-    "smi_no_device": ("No devices were found\n", "shows no GPU", "CUDA_VISIBLE_DEVICES"),
+    "smi_no_device": ("No devices were found\n", "finds no GPU", "CUDA_VISIBLE_DEVICES"),
     "memory": (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 23.64 "
         "GiB of which 1.25 GiB is free.\n==ERROR== The application returned an error code (1).\n",
@@ -93,7 +93,7 @@ RECORDED = {
     ),
     "busy_device": (
         "torch.AcceleratorError: CUDA error: CUDA-capable device(s) is/are busy or unavailable\n",
-        "another process has the GPU to itself",
+        "another process has exclusive use of the GPU",
         "CUDA_VISIBLE_DEVICES",
     ),
     "torch_missing": ("ModuleNotFoundError: No module named 'torch'\n", "PyTorch is not installed", "record.python"),
@@ -125,12 +125,12 @@ RECORDED = {
     ),
     "option": (
         "unrecognised option '--nosuch'\n\nUse --help for further details.\n",
-        "does not take the option --nosuch",
+        "does not support the option --nosuch",
         "update Nsight Compute",
     ),
     "value": (
         "the argument for option '--clock-control' is invalid\n\nUse --help for further details.\n",
-        "does not take the option --clock-control",
+        "does not support the option --clock-control",
         "correct `record`",
     ),
     "no_kernels": (
@@ -163,7 +163,7 @@ def test_unknown_failures_are_quoted():
     assert failures.explain("Traceback\nZeroDivisionError: division by zero") is None
     said = "working\nRuntimeError: it rained\n==ERROR== The application returned an error code (1).\nbye"
     assert failures.last_words(said) == "RuntimeError: it rained"
-    assert failures.last_words("") == "it said nothing"
+    assert failures.last_words("") == "it printed nothing"
 
 
 @pytest.mark.parametrize("name", ["permission", "busy_counters", "library", "other_cuda", "no_kernels", "memory"])
@@ -194,7 +194,7 @@ def test_an_error_beside_a_table_is_an_error(tools, tmp_path):
 def test_a_hanging_ncu_is_ended(tools, tmp_path):
     ncu = profiler.find_ncu()
     (tools / "ncu").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
-    with pytest.raises(InputError, match=r"no end after 0.2 s"):
+    with pytest.raises(InputError, match=r"not finished after 0.2 s"):
         profiler.profile(ncu, ["a__b.sum"], ["x"], profiler.Control(), tmp_path / "t.csv", seconds=0.2)
 
 
@@ -216,7 +216,7 @@ def test_the_question_to_a_python_is_one_that_it_understands():
     assert found.versions["python"] == platform.python_version()
     for name in {"torch", "cupy"} & set(found.errors):
         assert "Error" in found.errors[name]
-    with pytest.raises(InputError, match="does not say its versions"):
+    with pytest.raises(InputError, match="instead of its versions"):
         session.find_tools("/bin/echo")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,6 @@ from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Repository
 from gpuledger.readers import neutrino
 from gpuledger.record.probes import cases, exposed, traces, workloads
-from gpuledger.studies import block_scheduling, dmat, warp_scheduling
-from gpuledger.studies.exposed_latency import reduction as exposed_latency
-from gpuledger.studies.kernel_overhead import reduction as kernel_overhead
-from gpuledger.studies.memory_usage import reduction as memory_usage
 
 pytestmark = needs_compiler
 SIZES = cases.Sizes(
@@ -30,13 +27,6 @@ SIZES = cases.Sizes(
     memory_tokens=(64,),
     batches=(1,),
 )
-REDUCE = {
-    "block_scheduling": block_scheduling.reduce_blocks,
-    "warp_scheduling": warp_scheduling.reduce_warps,
-    "dmat": dmat.reduce_dmat,
-    "kernel_overhead": kernel_overhead.reduce_overhead,
-    "memory_usage": memory_usage.reduce_memory,
-}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +65,7 @@ def repository(root, request):
 
 
 def case_result(dataset, study, case):
-    return reduce_case(dataset.case(study, case), REDUCE[study])
+    return reduce_case(dataset.case(study, case), import_module(f"gpuledger.studies.{study}").reduce, {})
 
 
 def test_every_case_is_reduced_by_its_study(recorded):
@@ -174,8 +164,7 @@ def test_exposed_latencies_make_the_study_s_table(tmp_path, request):
     table = pd.read_csv(path)
     assert table["neutrino_ms"].tolist() == [1.375] * 6, "prologue, kernel and epilogue"
     write_dataset(path.parent, {"exposed_latency": {"fig12": {"table": "waits.csv"}}})
-    case = repository(tmp_path, request).dataset("mine").case("exposed_latency", "fig12")
-    result = exposed_latency.reduce_latency(case)
+    result = case_result(repository(tmp_path, request).dataset("mine"), "exposed_latency", "fig12")
     assert result["fill_block_sched_ncu_ratio"] == 20 and result["gemm_tensorop_count_neutrino_ratio"] == 1.375 / 2
 
 

@@ -19,14 +19,18 @@ from gpuledger.record.workloads import gpt2, llama, toy_network, transformer
 cpu, found = torch.device("cpu"), {}
 for passes in toy_network.PASSES:
     with FlopCounterMode(display=False) as counter:
-        toy_network.run(cpu, passes, 10, 1024, 128)
+        toy_network.run_network(cpu, passes, 10, 1024, 128)
     found[passes] = counter.get_total_flops()
-models = ("gpt2", gpt2.GPT2Block, 192, torch.float32), ("llama", llama.LlamaBlock, 1024, torch.bfloat16)
-for name, block, hidden_dim, dtype in models:
-    with FlopCounterMode(display=False) as counter:
-        states = transformer.run(block, dtype, cpu, 3, hidden_dim, 32)
-    linear = {k: v for k, v in counter.get_flop_counts()["Global"].items() if "mm" in str(k)}
-    found[name] = [sum(linear.values()), list(states.shape), str(states.dtype), bool(states.isfinite().all())]
+for module, hidden_dim, heads, dtype in (gpt2, 192, 12, torch.float32), (llama, 1024, 8, torch.bfloat16):
+    model = module.make_model(3, hidden_dim, heads, 32, cpu).to(dtype)
+    for direction in transformer.DIRECTIONS:
+        with FlopCounterMode(display=False) as counter:
+            logits = transformer.run_passes(model, module.VOCABULARY, cpu, 32, direction)
+        linear = {k: v for k, v in counter.get_flop_counts()["Global"].items() if "mm" in str(k)}
+        found[f"{module.__name__.rpartition('.')[2]} {direction}"] = [
+            sum(linear.values()), list(logits.shape), str(logits.dtype), bool(logits.isfinite().all())
+        ]
+    found[f"{module.__name__.rpartition('.')[2]} parameters"] = sum(p.numel() for p in model.parameters())
 states = torch.randn(1, 2, 8, 128)
 found["rotation"] = (llama.rotate(states).norm(dim=-1) - states.norm(dim=-1)).abs().max().item()
 found["first"] = (llama.rotate(states)[..., 0, :] - states[..., 0, :]).abs().max().item()
@@ -63,14 +67,20 @@ def test_workloads_do_the_flops_that_they_are_said_to(python):
     assert found["forward"] == 2_684_354_560
     assert found["forward_backward"] == 2_684_354_560 + 5_100_273_664
     runs, layers, tokens = 2, 3, 32
-    hidden = 192
-    flops, shape, dtype, finite = found["gpt2"]
-    assert flops == runs * layers * 2 * tokens * (3 + 1 + 4 + 4) * hidden**2
-    assert (shape, dtype, finite) == ([1, tokens, hidden], "torch.float32", True)
     hidden, narrow = 1024, 2 * 128
-    flops, shape, dtype, finite = found["llama"]
-    assert flops == runs * layers * 2 * tokens * (2 * hidden**2 + 2 * hidden * narrow + 3 * hidden * 7 * hidden // 2)
-    assert (shape, dtype, finite) == ([1, tokens, hidden], "torch.bfloat16", True)
+    weights = {
+        "gpt2": layers * (3 + 1 + 4 + 4) * 192**2 + 50_257 * 192,
+        "llama": layers * (2 * hidden**2 + 2 * hidden * narrow + 3 * hidden * 7 * hidden // 2) + 128_256 * hidden,
+    }
+    for model, dtype in (("gpt2", "torch.float32"), ("llama", "torch.bfloat16")):
+        vocabulary = 50_257 if model == "gpt2" else 128_256
+        flops, *rest = found[f"{model} forward"]
+        assert flops == runs * 2 * tokens * weights[model]
+        assert rest == [[1, tokens, vocabulary], dtype, True]
+        # Of each product, backward takes the gradients of both factors.
+        assert found[f"{model} backward"][0] == 3 * flops
+    # 3 layers: 12 hidden² of weights and 13 hidden of biases and norms; token and position embeddings; last norm.
+    assert found["gpt2 parameters"] == layers * (12 * 192**2 + 13 * 192) + (50_257 + 1024) * 192 + 2 * 192
     # A rotation keeps lengths, and turns nothing at position 0.
     assert found["rotation"] < 1e-4
     assert found["first"] == 0
@@ -82,10 +92,12 @@ def test_the_toy_network_runs_as_it_is_called(python, passes):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("model", sweeps.SWEEPS)
-def test_blocks_run_as_they_are_called(python, model):
-    options = ["--n-layer=1", "--hidden-dim=512", "--seq-len=16"]
-    done = run(python, "-m", f"gpuledger.record.workloads.{model}", *options, "--device=cpu")
+@pytest.mark.parametrize("name", sweeps.SWEEPS)
+def test_models_run_as_they_are_called(python, name):
+    design = sweeps.SWEEPS[name]
+    options = design.options(sweeps.Point(1, 768 if design.n_head else 256, 16))
+    done = run(python, "-m", f"gpuledger.record.workloads.{design.workload}", *options, "--device=cpu")
     assert done.returncode == 0, done.stderr
-    done = run(python, "-m", f"gpuledger.record.workloads.{model}", "--hidden-dim=100", "--seq-len=16", "--device=cpu")
+    options[1] = "--hidden-dim=1001"
+    done = run(python, "-m", f"gpuledger.record.workloads.{design.workload}", *options, "--device=cpu")
     assert "not a multiple" in done.stderr

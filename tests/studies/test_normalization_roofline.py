@@ -177,19 +177,23 @@ def test_the_simulated_case_finds_what_its_model_was_given(tmp_path):
     first = {path.name: path.read_bytes() for path in written}
     simulate_dataset(dataset)
     assert {path.name: path.read_bytes() for path in written} == first
-    # Every claim that follows from shapes is met, and none about speed is judged by a model.
+    # Claims that follow from shapes are met, if by construction; none about speed is judged by a model.
     content = claims.load(ROOT / "resources/claims/normalization_roofline.yaml")
     outcome = claims.Outcome("simulated", case.study, case.name, result.summary, result.provenance)
     card = claims.scorecard({case.study: content}, [outcome])
     verdicts = card.set_index("id")["verdict"]
-    assert verdicts[[claim["id"] for claim in content["claims"] if claim["case"] == "model_h200"]].eq("exact").all()
+    assert (
+        verdicts[[claim["id"] for claim in content["claims"] if claim["case"] == "model_h200"]]
+        .eq("by construction")
+        .all()
+    )
     assert verdicts[["optimised-near-copy", "fusion-at-least", "fusion-at-most"]].eq("needs GPU").all()
     assert not card["why"].str.contains("but simulated gives").any()
     json.dumps(result.summary)
 
 
 def test_wrong_peaks_of_the_source_are_wrong_by_what_the_claims_say():
-    errors = claims.load(ROOT / "resources/claims/normalization_roofline.yaml")["seed_errors"]
+    errors = claims.load(ROOT / "resources/claims/normalization_roofline.yaml")["source_errors"]
     known = gpus.read_gpus()
     by_id = {"peak-h100": "h100-sxm", "peak-gh200": "gh200-96gb", "peak-a100": "a100-sxm-80gb"}
     by_id |= {"peak-v100": "v100-sxm2", "peak-rtx-4090": "rtx-4090", "peak-rtx-3090": "rtx-3090"}
@@ -202,3 +206,96 @@ def test_wrong_peaks_of_the_source_are_wrong_by_what_the_claims_say():
     for gpu, words in (("h200-sxm", "13.9"), ("h100-sxm", "20.0"), ("a100-sxm-80gb", "9.6"), ("rtx-4090", "81.9")):
         assert f"{gpus.machine_balance(known[gpu], 'fp32'):.1f}" == words
         assert words in found["rule-of-ten"]["why"]
+
+
+# ------------------------------------------------------------------------------------- times of Liger's benchmarks
+
+LIGER = {"kernel": "layer_norm", "device": "NVIDIA H100 80GB HBM3", "version": "0.6.0", "gpu": "h100-sxm"}
+HEADER = (
+    "kernel_name,kernel_provider,kernel_operation_mode,metric_name,metric_unit,x_name,x_value,y_value_50,"
+    "extra_benchmark_config_str,gpu_name,liger_version\n"
+)
+SIZES = '"{""M"": 4096, ""dtype"": ""torch.float32"", ""eps"": 1e-06}"'
+GROUPS = '"{""M"": 128, ""H"": 512, ""channels_per_group"": 4, ""dtype"": ""torch.float32""}"'
+BENCHMARK = HEADER + "".join(
+    f"{line}\n"
+    for line in (
+        f"layer_norm,liger,forward,speed,ms,N,16384,0.2,{SIZES},NVIDIA H100 80GB HBM3,0.6.0",
+        f"layer_norm,huggingface,forward,speed,ms,N,16384,0.3,{SIZES},NVIDIA H100 80GB HBM3,0.6.0",
+        f"layer_norm,liger,forward,speed,ms,N,1024,0.02,{SIZES},NVIDIA H100 80GB HBM3,0.6.0",
+        # Another version, device, direction, quantity and kernel.
+        f"layer_norm,liger,forward,speed,ms,N,16384,0.9,{SIZES},NVIDIA H100 80GB HBM3,0.5.0",
+        f"layer_norm,liger,forward,speed,ms,N,16384,0.9,{SIZES},NVIDIA A100-SXM4-80GB,0.6.0",
+        f"layer_norm,liger,backward,speed,ms,N,16384,0.9,{SIZES},NVIDIA H100 80GB HBM3,0.6.0",
+        f"layer_norm,liger,forward,memory,MB,N,16384,0.9,{SIZES},NVIDIA H100 80GB HBM3,0.6.0",
+        f"group_norm,liger,forward,speed,ms,C,2048,0.25,{GROUPS},NVIDIA H100 80GB HBM3,0.6.0",
+    )
+)
+
+
+def reduce_benchmark(folder, text=BENCHMARK, **changed):
+    (folder / "all.csv").write_text(text)
+    content = {"title": "t", "kind": "downloaded", "source": "s", "license": "CC0-1.0"}
+    content["studies"] = {"normalization_roofline": {"liger": {"benchmark": "all.csv", **LIGER, **changed}}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
+    case = Dataset.load(folder / "dataset.yaml").case("normalization_roofline", "liger")
+    return reduce_case(case, normalization_roofline.reduce, {})
+
+
+def test_a_benchmark_is_compared_with_the_data_sheet(folder):
+    result = reduce_benchmark(folder)
+    data = result.data.set_index(["kernel", "length"])
+    assert list(data.index) == [("liger", 16384), ("torch_nn", 16384), ("liger", 1024)]
+    large = data.loc["liger", 16384]
+    assert large["bandwidth_byte_per_s"] == pytest.approx(8 * 4096 * 16384 / 200e-6)
+    assert large["data_sheet_share_percent"] == pytest.approx(100 * 8 * 4096 * 16384 / 200e-6 / 3350e9)
+    assert "copy_share_percent" not in data and result["large_shapes"] == 1
+    assert result["speedup_over_torch_nn_cold_geometric_mean"] == pytest.approx(1.5)
+    assert result.provenance["label"] == "downloaded, recorded on NVIDIA H100 80GB HBM3"
+    assert result.finding.startswith("Liger-Kernel 0.6.0's LayerNorm moves large inputs at 80 % of the data sheet's")
+
+
+def test_a_group_of_a_group_norm_is_a_row(folder):
+    data = reduce_benchmark(folder, kernel="group_norm").data
+    assert data[["rows", "length"]].to_numpy().tolist() == [[128 * 2048 // 4, 4 * 512]]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("y_value_50", "y_value", "line 1: the column 'y_value_50' is missing; did you mean 'y_value'?"),
+        ("0.6.0", "0.7.0", "column liger_version: there is no forward time for '0.6.0'; did you mean"),
+        ("0.2,", "fast,", "line 2: sizes or time cannot be read"),
+        ("0.2,", "-0.2,", "line 2: a size or the time is not positive"),
+        ("0.2,", "nan,", "line 2: a size or the time is not positive"),
+        ('""M"": 4096, ""dtype""', '""dtype""', "line 2: sizes or time cannot be read"),
+        ('""M"": 4096', '""M"": 4096.5', "line 2: a size or the time is not positive"),
+        ("torch.float32", "torch.bfloat16", "line 2: torch.bfloat16 in ms, not torch.float32 in ms"),
+        ("N,1024,", "N,16384,", "liger, 4096×16384: two rows have this kernel and shape"),
+        (",liger,", ",other,", "column kernel_provider: there is no row of liger"),
+    ],
+)
+def test_bad_benchmarks_are_one_line(folder, old, new, message):
+    with pytest.raises(InputError) as caught:
+        reduce_benchmark(folder, BENCHMARK.replace(old, new))
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_public_benchmarks_reach_what_was_read_off_them(mirror, tmp_path):
+    folder = tmp_path / "liger"
+    folder.mkdir()
+    text = (ROOT / "traces/liger/dataset.yaml").read_text("utf-8")
+    (folder / "dataset.yaml").write_text(text)
+    dataset = Dataset.load(folder / "dataset.yaml")
+    entry = dataset.content["download"][0]
+    (folder / "all_benchmark_data.csv").write_bytes((mirror / entry["url"].removeprefix("https://")).read_bytes())
+    results = {
+        name: reduce_case(dataset.case(study, name), normalization_roofline.reduce, {})
+        for study, name in dataset.cases()
+    }
+    largest = {name: result["large_cold_data_sheet_max_percent"] for name, result in results.items()}
+    assert {name: round(share) for name, share in largest.items()} == {
+        "layer_norm_a100": 82,
+        "layer_norm_h100": 87,
+        "group_norm_b200": 64,
+    }

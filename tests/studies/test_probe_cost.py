@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger import pages, provenance
+from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.studies import exposed_latency, kernel_overhead, memory_usage
 from gpuledger.studies.exposed_latency.tables import latency_table
@@ -247,8 +248,7 @@ def test_parts_may_be_unknown(folder):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("1,12,7", "1,12,7.3", "line 2, column neutrino_ms: prologue + kernel + epilogue differ by more than 1 %"),
-        ("2,13,10", "2,13000,10", "line 3, column neutrino_ms: prologue + kernel + epilogue differ by more than 1 %"),
+        ("2,13,10", "2,13000,10", "line 3, column neutrino_ms: a part exceeds the total; correct the row"),
         ("ncu_ms", "ncu_s", "line 1: wrong unit: column 'ncu_s' where 'ncu_ms' is needed; convert the values to ms"),
         ("original_ms", "original_min", "line 1: unknown unit in the column 'original_min'; use one of ns, us, ms, s"),
         ("epilogue_ms", "epilog_ms", "line 1: the column 'epilogue_ms' is missing"),
@@ -263,10 +263,49 @@ def test_refused_times(folder, old, new, message):
     assert message in refused(folder, "exposed_latency", TIMES.replace(old, new, 1))
 
 
+def test_parts_that_miss_their_total_are_kept_with_a_warning(folder):
+    result = reduce(folder, "exposed_latency", TIMES.replace("1,12,7", "1,12,8"))
+    (warning,) = result.warnings
+    assert warning == (
+        "table0.csv, line 2, column neutrino_ms: prologue + kernel + epilogue are 105 % of their total; "
+        "they are kept as they are"
+    )
+    assert result.provenance["warnings"] == [warning]
+    assert result.data[["kernel_ratio", "epilogue_ratio"]].loc[0].tolist() == [1.2, 0.8]
+    assert result.data["neutrino_ratio"].tolist() == [2, 2.5]
+    shares = "probe,ncu_ratio,neutrino_ratio,prologue_share,kernel_share,epilogue_share\np,4,2,0.1,0.5,0.3\n"
+    result = reduce(folder, "exposed_latency", shares)
+    assert "are 90 % of their total" in result.warnings[0]
+    assert result.data["kernel_ratio"].tolist() == [1]
+
+
+def test_columns_that_are_not_needed_are_ignored_with_a_warning(folder):
+    plain = reduce(folder, "exposed_latency", TIMES)
+    assert (plain.warnings, "warnings" in plain.provenance) == ([], False)
+    lines = TIMES.splitlines()
+    text = "\n".join([lines[0] + ",kernel_name,comment", *(f"{line},k,,"[:-1] for line in lines[1:])]) + "\n"
+    result = reduce(folder, "exposed_latency", text)
+    assert result.data.equals(plain.data)
+    assert len(result.warnings) == 2
+    assert result.warnings[1].startswith("table0.csv, line 1: unknown column 'comment'; it is ignored")
+
+
+def test_warnings_are_kept_and_shown_on_figure_and_page(folder):
+    result = reduce(folder, "exposed_latency", TIMES.replace("1,12,7", "1,12,8").replace("2,13,10", "2,13,13"))
+    result.write(folder / "reduced")
+    assert CaseResult.read(folder / "reduced").warnings == result.warnings
+    caption = provenance.caption(result.provenance)
+    assert "Warning: table0.csv, line 2" in caption and caption.endswith("(and 1 more)")
+    notebook = ROOT / "notebooks/exposed_latency.ipynb"
+    pages.execute(notebook, folder / "out.ipynb", {"results": str(folder / "reduced"), "save_to": str(folder)})
+    pages.render(folder / "out.ipynb", folder / "page.html", ROOT / "workflow/templates", "T", "L", result.warnings)
+    assert (folder / "page.html").read_text("utf-8").count('<p class="warning">Warning: table0.csv, line') == 2
+    assert "Warning: table0.csv" in (folder / "figure.svg").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("p,4,2,,0.1,0.5,0.3", "line 2, column prologue_share: prologue + kernel + epilogue differ by more than 1 %"),
         ("p,4,2,,0.1,,0.3", "line 2, column prologue_share: only some of the parts are given; give all three"),
         ("p,4,2,2,,,", "line 2, column other_ratio: prologue and epilogue exceed neutrino_ratio"),
         ("p,4,2,,10,50,40", "line 2, column prologue_share: '10' is not within 0 to 1"),

@@ -204,7 +204,7 @@ class EmulatedGpu:
         self.log.append("event")
         return SimpleNamespace(record=lambda: self.log.append("record"), synchronize=lambda: None)
 
-    def load(self, source, device, options):
+    def load_module(self, source, device, options):
         """Stand in for :func:`gpuledger.record.cuda.load_module`."""
         names = {macro: probe for probe, macro in PROBES.items()}
         probe = names[options[-1].partition("PROBE=")[2]]

@@ -6,18 +6,21 @@ import json
 import os
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpuledger.record import device, profiler, recording, run, sweeps
 
-#: Parts that ncu makes.
+#: Parts that ncu records, one of which has few points.
 COUNTED = ("counters", "sweep_gpt2", "sweep_llama")
-#: Fewer points than are planned, for tests that are not about them.
+#: Fewer points than the real designs have, for tests that are not about them.
 FEW = {
-    model: sweeps.SweepDesign(sweeps.Point(2, 768, 128), (1, 2), (768, 1536), (64, 128, 256))
-    for model in ("gpt2", "llama")
+    name: replace(
+        design, base=sweeps.Point(2, 768, 128), n_layer=(1, 2), hidden_dim=(768, 1536), seq_len=(64, 128, 256)
+    )
+    for name, design in sweeps.SWEEPS.items()
 }
 #: Of the stand-in for a Python with PyTorch and CuPy.
 VERSIONS = {"python": "3.12.3", "torch": "2.11.0", "cuda": "13.0", "cupy": "14.2.0"}
@@ -85,7 +88,10 @@ else:
         "void layer_norm_kernel<float>(int, float const *)",
         "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float, cutlass::Sm80>)",
     ]
-    launches = [{{"kernel": name, "*": (3 + place) * n + hidden // 64 + 6}} for place, name in enumerate(names)]
+    block = [{{"kernel": name, "*": (3 + place) * n + hidden // 64 + 6}} for place, name in enumerate(names)]
+    launches = block * int(values.get("--n-layer", 1)) + [{{"kernel": names[0], "*": 1000}}]
+    if (here / "layers_differ").is_file():
+        launches = [launch | {{"*": launch["*"] * int(values.get("--n-layer", 1))}} for launch in launches]
 rows = []
 for number, launch in enumerate(launches):
     cells = [launch.get(metric, launch.get("*", 0)) for metric in metrics]

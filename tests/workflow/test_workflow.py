@@ -79,10 +79,10 @@ def test_no_claim_differs_without_a_reason(finished):
     import pandas as pd
 
     card = pd.read_csv(finished / "results/tables/scorecard.csv", dtype=str, keep_default_na=False)
-    assert not card["verdict"].eq("unknown quantity").any()
-    unexplained = card[card["verdict"].isin(["differs", "seed error"]) & card["why"].eq("")]
+    verdicts = ["differs", "needs download", "cannot be checked", "error in source"]
+    unexplained = card[card["verdict"].isin(verdicts) & card["why"].eq("")]
     assert unexplained["id"].tolist() == []
-    assert card.loc[card["verdict"] == "seed error", "why"].str.contains("but published gives").sum() == 0
+    assert card.loc[card["verdict"] == "error in source", "why"].str.contains("but published gives").sum() == 0
 
 
 def test_nothing_to_do_after_the_default_target_and_a_touched_file_changes_nothing(finished):

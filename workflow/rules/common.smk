@@ -142,6 +142,15 @@ def every_summary(wildcards):
     return [file for file in summaries if not is_left_out(file.split("/")[1]) or os.path.exists(file)]
 
 
+def cases_to_download():
+    """Every case that some dataset of traces/ has once it is downloaded: by study/case, the datasets' names."""
+    found = {}
+    for dataset in filter(None, map(dataset_named, REPOSITORY.dataset_names())):
+        for path in dataset.cases() if dataset.content.get("download") else []:
+            found.setdefault("/".join(path), []).append(dataset.name)
+    return found
+
+
 def every_download(wildcards):
     """Input function: the records of what the configured datasets fetch, of those left out too."""
     datasets = filter(None, map(dataset_named, config["datasets"]))

@@ -31,6 +31,7 @@ rule compare_claims:
         provenance=every_case_file("provenance.json"),
         datasets=every_dataset(),
         template="workflow/templates/scorecard.html.j2",
+        counts="workflow/templates/counts.html.j2",
         style="workflow/templates/page/style.css",
     output:
         csv="results/tables/scorecard.csv",
@@ -48,6 +49,7 @@ rule compare_claims:
         "../../environment.yml"
     params:
         summaries=every_summary,
+        downloads=cases_to_download(),
         code=digest_of("studies"),
     message:
         "compare claims"
@@ -66,6 +68,7 @@ rule build_gallery:
         tables=expand("results/tables/{study}.csv", study=STUDIES),
         scorecard="results/tables/scorecard.csv",
         template="workflow/templates/gallery.html.j2",
+        counts="workflow/templates/counts.html.j2",
         style="workflow/templates/page/style.css",
     output:
         page="results/index.html",

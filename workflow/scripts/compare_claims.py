@@ -9,7 +9,7 @@ from gpuledger.ledger.study import read_studies
 with logs.to(snakemake.log[0]):
     outcomes = report.read_outcomes(snakemake.params.summaries)
     by_study = {Path(file).stem: claims.load(file) for file in snakemake.input.claims}
-    card = claims.scorecard(by_study, outcomes)
+    card = claims.scorecard(by_study, outcomes, snakemake.params.downloads)
     csv = Path(snakemake.output.csv)
     tables.write(card, None, csv.parent, caption="Published claims and what is reproduced.", name=csv.stem)
     titles = {name: study.title for name, study in read_studies().items()}

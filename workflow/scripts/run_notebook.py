@@ -1,17 +1,21 @@
 """Run a study's notebook on a reduced case: figures, tables and an offline page."""
 
 import json
+import sys
 from pathlib import Path
 
-from gpuledger import logs
-from gpuledger.ledger import pages
+# papermill would import it, and numpy with it (0.2 s), to read notebooks from Hadoop.
+sys.modules.setdefault("pyarrow", None)
+
+from gpuledger import logs  # noqa: E402
+from gpuledger.ledger import pages  # noqa: E402
 
 with logs.to(snakemake.log[0]):
     wildcards, output = snakemake.wildcards, snakemake.output
     folder = str(Path(output.notebook).parent)
     parameters = {"dataset": wildcards.dataset, "case": wildcards.case, "results": folder, "save_to": folder}
     pages.execute(snakemake.input.notebook, output.notebook, parameters)
-    label = json.loads(Path(snakemake.input.provenance).read_text("utf-8"))["label"]
+    record = json.loads(Path(snakemake.input.provenance).read_text("utf-8"))
     templates = Path(snakemake.input.template).parent.parent
     title = f"{snakemake.params.title}: {wildcards.dataset}/{wildcards.case}"
-    pages.render(output.notebook, output.page, templates, title, label)
+    pages.render(output.notebook, output.page, templates, title, record)

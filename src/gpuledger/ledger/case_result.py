@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger import files
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.ledger.datasets import CONFIG, Case
 
 #: Digits that are the same on every machine: sums taken in another order differ in the 15th or 16th.
@@ -50,6 +52,16 @@ def text(value: Value, decimals: int | None = None) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.{decimals}f}" if decimals is not None else f"{settle(value):.10g}"
+
+
+def brief(value: Value, digits: int = 4) -> str:
+    """Format a value for people: floats with `digits` significant digits, whole numbers in full, infinity as ``–``."""
+    if isinstance(value, float) and not np.isfinite(value):
+        return "" if np.isnan(value) else "–"
+    if not isinstance(value, float) or (value.is_integer() and abs(value) < 2**53):
+        return "–" if value in ("inf", "-inf") else text(int(value) if isinstance(value, float) else value)
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if 10 ** (digits - 1) <= abs(rounded) < 1e15 else f"{rounded:,.{digits}g}"
 
 
 def slug(words: str) -> str:
@@ -86,12 +98,16 @@ class CaseResult:
         By quantity, ``{"value": number or text, "unit": text}``.
     provenance : dict
         What the numbers are; see :meth:`gpuledger.ledger.datasets.Case.provenance`. A study adds what the dataset
-        does not know: further ``inputs``, or another ``label`` if its numbers are not those of the files.
+        does not know: further ``inputs``, more about those of the dataset, and, if it predicts, ``kind``
+        (``predicted``), ``label``, ``title`` and ``source``.
+    warnings : list of str
+        What is unusual about the input, as figures and the page show it; ``warnings`` in ``provenance.json``.
     """
 
     data: pd.DataFrame
     summary: dict[str, dict[str, Value]] = field(default_factory=dict)
     provenance: dict = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     def add(self, quantity: str, value: Any, unit: str) -> None:
         """Add a quantity to the summary; `unit` is ``1`` for a dimensionless number."""
@@ -107,8 +123,8 @@ class CaseResult:
         return self.summary[quantity]["value"]
 
     def summary_table(self) -> pd.DataFrame:
-        """Return the summary as a table of texts, one row per quantity."""
-        rows = [(name, text(entry["value"]), entry["unit"]) for name, entry in sorted(self.summary.items())]
+        """Return the summary as a table for people, one row per quantity."""
+        rows = [(name, brief(entry["value"]), entry["unit"]) for name, entry in sorted(self.summary.items())]
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
     def write(self, folder: str | Path) -> None:
@@ -123,11 +139,10 @@ class CaseResult:
     def read(cls, folder: str | Path) -> CaseResult:
         """Read a result from the folder that :meth:`write` wrote it to."""
         folder = Path(folder)
-        return cls(
-            pd.read_parquet(folder / "data.parquet"),
-            json.loads((folder / "summary.json").read_text("utf-8")),
-            json.loads((folder / "provenance.json").read_text("utf-8")),
+        summary, provenance = (
+            json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("summary", "provenance")
         )
+        return cls(pd.read_parquet(folder / "data.parquet"), summary, provenance, provenance.get("warnings", []))
 
 
 def reduce_case(
@@ -162,12 +177,30 @@ def reduce_case(
             raise InputError(CONFIG, place, f"unknown key '{knob}'", remedy)
     # The inputs are hashed while they are reduced, so that large ones are read from disk once.
     provenance = _in_background(case.provenance)
-    result = reduce(case, **knobs, **offered)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        result = reduce(case, **knobs, **offered)
+    _keep_warnings(result, caught, case)
     own, record = result.provenance, provenance.result() | {"knobs": dict(knobs)}
-    known_files = {entry["file"] for entry in record["inputs"]}
-    beside = [entry for entry in own.get("inputs", []) if entry["file"] not in known_files]
-    result.provenance = record | own | {"inputs": record["inputs"] + beside}
+    inputs = {entry["file"]: entry for entry in record["inputs"]}
+    for entry in own.get("inputs", []):
+        inputs[entry["file"]] = entry | inputs.get(entry["file"], {})
+    result.provenance = record | own | {"inputs": list(inputs.values())}
+    if result.warnings:
+        result.provenance["warnings"] = result.warnings
     return result
+
+
+def _keep_warnings(result: CaseResult, caught: list[warnings.WarningMessage], case: Case) -> None:
+    for warning in caught:
+        if issubclass(warning.category, InputWarning):
+            # Files are named within the dataset, so that provenance is the same in every checkout.
+            line = str(warning.message).replace(f"{case.dataset.folder.as_posix()}/", "")
+            if line not in result.warnings:
+                result.warnings.append(line)
+                logging.getLogger("gpuledger").warning(line)
+        else:
+            warnings.showwarning(warning.message, warning.category, warning.filename, warning.lineno)
 
 
 def _in_background(work: Callable[[], Any]) -> Future:

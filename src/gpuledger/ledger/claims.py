@@ -12,12 +12,17 @@ from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import text
 
-EXACT, WITHIN, DIFFERS, UNKNOWN = "exact", "within tolerance", "differs", "unknown quantity"
-SEED_ERROR = "seed error"
-#: Said of a claim whose value is itself an input of the dataset that it is compared with.
-INPUT = "exact by input"
-SIMULATED = "simulated so"
-TYPED = "an input: says that the value was typed right"
+EXACT, HOLDS, WITHIN, DIFFERS = "exact", "holds", "within tolerance", "differs"
+TYPED, BY_CONSTRUCTION = "typed", "by construction"
+NEEDS_DOWNLOAD, NEEDS_GPU, UNCHECKABLE = "needs download", "needs GPU", "cannot be checked"
+SOURCE_ERROR = "error in source"
+#: Every verdict, in the order of rows and counts, by what it is worth. What a simulation has is never a test.
+GROUPS = {
+    "tested independently": (EXACT, HOLDS, WITHIN, DIFFERS),
+    "not a test": (TYPED, BY_CONSTRUCTION, DIFFERS),
+    "not tested": (NEEDS_DOWNLOAD, NEEDS_GPU, UNCHECKABLE),
+    "wrong in the source documents": (SOURCE_ERROR,),
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,11 @@ class Outcome:
         """What its numbers are."""
         return self.record["label"]
 
+    def get(self, quantity: str) -> Mapping | None:
+        """Return value and unit of a quantity; None if it is absent or unknown."""
+        entry = self.summary.get(quantity)
+        return None if entry is None or entry["value"] == "unknown" else entry
+
 
 def load(file: str | Path) -> dict:
     """Read a claims file; its name is the study's.
@@ -47,46 +57,53 @@ def load(file: str | Path) -> dict:
     content = schemas.load_yaml(file)
     schemas.check(content, schemas.packaged(__package__, "claims"), file)
     seen: set[str] = set()
-    for claim in content["claims"] + content.get("seed_errors", []):
+    for claim in content["claims"] + content.get("source_errors", []):
         if claim["id"] in seen:
             raise InputError(file, f"id {claim['id']}", "two claims have this id", "give each its own")
         seen.add(claim["id"])
     return content
 
 
-def verdict(claim: Mapping, value: float | int | str) -> tuple[str, float | None]:
-    """Compare a reproduced value with a claim.
+def compare(claim: Mapping, value: float | int | str) -> tuple[str, float | None]:
+    """Compare a value with a claim, wherever the value comes from.
 
     Parameters
     ----------
     claim : mapping
-        With ``value`` and optionally ``decimals`` (printed ones), ``tolerance`` (absolute, in the claim's
-        unit; 0 by default) and ``relation`` (``equal`` by default).
+        With ``value``, ``unit`` (``text`` for a statement) and optionally ``decimals`` (printed ones), ``tolerance``
+        (absolute, in the claim's unit; 0 by default) and ``relation`` (``equal`` by default).
     value : number or str
 
     Returns
     -------
     verdict : str
-        ``exact`` (every published digit), ``within tolerance`` or ``differs``.
+        ``exact`` (equal in every printed digit), ``holds`` (an inequality or a statement), ``within tolerance`` or
+        ``differs``.
     relative_difference : float or None
-        (reproduced − published)/published; None for texts and for a published zero that is not met.
+        (reproduced − published)/published; None for texts, for an inequality that holds, and for a published zero
+        that is not met.
     """
     published, relation = claim["value"], claim.get("relation", "equal")
     if isinstance(published, str) or isinstance(value, str):
-        return (EXACT if str(published) == str(value) else DIFFERS), None
+        met = HOLDS if claim["unit"] == "text" else EXACT
+        return (met if str(published) == str(value) else DIFFERS), None
     difference = value - published
     relative = difference / abs(published) if published else (0.0 if not difference else None)
     tolerance = claim.get("tolerance", 0)
     if relation != "equal":
         beyond = difference if relation == "at most" else -difference
-        return (EXACT if beyond <= 0 else WITHIN if beyond <= tolerance else DIFFERS), relative
+        if beyond <= 0:
+            return HOLDS, None
+        return (WITHIN if beyond <= tolerance else DIFFERS), relative
     shown = round(value, claim["decimals"]) if "decimals" in claim else value
     if shown == published:
         return EXACT, relative
     return (WITHIN if abs(difference) <= tolerance else DIFFERS), relative
 
 
-def scorecard(claims: Mapping[str, Mapping], outcomes: Iterable[Outcome]) -> pd.DataFrame:
+def scorecard(
+    claims: Mapping[str, Mapping], outcomes: Iterable[Outcome], downloads: Mapping[str, Iterable[str]] | None = None
+) -> pd.DataFrame:
     """Compare every claim with every dataset.
 
     Parameters
@@ -95,88 +112,110 @@ def scorecard(claims: Mapping[str, Mapping], outcomes: Iterable[Outcome]) -> pd.
         By study, the content of its claims file.
     outcomes : iterable of Outcome
         Everything that was reproduced.
+    downloads : mapping, optional
+        By ``study/case``, the datasets that have this case once they are downloaded.
 
     Returns
     -------
     DataFrame
-        Columns ``study, id, case, quantity, published, unit, dataset, reproduced, relative_difference,
-        verdict, source, why, provenance``; a claim that nothing reproduces has a row too, and so has every
-        error of the source documents (claimed, right, why).
+        Columns ``study, id, case, quantity, published, unit, dataset, reproduced, relative_difference, verdict,
+        source, why, provenance``, in the order of `GROUPS`. A claim that no dataset tests has a row that says what
+        that takes, or why it is impossible. So has every error of the source documents (claimed, right, why).
     """
     outcomes = list(outcomes)
     rows = []
     for study, content in sorted(claims.items()):
         for claim in content["claims"]:
-            rows += _claim_rows(study, claim, outcomes)
-        for error in content.get("seed_errors", []):
-            rows.append(_seed_error_row(study, error, outcomes))
+            found = [outcome for outcome in outcomes if (outcome.study, outcome.case) == (study, claim["case"])]
+            present = {outcome.dataset for outcome in found}
+            absent = [name for name in (downloads or {}).get(f"{study}/{claim['case']}", ()) if name not in present]
+            rows += _claim_rows(study, claim, found, absent)
+        rows += [_source_error_row(study, error, outcomes) for error in content.get("source_errors", [])]
+    rows.sort(key=_place)
     columns = ["study", "id", "case", "quantity", "published", "unit", "dataset", "reproduced"]
     columns += ["relative_difference", "verdict", "source", "why", "provenance"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def _published(claim: Mapping) -> str:
-    relation = claim.get("relation", "equal")
-    words = text(claim["value"], claim.get("decimals"))
-    return words if relation == "equal" else f"{relation} {words}"
+def _place(row: Mapping) -> tuple[int, int]:
+    """Return the numbers of a row's group and of its verdict in the group."""
+    groups = list(GROUPS.values())
+    first = 1 if row["provenance"].startswith("simulated") else 0
+    group = next(number for number in range(first, len(groups)) if row["verdict"] in groups[number])
+    return group, groups[group].index(row["verdict"])
 
 
-def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome]) -> list[dict]:
+def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome], absent: list[str]) -> list[dict]:
+    relation, value = claim.get("relation", "equal"), text(claim["value"], claim.get("decimals"))
     base = {
         "study": study,
         **{key: claim[key] for key in ("id", "case", "quantity", "unit", "source")},
-        "published": _published(claim),
+        "published": value if relation == "equal" else f"{relation} {value}",
         "why": claim.get("why", ""),
     }
-    rows = []
-    for outcome in outcomes:
-        if (outcome.study, outcome.case) != (study, claim["case"]):
-            continue
-        entry = outcome.summary.get(claim["quantity"])
-        row = {**base, "dataset": outcome.dataset, "provenance": outcome.label}
-        if entry is None:
-            needs = claim.get("needs")
-            row |= {"reproduced": "", "verdict": f"needs {needs}" if needs else UNKNOWN}
-        elif entry["unit"] != claim["unit"]:
-            why = f"the unit is {entry['unit']}, the claim's is {claim['unit']}"
-            row |= {"reproduced": text(entry["value"]), "verdict": DIFFERS, "why": why}
-        else:
-            word, relative = verdict(claim, entry["value"])
-            row |= {"reproduced": text(entry["value"]), "relative_difference": relative, "verdict": word}
-            if claim.get("input") and outcome.record["kind"] == "published" and not row["why"]:
-                row["why"] = TYPED
-        rows.append(row)
-    if not rows:
-        needs = claim.get("needs", "download")
-        row = {"dataset": "", "reproduced": "", "verdict": f"needs {needs}", "provenance": "published"}
-        rows.append({**base, **row})
+    having = [outcome for outcome in outcomes if outcome.get(claim["quantity"])]
+    rows = [base | _compared(claim, outcome) for outcome in having]
+    if all(outcome.record["kind"] == "simulated" for outcome in having):
+        # A simulation settles nothing.
+        opened = _open(claim, absent)
+        if not rows and not opened:
+            names = " and ".join(outcome.dataset for outcome in outcomes)
+            why = f"no {claim['quantity']} in {names}" if names else f"no dataset has a case {claim['case']}"
+            opened = {"verdict": UNCHECKABLE, "why": why}
+        if opened:
+            rows.append(base | {"dataset": "", "reproduced": "", "provenance": "published"} | opened)
     return rows
 
 
-def _seed_error_row(study: str, error: Mapping, outcomes: list[Outcome]) -> dict:
+def _compared(claim: Mapping, outcome: Outcome) -> dict:
+    """Return what a row says of a dataset that has the quantity."""
+    entry = outcome.get(claim["quantity"])
+    row = {"dataset": outcome.dataset, "reproduced": text(entry["value"]), "provenance": outcome.label}
+    if entry["unit"] != claim["unit"]:
+        why = f"the unit is {entry['unit']}, the claim's is {claim['unit']}"
+        return row | {"verdict": DIFFERS, "why": why}
+    verdict, relative = compare(claim, entry["value"])
+    kind = outcome.record["kind"]
+    if verdict != DIFFERS and (kind == "simulated" or claim.get("by_construction")):
+        verdict = BY_CONSTRUCTION
+    elif verdict != DIFFERS and kind == "published" and claim.get("input"):
+        verdict = TYPED
+    return row | {"verdict": verdict, "relative_difference": relative}
+
+
+def _open(claim: Mapping, absent: list[str]) -> dict:
+    """Return verdict and reason of a claim that no dataset tests; empty if it is not known what would."""
+    if "cannot_be_checked" in claim:
+        return {"verdict": UNCHECKABLE, "why": claim["cannot_be_checked"]}
+    if absent:
+        return {"verdict": NEEDS_DOWNLOAD, "why": f"not downloaded: {', '.join(absent)}"}
+    return {"verdict": NEEDS_GPU} if claim.get("needs") == "GPU" else {}
+
+
+def _source_error_row(study: str, error: Mapping, outcomes: list[Outcome]) -> dict:
     row = {
         "study": study,
         **{key: error.get(key, "") for key in ("id", "case", "quantity", "unit", "source", "why")},
         "published": text(error["claimed"]),
         "dataset": "",
         "reproduced": text(error["right"]),
-        "verdict": SEED_ERROR,
+        "verdict": SOURCE_ERROR,
         "provenance": "published",
     }
     for outcome in outcomes:
         if (outcome.study, outcome.case) == (study, error.get("case")):
-            entry = outcome.summary.get(error.get("quantity"))
-            # The right value is computed where it can be: a claim about an error may be wrong as well.
-            if entry is not None and verdict({"value": error["right"]}, entry["value"])[0] != EXACT:
+            entry = outcome.get(error.get("quantity"))
+            # The right value is computed where that is possible: what is said of an error may be wrong as well.
+            expected = {"value": error["right"], "unit": error.get("unit", "")}
+            if entry is not None and compare(expected, entry["value"])[0] == DIFFERS:
                 row["why"] += f" (but {outcome.dataset} gives {text(entry['value'])})"
     return row
 
 
-def counts(card: pd.DataFrame) -> dict[str, int]:
-    """How many rows of a scorecard have each verdict, best first; what was only typed or simulated counts apart."""
-    words = card["verdict"].mask(card["why"] == TYPED, INPUT)
-    met = card["verdict"].isin([EXACT, WITHIN]) & card["provenance"].str.startswith("simulated")
-    words = words.mask(met, SIMULATED)
-    order = [EXACT, INPUT, WITHIN, SIMULATED, DIFFERS, UNKNOWN, SEED_ERROR]
-    found = words.value_counts()
-    return {word: int(found[word]) for word in [*order, *sorted(set(found.index) - set(order))] if word in found}
+def counts(card: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """Count the rows of a scorecard by group and verdict, in the order of `GROUPS`."""
+    found: dict[str, dict[str, int]] = {title: dict.fromkeys(words, 0) for title, words in GROUPS.items()}
+    for row in card.to_dict("records"):
+        group, _ = _place(row)
+        found[list(GROUPS)[group]][row["verdict"]] += 1
+    return {title: {word: count for word, count in words.items() if count} for title, words in found.items()}

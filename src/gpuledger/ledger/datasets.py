@@ -202,6 +202,22 @@ class Case:
         own = {name: self.dataset.about(name) for _, name, _ in _path_values(self.inputs, self.schema)}
         return {**about, "files": {name: said for name, said in own.items() if said}, "case": self.inputs}
 
+    @property
+    def label(self) -> str:
+        """What the numbers in its files are; a dataset of several devices can have cases of one."""
+        content = self.dataset.content
+        own = content.get("device", {}).get("name")
+        declared = {value for _, value, _ in _path_values(self.inputs, self.schema)}
+        devices = {own or self.dataset.about(name).get("device") for name, _ in self._present() if name in declared}
+        return provenance.label(content["kind"], devices.pop() if len(devices) == 1 else None)
+
+    def _present(self) -> Iterator[tuple[str, Path]]:
+        """Yield every input file or folder that exists, and files beside them: name in the dataset's folder, path."""
+        for name, kind in self._files():
+            path = self.dataset.folder / name
+            if path.is_file() or (kind != "file" and path.is_dir()):
+                yield name, path
+
     def provenance(self) -> dict:
         """Return the content of ``provenance.json``: what the case's numbers are, and which files they come from."""
         content = self.dataset.content
@@ -209,18 +225,15 @@ class Case:
             (provenance.describe_file if path.is_file() else _describe_folder)(
                 path, self.dataset.folder, self.dataset.about(name)
             )
-            for name, kind in self._files()
-            if (path := self.dataset.folder / name).is_file() or (kind != "file" and path.is_dir())
+            for name, path in self._present()
         ]
-        # A dataset of several devices can have cases of one.
-        devices = {content.get("device", {}).get("name") or entry.get("device") for entry in inputs}
         return {
             "dataset": self.dataset.name,
             "study": self.study,
             "case": self.name,
             "title": content["title"],
             "kind": content["kind"],
-            "label": provenance.label(content["kind"], devices.pop() if len(devices) == 1 else None),
+            "label": self.label,
             "device": content.get("device"),
             "source": content["source"],
             "license": content["license"],

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from base64 import b64encode
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from gpuledger import files
 from gpuledger.ledger import provenance
@@ -23,14 +26,29 @@ GREY, PALE = "#888888", "#D9D9D9"
 
 FORMATS = ("pdf", "svg", "png")
 
+_saved: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()
+
 
 def use_style() -> None:
-    """Use the project's style; in Jupyter, also draw inline figures at twice the resolution."""
+    """Use the project's style; in Jupyter, also show figures at twice the resolution, and saved ones as they are."""
     mpl.style.use(str(resources.files("gpuledger.ledger").joinpath("gpuledger.mplstyle")))
     if "inline" in mpl.get_backend():
+        from IPython import get_ipython
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
         set_matplotlib_formats("retina")
+        formatter = get_ipython().display_formatter.formatters["image/png"]
+        draw = formatter.for_type(Figure)
+        formatter.for_type(Figure, lambda figure: _saved_picture(figure) or draw(figure))
+
+
+def _saved_picture(figure: Figure) -> tuple[str, dict[str, int]] | None:
+    """Return the PNG that :func:`save` wrote, for Jupyter; None if the figure has been changed since."""
+    if figure.stale or figure not in _saved:
+        return None
+    png = _saved[figure]
+    width, height = (int.from_bytes(png[at : at + 4], "big") // 2 for at in (16, 20))
+    return b64encode(png).decode(), {"width": width, "height": height}
 
 
 def plain(text: str) -> str:
@@ -69,7 +87,7 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     ----------
     figure : Figure
     record : mapping
-        The ``provenance.json`` of its numbers. That numbers are simulated is said in colour.
+        The ``provenance.json`` of its numbers. That they are simulated or predicted is said in colour.
     folder : path or None
         Where to write ``<name>.pdf``, ``.svg`` and ``.png``; None writes nothing.
     name : str
@@ -80,26 +98,28 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     Figure
         The same figure, for a notebook to show.
     """
-    # Fix the layout first: the caption goes below it, and all formats must be the same.
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    # Compute and measure the layout once; savefig would draw the figure once more to do so, for each format.
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
     for legend in figure.legends:
         # A legend outside the axes is anchored to the saved region, which the caption extends: keep it where it is.
         legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
+    drawn = figure.get_tightbbox()
     caption = provenance.caption(record)
-    width = int(figure.get_figwidth() * 19)
-    bottom = figure.get_tightbbox().y0 / figure.get_figheight()
-    simulated = record["kind"] == "simulated"
-    figure.text(
+    measured = record["kind"] not in provenance.NOT_MEASURED
+    note = figure.text(
         0.005,
-        bottom - 0.02,
-        textwrap.fill(plain(caption), width),
+        drawn.y0 / figure.get_figheight() - 0.02,
+        textwrap.fill(plain(caption), int(figure.get_figwidth() * 19)),
         va="top",
         fontsize=6.5,
-        color=VERMILLION if simulated else "#666666",
-        fontweight="bold" if simulated else "normal",
+        color="#666666" if measured else VERMILLION,
+        fontweight="normal" if measured else "bold",
     )
     if folder is not None:
+        noted = note.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+        box = Bbox.union([drawn, noted]).padded(mpl.rcParams["savefig.pad_inches"])
         described = {"Title": f"{record['dataset']}/{record['study']}/{record['case']}"}
         # No dates: a figure made again must be byte-identical.
         metadata = {
@@ -107,8 +127,12 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
             "svg": {**described, "Description": caption, "Date": None},
             "png": {**described, "Description": caption, "Software": None},
         }
-        for suffix in FORMATS:
-            with files.replacing(Path(folder) / f"{name}.{suffix}") as temporary:
-                figure.savefig(temporary, metadata=metadata[suffix])
+        with mpl.rc_context({"figure.constrained_layout.use": False}):
+            figure.set_layout_engine(None)
+            for suffix in FORMATS:
+                with files.replacing(Path(folder) / f"{name}.{suffix}") as temporary:
+                    figure.savefig(temporary, metadata=metadata[suffix], bbox_inches=box)
+        _saved[figure] = (Path(folder) / f"{name}.png").read_bytes()
+        figure.stale = False
     plt.close(figure)
     return figure

@@ -53,6 +53,9 @@ def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> N
                 kernel_name="python3",
                 progress_bar=False,
                 log_output=False,
+                # Written when it is done: after each cell, the whole notebook would be validated and written again.
+                request_save_on_cell_execute=False,
+                autosave_cell_every=0,
                 # ipykernel warns about TCP on stderr; a graceful shutdown of the kernel can stall for seconds.
                 extra_arguments=["--log-level=ERROR"],
                 shutdown_kernel="immediate",
@@ -65,7 +68,7 @@ def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> N
                 raise
 
 
-def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str, label: str) -> None:
+def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str, record: Mapping) -> None:
     """Render an executed notebook to one HTML page.
 
     Images are embedded, formulas are MathML, and the page loads nothing from elsewhere.
@@ -79,15 +82,16 @@ def render(notebook: str | Path, output: str | Path, templates: str | Path, titl
     templates : path
         The folder that holds the template ``page``.
     title : str
-    label : str
-        What the numbers are: ``published``, ``simulated, not measured``, …
+    record : mapping
+        The ``provenance.json`` of its numbers. Its ``warnings`` go to the top of the page.
     """
     content = nbformat.read(notebook, as_version=4)
     for cell in content.cells:
         if cell.cell_type == "markdown":
             cell.source = formulas_to_mathml(cell.source)
     exporter = HTMLExporter(template_name="page", extra_template_basedirs=[str(templates)])
-    html, _ = exporter.from_notebook_node(content, {"metadata": {"name": title, "label": label}})
+    about = {"name": title, "label": record["label"], "kind": record["kind"], "warnings": record.get("warnings", [])}
+    html, _ = exporter.from_notebook_node(content, {"metadata": about})
     files.write_text(output, html)
 
 

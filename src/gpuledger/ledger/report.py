@@ -43,20 +43,20 @@ def _environment(templates: Path) -> Environment:
 
 def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path) -> str:
     """Return the HTML page of a scorecard; `titles` are the studies' titles by name."""
-    # What a reader looks for first: differences, then errors of the sources, then what is open.
-    order = {claims.DIFFERS: 0, claims.UNKNOWN: 1, claims.SEED_ERROR: 2, claims.WITHIN: 4, claims.EXACT: 5}
-    card = card.assign(order=card["verdict"].map(order).fillna(3)).sort_values("order", kind="stable")
-    card["difference"] = [
+    anchors = [f"{row.dataset or 'none'}--{row.case or 'none'}--{row.id}" for row in card.itertuples()]
+    differences = [
         "" if pd.isna(value) else f"{100 * value:+.2g} %" if value else "0" for value in card["relative_difference"]
     ]
+    kinds = [label.split(",")[0].split(" ")[0] for label in card["provenance"]]
+    card = card.assign(anchor=anchors, difference=differences, kind=kinds)
     groups = [(titles[study], rows.to_dict("records")) for study, rows in card.groupby("study", sort=True)]
     template = _environment(templates).get_template("scorecard.html.j2")
-    return template.render(groups=groups, counts=claims.counts(card), typed=claims.TYPED)
+    return template.render(groups=groups, counts=claims.counts(card))
 
 
 def gallery_page(
     outcomes: Iterable[Outcome],
-    counts: Mapping[str, int],
+    counts: Mapping[str, Mapping[str, int]],
     root: Path,
     templates: Path,
 ) -> str:
@@ -66,7 +66,7 @@ def gallery_page(
     ----------
     outcomes : iterable of Outcome
     counts : mapping
-        How many claims have each verdict.
+        Of the scorecard's rows, by group and verdict.
     root : path
         The page's folder, ``results/``.
     templates : path

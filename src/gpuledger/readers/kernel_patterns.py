@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,13 +92,17 @@ PATTERNS: tuple[Pattern, ...] = _table(
 )  # fmt: skip
 
 
-def extend_patterns(extra: Iterable[Mapping[str, str]], *, file: str | Path = "kernel patterns") -> tuple[Pattern, ...]:
-    """Put a user's patterns before :data:`PATTERNS`.
+def extend_patterns(
+    extra: Iterable[Mapping[str, str]], base: Sequence[Pattern] = PATTERNS, *, file: str | Path = "kernel patterns"
+) -> tuple[Pattern, ...]:
+    """Put a user's patterns before others.
 
     Parameters
     ----------
     extra : iterable of mappings
         Keys ``name``, ``regex``, ``class`` and optionally ``family`` and ``on`` (``path``, the default, or ``full``).
+    base : sequence of Pattern
+        The others.
     file : path or str
         Source of the patterns, for the error.
 
@@ -133,4 +137,4 @@ def extend_patterns(extra: Iterable[Mapping[str, str]], *, file: str | Path = "k
         if matches_all:
             raise InputError(file, place, f"regex {regex!r} matches every name", "make it specific")
         rows.append(Pattern(name, regex, kernel_class, entry.get("family", ""), entry.get("on", "path")))
-    return (*rows, *PATTERNS)
+    return (*rows, *base)

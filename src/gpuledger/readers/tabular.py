@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger import schemas
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
     Raises
     ------
     InputError
-        A column that is missing, unknown or in a wrong unit; a row of another length; a cell that is empty, not a
+        A column that is missing or in a wrong unit; a row of another length; a cell that is empty, not a
         finite number, out of range or not an allowed text; a repeated row; no rows.
     """
     path = Path(path)
@@ -130,7 +130,7 @@ def _check_columns(path: Path, found: list[str], columns: Sequence[Column]) -> N
         raise InputError(path, "line 1", f"the column '{column.name}' is missing", f"add or rename it ({near})")
     for name in found:
         if name not in known:
-            raise InputError(path, "line 1", f"unknown column '{name}'", schemas.nearest(name, known))
+            warn(path, "line 1", f"unknown column '{name}'", f"it is ignored ({schemas.nearest(name, known)})")
 
 
 def _convert(path: Path, cells: pd.Series, column: Column) -> pd.Series:

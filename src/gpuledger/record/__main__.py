@@ -16,17 +16,17 @@ from gpuledger.record.profiler import Control
 from gpuledger.record.recording import MOST_BYTES, OutOfTimeError, Recording
 from gpuledger.record.run import record_parts
 
-#: Status when the time for the call is over and there is more to record.
+#: Exit status when time ran out before everything was recorded.
 UNFINISHED = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Record; return 0 when all that was asked for is recorded, 1 when something failed, 3 when time was over."""
+    """Record; return 0 if everything was recorded, 1 if something failed, 3 if time ran out."""
     parser = argparse.ArgumentParser(prog="gpuledger.record", description=__doc__.partition(":")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
-    parser.add_argument("--minutes", type=float, help="begin nothing that would end later; the next call goes on")
-    parser.add_argument("--list", action="store_true", help="list the parts and end")
+    parser.add_argument("--minutes", type=float, help="start no step that would exceed this; the next call resumes")
+    parser.add_argument("--list", action="store_true", help="list the parts and exit")
     given = parser.parse_args(arguments)
     if given.list:
         for part in PARTS.values():
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     for name in given.parts:
         if name not in PARTS:
-            parser.error(f"there is no part {name!r}: {', '.join(PARTS)}")
+            parser.error(f"unknown part {name!r}; choose from {', '.join(PARTS)}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         settings = (yaml.safe_load(Path("config/config.yaml").read_text("utf-8")) or {}).get("record", {})
@@ -45,20 +45,20 @@ def main(arguments: list[str] | None = None) -> int:
         control = Control(clock=settings.get("clock_control", "none"), cache=settings.get("cache_control", "all"))
         failed = record_parts(recording, given.parts or tuple(PARTS), python=settings.get("python"), control=control)
     except FileNotFoundError as error:
-        print(f"{error.filename}: the file does not exist; start in the folder of the checkout", file=sys.stderr)
+        print(f"{error.filename}: the file does not exist; run this in the folder of the checkout", file=sys.stderr)
         return 1
     except InputError as error:
         print(error, file=sys.stderr)
         return 1
     except OutOfTimeError:
-        print(f"{folder}: the time for this call is over; the same call again goes on", file=sys.stderr)
+        print(f"{folder}: time is up; the same call again resumes the recording", file=sys.stderr)
         return UNFINISHED
     size = recording.size_bytes()
     print(f"{folder}: {', '.join(sorted(recording.parts)) or 'nothing'} recorded, {size / 1e6:.1f} MB")
     if size > MOST_BYTES:
-        print(f"{folder} is larger than the {MOST_BYTES / 1e6:g} MB that a repository should carry", file=sys.stderr)
+        print(f"{folder} exceeds the {MOST_BYTES / 1e6:g} MB that a repository should hold", file=sys.stderr)
     if recording.parts:
-        print(f"add {folder.name} to datasets in config/config.yaml to have it in the default target")
+        print(f"add {folder.name} to datasets in config/config.yaml to include it in the default target")
     return 1 if failed else 0
 
 

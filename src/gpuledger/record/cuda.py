@@ -1,7 +1,7 @@
-"""CUDA kernels at run time: compile with NVRTC, load, launch. How long they take says gpuledger.record.cuda_timing.
+"""CUDA kernels at run time: compile with NVRTC, load, launch (timing: gpuledger.record.cuda_timing).
 
-A thin layer over CuPy, which is imported only when a function needs it: nothing else of gpuledger depends on it.
-Compiling needs CuPy with NVRTC but no GPU; everything else needs a GPU.
+A thin layer over CuPy, which is only imported when a function needs it. Compiling needs CuPy with NVRTC but no GPU;
+everything else needs a GPU.
 
 >>> from gpuledger.record import cuda
 >>> device = cuda.open_device()  # doctest: +SKIP
@@ -25,9 +25,9 @@ import numpy as np
 
 from gpuledger.errors import InputError
 
-#: The CUDA sources that come with gpuledger.
+#: gpuledger's CUDA sources.
 SOURCES = Path(__file__).with_name("cuda_sources")
-#: Of NVRTC, unless a caller says otherwise.
+#: Default options of NVRTC.
 OPTIONS = ("--std=c++17",)
 
 
@@ -38,20 +38,20 @@ class CudaDevice:
     Attributes
     ----------
     index : int
-        As CUDA counts them.
+        CUDA's number of the device.
     name : str
-        As the driver gives it.
+        The driver's name of the device.
     compute_capability : str
         ``9.0``.
     sms : int
         Streaming multiprocessors.
     l2_bytes, memory_bytes : int
     clock_hz : int
-        Highest SM clock (Hz); 0 where the driver does not say.
+        Maximum SM clock (Hz); 0: unknown.
     threads_per_sm, registers_per_sm : int
-        What an SM has for resident blocks; 0 where that does not matter.
+        Limits of an SM; 0: not needed.
     shared_bytes : int
-        Shared memory that a block can have at most (bytes), static and dynamic.
+        Maximum shared memory per block (bytes), static and dynamic.
     """
 
     index: int
@@ -67,7 +67,7 @@ class CudaDevice:
 
     @property
     def architecture(self) -> str:
-        """What NVRTC compiles for: ``sm_90``."""
+        """The target architecture for NVRTC: ``sm_90``."""
         return f"sm_{self.compute_capability.replace('.', '')}"
 
 
@@ -77,32 +77,32 @@ def cupy() -> ModuleType:
     Raises
     ------
     InputError
-        When it is not installed, or its CUDA libraries cannot be loaded.
+        CuPy is not installed, or its CUDA libraries cannot be loaded.
     """
     try:
         return import_module("cupy")
     except ImportError as error:
         problem = f"CuPy cannot be imported ({_first_line(error)})"
-        remedy = "install the CuPy of the CUDA version at hand, e.g. pip install 'cupy-cuda13x[ctk]'"
+        remedy = "install CuPy for the installed CUDA version, e.g. pip install 'cupy-cuda13x[ctk]'"
         raise InputError("GPU", "", problem, remedy) from None
 
 
 def open_device(index: int = 0) -> CudaDevice:
-    """Make a GPU the current one and describe it.
+    """Select a GPU and describe it.
 
     Raises
     ------
     InputError
-        CuPy, driver or GPU missing, or no GPU of this index.
+        CuPy, the driver or the GPU is missing.
     """
     runtime = cupy().cuda.runtime
     with named_errors(f"device {index}", "check the driver with nvidia-smi"):
         count = runtime.getDeviceCount()
         if index >= count:
-            raise InputError("GPU", f"device {index}", f"there are {count} devices", "choose one of them")
+            raise InputError("GPU", f"device {index}", f"there are only {count} devices", "choose one of them")
         runtime.setDevice(index)
         found = runtime.getDeviceProperties(index)
-        # Some versions of CUDA have no clockRate in the properties; the attribute (13, in kHz) stays.
+        # Some CUDA versions have no clockRate in the properties; attribute 13 (kHz) works in all of them.
         clock_khz = runtime.deviceGetAttribute(13, index)
     name = found["name"]
     return CudaDevice(
@@ -120,7 +120,7 @@ def open_device(index: int = 0) -> CudaDevice:
 
 
 def read_source(name: str) -> str:
-    """Return the text of one of the sources that come with gpuledger, e.g. ``normalization.cu``."""
+    """Return the text of one of gpuledger's CUDA sources, e.g. ``normalization.cu``."""
     return (SOURCES / name).read_text("utf-8")
 
 
@@ -132,31 +132,31 @@ def compile_source(
     Parameters
     ----------
     code : str
-        Kernels as ``extern "C" __global__``; NVRTC has no headers of the host.
+        Kernels as ``extern "C" __global__``; NVRTC has no host headers.
     architecture : str
         ``sm_90`` for machine code (cubin), ``compute_90`` for PTX.
     name : str
-        The file's name in messages.
+        File name for error messages.
     options : sequence of str
-        Of NVRTC; see :data:`OPTIONS`.
+        Options of NVRTC; see :data:`OPTIONS`.
 
     Returns
     -------
     image : bytes
-        The cubin or the PTX.
+        The cubin or PTX.
     log : str
-        What the compiler said: warnings.
+        Warnings of the compiler.
 
     Raises
     ------
     InputError
-        The first error of the compiler with its line; an architecture that this NVRTC does not know.
+        The first compiler error with its line; an architecture that this NVRTC does not support.
     """
     nvrtc = cupy().cuda.nvrtc
     try:
         program = nvrtc.createProgram(code, name, (), ())
     except (RuntimeError, ImportError) as error:
-        remedy = "install NVRTC of the same CUDA version, e.g. pip install 'cupy-cuda13x[ctk]'"
+        remedy = "install the NVRTC of the same CUDA version, e.g. pip install 'cupy-cuda13x[ctk]'"
         raise InputError(name, "", f"NVRTC cannot be used ({_first_line(error)})", remedy) from None
     try:
         nvrtc.compileProgram(program, (*options, f"--gpu-architecture={architecture}"))
@@ -167,7 +167,7 @@ def compile_source(
         found = re.search(r"\((\d+)\): (?:catastrophic )?error\s*:?\s*(.+)", log)
         place = f"line {found[1]}" if found else f"architecture {architecture}"
         problem = found[2] if found else _first_line(log or str(error))
-        raise InputError(name, place, f"does not compile: {problem}", "mend the source or the architecture") from None
+        raise InputError(name, place, f"does not compile: {problem}", "fix the source or the architecture") from None
     finally:
         nvrtc.destroyProgram(program)
 
@@ -179,11 +179,11 @@ class LoadedKernel:
     ----------
     name : str
     registers : int
-        Of a thread.
+        Registers per thread.
     local_bytes : int
-        Of a thread: spilled registers and arrays that did not fit; 0 is what one wants.
+        Local memory per thread: spilled registers and large arrays, ideally 0.
     shared_bytes : int
-        Declared in the source, for a block.
+        Static shared memory per block.
     """
 
     def __init__(self, name: str, function: Any):
@@ -193,10 +193,10 @@ class LoadedKernel:
         self.shared_bytes = int(function.shared_size_bytes)
 
     def allow_shared(self, shared_bytes: int) -> None:
-        """Allow so much dynamic shared memory in a block; launches with more than 48 KiB need it.
+        """Set the maximum dynamic shared memory per block, which launches with more than 48 KiB need.
 
-        With any, the SM's memory is divided in favour of shared memory: the driver's own choice may be for L1, and
-        hold fewer blocks than fit.
+        If it is not zero, the carveout favours shared memory, because the driver may favour L1 and then run fewer
+        blocks than would fit.
         """
         with named_errors(self.name, "ask for less shared memory"):
             self._function.max_dynamic_shared_size_bytes = shared_bytes
@@ -204,7 +204,7 @@ class LoadedKernel:
                 self._function.preferred_shared_memory_carveout = 100
 
     def blocks_per_sm(self, threads: int, shared_bytes: int = 0) -> int:
-        """How many blocks of `threads` an SM runs at once with so much dynamic shared memory each, as CUDA says."""
+        """CUDA's occupancy: blocks of `threads` that an SM runs at once with this dynamic shared memory."""
         with named_errors(self.name, "update CuPy and the driver"):
             occupancy = cupy().cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
             return int(occupancy(self._function.kernel.ptr, threads, shared_bytes))
@@ -216,23 +216,23 @@ class LoadedKernel:
         ----------
         grid, block : int or up to three
         *arguments
-            CuPy arrays, and NumPy scalars of the very types that the kernel declares (``np.int32(n)``): a plain int
-            would be passed as 64 bits, a plain float as a double.
+            CuPy arrays, and NumPy scalars of exactly the declared types (``np.int32(n)``): a plain int would be passed
+            as 64 bits, a plain float as a double.
         shared_bytes : int
-            Dynamic shared memory of a block.
+            Dynamic shared memory per block.
 
         Raises
         ------
         InputError
-            When CUDA refuses the launch.
+            CUDA rejects the launch.
         """
         with named_errors(self.name, "check grid, block and shared memory"):
             self._function(_three(grid), _three(block), arguments, shared_mem=shared_bytes)
 
 
 def resident_blocks(device: CudaDevice, kernel: LoadedKernel, threads: int) -> int:
-    """How many blocks of `threads` an SM holds at once, by its registers and threads (not by shared memory)."""
-    # Registers are given to warps in units of 256, eight to a thread.
+    """Blocks of `threads` that an SM can hold according to its registers and threads (not its shared memory)."""
+    # Registers are allocated per warp in units of 256, eight per thread.
     registers = -(-kernel.registers // 8) * 8 * (-(-threads // 32) * 32)
     return max(1, min(device.threads_per_sm // threads, device.registers_per_sm // registers))
 
@@ -240,8 +240,8 @@ def resident_blocks(device: CudaDevice, kernel: LoadedKernel, threads: int) -> i
 class LoadedModule:
     """A loaded cubin or PTX."""
 
-    def __init__(self, module: Any, name: str, folder: TemporaryDirectory | None = None):
-        # CuPy may read the file again for a kernel: the folder goes when the module goes.
+    def __init__(self, module: Any, name: str, folder: TemporaryDirectory):
+        # CuPy may read the file again for a kernel, so the folder lives as long as the module.
         self._module, self.name, self._folder = module, name, folder
 
     def kernel(self, name: str) -> LoadedKernel:
@@ -250,47 +250,31 @@ class LoadedModule:
         Raises
         ------
         InputError
-            When the module has none of this name.
+            The module has no such kernel.
         """
         with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
             return LoadedKernel(name, self._module.get_function(name))
 
 
-def load_module(
-    name: str, device: CudaDevice, code: str | None = None, options: Sequence[str] = OPTIONS
-) -> LoadedModule:
-    """Compile a source for a GPU and load it.
+def load_module(name: str, device: CudaDevice, options: Sequence[str] = OPTIONS) -> LoadedModule:
+    """Compile one of gpuledger's sources for a GPU and load it.
 
     Parameters
     ----------
     name : str
-        Of a source that comes with gpuledger; with `code`, what messages call it.
-    device : Device
-    code : str, optional
-        The source itself.
+        See :func:`read_source`.
+    device : CudaDevice
     options : sequence of str
-        Of NVRTC; see :data:`OPTIONS`.
+        Options of NVRTC; see :data:`OPTIONS`.
 
     Raises
     ------
     InputError
-        See :func:`compile_source`; an image that the driver refuses.
+        See :func:`compile_source`; the driver rejects the image.
     """
-    code = read_source(name) if code is None else code
-    image, _ = compile_source(code, device.architecture, name, options)
-    return load_image(image, name)
-
-
-def load_image(image: bytes, name: str) -> LoadedModule:
-    """Load a cubin or PTX, for instance one that nvcc has made.
-
-    Raises
-    ------
-    InputError
-        When the driver refuses it.
-    """
+    image, _ = compile_source(read_source(name), device.architecture, name, options)
     folder = TemporaryDirectory(prefix="gpuledger-")
-    path = Path(folder.name, "module.cubin" if image.startswith(b"\x7fELF") else "module.ptx")
+    path = Path(folder.name, "module.cubin")
     path.write_bytes(image)
     with named_errors(name, "compile it for this GPU, and update the driver"):
         module = cupy().RawModule(path=str(path))
@@ -300,17 +284,17 @@ def load_image(image: bytes, name: str) -> LoadedModule:
 
 @contextlib.contextmanager
 def named_errors(place: str, remedy: str) -> Iterator[None]:
-    """Turn what CUDA reports within the block into one line; `place` says where it came up."""
+    """Convert CUDA errors within the block into an InputError with the given place and remedy."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        # CuPy's exceptions have no common base class; their modules tell them from errors of this program.
+        # CuPy's exceptions have no common base class, but they are recognised by their module.
         if not type(error).__module__.startswith(("cupy", "torch")):
             raise
         if "OutOfMemory" in type(error).__name__ or "out of memory" in str(error).lower():
-            remedy = "free memory on the GPU (nvidia-smi names who holds it), or choose smaller shapes"
+            remedy = "free memory on the GPU (nvidia-smi lists its users), or choose smaller shapes"
         raise InputError("GPU", place, _first_line(error), remedy) from None
 
 

@@ -1,4 +1,4 @@
-"""How long launches take: CUDA events around batches, with the L2 cache cold or warm, medians and spread.
+"""Timing of launches: CUDA events around batches, with a cold or warm L2 cache; median and spread.
 
 >>> from gpuledger.record import cuda, cuda_timing
 >>> copy = cuda.load_module("ceilings.cu", device).kernel("copy_float4")  # doctest: +SKIP
@@ -18,7 +18,7 @@ import numpy as np
 
 from gpuledger.record.cuda import cupy, named_errors
 
-#: Most launches in one graph: beyond it, instantiation takes longer than what it measures.
+#: Maximum number of launches in one graph; instantiating larger ones takes longer than running them.
 MOST_LAUNCHES = 4096
 
 Launch = Callable[[], object]
@@ -26,15 +26,15 @@ Launch = Callable[[], object]
 
 @dataclass(frozen=True)
 class Timing:
-    """Time of one launch (ns): median and spread over samples, each the mean of a batch of launches.
+    """Time per launch (ns): median and spread over samples, each of which is the mean of a batch.
 
     Attributes
     ----------
     median_ns, p5_ns, p95_ns : float
-        Over the samples.
+        Percentiles of the samples.
     samples : int
     launches : int
-        In all samples together.
+        Launches in all samples together.
     """
 
     median_ns: float
@@ -45,20 +45,20 @@ class Timing:
 
     @classmethod
     def of(cls, batches_ns: Sequence[float], launches: int) -> Timing:
-        """Summarise batches of `launches` launches each, given the time of each batch (ns)."""
+        """Summarise the times (ns) of batches of `launches` launches each."""
         low, median, high = np.percentile(np.asarray(batches_ns, float) / launches, [5, 50, 95]).tolist()
         return cls(median, low, high, len(batches_ns), launches * len(batches_ns))
 
 
 def rotation(footprint_bytes: int, l2_bytes: int) -> int:
-    """How many sets of buffers to use in turn so that each is met cold.
+    """Number of buffer sets to cycle through so that each launch finds a cold L2.
 
-    Between two uses of a set, the others bring in more than twice the L2.
+    Between two uses of a set, the others move more than twice the size of the L2.
 
     Parameters
     ----------
     footprint_bytes : int
-        What one launch reads and writes.
+        Bytes that one launch reads and writes.
     l2_bytes : int
 
     Returns
@@ -69,11 +69,11 @@ def rotation(footprint_bytes: int, l2_bytes: int) -> int:
     Raises
     ------
     ValueError
-        When it would take more than :data:`MOST_LAUNCHES`.
+        More than :data:`MOST_LAUNCHES` sets would be needed.
     """
     sets = 1 + max(1, math.ceil((2 * l2_bytes + 1) / footprint_bytes))
     if sets > MOST_LAUNCHES:
-        raise ValueError(f"{footprint_bytes} bytes are too few to empty an L2 of {l2_bytes} bytes in turn")
+        raise ValueError(f"buffers of {footprint_bytes} bytes are too small to flush an L2 of {l2_bytes} bytes")
     return sets
 
 
@@ -81,9 +81,9 @@ Capture = Callable[[Sequence[Launch], Any], Launch]
 
 
 def capture_graph(launches: Sequence[Launch], stream: Any) -> Launch:
-    """Capture launches on a CuPy stream into a CUDA graph; return what replays it on that stream.
+    """Capture launches on a CuPy stream into a CUDA graph; return a function that replays it on that stream.
 
-    In a graph the host's time to launch, often longer than a small kernel, does not show.
+    A graph hides the host's launch time, which often exceeds the time of a small kernel.
     """
     with stream:
         stream.begin_capture()
@@ -103,29 +103,29 @@ def time_in_turn(
     warm_up_ms: float = 20.0,
     capture: Capture = capture_graph,
 ) -> Timing:
-    """Time launches that follow one another without a pause, by events around batches of them.
+    """Time back-to-back launches with events around batches of them.
 
-    With one launch in the list its data stay in L2 as far as they fit (warm); with :func:`rotation` many, each on
-    buffers of its own, each finds its data gone (cold), and pays for writing back what its forerunners left. The time
-    of a launch is what it adds to the batch: an empty kernel timed likewise gives the launch floor.
+    A single launch in the list finds its data in L2 as far as they fit (warm). With :func:`rotation` launches, each on
+    its own buffers, every launch finds its data evicted (cold) and pays for writing back its predecessors' results.
+    The time of a launch is what it adds to the batch; an empty kernel timed in the same way gives the launch floor.
 
     Parameters
     ----------
     launches : sequence of callables
-        Each enqueues the same work on CuPy's current stream, on buffers of its own. Nothing may be allocated.
+        Each enqueues the same work on CuPy's current stream, on its own buffers, without allocating.
     samples : int
-        Batches that are timed.
+        Number of timed batches.
     batch_ms : float
-        A batch repeats the round of launches until it takes so long.
+        A batch repeats the round of launches for about this long.
     warm_up_ms : float
-        Run before, so that clocks have risen.
+        Warm-up time, so that the clocks have settled.
     capture : callable
-        From launches and a CuPy stream to what replays them; see :func:`capture_graph`.
+        From launches and a CuPy stream to a function that replays them; see :func:`capture_graph`.
 
     Raises
     ------
     InputError
-        Whatever CUDA reports; out of memory.
+        A CUDA error, such as out of memory.
     """
     cuda = cupy().cuda
     with named_errors("timing", "run it alone on the GPU"):
@@ -144,7 +144,7 @@ def time_in_turn(
 
 
 def _batches_ns(cuda: ModuleType, stream: Any, replay: Launch, samples: int, warm_up: int = 1) -> list[float]:
-    """Time replays that follow one another (ns). The host runs ahead: only the first could wait for it."""
+    """Time consecutive replays (ns). The host runs ahead, so that only the first could wait for it."""
     events = [cuda.Event() for _ in range(samples + 1)]
     for _ in range(warm_up):
         replay()

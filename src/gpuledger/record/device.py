@@ -1,4 +1,4 @@
-"""The GPU of this machine: found through nvidia-smi, described so that a recording says what it was made on."""
+"""The GPU of this machine, found and described through nvidia-smi for the provenance of a recording."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from functools import cache
 from gpuledger.errors import InputError
 from gpuledger.record import failures
 
-#: The question that finds a GPU; every part of it is older than the drivers that run a PyTorch of today.
+#: Fields that identify a GPU; all drivers that run a current PyTorch know them.
 IDENTITY = ("name", "compute_cap", "driver_version", "memory.total")
-#: What else is written down when the driver answers: clocks in MHz, power in W.
+#: Further fields that are recorded if the driver reports them: clocks in MHz, power in W.
 STATE = (
     "clocks.max.sm",
     "clocks.max.memory",
@@ -39,7 +39,7 @@ _CHECK = "check the driver with nvidia-smi, or set gpu: off in config/config.yam
 
 @dataclass(frozen=True)
 class Device:
-    """An NVIDIA GPU as the driver names it.
+    """An NVIDIA GPU as the driver reports it.
 
     Attributes
     ----------
@@ -58,40 +58,40 @@ class Device:
 
     @property
     def slug(self) -> str:
-        """The name as a folder's: ``nvidia-h200``."""
+        """The name in the form of a folder name: ``nvidia-h200``."""
         return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-.") or "gpu"
 
 
 def selected_device() -> str:
-    """The GPU to use, as nvidia-smi and CUDA take it: the first of CUDA_VISIBLE_DEVICES, else number 0."""
+    """The GPU to use, in the notation of nvidia-smi and CUDA: the first of CUDA_VISIBLE_DEVICES, else number 0."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
 
 
 def select_device() -> None:
-    """Let this process, and what it starts, see the one GPU that is recorded, numbered as nvidia-smi does."""
+    """Restrict this process and its children to the GPU that is recorded, numbered as in nvidia-smi."""
     chosen = selected_device()
     os.environ.update(CUDA_VISIBLE_DEVICES=chosen, CUDA_DEVICE_ORDER="PCI_BUS_ID")
 
 
 @cache
 def find_device() -> Device:
-    """Find the GPU to use. Costs one call of nvidia-smi, and nothing where there is none.
+    """Find the GPU to use with one call of nvidia-smi.
 
     Raises
     ------
     InputError
-        No driver, no GPU, a driver that does not answer.
+        No driver, no GPU, or a driver that does not respond.
     """
     (name, capability, driver, memory) = _query(IDENTITY)
     digits = re.search(r"\d+", memory)
     if not re.fullmatch(r"\d+\.\d+", capability):
-        problem = f"the driver {driver} does not say the compute capability of {name}"
+        problem = f"the driver {driver} does not report the compute capability of {name}"
         raise InputError("nvidia-smi", "", problem, "update the driver to 510 or newer")
     return Device(name, capability, driver, int(digits[0]) << 20 if digits else 0)
 
 
 def describe_state() -> dict[str, str]:
-    """Clocks (MHz), power limits (W) and modes as the driver gives them now; what it does not say is left out."""
+    """Current clocks (MHz), power limits (W) and modes, as far as the driver reports them."""
     state = {}
     for field in STATE:
         try:
@@ -104,12 +104,12 @@ def describe_state() -> dict[str, str]:
 
 
 def check_alone() -> None:
-    """Make sure that no other process computes on the GPU: it would change times, and have ncu wait for memory.
+    """Check that no other process uses the GPU, which would distort times and take memory that ncu needs.
 
     Raises
     ------
     InputError
-        That names the processes.
+        The processes that use it.
     """
     rows = _call("--query-compute-apps=pid,used_memory,process_name", "--format=csv,noheader")
     others = []
@@ -119,7 +119,7 @@ def check_alone() -> None:
             others.append(f"{program.rpartition('/')[2] or 'a process'} (pid {pid}, {memory})")
     if others:
         problem = f"another process is on the GPU: {', '.join(others[:3])}"
-        remedy = "wait for it or end it, or choose another GPU with CUDA_VISIBLE_DEVICES"
+        remedy = "wait for it to end or stop it, or choose another GPU with CUDA_VISIBLE_DEVICES"
         raise InputError("GPU", selected_device(), problem, remedy)
 
 
@@ -127,7 +127,7 @@ def _query(fields: tuple[str, ...]) -> list[str]:
     answer = _call(f"--query-gpu={','.join(fields)}", "--format=csv,noheader")
     rows = [[cell.strip() for cell in row] for row in csv.reader(answer.splitlines(), skipinitialspace=True) if row]
     if len(rows) != 1 or len(rows[0]) != len(fields):
-        problem = f"it gives no line of {', '.join(fields)} but {failures.last_words(answer)!r}"
+        problem = f"instead of {', '.join(fields)} it prints {failures.last_words(answer)!r}"
         raise InputError("nvidia-smi", f"GPU {selected_device()}", problem, _CHECK)
     return rows[0]
 
@@ -143,7 +143,7 @@ def _call(*arguments: str) -> str:
             env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise InputError("nvidia-smi", "", f"it does not answer within {_SECONDS} s", _CHECK) from None
+        raise InputError("nvidia-smi", "", f"no response within {_SECONDS} s", _CHECK) from None
     except OSError as error:
         raise InputError("nvidia-smi", "", f"it cannot be started ({error.strerror})", _CHECK) from None
     if done.returncode:

@@ -1,4 +1,4 @@
-"""What nvidia-smi, ncu, PyTorch and CUDA say when they fail, and what to do about it."""
+"""Error messages of nvidia-smi, ncu, PyTorch and CUDA, and their remedies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PERMISSION = (
     "container with --cap-add=SYS_ADMIN (docs/GPU.md)"
 )
 
-#: (pattern, what is wrong, what to do); the first that matches counts. tests/test_record_failures.py has real outputs.
+#: (pattern, problem, remedy); the first match counts. tests/record/test_record_failures.py has real outputs.
 KNOWN = tuple(
     (re.compile(pattern, re.IGNORECASE), problem, remedy)
     for pattern, problem, remedy in (
@@ -35,7 +35,7 @@ KNOWN = tuple(
         ),
         (
             r"Cuda driver is not compatible with Nsight Compute",
-            "ncu and the driver do not fit each other",
+            "ncu and the driver are incompatible",
             "update the driver, or use the ncu of the CUDA version that nvidia-smi shows",
         ),
         (
@@ -50,7 +50,7 @@ KNOWN = tuple(
         ),
         (
             r"all CUDA-capable devices are busy|device\(s\) is/are busy|devices? (is|are) busy or unavailable",
-            "another process has the GPU to itself",
+            "another process has exclusive use of the GPU",
             "wait for it or end it (nvidia-smi lists it), or choose another GPU with CUDA_VISIBLE_DEVICES",
         ),
         (
@@ -76,17 +76,17 @@ KNOWN = tuple(
         (
             r"No module named '?cupy'?",
             "CuPy is not installed",
-            "install that of the driver's CUDA version: pip install -e '.[gpu]' for CUDA 13",
+            "install the CuPy of the driver's CUDA version: pip install -e '.[gpu]' for CUDA 13",
         ),
         (
             r"No module named '?(?P<what>[\w.]+)'?",
             "the Python of the workloads has no {what}",
-            "install it there: docs/GPU.md lists what it needs",
+            "install it there: docs/GPU.md lists the requirements",
         ),
         (
             r"Failed to find metric\s+(?P<what>\S+)",
             "ncu does not know the metric {what}",
-            "use a newer ncu: its list of metrics and the GPU do not fit",
+            "use a newer ncu: its list of metrics does not match the GPU",
         ),
         (
             r"couldn'?t communicate with the NVIDIA driver|Driver could not be loaded|stub libcuda\.so|"
@@ -96,7 +96,7 @@ KNOWN = tuple(
         ),
         (
             r"No devices were found|no CUDA-capable device is detected|No CUDA GPUs are available",
-            "the driver shows no GPU",
+            "the driver finds no GPU",
             "check nvidia-smi and CUDA_VISIBLE_DEVICES",
         ),
         (
@@ -116,25 +116,25 @@ KNOWN = tuple(
         ),
         (
             r"unrecogni[sz]ed option '?(?P<what>[\w-]+)|the argument for option '?(?P<option>[\w-]+)'? is invalid",
-            "this ncu does not take the option {what}",
+            "this ncu does not support the option {what}",
             "update Nsight Compute, or correct `record` in config/config.yaml",
         ),
         (
             r"No kernels were profiled",
             "no kernels were profiled",
-            "check that the workload runs on the GPU; ncu must be for its CUDA version",
+            "check that the workload runs on the GPU, and that ncu supports its CUDA version",
         ),
     )
 )
 
 
 def explain(output: str) -> tuple[str, str] | None:
-    """Return what is wrong and what to do, by the words of a tool; ``None`` when they are not known.
+    """Return problem and remedy for the output of a tool; ``None`` if the error is unknown.
 
     Parameters
     ----------
     output : str
-        All that the tools said, together.
+        Everything that the tools printed.
     """
     for pattern, problem, remedy in KNOWN:
         if match := pattern.search(output):
@@ -145,7 +145,7 @@ def explain(output: str) -> tuple[str, str] | None:
 
 
 def last_words(output: str) -> str:
-    """Return the line that says most about a failure that is not known: the last error, or the last line."""
+    """Return the most informative line of an unknown error: the last one with ``error``, else the last one."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower() and "returned an error code" not in line]
-    return (errors or lines or ["it said nothing"])[-1][:300]
+    return (errors or lines or ["it printed nothing"])[-1][:300]

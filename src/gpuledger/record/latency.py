@@ -1,4 +1,4 @@
-"""Exposed latency on this machine: gpuledger's probes against ncu, as a user waits for them."""
+"""Exposed latency on this machine: how long a user waits for gpuledger's probes and for ncu."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def record_latency(folder: str | Path, control: Mapping[str, str]) -> dict[str, 
     Parameters
     ----------
     folder : path
-        Of the dataset.
+        Folder of the dataset.
     control : mapping
-        Of ncu, see :class:`gpuledger.record.profiler.Control`.
+        Settings of ncu, see :class:`gpuledger.record.profiler.Control`.
 
     Returns
     -------
     dict
-        Cases by study and name, as ``dataset.yaml`` has them.
+        Cases by study and name, as in ``dataset.yaml``.
 
     Raises
     ------

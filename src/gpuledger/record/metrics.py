@@ -1,4 +1,4 @@
-"""Which metrics to ask of ncu: FLOP counters of every precision for the chip at hand, and those of the sweeps."""
+"""Which metrics ncu collects: FLOP counters of every precision for the chip, and the metrics of the sweeps."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from gpuledger.errors import InputError
 #: FLOP metrics by chip, each with its source.
 TABLE = files.RESOURCES / "ncu_flop_metrics.csv"
 
-#: FLOP metrics of chips that the table does not have, by the names that the tool itself lists. Two packed FP32
-#: instructions (fadd2, …) came with Blackwell.
-FAMILY = re.compile(
+#: FLOP metrics of chips that are not in the table, among the names that ncu lists. Blackwell added packed FP32
+#: instructions (fadd2, …).
+FLOP_METRIC = re.compile(
     r"smsp__sass_thread_inst_executed_op_[fdh](?:add|mul|fma)2?_pred_on"
     r"|sm__ops_path_tensor\w+|sm__inst_executed_pipe_tensor\w*|sm__thread_inst_executed_pipe_xu_pred_on"
 )
 
-#: Counters that the FLOP studies cannot do without.
+#: Counters that the FLOP studies require.
 NEEDED = tuple(f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in ("fadd", "fmul", "ffma"))
 
-#: What a sweep counts. Each is a choice of names, of which the first known one is asked for: the metrics of the notes
-#: on metric sweeps, what became of them in newer versions, time, clock and FLOP counters.
+#: Metrics of a sweep; of each group of alternative names the first one that ncu knows is collected. These are the
+#: metrics of the notes on metric sweeps, their names in newer versions, time, clock and FLOP counters.
 SWEEP: tuple[tuple[str, ...], ...] = (
     ("gpu__time_duration.sum",),
     ("dram__bytes_read.sum", "dram__bytes_op_read.sum"),
@@ -56,23 +56,23 @@ def flop_metrics(compute_capability: str, known: Collection[str]) -> tuple[list[
     compute_capability : str
         ``9.0``.
     known : collection of str
-        Names that the installed ncu lists for the GPU, without suffixes.
+        Names that the installed ncu lists for the GPU, without suffix.
 
     Returns
     -------
     metrics : list of str
         Full names, sorted.
     missing : list of str
-        Those that the table has for the chip and this ncu does not know: an older ncu lacks the tensor operations.
+        Metrics that the table lists for the chip and this ncu does not know; older versions lack tensor operations.
 
     Raises
     ------
     InputError
-        When ncu lacks one of fadd, fmul and ffma.
+        ncu lacks fadd, fmul or ffma.
     """
     with open(TABLE, encoding="utf-8", newline="") as handle:
         listed = [row["metric"] for row in csv.DictReader(handle) if row["compute_capability"] == compute_capability]
-    wanted = listed or [name for name in known if FAMILY.fullmatch(name)]
+    wanted = listed or [name for name in known if FLOP_METRIC.fullmatch(name)]
     found = sorted({f"{name}.sum" for name in wanted if name in known})
     lacking = [name for name in NEEDED if name not in found]
     if lacking:
@@ -82,12 +82,12 @@ def flop_metrics(compute_capability: str, known: Collection[str]) -> tuple[list[
 
 
 def choose(choices: Iterable[Sequence[str]], known: Collection[str]) -> tuple[list[str], list[str]]:
-    """Of every choice of names take the first that ncu knows.
+    """Choose the first name that ncu knows from each group of alternatives.
 
     Returns
     -------
     metrics, missing : lists of str
-        `missing` has the first name of each choice of which none is known.
+        `missing` has the first name of each group without a known name.
     """
     metrics, missing = [], []
     for names in choices:

@@ -1,8 +1,8 @@
-"""Record how fast normalization kernels run, beside what the GPU can do at most; resumable shape by shape.
+"""Time normalization kernels and the GPU's ceilings; resumable shape by shape.
 
-The kernels are in ``cuda_sources/normalization.cu``, which also says what they compute in every case. This module
-chooses among their configurations, checks each against double precision, times it with the L2 cold and warm, and writes
-what the study ``normalization_roofline`` reads.
+The kernels are in ``cuda_sources/normalization.cu``, which also specifies their results. This module selects their
+configurations, checks each against double precision, times it with a cold and a warm L2, and writes the input of the
+study ``normalization_roofline``.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from gpuledger.record import normalization_kernels as kernels
 from gpuledger.record.cuda_timing import Capture, Launch, Timing, capture_graph, rotation, time_in_turn
 
 LOG = logging.getLogger("gpuledger")
-#: Without contraction of a·b + c, every rounding is the one that the source has, as on a CPU.
+#: Without contraction of a·b + c, rounding follows the source exactly, as on a CPU.
 OPTIONS = (*cuda.OPTIONS, "--fmad=false")
-#: The four shapes of the source document (rows, length), larger ones, and rows that are not aligned.
+#: Shapes (rows, length): the four of the source document, larger ones, and unaligned rows.
 SHAPES = (
     *((1024, 128), (4096, 256), (8192, 512), (16384, 1024)),
     *((65536, 1024), (16384, 4096), (8192, 8192), (4096, 16384), (4096, 32768), (1024, 131072)),
     *((131072, 128), (16384, 1023), (16384, 4095)),
 )
-#: What the sweep of copies moves (bytes, read and written together).
+#: Bytes that the copies of the sweep move, read and written together.
 COPY_BYTES = tuple(2**power for power in range(18, 31))
 ROW_COLUMNS = ("kernel", "rows", "length", "cache", "configuration")
 CEILING_COLUMNS = ("ceiling", "cache", "moved_bytes", "flops", "configuration")
@@ -53,11 +53,10 @@ def record_normalization(
     samples: int = 30,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, dict]:
-    """Check and time every kernel at every shape, and the ceilings, on the GPU at hand.
+    """Check and time every kernel at every shape, and the ceilings, on this machine's GPU.
 
-    What is done is kept in ``<folder>/parts``, so that a recording that was interrupted goes on where it stopped;
-    ``rows.csv`` and ``ceilings.csv`` are only written when all of it is there. Parts of another device, source or
-    number of samples are made again.
+    Finished steps are kept in ``<folder>/parts``, so that an interrupted recording can be resumed; ``rows.csv`` and
+    ``ceilings.csv`` are written at the end. Steps of another device, source or number of samples are repeated.
 
     Parameters
     ----------
@@ -65,13 +64,13 @@ def record_normalization(
     shapes : sequence of (int, int)
         Rows and length.
     copy_bytes : sequence of int
-        What the sweep of copies moves.
-    device : Device, optional
-        By default the first one.
+        Bytes that the copies of the sweep move.
+    device : CudaDevice, optional
+        Default: the first one.
     samples : int
-        Timed batches of each kernel, shape and state of the cache.
+        Timed batches per kernel, shape and cache state.
     progress : callable, optional
-        Called with what has been done, how many parts are done, and how many there are.
+        Called with the name of a finished step, the number of finished steps, and their total.
 
     Returns
     -------
@@ -81,8 +80,8 @@ def record_normalization(
     Raises
     ------
     InputError
-        See :func:`gpuledger.record.cuda.open_device`; a result that double precision does not confirm; what CUDA
-        reports, such as too little memory.
+        See :func:`gpuledger.record.cuda.open_device`; a result that differs from double precision; a CUDA error, such
+        as out of memory.
     """
     device = device or cuda.open_device()
     target = Path(folder)
@@ -90,7 +89,7 @@ def record_normalization(
     stamp = {"device": asdict(device), "samples": samples, "sources": hashlib.sha256(sources.encode()).hexdigest()}
     bench = Bench(device, samples)
     if not normalization_torch.available():
-        LOG.warning("PyTorch with CUDA is not here: its baseline is left out")
+        LOG.warning("PyTorch with CUDA is not available: its baseline is left out")
     work: list[tuple[str, Callable[[], list[dict]]]] = [("hostile", bench.check_hostile)]
     work += [("launch", bench.launch), ("multiply_add", bench.multiply_add)]
     work += [(f"copy_{size}", partial(bench.copy, size)) for size in copy_bytes]
@@ -141,7 +140,7 @@ class Bench:
     def __init__(self, device: cuda.CudaDevice, samples: int):
         self.device, self.samples = device, samples
         self.cupy = cuda.cupy()
-        # Data that stay in L2 are not to be marked as passing through.
+        # With a warm cache, data should stay in L2 and must not use streaming loads.
         self.modules = {
             cache: {
                 name: cuda.load_module(name, device, options=(*OPTIONS, f"-DSTREAMING={int(cache == 'cold')}"))
@@ -151,13 +150,13 @@ class Bench:
         }
 
     def launch(self) -> list[dict]:
-        """Time an empty kernel: what a launch costs at least."""
+        """Time an empty kernel: the launch floor."""
         kernel = self.modules["warm"]["ceilings.cu"].kernel("empty")
         timing = time_in_turn([lambda: kernel.launch(1, 32)], samples=self.samples)
         return [_row({"ceiling": "launch", "cache": "warm", "moved_bytes": 0, "flops": 0}, timing)]
 
     def multiply_add(self) -> list[dict]:
-        """Time fused multiply-adds: what the FP32 lanes can do at most."""
+        """Time fused multiply-adds: the FP32 ceiling."""
         kernel = self.modules["warm"]["ceilings.cu"].kernel("multiply_add")
         blocks, iterations = 8 * self.device.sms, 4096
         out = self.cupy.empty(256 * blocks, np.float32)
@@ -167,7 +166,7 @@ class Bench:
         return [_row({"ceiling": "multiply_add", "cache": "warm", "moved_bytes": 0, "flops": flops}, timing)]
 
     def copy(self, moved_bytes: int) -> list[dict]:
-        """Time a copy that reads and writes half of `moved_bytes` each."""
+        """Time a copy that reads and writes `moved_bytes` in total."""
         values = moved_bytes // 8
         keys = {"ceiling": "copy", "moved_bytes": 8 * values, "flops": 0}
         copied = self._copy(values)
@@ -181,15 +180,15 @@ class Bench:
         keys = {"rows": rows, "length": length}
         copied = self._copy(rows * length)
         found = [_row(keys | {"kernel": "copy", "cache": c, "configuration": what}, t) for c, what, t in copied]
-        choices = [("two_pass", [kernels.TWO_PASS]), ("one_pass", kernels.configurations(length))]
+        candidates = [("two_pass", [kernels.TWO_PASS]), ("one_pass", kernels.configurations(length))]
         for cache in ("cold", "warm"):
-            for name, plans in choices:
-                configurations = {}
-                for plan, at_most in self._grids(plans, cache, rows):
-                    launch = self._launcher(plan, cache, at_most)
-                    self._check(launch, x, expected, f"{plan.kernel}, {rows}×{length}")
-                    configurations[_describe(plan, at_most)] = launch
-                what, timing = self._fastest(configurations, cache, rows * length, x)
+            for name, choices in candidates:
+                launches = {}
+                for configuration, at_most in self._grids(choices, cache, rows):
+                    launch = self._launcher(configuration, cache, at_most)
+                    self._check(launch, x, expected, f"{configuration.kernel}, {rows}×{length}")
+                    launches[_describe(configuration, at_most)] = launch
+                what, timing = self._fastest(launches, cache, rows * length, x)
                 found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
         del expected
         if normalization_torch.available():
@@ -200,44 +199,48 @@ class Bench:
         return found
 
     def check_hostile(self) -> list[dict]:
-        """Check every configuration on lengths and values that are hard; returns no row."""
+        """Check every configuration on difficult lengths and values; returns no rows."""
         lengths = {4 * lanes * slots + more for lanes, slots, _ in kernels.CONFIGURATIONS for more in (-4, -3, 0, 1)}
         for length in sorted({*range(1, 10), *lengths, 40000, 100003}):
             x = self.cupy.asarray(np.concatenate([kernels.hostile_rows(length, seed) for seed in range(3)]))
             expected = self.cupy.asarray(kernels.reference(x.get()))
             for cache in ("cold", "warm"):
-                for plan, at_most in self._grids([kernels.TWO_PASS, *kernels.configurations(length)], cache, len(x)):
-                    self._check(self._launcher(plan, cache, at_most), x, expected, f"{plan.kernel}, length {length}")
+                choices = [kernels.TWO_PASS, *kernels.configurations(length)]
+                for configuration, at_most in self._grids(choices, cache, len(x)):
+                    launch = self._launcher(configuration, cache, at_most)
+                    self._check(launch, x, expected, f"{configuration.kernel}, length {length}")
         return []
 
     def _grids(
         self, choices: Sequence[kernels.Configuration], cache: str, rows: int
     ) -> Iterator[tuple[kernels.Configuration, int | None]]:
-        """Each plan with a block for every group of rows, and with as many blocks as fit on the GPU at once."""
-        for plan in choices:
-            yield plan, None
-            kernel = self.modules[cache]["normalization.cu"].kernel(plan.kernel)
-            at_once = self.device.sms * cuda.resident_blocks(self.device, kernel, plan.threads)
-            if plan.blocks(rows) > at_once:
-                yield plan, at_once
+        """Each configuration with one block per group of rows, and with as many blocks as the GPU runs at once."""
+        for configuration in choices:
+            yield configuration, None
+            kernel = self.modules[cache]["normalization.cu"].kernel(configuration.kernel)
+            at_once = self.device.sms * cuda.resident_blocks(self.device, kernel, configuration.threads)
+            if configuration.blocks(rows) > at_once:
+                yield configuration, at_once
 
-    def _launcher(self, plan: kernels.Configuration, cache: str, at_most: int | None) -> Callable[[Any, Any], None]:
-        kernel = self.modules[cache]["normalization.cu"].kernel(plan.kernel)
+    def _launcher(
+        self, configuration: kernels.Configuration, cache: str, at_most: int | None
+    ) -> Callable[[Any, Any], None]:
+        kernel = self.modules[cache]["normalization.cu"].kernel(configuration.kernel)
         kept = 0
-        if plan.kernel.startswith("streaming"):
+        if configuration.kernel.startswith("streaming"):
             room = max(0, self.device.shared_bytes - kernel.shared_bytes)
             kept = room // kernels.KEPT_BYTES * kernels.KEPT_BYTES
             kernel.allow_shared(kept)
 
         def launch(x: Any, y: Any) -> None:
             rows, length = x.shape
-            blocks, sizes = plan.blocks(rows, at_most), (np.int64(rows), np.int32(length))
-            kernel.launch(blocks, plan.threads, x, y, *sizes, shared_bytes=kept)
+            blocks, sizes = configuration.blocks(rows, at_most), (np.int64(rows), np.int32(length))
+            kernel.launch(blocks, configuration.threads, x, y, *sizes, shared_bytes=kept)
 
         return launch
 
     def _check(self, launch: Callable[[Any, Any], None], x: Any, expected: Any, what: str) -> None:
-        # Poisoned: a value that is not written shows.
+        # Poisoned, so that values that are not written are noticed.
         y = self.cupy.full_like(x, 12345.0)
         launch(x, y)
         error = kernels.largest_error(y, expected)
@@ -245,7 +248,7 @@ class Bench:
             problem = (
                 f"{what}: differs from double precision by {error:.3g}, more than {kernels.tolerance(x.shape[1]):.3g}"
             )
-            raise InputError("normalization.cu", "", problem, "do not use its times; report GPU and CUDA version")
+            raise InputError("normalization.cu", "", problem, "do not use its times; report the GPU and CUDA version")
 
     def _copy(self, values: int) -> list[tuple[str, str, Timing]]:
         vectors = math.ceil(values / 4)
@@ -271,7 +274,7 @@ class Bench:
         x: Any,
         capture: Capture = capture_graph,
     ) -> tuple[str, Timing]:
-        """Try every configuration briefly, then time the fastest one."""
+        """Time every configuration briefly, and the fastest one thoroughly."""
         self.cupy.get_default_memory_pool().free_all_blocks()
         sets = rotation(8 * values, self.device.l2_bytes) if cache == "cold" else 1
         pairs = [(x.copy(), self.cupy.empty_like(x)) for _ in range(sets)]
@@ -293,8 +296,8 @@ def _copy_launch(kernel: cuda.LoadedKernel, blocks: int, x: Any, y: Any) -> None
     kernel.launch(blocks, 512, x, y, np.int64(x.size // 4))
 
 
-def _describe(plan: kernels.Configuration, at_most: int | None) -> str:
-    return plan.kernel if at_most is None else f"{plan.kernel}, {at_most} blocks"
+def _describe(configuration: kernels.Configuration, at_most: int | None) -> str:
+    return configuration.kernel if at_most is None else f"{configuration.kernel}, {at_most} blocks"
 
 
 def _row(keys: dict, timing: Timing) -> dict:

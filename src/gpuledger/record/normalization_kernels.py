@@ -1,4 +1,4 @@
-"""What the kernels of ``cuda_sources/normalization.cu`` offer, and what their results must be; needs no GPU."""
+"""Configurations of the kernels in ``cuda_sources/normalization.cu`` and their expected results; needs no GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-#: Lanes of a row, slots of 16 bytes of a lane, threads of a block, as ``normalization.cu`` has them.
+#: Lanes per row, slots of 16 bytes per lane, threads per block, as instantiated in ``normalization.cu``.
 CONFIGURATIONS = (
     *((lanes, 1, 256) for lanes in (4, 8, 16)),
     *((32, slots, 256) for slots in (1, 2, 4, 8)),
@@ -16,7 +16,7 @@ CONFIGURATIONS = (
     *((lanes, slots, lanes) for lanes in (256, 512, 1024) for slots in (4, 8)),
 )
 STREAMING = (1024, 4, 1024)
-#: What each round of that one keeps in shared memory, as far as there is any (bytes).
+#: Bytes that each round of the streaming kernel keeps in shared memory, as far as there is room.
 KEPT_BYTES = 16 * STREAMING[0] * STREAMING[1]
 
 
@@ -29,9 +29,9 @@ class Configuration:
     kernel : str
         Name in the source.
     threads : int
-        Of a block.
+        Threads per block.
     block_rows : int
-        Rows that a block has at a time.
+        Rows that a block processes at a time.
     """
 
     kernel: str
@@ -39,7 +39,7 @@ class Configuration:
     block_rows: int
 
     def blocks(self, rows: int, at_most: int | None = None) -> int:
-        """Blocks that give every row a place of its own, or `at_most` that take turns."""
+        """Number of blocks that process all rows at once, limited to `at_most`."""
         return max(1, min(math.ceil(rows / self.block_rows), at_most or 2**31 - 1))
 
 
@@ -47,10 +47,10 @@ TWO_PASS = Configuration("two_pass", 256, 1)
 
 
 def configurations(length: int) -> list[Configuration]:
-    """Return the configurations of the optimised kernel that suit a length, those with the fewest lanes first.
+    """Return the configurations of the optimised kernel that suit a row length, those with the fewest lanes first.
 
-    A configuration suits when its registers hold the row, and not twice as many as the smallest that does; longer rows
-    are read twice.
+    A configuration is suitable if its registers hold a row, and less than twice as much as the smallest one that does.
+    Longer rows are read twice.
     """
     aligned = length % 4 == 0
     suffix = "_aligned" if aligned else ""
@@ -67,38 +67,38 @@ def configurations(length: int) -> list[Configuration]:
 
 
 def reference(x: Any) -> Any:
-    """Normalize rows in double precision: what kernels are compared with.
+    """Normalize rows in double precision, as the reference for the kernels.
 
     Parameters
     ----------
     x : ndarray, shape (rows, length)
-        Of NumPy or CuPy.
+        A NumPy or CuPy array.
 
     Returns
     -------
-    ndarray of float64, of the same shape
+    ndarray of float64, shape (rows, length)
         Zeros for rows of equal values, NaN for rows with a NaN or an infinity.
     """
     wide = x.astype("float64")
     with np.errstate(invalid="ignore"):
         deviation = wide - wide.mean(axis=1, keepdims=True)
-        # Equal values: their mean may differ from them in the last digit.
+        # The mean of equal values may differ from them in the last digit.
         deviation *= x.max(axis=1, keepdims=True) != x.min(axis=1, keepdims=True)
         std = (deviation * deviation).mean(axis=1, keepdims=True) ** 0.5
         return deviation / (std + (std == 0))
 
 
 def tolerance(length: int) -> float:
-    """Largest error of a result y, relative to max(1, \\|y\\|), that rounding explains.
+    """Largest error of a result y, relative to max(1, \\|y\\|), that rounding can cause.
 
-    The difference to the row's first value is rounded to 2^-24 of itself, and it can be √length standard deviations;
-    sums in a tree add a few roundings more.
+    The difference from the row's first value has a relative rounding error of 2^-24 and can be √length standard
+    deviations; tree sums add a few more rounding errors.
     """
     return 2.0**-24 * (16 + 2 * math.sqrt(length))
 
 
 def largest_error(y: Any, expected: Any) -> float:
-    """Largest error of a result relative to max(1, \\|expected\\|); infinite where only one of the two is NaN."""
+    """Largest error of a result relative to max(1, \\|expected\\|); infinite if only one of them is NaN."""
     if bool(((y != y) != (expected != expected)).any()):
         return math.inf
     error = abs(y.astype("float64") - expected)
@@ -109,10 +109,10 @@ def largest_error(y: Any, expected: Any) -> float:
 
 
 def hostile_rows(length: int, seed: int = 0) -> np.ndarray:
-    """Return rows that are hard to normalize: ndarray of float32, shape (kinds, length).
+    """Return rows that are difficult to normalize: ndarray of float32, shape (kinds, length).
 
-    Normal, far from zero, an outlier at the front and at the end, huge, tiny, denormal, of both signs up to the largest
-    number, constant (also huge and 0), two values one rounding apart, NaN, infinite.
+    Normal, far from zero, huge, tiny, denormal, of both signs up to the largest number, an outlier at the front and at
+    the end, constant (also huge and 0), two adjacent floating-point numbers, NaN, infinite.
     """
     rng = np.random.default_rng([seed, length])
     normal = rng.standard_normal(length).astype(np.float32)

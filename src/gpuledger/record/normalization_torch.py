@@ -1,4 +1,4 @@
-"""The baseline of the normalization roofline: the formula as one writes it in PyTorch, where that is installed."""
+"""The baseline of the normalization roofline: the formula in plain PyTorch, if PyTorch is installed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def available() -> bool:
 
 
 def baseline() -> Callable[[Any, Any], None]:
-    """Return what normalizes CuPy arrays x into y by PyTorch.
+    """Return a function that normalizes a CuPy array x into y with PyTorch.
 
-    The standard deviation is the population's. There is no case for rows of equal values, which become NaN.
+    It uses the population's standard deviation. Rows of equal values become NaN.
     """
     torch = import_module("torch")
     tensors: dict[int, Any] = {}
 
     def launch(x: Any, y: Any) -> None:
-        # Shared once: the exchange of arrays would wait, which a capture does not allow.
+        # Converted once, because the conversion synchronizes, which a capture does not allow.
         for array in (x, y):
             if array.data.ptr not in tensors:
                 tensors[array.data.ptr] = torch.from_dlpack(array)
@@ -36,7 +36,7 @@ def baseline() -> Callable[[Any, Any], None]:
 
 
 def capture_torch_graph(launches: Sequence[Launch], stream: Any) -> Launch:
-    """Capture into a CUDA graph, as :func:`gpuledger.record.cuda_timing.capture_graph`, with PyTorch's memory."""
+    """Capture into a CUDA graph like :func:`gpuledger.record.cuda_timing.capture_graph`, with PyTorch's allocator."""
     torch = import_module("torch")
     external = torch.cuda.ExternalStream(stream.ptr)
     with torch.cuda.stream(external):

@@ -1,4 +1,4 @@
-"""The parts of a recording: what each answers, what it needs, how long it may take."""
+"""The parts of a recording: what each records, what it needs, how long it may take."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ class Part:
     ----------
     name, title : str
     module, function : str
-        Where it is recorded. A part of its own process is a function of a folder, and of ``control`` if it needs
-        ncu, that returns cases by study and name, with paths in that folder; any other takes a
+        The function that records it. With `own_process` it takes a folder, and ``control`` if it needs ncu, and
+        returns cases by study and name with paths in that folder; otherwise it takes a
         :class:`gpuledger.record.session.Session` and returns :class:`Recorded`.
     needs : tuple of str
-        Of ``torch``, ``cupy`` and ``ncu``.
+        Among ``torch``, ``cupy`` and ``ncu``.
     minutes : float
-        What it takes at most on a data-centre GPU: a part fits a machine that is borrowed for so long.
+        Maximum time on a data-centre GPU.
     own_process : bool
-        Whether it computes on the GPU itself, in the Python of the workloads.
+        Whether it uses the GPU directly and therefore runs in its own process, in the Python of the workloads.
+    arguments : tuple of str
+        Further arguments of the function.
     """
 
     name: str
@@ -33,11 +35,12 @@ class Part:
     needs: tuple[str, ...]
     minutes: float
     own_process: bool = False
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a part has recorded; see :meth:`gpuledger.record.recording.Recording.finish`."""
+    """The result of a part; see :meth:`gpuledger.record.recording.Recording.finish`."""
 
     cases: Mapping[str, Mapping[str, Mapping[str, Any]]]
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -46,12 +49,21 @@ class Recorded:
 
 _HERE = "gpuledger.record"
 _COUNTS = ("torch", "ncu")
+
+
+def _sweep(name: str, title: str) -> Part:
+    return Part(f"sweep_{name}", f"counters of {title}", f"{_HERE}.sweeps", "record_sweep", _COUNTS, 8, False, (name,))
+
+
 PARTS = {
     part.name: part
     for part in (
         Part("counters", "FLOP counters of the toy network", f"{_HERE}.counters", "record_counters", _COUNTS, 4),
-        Part("sweep_gpt2", "counters of GPT-2 blocks", f"{_HERE}.sweeps", "record_gpt2", _COUNTS, 8),
-        Part("sweep_llama", "counters of Llama blocks", f"{_HERE}.sweeps", "record_llama", _COUNTS, 8),
+        _sweep("gpt2", "GPT-2, 12 heads, forward pass"),
+        _sweep("gpt2_head_dim_64", "GPT-2, heads of 64, forward pass"),
+        _sweep("gpt2_backward", "GPT-2, 12 heads, backward pass"),
+        _sweep("llama", "Llama, heads of 128, forward pass"),
+        _sweep("llama_backward", "Llama, heads of 128, backward pass"),
         Part(
             "normalization",
             "normalization kernels",

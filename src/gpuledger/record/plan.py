@@ -1,4 +1,4 @@
-"""Whether this machine's GPU is to be recorded, and which parts of it can be: decided in milliseconds without one."""
+"""Whether to record this machine's GPU, and which parts; without a GPU this is decided in milliseconds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from gpuledger.errors import InputError
 from gpuledger.record.parts import PARTS, Part
 
-#: The dataset that this machine's GPU becomes.
+#: The dataset of this machine's GPU.
 LOCAL = "local-gpu"
-#: Where the driver says who may read counters, and the kernel what a process may.
+#: Who may read counters (driver), and the capabilities of this process (Linux).
 _DRIVER = Path("/proc/driver/nvidia/params")
 _PROCESS = Path("/proc/self/status")
 _CAP_SYS_ADMIN = 1 << 21
@@ -27,9 +27,9 @@ class RecordingPlan:
     Attributes
     ----------
     parts : tuple of str
-        Names in :data:`PARTS`; none without a GPU, or when it is not wanted.
+        Names in :data:`PARTS`; empty without a GPU or with ``gpu: off``.
     left_out : mapping
-        Why a part cannot be recorded, or, under ``gpu``, why none can.
+        Why a part cannot be recorded; under ``gpu``, why none can.
     """
 
     parts: tuple[str, ...] = ()
@@ -42,19 +42,19 @@ def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
     Parameters
     ----------
     gpu : {"auto", "require", "off"}
-        ``auto`` looks for a GPU and takes what it can get, ``require`` wants every part, ``off`` does not look. YAML
-        reads an unquoted ``off`` as false, which is the same here.
+        ``auto`` records every possible part if there is a GPU, ``require`` insists on all parts, ``off`` does not look
+        for a GPU. YAML reads an unquoted ``off`` as false, which means the same.
     python : str, optional
-        Of the workloads, when it is not the one in use; what it has is not looked into.
+        Python of the workloads if it is not the current one; its packages are not checked.
 
     Raises
     ------
     InputError
-        With ``require``, and why.
+        With ``require``: something is missing.
     """
     if gpu in ("off", False) or (gpu == "auto" and shutil.which("nvidia-smi") is None):
         return RecordingPlan()
-    from gpuledger.record import device  # not before there is something to look at
+    from gpuledger.record import device  # deferred, because most machines have no GPU
 
     try:
         device.find_device()
@@ -71,7 +71,7 @@ def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
 
 
 def lacking(part: Part, python: str | None = None) -> tuple[str, str] | None:
-    """What a part lacks on this machine and what to do, as far as that shows without running anything."""
+    """Return problem and remedy if something that a part needs is missing; nothing is executed to find out."""
     for need in part.needs:
         if need == "ncu":
             from gpuledger.record.profiler import find_program

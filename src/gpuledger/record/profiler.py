@@ -1,4 +1,4 @@
-"""Nsight Compute's command line: found, asked for its version and metrics, and run on one workload at a time."""
+"""Nsight Compute's command line: find it, query its version and metrics, run it on a workload."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gpuledger.files import write_text
 from gpuledger.record import failures
 from gpuledger.record.metrics import NEEDED
 
-#: The oldest version against which every option used here was checked.
+#: The oldest version for which all options used here were checked.
 OLDEST = (2022, 3)
-#: Where installers put it when they do not put it on the PATH.
+#: Where installers put ncu if not on the PATH.
 PLACES = ("usr/local/cuda*/bin", "opt/nvidia/nsight-compute/*", "usr/local/NVIDIA-Nsight-Compute*")
-#: Columns of a recording that would tell the machine and the day apart, and say nothing about a launch.
+#: Columns that identify the machine and the run but say nothing about a launch; they are removed.
 PRIVATE = ("Process ID", "Process Name", "Host Name")
 _INSTALL = "install Nsight Compute (with the CUDA toolkit, or alone) and put ncu on the PATH"
 _QUERY_SECONDS = 120
@@ -32,16 +32,16 @@ _QUERY_SECONDS = 120
 
 @dataclass(frozen=True)
 class Control:
-    """How ncu controls the GPU while it counts; written down with every recording.
+    """How ncu controls the GPU while it counts; stored with every recording.
 
     Attributes
     ----------
     clock : {"none", "base"}
         ``base`` locks the SM clock to its base value, ``none`` leaves the clocks as they are.
     cache : {"all", "none"}
-        ``all`` empties the caches before every pass, so that DRAM traffic does not depend on what ran before.
+        ``all`` flushes the caches before every pass, so that DRAM traffic does not depend on earlier kernels.
     replay : str
-        How a launch is repeated for more counters than one pass holds.
+        How a launch is repeated when its counters do not fit into one pass.
     """
 
     clock: str = "none"
@@ -62,7 +62,7 @@ class Ncu:
     version : str
         ``2025.3.1``.
     metrics : frozenset of str
-        Base names of the metrics that it knows for the GPU.
+        Base names of the metrics that it supports on the GPU.
     """
 
     program: str
@@ -72,13 +72,13 @@ class Ncu:
 
 @dataclass(frozen=True)
 class Counted:
-    """What a run of ncu gave.
+    """Summary of a run of ncu.
 
     Attributes
     ----------
     launches : int
     absent : tuple of str
-        Metrics that were asked for and have no value.
+        Requested metrics without a value.
     """
 
     launches: int
@@ -86,7 +86,7 @@ class Counted:
 
 
 def find_program() -> str | None:
-    """Path of ncu: on the PATH, else the newest where installers put it; ``None`` when there is none."""
+    """Path of ncu: on the PATH, else the newest installation; ``None`` if there is none."""
     if found := shutil.which("ncu"):
         return found
     paths = [path for place in PLACES for path in Path("/").glob(f"{place}/ncu") if os.access(path, os.X_OK)]
@@ -95,12 +95,12 @@ def find_program() -> str | None:
 
 @cache
 def find_ncu() -> Ncu:
-    """Find ncu, check its version and ask which metrics it knows for the GPU.
+    """Find ncu, check its version and query the metrics that it supports on the GPU.
 
     Raises
     ------
     InputError
-        Missing, too old, or no access to the driver.
+        ncu is missing, too old, or cannot access the driver.
     """
     program = find_program()
     if program is None:
@@ -108,32 +108,32 @@ def find_ncu() -> Ncu:
     said = _run([program, "--version"], _QUERY_SECONDS)[1]
     match = re.search(r"Version (\d+(?:\.\d+)+)", said)
     if not match:
-        problem = f"ncu --version says no version but {failures.last_words(said)!r}"
+        problem = f"instead of a version it prints {failures.last_words(said)!r}"
         raise InputError("ncu", "--version", problem, _INSTALL)
     version = match[1]
     if _numbers(version)[: len(OLDEST)] < OLDEST:
-        problem = f"version {version} is too old: {'.'.join(map(str, OLDEST))} is needed at least"
+        problem = f"version {version} is too old: at least {'.'.join(map(str, OLDEST))} is needed"
         raise InputError("ncu", "--version", problem, "install a newer Nsight Compute")
     status, said = _run([program, "--query-metrics", "--devices", "0"], _QUERY_SECONDS)
     metrics = listed_metrics(said)
     if status or not metrics:
         problem, remedy = failures.explain(said) or (
             f"it lists no metrics for the GPU: {failures.last_words(said)}",
-            "update Nsight Compute to a version that knows this GPU",
+            "update Nsight Compute to a version that supports this GPU",
         )
         raise InputError("ncu", "--query-metrics", problem, remedy)
     return Ncu(program, ".".join(version.split(".")[:3]), metrics)
 
 
 def listed_metrics(said: str) -> frozenset[str]:
-    """Names in the output of ``ncu --query-metrics``: the first word of a line, without suffixes."""
+    """Metric names in the output of ``ncu --query-metrics``: the first word of each line, without suffixes."""
     return frozenset(re.findall(r"^([a-z][a-z0-9]*__\w+)\b", said, re.MULTILINE))
 
 
 def command_line(
     ncu: Ncu, metrics: Sequence[str], target: Sequence[str], control: Control, log: str | Path
 ) -> list[str]:
-    """Build the command that counts `metrics` of the launches between the target's start and stop of profiling.
+    """Build the command that collects `metrics` for the launches between the target's start and stop of profiling.
 
     Parameters
     ----------
@@ -141,10 +141,10 @@ def command_line(
     metrics : sequence of str
         Full names.
     target : sequence of str
-        The workload's command; it calls cudaProfilerStart and cudaProfilerStop around what is to be counted.
+        The workload's command; it calls cudaProfilerStart and cudaProfilerStop around the launches to profile.
     control : Control
     log : path
-        Where ncu writes the table, apart from what the workload prints.
+        File for ncu's table, separate from the workload's output.
     """
     return [
         ncu.program,
@@ -167,7 +167,7 @@ def profile(
     environment: Mapping[str, str] | None = None,
     seconds: float = 600,
 ) -> Counted:
-    """Count, and write the table: whole, without the machine's name, or not at all.
+    """Run ncu and write its table, complete and without the machine's name, or not at all.
 
     Parameters
     ----------
@@ -176,9 +176,9 @@ def profile(
     path : path
         The CSV to write.
     environment : mapping, optional
-        On top of this process's own.
+        Additional environment variables.
     seconds : float
-        After which it is given up.
+        Timeout.
 
     Returns
     -------
@@ -187,7 +187,7 @@ def profile(
     Raises
     ------
     InputError
-        For every way in which it fails, with the fix.
+        Any failure, with its remedy.
     """
     with TemporaryDirectory(prefix="gpuledger-") as folder:
         log = Path(folder, "ncu.csv")
@@ -195,10 +195,10 @@ def profile(
         status, said = _run(command, seconds, environment)
         table = log.read_text("utf-8", errors="replace") if log.is_file() else ""
     if status or "==ERROR==" in table:
-        # What the workload says comes first: ncu only tells that it returned an error code.
+        # The workload's own message comes first: ncu only reports that it returned an error code.
         problem, remedy = failures.explain(f"{said}\n{table}") or (
             f"ncu failed (status {status}): {failures.last_words(f'{table}{said}')}",
-            "mend what it says and record again",
+            "fix the cause and record again",
         )
         raise InputError(path, "ncu", problem, remedy)
     text, counted = publishable(table, metrics, path)
@@ -207,7 +207,7 @@ def profile(
 
 
 def publishable(table: str, metrics: Sequence[str], path: str | Path) -> tuple[str, Counted]:
-    """Keep of ncu's output the table, without the columns :data:`PRIVATE` and ncu's messages.
+    """Extract the table from ncu's output, without the columns :data:`PRIVATE` and ncu's messages.
 
     Returns
     -------
@@ -217,16 +217,16 @@ def publishable(table: str, metrics: Sequence[str], path: str | Path) -> tuple[s
     Raises
     ------
     InputError
-        No launch, none of the metrics or not fadd, fmul and ffma of those asked for, a row that is cut short.
+        No launch, no value of any metric or of a requested fadd, fmul or ffma counter, a truncated row.
     """
     lines = [line for line in table.splitlines() if line.strip() and not line.startswith("==")]
     start = next((number for number, line in enumerate(lines) if line.lstrip("\ufeff").startswith('"ID"')), None)
     if start is None:
-        problem, remedy = failures.explain(table) or ("ncu wrote no table", "record again; ncu's options are not met")
+        problem, remedy = failures.explain(table) or ("ncu wrote no table", "check ncu's options and record again")
         raise InputError(path, "ncu", problem, remedy)
     header, *rows = csv.reader(lines[start:])
     if short := next((number for number, row in enumerate(rows) if len(row) != len(header)), None):
-        raise InputError(path, f"row {short + 1}", "ncu's table is cut short", "record again")
+        raise InputError(path, f"row {short + 1}", "ncu's table is truncated", "record again")
     launches = [row for row in rows if row[header.index("ID")].isdigit()]
     if not launches:
         problem, remedy = failures.explain("No kernels were profiled")
@@ -239,7 +239,7 @@ def publishable(table: str, metrics: Sequence[str], path: str | Path) -> tuple[s
     absent = [metric for metric in metrics if metric not in counted]
     if lacking := [metric for metric in absent if metric in NEEDED or not counted]:
         problem = f"ncu has no value of {lacking[0]} for any launch"
-        raise InputError(path, "ncu", problem, "use a newer ncu: its list of metrics and the GPU do not fit")
+        raise InputError(path, "ncu", problem, "use a newer ncu: its list of metrics does not match the GPU")
     kept = [place for place, name in enumerate(header) if name not in PRIVATE]
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
@@ -248,7 +248,7 @@ def publishable(table: str, metrics: Sequence[str], path: str | Path) -> tuple[s
 
 
 def _run(command: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
-    """Run a command in the C locale; return its status and all that it said. Its children end with it."""
+    """Run a command in the C locale; return its status and output. Its children are killed with it on a timeout."""
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
@@ -259,7 +259,7 @@ def _run(command: Sequence[str], seconds: float, environment: Mapping[str, str] 
     try:
         said, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        problem = f"no end after {seconds:g} s"
+        problem = f"not finished after {seconds:g} s"
         raise InputError("ncu", "", problem, "check with nvidia-smi that nothing else uses the GPU") from None
     finally:
         if process.poll() is None:

@@ -1,8 +1,8 @@
-"""The folder of a recording: made point by point, resumable, and a dataset as soon as one part of it is whole.
+"""The folder of a recording: written file by file, resumable, and a dataset as soon as one part is complete.
 
-``recording.json`` says of every part when, on what and with which tools it was made, and of every file of a series
-its key: what it depends on. A file counts as made when it is there, unchanged, and its key is the one wanted now.
-``dataset.yaml`` lists exactly the parts that are whole.
+``recording.json`` states when, on what and with which tools every part was made, and the key of every file of a series:
+a hash of everything that the file depends on. A file is up to date if it is present, unchanged, and has the current
+key. ``dataset.yaml`` lists exactly the complete parts.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import yaml
 from gpuledger import __version__, files
 from gpuledger.errors import InputError
 
-#: What goes into a repository stays below.
+#: Limit for recordings in a repository.
 MOST_BYTES = 20_000_000
 MANIFEST = "recording.json"
-#: A case as dataset.yaml declares it, by study and name.
+#: Cases as in dataset.yaml, by study and name.
 Cases = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 class OutOfTimeError(Exception):
-    """The time for this call is over; what is made stays, the next call goes on."""
+    """Time is up; everything made so far is kept, and the next call resumes."""
 
 
 class Recording:
@@ -42,8 +42,8 @@ class Recording:
     kind : {"recorded", "local"}
         As in ``dataset.yaml``.
     seconds : float, optional
-        Time for this call: nothing is begun that would end later, judged by the slowest so far, but for the first
-        thing that is to be made: every call gets on.
+        Time limit of this call. A step only starts if the slowest step so far would still fit; the first step always
+        runs.
     """
 
     def __init__(self, folder: str | Path, kind: str = "recorded", seconds: float | None = None):
@@ -58,22 +58,22 @@ class Recording:
 
     @property
     def parts(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is known of every part that is whole."""
+        """The complete parts and what is known about them."""
         return self._content["parts"]
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Why a part could not be made the last time, by part."""
+        """Why parts could not be recorded the last time, by part."""
         return self._content["left_out"]
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes from recording into the folder at the same time.
+        """Lock the folder against other processes that record into it.
 
         Raises
         ------
         InputError
-            When one does.
+            Another process holds the lock.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.folder, os.O_RDONLY)
@@ -82,48 +82,43 @@ class Recording:
             yield
         except BlockingIOError:
             problem = "another process is recording into this folder"
-            raise InputError(self.folder, "", problem, "wait until it ends") from None
+            raise InputError(self.folder, "", problem, "wait for it to end") from None
         finally:
             os.close(lock)
 
     def check_time(self, seconds: float = 0.0) -> None:
-        """Stop before what may take so long when there is not enough time for it, and something is made already.
-
-        Raises
-        ------
-        OutOfTimeError
-        """
+        """Raise OutOfTimeError if a step of `seconds` would exceed the time limit and it is not the first step."""
         if self._deadline is None or not self._worked:
             self._worked = True
         elif time.monotonic() + max(seconds, self._slowest) > self._deadline:
             raise OutOfTimeError
 
     def is_made(self, name: str, key: str) -> bool:
-        """Whether a file of this name is there as it was written, for this key."""
+        """Whether the file is present, unchanged, and has this key."""
         known = self._content["points"].get(name, {})
         return known.get("key") == key and self.are_made({name: known["sha256"]})
 
     def are_made(self, sums: Mapping[str, str]) -> bool:
-        """Whether files are there with these SHA-256 sums, by name."""
+        """Whether the files, given with their SHA-256 sums, are present and unchanged."""
         paths = {self.folder / name: value for name, value in sums.items()}
         return all(path.is_file() and files.sha256(path) == value for path, value in paths.items())
 
     def make(self, name: str, key: str, write: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Make a file of a series, unless it is made.
+        """Make a file of a series unless it is up to date.
 
         Parameters
         ----------
         name : str
             Path in the folder.
         key : str
-            What the file depends on, see :func:`key_of`.
+            See :func:`key_of`.
         write : callable
-            Writes the file whole or not at all, and returns what to remember of it.
+            Writes the complete file or raises, and returns what to remember about it.
 
         Returns
         -------
         mapping
-            What `write` returned, now or then.
+            The return value of `write`, now or when the file was made.
         """
         if not self.is_made(name, key):
             self.check_time()
@@ -137,45 +132,45 @@ class Recording:
         return self._content["points"][name]["about"]
 
     def begin(self, part: str) -> None:
-        """Say to which part the files belong that are made from now on."""
+        """Set the part that the following files belong to."""
         self._current = part
 
     def withdraw(self) -> None:
-        """Take the current part out of the dataset, before its files change."""
+        """Remove the current part from the dataset, before its files change."""
         if self._content["parts"].pop(self._current, None) is not None:
             self.write_dataset()
         else:
             self._save()
 
     def belong_to(self, device: Mapping[str, Any]) -> None:
-        """Make sure that all of it is of one GPU: a local dataset starts afresh on another one.
+        """Check that all parts are from this GPU; a local dataset starts over on another GPU.
 
         Raises
         ------
         InputError
-            When a recording that is no local one is of another GPU.
+            A recording that is not local is from another GPU.
         """
         others = [name for name, part in self.parts.items() if part["device"]["name"] != device["name"]]
         if others and self.kind != "local":
-            problem = f"the folder holds a recording on {self.parts[others[0]]['device']['name']}"
+            problem = f"the folder holds a recording from {self.parts[others[0]]['device']['name']}"
             raise InputError(self.folder / MANIFEST, "", problem, f"record {device['name']} into another folder")
         for name in others:
             del self._content["parts"][name]
 
     def finish(self, part: str, cases: Cases, about: Mapping[str, Any], notes: Mapping[str, str]) -> None:
-        """Enter a part that is whole; what is known of it stays when no file of it was made.
+        """Register a complete part; if its cases did not change, what is known about it is kept.
 
         Parameters
         ----------
         part : str
         cases : mapping
-            By study and case, what dataset.yaml declares; paths in the folder.
+            Cases as in dataset.yaml, by study and name, with paths in the folder.
         about : mapping
-            What it was made on and with: ``date``, ``device``, ``tools``, ``control`` and whatever else is known.
+            Provenance: ``date``, ``device``, ``tools``, ``control`` and whatever else is known.
         notes : mapping
-            By path of a case, what a reader of its numbers must know.
+            Notes for readers, by path of a case.
         """
-        # In the order that they are read in again.
+        # Normalised as if read back from JSON.
         cases = json.loads(json.dumps(cases, sort_keys=True))
         if self.parts.get(part, {}).get("cases") != cases:
             self._content["parts"][part] = {**about, "cases": cases, "notes": dict(notes), "gpuledger": __version__}
@@ -183,12 +178,12 @@ class Recording:
         self.write_dataset()
 
     def leave_out(self, part: str, reason: str) -> None:
-        """Remember why a part could not be made."""
+        """Remember why a part could not be recorded."""
         self._content["left_out"][part] = reason
         self._save()
 
     def write_dataset(self) -> None:
-        """Write recording.json, and a dataset.yaml of the parts that are whole; none without any."""
+        """Write recording.json and, if there are complete parts, dataset.yaml."""
         self._save()
         target = self.folder / "dataset.yaml"
         if not self.parts:
@@ -212,11 +207,11 @@ class Recording:
             "studies": {study: dict(sorted(studies[study].items())) for study in sorted(studies)},
         }
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
-        head = f"# Written by gpuledger.record; what each part was made on and with is in {MANIFEST}.\n"
+        head = f"# Written by gpuledger.record; the provenance of each part is in {MANIFEST}.\n"
         files.write_text(target, head + text)
 
     def size_bytes(self) -> int:
-        """Bytes of all files of the folder."""
+        """Total size of the folder's files (bytes)."""
         return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
 
     def _source(self, parts: list[Mapping[str, Any]]) -> str:
@@ -237,11 +232,11 @@ class Recording:
 
 
 def key_of(**what: Any) -> str:
-    """Hash of everything that a file depends on: JSON values by name."""
+    """Hash of everything that a file depends on, given as JSON values by name."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
 def hash_sources(paths: list[Path]) -> str:
-    """Hash of the programs that make a file: of their names and contents."""
+    """Hash of the names and contents of the programs that make a file."""
     lines = [f"{path.name} {files.sha256(path)}\n" for path in sorted(paths)]
     return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Record parts into a folder."""
+"""Record the parts of a recording into its folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuledger.record.session import Session
 
 LOG = logging.getLogger("gpuledger")
 _HERE = Path(__file__).parent
-#: A part of its own process is given up after so many times the minutes that it should take.
+#: A part in its own process is killed after this multiple of its maximum time.
 _PATIENCE = 3
 
 
@@ -30,7 +30,7 @@ def record_parts(
     control: profiler.Control | None = None,
     keep_going: bool = True,
 ) -> dict[str, InputError]:
-    """Record parts, each as far as it is not recorded already.
+    """Record parts, as far as they are not up to date.
 
     Parameters
     ----------
@@ -38,23 +38,23 @@ def record_parts(
     parts : sequence of str
         Names in :data:`PARTS`.
     python : str, optional
-        Of the workloads, with PyTorch and CuPy; default: the one in use.
+        Python of the workloads, with PyTorch and CuPy; default: the current one.
     control : Control, optional
-        Of clocks and caches.
+        Clock and cache control.
     keep_going : bool
-        Record the other parts when one cannot be.
+        Whether to continue with the other parts if one fails.
 
     Returns
     -------
     dict
-        By part, why it could not be recorded.
+        The error of each part that could not be recorded.
 
     Raises
     ------
     InputError
-        No GPU, another process on it, a Python that does not run; without `keep_going`, what a part raised.
+        No GPU, another process on it, a Python that does not run; without `keep_going`, the error of a part.
     OutOfTimeError
-        When the time of the recording's call is over; another call goes on.
+        Time is up; another call resumes.
     """
     with recording.alone():
         device.select_device()
@@ -87,14 +87,14 @@ def record_parts(
 
 def _record_part(now: Session, part: Part) -> None:
     now.recording.begin(part.name)
-    made: Recorded = getattr(import_module(part.module), part.function)(now)
+    made: Recorded = getattr(import_module(part.module), part.function)(now, *part.arguments)
     now.recording.finish(part.name, made.cases, now.about(**made.about), made.notes)
 
 
 def _record_apart(now: Session, part: Part) -> None:
-    """Record a part in a process of its own, into a folder of its own from which what is whole is taken over.
+    """Record a part in its own process, into a scratch folder whose contents are moved when it is complete.
 
-    What a part has done when it fails stays there, for parts that resume by themselves, while its key is the same.
+    If the part fails, the scratch folder is kept so that the part can resume, as long as its key does not change.
     """
     recording = now.recording
     key = key_of(**now.key(part=part.name, sources=hash_sources(_sources(part))))
@@ -131,7 +131,7 @@ def _record_apart(now: Session, part: Part) -> None:
     for name in known.get("files", ()):
         (recording.folder / name).unlink(missing_ok=True)
     made = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
-    # No other part writes into these folders: what is in them is of an earlier recording.
+    # No other part writes into these folders, so their old contents are outdated.
     for path in folder.iterdir():
         target = recording.folder / path.name
         if target.is_dir():
@@ -144,7 +144,7 @@ def _record_apart(now: Session, part: Part) -> None:
 
 def _sources(part: Part) -> list[Path]:
     stem = part.module.rpartition(".")[2]
-    # The waits for a profile are those for the probes' kernels.
+    # The part `latency` runs the kernels of the part `probes`.
     folder = "probes" if stem == "latency" else stem
     patterns = (f"*{stem}*.py", f"{folder}/*.py", "cuda*.py", "cuda_sources/*")
     return [path for pattern in patterns for path in _HERE.glob(pattern) if path.is_file()]

@@ -1,4 +1,4 @@
-"""What all parts of one recording share: the device, the tools, the recording's folder."""
+"""What all parts of a recording share: the device, the tools, the recording's folder."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from gpuledger.record.device import Device, describe_state
 from gpuledger.record.profiler import Control, Ncu, profile
 from gpuledger.record.recording import Recording, hash_sources, key_of
 
-#: The folder with the package, for the Python of the workloads.
+#: The folder that contains the package, for the Python of the workloads.
 SOURCE = Path(__file__).resolve().parents[2]
 _WORKLOADS = Path(__file__).with_name("workloads")
-#: Modules that a workload imports: its numbers depend on them too.
+#: Modules that a workload imports and that its numbers therefore depend on.
 _SHARED = {
     "toy_network": ("profiling",),
     "gpt2": ("transformer", "profiling"),
     "llama": ("transformer", "profiling"),
 }
-#: fp32 stays fp32 whatever the libraries think; the package is found where it is not installed.
+#: Keeps libraries from replacing fp32 by TF32.
 _ENVIRONMENT = {"NVIDIA_TF32_OVERRIDE": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
 _ASK = """
@@ -46,32 +46,32 @@ except Exception:
     errors["cupy"] = traceback.format_exc()
 print(json.dumps([found, errors]))
 """
-#: Versions that numbers depend on, by what a part needs.
+#: Versions that numbers depend on, by requirement of a part.
 _USED = {"torch": ("torch", "cuda"), "cupy": ("cupy",)}
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What the Python of the workloads has.
+    """Packages in the Python of the workloads.
 
     Attributes
     ----------
     versions : dict
-        Of ``python``, ``torch``, ``cuda`` and ``cupy``, as far as they work.
+        Versions of ``python``, ``torch``, ``cuda`` and ``cupy``, as far as they work.
     errors : dict
-        By ``torch`` and ``cupy``, what was raised where one does not work with the GPU.
+        Tracebacks of ``torch`` and ``cupy`` if they do not work with the GPU.
     """
 
     versions: Mapping[str, str]
     errors: Mapping[str, str]
 
     def used(self, needs: Collection[str]) -> dict[str, str]:
-        """Return the versions of what is needed.
+        """Return the versions of the given requirements.
 
         Raises
         ------
         InputError
-            When it does not work, with the fix.
+            A requirement that does not work, with its remedy.
         """
         for need in needs:
             if need in self.errors:
@@ -89,13 +89,13 @@ class Session:
     recording : Recording
     device : Device
     python : str
-        Of the workloads.
+        Python of the workloads.
     tools : dict
-        Versions of what the part uses: ``python``, ``torch``, ``cuda``, ``cupy``, ``ncu``.
+        Versions of the tools that the part uses: ``python``, ``torch``, ``cuda``, ``cupy``, ``ncu``.
     control : Control
-        Of ncu.
+        Settings of ncu.
     ncu : Ncu or None
-        None for a part that does not use it.
+        None for parts that do not use it.
     """
 
     recording: Recording
@@ -106,26 +106,26 @@ class Session:
     ncu: Ncu | None = None
 
     def key(self, **what: Any) -> dict[str, Any]:
-        """What everything recorded in this session depends on, with `what` added; see :func:`key_of`."""
+        """`what` together with the device and tools of this session, for :func:`key_of`."""
         return {**what, **self._made_with()}
 
     def count(self, name: str, module: str, options: Sequence[object], metrics: Sequence[str]) -> tuple[str, ...]:
-        """Record a table of counters of one run of a workload, unless it is made.
+        """Record the counters of one run of a workload unless the table is up to date.
 
         Parameters
         ----------
         name : str
-            Of the CSV in the recording.
+            Path of the CSV in the recording.
         module : str
-            Of :mod:`gpuledger.record.workloads`.
+            Module of :mod:`gpuledger.record.workloads`.
         options : sequence
-            Of the workload's command line.
+            Command-line options of the workload.
         metrics : sequence of str
 
         Returns
         -------
         tuple of str
-            Metrics that have no value.
+            Metrics without a value.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Session:
         return tuple(self.recording.make(name, key, write)["absent"])
 
     def about(self, **more: Any) -> dict[str, Any]:
-        """What a part was made on and with, now."""
+        """Provenance of a part that is recorded now."""
         return {
             "date": datetime.now(UTC).date().isoformat(),
             "state": describe_state(),
@@ -157,35 +157,35 @@ class Session:
 
 
 def environment() -> dict[str, str]:
-    """Return what a workload's process gets on top of this one's environment."""
+    """Return the additional environment variables of a workload's process."""
     path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
     return {**_ENVIRONMENT, "PYTHONPATH": path}
 
 
 def find_tools(python: str) -> Tools:
-    """Ask the workloads' Python for what it has.
+    """Query the packages of the workloads' Python.
 
     Raises
     ------
     InputError
-        When it does not run.
+        It does not run.
     """
     said = run_captured([python, "-c", _ASK], "record.python", 300)
     try:
         return Tools(*json.loads(said.splitlines()[-1]))
     except (IndexError, ValueError, TypeError):
-        problem = f"{python} does not say its versions but {failures.last_words(said)!r}"
+        problem = f"instead of its versions {python} prints {failures.last_words(said)!r}"
         remedy = "name a Python with PyTorch and CuPy"
         raise InputError("config/config.yaml", "key record.python", problem, remedy) from None
 
 
 def run_captured(command: Sequence[str], place: str, seconds: float) -> str:
-    """Run a program of the workloads' Python and return what it prints.
+    """Run a program and return its standard output.
 
     Raises
     ------
     InputError
-        It cannot be started, takes too long or fails: in the words for it that are known, else its last ones.
+        It cannot be started, takes too long or fails; with a known explanation, else its last line of output.
     """
     done = _run(command, place, seconds, capture=True)
     if done.returncode:
@@ -194,18 +194,18 @@ def run_captured(command: Sequence[str], place: str, seconds: float) -> str:
 
 
 def run_apart(command: Sequence[str], answer: Path, place: str, seconds: float) -> dict:
-    """Run :mod:`gpuledger.record.subprocess_part` and return the cases from its answer; what it shows is shown.
+    """Run :mod:`gpuledger.record.subprocess_part`, with its output shown, and return the cases from its answer.
 
     Raises
     ------
     InputError
-        What it raised; the words for any other failure.
+        The part's own error, or an explanation of any other failure.
     """
     status = _run(command, place, seconds, capture=False).returncode
     try:
         found = json.loads(answer.read_text("utf-8"))
     except (OSError, ValueError):
-        remedy = "see what it printed, and record again"
+        remedy = "check its output and record again"
         raise InputError("GPU", place, f"its process ended with status {status}", remedy) from None
     if "input_error" in found:
         raise InputError(*found["input_error"])
@@ -215,7 +215,7 @@ def run_apart(command: Sequence[str], answer: Path, place: str, seconds: float) 
 
 
 def _failure(said: str, place: str) -> InputError:
-    problem, remedy = failures.explain(said) or (failures.last_words(said), "mend what it says and record again")
+    problem, remedy = failures.explain(said) or (failures.last_words(said), "fix the cause and record again")
     return InputError("GPU", place, problem, remedy)
 
 
@@ -230,11 +230,11 @@ def _run(command: Sequence[str], place: str, seconds: float, capture: bool) -> s
         remedy = "name a Python with PyTorch in record.python of config/config.yaml"
         raise InputError(command[0], place, f"it cannot be started ({error.strerror})", remedy) from None
     except subprocess.TimeoutExpired:
-        problem, remedy = f"no end after {seconds:g} s", "check with nvidia-smi that nothing else uses the GPU"
+        problem, remedy = f"not finished after {seconds:g} s", "check with nvidia-smi that nothing else uses the GPU"
         raise InputError("GPU", place, problem, remedy) from None
     return done
 
 
 def default_python(python: str | None) -> str:
-    """The workloads' Python: the one that is named, else the one in use."""
+    """The workloads' Python: the given one, else the current one."""
     return python or sys.executable

@@ -1,4 +1,4 @@
-"""A part in a process of its own: ``python -m gpuledger.record.subprocess_part MODULE FUNCTION FOLDER ANSWER
+"""Record a part in its own process: ``python -m gpuledger.record.subprocess_part MODULE FUNCTION FOLDER ANSWER
 OPTIONS``."""
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from gpuledger.errors import InputError
 
 
 def main(module: str, function: str, folder: str, answer: str, options: str) -> None:
-    """Call the part's function with the folder and options (JSON); write its cases, or why it has none, as JSON."""
+    """Call the part's function with the folder and options (JSON); write its cases or its error as JSON."""
     try:
         found = {"cases": getattr(import_module(module), function)(Path(folder), **json.loads(options))}
     except InputError as error:
         found = {"input_error": [error.file, error.place, error.problem, error.remedy]}
-    except Exception:  # what the process that waits for the answer has to name
+    except Exception:  # reported by the waiting process
         found = {"traceback": traceback.format_exc()}
     Path(answer).write_text(json.dumps(found), "utf-8")
 

@@ -20,6 +20,7 @@ from gpuledger.models import simulate
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.event_log import MEMORY, SECTIONS
 from gpuledger.studies import kernel_overhead, memory_usage
+from gpuledger.studies.memory_usage.tables import memory_table
 
 OPERATORS = {
     "cutlass_op": ["gemm", "gemm-streamk", "conv"],
@@ -205,7 +206,7 @@ def test_every_case_of_the_artifacts_archive_and_damaged_ones_alone_in_their_fai
     assert value(checkout, "lacking/memory_usage/fig11", "workloads") == len(MODELS)
     assert value(checkout, "neutrino-osdi25/exposed_latency/fig12", "gemm_block_sched_ncu_ratio") == 4
     record = json.loads((checkout / "results" / table / "provenance.json").read_text("utf-8"))
-    assert record["label"] == "downloaded"
+    assert record["label"] == "downloaded, recorded on NVIDIA A100 80GB"
     files = [path for path in (traces / "kernel_overhead").rglob("*") if path.is_file()]
     (entry,) = record["inputs"]
     assert (entry["file"], entry["files"]) == ("kernel_overhead", len(files))
@@ -282,6 +283,17 @@ def test_memory_takes_the_largest_and_says_how_far_originals_differ(folder):
     assert rows["X", 1].tolist() == [120_000_000, 2**26, 2**10, 2**14, 2**14]
     assert result["original_spread_percent"] == pytest.approx(20)
     assert result["dmat_ratio_max"] == pytest.approx(2**26 / 10**8)
+
+
+def test_a_folder_without_a_batch_size_is_read_with_a_warning(folder):
+    write_memory(folder / "traces", ["m", "x-bs1"])
+    result = reduce(folder, "memory_usage")
+    assert result.warnings == ["traces/m: the name of the folder does not end in -bs<batch size>; it is left open"]
+    assert set(result.data.loc[result.data["model"] == "m", "batch_size"]) == {0}
+    assert {"m_dmat_memory", "x_bs1_dmat_memory"} <= set(result.summary)
+    frame, people = memory_table(result.data)
+    assert frame["batch_size"].tolist() == [0, 1]
+    assert people["batch_size"].isna().tolist() == [True, False]
 
 
 def test_refused_overhead(folder):

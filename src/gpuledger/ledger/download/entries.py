@@ -134,18 +134,19 @@ def file_name(entry: dict) -> str:
 
 
 def expected(entry: dict, folder: Path) -> Iterator[str]:
-    """What an entry brings into the dataset's folder: names and, of a package, patterns of names.
+    """Return what an entry brings into the dataset's folder: names and, for a package, patterns of names.
 
-    Of an archive that is not there, or is damaged, only its own name is known.
+    The members of a missing or damaged archive are known once it has been downloaded. A wrong entry brings nothing:
+    downloading it says what is wrong.
     """
     if "package" in entry:
         yield from entry["members"]
         return
-    name = file_name(entry)
-    yield name
-    if entry.get("unpack"):
-        with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(folder / name) as archive:
-            yield from archive.namelist()
+    with suppress(ValueError, OSError, zipfile.BadZipFile):
+        yield (name := file_name(entry))
+        if entry.get("unpack"):
+            with zipfile.ZipFile(folder / name) as archive:
+                yield from archive.namelist()
 
 
 def at_hand(entries: Sequence[Mapping], folder: Path, mirror: str | Path | None = None) -> bool:

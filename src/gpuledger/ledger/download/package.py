@@ -79,7 +79,7 @@ def fetch_package(wheel: Wheel, folder: Path, *, mirror: Path | None = None, kee
     return Fetched(target, source, wheel.sha256, wheel.size_bytes, done or "present", tuple(found), kept=False)
 
 
-def ask_index(wheel: Wheel, timeout_s: float = 10) -> bool:
+def ask_index(wheel: Wheel, timeout_s: float) -> bool:
     """Whether the package index answers and knows the package."""
     command = [*_pip("index"), "versions", wheel.package, *wheel.options, "--only-binary", ":all:", "--pre"]
     with suppress(subprocess.TimeoutExpired):

@@ -12,7 +12,7 @@ import requests
 from gpuledger.ledger.download.entries import Wheel
 from gpuledger.ledger.download.package import ask_index
 
-HOST_TIMEOUT_S, INDEX_TIMEOUT_S = 1.0, 10.0
+HOST_TIMEOUT_S, INDEX_TIMEOUT_S = 1.0, 20.0
 
 
 def out_of_reach(datasets: Mapping[str, Sequence[Mapping]]) -> dict[str, str]:
@@ -26,7 +26,7 @@ def out_of_reach(datasets: Mapping[str, Sequence[Mapping]]) -> dict[str, str]:
     Returns
     -------
     dict
-        By dataset that cannot be fetched now, who does not answer. Hosts have a second for it; the index has ten,
+        By dataset that cannot be fetched now, who does not answer. Hosts have a second for it; the index has twenty,
         because its client takes half a second to start.
     """
     questions: dict[str, tuple[float, Callable[[], bool]]] = {}

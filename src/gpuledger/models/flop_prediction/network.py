@@ -81,7 +81,7 @@ def predict_network(
     ----------
     kernels : pandas.DataFrame
         ``pass`` (``forward``, ``backward``; others are listed without a prediction), ``kernel``. Optional:
-        ``grid_blocks`` (of one launch), ``fadd, fmul, ffma`` (summed over the launches of the row).
+        ``kernel_class``, ``grid_blocks`` (of one launch), ``fadd, fmul, ffma`` (summed over the launches of the row).
     layers, hidden_dim, tokens : int
         Of the network, each at least 1.
     activation : {"sigmoid", "relu", "identity"}
@@ -99,12 +99,13 @@ def predict_network(
         One row per row of ``kernels``: ``pass, kernel, kernel_class, role, launches, launches_source, s,
         split_k_source, pad, e`` (of one launch), ``fadd, fmul, ffma, flops_counted``, ``fadd_predicted,
         fmul_predicted, ffma_predicted, flops_predicted`` (of the whole row), ``flops_2mnk``, ``exact`` and
-        ``explanation``. Counts are Int64, ``<NA>`` where unknown.
+        ``explanation``, and ``from_counters``: which counters are explained rather than predicted (separated by
+        spaces), because the prediction was derived from them. Counts are Int64, ``<NA>`` where unknown.
 
     Raises
     ------
     InputError
-        If a counter is not a count, or a kernel is of no known class.
+        If a counter is not a count.
     """
     table = _Rows(kernels, layers, hidden_dim, tokens, patterns, file)
     _predict_reductions(table, _predict_gemms(table, bias, file), bias)
@@ -119,11 +120,12 @@ class _Rows:
         self.layers, self.hidden_dim, self.tokens = layers, hidden_dim, tokens
         self.frame = frame = kernels.reset_index(drop=True)
         self.out = frame[["pass", "kernel"]].copy()
-        self.out["kernel_class"] = classify(frame["kernel"], patterns, file=file)
+        known = "kernel_class" in frame.columns
+        self.out["kernel_class"] = frame["kernel_class"] if known else classify(frame["kernel"], patterns, file=file)
         self.out["role"] = ""
         for column in ("s", "pad", "e", *_PREDICTED, "flops_2mnk"):
             self.out[column] = pd.Series(pd.NA, index=frame.index, dtype="Int64")
-        self.out["split_k_source"], self.out["explanation"] = "", "not modelled"
+        self.out["split_k_source"], self.out["explanation"], self.out["from_counters"] = "", "not modelled", ""
         for op in _OPS:
             self.out[op] = integer_column(frame, op, file, 0)
         self.single = bool(frame.duplicated(["pass", "kernel"]).any())  # rows are single launches
@@ -157,7 +159,7 @@ class _Rows:
             out["exact"] &= out[op] == out[f"{op}_predicted"]
         order = ["pass", "kernel", "kernel_class", "role", "launches", "launches_source", "s", "split_k_source"]
         order += ["pad", "e", *_OPS, "flops_counted", *_PREDICTED, "flops_predicted", "flops_2mnk", "exact"]
-        return out[[*order, "explanation"]]
+        return out[[*order, "from_counters", "explanation"]]
 
 
 def _gradient_roles(table: _Rows, rows: pd.Index, forward: set[str | None]) -> dict[str, str]:
@@ -225,6 +227,8 @@ def _predict_gemms(table: _Rows, bias: bool, file: str | Path) -> pd.DataFrame:
         out.at[row, "flops_2mnk"] = gemm.at[row, "flops_2mnk"] * out.at[row, "launches"]
         for column in ("s", "pad", "e", "split_k_source"):
             out.at[row, column] = gemm.at[row, column]
+        used = {"fmul": gemm.at[row, "split_k_source"], "ffma": out.at[row, "launches_source"]}
+        out.at[row, "from_counters"] = " ".join(op for op, source in used.items() if source == "counters")
         values = gemm.loc[row, _PREDICTED]
         if out.at[row, "role"] == "":
             out.at[row, "explanation"] = "input and weight gradient cannot be told apart: not predicted"
@@ -299,6 +303,10 @@ def _predict_small(table: _Rows, activation: str) -> None:
                     counted = None if op is None or pd.isna(out.at[row, op]) else out.at[row, op]
                     per_launch = outputs * (each[_OPS.index(op)] if op else 0)
                     table.count(pd.Index([row]), None if counted is None else round(counted / per_launch), "counters")
+                    out.at[row, "from_counters"] = op or ""
+        # The cost of a sigmoid is what was counted for one, not derived.
+        if (activation, phase) == ("sigmoid", "forward"):
+            out.loc[rows, "from_counters"] = " ".join(op for op, number in zip(_OPS, each, strict=True) if number)
         total = out.loc[rows, "launches"].sum()
         for row in rows:
             if any(each) and total != table.layers:

@@ -224,7 +224,7 @@ def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value:
     -------
     DataFrame
         One row per series, sorted by `by`: the columns `by`, then ``variable, law, formula, points, error_percent,
-        exact, knee, criterion, probability, reason`` as in :class:`Fit`.
+        exact, knee, criterion, probability, reason`` as in :class:`Fit`, and ``largest_error_percent``.
 
     Raises
     ------
@@ -255,6 +255,7 @@ def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value:
         "formula",
         "points",
         "error_percent",
+        "largest_error_percent",
         "exact",
         "knee",
         "criterion",
@@ -272,7 +273,8 @@ def _describe_alike(x, ys, variable):
     if points < MINIMUM_POINTS:
         for y, step in zip(ys, steps, strict=True):
             known = _known(x, y, step, variable)
-            yield variable, "undetermined", "not enough points", points, np.nan, False, None, np.nan, np.nan, known
+            none = (np.nan, np.nan)
+            yield variable, "undetermined", "not enough points", points, *none, False, None, *none, known
         return
     selection = select(x, ys)
     laws = selection.law_evidence
@@ -283,14 +285,14 @@ def _describe_alike(x, ys, variable):
     for i, family in enumerate(selection.family.tolist()):
         found = x, ys[i], steps[i], family, selection.shapes[i, family], selection.betas[i, family]
         law = describe(*found, variable, lambda found=found: standard_errors(make_candidate(*found, probability=1.0)))
-        error = _error(x, ys[i], law)
+        error, largest = _error(x, ys[i], law), _largest_error(x, ys[i], law)
         evidence = criteria[i], probabilities[i]
         if error > LARGEST_ERROR_PERCENT and _misses(x, ys[i], steps[i], law):
             known = _misfit(law, error)
-            yield variable, "undetermined", "no law fits", points, error, False, None, *evidence, known
+            yield variable, "undetermined", "no law fits", points, error, largest, False, None, *evidence, known
             continue
         reason = law.reason or _sure(probabilities[i], second[i])
-        yield variable, law.law, law.formula, points, error, law.exact, law.knee, *evidence, reason
+        yield variable, law.law, law.formula, points, error, largest, law.exact, law.knee, *evidence, reason
 
 
 def _check(x, y, ordered=False):
@@ -317,8 +319,19 @@ def smape(y: np.ndarray, fitted: np.ndarray) -> float:
     return round(float(np.mean(200 * np.abs(fitted - y) / np.where(size > 0, size, 1.0))), 4)
 
 
+def largest_error(y: np.ndarray, fitted: np.ndarray) -> float:
+    """Largest error at a point, relative to its value (%); infinite if a zero is missed."""
+    with np.errstate(divide="ignore"):
+        relative = np.divide(np.abs(fitted - y), np.abs(y), out=np.zeros(len(y)), where=fitted != y)
+    return round(100 * float(relative.max()), 4)
+
+
 def _error(x, y, law) -> float:
     return 0.0 if law.exact else smape(y, law_values(law.law, law.form, law.coefficients, x))
+
+
+def _largest_error(x, y, law) -> float:
+    return 0.0 if law.exact else largest_error(y, law_values(law.law, law.form, law.coefficients, x))
 
 
 def _misses(x, y, step, law) -> bool:

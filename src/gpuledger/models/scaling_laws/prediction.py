@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtr, stdtrit
 
 from gpuledger.models.scaling_laws.description import natural
 from gpuledger.models.scaling_laws.engine import basis
@@ -104,13 +104,13 @@ def predict_mixture(candidates: list[Candidate], x: np.ndarray, level: float) ->
     widths = [np.maximum(candidate.deviation(x), 1e-300) for candidate in candidates]
 
     def quantile(probability):
-        spans = [width * student.ppf(probability, c.freedom) for c, width in zip(candidates, widths, strict=True)]
+        spans = [width * stdtrit(c.freedom, probability) for c, width in zip(candidates, widths, strict=True)]
         ends = np.array([centre + span for centre, span in zip(centres, spans, strict=True)])
         low, high = ends.min(axis=0), ends.max(axis=0)
         for _ in range(60):
             middle = (low + high) / 2
             mass = sum(
-                c.probability / total * student.cdf((middle - centre) / width, c.freedom)
+                c.probability / total * stdtr(c.freedom, (middle - centre) / width)
                 for c, centre, width in zip(candidates, centres, widths, strict=True)
             )
             low, high = np.where(mass < probability, middle, low), np.where(mass < probability, high, middle)

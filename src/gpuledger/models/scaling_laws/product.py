@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from gpuledger.models.scaling_laws.description import natural
 from gpuledger.models.scaling_laws.families import FAMILIES, POWER, make_grids
@@ -85,7 +85,7 @@ class ProductFit(Fit):
             gradient = self.surface.gradient(*pairs)
             law = np.einsum("ip,ij,jp->p", gradient, self.covariance, gradient)
             freedom = max(len(self.y) - self.surface.parameters, 1)
-            half = student.ppf((1 + level) / 2, freedom) * np.sqrt(np.maximum(law, 0) + (self.scatter * value) ** 2)
+            half = stdtrit(freedom, (1 + level) / 2) * np.sqrt(np.maximum(law, 0) + (self.scatter * value) ** 2)
         parts = (value, value - half, value + half)
         return tuple(np.array([rounded(v) for v in part]).reshape(sizes.shape[:-1]) for part in parts)
 

@@ -1,4 +1,4 @@
-"""How long kernels take on a GPU: a model with at most six constants a GPU, judged against measurements."""
+"""How long kernels take on a GPU: laws with a few constants per kernel and GPU, judged against measurements."""
 
 from gpuledger.models.time_model.constants import Constants, constants_of, transferred
 from gpuledger.models.time_model.fit import fit_constants, held_back

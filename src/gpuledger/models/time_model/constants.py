@@ -1,4 +1,4 @@
-"""The constants that tell one GPU's time of a GEMM from another's: at most six, each with a physical meaning."""
+"""The constants of a GEMM on one GPU, at most seven with a physical meaning, and the table of all fitted constants."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ import dataclasses
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from gpuledger import files
-from gpuledger.models.time_model.tiles import generation_of
+from gpuledger.errors import InputError
+from gpuledger.models.time_model.attention_laws import DecodeConstants, PrefillConstants
+from gpuledger.models.time_model.collectives import CollectiveConstants
+from gpuledger.models.time_model.moe import MoeConstants
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
 
-#: Fitted constants that come with the checkout, a row each GPU and precision: ``benchmarks/gemm_time.py --write``.
+#: Fitted constants that come with the checkout, one row per kernel, GPU and data type; made by
+#: ``benchmarks/time_constants.py``.
 TABLE = files.RESOURCES / "time_constants.csv"
 
 #: Precisions whose constants stand in for those of another, the nearest first.
@@ -46,6 +53,9 @@ class Constants:
     conversion_bytes : float
         Bytes moved per element of the activations to bring them into the precision, in kernels before the
         multiplication (0: none).
+    conversion_row_s : float
+        Time (s) that an SM takes to convert one row of up to 2048 values, where a thread block converts a row; longer
+        rows take half as long again for every further 2048 values (0: no such kernel).
     source : str
         Where they come from: fitted, or transferred from another GPU or precision.
     """
@@ -56,6 +66,7 @@ class Constants:
     l2_bytes_per_clock: float
     step_s: float
     conversion_bytes: float = 0.0
+    conversion_row_s: float = 0.0
     source: str = field(default="", compare=False)
 
 
@@ -66,8 +77,8 @@ NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.name != "source
 def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) -> Constants:
     """Return the constants of a GPU: fitted ones where there are any, else those of the nearest fitted GPU.
 
-    The nearest GPU is one of the same kind of matrix units, then of the same architecture, then of the nearest rate of
-    an SM in a cycle. :func:`transferred` says how its constants carry over.
+    The nearest GPU is one for data centres or not, as this one, then of the same architecture, then of the nearest rate
+    of an SM in a cycle. :func:`transferred` says how its constants carry over.
 
     Parameters
     ----------
@@ -102,24 +113,57 @@ def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) ->
     raise ValueError(f"{path} holds no constants for {precision}")
 
 
-def transferred(constants: Constants, donor: Gpu, gpu: Gpu) -> Constants:
+def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     """Return one GPU's constants applied to another through the data sheets of both.
 
-    The shares are of the data sheet and carry over as they are, and so does the time of a launch. A step along k takes
-    as many cycles. What an SM takes in grows with what its matrix units compute in a cycle: they would starve
-    otherwise. (Both rules hold within 10 % between the fitted A100 and H100.)
+    The shares are of the data sheet and carry over as they are, and so does the time of a launch. A step along k, a
+    block and the conversion of a row take as many cycles. What an SM takes in of tiles grows with what its matrix units
+    compute in a cycle: they would starve otherwise. (Both rules hold within 10 % between the fitted A100 and H100.)
     """
-    return dataclasses.replace(
-        constants,
-        step_s=float(f"{constants.step_s * donor.clock_hz / gpu.clock_hz:.4g}"),
-        l2_bytes_per_clock=float(f"{constants.l2_bytes_per_clock * _rate(gpu) / _rate(donor):.4g}"),
-        source=f"transferred from {donor.name}: {constants.source}",
-    )
+    factors = dict.fromkeys(("step_s", "block_s", "conversion_row_s"), donor.clock_hz / gpu.clock_hz)
+    factors["l2_bytes_per_clock"] = _rate(gpu) / _rate(donor)
+    own = {name: getattr(constants, name) for name in factors if hasattr(constants, name)}
+    scaled = {name: float(f"{value * factors[name]:.4g}") for name, value in own.items()}
+    return dataclasses.replace(constants, **scaled, source=f"transferred from {donor.name}: {constants.source}")
+
+
+def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str | Path = TABLE) -> AnyConstants | None:
+    """Return what other GPUs' measurements say about a kernel on this GPU.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    gpu : Gpu
+        Its own rows of the table are left out.
+    kernel : str
+        As the table names it. A GEMM without it on another GPU takes that precision's with the shortest launch: most
+        names stand for the same libraries.
+    precision : str
+    path : path
+
+    Returns
+    -------
+    dataclass or None
+        The nearest GPU's constants, transferred; None if no other GPU has the kernel in that precision.
+    """
+    others = [entry for entry in read_table(kind, path) if entry.gpu != gpu.name and entry.precision == precision]
+    same = [entry for entry in others if entry.kernel == kernel]
+    if kind == "gemm":
+        same = same or others
+    if not same:
+        return None
+    donors = {entry.gpu: find_gpu(entry.gpu, file=path, place=f"GPU {entry.gpu}") for entry in same}
+    nearest = min(donors.values(), key=lambda other: _distance(gpu, other))
+    own = [entry.constants for entry in same if entry.gpu == nearest.name]
+    return transferred(min(own, key=lambda found: getattr(found, "launch_s", 0.0)), nearest, gpu)
 
 
 def _distance(gpu: Gpu, other: Gpu) -> tuple[bool, bool, float]:
-    kinds = generation_of(gpu) is not generation_of(other)
-    return kinds, gpu.architecture != other.architecture, abs(np.log(_rate(gpu) / _rate(other)))
+    # SMs of data centre GPUs have more shared memory, an L2 in two partitions and HBM behind it: the first of the
+    # three tells them apart, and their kernels differ most.
+    small, other_small = (one.shared_memory_bytes_per_sm < 160 * 1024 for one in (gpu, other))
+    return small != other_small, gpu.architecture != other.architecture, abs(np.log(_rate(gpu) / _rate(other)))
 
 
 def _rate(gpu: Gpu) -> float:
@@ -128,26 +172,85 @@ def _rate(gpu: Gpu) -> float:
 
 
 def read_constants(path: str | Path = TABLE) -> dict[tuple[str, str], Constants]:
-    """Read fitted constants.
+    """Read the fitted constants of GEMMs.
 
     Returns
     -------
     dict of (str, str) to Constants
-        By GPU and precision.
+        By GPU and precision; where several kernels were fitted, those with the shortest launch, because a benchmark
+        that times the host's calls says little about the kernel.
 
     Raises
     ------
     InputError
-        See :func:`gpuledger.readers.tabular.read_csv`.
+        See :func:`read_table`.
     """
-    return dict(_read(Path(path)))
+    found: dict[tuple[str, str], Constants] = {}
+    for entry in read_table("gemm", path):
+        key = entry.gpu, entry.precision
+        if key not in found or entry.constants.launch_s < found[key].launch_s:
+            found[key] = entry.constants
+    return found
+
+
+AnyConstants = Constants | PrefillConstants | DecodeConstants | MoeConstants | CollectiveConstants
+
+
+class Entry(NamedTuple):
+    """A row of the table of constants: of what they are, and the dataclass that holds them."""
+
+    gpu: str
+    framework: str
+    kernel: str
+    precision: str
+    constants: AnyConstants
+
+
+#: What the constants of a kind of kernel are held in.
+KINDS = MappingProxyType(
+    {
+        "gemm": Constants,
+        "prefill": PrefillConstants,
+        "decode": DecodeConstants,
+        "moe": MoeConstants,
+        "collective": CollectiveConstants,
+    }
+)
+#: Columns that say whose constants a row holds; together they name it.
+KEYS = ("kind", "gpu", "framework", "kernel", "precision")
+
+
+def read_table(kind: str, path: str | Path = TABLE) -> tuple[Entry, ...]:
+    """Read the fitted constants of one kind of kernel.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    path : path
+        A CSV of `KEYS`, every constant of every kind (empty where a kind has no such constant), and ``source``.
+
+    Raises
+    ------
+    InputError
+        A missing or negative constant; see also :func:`gpuledger.readers.tabular.read_csv`.
+    """
+    return _read(Path(path), kind)
 
 
 @cache
-def _read(path: Path) -> dict[tuple[str, str], Constants]:
-    numbers = [Column(name, "number", minimum=0) for name in NAMES]
-    table = read_csv(path, [Column("gpu"), Column("precision"), *numbers, Column("source")], ["gpu", "precision"])
-    return {
-        (row["gpu"], row["precision"]): Constants(**{key: row[key] for key in (*NAMES, "source")})
-        for row in table.to_dict("records")
-    }
+def _read(path: Path, kind: str) -> tuple[Entry, ...]:
+    names = {f.name: f.type for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"}
+    words = {"float": "number", "int": "integer", "str": "text"}
+    cells = [Column(name, words[of], minimum=0, optional=True) for name, of in names.items()]
+    labels = [Column("kind", choices=tuple(KINDS)), *(Column(name, optional=name == "precision") for name in KEYS[1:])]
+    table = read_csv(path, [*labels, *cells, Column("source")], KEYS)
+    entries = []
+    for line, row in enumerate(table.to_dict("records"), 2):
+        if row["kind"] != kind:
+            continue
+        values = {f.name: row.get(f.name) for f in dataclasses.fields(KINDS[kind])}
+        if missing := [name for name, value in values.items() if pd.isna(value) or value == ""]:
+            raise InputError(path, f"line {line}", f"{missing[0]} of a {kind} kernel is missing", "give it")
+        entries.append(Entry(*(row[name] or "" for name in KEYS[1:]), KINDS[kind](**values)))
+    return tuple(entries)

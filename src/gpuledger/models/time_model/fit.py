@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,30 +12,34 @@ from gpuledger.models.time_model.constants import NAMES, Constants
 from gpuledger.models.time_model.gemm import gemm_time_s
 from gpuledger.readers.gpus import Gpu
 
+T = TypeVar("T")
+
 #: Where a fit starts, and the bounds within which a constant has its meaning.
-START = Constants(2.6e-6, 0.85, 0.95, 40.0, 1e-7, 0.0)
+START = Constants(2.6e-6, 0.85, 0.95, 40.0, 1e-7)
 BOUNDS = {
-    "launch_s": (5e-7, 1e-4),
+    # Up to a millisecond: some benchmarks time the host's calls, not kernels out of a graph.
+    "launch_s": (5e-7, 1e-3),
     "dram_share": (0.1, 1.0),
     "tensor_share": (0.1, 1.0),
     "l2_bytes_per_clock": (4.0, 256.0),
     "step_s": (1e-8, 1e-5),
     "conversion_bytes": (1.0, 200.0),
+    "conversion_row_s": (1e-9, 1e-5),
 }
 #: Precisions whose measurements contain the conversion of the activations.
 CONVERTED = ("fp8", "fp8_block", "fp4", "int8")
 
 
-def held_back(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """Return which shapes are held back from fits: about every second one, by a hash of (m, n, k).
+def held_back(*sizes: np.ndarray) -> np.ndarray:
+    """Return which shapes are held back from fits: about every second one, by a hash of its sizes.
 
     The hash is SplitMix64 (G. Steele, D. Lea, C. Flood, Fast splittable pseudorandom number generators, OOPSLA 2014),
-    applied to m, then to that XOR n, then to that XOR k; its lowest bit decides. It depends on nothing else.
+    applied to the first size, then to that XOR the second, and so on; its lowest bit decides.
 
     Parameters
     ----------
-    m, n, k : integer arrays
-        Broadcast against each other.
+    *sizes : integer arrays
+        Of a GEMM m, n and k; broadcast against each other.
 
     Returns
     -------
@@ -41,7 +47,7 @@ def held_back(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
     """
     state = np.uint64(0)
     with np.errstate(over="ignore"):
-        for size in np.broadcast_arrays(m, n, k):
+        for size in np.broadcast_arrays(*sizes):
             state = _splitmix64(state ^ np.asarray(size).astype(np.uint64))
     return (state & np.uint64(1)).astype(bool)
 
@@ -92,32 +98,63 @@ def fit_constants(
         raise ValueError("a fit needs at least 20 shapes, and m, n, k and time_s of one length")
     if not (np.isfinite(time_s) & (time_s > 0)).all():
         raise ValueError("measured times must be positive and finite")
-    free = [name for name in NAMES if name != "conversion_bytes" or precision in CONVERTED]
-    start = dataclasses.replace(START, conversion_bytes=25.0 if precision in CONVERTED else 0.0)
-    start = dataclasses.replace(start, launch_s=float(np.clip(np.quantile(time_s, 0.01), *BOUNDS["launch_s"])))
-    origin = np.log([getattr(start, name) for name in free])
-    low, high = np.log([BOUNDS[name] for name in free]).T
-    wanted = np.log(time_s)
+    converted = precision in CONVERTED
+    bounds = {name: BOUNDS[name] for name in NAMES if converted or not name.startswith("conversion")}
+    start = dataclasses.replace(
+        START,
+        launch_s=float(np.clip(np.quantile(time_s, 0.01), *BOUNDS["launch_s"])),
+        conversion_bytes=10.0 if converted else 0.0,
+        conversion_row_s=1e-7 if converted else 0.0,
+    )
 
-    def at(logs: np.ndarray) -> Constants:
-        return dataclasses.replace(start, **dict(zip(free, (float(f"{x:.3g}") for x in np.exp(logs)), strict=True)))
+    def times(constants: Constants) -> np.ndarray:
+        return gemm_time_s(gpu, constants, m, n, k, 1, precision, weights_in_turn, weight_bytes)
 
-    def errors(logs: np.ndarray) -> np.ndarray:
-        values = dataclasses.replace(start, **dict(zip(free, np.exp(logs), strict=True)))
-        return np.log(gemm_time_s(gpu, values, m, n, k, 1, precision, weights_in_turn, weight_bytes)) - wanted
+    return fit_law(times, start, bounds, time_s)
+
+
+def fit_law(times: Callable[[T], np.ndarray], start: T, bounds: Mapping[str, tuple], measured_s: np.ndarray) -> T:
+    """Fit the constants of a law of kernel times.
+
+    Least soft-L1 of the logarithms of predicted over measured time, so that a few disturbed measurements do not
+    matter; deterministic.
+
+    Parameters
+    ----------
+    times : callable
+        From constants to predicted times (s).
+    start : dataclass
+        The constants to start from, with a ``source``.
+    bounds : mapping of str to (float, float)
+        Of the constants that are fitted; the others stay as they are.
+    measured_s : float array
+        Positive and finite.
+
+    Returns
+    -------
+    dataclass
+        As `start`, the fitted constants rounded to the three significant digits that do not depend on the start.
+    """
+    origin = np.log([getattr(start, name) for name in bounds])
+    low, high = np.log(list(bounds.values())).T
+    wanted = np.log(measured_s)
+
+    def at(logs: np.ndarray) -> T:
+        return dataclasses.replace(start, **dict(zip(bounds, np.exp(logs).tolist(), strict=True)))
 
     # Only here: importing it takes a third of a second, and predictions do without.
     from scipy.optimize import least_squares
 
     found = least_squares(
-        errors,
+        lambda logs: np.log(times(at(logs))) - wanted,
         np.clip(origin, low + 1e-6, high - 1e-6),
         bounds=(low, high),
         loss="soft_l1",
         f_scale=0.05,
         diff_step=0.01,
         x_scale=0.1,
-        max_nfev=40,
+        max_nfev=60,
         xtol=1e-6,
     )
-    return dataclasses.replace(at(found.x), source=f"fitted to {len(m)} measured shapes")
+    values = {name: float(f"{value:.3g}") for name, value in zip(bounds, np.exp(found.x), strict=True)}
+    return dataclasses.replace(start, **values, source=f"fitted to {len(measured_s)} measured shapes")

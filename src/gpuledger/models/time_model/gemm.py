@@ -1,4 +1,4 @@
-"""Time of a matrix multiplication from tiles, waves, the traffic of L2 and DRAM, and at most six constants a GPU.
+"""Time of a matrix multiplication from tiles, waves, the traffic of L2 and DRAM, and at most seven constants.
 
 The time of m × k by k × n is the least over all tiles and splits of k (:mod:`gpuledger.models.time_model.tiles`) of
 
@@ -16,7 +16,8 @@ where ‖ ‖ is the 4-norm: what overlaps takes as long as its longest part, a 
   passes once at the rate of its slices.
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them.
 * split: the kernel that adds partial sums, and their traffic.
-* conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`).
+* conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`; where a
+  thread block converts a row, `conversion_row_s`).
 
 Besides the constants there are the numbers below and the tiles. They are structure: no GPU has its own (the drop of the
 clock, the step along k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100
@@ -39,7 +40,7 @@ import pandas as pd
 from numba import njit
 
 from gpuledger.models.time_model.constants import Constants
-from gpuledger.models.time_model.tiles import SPLITS, generation_of
+from gpuledger.models.time_model.tiles import SPLITS, WARP_GROUP, generation_of
 from gpuledger.readers.gpus import Gpu
 
 #: Bytes of an operand's element and of a result's.
@@ -49,8 +50,8 @@ RESULT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4}
 #: What can bound the time of a GEMM.
 BOUNDS = ("launch", "compute", "latency", "l2", "dram", "conversion")
 
-#: Precisions whose libraries do not split k (DeepGEMM).
-UNSPLIT = ("fp8_block",)
+#: Precisions whose libraries do not split k (DeepGEMM; CUTLASS and cuBLASLt in 4 bits).
+UNSPLIT = ("fp8_block", "fp4")
 
 _CHUNK = 4096
 _TERMS = ("compute_s", "latency_s", "l2_s", "dram_s", "drain_s", "split_s")
@@ -74,10 +75,11 @@ class _Machine(NamedTuple):
     throttled: float
     weights_in_turn: float
     conversion: float
+    conversion_row: float
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
-_KEPT = 0.7  # share of L2 that keeps data until their next use
+_KEPT, _KEPT_WHOLE = 0.7, 0.9  # share of L2 that keeps data until their next use: in two partitions, in one
 _SHARPNESS = 8  # how sharply hits end there: cyclic reuse under LRU, smoothed
 _HELD = 2.0 * 128 * 128  # elements of all tiles that an SM computes side by side
 _WRITTEN = 3.2  # bytes of operands that take as long as one of a result, when all SMs write
@@ -87,12 +89,13 @@ _SPLIT = 2.9e-6  # what adding the partial sums of a split k costs: a kernel of 
 _LEAST = 128  # k of a block at least, when k is split
 _THROTTLED = 0.2  # longer by this share where the clock drops, because all matrix units are busy
 _THROTTLED_AFTER = 2e-3  # for about so long (s)
+_CONVERTED = 2048  # values of a row that a block converts at once: 256 threads of 8 values
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _cold_share(footprint, capacity):
     """Return the share of bytes that come from DRAM when so many are used in turn."""
-    ratio = (footprint / (_KEPT * capacity)) ** _SHARPNESS
+    ratio = (footprint / capacity) ** _SHARPNESS
     return ratio / (1.0 + ratio)
 
 
@@ -282,6 +285,8 @@ def _run(
 def _machine(gpu: Gpu, constants: Constants, precision: str, weights_in_turn: int) -> _Machine:
     generation = generation_of(gpu)
     peak = gpu.peak_flop_per_s("fp8" if precision == "fp8_block" else precision)
+    # Only the data centre GPUs' L2 is in two partitions.
+    whole = gpu.architecture in ("ada", "blackwell") and generation is not WARP_GROUP
     return _Machine(
         launch=constants.launch_s,
         dram=constants.dram_share * gpu.dram_bytes_per_s,
@@ -289,7 +294,7 @@ def _machine(gpu: Gpu, constants: Constants, precision: str, weights_in_turn: in
         l2_per_sm=constants.l2_bytes_per_clock * gpu.clock_hz,
         clock=gpu.clock_hz,
         step=constants.step_s,
-        l2_bytes=float(gpu.l2_bytes),
+        l2_bytes=gpu.l2_bytes * (_KEPT_WHOLE if whole else _KEPT),
         sms=float(gpu.sms),
         operand=float(OPERAND_BYTES[precision]),
         result=float(RESULT_BYTES.get(precision, 2)),
@@ -298,9 +303,12 @@ def _machine(gpu: Gpu, constants: Constants, precision: str, weights_in_turn: in
         throttled=_THROTTLED if generation.throttles else 0.0,
         weights_in_turn=float(weights_in_turn),
         conversion=float(constants.conversion_bytes),
+        conversion_row=float(constants.conversion_row_s),
     )
 
 
 def _conversion_s(machine: _Machine, flat: list[np.ndarray]) -> np.ndarray:
     rows, _, depth, many = flat
-    return machine.conversion * rows * depth * many / machine.dram
+    passes = (1 + np.ceil(depth / _CONVERTED)) / 2
+    by_row = machine.conversion_row * np.maximum(1, rows * many / machine.sms) * passes
+    return machine.conversion * rows * depth * many / machine.dram + by_row

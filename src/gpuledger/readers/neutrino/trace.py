@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers.neutrino import layout
 from gpuledger.readers.neutrino.layout import ENTRY_BYTES, HEADER_BYTES, Geometry, Misfit, Section, Slices, Version
 from gpuledger.readers.neutrino.lines import opened
@@ -31,7 +31,7 @@ FOREIGN = "give a .bin file of a trace directory's result folder"
 CUT = "copy it again, or wait until it is complete"
 
 
-class TraceWarning(UserWarning):
+class TraceWarning(InputWarning):
     """A trace holds less than its header promises."""
 
 

@@ -1,11 +1,11 @@
 """Probe traces: gpuledger's own CUDA kernels with probes compiled in, recorded in Neutrino's trace formats.
 
-* :mod:`gpuledger.record.probes.workloads`: the kernels, their tensors and what they must compute.
-* :mod:`gpuledger.record.probes.launch` runs them with and without a probe, :mod:`gpuledger.record.probes.traces` writes
-  what it saved as a trace directory.
-* :mod:`gpuledger.record.probes.cases` says what each study needs, :mod:`gpuledger.record.probes.exposed` how long ncu
-  takes for the same.
-* :mod:`gpuledger.record.probes.steps` records what is not recorded yet, each study's cases apart.
+* :mod:`gpuledger.record.probes.workloads` defines the kernels, their tensors and their expected results.
+* :mod:`gpuledger.record.probes.launch` runs them with and without a probe; :mod:`gpuledger.record.probes.traces` writes
+  the records as a trace directory.
+* :mod:`gpuledger.record.probes.cases` lists the launches of each study; :mod:`gpuledger.record.probes.exposed` compares
+  the waiting time with ncu's.
+* :mod:`gpuledger.record.probes.steps` records the cases study by study and resumes after interruptions.
 """
 
 from __future__ import annotations
@@ -19,24 +19,21 @@ from gpuledger.record.probes.steps import record_steps
 
 
 def record_probes(folder: str | Path) -> dict[str, dict[str, dict]]:
-    """Record every case that probes answer on the first GPU.
-
-    What is done is kept in ``<folder>/parts`` until all of it is: a recording that was interrupted goes on where it
-    stopped. See :func:`gpuledger.record.probes.steps.record_steps`.
+    """Record all cases with probes on the first GPU; an interrupted recording resumes.
 
     Parameters
     ----------
     folder : path
-        Of the dataset.
+        Folder of the dataset.
 
     Returns
     -------
     dict
-        Cases by study and name, as ``dataset.yaml`` has them, with paths in `folder`.
+        Cases by study and name, as in ``dataset.yaml``, with paths in `folder`.
 
     Raises
     ------
     InputError
-        CuPy or GPU missing; what failed, when nothing could be recorded or the GPU does not go on after it.
+        CuPy or the GPU is missing; see :func:`gpuledger.record.probes.steps.record_steps`.
     """
     return record_steps(Path(folder), Runner(cuda.open_device()), STEPS)

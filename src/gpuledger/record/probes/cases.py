@@ -1,4 +1,4 @@
-"""What is recorded with probes: by study of the Neutrino artifact the launches that its cases need."""
+"""The launches that are recorded with probes, by study of the Neutrino artifact."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from gpuledger.record.probes.workloads import ProbeWorkload, attention, fill, fi
 
 #: Probes whose costs are compared.
 COMPARED = ("block_sched", "gmem_bytes", "tensorop_count", "program_progress", "dmat")
-#: Launches of which the time is a median.
+#: Launches per timing, of which the median counts.
 REPEATS = 11
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large the workloads are. The defaults take minutes on a data-centre GPU and 8 GiB of its memory.
+    """Sizes of the workloads. The defaults take minutes on a data-centre GPU and 8 GiB of its memory.
 
     Attributes
     ----------
     zeros : int
         Rows and columns of the tensor that is filled.
     gemm : int
-        Of the GEMM whose warps are timed.
+        Size of the GEMM whose warps are timed.
     compared_gemm : int
-        Of the GEMM that carries every probe; its accesses are all saved.
+        Size of the GEMM that is run with every probe; all its accesses are saved.
     tokens, progress_tokens, accessed_tokens : int
-        Of attention whose warps are timed, whose progress is followed and whose accesses are saved.
+        Sequence lengths of attention for warp times, for progress and for accesses.
     memory_tokens, batches : tuple of int
-        Of attention whose probes' memory is compared; a batch has 8 heads.
+        Sequence lengths and batches of attention for the memory of probes; a batch has 8 heads.
     """
 
     zeros: int = 4096
@@ -48,12 +48,12 @@ class Sizes:
 
 
 def heads_for(sms: int, tokens: int, blocks_per_sm: int, waves: float) -> int:
-    """Heads of attention whose blocks occupy `sms` SMs, so many each, for about so many waves."""
+    """Number of heads with which attention fills `sms` SMs with `blocks_per_sm` blocks for about `waves` waves."""
     return max(1, ceil(sms * blocks_per_sm * waves / (tokens // 64)))
 
 
 def record_block_scheduling(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
-    """Zeros of 4096² by blocks that come and go, by blocks that stay, and by memset (OSDI 2025, Sec. 4.6)."""
+    """Zero a tensor of 4096²: by many short blocks, by persistent blocks, by memset (OSDI 2025, Sec. 4.6)."""
     plain = fill(sizes.zeros, sizes.zeros)
     persistent = fill_persistent(runner.resident_blocks(plain), sizes.zeros, sizes.zeros)
     times = {
@@ -74,7 +74,7 @@ def record_block_scheduling(folder: Path, runner: Runner, sizes: Sizes) -> dict[
 
 
 def record_warp_scheduling(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
-    """Attention and GEMM with one and with two blocks on an SM (OSDI 2025, Fig. 14 and 17)."""
+    """Warp times of attention and GEMM with one and with two blocks per SM (OSDI 2025, Fig. 14 and 17)."""
     cases = {}
     for case, make, name, blocks in (
         ("fig13a", attention, "FlashAttention-2 (own kernel)", 1),
@@ -92,7 +92,7 @@ def record_warp_scheduling(folder: Path, runner: Runner, sizes: Sizes) -> dict[s
 
 
 def record_progress(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
-    """How fast blocks of attention go through their loop while others come and go (OSDI 2025, Fig. 14C and D)."""
+    """Loop progress of attention blocks while their neighbours start and end (OSDI 2025, Fig. 14C and D)."""
     heads = heads_for(runner.device.sms, sizes.progress_tokens, 2, 2.5)
     workload = attention(heads, sizes.progress_tokens, blocks_per_sm=2)
     launched = runner.run(workload, "timeline")
@@ -108,7 +108,7 @@ def record_progress(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dic
 
 
 def record_dmat(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
-    """Which page attention touches when, with one and with two blocks on an SM (OSDI 2025, Fig. 1 and 11a)."""
+    """Page accesses of attention over time, with one and with two blocks per SM (OSDI 2025, Fig. 1 and 11a)."""
     cases = {}
     for case, blocks, words in (("fig1", 1, "exclusive"), ("fig10a", 2, "shared")):
         workload = attention(
@@ -126,7 +126,7 @@ def record_dmat(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
 
 
 def record_overhead(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
-    """What probes cost in time and registers (OSDI 2025, Table 3)."""
+    """Time and register overhead of probes (OSDI 2025, Table 3)."""
     root = folder / "kernel_overhead"
     for group, workload in compared(runner, sizes).items():
         for probe in COMPARED:
@@ -136,7 +136,7 @@ def record_overhead(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dic
 
 
 def record_memory(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
-    """How much memory probes need beside the tensors of attention (OSDI 2025, Fig. 12)."""
+    """Memory of probes relative to the tensors of attention (OSDI 2025, Fig. 12)."""
     root = folder / "memory_usage"
     for tokens in sizes.memory_tokens:
         for batch in sizes.batches:
@@ -150,7 +150,7 @@ def record_memory(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]
 
 
 def compared(runner: Runner, sizes: Sizes) -> dict[str, ProbeWorkload]:
-    """Return the workloads that carry every probe, by their group."""
+    """Return the workloads that are run with every probe, by group."""
     heads = heads_for(runner.device.sms, sizes.accessed_tokens, 2, 3)
     return {
         "memory": fill(sizes.zeros, sizes.zeros),
@@ -159,9 +159,9 @@ def compared(runner: Runner, sizes: Sizes) -> dict[str, ProbeWorkload]:
     }
 
 
-#: Records cases of a study into a folder, and returns them as ``dataset.yaml`` has them.
+#: Records cases of a study into a folder, and returns them as in ``dataset.yaml``.
 RecordCases = Callable[[Path, Any, Sizes], dict[str, dict]]
-#: By study, what records its cases; progress is of the study of warps too.
+#: By step, the study and the function that records its cases.
 STEPS: dict[str, tuple[str, RecordCases]] = {
     "block_scheduling": ("block_scheduling", record_block_scheduling),
     "warp_scheduling": ("warp_scheduling", record_warp_scheduling),
@@ -173,7 +173,7 @@ STEPS: dict[str, tuple[str, RecordCases]] = {
 
 
 def _keep(folder: Path, study: str, case: str, launched: Launched, trace: str = "bin", tool: str = "") -> str:
-    """Write a trace directory and return the trace's path in the dataset."""
+    """Write a trace directory; return the path of the trace in the dataset."""
     write_directory(folder / study / case, launched, tool, trace=trace)
     return f"{study}/{case}/result/{STEM}.{trace}"
 

@@ -1,7 +1,7 @@
 """How long a user waits for a profile: the same launch alone, under Nsight Compute, and with a probe.
 
-``python -m gpuledger.record.probes.exposed <workload> <size> <output>`` launches a workload twice and writes the host's
-time of the second launch (ms). Under ncu, that time is what the user waits for.
+``python -m gpuledger.record.probes.exposed <workload> <size> <output>`` launches a workload twice and writes the host
+time of the second launch (ms). Under ncu, this is the time that a user waits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuledger.record import cuda
 from gpuledger.record.probes.launch import Runner
 from gpuledger.record.probes.workloads import ProbeWorkload, attention, fill, gemm
 
-#: What one would ask ncu for instead of each probe.
+#: The metrics that ncu would collect instead of each probe.
 METRICS = {
     "block_sched": ("sm__cycles_active.avg", "smsp__cycles_active.avg"),
     "gmem_bytes": ("l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum"),
@@ -31,7 +31,7 @@ WORKLOADS: dict[str, Callable[[int], ProbeWorkload]] = {
     "gemm": gemm,
     "attention": lambda tokens: attention(64, tokens),
 }
-#: Runs of a process, of which the median counts.
+#: Runs per process, of which the median counts.
 REPEATS = 3
 
 
@@ -42,7 +42,7 @@ def measure(
     python: str = sys.executable,
     sizes: dict[str, int] | None = None,
 ) -> None:
-    """Write the table that the study of exposed latency reads, in ms.
+    """Measure waiting times (ms) and write the table for the study of exposed latency.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ def measure(
         The CSV.
     runner : Runner
     count : callable
-        Runs a command without ncu when the first argument, the metrics, is empty; else under ncu.
+        Runs a command under ncu, or without it if the first argument (the metrics) is empty.
     python : str
         The Python of the command.
     sizes : dict, optional
-        Of the workloads.
+        Sizes of the workloads.
     """
     sizes = sizes or {"fill": 4096, "gemm": 2048, "attention": 1024}
     rows = []
@@ -93,7 +93,7 @@ def _waited(
             count(metrics, [*command, str(output)])
             if not output.is_file():
                 problem = f"{' '.join(command[1:])} wrote no time"
-                raise InputError(path, "", problem, "run it by hand and mend what it says")
+                raise InputError(path, "", problem, "run it by hand and fix the cause")
             waits.append(float(output.read_text("utf-8")))
     finally:
         output.unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def _waited(
 
 
 def main(name: str, size: str, output: str) -> None:
-    """Launch a workload twice and write the host's time of the second launch (ms)."""
+    """Launch a workload twice and write the host time of the second launch (ms)."""
     runner = Runner(cuda.open_device())
     launch = runner.launcher(WORKLOADS[name](int(size)))
     launch()

@@ -1,4 +1,4 @@
-"""Launch workloads with and without a probe on a GPU, and bring back what the probe saved."""
+"""Launch workloads with and without a probe on a GPU, and return the probe's records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuledger.readers.neutrino.records import TOOLS as SHIPPED
 from gpuledger.record import cuda
 from gpuledger.record.probes.workloads import DeviceTensor, ProbeWorkload
 
-#: What the sources call the probes; ``count`` is the run that tells how long the slices of ``dmat`` must be.
+#: Macros of the probes in the sources; ``count`` determines how long the slices of ``dmat`` must be.
 PROBES = {
     "none": "PROBE_NONE",
     "block_sched": "PROBE_BLOCK_SCHED",
@@ -29,24 +29,24 @@ PROBES = {
     "count": "PROBE_COUNT",
     "timeline": "PROBE_TIMELINE",
 }
-#: What a probe saves: Neutrino's tools, and as ``program_progress`` does, but for each warp and fewer turns of a loop:
-#: a hundredth of the memory.
+#: Records of the probes: Neutrino's tools, and ``warp_progress``, which is ``program_progress`` per warp and for fewer
+#: iterations, and so takes a hundredth of the memory.
 TOOLS = {**SHIPPED, "warp_progress": Tool("warp", PROGRAM_PROGRESS, 64)}
-#: A timeline is the progress of warps, and beside it what ``block_sched`` saves of the same launch.
+#: A timeline records the progress of warps together with ``block_sched`` of the same launch.
 SAVES = {"timeline": ("warp_progress", "block_sched")}
-#: Largest error of fp16 results relative to the largest value; a wrong fragment layout is off by its whole size.
+#: Largest error of fp16 results relative to the largest value; a wrong fragment layout causes errors of order 1.
 TOLERANCE = 5e-3
-#: Written between timed launches, so that each finds the L2 without its data.
+#: Buffer that is written between timed launches to flush the L2.
 FLUSH_BYTES = 256_000_000
-#: Shared memory that CUDA keeps of every block, from compute capability 8.0 on (CUDA C++ Programming Guide).
+#: Shared memory that CUDA reserves per block, from compute capability 8.0 on (CUDA C++ Programming Guide).
 RESERVED_BYTES = 1024
-#: What written tensors are filled with before a launch whose result is checked: in fp16, NaN.
+#: Fill of output tensors before a launch whose result is checked: NaN in fp16.
 BLANK_BYTE = 0xFF
 
 
 @dataclass(frozen=True)
 class Built:
-    """A kernel as compiled: registers and local memory (bytes) of a thread, static shared memory (bytes) of a block."""
+    """A compiled kernel: registers and local memory (bytes) per thread, static shared memory (bytes) per block."""
 
     registers: int
     local_bytes: int
@@ -55,7 +55,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Launched:
-    """What a launch with a probe left.
+    """The result of a launch with a probe.
 
     Attributes
     ----------
@@ -66,14 +66,14 @@ class Launched:
     plain, probed : Built
         The kernel without and with the probe.
     records : dict of ndarray of the tool's record type, (blocks, units, slots)
-        By tool: one, or the two of a timeline.
+        By tool; a timeline has two.
     addresses : dict
-        By tensor, where it was.
+        Address of each tensor.
     dynamic_bytes : int
-        Dynamic shared memory of a block.
+        Dynamic shared memory per block.
     original_ms, prologue_ms, kernel_ms, epilogue_ms : float
-        The kernel without a probe, after a flush of the L2; with it: allocate and clear the probe's memory, run (after
-        a flush), copy the records to the host. Medians over repeated launches where there were several.
+        Time of the kernel without a probe, after an L2 flush. With a probe: time to allocate and clear the probe's
+        memory, to run the kernel (after a flush), and to copy the records to the host. Medians of repeated launches.
     """
 
     workload: ProbeWorkload
@@ -111,12 +111,12 @@ class Runner:
         probe : str
             A tool of :data:`TOOLS`, or ``timeline``.
         repeats : int
-            Launches of which times are medians; records are of the last one.
+            Number of launches; times are medians, records are from the last launch.
 
         Raises
         ------
         InputError
-            What CUDA refuses; memory that does not suffice; a result that is wrong.
+            A CUDA error, too little memory, or a wrong result.
         """
         xp = cuda.cupy()
         with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
@@ -135,7 +135,7 @@ class Runner:
             for _ in range(repeats):
                 original = self._timed(plain, workload, arguments, dynamic, flush)
                 self._blank(workload, arrays)
-                # A user's launch allocates: nothing that an earlier one left may be used again, nor stay beside it.
+                # A user's launch allocates its buffer, so an earlier one must be neither reused nor kept.
                 records = words = more = None
                 xp.get_default_memory_pool().free_all_blocks()
                 xp.cuda.Stream.null.synchronize()
@@ -167,7 +167,7 @@ class Runner:
         )
 
     def time_ns(self, workload: ProbeWorkload, repeats: int = 20) -> float:
-        """Median time (ns) of a workload without a probe, each after a flush of the L2."""
+        """Median time (ns) of a workload without a probe, each launch after an L2 flush."""
         xp = cuda.cupy()
         launch = self.launcher(workload)
         with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
@@ -175,7 +175,7 @@ class Runner:
             return 1e6 * median(self._between(launch, flush) for _ in range(repeats))
 
     def launcher(self, workload: ProbeWorkload) -> Callable[[], None]:
-        """Return what launches a workload without a probe, on tensors that are there already, without waiting."""
+        """Return a function that launches a workload without a probe on allocated tensors, without waiting."""
         with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
             kernel = self._kernel(workload, "none")
             dynamic = self._dynamic_bytes(workload, kernel)
@@ -184,7 +184,7 @@ class Runner:
         return lambda: self._launch(kernel, workload, arguments, dynamic)
 
     def memset_ns(self, size_bytes: int, repeats: int = 20) -> float:
-        """Median time (ns) of cudaMemsetAsync on so many bytes, each after a flush of the L2."""
+        """Median time (ns) of cudaMemsetAsync, each launch after an L2 flush."""
         xp = cuda.cupy()
         with cuda.named_errors("memset", "free the GPU, or update CuPy and the driver"):
             target, flush = xp.empty(size_bytes, np.uint8), xp.empty(FLUSH_BYTES, np.uint8)
@@ -193,24 +193,24 @@ class Runner:
             )
 
     def resident_blocks(self, workload: ProbeWorkload) -> int:
-        """How many blocks of a workload the GPU runs at once."""
+        """Blocks of a workload that the GPU runs at the same time."""
         return self.device.sms * self._kernel(workload, "none").blocks_per_sm(workload.threads)
 
     def check_alive(self) -> None:
-        """See that the GPU takes work from this process: after some failures every call repeats them.
+        """Check that this process can still use the GPU: some failures make every later call fail.
 
         Raises
         ------
         InputError
-            When it does not.
+            It cannot.
         """
-        with cuda.named_errors(self.device.name, "record again: what is recorded already is kept"):
+        with cuda.named_errors(self.device.name, "record again; finished steps are kept"):
             cuda.cupy().cuda.runtime.deviceSynchronize()
 
     def _kernel(self, workload: ProbeWorkload, probe: str) -> cuda.LoadedKernel:
         if workload.tensor_cores and int(self.device.compute_capability.partition(".")[0]) < 8:
             problem = f"{self.device.name} has compute capability {self.device.compute_capability}"
-            remedy = "record on a GPU of 8.0 (Ampere) or newer: the kernel's copies and products begin there"
+            remedy = "record on a GPU of 8.0 (Ampere) or newer, which the kernel's asynchronous copies and MMAs need"
             raise InputError("GPU", workload.name, problem, remedy)
         key = (workload.source, probe)
         if key not in self._modules:
@@ -219,12 +219,12 @@ class Runner:
         return self._modules[key].kernel(workload.function)
 
     def _dynamic_bytes(self, workload: ProbeWorkload, kernel: cuda.LoadedKernel) -> int:
-        """Shared memory to ask for beyond the static, so that no more blocks fit on an SM than wanted."""
+        """Dynamic shared memory with which no more than the wanted number of blocks fit on an SM."""
         if not workload.blocks_per_sm:
             return 0
         found = cuda.cupy().cuda.runtime.getDeviceProperties(self.device.index)
         share = found["sharedMemPerMultiprocessor"] // workload.blocks_per_sm - RESERVED_BYTES
-        # In steps of 1 KiB, as shared memory is handed out.
+        # In the allocation granularity of 1 KiB.
         dynamic = min(share, found["sharedMemPerBlockOptin"]) // 1024 * 1024 - kernel.shared_bytes
         if dynamic < 0:
             problem = f"{workload.blocks_per_sm} blocks do not fit on an SM of {self.device.name}"
@@ -232,15 +232,15 @@ class Runner:
         return int(dynamic)
 
     def _check_resident(self, workload: ProbeWorkload, kernel: cuda.LoadedKernel, dynamic: int) -> None:
-        """See that an SM runs as many blocks at once as the workload says: registers may be too few."""
+        """Check that an SM runs as many blocks at once as the workload requires; registers may limit them."""
         wanted = workload.blocks_per_sm
         if wanted and (found := kernel.blocks_per_sm(workload.threads, dynamic)) != wanted:
             problem = f"an SM of {self.device.name} runs {found} of its blocks at once, not {wanted}"
             raise InputError("GPU", workload.name, problem, "report it with the GPU's name")
 
     def _arrays(self, workload: ProbeWorkload) -> dict[str, Any]:
-        # The values are made on the host, and results checked there: NVRTC is all of CUDA that this takes, and the
-        # reference is computed by nothing that is tested.
+        # Values are generated and results checked on the host, so that NVRTC is the only CUDA library needed and the
+        # reference does not depend on the code under test.
         random, arrays = np.random.default_rng(20), {}
         for tensor in workload.tensors:
             memory = cuda.cupy().empty(tensor.size_bytes + PAGE_BYTES, np.uint8)
@@ -252,13 +252,13 @@ class Runner:
 
     @staticmethod
     def _blank(workload: ProbeWorkload, arrays: dict[str, Any]) -> None:
-        """Fill what is written with what no result is, so that an element that is left out shows."""
+        """Fill output tensors with NaN, so that elements that are not written are noticed."""
         for tensor in workload.tensors:
             if tensor.written:
                 arrays[tensor.name].data.memset_async(BLANK_BYTE, tensor.size_bytes)
 
     def _slots(self, workload: ProbeWorkload, probe: str, arguments: tuple, dynamic: int) -> int:
-        """How many records a thread or warp has room for; accesses are counted by a run of their own before."""
+        """Records per thread or warp; accesses are counted by a separate run."""
         if probe != "dmat":
             return TOOLS[SAVES.get(probe, (probe,))[0]].cap
         kernel = self._kernel(workload, "count")
@@ -278,9 +278,9 @@ class Runner:
 
     @staticmethod
     def _between(launch: Any, flush: Any) -> float:
-        """Milliseconds between two events around a launch that follows a flush of the L2."""
+        """Time (ms) between two events around a launch that follows an L2 flush."""
         events = cuda.cupy().cuda
-        # Made before: while the flush runs, a tenth of a millisecond, the host enqueues all that follows it.
+        # Created first: the host enqueues everything else while the flush runs (0.1 ms).
         start, end = events.Event(), events.Event()
         flush.data.memset_async(0, FLUSH_BYTES)
         start.record()
@@ -292,23 +292,23 @@ class Runner:
     def _check(self, workload: ProbeWorkload, arrays: dict[str, Any]) -> None:
         error = workload.largest_error({name: array.get() for name, array in arrays.items()})
         if not error <= TOLERANCE:
-            problem = f"the kernel computes something else on {self.device.name} (relative error {error:.2g})"
+            problem = f"the kernel's result is wrong on {self.device.name} (relative error {error:.2g})"
             raise InputError("GPU", workload.name, problem, "report it with the GPU's name; nothing is recorded")
 
 
 def on_pages(memory: Any, address: int, tensor: DeviceTensor) -> Any:
-    """Return a tensor of fp16 in memory that is a page longer, from a page's start on: no page is of two tensors."""
+    """Return a page-aligned fp16 tensor in memory that is one page larger, so that no page has two tensors."""
     start = -address % PAGE_BYTES
     return memory[start : start + tensor.size_bytes].view(np.float16).reshape(tensor.shape)
 
 
 def words_of(workload: ProbeWorkload, probe: str, slots: int) -> int:
-    """How many words of 8 bytes a probe saves at most, `slots` records a slice (of a timeline: of its first part)."""
+    """Size of a probe's buffer in 8-byte words, with `slots` records per slice (for a timeline: in its first part)."""
     return sum(prod(shape) * tool.dtype.itemsize // 8 for tool, shape in _parts(workload, probe, slots))
 
 
 def split_records(words: np.ndarray, workload: ProbeWorkload, probe: str, slots: int) -> dict[str, np.ndarray]:
-    """Divide the words that a probe saved into records, by tool."""
+    """Split a probe's buffer into records by tool."""
     records, start = {}, 0
     for name, (tool, shape) in zip(SAVES.get(probe, (probe,)), _parts(workload, probe, slots), strict=True):
         end = start + prod(shape) * tool.dtype.itemsize // 8

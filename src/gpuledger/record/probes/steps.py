@@ -1,4 +1,4 @@
-"""Record steps one by one, each whole or not at all, and go on after an interruption."""
+"""Record steps one by one, each completely or not at all, and resume after an interruption."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuledger.record.probes.launch import Runner
 from gpuledger.record.recording import hash_sources
 
 LOG = logging.getLogger("gpuledger")
-#: How often a step is tried before the others are recorded without it.
+#: Attempts after which a step is left out.
 TRIES = 2
 
 Cases = dict[str, dict[str, dict]]
@@ -27,18 +27,18 @@ Cases = dict[str, dict[str, dict]]
 def record_steps(
     folder: Path, runner: Runner, steps: Mapping[str, tuple[str, RecordCases]], sizes: Sizes | None = None
 ) -> Cases:
-    """Record steps, those that are recorded already excepted.
+    """Record the steps that are not recorded yet.
 
-    A step's files take their places in the folder when all of them are written, and ``<folder>/parts/<step>.json``
-    keeps its cases until every step is done. A step that cannot be recorded is tried once more, after the others or by
-    the next call, and then left out with a line in the log: what it says of this GPU is said of its cases only.
+    A step's files are moved into the folder when all of them are written, and ``<folder>/parts/<step>.json`` keeps its
+    cases until every step is done. A step that fails is tried once more, after the others or by the next call, and is
+    then left out with a line in the log.
 
     Parameters
     ----------
     folder : path
     runner : Runner
     steps : mapping
-        By name, the study and what records its cases; see :data:`gpuledger.record.probes.cases.STEPS`.
+        By name, the study and the function that records its cases; see :data:`gpuledger.record.probes.cases.STEPS`.
     sizes : Sizes, optional
 
     Returns
@@ -49,8 +49,8 @@ def record_steps(
     Raises
     ------
     InputError
-        When no step can be recorded; when after one the GPU takes no more work from this process, which another call
-        then begins with the other steps.
+        No step can be recorded, or a failure made the GPU unusable for this process; another call then starts with the
+        other steps.
     """
     sizes = sizes or Sizes()
     parts = folder / "parts"
@@ -61,7 +61,7 @@ def record_steps(
         files.write_json(parts / f"{name}.json", {"stamp": stamp, **kept[name]})
 
     while waiting := [name for name in steps if kept[name]["cases"] is None and len(kept[name]["failures"]) < TRIES]:
-        # What was begun before and has no end, perhaps because it took the process with it, comes last.
+        # Steps that were started before but not finished, perhaps because they crashed the process, come last.
         name = min(waiting, key=lambda name: kept[name]["begun"])
         step, scratch, (study, record_cases) = kept[name], parts / name, steps[name]
         step["begun"] += 1
@@ -94,7 +94,7 @@ def record_steps(
 
 
 def _read(path: Path, stamp: dict) -> dict[str, Any]:
-    """Return what is kept of a step for this device and these sources: how often begun, cases, what failed."""
+    """Return the state of a step for this device and these sources: number of starts, cases, failures."""
     try:
         content = json.loads(path.read_text("utf-8"))
         if content.pop("stamp") == stamp:
@@ -105,7 +105,7 @@ def _read(path: Path, stamp: dict) -> dict[str, Any]:
 
 
 def _take_over(scratch: Path, folder: Path) -> None:
-    """Move a step's folders ``<study>/<case>`` to where they belong."""
+    """Move a step's folders ``<study>/<case>`` into the recording."""
     for case in scratch.glob("*/*"):
         target = folder / case.relative_to(scratch)
         if target.is_dir():

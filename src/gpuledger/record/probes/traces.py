@@ -1,4 +1,4 @@
-"""Launches with probes as trace directories, in the format and the layout that Neutrino's driver leaves behind."""
+"""Write launches with probes as trace directories in the format of Neutrino's driver."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gpuledger.readers.neutrino.process_log import Build, ProcessLog, write_proc
 from gpuledger.readers.neutrino.records import saved
 from gpuledger.record.probes.launch import TOOLS, Built, Launched
 
-#: The layout that says which level a section is of.
+#: The trace layout that states the level of a section.
 VERSION = "V3"
-#: All traces of a directory hold one launch; the driver names it by the seconds since its start.
+#: The driver names a launch by the seconds since its start; each directory holds one launch.
 STEM = "0.500000"
-#: What event.log gives as the process's command.
+#: Command of the process in event.log.
 ORIGIN = "recorded by gpuledger.record.probes "
 
 
@@ -33,17 +33,17 @@ def write_directory(
     folder : path
     launched : Launched
     tool : str
-        Whose records of the launch; by default its first.
+        Tool whose records are written; default: the launch's first.
     trace : {"bin", "dmat", ""}
-        ``bin`` keeps all records; ``dmat`` how many accesses a page has at a clock, a thirtieth of that; nothing
-        keeps the logs only.
+        ``bin`` writes all records; ``dmat`` the number of accesses per page and clock, a thirtieth of the size; with
+        an empty string only the logs are written.
     benchmark : bool
-        Whether the log tells the time of the kernel without a probe as well.
+        Whether the log also states the time of the kernel without a probe.
 
     Returns
     -------
     Path
-        The trace, or the folder where there is none.
+        The trace, or the folder if there is none.
     """
     folder, work, name = Path(folder), launched.workload, tool or next(iter(launched.records))
     records, tool_of = launched.records[name], TOOLS[name]
@@ -89,7 +89,7 @@ def write_directory(
 
 
 def count_accesses(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return clock, page and number of accesses of each pair that occurs in records of the probe dmat."""
+    """Return clock, page and number of accesses for each pair of clock and page in records of the probe dmat."""
     records = records[saved(records)]
     pairs = np.empty((records.size, 2), np.uint64)
     pairs[:, 0] = records["clock"]
@@ -102,7 +102,7 @@ def count_accesses(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def describe_trace(launched: Launched, tool: str, result: Path, benchmark: bool) -> neutrino.EventLog:
-    """Describe a launch as event.log does; `result` is the trace, or the folder where there is none."""
+    """Return a launch's event.log; `result` is the trace, or the folder if there is none."""
     work, records = launched.workload, launched.records[tool]
     blocks, units, slots = records.shape
     unit_bytes = slots * records.dtype.itemsize
@@ -155,8 +155,8 @@ def describe_trace(launched: Launched, tool: str, result: Path, benchmark: bool)
 
 
 def _build(built: Built, architecture: str) -> Build:
-    # These kernels have no arrays that could lie in local memory: what is there was spilled. The driver does not tell
-    # stores from loads.
+    # These kernels have no local arrays, so all local memory is spills. The driver does not distinguish spill stores
+    # from spill loads.
     return Build(
         arch=architecture,
         registers=built.registers,

@@ -1,4 +1,4 @@
-"""Kernels that carry probes: what is launched on which tensors, and what it must compute."""
+"""Kernels with probes: launch parameters, tensors and expected results."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LOG2_E = float(1 / np.log(2))
 
 @dataclass(frozen=True)
 class DeviceTensor:
-    """A tensor of fp16 that a kernel works on.
+    """An fp16 tensor in device memory.
 
     Attributes
     ----------
     name : str
     shape : tuple of int
     written : bool
-        Whether the kernel writes it; all others are read.
+        Whether the kernel writes or reads it.
     """
 
     name: str
@@ -40,21 +40,21 @@ class ProbeWorkload:
     Attributes
     ----------
     name : str
-        For people and for folders.
+        Also used for folders.
     source, function : str
-        Of ``cuda_sources``.
+        File in ``cuda_sources``, and kernel.
     grid, block : tuple of int
         As (x, y, z).
     tensors : tuple of DeviceTensor
         The kernel's first arguments, in order.
     scalars : tuple of NumPy scalars
-        Those that follow, of the types that the kernel declares.
+        The remaining arguments, of the declared types.
     blocks_per_sm : int
-        A block asks for so much shared memory that no more fit on an SM; 0 asks for none.
+        Limits the blocks on an SM by requesting dynamic shared memory; 0: no limit.
     flop : int
-        Of the mathematics: 2·m·n·k of every product.
+        Floating-point operations, 2·m·n·k per product.
     flop_per_iteration : int
-        Of a block, of one turn of its loop; 0 without a loop.
+        Floating-point operations of a block in one loop iteration; 0 without a loop.
     """
 
     name: str
@@ -78,25 +78,25 @@ class ProbeWorkload:
 
     @property
     def tensor_cores(self) -> bool:
-        """Whether it needs those of compute capability 8.0, and their asynchronous copies."""
+        """Whether it needs the tensor cores and asynchronous copies of compute capability 8.0."""
         return self.flop > 0
 
     def largest_error(self, tensors: Mapping[str, np.ndarray]) -> float:
-        """Largest difference between what was computed and what should have been, relative to the largest value.
+        """Largest error of the result, relative to the largest value; the reference is computed in fp32.
 
         Parameters
         ----------
         tensors : mapping of str to ndarray
-            All tensors after the launch; the reference is computed in fp32.
+            All tensors after the launch.
 
         Returns
         -------
         float
-            NaN where there is one in a tensor.
+            NaN if a tensor contains NaN.
         """
         if any(np.isnan(array).any() for array in tensors.values()):
             return float("nan")
-        # Of many heads the first and the last: the scores of all would not fit into memory.
+        # Only the first and the last head: the scores of all heads would not fit into memory.
         ends = [0, -1] if self.function == "attention" else slice(None)
         arrays = {name: array[ends].astype(np.float32) for name, array in tensors.items()}
         if self.function == "gemm":
@@ -111,7 +111,7 @@ class ProbeWorkload:
 
 
 def fill(rows: int = 4096, columns: int = 4096) -> ProbeWorkload:
-    """Zeros as torch.zeros makes them: every block fills 1 KiB and ends. The whole is a multiple of that."""
+    """Fill with zeros like torch.zeros: every block fills 1 KiB, of which the size must be a multiple."""
     tensor = DeviceTensor("out", (rows, columns), written=True)
     grid = (tensor.size_bytes // 1024, 1, 1)
     count = np.uint64(tensor.size_bytes // 8)
@@ -119,7 +119,7 @@ def fill(rows: int = 4096, columns: int = 4096) -> ProbeWorkload:
 
 
 def fill_persistent(blocks: int, rows: int = 4096, columns: int = 4096) -> ProbeWorkload:
-    """The same zeros by `blocks` blocks that stay: as many as the GPU runs at once."""
+    """Fill with zeros by `blocks` persistent blocks, as many as the GPU runs at once."""
     plain = fill(rows, columns)
     grid = (blocks, 1, 1)
     return ProbeWorkload(
@@ -128,7 +128,7 @@ def fill_persistent(blocks: int, rows: int = 4096, columns: int = 4096) -> Probe
 
 
 def gemm(size: int, blocks_per_sm: int = 0) -> ProbeWorkload:
-    """c = a·bᵀ of `size` rows and columns each, a multiple of 128; tiles of 128×128, 32 of k a turn."""
+    """c = a·bᵀ of square matrices whose size is a multiple of 128; tiles of 128×128, k steps of 32."""
     tensors = (
         DeviceTensor("a", (size, size)),
         DeviceTensor("b", (size, size)),
@@ -149,7 +149,7 @@ def gemm(size: int, blocks_per_sm: int = 0) -> ProbeWorkload:
 
 
 def attention(heads: int, tokens: int, blocks_per_sm: int = 0) -> ProbeWorkload:
-    """Attention of `heads` heads of 64 dimensions over `tokens` tokens, a multiple of 64; 64 queries a block."""
+    """Attention with head_dim 64 over a multiple of 64 tokens; 64 queries per block."""
     shape = (heads, tokens, 64)
     tensors = (
         *(DeviceTensor(name, shape) for name in ("query", "key", "value")),

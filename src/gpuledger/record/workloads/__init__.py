@@ -1,1 +1,1 @@
-"""Programs whose kernels are recorded. They need PyTorch and nothing else, and run on a CPU too (``--device cpu``)."""
+"""Programs whose kernels are recorded. They need only PyTorch, and can be tried on a CPU (``--device cpu``)."""

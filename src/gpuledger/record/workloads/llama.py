@@ -1,4 +1,4 @@
-"""Blocks as in Llama 3 with random weights, in bf16: the last one's forward pass is counted."""
+"""Llama 3 with random weights in bf16: one forward or backward pass is counted."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch.nn import functional
 
 from gpuledger.record.workloads import transformer
 
-HEAD_DIM = 128
-#: Query heads that share a head of keys and values.
+VOCABULARY = 128_256
+#: Query heads per key/value head.
 GROUP = 4
 #: Base of the wavelengths of rotary embeddings.
 THETA = 500_000.0
 
 
 class RMSNorm(nn.Module):
-    """RMS norm with a weight, in fp32 inside as the reference implementation computes it."""
+    """RMS norm with a weight, computed in fp32 like the reference implementation."""
 
     def __init__(self, hidden_dim: int, device: torch.device):
         super().__init__()
@@ -29,8 +29,8 @@ class RMSNorm(nn.Module):
 
 
 def rotate(heads: torch.Tensor) -> torch.Tensor:
-    """Turn pairs of (first half, second half) of each head by an angle that grows with the position."""
-    tokens, half = heads.shape[-2], HEAD_DIM // 2
+    """Rotate pairs of (first half, second half) of each head by an angle that grows with the position."""
+    tokens, half = heads.shape[-2], heads.shape[-1] // 2
     rates = THETA ** (-torch.arange(half, device=heads.device, dtype=torch.float32) / half)
     angles = torch.arange(tokens, device=heads.device, dtype=torch.float32)[:, None] * rates
     cosine, sine = angles.cos().to(heads.dtype), angles.sin().to(heads.dtype)
@@ -41,14 +41,14 @@ def rotate(heads: torch.Tensor) -> torch.Tensor:
 class LlamaBlock(nn.Module):
     """RMS norm, causal attention with rotary embeddings and grouped heads, RMS norm, SwiGLU of 3.5 times the width.
 
-    Dubey et al., The Llama 3 Herd of Models (2024), Table 3: of the 8B model the ratios, of heads of 128.
+    Dubey et al., The Llama 3 Herd of Models (2024), Table 3, with the ratios of the 8B model.
     """
 
-    def __init__(self, hidden_dim: int, device: torch.device):
+    def __init__(self, hidden_dim: int, heads: int, device: torch.device):
         super().__init__()
-        self.heads = transformer.head_count(hidden_dim, HEAD_DIM)
-        self.groups = max(1, self.heads // GROUP)
-        narrow, wide = self.groups * HEAD_DIM, 7 * hidden_dim // 2
+        self.heads, self.head_dim = heads, transformer.width_of_head(hidden_dim, heads)
+        self.groups = max(1, heads // GROUP)
+        narrow, wide = self.groups * self.head_dim, 7 * hidden_dim // 2
         self.norm_1, self.norm_2 = RMSNorm(hidden_dim, device), RMSNorm(hidden_dim, device)
         sizes = {
             "query": (hidden_dim, hidden_dim),
@@ -66,7 +66,7 @@ class LlamaBlock(nn.Module):
         linear, normed = self.linear, self.norm_1(states)
 
         def heads(name: str, count: int) -> torch.Tensor:
-            return linear[name](normed).view(batch, tokens, count, HEAD_DIM).transpose(1, 2)
+            return linear[name](normed).view(batch, tokens, count, self.head_dim).transpose(1, 2)
 
         query, key, value = heads("query", self.heads), heads("key", self.groups), heads("value", self.groups)
         query, key = rotate(query), rotate(key)
@@ -77,5 +77,13 @@ class LlamaBlock(nn.Module):
         return states + linear["down"](functional.silu(linear["gate"](normed_2)) * linear["up"](normed_2))
 
 
+def make_model(
+    n_layer: int, hidden_dim: int, n_head: int, seq_len: int, device: torch.device
+) -> transformer.Transformer:
+    """Return Llama of the given sizes; it needs no position embeddings, whatever `seq_len`."""
+    blocks = [LlamaBlock(hidden_dim, n_head, device) for _ in range(n_layer)]
+    return transformer.Transformer(blocks, RMSNorm(hidden_dim, device), hidden_dim, VOCABULARY, 0, False, device)
+
+
 if __name__ == "__main__":
-    transformer.main(__doc__.splitlines()[0], LlamaBlock, torch.bfloat16)
+    transformer.main(__doc__, make_model, VOCABULARY, torch.bfloat16)

@@ -1,6 +1,6 @@
-"""A network of Linear and Sigmoid layers in fp32: set-up, forward and backward pass, as far as it is asked for.
+"""A network of Linear and Sigmoid layers in fp32: set-up, forward pass, forward and backward pass.
 
-What a longer run launches begins with what a shorter one launches, so that the passes can be told apart.
+A longer run starts with the launches of the shorter ones, so that the passes can be separated.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from gpuledger.record.workloads import profiling
 PASSES = ("setup", "forward", "forward_backward")
 
 
-def run(device: torch.device, passes: str, layers: int, hidden_dim: int, tokens: int) -> torch.Tensor:
-    """Run the network's passes.
+def run_network(device: torch.device, passes: str, layers: int, hidden_dim: int, tokens: int) -> torch.Tensor:
+    """Run the network.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def run(device: torch.device, passes: str, layers: int, hidden_dim: int, tokens:
     Returns
     -------
     Tensor
-        The input, the output, or the loss: a sum over the output. The input needs no gradient.
+        The input, the output, or the loss (the sum of the output). The input needs no gradient.
     """
     made = [(nn.Linear(hidden_dim, hidden_dim, bias=False, device=device), nn.Sigmoid()) for _ in range(layers)]
     network = nn.Sequential(*(module for pair in made for module in pair))
@@ -47,7 +47,7 @@ def main() -> None:
     given = parser.parse_args()
     device = profiling.prepare(given.device)
     with profiling.counted(device):
-        run(device, given.passes, given.layers, given.hidden_dim, given.tokens)
+        run_network(device, given.passes, given.layers, given.hidden_dim, given.tokens)
 
 
 if __name__ == "__main__":

@@ -1,62 +1,116 @@
-"""A stack of blocks on random states, of which the last block's launches are counted: all blocks launch the same."""
+"""A whole decoder-only model on random tokens, of which a profiler counts one forward or one backward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
 from gpuledger.record.workloads import profiling
 
-MakeBlock = Callable[[int, torch.device], nn.Module]
+DIRECTIONS = ("forward", "backward")
+#: From layers, width, heads, positions and the device to a model.
+MakeModel = Callable[[int, int, int, int, torch.device], nn.Module]
 
 
-def head_count(hidden_dim: int, head_dim: int) -> int:
-    """Heads of a width.
+class Transformer(nn.Module):
+    """Embeddings, blocks, a norm, and logits of every token.
+
+    Parameters
+    ----------
+    blocks : sequence of Module
+    norm : Module
+    hidden_dim, vocabulary : int
+    positions : int
+        Learned position embeddings; 0: none.
+    tied : bool
+        The LM head shares the embedding's weights.
+    device : torch.device
+    """
+
+    def __init__(
+        self,
+        blocks: Sequence[nn.Module],
+        norm: nn.Module,
+        hidden_dim: int,
+        vocabulary: int,
+        positions: int,
+        tied: bool,
+        device: torch.device,
+    ):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, hidden_dim, device=device)
+        self.positions = nn.Embedding(positions, hidden_dim, device=device) if positions else None
+        self.blocks, self.norm = nn.ModuleList(blocks), norm
+        self.head = nn.Linear(hidden_dim, vocabulary, bias=False, device=device)
+        if tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        states = self.embedding(tokens)
+        if self.positions is not None:
+            states = states + self.positions(torch.arange(tokens.shape[-1], device=tokens.device))
+        for block in self.blocks:
+            states = block(states)
+        return self.head(self.norm(states))
+
+
+def width_of_head(hidden_dim: int, heads: int) -> int:
+    """Width of one of `heads` heads.
 
     Raises
     ------
     ValueError
-        When the width is no whole number of heads.
+        The width of the model is not a multiple of the number of heads.
     """
-    if hidden_dim < head_dim or hidden_dim % head_dim:
-        raise ValueError(f"hidden_dim {hidden_dim} is not a multiple of the head's {head_dim}")
-    return hidden_dim // head_dim
+    if heads < 1 or hidden_dim % heads:
+        raise ValueError(f"hidden_dim {hidden_dim} is not a multiple of {heads} heads")
+    return hidden_dim // heads
 
 
-@torch.inference_mode()
-def run(
-    make_block: MakeBlock, dtype: torch.dtype, device: torch.device, n_layer: int, hidden_dim: int, seq_len: int
-) -> torch.Tensor:
-    """Run the stack twice and count the second time's last block.
+def run_passes(
+    model: nn.Module, vocabulary: int, device: torch.device, seq_len: int, direction: str
+) -> torch.Tensor | None:
+    """Run the model twice on one sequence; a profiler counts the second forward or backward pass.
 
-    The first time loads kernels and libraries and has them choose their algorithms.
+    The first pass loads kernels and libraries, which then choose their algorithms.
+
+    Parameters
+    ----------
+    model : Module
+    vocabulary : int
+    device : torch.device
+    seq_len : int
+    direction : {"forward", "backward"}
 
     Returns
     -------
     Tensor
-        1 × `seq_len` × `hidden_dim`.
+        Logits, 1 × `seq_len` × `vocabulary`.
     """
-    stack = [make_block(hidden_dim, device).to(dtype) for _ in range(n_layer)]
-    inputs = torch.randn(1, seq_len, hidden_dim, device=device).to(dtype)
-    for counting in (False, True):
-        states = inputs
-        for block in stack[:-1]:
-            states = block(states)
-        if counting:
-            with profiling.counted(device):
-                states = stack[-1](states)
-        else:
-            states = stack[-1](states)
-    return states
+    tokens = torch.randint(vocabulary, (1, seq_len), device=device)
+    logits = None
+    for profiled in (False, True):
+        if direction == "forward":
+            with torch.inference_mode(), profiling.counted(device, profiled):
+                logits = model(tokens)
+            continue
+        # Without old gradients, the second pass does not launch additional kernels that accumulate them.
+        model.zero_grad(set_to_none=True)
+        logits = model(tokens)
+        gradient = torch.randn_like(logits)
+        with profiling.counted(device, profiled):
+            logits.backward(gradient)
+    return logits
 
 
-def main(description: str, make_block: MakeBlock, dtype: torch.dtype) -> None:
+def main(description: str, make_model: MakeModel, vocabulary: int, dtype: torch.dtype) -> None:
     parser = profiling.parser(description)
-    parser.add_argument("--n-layer", type=int, default=2)
-    parser.add_argument("--hidden-dim", type=int, required=True)
-    parser.add_argument("--seq-len", type=int, required=True)
+    for name in ("--n-layer", "--hidden-dim", "--n-head", "--seq-len"):
+        parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--direction", choices=DIRECTIONS, default="forward", help="the pass that is counted")
     given = parser.parse_args()
     device = profiling.prepare(given.device)
-    run(make_block, dtype, device, given.n_layer, given.hidden_dim, given.seq_len)
+    model = make_model(given.n_layer, given.hidden_dim, given.n_head, given.seq_len, device).to(dtype)
+    run_passes(model, vocabulary, device, given.seq_len, given.direction)

@@ -9,7 +9,7 @@ from statistics import geometric_mean
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.ledger.case_result import CaseResult, quantity_names, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers import tabular
@@ -51,7 +51,12 @@ def reduce(case: Case) -> CaseResult:
     Raises
     ------
     InputError
-        See :func:`gpuledger.readers.tabular.read_csv`; also if parts do not add up to their total within 1 %.
+        See :func:`gpuledger.readers.tabular.read_csv`; also if only some parts are given, or one exceeds the total.
+
+    Warns
+    -----
+    InputWarning
+        Parts that differ from their total by more than 1 %: they are kept as they are. Others are scaled to it.
     """
     if "tables" in case.inputs:
         tables = {name: case.dataset.folder / file for name, file in case.inputs["tables"].items()}
@@ -85,31 +90,7 @@ def reduce(case: Case) -> CaseResult:
 
 def _read_latency(path: Path, workload: str) -> pd.DataFrame:
     """Read one latency table, in any of the layouts, as ratios to the original time."""
-    header = tabular.header(path)
-    key = [name for name in ("workload", "probe") if name in header or name == "probe"]
-    named = [Column(name) for name in key]
-    original = next((name for name in header if re.fullmatch("original(_.*)?", name)), None)
-    if original is None:
-        ratios = [Column(f"{name}_ratio", "number", minimum=1e-6, maximum=1e9) for name in ("ncu", "neutrino")]
-        shares = [Column(f"{part}_share", "number", minimum=0, maximum=1, optional=True) for part in PARTS]
-        other = Column("other_ratio", "number", minimum=0, maximum=1e9, optional=True)
-        table = read_csv(path, [*named, *ratios, *shares, other], key)
-        names, whole, total = [f"{part}_share" for part in PARTS], "neutrino_ratio", 1.0
-    else:
-        unit = original.removeprefix("original")
-        if unit and unit[1:] not in TIME_UNITS:
-            remedy = f"use one of {', '.join(TIME_UNITS)} for all times"
-            raise InputError(path, "line 1", f"unknown unit in the column '{original}'", remedy)
-        partial = any(name.startswith(PARTS) for name in header)
-        times = ["original", "ncu", "neutrino", *(PARTS if partial else ())]
-        columns = [
-            Column(f"{name}{unit}", "number", minimum=0 if name in PARTS else 1e-12, maximum=1e15) for name in times
-        ]
-        table = read_csv(path, [*named, *columns], key)
-        for name in ("ncu", "neutrino"):
-            table[f"{name}_ratio"] = table[f"{name}{unit}"] / table[original]
-        names, whole = [f"{part}{unit}" for part in PARTS], f"neutrino{unit}"
-        total = table[whole]
+    table, names, whole, total = _read_table(path)
     if "workload" not in table:
         table.insert(0, "workload", workload)
     parts = table.reindex(columns=names).astype("float64").set_axis(list(PARTS), axis=1)
@@ -117,11 +98,13 @@ def _read_latency(path: Path, workload: str) -> pd.DataFrame:
     missing = parts.isna().any(axis=1)
     some = parts.notna().any(axis=1) & missing
     _refuse_row(path, some, names[0], "only some of the parts are given", "give all three")
-    wrong = ~missing & ((found - total).abs() > 0.01 * total)
-    problem = f"prologue + kernel + epilogue differ by more than 1 % from {whole if original else 'the whole, 1'}"
-    _refuse_row(path, wrong, whole if original else names[0], problem, "correct the row: parts add up to their total")
+    _refuse_row(path, parts.max(axis=1) > 1.01 * total, whole, "a part exceeds the total", "correct the row")
+    off = ~missing & ((found - total).abs() > 0.01 * total)
+    for row in np.flatnonzero(off):
+        problem = f"prologue + kernel + epilogue are {100 * found[row] / total[row]:.4g} % of their total"
+        warn(path, f"line {row + 2}, column {whole}", problem, "they are kept as they are")
     # Rounded parts are scaled so that they add up to the total.
-    ratios = parts.div(found, axis=0).mul(table["neutrino_ratio"], axis=0)
+    ratios = parts.div(found.where(~off, total), axis=0).mul(table["neutrino_ratio"], axis=0)
     other = ratios["prologue"] + ratios["epilogue"]
     drawn = table.get("other_ratio", pd.Series(np.nan, table.index))
     too_much = drawn >= table["neutrino_ratio"]
@@ -134,6 +117,33 @@ def _read_latency(path: Path, workload: str) -> pd.DataFrame:
         other_ratio=other.fillna(drawn),
         parts=np.select([~missing, drawn.notna()], [GIVEN, READ_OFF], UNKNOWN),
     )
+
+
+def _read_table(path: Path) -> tuple[pd.DataFrame, list[str], str, pd.Series]:
+    """Return a table with ``ncu_ratio`` and ``neutrino_ratio``, its columns of parts, and what these add up to."""
+    header = tabular.header(path)
+    key = [name for name in ("workload", "probe") if name in header or name == "probe"]
+    named = [Column(name) for name in key]
+    original = next((name for name in header if re.fullmatch("original(_.*)?", name)), None)
+    if original is None:
+        ratios = [Column(f"{name}_ratio", "number", minimum=1e-6, maximum=1e9) for name in ("ncu", "neutrino")]
+        names = [f"{part}_share" for part in PARTS]
+        shares = [Column(name, "number", minimum=0, maximum=1, optional=True) for name in names]
+        other = Column("other_ratio", "number", minimum=0, maximum=1e9, optional=True)
+        table = read_csv(path, [*named, *ratios, *shares, other], key)
+        return table, names, names[0], pd.Series(1.0, table.index)
+    unit = original.removeprefix("original")
+    if unit and unit[1:] not in TIME_UNITS:
+        remedy = f"use one of {', '.join(TIME_UNITS)} for all times"
+        raise InputError(path, "line 1", f"unknown unit in the column '{original}'", remedy)
+    partial = any(re.fullmatch(rf"(?:{'|'.join(PARTS)})(?:_(?:{'|'.join(TIME_UNITS)}))?", name) for name in header)
+    names = [f"{part}{unit}" for part in PARTS]
+    times = [Column(f"{name}{unit}", "number", minimum=1e-12, maximum=1e15) for name in ("original", "ncu", "neutrino")]
+    parts = [Column(name, "number", minimum=0, maximum=1e15) for name in names] if partial else []
+    table = read_csv(path, [*named, *times, *parts], key)
+    for name in ("ncu", "neutrino"):
+        table[f"{name}_ratio"] = table[f"{name}{unit}"] / table[original]
+    return table, names, f"neutrino{unit}", table[f"neutrino{unit}"]
 
 
 def _refuse_row(path: Path, bad: pd.Series, column: str, problem: str, remedy: str) -> None:

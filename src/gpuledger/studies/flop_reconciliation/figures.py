@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILLION
 
 #: Colour of each part of a network.
-COLOURS = {"gemm": BLUE, "split_k": ORANGE, "reduction": PURPLE, "activation": GREEN}
+COLOURS = {"gemm": BLUE, "split_k": ORANGE, "reduction": PURPLE, "activation": GREEN, "other": GREY}
 #: The FLOPs that a size of layer executes: column of the shares, label, colour.
 SHARES = (
     ("useful_percent", "2·M·N·K", PALE),
@@ -118,7 +118,7 @@ def draw_steps(axes: Axes, steps: pd.DataFrame, total: pd.Series) -> None:
         axes.barh(last + 1, predicted, color="white", edgecolor=BLACK, height=0.62, hatch="////", zorder=3)
         label = f"{total['predicted_flops']:,} FLOPs (residual {total['residual_flops']:+,})"
         axes.annotate(label, (predicted, last + 1), (4, 0), **text)
-        labels.append("predicted")
+        labels.append("closed form")
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)

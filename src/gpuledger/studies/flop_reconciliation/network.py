@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.flop_prediction import predict_network, textbook_flops
 from gpuledger.readers import kernel_names
 from gpuledger.studies.flop_reconciliation.counters import COUNTERS, read_counters
-from gpuledger.studies.flop_reconciliation.tables import PASSES, parts_table
+from gpuledger.studies.flop_reconciliation.tables import PASSES, count_table, parts_table
 
 RUNS = ("setup", "forward", "forward_backward")
 
@@ -25,32 +25,33 @@ RUNS = ("setup", "forward", "forward_backward")
 PARTS = {"gemm": "gemm", "split_k_reduce": "split_k", "reduce": "reduction", "elementwise": "activation"}
 
 
-def read_run(path: str | Path, patterns: Sequence[Mapping[str, str]] = ()) -> pd.DataFrame:
+def read_run(path: str | Path) -> pd.DataFrame:
     """Read one recording.
 
     Parameters
     ----------
     path : path
         Output of Nsight Compute in any format, with the counters fadd, fmul and ffma.
-    patterns : sequence of mappings
-        Further kernel patterns, see :func:`gpuledger.readers.kernel_names.extend_patterns`.
 
     Returns
     -------
     DataFrame
-        One row per launch, in order: ``kernel, kernel_class, grid, block, grid_blocks`` and the columns of
-        :func:`read_counters`.
+        One row per launch, in order: ``launch`` (its ID, or its number from 0 if the IDs do not increase), ``kernel,
+        grid, block, grid_blocks`` and the columns of :func:`read_counters`.
 
     Raises
     ------
     InputError
-        See :func:`read_counters`; also if a kernel is of no known class.
+        See :func:`read_counters`.
     """
     report, counted = read_counters(path)
     table = report.launches[["kernel", "grid", "block", "grid_blocks"]]
-    known = kernel_names.extend_patterns(patterns, file="config/config.yaml")
-    classes = kernel_names.classify(table["kernel"], known, file=path).to_numpy()
-    return pd.concat([table, counted], axis=1).assign(kernel_class=classes).reset_index(drop=True)
+    table = pd.concat([table, counted], axis=1).reset_index(drop=True)
+    # IDs skip launches that a grouped table does not list by themselves; files of several runs start anew at 0.
+    ids = report.launches["id"].astype("Int64").reset_index(drop=True)
+    numbered = ids.notna().all() and ids.is_monotonic_increasing and ids.is_unique
+    table.insert(0, "launch", ids.astype("int64") if numbered else table.index)
+    return table
 
 
 def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Path, shorter_file: str | Path):
@@ -69,7 +70,7 @@ def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Pat
     Returns
     -------
     DataFrame
-        The rest of `longer`, with its launch numbers as the index.
+        The rest of `longer`.
 
     Raises
     ------
@@ -95,7 +96,7 @@ def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Pat
     return longer.iloc[len(shorter) :]
 
 
-def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()) -> CaseResult:
+def reduce_network(case: Case, patterns: Sequence[kernel_names.Pattern]) -> CaseResult:
     """Reconcile the three recordings of a network.
 
     Parameters
@@ -103,8 +104,8 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
     case : Case
         Files ``setup``, ``forward`` and ``forward_backward``; ``network`` with ``layers, hidden_dim, tokens,
         activation, bias``.
-    kernel_patterns : sequence of mappings
-        Further kernel patterns.
+    patterns : sequence of Pattern
+        Patterns that assign kernel classes.
 
     Returns
     -------
@@ -115,25 +116,28 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
     Raises
     ------
     InputError
-        See :func:`read_run` and :func:`launched_beyond`; also if a kernel is of a class that does not occur in a
-        network.
+        See :func:`read_run` and :func:`launched_beyond`.
+
+    Warns
+    -----
+    InputWarning
+        Of kernels with FLOPs whose class is unknown or does not occur in a network: they are the part ``other``.
     """
     paths = {run: case.path(run) for run in RUNS}
-    runs = {run: read_run(path, kernel_patterns) for run, path in paths.items()}
+    runs = {run: read_run(path) for run, path in paths.items()}
     network = case.inputs["network"]
     passes = []
     for name, longer, shorter in (("forward", "forward", "setup"), ("backward", "forward_backward", "forward")):
         rest = launched_beyond(runs[longer], runs[shorter], paths[longer], paths[shorter])
-        strange = rest.loc[~rest["kernel_class"].isin(PARTS), ["kernel", "kernel_class"]]
-        strange = strange[(rest["flops"] > 0).reindex(strange.index)]
-        if len(strange):
-            kernel, kind = strange.iloc[0]
-            problem = f"{kernel} is of class {kind}, which does not occur in the {name} pass"
-            remedy = "give it another class in knobs.flop_reconciliation.kernel_patterns"
-            raise InputError(paths[longer], f"launch {strange.index[0]}", problem, remedy)
-        passes.append(rest.assign(**{"pass": name, "launch": rest.index}))
+        passes.append(rest.assign(**{"pass": name}))
     launches = pd.concat(passes, ignore_index=True)
-    launches["part"] = launches["kernel_class"].map(PARTS).fillna("none")
+    launches["kernel_class"] = kernel_names.classify(launches["kernel"], patterns, file=paths["forward_backward"])
+    working = (launches["flops"] > 0).fillna(True)
+    launches["part"] = launches["kernel_class"].map(PARTS).fillna(working.map({True: "other", False: "none"}))
+    strange = launches[(launches["part"] == "other") & (launches["kernel_class"] != kernel_names.OTHER)]
+    for kernel, mine in strange.groupby(strange["kernel"].astype(str).map(kernel_names.short_name), sort=False):
+        problem = f"{kernel} is of class {mine['kernel_class'].iloc[0]}, which does not occur in a network"
+        warn(paths["forward_backward"], f"launch {mine['launch'].iloc[0]}", problem, "its FLOPs are listed as other")
     predicted = predict_network(
         launches,
         layers=network["layers"],
@@ -141,17 +145,20 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
         tokens=network["tokens"],
         activation=network.get("activation", "sigmoid"),
         bias=network.get("bias", False),
-        patterns=kernel_names.extend_patterns(kernel_patterns, file="config/config.yaml"),
+        patterns=patterns,
         file=case.dataset.file,
     )
-    columns = ["role", "launches", "s", "split_k_source", "explanation", "flops_2mnk"]
+    columns = ["role", "launches", "s", "split_k_source", "from_counters", "explanation", "flops_2mnk"]
     counters = ["fadd_predicted", "fmul_predicted", "ffma_predicted", "flops_predicted"]
     data = pd.concat([launches, predicted[columns + counters]], axis=1)
     data = data.rename(columns={"s": "split_k_factor"}).drop(columns=["grid", "block"])
     first = ["pass", "launch", "kernel", "kernel_class", "part"]
     result = CaseResult(data[first + [column for column in data if column not in first]])
     setup = runs["setup"]
-    result.add("setup_launches", len(setup), "launch")
+    # By their IDs: a grouped table states the first launch of each group.
+    first = {name: int(rows["launch"].iloc[0]) for name, rows in zip(PASSES, passes, strict=True)}
+    result.add("setup_launches", first["forward"] - int(setup["launch"].iloc[0]), "launch")
+    result.add("forward_launches", first["backward"] - first["forward"], "launch")
     for kernel, mine in setup.groupby("kernel", sort=False, observed=True):
         for counter in COUNTERS:
             if mine[counter].nunique() == 1:
@@ -169,11 +176,10 @@ def _summarise(result: CaseResult, network: Mapping) -> None:
     gemms = {"forward": layers, "backward": 2 * layers - 1}
     for quantity, unit in (("layers", "layer"), ("hidden_dim", "1"), ("tokens", "token")):
         result.add(quantity, network[quantity], unit)
-    words, residuals = [], []
+    words = []
     for name in PASSES:
         table = parts_table(result.data, network).query("`pass` == @name").set_index("part")
-        for part in ("gemm", "split_k", "activation", "total"):
-            row = table.loc[part]
+        for part, row in table.iterrows():
             result.add(f"{name}_{part}_flops", row["measured_flops"], "FLOP")
             result.add(f"{name}_theoretical_{part}_flops", row["theory_flops"], "FLOP")
             result.add(f"{name}_predicted_{part}_flops", row["predicted_flops"], "FLOP")
@@ -183,12 +189,14 @@ def _summarise(result: CaseResult, network: Mapping) -> None:
         rows = result.data[result.data["pass"] == name]
         for counter in COUNTERS:
             result.add(f"{name}_{counter}", rows[counter].sum(), "inst")
-        # By kernel, summed over its launches, as the source notebook lists them.
-        for kernel, mine in rows.groupby("kernel", sort=False, observed=True):
+        # By kernel, summed over its launches, as the source notebook lists them; and one launch as predicted.
+        for kernel, mine in rows.groupby(rows["kernel"].astype(str).map(kernel_names.short_name), sort=False):
             for counter in COUNTERS:
-                quantity = f"{name}_{slug(kernel_names.short_name(str(kernel)))}_{counter}"
-                so_far = result.summary.get(quantity, {"value": 0})["value"]
-                result.add(quantity, so_far + mine[counter].sum(), "inst")
+                quantity = f"{name}_{slug(kernel)}_{counter}"
+                result.add(quantity, mine[counter].sum(), "inst")
+                if mine[counter].sum():
+                    each = (mine[f"{counter}_predicted"] // mine["launches"]).unique()
+                    result.add(f"{quantity}_predicted_per_launch", each[0] if len(each) == 1 else None, "inst")
         for part in ("split_k", "reduction"):
             label = "split_k_reduce" if part == "split_k" else "reduction"
             result.add(f"{name}_{label}_flops", rows.loc[rows["part"] == part, "flops"].sum(), "FLOP")
@@ -206,16 +214,16 @@ def _summarise(result: CaseResult, network: Mapping) -> None:
         result.add(f"{name}_reconstructed_total_flops", closed, "FLOP")
         result.add(f"{name}_reconstruction_residual_flops", residual, "FLOP")
         words.append(f"{table.at['total', 'difference_percent']:.2f} % {name}")
-        residuals.append(table.at["total", "residual_flops"])
-    kept = ("gemm", "split_k_reduce")
-    exact = result.data[result.data["kernel_class"].isin(kept)]
-    matches = (
-        sum((exact[c] == exact[f"{c}_predicted"]).fillna(False).astype(int) for c in ("fadd", "fmul", "ffma")) == 3
-    )
-    result.add("gemm_and_split_k_rows", len(exact), "row")
-    result.add("gemm_and_split_k_rows_exact", int(matches.sum()), "row")
+    counts = count_table(result.data)
+    predicted = counts[counts["how"] == "predicted"]
+    result.add("counts", len(counts), "count")
+    result.add("counts_predicted", len(predicted), "count")
+    result.add("counts_predicted_exact", int(predicted["exact"].sum()), "count")
+    result.add("counts_explained", int((counts["how"] == "explained").sum()), "count")
     finding = f"Counters exceed theory by {' and '.join(words)}"
-    if not any(pd.isna(residual) for residual in residuals):
-        measured = sum(result[f"{name}_total_flops"] for name in PASSES)
-        finding += f"; the closed form accounts for all but {sum(map(abs, residuals)):,} of {measured:,} FLOPs"
+    if len(predicted):
+        exact = "all" if predicted["exact"].all() else f"{result['counts_predicted_exact']:,}"
+        finding += f"; of {len(counts):,} counts the closed form predicts {len(predicted):,}, {exact} exactly"
+        if result["counts_explained"]:
+            finding += f", and explains {result['counts_explained']:,}"
     result.add("finding", finding, "text")

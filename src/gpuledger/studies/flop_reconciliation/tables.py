@@ -13,7 +13,7 @@ from gpuledger.readers import kernel_names
 PASSES = ("forward", "backward")
 #: The parts under which theory, prediction and measurement are compared, by the part that a kernel works for. Like
 #: the source notebook, a sum over a tensor is booked with the sums over split-K parts.
-BOOKED = {"gemm": "gemm", "split_k": "split_k", "reduction": "split_k", "activation": "activation"}
+BOOKED = {"gemm": "gemm", "split_k": "split_k", "reduction": "split_k", "activation": "activation", "other": "other"}
 #: What a GEMM launch executes beyond 2·M·N·K, in the order in which figures stack it.
 EXCESS = ("padding", "alpha", "slices", "accumulation", "split_k_sum")
 #: Upper bounds of the bins of min(M, N).
@@ -43,10 +43,11 @@ def parts_table(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
         mine = data[data["pass"] == name]
         booked = mine["part"].map(BOOKED)
         total = [0, 0, 0]
-        for part in ("gemm", "split_k", "activation"):
+        for part in ("gemm", "split_k", "activation", *(["other"] if (booked == "other").any() else [])):
             kernels = mine[booked == part]
             predicted = kernels["flops_predicted"].sum(skipna=False) if len(kernels) else 0
-            values = [expected[name][part], predicted, kernels["flops"].sum(skipna=False) if len(kernels) else 0]
+            measured = kernels["flops"].sum(skipna=False) if len(kernels) else 0
+            values = [expected[name].get(part, 0), predicted, measured]
             total = [old + new for old, new in zip(total, values, strict=True)]
             rows.append((name, part, *values))
         rows.append((name, "total", *total))
@@ -84,9 +85,33 @@ def steps(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
             ("split_k", "split-K: add up the parts of K", int(mine.loc[mine["part"] == "split_k", "flops"].sum())),
             ("reduction", "sum of the loss", int(mine.loc[mine["part"] == "reduction", "flops"].sum())),
             ("activation", "activation: what it really executes", beyond),
+            ("other", "other kernels", int(mine.loc[mine["part"] == "other", "flops"].sum())),
         ]
         rows += [(name, *part) for part in parts if part[2]]
     return pd.DataFrame(rows, columns=["pass", "part", "step", "flops"])
+
+
+def count_table(data: pd.DataFrame) -> pd.DataFrame:
+    """Return every counter that is not zero, and whether its prediction is one.
+
+    Returns
+    -------
+    DataFrame
+        ``pass, kernel, launches, counter, counted, predicted, exact`` and ``how``: ``predicted``; ``explained`` if the
+        count itself, or a published count of the same kernel, was used to derive it; ``not predicted``.
+    """
+    rows = []
+    for row in data.itertuples():
+        for counter in ("fadd", "fmul", "ffma"):
+            counted, predicted = getattr(row, counter), getattr(row, f"{counter}_predicted")
+            if counted == 0 and (pd.isna(predicted) or predicted == 0):
+                continue
+            how = "explained" if counter in row.from_counters.split() else "predicted"
+            how = "not predicted" if pd.isna(predicted) else how
+            rows.append((row[1], kernel_names.short_name(row.kernel), row.launches, counter, counted, predicted, how))
+    columns = ["pass", "kernel", "launches", "counter", "counted", "predicted", "how"]
+    table = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(("launches", "counted", "predicted"), "Int64"))
+    return table.assign(exact=(table["counted"] == table["predicted"]).fillna(False).astype(bool))
 
 
 def launch_table(data: pd.DataFrame) -> pd.DataFrame:

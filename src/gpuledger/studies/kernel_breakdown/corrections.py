@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from gpuledger.studies.kernel_breakdown import source_model
@@ -23,7 +22,6 @@ from gpuledger.studies.kernel_breakdown.source_model import (
     SourceModel,
     source_times,
 )
-from gpuledger.studies.kernel_breakdown.tiling import batch_to_square
 
 #: Kernels that the notebook models; it omits all others.
 MODELLED = frozenset(
@@ -81,23 +79,15 @@ ERRORS: Mapping[str, Error] = {
         "MAC",
         "M, G and T of operations are powers of 1000; the notebook divides by powers of 1024",
     ),
-    "square": Error(
-        7,
-        "outputs of qkv at four times the batch, folded into a square",
-        "value",
-        "the step divides the batch by m/n where n/m is meant for m < n, but then multiplies m by the root: the square "
-        "has the right area and no number changes; however, requests share weights, but not keys and values",
-    ),
-    "copies": Error(8, "rows copied to build the table of kernels", "row", "adding a kernel copies the whole table"),
     "chunk_context": Error(
-        9,
+        7,
         "mean context before a chunk",
         "token",
         "a cost that is linear in the context has its mean over the chunks at half the input, not at input/√3",
     ),
-    "left_out_macs": Error(10, "matrix work of the pass, no causal mask", "MAC", "the LM head is missing"),
+    "left_out_macs": Error(8, "matrix work of the pass, no causal mask", "MAC", "the LM head is missing"),
     "left_out_time": Error(
-        10,
+        8,
         "time of the modelled kernels",
         "s",
         "embedding, norms, residuals, RoPE, activation functions and the LM head are missing",
@@ -148,18 +138,14 @@ def corrections(model: SourceModel, chip: SourceChip, phases: Mapping[str, Any],
     return table.join(ratio).sort_values("error", kind="stable", ignore_index=True)
 
 
-def _of_prefill(model: SourceModel, layers: pd.DataFrame, batch: int, input: int) -> Sizes:
+def _of_prefill(model: SourceModel, layers: pd.DataFrame, input: int, **_: int) -> Sizes:
     attention = int(layers.loc[layers["kind"] == ATTENTION, "macs"].sum())
     weights = int(layers["weight_values"].sum()) * model.layers
     macs = int(layers["macs"].sum()) * model.layers
-    requests, kernels = 4 * batch, len(layers)
-    square = np.prod(batch_to_square([input], [model.qkv], [requests]))
     yield "grouping", attention * model.heads // model.kv_heads, attention
     yield "mask", attention, attention * (input + 1) // (2 * input)
     yield "bytes", weights, weights * BYTES_PER_VALUE
     yield "multiples", round(macs / 1024**4, 1) * 1e12, macs
-    yield "square", round(float(square)), requests * input * model.qkv
-    yield "copies", kernels * (kernels + 1) // 2, kernels
 
 
 def _of_a_chunk(model: SourceModel, layers: pd.DataFrame, chunk: Chunk) -> Sizes:

@@ -10,14 +10,14 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.models.time_model import constants_of
-from gpuledger.models.transformer import decode, prefill
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.corrections import corrections
-from gpuledger.studies.kernel_breakdown.groups import group_of
+from gpuledger.studies.kernel_breakdown.groups import group_of, step_shares
+from gpuledger.studies.kernel_breakdown.memory import RESERVE, fits, memory_bytes
 from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.prediction import predict, totals
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
-from gpuledger.studies.kernel_breakdown.shapes import TimeShapes, map_bounds, stack_times
+from gpuledger.studies.kernel_breakdown.shapes import TimeShapes, map_bounds, shapes_of, stack_times
 from gpuledger.studies.kernel_breakdown.source_model import SourceChip, SourceModel
 from gpuledger.studies.kernel_breakdown.tiling import compare_tiles
 
@@ -85,6 +85,9 @@ def _summarise_phase(
     add("compute_roof_percent", 100 * ideal / time, "%")
     add("dram_roof_percent", 100 * whole["dram_bytes"] / time / gpu.dram_bytes_per_s, "%")
     add("memory_bound_percent", whole["memory_bound_percent"], "%")
+    shares = step_shares(rows)
+    add("communication_percent", shares["percent"].get("communication", 0.0), "%")
+    add("launch_percent", shares["launch_percent"].sum(), "%")
     by_kernel = stages.groupby(rows["kernel"].astype(str)).sum().sort_values(ascending=False, kind="stable")
     add("longest_kernel", by_kernel.index[0], "text")
     add("longest_kernel_percent", 100 * by_kernel.iloc[0] / time, "%")
@@ -96,13 +99,16 @@ def _ideal_s(rows: pd.DataFrame, gpu: Gpu) -> float:
     return sum(flop[name] / gpu.peak_flop_per_s(name) for name in flop.index[flop > 0])
 
 
-def _memory(result: CaseResult, scenario: Scenario, phase: str) -> None:
-    """Add the memory that weights and cache need in a phase, and the GPUs that hold them."""
-    work = scenario.workload(phase)
-    cache = scenario.model.kv_bytes(work.new_tokens + work.past_tokens, scenario.precision) * work.requests
-    needed = scenario.model.weight_bytes(scenario.precision) + int(cache.sum())
-    held = [gpu.name for gpu in scenario.gpus if not needed > gpu.dram_bytes * scenario.parallel.devices]
-    result.add(f"{phase}_memory_bytes", needed, "byte")
+def _add_memory(result: CaseResult, scenario: Scenario, phase: str) -> None:
+    """Add what a phase needs on the GPU that holds most, and the GPUs that have room for it."""
+    needed = memory_bytes(scenario, scenario.workload(phase)).iloc[0]
+    for name, value in needed.items():
+        result.add(f"{phase}_{name}", int(value), "byte/GPU")
+    held = [
+        f"{gpu.name} (if its DRAM holds that: its capacity is unknown)" if np.isnan(gpu.dram_bytes) else gpu.name
+        for gpu in scenario.gpus
+        if fits(needed["memory_bytes"], gpu)
+    ]
     result.add(f"{phase}_fits", ", ".join(held) or "none", "text")
 
 
@@ -116,8 +122,9 @@ def _roofs(result: CaseResult, scenario: Scenario, rows: pd.DataFrame) -> None:
     result.add("l2_capacity", gpu.l2_bytes, "byte")
     result.add("devices", scenario.parallel.devices, "GPU")
     result.add("time_constants", constants.source, "text")
+    result.add("memory_reserve_percent", 100 * RESERVE, "%")
     for phase in scenario.phases:
-        _memory(result, scenario, phase)
+        _add_memory(result, scenario, phase)
 
 
 def _finding(result: CaseResult, scenario: Scenario) -> str:
@@ -135,8 +142,7 @@ def _time_shapes(scenario: Scenario) -> TimeShapes:
     """Return a function that predicts the kernels of shapes on the first GPU."""
 
     def time_shapes(phase: str, shapes: pd.DataFrame) -> pd.DataFrame:
-        make = {"prefill": prefill, "decode": decode}[phase]
-        rows = predict(scenario.kernels(make(shapes["tokens"], shapes["requests"])), scenario.gpus[0])
+        rows = predict(scenario.kernels(shapes_of(phase, shapes)), scenario.gpus[0])
         time = rows["time_s"] * rows["count"]
         return pd.DataFrame({"shape": rows["shape"], "group": group_of(rows), "time_s": time, "bound": rows["bound"]})
 

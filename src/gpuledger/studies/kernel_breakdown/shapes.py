@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.transformer import Workload, decode, prefill
+from gpuledger.studies.kernel_breakdown.memory import fits, memory_bytes
 from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.prediction import BOUNDS
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
@@ -19,6 +21,11 @@ LEAST_CONTEXT, LEAST_INPUT = 256, 16
 DEFAULT_DECODE = {"batch": 32, "context": 4096}
 
 
+def shapes_of(phase: str, shapes: pd.DataFrame) -> Workload:
+    """Return ``tokens, requests`` as shapes of ``prefill`` or ``decode``."""
+    return {"prefill": prefill, "decode": decode}[phase](shapes["tokens"], shapes["requests"])
+
+
 def stack_times(scenario: Scenario, time_shapes: TimeShapes, largest_context: int, largest_batch: int) -> pd.DataFrame:
     """Return the time of each group of kernels over context and over batch; the other one is the case's.
 
@@ -29,9 +36,10 @@ def stack_times(scenario: Scenario, time_shapes: TimeShapes, largest_context: in
     """
     found = []
     for axis, shapes in _lines(scenario, largest_context, largest_batch).items():
-        rows = time_shapes(axis.split()[0], shapes)
+        phase = axis.split()[0]
+        rows = time_shapes(phase, shapes)
         frame = rows.groupby(["shape", "group"])["time_s"].sum().reset_index()
-        shapes = shapes.assign(fits=_fits(scenario, shapes))
+        shapes = shapes.assign(fits=_fits(scenario, phase, shapes))
         found.append(frame.join(shapes, on="shape").drop(columns="shape").assign(axis=axis))
     return settle_frame(pd.concat(found, ignore_index=True))
 
@@ -52,7 +60,7 @@ def map_bounds(scenario: Scenario, time_shapes: TimeShapes, largest_context: int
         shares = {
             f"{name}_percent": 100 * np.bincount(shape, time * (bound == name), len(shapes)) / whole for name in BOUNDS
         }
-        found.append(shapes.assign(phase=phase, time_s=whole, **shares, fits=_fits(scenario, shapes)))
+        found.append(shapes.assign(phase=phase, time_s=whole, **shares, fits=_fits(scenario, phase, shapes)))
     return settle_frame(pd.concat(found, ignore_index=True))
 
 
@@ -77,12 +85,9 @@ def _maps(scenario: Scenario, largest_context: int, largest_batch: int) -> dict[
     return found
 
 
-def _fits(scenario: Scenario, shapes: pd.DataFrame) -> np.ndarray:
-    """Whether weights and cache fit into the DRAM of all devices; yes where its capacity is unknown."""
-    model, precision = scenario.model, scenario.precision
-    cache = model.kv_bytes(shapes["tokens"].to_numpy(), precision) * shapes["requests"].to_numpy()
-    needed = model.weight_bytes(precision) + cache
-    return ~(needed > scenario.gpus[0].dram_bytes * scenario.parallel.devices)
+def _fits(scenario: Scenario, phase: str, shapes: pd.DataFrame) -> np.ndarray:
+    needed = memory_bytes(scenario, shapes_of(phase, shapes))["memory_bytes"].to_numpy()
+    return fits(needed, scenario.gpus[0])
 
 
 def _most(scenario: Scenario, largest_context: int) -> int:

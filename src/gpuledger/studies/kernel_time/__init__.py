@@ -1,7 +1,8 @@
 """Kernel times: how well the time model predicts kernels that others measured."""
 
 from gpuledger.studies.kernel_time.figures import draw_errors, draw_map, draw_regions, label_bounds, panels
-from gpuledger.studies.kernel_time.reduction import error_table, predictor_table, reduce, worst_region
+from gpuledger.studies.kernel_time.judgement import error_table, predictor_table, worst_region
+from gpuledger.studies.kernel_time.reduction import reduce
 
 __all__ = [
     "draw_errors",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -19,6 +21,9 @@ BOUNDS = {
     "dram": ("DRAM", figures.VERMILLION),
     "launch": ("launch", figures.PURPLE),
     "host": ("host", figures.BLACK),
+    "block": ("blocks", figures.SKY),
+    "moved": ("permutation", figures.ORANGE),
+    "link": ("link", figures.VERMILLION),
 }
 #: Ratios of predicted to measured time are clipped to this range.
 RATIOS = (0.4, 2.2)
@@ -28,7 +33,7 @@ _GREY = "#AAAAAA"
 
 
 def panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the held-back rows of each panel by title: per operator, or per data type when all are GEMMs.
+    """Return the held-back rows of each panel by title: per operator, or per data type of a single one.
 
     Parameters
     ----------
@@ -36,7 +41,7 @@ def panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
         Of :func:`gpuledger.studies.kernel_time.reduce`.
     """
     back = data[data["held_back"]]
-    column = "group" if (back["operator"] == "gemm").all() else "operator"
+    column = "group" if back["operator"].nunique() == 1 else "operator"
     return {name: back[back[column] == name] for name in dict.fromkeys(back[column])}
 
 
@@ -130,11 +135,15 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> ScalarMappable:
     """
     back = data[data["held_back"]]
     back = back.assign(error_percent=100 * (back["predicted_s"] / back["measured_s"] - 1).abs())
-    cells = back.pivot_table(index="operator", columns="region", values="error_percent", sort=False)
-    order = back.groupby("region")["bytes"].median().sort_values().index
-    cells = cells.reindex(index=list(dict.fromkeys(back["operator"])), columns=order)
+    row = "operator" if back["operator"].nunique() > 1 else "group"
+    cells = back.pivot_table(index=row, columns="region", values="error_percent", sort=False)
+    order = back.groupby("region")["region_order"].min().sort_values().index
+    cells = cells.reindex(index=list(dict.fromkeys(back[row])), columns=order)
     mesh = axes.pcolormesh(cells.to_numpy(), cmap="cividis", vmin=0, vmax=DARKEST_PERCENT, edgecolors="white")
-    axes.set_xticks(np.arange(cells.shape[1]) + 0.5, [name.replace(" rows", "\nrows") for name in cells.columns])
+    axes.set_xticks(
+        np.arange(cells.shape[1]) + 0.5,
+        [re.sub(" (rows|tokens|cached tokens)", r"\n\1", name) for name in cells.columns],
+    )
     axes.set_yticks(np.arange(len(cells)) + 0.5, cells.index)
     axes.invert_yaxis()
     axes.tick_params(length=0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 
 from gpuledger import schemas
 from gpuledger.errors import InputError
@@ -29,6 +30,7 @@ DTYPES: Mapping[str, tuple[str, str]] = MappingProxyType(
         **{name: ("fp8", name) for name in ("fp8_static", "fp8_ootb")},
         "fp8_block": ("fp8_block", "fp8_block"),
         "int8": ("int8", "int8"),
+        "sq": ("int8", "int8_smoothquant"),
         **{name: ("fp4", name) for name in ("nvfp4", "fp4")},
         **{name: ("bf16", name) for name in ("int8_wo", "int4_wo")},
         **dict.fromkeys(("float32", "fp32"), ("fp32", "fp32")),
@@ -71,19 +73,21 @@ LLMCOMPASS_OPERATORS: Mapping[str, str] = MappingProxyType(
 )
 
 
-def read_gemms(case: Case) -> tuple[pd.DataFrame, list[str]]:
+def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     """Read measured GEMMs.
 
     Parameters
     ----------
     case : Case
-        Its ``measurements`` is a Parquet or CSV file with the columns ``gemm_dtype, m, n, k, latency`` (others are
-        ignored); its ``unit`` is the latency's. With the unit ``TFLOP/s`` the column ``rate`` takes its place.
+        Its ``unit`` is the latency's.
+    path : path
+        A Parquet or CSV file with the columns ``gemm_dtype, m, n, k, latency`` and, if it likes, ``kernel_source``
+        (others are ignored). With the unit ``TFLOP/s`` the column ``rate`` takes the latency's place.
 
     Returns
     -------
     frame : DataFrame
-        ``group, precision, m, n, k, measured_s``; one row a shape (the median, where a shape stands several times).
+        ``group, kernel, precision, m, n, k, measured_s``; one row per kernel and shape (the median of equal ones).
     skipped : list of str
         Types that no model knows; their rows are left out.
 
@@ -92,16 +96,15 @@ def read_gemms(case: Case) -> tuple[pd.DataFrame, list[str]]:
     InputError
         A file that is neither; a missing column; a shape that is no positive integer; a time that is not positive.
     """
-    path = case.path("measurements")
     unit = case.inputs["unit"]
     name = "rate" if unit == RATE else "latency"
-    table = _read_table(path, ["gemm_dtype", "m", "n", "k", name])
-    values = _positive(path, table[name])
+    table = read_table(path, ["gemm_dtype", "m", "n", "k", name], ["kernel_source"])
+    values = positive_numbers(path, table[name])
     for size in ("m", "n", "k"):
-        table[size] = _whole(path, table[size])
+        table[size] = whole_numbers(path, table[size])
     flop = 2.0 * table["m"] * table["n"] * table["k"]
     table["measured_s"] = flop / (values * 1e12) if unit == RATE else values * SECONDS[unit]
-    _refuse(path, table["gemm_dtype"].isna().to_numpy(), table["gemm_dtype"], "is no type", "name it, as bfloat16")
+    refuse(path, table["gemm_dtype"].isna().to_numpy(), table["gemm_dtype"], "is no type", "name it, as bfloat16")
     dtypes = table["gemm_dtype"].astype(str).str.strip().str.lower()
     skipped = sorted(set(dtypes) - set(DTYPES))
     table["precision"] = dtypes.map({name: precision for name, (precision, _) in DTYPES.items()})
@@ -110,7 +113,8 @@ def read_gemms(case: Case) -> tuple[pd.DataFrame, list[str]]:
     if table.empty:
         problem = f"no row of a known type (found {', '.join(skipped)})"
         raise InputError(path, "column gemm_dtype", problem, f"known are: {', '.join(DTYPES)}")
-    keys = ["group", "precision", "m", "n", "k"]
+    table["kernel"] = table["kernel_source"].astype(str) if "kernel_source" in table else ""
+    keys = ["group", "kernel", "precision", "m", "n", "k"]
     return table.groupby(keys, as_index=False)["measured_s"].median(), skipped
 
 
@@ -137,16 +141,16 @@ def read_vidur(case: Case) -> pd.DataFrame:
     """
     path = case.path("operators")
     about = ["n_head", "n_kv_head", "n_embd", "n_expanded_embd", "num_tokens", "num_tensor_parallel_workers"]
-    header = _read_table(path, [*about, "use_gated_mlp"], only=False)
+    header = read_table(path, [*about, "use_gated_mlp"], None)
     unit = case.inputs["unit"]
     if unit == RATE:
         raise InputError(case.dataset.file, f"{case.place}.unit", f"{RATE} is for GEMMs", "give the unit of the times")
     for name in about:
-        header[name] = _whole(path, header[name])
+        header[name] = whole_numbers(path, header[name])
     heads, kv_heads, hidden, ffn, tokens, workers = (header[name].to_numpy() for name in about)
     gated = np.where(header["use_gated_mlp"].astype(str).str.lower() == "true", 2, 1)
     uneven = (heads % workers != 0) | (ffn % workers != 0)
-    _refuse(
+    refuse(
         path, uneven, header["num_tensor_parallel_workers"], "does not divide n_head and n_expanded_embd", "correct it"
     )
     queries, head = heads // workers, hidden // heads
@@ -171,7 +175,7 @@ def read_vidur(case: Case) -> pd.DataFrame:
             continue
         # Some operators are absent in some architectures: their cells are empty.
         known = header[name].notna().to_numpy()
-        times = _positive(path, header[name], known)
+        times = positive_numbers(path, header[name], known)
         outputs, inputs = (np.broadcast_to(values, tokens.shape)[known] for values in shapes[operator])
         rows = tokens[known]
         weights = inputs * outputs if law == "gemm" else 0
@@ -224,6 +228,17 @@ def read_llmcompass(case: Case) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)[columns]
 
 
+def other_tables(case: Case) -> list[Path]:
+    """Return the files of a case's ``beside``: the same GPU's kernels, as other frameworks measured them."""
+    files = [case.dataset.folder / name for name in case.inputs.get("beside", ())]
+    for position, path in enumerate(files):
+        if not path.exists():
+            problem = f"the file {path.as_posix()} does not exist"
+            remedy = "put it there, or correct the path"
+            raise InputError(case.dataset.file, f"{case.place}.beside[{position}]", problem, remedy)
+    return files
+
+
 def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, measured_s: np.ndarray) -> None:
     """Refuse times that the GPU cannot have: mostly a wrong unit, or another GPU's.
 
@@ -250,11 +265,20 @@ def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, me
         raise InputError(file, case.place, problem, "remove the row")
 
 
-def _read_table(path: Path, wanted: list[str], only: bool = True) -> pd.DataFrame:
-    """Read the wanted columns (or all that are there) of a Parquet or CSV file, unconverted."""
+def read_table(path: Path, wanted: Sequence[str], optional: Sequence[str] | None = ()) -> pd.DataFrame:
+    """Read the wanted columns, and the optional ones that are there (None: all), of a Parquet or CSV file, unconverted.
+
+    Raises
+    ------
+    InputError
+        A file that is neither; a missing or repeated column; no row.
+    """
+    parquet = path.suffix == ".parquet"
     try:
-        if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
+        if parquet:
+            names = pq.read_schema(path).names
+            chosen = [name for name in names if optional is None or name in wanted or name in optional]
+            table = pd.read_parquet(path, columns=chosen)
         else:
             table = pd.read_csv(path, encoding="utf-8-sig", low_memory=False)
     except (pd.errors.EmptyDataError, pd.errors.ParserError, OSError, UnicodeDecodeError, ValueError) as error:
@@ -262,32 +286,35 @@ def _read_table(path: Path, wanted: list[str], only: bool = True) -> pd.DataFram
         raise InputError(path, "", f"not a Parquet or CSV table ({error})", "check the file") from None
     for name in wanted:
         if name not in table:
-            remedy = schemas.nearest(name, list(map(str, table.columns)))
-            remedy = remedy if table.shape[1] > 1 else "is it separated by commas?"
+            remedy = schemas.nearest(name, names if parquet else list(map(str, table.columns)))
+            remedy = remedy if table.shape[1] > 1 or parquet else "is it separated by commas?"
             raise InputError(path, "line 1", f"the column '{name}' is missing", f"add or rename it ({remedy})")
-        if path.suffix != ".parquet" and f"{name}.1" in table:
+        if not parquet and f"{name}.1" in table:
             # So pandas calls the second column of a name.
             raise InputError(path, "line 1", f"two columns are called '{name}'", "keep one of them")
     if table.empty:
         raise InputError(path, "", "there is no row", "add the measurements")
-    return table[wanted].copy() if only else table
+    return table if optional is None else table[[*wanted, *(name for name in optional if name in table)]].copy()
 
 
-def _whole(path: Path, cells: pd.Series) -> np.ndarray:
+def whole_numbers(path: Path, cells: pd.Series, least: int = 1, most: int = 2**20) -> np.ndarray:
+    """Return a column as integers; a cell that is none within the bounds is an error."""
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float)
     # Products of three sizes stay exact integers below 2^63.
-    bad = ~((numbers >= 1) & (numbers <= 2**20) & (numbers % 1 == 0))
-    _refuse(path, bad, cells, "is not a whole number from 1 to 2^20", "correct it")
+    bad = ~((numbers >= least) & (numbers <= most) & (numbers % 1 == 0))
+    refuse(path, bad, cells, f"is not a whole number from {least} to 2^{most.bit_length() - 1}", "correct it")
     return numbers.astype(np.int64)
 
 
-def _positive(path: Path, cells: pd.Series, known: np.ndarray | bool = True) -> np.ndarray:
+def positive_numbers(path: Path, cells: pd.Series, known: np.ndarray | bool = True) -> np.ndarray:
+    """Return a column as numbers; a cell among the `known` ones that is not positive is an error."""
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float)
-    _refuse(path, known & ~(np.isfinite(numbers) & (numbers > 0)), cells, "is not a positive number", "remove the row")
+    refuse(path, known & ~(np.isfinite(numbers) & (numbers > 0)), cells, "is not a positive number", "remove the row")
     return numbers
 
 
-def _refuse(path: Path, bad: np.ndarray, cells: pd.Series, problem: str, remedy: str) -> None:
+def refuse(path: Path, bad: np.ndarray, cells: pd.Series, problem: str, remedy: str) -> None:
+    """Raise an InputError about the first bad cell of a column, if there is one."""
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         # Of a CSV the line, after the header; of a Parquet file the row.

@@ -16,11 +16,9 @@ from gpuledger.models.time_model import (
     gemm_plan,
     gemm_time_s,
     held_back,
-    transferred,
 )
-from gpuledger.models.time_model.constants import read_constants
 from gpuledger.models.time_model.operators import OperatorConstants, fit_operator_constants, operator_times
-from gpuledger.readers.gpus import Gpu, find_gpu, roofline_time_s
+from gpuledger.readers.gpus import Gpu, roofline_time_s
 from gpuledger.studies.kernel_time.measurements import ELEMENT_BYTES, WEIGHT_BYTES
 
 #: The derate baseline: shares of the peak and of the bandwidth, and a launch (s).
@@ -29,6 +27,8 @@ DERATE = (0.8, 0.8, 3e-6)
 LARGE_FLOP = 1e10
 #: Fewer held-in shapes than this are not fitted to.
 LEAST_SHAPES = 20
+#: A fit to a table uses at most about so many: more change no constant's third digit by much.
+FIT_SHAPES = 2000
 #: Digits of a predicted time: what holds on every machine.
 DIGITS = 6
 
@@ -41,6 +41,7 @@ GEMM_UNITS: Mapping[str, str] = MappingProxyType(
         "l2_bytes_per_clock": "byte/cycle",
         "step_s": "s",
         "conversion_bytes": "byte",
+        "conversion_row_s": "s",
     }
 )
 
@@ -102,6 +103,7 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
     """
     if len(frame) < LEAST_SHAPES:
         return constants_of(gpu, precision), False
+    frame = frame.iloc[:: max(1, len(frame) // FIT_SHAPES)]
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k", "measured_s"))
     return fit_constants(gpu, *sizes, precision, weight_bytes=weight_bytes(frame)), True
 
@@ -111,15 +113,6 @@ def predict_gemms(gpu: Gpu, constants: Constants, frame: pd.DataFrame, precision
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k"))
     plan = gemm_plan(gpu, constants, *sizes, 1, precision, weight_bytes=weight_bytes(frame))
     return pd.DataFrame({"predicted_s": rounded(plan["time_s"]), "bound": plan["bound"].to_numpy()}, index=frame.index)
-
-
-def donors(gpu: Gpu, precision: str) -> dict[str, Constants]:
-    """Return the constants of every other fitted GPU, applied to this one through the data sheets, by name."""
-    found = {}
-    for (name, fitted_in), constants in read_constants().items():
-        if fitted_in == precision and name != gpu.name:
-            found[name] = transferred(constants, find_gpu(name), gpu)
-    return found
 
 
 def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Constants, bool]:

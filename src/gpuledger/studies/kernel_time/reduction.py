@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.constants import TABLE as CONSTANTS
+from gpuledger.models.time_model.constants import unseen_constants
 from gpuledger.models.time_model.operators import UNITS as OPERATOR_UNITS
 from gpuledger.models.time_model.operators import OperatorConstants
-from gpuledger.readers.gpus import TABLE as GPUS
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
 from gpuledger.studies.kernel_time import prediction
-from gpuledger.studies.kernel_time.measurements import check_plausible, read_gemms, read_llmcompass, read_vidur
+from gpuledger.studies.kernel_time.engine_reduction import LAYOUTS, reduce_engine
+from gpuledger.studies.kernel_time.judgement import (
+    add_baselines,
+    add_constants,
+    add_errors,
+    add_host_bound,
+    add_noise_floor,
+    in_percent,
+    percent,
+)
+from gpuledger.studies.kernel_time.measurements import (
+    check_plausible,
+    other_tables,
+    read_gemms,
+    read_llmcompass,
+    read_vidur,
+)
 from gpuledger.studies.kernel_time.prediction import GEMM_UNITS, LARGE_FLOP
 
 #: Regions of GEMMs: by FLOP, and by the side of the roofline's ridge that they lie on.
@@ -29,7 +44,6 @@ FLOP_NAMES = ("below 0.1 GFLOP", "0.1 to 1 GFLOP", "1 to 10 GFLOP", "10 GFLOP an
 #: Regions of a model's operators: by rows (tokens).
 ROW_EDGES = (0, 64, 512, 4096, np.inf)
 ROW_NAMES = ("up to 64 rows", "65 to 512 rows", "513 to 4096 rows", "4097 rows and more")
-PREDICTORS = ("predicted", "roofline", "derate")
 
 
 def reduce(case: Case) -> CaseResult:
@@ -69,20 +83,49 @@ def reduce(case: Case) -> CaseResult:
     # Own hardware comes first: it may have the name or an alias of a built-in GPU.
     known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
-    if "measurements" in case.inputs:
+    layout = next((name for name in LAYOUTS if name in case.inputs), None)
+    if layout:
+        result = reduce_engine(case, gpu, layout)
+    elif "measurements" in case.inputs:
         result = _reduce_gemms(case, gpu)
     elif "operators" in case.inputs:
         result = _reduce_vidur(case, gpu)
     else:
         result = _reduce_llmcompass(case, gpu)
-    result.provenance = {"inputs": [provenance.describe_file(path, path.parents[1]) for path in (GPUS, CONSTANTS)]}
+    result.provenance = _provenance(case, gpu, result)
     return result
 
 
+def _provenance(case: Case, gpu: Gpu, result: CaseResult) -> dict:
+    """Say what predicts the times, with which constants and data sheet, and what they are compared with."""
+    folder, measured = case.dataset.folder, {"source": case.dataset.content["source"]}
+    fits = dict.fromkeys(str(result[name]) for name in result.summary if name.startswith("constants_source"))
+    constants = {
+        "source": "constants of the time model (resources/time_constants.csv)",
+        "note": f"Constants of the time model. {'; '.join(fits)}",
+    }
+    return {
+        "kind": "predicted",
+        "label": f"predicted, compared with times ({case.label})",
+        "title": f"Predicted times of kernels on {gpu.title}, compared with: {case.dataset.content['title']}",
+        "source": "gpuledger's time model, compared with the inputs",
+        "inputs": [
+            *provenance.describe_data_sheets([gpu], folder),
+            *({"file": path.relative_to(folder).as_posix(), **measured} for path in case.paths() if path.is_file()),
+            provenance.describe_file(CONSTANTS, files.ROOT, constants),
+        ],
+    }
+
+
 def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
-    frame, skipped = read_gemms(case)
-    frame = _prepared(case, gpu, frame.assign(operator="gemm"), case.path("measurements"))
-    frame["region"] = _gemm_regions(gpu, frame)
+    path = case.path("measurements")
+    frame, skipped = read_gemms(case, path)
+    beside = [frame, *(read_gemms(case, other)[0] for other in other_tables(case))]
+    frame = _prepared(case, gpu, frame.assign(operator="gemm"), path)
+    frame = frame.assign(region=_gemm_regions(gpu, frame), derated_s=np.nan, lookup_s=np.nan)
+    frame["region_order"] = np.searchsorted(FLOP_EDGES[1:], frame["flop"], side="right") + 0.5 * frame[
+        "region"
+    ].str.contains("compute")
     result = CaseResult(frame)
     result.add("gpu", gpu.name, "text")
     result.add("skipped_types", ", ".join(skipped) or "none", "text")
@@ -92,21 +135,31 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
         suffix = "" if group == "16-bit" else f"_{slug(group)}"
         rows = frame[frame["group"] == group]
         precision = rows["precision"].mode().iloc[0]
-        constants, fitted = prediction.gemm_constants(gpu, rows[~rows["held_back"]], precision)
-        frame.loc[rows.index, ["predicted_s", "bound"]] = prediction.predict_gemms(gpu, constants, rows, precision)
+        fits, unseen = {}, []
+        for kernel, part in rows.groupby("kernel", sort=True):
+            constants, fitted = prediction.gemm_constants(gpu, part[~part["held_back"]], precision)
+            fits[str(kernel)] = constants, fitted
+            found = [prediction.predict_gemms(gpu, constants, part, precision)]
+            peak = gpu.peak_flop_per_s("fp8" if precision == "fp8_block" else precision)
+            work = part["flop"].to_numpy() / peak, part["bytes"].to_numpy() / gpu.dram_bytes_per_s
+            found.append(add_baselines(part, *work, ["m", "n", "k"]))
+            found = pd.concat(found, axis=1)
+            frame.loc[part.index, found.columns] = found
+            foreign = unseen_constants("gemm", gpu, str(kernel), precision)
+            back = part[part["held_back"]]
+            if foreign is not None and len(back):
+                times = prediction.predict_gemms(gpu, foreign, back, precision)["predicted_s"]
+                unseen.append(percent(times / back["measured_s"] - 1).abs())
         rows = frame.loc[rows.index]
-        _add_errors(result, rows, suffix=suffix)
-        values = {name: value for name, value in asdict(constants).items() if name in GEMM_UNITS and value}
-        source = "fitted to the held-in half" if fitted else constants.source
-        _add_constants(result, values, GEMM_UNITS, suffix, source)
-        back = rows[rows["held_back"]]
-        for donor, foreign in prediction.donors(gpu, precision).items():
-            times = prediction.predict_gemms(gpu, foreign, back, precision)["predicted_s"]
-            error = _percent(times / back["measured_s"] - 1)
-            result.add(f"mape_transfer_from_{slug(donor)}_percent{suffix}", error.abs().mean(), "%")
+        add_errors(result, rows, suffix=suffix)
+        _add_gemm_constants(result, fits, suffix)
+        result.add(f"mape_unseen_percent{suffix}", pd.concat(unseen).mean() if unseen else np.nan, "%")
+        tables = [table[table["group"] == group] for table in beside]
+        add_noise_floor(result, tables, ["m", "n", "k"], suffix)
+        add_host_bound(result, rows, suffix)
     main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
     names = ("held_back", "roofline_held_back", "derate_held_back")
-    model, roofline, derate = (_error(result[f"mape_{name}_percent{main}"]) for name in names)
+    model, roofline, derate = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
     finding = (
         f"Times of held-back {groups[0]} GEMMs on {gpu.title} are predicted with a mean error of "
         f"{model}; the roofline's is {roofline}, the derate's {derate}"
@@ -115,9 +168,17 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
     return result
 
 
+def _add_gemm_constants(result: CaseResult, fits: dict, suffix: str) -> None:
+    for kernel, (constants, fitted) in fits.items():
+        own = suffix if len(fits) == 1 else f"{suffix}_{slug(kernel)}"
+        values = {name: value for name, value in asdict(constants).items() if name in GEMM_UNITS and value}
+        add_constants(result, values, GEMM_UNITS, own, "fitted to the held-in half" if fitted else constants.source)
+
+
 def _reduce_vidur(case: Case, gpu: Gpu) -> CaseResult:
     frame = _prepared(case, gpu, read_vidur(case), case.path("operators"))
     frame["region"] = pd.cut(frame["m"], ROW_EDGES, labels=ROW_NAMES).astype(str)
+    frame["region_order"] = np.searchsorted(ROW_EDGES, frame["m"])
     gemms = frame[frame["law"] == "gemm"]
     others = frame[frame["law"] != "gemm"]
     values: dict[str, float] = {}
@@ -139,14 +200,15 @@ def _reduce_vidur(case: Case, gpu: Gpu) -> CaseResult:
         units |= OPERATOR_UNITS
     result = CaseResult(frame.drop(columns=["read_bytes", "write_bytes"]))
     result.add("gpu", gpu.name, "text")
-    _add_errors(result, frame)
+    add_errors(result, frame)
     source = (
         "fitted to the held-in half" if all(fits) else "as shipped" if not any(fits) else "fitted where data suffice"
     )
-    _add_constants(result, values, units, "", source)
+    add_constants(result, values, units, "", source)
     worst = _add_operators(result, frame)
     largest, roofline = (
-        _error(result[name]) for name in (f"{slug(worst)}_mape_held_back_percent", "mape_roofline_held_back_percent")
+        in_percent(result[name])
+        for name in (f"{slug(worst)}_mape_held_back_percent", "mape_roofline_held_back_percent")
     )
     finding = (
         f"No operator of the model on {gpu.title} has a mean error above {largest} on held-back shapes, "
@@ -163,6 +225,7 @@ def _reduce_llmcompass(case: Case, gpu: Gpu) -> CaseResult:
     elements = np.where(frame["law"] == "gemm", frame["flop"], frame["m"] * frame["n"])
     middle = pd.Series(elements).groupby(frame["operator"].to_numpy()).transform("median").to_numpy()
     frame["region"] = np.where(elements < middle, "smaller half", "larger half")
+    frame["region_order"] = (elements >= middle).astype(int)
     calls = case.inputs.get("empty_call_us", {})
     if strange := sorted(set(calls) - set(frame["operator"])):
         place = f"{case.place}.empty_call_us.{strange[0]}"
@@ -189,14 +252,14 @@ def _reduce_llmcompass(case: Case, gpu: Gpu) -> CaseResult:
         frame.loc[rows.index, ["predicted_s", "bound"]] = predicted
     result = CaseResult(frame.drop(columns=["read_bytes", "write_bytes"]))
     result.add("gpu", gpu.name, "text")
-    _add_errors(result, frame)
+    add_errors(result, frame)
     source = "given in dataset.yaml" if set(calls) >= set(frame["operator"]) else "fitted to the held-in half"
-    _add_constants(result, values, dict.fromkeys(values, "s"), "", f"{source}; those of the GPU are as shipped")
+    add_constants(result, values, dict.fromkeys(values, "s"), "", f"{source}; those of the GPU are as shipped")
     _add_operators(result, frame)
     mean = float(np.mean([result[f"{slug(name)}_mape_held_back_percent"] for name in frame["operator"].unique()]))
     result.add("mean_operator_mape_held_back_percent", mean, "%")
     finding = (
-        f"Operators on {gpu.title} are predicted with a mean error of {_error(mean)} on held-back shapes, "
+        f"Operators on {gpu.title} are predicted with a mean error of {in_percent(mean)} on held-back shapes, "
         f"by constants of the GPU that come from other measurements"
     )
     result.add("finding", finding, "text")
@@ -206,7 +269,7 @@ def _reduce_llmcompass(case: Case, gpu: Gpu) -> CaseResult:
 def _prepared(case: Case, gpu: Gpu, frame: pd.DataFrame, file: Path) -> pd.DataFrame:
     """Order the measurements, and add baselines, halves and empty predictions."""
     if "group" not in frame:
-        frame = frame.assign(group="16-bit")
+        frame = frame.assign(group="16-bit", kernel="")
     frame = prediction.baselines(gpu, frame)
     check_plausible(case, file, gpu, frame["roofline_s"].to_numpy(), frame["measured_s"].to_numpy())
     frame["held_back"] = prediction.hold_back(frame)
@@ -214,7 +277,7 @@ def _prepared(case: Case, gpu: Gpu, frame: pd.DataFrame, file: Path) -> pd.DataF
         problem = f"none of its {len(frame)} shapes falls into the half that judges"
         raise InputError(file, case.place, problem, "add more shapes")
     frame["region"], frame["bound"], frame["predicted_s"] = "", "", np.nan
-    first = ["operator", "group", "precision", "m", "n", "k", "flop", "bytes", "held_back", "region", "bound"]
+    first = ["operator", "group", "kernel", "precision", "m", "n", "k", "flop", "bytes", "held_back", "region", "bound"]
     times = ["measured_s", "predicted_s", "roofline_s", "derate_s"]
     rest = [name for name in frame if name not in (*first, *times)]
     return frame[[*first, *times, *rest]].reset_index(drop=True)
@@ -226,132 +289,11 @@ def _gemm_regions(gpu: Gpu, frame: pd.DataFrame) -> pd.Series:
     return sizes + np.where(memory, ", memory side", ", compute side")
 
 
-def _add_errors(result: CaseResult, rows: pd.DataFrame, prefix: str = "", suffix: str = "") -> None:
-    """Enter the errors of the model and of the baselines (of all shapes, and of the held-back ones)."""
-    back = rows[rows["held_back"]]
-    error = _percent(back["predicted_s"] / back["measured_s"] - 1)
-    result.add(f"{prefix}shapes{suffix}", len(rows), "shape")
-    result.add(f"{prefix}shapes_held_back{suffix}", len(back), "shape")
-    result.add(f"{prefix}mape_held_back_percent{suffix}", error.abs().mean(), "%")
-    result.add(f"{prefix}median_held_back_percent{suffix}", error.abs().median(), "%")
-    result.add(f"{prefix}bias_held_back_percent{suffix}", error.median(), "%")
-    large = error[back["flop"] >= LARGE_FLOP]
-    # Without any, "unknown" for GEMMs; operators may have no FLOP at all.
-    if len(large) or not prefix:
-        result.add(f"{prefix}mape_held_back_large_percent{suffix}", large.abs().mean(), "%")
-    for name in PREDICTORS[1:]:
-        off = _percent(rows[f"{name}_s"] / rows["measured_s"] - 1).abs()
-        result.add(f"{prefix}mape_{name}_percent{suffix}", off.mean(), "%")
-        result.add(f"{prefix}mape_{name}_held_back_percent{suffix}", off[rows["held_back"]].mean(), "%")
-
-
 def _add_operators(result: CaseResult, frame: pd.DataFrame) -> str:
     """Enter the errors of every operator; return the one with the largest."""
     worst: dict[str, float] = {}
     for operator, rows in frame.groupby("operator", sort=False):
-        _add_errors(result, rows, f"{slug(operator)}_")
+        add_errors(result, rows, f"{slug(operator)}_")
         value = result[f"{slug(operator)}_mape_held_back_percent"]
         worst[operator] = value if isinstance(value, (int, float)) else 0.0
     return max(worst, key=worst.get)
-
-
-def _add_constants(
-    result: CaseResult, values: Mapping[str, float], units: Mapping[str, str], suffix: str, source: str
-) -> None:
-    result.add(f"constants{suffix}", prediction.constants_in_words(values, units), "text")
-    result.add(f"constants_source{suffix}", source, "text")
-    for name, value in values.items():
-        result.add(f"constant_{name}{suffix}", value, units[name])
-
-
-def _percent(ratio: pd.Series) -> pd.Series:
-    # To the digits that hold on every machine.
-    return (100 * ratio).round(4)
-
-
-def _error(percent: float | str) -> str:
-    # With a space that does not break.
-    return percent if isinstance(percent, str) else f"{percent:.1f}\N{NO-BREAK SPACE}%"
-
-
-def error_table(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean absolute percentage errors by operator, type and region, of the held-back shapes.
-
-    Parameters
-    ----------
-    data : DataFrame
-        Of :func:`reduce`.
-
-    Returns
-    -------
-    DataFrame
-        ``operator, type, region, shapes, held_back, mape_percent, median_percent, bias_percent,
-        mape_roofline_percent, mape_derate_percent``; the last row of an operator and type is all of its shapes. `bias`
-        is the median of the signed error.
-    """
-    rows = []
-    for (operator, group), part in data.groupby(["operator", "group"], sort=False):
-        order = [*(f"{size}, {side} side" for size in FLOP_NAMES for side in ("memory", "compute")), *ROW_NAMES]
-        names = sorted(part["region"].unique(), key=lambda name: (order.index(name) if name in order else 99, name))
-        for region in [*names, "all"]:
-            chosen = part if region == "all" else part[part["region"] == region]
-            back = chosen[chosen["held_back"]]
-            errors = {name: _percent(back[f"{name}_s"] / back["measured_s"] - 1) for name in PREDICTORS}
-            rows.append(
-                {
-                    "operator": operator,
-                    "type": group,
-                    "region": region,
-                    "shapes": len(chosen),
-                    "held_back": len(back),
-                    "mape_percent": errors["predicted"].abs().mean(),
-                    "median_percent": errors["predicted"].abs().median(),
-                    "bias_percent": errors["predicted"].median(),
-                    "mape_roofline_percent": errors["roofline"].abs().mean(),
-                    "mape_derate_percent": errors["derate"].abs().mean(),
-                }
-            )
-    return pd.DataFrame(rows).round(4)
-
-
-def worst_region(table: pd.DataFrame) -> str:
-    """Say in one sentence where the prediction is worst, and how good it is as a whole; from :func:`error_table`."""
-    regions = table[(table["region"] != "all") & (table["held_back"] > 0)]
-    worst = regions.loc[regions["mape_percent"].idxmax()]
-    names = [name for name in ("operator", "type") if table[name].nunique() > 1]
-    where = ", ".join([*(str(worst[name]) for name in names), str(worst["region"])])
-    whole = np.average(regions["mape_percent"], weights=regions["held_back"])
-    count = int(worst["held_back"])
-    return (
-        f"The mean error is largest for {where}: {_error(worst['mape_percent'])} "
-        f"({count:,} shape{'s' * (count > 1)}), against {_error(whole)} on all {regions['held_back'].sum():,}"
-    )
-
-
-def predictor_table(result: CaseResult) -> pd.DataFrame:
-    """Return every way of predicting beside the others: mean absolute percentage errors of the held-back shapes.
-
-    Parameters
-    ----------
-    result : CaseResult
-        Of :func:`reduce`.
-
-    Returns
-    -------
-    DataFrame
-        ``predictor``, and a column ``<type>_mape_percent`` for every type.
-    """
-    data = result.data
-    columns: dict[str, dict[str, float]] = {}
-    for group, part in data[data["held_back"]].groupby("group"):
-        suffix = "" if group == "16-bit" else f"_{slug(group)}"
-        names = {"predicted": "this model", "derate": "derate (0.8, 0.8, + 3 µs)", "roofline": "roofline"}
-        column = {
-            words: _percent(part[f"{name}_s"] / part["measured_s"] - 1).abs().mean() for name, words in names.items()
-        }
-        for name, entry in result.summary.items():
-            found = re.fullmatch(rf"mape_transfer_from_(.+)_percent{suffix}", name)
-            if found:
-                column[f"this model, constants of {found[1].replace('_', '-')}"] = entry["value"]
-        columns[f"{slug(str(group))}_mape_percent"] = column
-    return pd.DataFrame(columns).rename_axis("predictor").reset_index().round(4)

@@ -32,7 +32,9 @@ def draw_workloads(axes: Axes, data: pd.DataFrame) -> None:
             at = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center", "fontsize": 6.8}
             note = axes.annotate(memory_text(memory), (x, height), **at)
             note.set(color=colour, path_effects=[withStroke(linewidth=2.5, foreground="white")])
-    axes.set_yticks(list(rows.values()), [plain(f"{model}, batch {batch}") for model, batch in rows])
+    axes.set_yticks(
+        list(rows.values()), [plain(f"{model}, batch {batch}" if batch else model) for model, batch in rows]
+    )
     axes.set_ylim(min(rows.values()) - 0.5, 0.65)
     axes.tick_params(axis="y", length=0)
     right = axes.secondary_yaxis("right")

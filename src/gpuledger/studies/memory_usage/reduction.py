@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.ledger.case_result import CaseResult, quantity_names, slug
 from gpuledger.ledger.datasets import Case, folder_files
 from gpuledger.readers import tabular
 from gpuledger.readers.neutrino.lines import read_lines
 from gpuledger.readers.neutrino.runs import logs_by_run
 from gpuledger.readers.tabular import Column, read_csv
-from gpuledger.studies.memory_usage.tables import ORIGINAL, UNIT_BYTES, share_text
+from gpuledger.studies.memory_usage.tables import ORIGINAL, UNIT_BYTES, share_text, workload_text
 
 WORKLOAD = ["model", "batch_size"]
 
@@ -36,8 +36,8 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     Returns
     -------
     CaseResult
-        Data: ``model, batch_size, use, memory_bytes, ratio_to_original, probe_class``. The summary also holds every
-        cell, as ``<model>_bs<batch size>_<use>_memory``.
+        Data: ``model, batch_size, use, memory_bytes, ratio_to_original, probe_class``; a batch size of 0 is not
+        known. The summary also holds every cell, as ``<model>_bs<batch size>_<use>_memory``.
 
     Raises
     ------
@@ -62,8 +62,9 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     _summarise_memory(result, table)
     if spread is not None:
         result.add("original_spread_percent", 100 * spread, "%")
-    cells = table.assign(batch_size="bs" + table["batch_size"].astype(str))
-    for name, memory in zip(quantity_names(case, cells, [*WORKLOAD, "use"]), table["memory_bytes"], strict=True):
+    sizes = [f" bs{size}" if size else "" for size in table["batch_size"]]
+    cells = table.assign(workload=table["model"] + sizes)
+    for name, memory in zip(quantity_names(case, cells, ["workload", "use"]), table["memory_bytes"], strict=True):
         result.add(f"{name}_memory", memory, "B")
     return result
 
@@ -81,7 +82,7 @@ def _read_memory(path: Path) -> pd.DataFrame:
     without = ~pd.MultiIndex.from_frame(table[WORKLOAD]).isin(known)
     if without.any():
         row = int(np.flatnonzero(without)[0])
-        problem = f"no row '{ORIGINAL}' for {table['model'][row]}, batch size {table['batch_size'][row]}"
+        problem = f"no row '{ORIGINAL}' for {workload_text(table['model'][row], table['batch_size'][row])}"
         raise InputError(path, f"line {row + 2}", problem, "add the memory that it uses without a probe")
     return table
 
@@ -89,7 +90,8 @@ def _read_memory(path: Path) -> pd.DataFrame:
 def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame, float]:
     """Measure what workloads and probes need from the logs of runs.
 
-    A log belongs to the folder ``<model>-bs<batch size>/<probe>`` that it is in, at any depth. As in the notebook that
+    A log belongs to the folder ``<model>-bs<batch size>/<probe>`` that it is in, at any depth. A folder without a batch
+    size is read with a warning, and its batch size is 0. As in the notebook that
     comes with Neutrino's traces, the original use is the first ``max memory:`` of a ``stdout.log``, in bytes, and a
     probe's memory is what one launch needs, ``[exec] probe-mem`` in ``event.log``; of several, the largest. If the
     probes of one workload differ in their original use, the largest is used for all.
@@ -113,6 +115,11 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
     InputError
         If a log cannot be read or is in no such folder, a workload has no original use, or the event logs of a probe
         do not state its memory.
+
+    Warns
+    -----
+    InputWarning
+        Of folders without a batch size.
     """
     layout = "<model>-bs<batch size>/<probe>"
     runs: dict[tuple[str, int], dict[str, list[Path]]] = {}
@@ -120,8 +127,9 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
     for (workload, probe), logs in found.items():
         named = re.fullmatch(r"(.+?)[-_]bs([1-9]\d{0,8})", workload)
         if not named:
-            raise InputError(logs[0], "", f"is not in a folder {layout}", "rename the folder")
-        runs.setdefault((named[1], int(named[2])), {}).setdefault(probe, []).extend(logs)
+            warn(folder / workload, "", "the name of the folder does not end in -bs<batch size>", "it is left open")
+        key = (named[1], int(named[2])) if named else (workload, 0)
+        runs.setdefault(key, {}).setdefault(probe, []).extend(logs)
     order = {name: position for position, name in enumerate(names)}
     rows, spreads = [], []
     for model, batch in sorted(runs, key=lambda run: (order.get(run[0], len(order)), run)):
@@ -135,11 +143,11 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
                 memory = max(map(_probe_memory, logs))
                 rows.append((called, batch, names.get(probe, probe), memory, logs[0].parent))
                 if not memory:
-                    problem = f"no event.log of {model}, batch size {batch}, {probe} states the probe's memory"
+                    problem = f"no event.log of {workload_text(model, batch)}, {probe} states the probe's memory"
                     raise InputError(logs[0], "", problem, "give logs with lines '[exec] probe-mem'")
         if not any(originals):
             some = next(iter(probes.values()))[0].parent
-            problem = f"no stdout.log of {model}, batch size {batch} has a line 'max memory:'"
+            problem = f"no stdout.log of {workload_text(model, batch)} has a line 'max memory:'"
             raise InputError(some, "", problem, "add the memory that it uses without a probe, in bytes")
         rows.append((called, batch, ORIGINAL, max(originals), folder))
         spreads.append(max(originals) / min(filter(None, originals)) - 1)
@@ -188,7 +196,7 @@ def _summarise_memory(result: CaseResult, table: pd.DataFrame) -> None:
         worst = rows.groupby(WORKLOAD)["ratio_to_original"].max()
         for measure in ("min", "median", "max"):
             result.add(f"{name}_ratio_{measure}", ratio.agg(measure), "1")
-        result.add(f"{name}_ratio_max_of", f"{largest['model']}, batch size {largest['batch_size']}", "text")
+        result.add(f"{name}_ratio_max_of", workload_text(largest["model"], largest["batch_size"]), "text")
         result.add(f"{name}_above_tenth", (worst > 0.1).sum(), "workload")
         result.add(f"{name}_above_original", (worst > 1).sum(), "workload")
         words.append(f"{name} {share_text(ratio.median(), 2)} (≤ {share_text(ratio.max(), 2)})")

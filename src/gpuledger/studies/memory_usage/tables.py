@@ -11,6 +11,11 @@ UNIT_BYTES = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
 ORIGINAL = "original"
 
 
+def workload_text(model: str, batch_size: int) -> str:
+    """Return a workload's name: ``ResNet, batch size 32``; without the batch size if it is 0, not known."""
+    return f"{model}, batch size {batch_size}" if batch_size else model
+
+
 def memory_text(memory_bytes: float) -> str:
     """Return a size in the largest binary unit in which it is at least one: ``7.08 GB``."""
     unit = next((unit for unit in ("GB", "MB", "KB") if memory_bytes >= UNIT_BYTES[unit]), None)
@@ -53,4 +58,5 @@ def memory_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
             columns[f"{use}_ratio_to_original"] = rows["ratio_to_original"]
             cells = cells + " (" + rows["ratio_to_original"].map(share_text, na_action="ignore") + ")"
         texts[use] = cells
-    return pd.DataFrame(columns).reset_index(), pd.DataFrame(texts).reset_index()
+    frame, people = pd.DataFrame(columns).reset_index(), pd.DataFrame(texts).reset_index()
+    return frame, people.astype({"batch_size": "Int64"}).replace({"batch_size": {0: pd.NA}})

@@ -17,8 +17,9 @@ from gpuledger.studies.metric_sweep.sweeps import SERIES
 
 #: Columns of the law table.
 LAW_TABLE = ("kernel_class", "metric", "variable", "law", "formula", "points", "error_percent")
-LAWS = (*LAW_TABLE, "unit", "at", "exact", "knee")
-PRODUCTS = ("kernel_class", "metric", "unit", "variable", "at", "formula", "points", "error_percent", "exact")
+LAWS = (*LAW_TABLE, "largest_error_percent", "unit", "at", "exact", "knee")
+_ERRORS = ("error_percent", "largest_error_percent")
+PRODUCTS = ("kernel_class", "metric", "unit", "variable", "at", "formula", "points", *_ERRORS, "exact")
 EXPECTED = ("kernel_class", "metric", "unit", *VARIABLES, "value", "expected", "formula", "slope_ratio")
 
 #: Least grid for a law in two variables: sizes of each variable, and points off the two axes.
@@ -56,7 +57,7 @@ def fit_laws(series: pd.DataFrame, points: pd.DataFrame, left_out: pd.DataFrame 
     about = series.drop_duplicates(keys)[[*keys, "unit", "at"]]
     found = pd.concat(fitted, ignore_index=True).merge(about, on=keys, validate="one_to_one")
     found = pd.concat([found, _without_series(series, points)], ignore_index=True)
-    found = found.astype({"points": "int64", "exact": "bool", "error_percent": "float64", "knee": "float64"})
+    found = found.astype({"points": "int64", "exact": "bool", "knee": "float64"} | dict.fromkeys(_ERRORS, "float64"))
     return found[list(LAWS)].sort_values(keys, ignore_index=True)
 
 
@@ -66,8 +67,8 @@ def _without_series(series: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
     has = pd.MultiIndex.from_frame(series[["kernel_class", "metric"]])
     alone = alone[~pd.MultiIndex.from_frame(alone[["kernel_class", "metric"]]).isin(has)]
     varied = series[["variable"]].drop_duplicates()
-    nothing = {"law": "undetermined", "formula": "not enough points", "points": 1, "error_percent": np.nan}
-    return alone.merge(varied, how="cross").assign(**nothing, at="", exact=False, knee=np.nan)
+    nothing = {"law": "undetermined", "formula": "not enough points", "points": 1, "at": "", "exact": False}
+    return alone.merge(varied, how="cross").assign(**nothing, **dict.fromkeys(["knee", *_ERRORS], np.nan))
 
 
 def fit_products(points: pd.DataFrame) -> pd.DataFrame:
@@ -95,11 +96,11 @@ def fit_products(points: pd.DataFrame) -> pd.DataFrame:
             if len(own) > len(largest.get((kernel_class, metric, unit), ((), None))[0]):
                 largest[kernel_class, metric, unit] = own, at
         for (kernel_class, metric, unit), (own, at) in largest.items():
-            fit = scaling_laws.fit_product(
-                own[one].to_numpy(), own[two].to_numpy(), own["value"].to_numpy(), variables=(one, two)
-            )
+            columns = (own[name].to_numpy() for name in (one, two, "value"))
+            fit = scaling_laws.fit_product(*columns, variables=(one, two))
+            worst = 0.0 if fit.exact else scaling_laws.largest_error(fit.y, fit.predict(fit.x)[0])
             about = (kernel_class, metric, unit, f"{one}, {two}", f"{third} = {at}")
-            rows.append((*about, fit.formula, fit.points, fit.error_percent, fit.exact))
+            rows.append((*about, fit.formula, fit.points, fit.error_percent, worst, fit.exact))
     return pd.DataFrame(rows, columns=list(PRODUCTS))
 
 

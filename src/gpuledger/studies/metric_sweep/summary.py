@@ -73,6 +73,7 @@ def _add_series(result: CaseResult, sweep, case: Case) -> None:
         result.add(f"{name}_law", row["law"], "text")
         result.add(f"{name}_formula", row["formula"], "text")
         result.add(f"{name}_error_percent", row["error_percent"], "%")
+        result.add(f"{name}_largest_error_percent", row["largest_error_percent"], "%")
         own = groups.get((row["kernel_class"], row["metric"], row["variable"]))
         if own is None:
             continue
@@ -168,7 +169,7 @@ def _add_expected(result: CaseResult, sweep) -> None:
         for row in own.to_dict("records"):
             at = f"{name}_{point_name(row, sweep.points)}"
             result.add(f"{at}_expected", _whole(row["expected"]), row["unit"])
-            result.add(f"{at}_ratio", row["value"] / row["expected"] if row["expected"] else float("inf"), "1")
+            result.add(f"{at}_ratio", row["value"] / row["expected"], "1")
 
 
 def _add_classes(result: CaseResult, sweep, case: Case, gemm_classes: Collection[str], summarised_series: int) -> None:

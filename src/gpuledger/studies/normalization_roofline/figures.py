@@ -13,13 +13,16 @@ from matplotlib.lines import Line2D
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.studies.normalization_roofline.reduction import COPY, roof_bandwidth
+from gpuledger.studies.normalization_roofline.liger import LIGER, TORCH_LAYER
+from gpuledger.studies.normalization_roofline.reduction import COPY, roof_bandwidth, share_of
 
 #: Label, colour and marker by kernel; kernels that are not listed get the rest.
 STYLES: Mapping[str, tuple[str, str, str]] = {
     "one_pass": ("optimised, one pass", figures.GREEN, "o"),
     "two_pass": ("straightforward, two passes", figures.ORANGE, "s"),
     "torch": ("PyTorch", figures.PURPLE, "D"),
+    LIGER: ("Liger", figures.GREEN, "o"),
+    TORCH_LAYER: ("PyTorch's layer", figures.PURPLE, "D"),
 }
 _REST = [(figures.SKY, "v"), (figures.VERMILLION, "^"), (figures.YELLOW, "P"), (figures.BLACK, "X")]
 
@@ -101,7 +104,8 @@ def draw_roofline(
     for kernel, style in styles.items():
         own = rows[rows["kernel"] == kernel]
         _points(axes, own["intensity_flop_per_byte"], own["achieved_flop_per_s"] / 1e12, own["cache"], style, 3.5)
-    bottom = 0.5 * rows["achieved_flop_per_s"].min() / 1e12
+    # The roof's label starts at 0.1 FLOP/byte.
+    bottom = min(0.5 * rows["achieved_flop_per_s"].min(), 0.06 * roof) / 1e12
     top = 2.5 * (peak if np.isfinite(peak) else high * roof) / 1e12
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
     axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="performance (TFLOP/s)")
@@ -130,8 +134,9 @@ def draw_bandwidth(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: S
     for cache, line in (("cold", "-"), ("warm", (0, (1.2, 1.2)))):
         copies = _copies(result.data, cache)
         copies = copies[copies["moved_bytes"].between(1e6 * left, 1e6 * right)].sort_values("moved_bytes")
-        x, y = copies["moved_bytes"] / 1e6, copies["bandwidth_byte_per_s"] / 1e12
-        axes.plot(x, y, color="#999999", linestyle=line, linewidth=1.1, label=f"copy, {cache}", zorder=2)
+        if len(copies):
+            x, y = copies["moved_bytes"] / 1e6, copies["bandwidth_byte_per_s"] / 1e12
+            axes.plot(x, y, color="#999999", linestyle=line, linewidth=1.1, label=f"copy, {cache}", zorder=2)
     for kernel, style in styles.items():
         own = rows[rows["kernel"] == kernel]
         _points(axes, own["moved_bytes"] / 1e6, own["bandwidth_byte_per_s"] / 1e12, own["cache"], style, 4)
@@ -139,7 +144,8 @@ def draw_bandwidth(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: S
     axes.set(xlabel="input and output (MB)", ylabel="bandwidth (TB/s)")
     _plain(axes.xaxis, [1, 10, 100, 1000])
     _plain(axes.yaxis, [0.1, 0.2, 0.5, 1, 2, 5, 10])
-    axes.legend(loc="lower right", fontsize=7, handlelength=1.8)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="lower right", fontsize=7, handlelength=1.8)
 
 
 def _copies(data: pd.DataFrame, cache: str) -> pd.DataFrame:
@@ -149,8 +155,8 @@ def _copies(data: pd.DataFrame, cache: str) -> pd.DataFrame:
     return swept if len(swept) else own[own["kernel"] == COPY]
 
 
-def draw_copy_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: float | None = 90) -> None:
-    """Draw each kernel's speed relative to a copy of the same bytes, shape by shape.
+def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: float | None = 90) -> None:
+    """Draw each kernel's speed, shape by shape, relative to a copy of the same bytes or else to the data sheet.
 
     Parameters
     ----------
@@ -161,6 +167,9 @@ def draw_copy_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent:
     aim_percent : float, optional
         Where a line marks the aim; None for none.
     """
+    shares = rows[f"{share_of(rows)}_share_percent"]
+    copied = share_of(rows) == "copy"
+    short, label = ("copy", "speed of a copy (%)") if copied else ("data\nsheet", "data sheet's bandwidth (%)")
     shapes = rows[["rows", "length", "moved_bytes"]].drop_duplicates().astype("int64")
     shapes = shapes.sort_values(["moved_bytes", "length"])
     places = {shape: place for place, shape in enumerate(zip(shapes["rows"], shapes["length"], strict=True))}
@@ -171,26 +180,29 @@ def draw_copy_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent:
     x = pd.Series([places[shape] for shape in zip(rows["rows"], rows["length"], strict=True)], rows.index, dtype=float)
     place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
     axes.axhline(100, color=figures.BLACK, linewidth=1)
-    axes.annotate("copy", (1, 100), (2, 0), **place)
+    axes.annotate(short, (1, 100), (2, 0), **place)
     if aim_percent is not None:
         axes.axhline(aim_percent, color=figures.GREEN, linewidth=0.9, linestyle=":")
         axes.annotate(f"{aim_percent:g} %", (1, aim_percent), (2, -3), color=figures.GREEN, **place)
     for number, (kernel, style) in enumerate(styles.items()):
         own = rows[rows["kernel"] == kernel]
         at = x[own.index] + 0.16 * (number - (len(styles) - 1) / 2)
-        axes.vlines(at, *_spread(own), color=style[1], linewidth=0.9, zorder=2)
-        _points(axes, at, own["copy_share_percent"], own["cache"], style, 4.5)
+        axes.vlines(at, *_spread(own, shares[own.index]), color=style[1], linewidth=0.9, zorder=2)
+        _points(axes, at, shares[own.index], own["cache"], style, 4.5)
     labels = [f"{count:,}\n×{length:,}" for count, length in places]
     axes.set_xticks(range(len(labels)), labels, fontsize=7 if len(labels) < 11 else 6)
-    axes.set(xlim=(-0.6, len(labels) - 0.4), ylim=(0, max(108, 1.05 * rows["copy_share_percent"].max())))
-    axes.set(xlabel="rows × length, by size", ylabel="speed of a copy (%)")
+    axes.set(xlim=(-0.6, len(labels) - 0.4), ylim=(0, max(108, 1.05 * shares.max())))
+    axes.set(
+        xlabel="rows × length, by size",
+        ylabel=label,
+    )
     axes.grid(axis="y")
 
 
-def _spread(rows: pd.DataFrame) -> list[pd.Series]:
-    """Return the share of a copy's speed at the 95th and the 5th percentile of the time."""
+def _spread(rows: pd.DataFrame, shares: pd.Series) -> list[pd.Series]:
+    """Return the shares at the 95th and the 5th percentile of the time."""
     times = (rows[name] if name in rows else rows["time_median_ns"] for name in ("time_p95_ns", "time_p5_ns"))
-    return [rows["copy_share_percent"] * rows["time_median_ns"] / time for time in times]
+    return [shares * rows["time_median_ns"] / time for time in times]
 
 
 def _plain(axis: Axis, ticks: list[float]) -> None:

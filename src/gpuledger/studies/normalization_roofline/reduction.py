@@ -14,9 +14,10 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.readers import gpus
 from gpuledger.readers.gpus import Gpu
 from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.studies.normalization_roofline.liger import LIGER, NORMALIZATIONS, TORCH_LAYER, read_benchmark
 
-#: The kernel whose distance to the roofs is in question, and the one that sets them.
-OPTIMISED, COPY = "one_pass", "copy"
+#: The kernels whose distance to the roofs is in question (a case has one of them), and the one that sets the roofs.
+OPTIMISED, COPY = ("one_pass", LIGER), "copy"
 #: Shapes with at least as many elements count as large: 16384×1024, the largest of the source document.
 LARGE = 16384 * 1024
 CACHES = ("cold", "warm")
@@ -77,6 +78,10 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         ``ceilings``, optional, has what the GPU reached at most: ``ceiling`` (``copy``, ``multiply_add``,
         ``launch``), ``cache, moved_bytes, flops`` and times as above. ``gpu``, optional, is its id in
         ``resources/gpus.csv``. At least one of the two is required.
+
+        Instead of ``rows``, ``benchmark`` with ``kernel``, ``device`` and ``version``: times of Liger-Kernel and of
+        PyTorch's layers; see :func:`gpuledger.studies.normalization_roofline.liger.read_benchmark`. No copy is among
+        them, so that the yardstick is the data sheet's bandwidth.
     large_elements : int
         Shapes with at least as many elements count as large.
 
@@ -85,7 +90,8 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
     CaseResult
         Data: the rows with ``moved_bytes, flops, intensity_flop_per_byte, bandwidth_byte_per_s,
         achieved_flop_per_s, copy_share_percent, speedup_ratio`` (the same kernel's time over the optimised one's) and
-        ``bound`` (``launch``, ``L2``, ``DRAM``), then the ceilings, with ``ceiling`` in place of ``kernel``.
+        ``bound`` (``launch``, ``L2``, ``DRAM``), then the ceilings, with ``ceiling`` in place of ``kernel``. Without
+        copies ``data_sheet_share_percent`` takes the place of ``copy_share_percent``.
 
     Raises
     ------
@@ -93,9 +99,13 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         See :func:`gpuledger.readers.tabular.read_csv` and :func:`gpuledger.readers.gpus.find_gpu`; percentiles that do
         not enclose the median; neither ``ceilings`` nor ``gpu``; no row for the optimised kernel.
     """
-    rows = _read(case, "rows", _ROWS, ["kernel", "rows", "length", "cache"])
-    if OPTIMISED not in set(rows["kernel"]):
-        raise InputError(case.path("rows"), "column kernel", f"no row is of '{OPTIMISED}'", "add the kernel's times")
+    if "benchmark" in case.inputs:
+        rows = read_benchmark(case)
+    else:
+        rows = _read(case, "rows", _ROWS, ["kernel", "rows", "length", "cache"])
+    if not rows["kernel"].isin(OPTIMISED).any():
+        problem = f"no row is of '{OPTIMISED[0]}'"
+        raise InputError(case.path("rows"), "column kernel", problem, "add the kernel's times")
     ceilings = None
     if "ceilings" in case.inputs:
         ceilings = _read(case, "ceilings", _CEILINGS, ["ceiling", "cache", "moved_bytes", "flops"])
@@ -107,7 +117,14 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         problem = "neither ceilings nor gpu is given, so there is no roof"
         raise InputError(case.dataset.file, case.place, problem, "add one of them")
     rows = _with_rates(rows)
+    if gpu and not (rows["kernel"] == COPY).any():
+        share = 100 * rows["bandwidth_byte_per_s"] / gpu.dram_bytes_per_s
+        rows = rows.drop(columns="copy_share_percent").assign(data_sheet_share_percent=share)
     result = CaseResult(pd.DataFrame(), provenance={"inputs": data_sheet})
+    if "benchmark" in case.inputs:
+        result.add("library", f"Liger-Kernel {case.inputs['version']}", "text")
+        result.add("normalization", NORMALIZATIONS[case.inputs["kernel"]], "text")
+        result.provenance["label"] = provenance.label(case.dataset.content["kind"], case.inputs["device"])
     _add_shapes(result, rows)
     _add_roofs(result, rows, ceilings, gpu)
     rows["bound"] = _bounds(rows, result, gpu)
@@ -141,8 +158,8 @@ def _with_rates(rows: pd.DataFrame) -> pd.DataFrame:
     moved, flops = moved_bytes_of(rows["rows"], rows["length"]), flops_of(rows["rows"], rows["length"])
     shape = ["rows", "length", "cache"]
     of_copy, of_optimised = (
-        rows[shape].merge(rows[rows["kernel"] == name], on=shape, how="left")["time_median_ns"].to_numpy()
-        for name in (COPY, OPTIMISED)
+        rows[shape].merge(rows[rows["kernel"].isin(names)], on=shape, how="left")["time_median_ns"].to_numpy()
+        for names in ([COPY], OPTIMISED)
     )
     return rows.assign(
         moved_bytes=moved,
@@ -214,16 +231,24 @@ def _bounds(rows: pd.DataFrame, result: CaseResult, gpu: Gpu | None) -> np.ndarr
     return np.select([at_roof_ns < floor_ns, near], ["launch", "L2"], "DRAM")
 
 
+def share_of(rows: pd.DataFrame) -> str:
+    """Return what a kernel's speed is compared with: ``copy``, or ``data_sheet`` where no copy was timed."""
+    return "copy" if "copy_share_percent" in rows else "data_sheet"
+
+
 def _add_shares(result: CaseResult, rows: pd.DataFrame, large_elements: int) -> None:
-    for row in rows[(rows["kernel"] != COPY) & rows["copy_share_percent"].notna()].itertuples():
-        name = f"{slug(row.kernel)}_{row.rows}x{row.length}_{row.cache}_copy"
-        result.add(f"{name}_percent", row.copy_share_percent, "%")
-    cold = rows[(rows["kernel"] == OPTIMISED) & (rows["cache"] == "cold")]
-    large = cold.loc[cold["rows"] * cold["length"] >= large_elements, "copy_share_percent"].dropna()
+    yardstick = share_of(rows)
+    shares = rows[f"{yardstick}_share_percent"]
+    for row, share in zip(rows.itertuples(), shares, strict=True):
+        if row.kernel != COPY and pd.notna(share):
+            name = f"{slug(row.kernel)}_{row.rows}x{row.length}_{row.cache}_{yardstick}"
+            result.add(f"{name}_percent", share, "%")
+    cold = rows[rows["kernel"].isin(OPTIMISED) & (rows["cache"] == "cold")]
+    large = shares[cold.index[cold["rows"] * cold["length"] >= large_elements]].dropna()
     result.add("large_shapes", len(large), "shape")
     if len(large):
-        result.add("large_cold_copy_min_percent", large.min(), "%")
-        result.add("large_cold_copy_max_percent", large.max(), "%")
+        result.add(f"large_cold_{yardstick}_min_percent", large.min(), "%")
+        result.add(f"large_cold_{yardstick}_max_percent", large.max(), "%")
     result.add("launch_bound_shapes", int((cold["bound"] == "launch").sum()), "shape")
 
 
@@ -231,7 +256,7 @@ def _add_speedups(result: CaseResult, rows: pd.DataFrame) -> None:
     """Add the geometric means of speedups over the other kernels, and the quotient of sums for comparison."""
     for (kernel, cache), others in rows.groupby(["kernel", "cache"], sort=False):
         others = others[others["speedup_ratio"].notna()]
-        if kernel in (COPY, OPTIMISED) or others.empty:
+        if kernel in (COPY, *OPTIMISED) or others.empty:
             continue
         name = f"speedup_over_{slug(kernel)}_{cache}"
         result.add(f"{name}_geometric_mean", geometric_mean(others["speedup_ratio"]), "1")
@@ -240,15 +265,21 @@ def _add_speedups(result: CaseResult, rows: pd.DataFrame) -> None:
 
 
 def _finding(case: Case, result: CaseResult) -> str:
-    words = "In a simple model, the" if case.dataset.content["kind"] == "simulated" else "The"
-    words += " optimised kernel"
-    if "large_cold_copy_min_percent" in result.summary:
-        low, high = (f"{result[f'large_cold_copy_{end}_percent']:.0f}" for end in ("min", "max"))
+    if library := result.summary.get("library"):
+        words = f"{library['value']}'s {result['normalization']}"
+    else:
+        simulated = case.dataset.content["kind"] == "simulated"
+        words = f"{'In a simple model, the' if simulated else 'The'} optimised kernel"
+    yardsticks = {"copy": "speed of a copy", "data_sheet": "data sheet's bandwidth"}
+    found = [name for name in yardsticks if f"large_cold_{name}_min_percent" in result.summary]
+    if found:
+        low, high = (f"{result[f'large_cold_{found[0]}_{end}_percent']:.0f}" for end in ("min", "max"))
         reached = low if low == high else f"{low} to {high}"
-        words += f" moves large inputs at {reached} % of the speed of a copy"
+        words += f" moves large inputs at {reached} % of the {yardsticks[found[0]]}"
     else:
         words += " is timed at small shapes only"
-    for kernel, called in (("torch", "PyTorch"), ("two_pass", "the straightforward kernel")):
+    others = {"torch": "PyTorch", TORCH_LAYER: "PyTorch's layer", "two_pass": "the straightforward kernel"}
+    for kernel, called in others.items():
         name = f"speedup_over_{kernel}_cold_geometric_mean"
         if name in result.summary:
             return f"{words}, {result[name]:.1f} times as fast as {called} (geometric mean, n = {result['shapes']})"

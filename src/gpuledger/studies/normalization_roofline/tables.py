@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.studies.normalization_roofline.reduction import share_of
 
 
 def kernel_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], dict[str, str]]:
@@ -15,7 +16,8 @@ def kernel_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], dict
     frame[["rows", "length"]] = frame[["rows", "length"]].astype("int64")
     frame["bandwidth_gb_per_s"] = rows["bandwidth_byte_per_s"] / 1e9
     frame["achieved_gflop_per_s"] = rows["achieved_flop_per_s"] / 1e9
-    frame[["copy_share_percent", "speedup_ratio", "bound"]] = rows[["copy_share_percent", "speedup_ratio", "bound"]]
+    last = [f"{share_of(rows)}_share_percent", "speedup_ratio", "bound"]
+    frame[last] = rows[last]
     headers = {
         "time_median_ns": "median time (ns)",
         "time_p5_ns": "5 % (ns)",
@@ -23,7 +25,8 @@ def kernel_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], dict
         "bandwidth_gb_per_s": "bandwidth (GB/s)",
         "achieved_gflop_per_s": "GFLOP/s",
         "copy_share_percent": "speed of a copy (%)",
+        "data_sheet_share_percent": "data sheet's bandwidth (%)",
         "speedup_ratio": "time / optimised (×)",
     }
     formats = dict.fromkeys(("time_median_ns", *spreads, "bandwidth_gb_per_s", "achieved_gflop_per_s"), "{:,.0f}")
-    return frame, headers, formats | {"copy_share_percent": "{:.1f}", "speedup_ratio": "{:.2f}"}
+    return frame, headers, formats | {last[0]: "{:.1f}", "speedup_ratio": "{:.2f}"}

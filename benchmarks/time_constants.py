@@ -1,0 +1,113 @@
+"""Fit the constants of every kernel in AIConfigurator's tables and write resources/time_constants.csv.
+
+    python benchmarks/time_constants.py FOLDER [--gpu ID ...]
+
+FOLDER is .../aiconfigurator_core/systems/data, unpacked from the package that traces/aiconfigurator names. Of each GPU
+and framework the newest version is taken. Constants are fitted to the half of the shapes that the study kernel_time
+does not hold back, so that its judgement of another case says what they are worth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+
+from gpuledger.ledger.case_result import settle
+from gpuledger.models.time_model import held_back
+from gpuledger.models.time_model.constants import KEYS, KINDS, TABLE
+from gpuledger.models.time_model.moe import load_table
+from gpuledger.readers.gpus import find_gpu
+from gpuledger.studies.kernel_time import engine_prediction, prediction
+from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
+from gpuledger.studies.kernel_time.measurements import read_gemms
+
+FOLDERS = {
+    "a100_sxm": "a100-sxm-80gb",
+    "h100_sxm": "h100-sxm",
+    "h200_sxm": "h200-sxm",
+    "b200_sxm": "b200",
+    "gb200": "gb200",
+    "l40s": "l40s",
+    "rtx_pro_6000_server": "rtx-pro-6000",
+}
+TABLES = {
+    "gemm/*/*/gemm_perf.parquet": read_gemms,
+    "attention/*/*/*_attention_perf.parquet": read_attention,
+    "mla/*/*/context_mla_perf.parquet": read_attention,
+    "mla/*/*/generation_mla_perf.parquet": read_attention,
+    "moe/*/*/moe_perf.parquet": read_moe,
+    "comm/*/*/nccl_perf.parquet": read_collectives,
+    "comm/*/*/custom_allreduce_perf.parquet": read_collectives,
+}
+
+
+def newest(folder: Path, pattern: str) -> dict[tuple[str, str], Path]:
+    """Return the newest table of each framework and name."""
+    found: dict[tuple[str, str], Path] = {}
+    versions = {path: [int(part) for part in re.findall(r"\d+", path.parent.name)] for path in folder.glob(pattern)}
+    for path in sorted(versions, key=versions.__getitem__):
+        found[path.parents[1].name, path.name] = path
+    return found
+
+
+def fits(gpu, path: Path, read) -> list[dict]:
+    """Fit every kernel and data type of one table."""
+    frame, _ = read(SimpleNamespace(inputs={"unit": "ms"}), path)
+    rows = []
+    for (kernel, precision), part in frame.groupby(["kernel", "precision"], sort=True):
+        kind = "gemm" if read is read_gemms else part["operator"].iloc[0]
+        if kind == "gemm" and part["group"].nunique() > 1:
+            # The same precision in other storage (int8_wo, int4_wo): kernels of their own.
+            part = part[part["group"] == "16-bit"]
+        spec = None if kind == "gemm" else engine_prediction.kind_of(kind)
+        sizes = ("m", "n", "k") if kind == "gemm" else spec.sizes
+        half = part[~held_back(*(part[name].to_numpy().astype("int64") for name in sizes))]
+        if len(half) < prediction.LEAST_SHAPES:
+            continue
+        if kind == "gemm":
+            constants, _ = prediction.gemm_constants(gpu, half, precision)
+        else:
+            half = pd.concat([half, load_table(half)], axis=1) if kind == "moe" else half
+            constants = engine_prediction.fit(gpu, spec, half)
+        where = "/".join(path.parts[-5:])
+        source = f"{constants.source} of {len(part)} of AIConfigurator 0.12.0: {where}"
+        names = (spec.name if spec else "gemm", gpu.name, path.parents[1].name, kernel, precision)
+        rows.append(dict(zip(KEYS, names, strict=True)) | dataclasses.asdict(constants) | {"source": source})
+        print(*names, flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gpu", action="append", choices=FOLDERS.values(), help="only this one; its rows are replaced")
+    arguments = parser.parse_args()
+    rows = []
+    for name, gpu in FOLDERS.items():
+        if arguments.gpu and gpu not in arguments.gpu:
+            continue
+        for pattern, read in TABLES.items():
+            for path in newest(arguments.folder / name, pattern).values():
+                rows += fits(find_gpu(gpu), path, read)
+    names = [f.name for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"]
+    columns = [*KEYS, *dict.fromkeys(names), "source"]
+    table = pd.DataFrame(rows, columns=columns)
+    if arguments.gpu and TABLE.exists():
+        old = pd.read_csv(TABLE, dtype=str, keep_default_na=False)
+        table = pd.concat([old[~old["gpu"].isin(arguments.gpu)], table], ignore_index=True)
+    table = table.map(lambda value: settle(value) if isinstance(value, float) and value == value else value)
+    ranks = {name: place for place, name in enumerate([*KINDS, *FOLDERS.values()])}
+    order = pd.DataFrame({"kind": table["kind"].map(ranks), "gpu": table["gpu"].map(ranks)}).assign(
+        **{name: table[name] for name in KEYS[2:]}
+    )
+    table = table.loc[order.sort_values(list(KEYS), kind="stable").index, columns]
+    table.to_csv(TABLE, index=False, lineterminator="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Time of fused attention kernels: prefill in tiles of queries, decode in parts of the KV cache.
+
+Prefill, for blocks that hold `query_tile` rows of scores and walk over tiles of keys:
+
+    launch + ‖ work of an SM, longest block ‖ + bytes of q, k, v, o and the cache's copy / bandwidth
+    block = block_s + key tiles · ‖ two products at the tensor rate, exponentials at the special units' rate ‖
+
+Decode, for blocks that walk over a part of a sequence's cache, over the best number of parts:
+
+    launch + ‖ work of an SM, longest block; bytes from DRAM and L2; compute ‖ + combine (more than one part)
+    block = block_s · (1 + head_dim / 128) / 2 + cache bytes of the part / rate of an SM
+
+‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`. What differs between kernels beyond the five constants
+is discrete: whether the query heads of a KV head share a block (`packing`), and the rows of a block (`query_tile`).
+
+Sources: T. Dao, FlashAttention-2, 2023 (tiles, one block per head and query tile; packed heads only for one token and
+without a window); J. Shah et al., FlashAttention-3, 2024, Sec. 3.2 (exponentials bound small head dimensions); T. Dao
+et al., Flash-Decoding, 2023 (parts of a sequence, combined by a second kernel).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from gpuledger.readers.gpus import Gpu
+
+#: Bytes of an element of queries and keys, by data type.
+BYTES: Mapping[str, float] = MappingProxyType({"bf16": 2, "fp16": 2, "fp8": 1})
+#: Which query heads of a KV head share a block.
+PACKING = ("never", "one token", "no window", "up to 32", "always")
+
+_KEYS = 128  # keys of a step in prefill
+_PART = 64  # tokens of a step in decode
+_GROUP = 64  # query heads that fit one block in decode
+_PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128], dtype=float)[:, None]
+_DECODE_SHARE = 0.6  # share of the peak where many heads read one cache (MLA)
+_STREAM = 20.0  # bytes that an SM gets out of L2 in a cycle
+_KEPT = 0.7  # share of L2 that keeps data until their next use
+
+
+@dataclass(frozen=True)
+class PrefillConstants:
+    """Constants of one prefill kernel on one GPU.
+
+    Attributes
+    ----------
+    launch_s : float
+        Least time (s), with the kernel that writes the cache.
+    block_s : float
+        What a block takes beside its key tiles (s).
+    tensor_share : float
+        Share of the data sheet's dense peak.
+    exp_per_clock : float
+        Exponentials that an SM computes in a cycle.
+    dram_share : float
+        Share of the data sheet's DRAM bandwidth.
+    packing : str
+        One of `PACKING`.
+    query_tile : int
+        Rows of scores of a block.
+    source : str
+        What they were fitted to.
+    """
+
+    launch_s: float
+    block_s: float
+    tensor_share: float
+    exp_per_clock: float
+    dram_share: float
+    packing: str = "never"
+    query_tile: int = 128
+    source: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class DecodeConstants:
+    """Constants of one decode kernel on one GPU.
+
+    Attributes
+    ----------
+    launch_s : float
+        Least time (s).
+    block_s : float
+        What a block takes beside reading its part of the cache, for a head dimension of 128 (s).
+    cache_bytes_per_clock : float
+        Bytes of the cache that an SM takes in in a cycle.
+    dram_share : float
+        Share of the data sheet's DRAM bandwidth.
+    combine_s : float
+        The kernel that combines the parts of a sequence (s).
+    packing : str
+        One of `PACKING`.
+    source : str
+        What they were fitted to.
+    """
+
+    launch_s: float
+    block_s: float
+    cache_bytes_per_clock: float
+    dram_share: float
+    combine_s: float
+    packing: str = "always"
+    source: str = field(default="", compare=False)
+
+
+#: Where fits start, and the bounds within which a constant has its meaning.
+PREFILL_START = PrefillConstants(8e-6, 1e-6, 0.7, 16.0, 0.7)
+PREFILL_BOUNDS = {
+    "launch_s": (1e-6, 5e-4),
+    "block_s": (1e-8, 1e-4),
+    "tensor_share": (0.05, 1.0),
+    "exp_per_clock": (1.0, 256.0),
+    "dram_share": (0.05, 1.0),
+}
+DECODE_START = DecodeConstants(6e-6, 2e-6, 10.0, 0.8, 2e-6)
+DECODE_BOUNDS = {
+    "launch_s": (1e-6, 5e-4),
+    "block_s": (1e-8, 1e-4),
+    "cache_bytes_per_clock": (0.5, 200.0),
+    "dram_share": (0.1, 1.0),
+    "combine_s": (1e-8, 1e-4),
+}
+
+
+def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Predict the time of causal attention over whole prompts.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    constants : PrefillConstants
+    shapes : mapping of str to float arrays of shape (launches,)
+        ``requests``; ``tokens`` (new, of each); ``context`` (tokens before them); ``heads``, ``kv_heads``;
+        ``head_dim`` (mean of keys' and values'); ``cache_values``, the elements that the cache holds of a token, of all
+        KV heads; ``window`` (0: none); ``value_bytes`` and ``cache_bytes``, of an element of q, k, v and of the cache;
+        ``peak``, the matrix units' rate (FLOP/s).
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``time_s`` and the terms ``launch_s, compute_s, block_s, dram_s``.
+    """
+    s, c = shapes, constants
+    tile_flop_s = 4 * c.query_tile * _KEYS * s["head_dim"] * gpu.sms / (c.tensor_share * s["peak"])
+    tile_s = _norm(tile_flop_s, c.query_tile * _KEYS / (c.exp_per_clock * gpu.clock_hz))
+    packed = _packed(c.packing, s)
+    tokens = np.maximum(1, np.floor(c.query_tile / packed))
+    heads = s["requests"] * s["heads"] / packed * np.ceil(packed / c.query_tile)
+    tiles = np.ceil(s["tokens"] / tokens)
+    seen = s["context"] + s["tokens"]
+    longest = np.minimum(seen, np.where(s["window"] > 0, s["window"] + tokens, np.inf))
+    # Query tiles up to the window see more and more keys, the others as many as the window holds.
+    ramp = np.clip(np.ceil((longest - s["context"]) / tokens), 0, tiles)
+    growing = ramp * np.maximum((s["context"] + (ramp + 1) / 2 * tokens) / _KEYS, 1)
+    steps = np.maximum(growing + (tiles - ramp) * np.ceil(longest / _KEYS), tiles)
+    compute_s, block_s = heads * steps * tile_s / gpu.sms, heads * tiles * c.block_s / gpu.sms
+    one_s = c.block_s + np.ceil(longest / _KEYS) * tile_s
+    moved = s["requests"] * s["tokens"] * 2 * s["head_dim"] * (s["heads"] + s["kv_heads"]) * s["value_bytes"]
+    # Another kernel copies the new keys and values into the cache.
+    moved = moved + s["requests"] * s["tokens"] * s["cache_values"] * (s["value_bytes"] + s["cache_bytes"])
+    moved = moved + s["requests"] * s["context"] * s["cache_values"] * s["cache_bytes"]
+    dram_s = _memory_s(gpu, c.dram_share, moved, moved)
+    launch_s = np.full(len(dram_s), c.launch_s)
+    time_s = launch_s + _norm(compute_s + block_s, one_s) + dram_s
+    return {"time_s": time_s, "launch_s": launch_s, "compute_s": compute_s, "block_s": block_s, "dram_s": dram_s}
+
+
+def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Predict the time of attention of one new token of each request.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    constants : DecodeConstants
+    shapes : mapping of str to float arrays of shape (launches,)
+        As for :func:`prefill_terms`, with one token.
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``time_s`` and the terms ``launch_s, block_s, compute_s, dram_s``.
+    """
+    s, c = shapes, constants
+    seen = s["context"] + 1
+    seen = np.minimum(seen, np.where(s["window"] > 0, s["window"], np.inf))
+    packed = _packed(c.packing, s)
+    heads = s["requests"] * s["heads"] / packed * np.ceil(packed / _GROUP)
+    steps = np.ceil(seen / _PART)
+    values = s["cache_values"] / s["kv_heads"] * s["cache_bytes"]
+    fixed_s = c.block_s * (1 + s["head_dim"] / 128) / 2
+    step_s = values * np.minimum(_PART, seen) / (c.cache_bytes_per_clock * gpu.clock_hz)
+    one_s = fixed_s + np.ceil(steps / _PARTS) * step_s
+    block_s = _norm(heads * _PARTS * one_s / gpu.sms, one_s)
+    once = s["requests"] * (s["kv_heads"] * seen * values + 2 * s["heads"] * s["head_dim"] * s["value_bytes"])
+    compute_s = s["requests"] * s["heads"] * 4 * s["head_dim"] * seen / (_DECODE_SHARE * s["peak"])
+    dram_s = _memory_s(gpu, c.dram_share, once, np.maximum(once, s["requests"] * s["heads"] / packed * seen * values))
+    # Partial results are float32, written and read once.
+    partial = _PARTS * s["requests"] * s["heads"] * s["head_dim"] * 8 / (_STREAM * gpu.sms * gpu.clock_hz)
+    total = _norm(block_s, dram_s, compute_s) + np.where(_PARTS > 1, c.combine_s + partial, 0)
+    allowed = (_PARTS == 1) | ((steps >= _PARTS) & (heads * _PARTS <= 4 * gpu.sms))
+    total = np.where(allowed, total, np.inf)
+    best = total.argmin(axis=0), np.arange(total.shape[1])
+    launch_s = np.full(total.shape[1], c.launch_s)
+    terms = {"launch_s": launch_s, "block_s": block_s[best], "compute_s": compute_s, "dram_s": dram_s}
+    return {"time_s": launch_s + total[best], **terms}
+
+
+def _packed(packing: str, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Query heads that share a block, of each launch."""
+    group = shapes["heads"] / shapes["kv_heads"]
+    shared = {
+        "never": group < 0,
+        "one token": shapes["tokens"] == 1,
+        "no window": shapes["window"] == 0,
+        "up to 32": group <= 32,
+        "always": group > 0,
+    }[packing]
+    return np.where(shared, group, 1.0)
+
+
+def _memory_s(gpu: Gpu, dram_share: float, once: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """Time of bytes that come from DRAM as far as L2 does not keep them, and of all that is used out of L2."""
+    ratio = (once / (_KEPT * gpu.l2_bytes)) ** 8
+    cold = once * ratio / (1 + ratio)
+    return cold / (dram_share * gpu.dram_bytes_per_s) + (used - cold) / (_STREAM * gpu.sms * gpu.clock_hz)
+
+
+def _norm(*terms: np.ndarray) -> np.ndarray:
+    return sum(term**4 for term in terms) ** 0.25

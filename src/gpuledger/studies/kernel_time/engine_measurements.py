@@ -1,0 +1,179 @@
+"""Measured times of serving engines' fused kernels: attention, mixture of experts, collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
+from gpuledger.studies.kernel_time.measurements import SECONDS, positive_numbers, read_table, refuse, whole_numbers
+
+#: Data types as the tables call them, and here.
+_DTYPES: Mapping[str, str] = MappingProxyType(
+    {"bfloat16": "bf16", "float16": "bf16", "half": "bf16", "fp8": "fp8", "float8_e4m3fn": "fp8"}
+)
+_BYTES: Mapping[str, int] = MappingProxyType({"bf16": 2, "fp8": 1, "int8": 1})
+#: Of multi-head latent attention as in DeepSeek-V3: dimensions of keys and values, their latent vector with RoPE's.
+_MLA_HEAD, _MLA_LATENT = (192 + 128) / 2, 512 + 64
+
+
+def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+    """Read measured attention.
+
+    Parameters
+    ----------
+    case : Case
+        Its ``unit`` is the latency's.
+    path : path
+        A table of ``op_name`` (context, generation; with ``mla`` in it multi-head latent attention), ``kernel_source,
+        attn_dtype`` (or ``mla_dtype``) and ``kv_cache_dtype, batch_size, isl, step, num_heads, latency``, and except
+        for MLA ``num_key_value_heads, head_dim``; optional ``window_size``.
+
+    Returns
+    -------
+    frame : DataFrame
+        ``operator`` (prefill, decode), ``group, kernel, precision``, the shapes that
+        :mod:`gpuledger.models.time_model.attention_laws` names, and ``measured_s``; the median of equal rows.
+    skipped : list of str
+        Data types that no law knows; their rows are left out.
+
+    Raises
+    ------
+    InputError
+        See :func:`gpuledger.studies.kernel_time.measurements.read_gemms`.
+    """
+    wanted = ["op_name", "kernel_source", "kv_cache_dtype", "batch_size", "isl", "step", "num_heads", "latency"]
+    optional = ["attn_dtype", "mla_dtype", "num_key_value_heads", "head_dim", "window_size"]
+    table = read_table(path, wanted, optional)
+    latent = table["op_name"].astype(str).str.contains("mla")
+    if latent.nunique() > 1:
+        raise InputError(path, "column op_name", "MLA and other attention in one table", "split it")
+    mla = bool(latent.iloc[0])
+    dtype = "mla_dtype" if mla else "attn_dtype"
+    for name in (dtype, *(() if mla else ("num_key_value_heads", "head_dim"))):
+        if name not in table:
+            raise InputError(path, "line 1", f"the column '{name}' is missing", "add it")
+    decode = table["op_name"].astype(str).str.contains("generation").to_numpy()
+    frame = pd.DataFrame({"operator": np.where(decode, "decode", "prefill"), "kernel": _names(path, table)})
+    if mla:
+        frame["kernel"] = "MLA " + frame["kernel"]
+    values, cache = (table[name].astype(str).str.lower().map(_DTYPES) for name in (dtype, "kv_cache_dtype"))
+    # Without a cache of its own type it is as the values.
+    cache = cache.fillna(values)
+    frame["precision"] = values + "/" + cache
+    words = cache.map({name: "" if name == "bf16" else f", {name} cache" for name in _BYTES})
+    frame["group"] = np.where(values + cache == "bf16bf16", "16-bit", values + words)
+    frame["requests"] = whole_numbers(path, table["batch_size"])
+    frame["tokens"] = np.where(decode, 1, whole_numbers(path, table["isl"]))
+    frame["context"] = whole_numbers(path, table["step"], 0)
+    frame["heads"] = whole_numbers(path, table["num_heads"])
+    if mla:
+        frame["kv_heads"] = np.where(decode, 1, frame["heads"])
+        # In decode, queries are brought into the latent space: keys of 576 and values of 512 dimensions.
+        frame["head_dim"] = np.where(decode, (_MLA_LATENT + 512) / 2, _MLA_HEAD)
+        frame["cache_values"] = float(_MLA_LATENT)
+    else:
+        frame["kv_heads"] = whole_numbers(path, table["num_key_value_heads"])
+        frame["head_dim"] = whole_numbers(path, table["head_dim"])
+        frame["cache_values"] = 2.0 * frame["head_dim"] * frame["kv_heads"]
+    uneven = (frame["heads"] % frame["kv_heads"] != 0).to_numpy()
+    refuse(path, uneven, table["num_heads"], "is no multiple of num_key_value_heads", "correct it")
+    frame["window"] = whole_numbers(path, table["window_size"], 0) if "window_size" in table else 0
+    frame["value_bytes"], frame["cache_bytes"] = values.map(_BYTES), cache.map(_BYTES)
+    return _finished(case, path, frame, table, values.isna(), table[dtype])
+
+
+def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+    """Read measured mixture-of-experts layers of one rank.
+
+    Parameters
+    ----------
+    case : Case
+        Its ``unit`` is the latency's.
+    path : path
+        A table of ``kernel_source, moe_dtype, num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size,
+        moe_ep_size, distribution`` (``balanced`` or ``power_law_<exponent>``) and ``latency``. A kernel with
+        ``nongated`` in its name has one GEMM less.
+
+    Returns
+    -------
+    frame, skipped
+        As :func:`read_attention`; shapes as :func:`gpuledger.models.time_model.moe.moe_terms` names them.
+    """
+    sizes = ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"]
+    table = read_table(path, ["kernel_source", "moe_dtype", *sizes, "distribution", "latency"])
+    kernel = _names(path, table)
+    frame = pd.DataFrame({"operator": "moe", "kernel": kernel})
+    dtype = table["moe_dtype"].astype(str).str.lower().replace({"bfloat16": "bf16", "float16": "bf16"})
+    frame["precision"] = dtype.where(dtype.isin(list(MOE_DTYPES)))
+    frame["group"] = dtype.where(dtype != "bf16", "16-bit")
+    names = ("tokens", "hidden", "inter", "chosen", "experts", "shards", "ranks")
+    for name, column in zip(names, sizes, strict=True):
+        frame[name] = whole_numbers(path, table[column])
+    refuse(
+        path, (frame["chosen"] > frame["experts"]).to_numpy(), table["topk"], "is more than num_experts", "correct it"
+    )
+    frame["inter"] = np.maximum(1, frame["inter"] // frame["shards"])
+    words = table["distribution"].astype(str)
+    frame["power"] = pd.to_numeric(words.str.extract(r"^power_law_([\d.]+)$")[0])
+    odd = (frame["power"].isna() & (words != "balanced")).to_numpy() | (frame["power"] == 1).to_numpy()
+    refuse(path, odd, table["distribution"], "is neither balanced nor power_law_<exponent other than 1>", "correct it")
+    frame["gates"] = np.where(kernel.str.contains("nongated"), 1, 2)
+    return _finished(case, path, frame, table, frame["precision"].isna(), table["moe_dtype"])
+
+
+def read_collectives(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+    """Read measured collectives.
+
+    Parameters
+    ----------
+    case : Case
+        Its ``unit`` is the latency's.
+    path : path
+        A table of ``op_name, kernel_source, nccl_dtype`` (or ``allreduce_dtype``)``, num_gpus, message_size``
+        (elements) and ``latency``.
+
+    Returns
+    -------
+    frame, skipped
+        As :func:`read_attention`; shapes ``message_bytes, devices``.
+    """
+    table = read_table(
+        path, ["op_name", "kernel_source", "num_gpus", "message_size", "latency"], ["nccl_dtype", "allreduce_dtype"]
+    )
+    dtype = next((name for name in ("nccl_dtype", "allreduce_dtype") if name in table), None)
+    if dtype is None:
+        raise InputError(path, "line 1", "the column 'nccl_dtype' is missing", "add it (or allreduce_dtype)")
+    operation = table["op_name"].astype(str)
+    frame = pd.DataFrame({"operator": operation, "kernel": _names(path, table)})
+    size = table[dtype].astype(str).str.lower().replace({"half": "bf16", **_DTYPES}).map(_BYTES)
+    # A message is as long in any type; what is 16-bit elsewhere has no suffix here.
+    frame["precision"], frame["group"] = operation, "16-bit"
+    frame["devices"] = whole_numbers(path, table["num_gpus"])
+    refuse(path, (frame["devices"] < 2).to_numpy(), table["num_gpus"], "GPUs communicate nothing", "remove the row")
+    frame["message_bytes"] = whole_numbers(path, table["message_size"], 1, 2**40) * size
+    return _finished(case, path, frame, table, size.isna(), table[dtype])
+
+
+def _names(path: Path, table: pd.DataFrame) -> pd.Series:
+    refuse(path, table["kernel_source"].isna().to_numpy(), table["kernel_source"], "is no name", "name the kernel")
+    return table["kernel_source"].astype(str)
+
+
+def _finished(case: Case, path: Path, frame: pd.DataFrame, table: pd.DataFrame, unknown: pd.Series, dtype: pd.Series):
+    """Add the times, leave out what no law knows, and take the median of equal rows."""
+    frame["measured_s"] = positive_numbers(path, table["latency"]) * SECONDS[case.inputs["unit"]]
+    skipped = sorted(set(dtype[unknown.to_numpy()].astype(str)))
+    frame = frame[~unknown.to_numpy()]
+    if frame.empty:
+        raise InputError(
+            path, f"column {dtype.name}", f"no row of a known type (found {', '.join(skipped)})", "add some"
+        )
+    keys = [name for name in frame if name != "measured_s"]
+    return frame.groupby(keys, as_index=False, dropna=False)["measured_s"].median(), skipped

@@ -1,0 +1,231 @@
+"""Predictions for engines' fused kernels: the law of each kind, its fit, its work, and its regions."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.models.time_model import attention_laws, collectives, moe
+from gpuledger.models.time_model.constants import AnyConstants
+from gpuledger.models.time_model.fit import fit_law
+from gpuledger.readers.gpus import Gpu
+
+#: Rows that a fit uses at most, and that choosing among a kernel's discrete properties does.
+FIT_ROWS, CHOICE_ROWS = 1200, 300
+
+Terms = Callable[[Gpu, AnyConstants, pd.DataFrame], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the study knows of one kind of fused kernel.
+
+    Attributes
+    ----------
+    name : str
+        Of its constants in the table: a key of :data:`gpuledger.models.time_model.constants.KINDS`.
+    terms : callable
+        The law: from GPU, constants and rows of one kernel to ``time_s`` and its terms.
+    start : dataclass
+        Constants to start a fit from.
+    bounds : mapping
+        Of the fitted constants.
+    choices : mapping of str to sequence
+        Discrete properties of a kernel, chosen by the fitting half as well.
+    work : callable
+        From GPU and rows to FLOP, bytes from DRAM or over the link, and the matrix units' peak (FLOP/s).
+    sizes : tuple of str
+        Columns that are a row's shape: they are hashed to hold rows back.
+    look_up : tuple of str
+        Columns that a table look-up measures distances by.
+    region : tuple of str and sequence of int
+        Column and edges of the regions that errors are given by.
+    """
+
+    name: str
+    terms: Terms
+    start: AnyConstants
+    bounds: Mapping[str, tuple[float, float]]
+    choices: Mapping[str, Iterable]
+    work: Callable[[Gpu, pd.DataFrame], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    sizes: tuple[str, ...]
+    look_up: tuple[str, ...]
+    region: tuple[str, tuple[int, ...]]
+
+
+def _columns(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarray]:
+    return {name: rows[name].to_numpy(dtype=float) for name in names}
+
+
+_ATTENTION = ("requests", "tokens", "context", "heads", "kv_heads", "head_dim", "cache_values", "window")
+_BYTES = ("value_bytes", "cache_bytes")
+
+
+def _attention_shapes(gpu: Gpu, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    peak = rows["value_bytes"].map({2: gpu.peak_flop_per_s("bf16"), 1: _peak(gpu, "fp8")}).to_numpy(dtype=float)
+    return _columns(rows, (*_ATTENTION, *_BYTES)) | {"peak": peak}
+
+
+def _peak(gpu: Gpu, precision: str) -> float:
+    # GPUs without units for a narrow type widen it.
+    try:
+        return gpu.peak_flop_per_s(precision)
+    except ValueError:
+        return gpu.peak_flop_per_s("bf16")
+
+
+def _attention_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    s = _attention_shapes(gpu, rows)
+    window = np.where(s["window"] > 0, s["window"], np.inf)
+    before, seen = np.minimum(s["context"], window), np.minimum(s["context"] + s["tokens"], window)
+    # Causal: the first new token sees all before it, the last all; a window cuts both.
+    short = np.minimum(s["tokens"], np.maximum(window - s["context"], 0))
+    pairs = short * (before + seen + 1) / 2 + (s["tokens"] - short) * np.minimum(window, seen)
+    flop = s["requests"] * s["heads"] * 4 * s["head_dim"] * pairs
+    moved = s["requests"] * s["tokens"] * 2 * s["head_dim"] * s["heads"] * s["value_bytes"]
+    return flop, moved + s["requests"] * seen * s["cache_values"] * s["cache_bytes"], s["peak"]
+
+
+def _prefill(gpu: Gpu, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    return attention_laws.prefill_terms(gpu, constants, _attention_shapes(gpu, rows))
+
+
+def _decode(gpu: Gpu, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    return attention_laws.decode_terms(gpu, constants, _attention_shapes(gpu, rows))
+
+
+_MOE = ("tokens", "chosen", "hidden", "inter", "gates", "rows", "active", *(f"tiles_{tile}" for tile in moe.TILES))
+
+
+def _moe(gpu: Gpu, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    return moe.moe_terms(gpu, constants, _columns(rows, _MOE), rows["precision"].iloc[0])
+
+
+def _moe_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    s = _columns(rows, _MOE)
+    weight, activation, _ = (rows["precision"].map({k: v[i] for k, v in moe.DTYPES.items()}) for i in range(3))
+    peaks = {
+        name: gpu.peak_flop_per_s(kind) for name, (_, _, kind) in moe.DTYPES.items() if name in set(rows["precision"])
+    }
+    weights = (s["gates"] + 1) * s["inter"] * s["hidden"]
+    moved = s["active"] * weights * weight.to_numpy() + 2 * s["rows"] * s["hidden"] * activation.to_numpy(dtype=float)
+    return 2 * s["rows"] * weights, moved, rows["precision"].map(peaks).to_numpy(dtype=float)
+
+
+def _collective(gpu: Gpu, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    message, devices = _columns(rows, ("message_bytes", "devices")).values()
+    return collectives.collective_terms(gpu, constants, rows["precision"].iloc[0], message, devices)
+
+
+def _collective_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    # The link in the place of DRAM.
+    message, devices = _columns(rows, ("message_bytes", "devices")).values()
+    sent = np.where(rows["precision"] == "all_reduce", 2, 1) * (devices - 1) / devices * message
+    return np.zeros(len(rows)), sent, np.ones(len(rows))
+
+
+_SHAPE = ("requests", "tokens", "context", "heads", "kv_heads", "head_dim", "window")
+_EXPERTS = ("tokens", "hidden", "inter", "chosen", "experts", "ranks")
+
+#: By the operator of a row (collectives: any other).
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "prefill": Kind(
+            "prefill",
+            _prefill,
+            attention_laws.PREFILL_START,
+            attention_laws.PREFILL_BOUNDS,
+            {"packing": ("never", "one token", "up to 32", "always"), "query_tile": (64, 128)},
+            _attention_work,
+            _SHAPE,
+            _SHAPE,
+            ("tokens", (0, 64, 512, 4096, 2**20)),
+        ),
+        "decode": Kind(
+            "decode",
+            _decode,
+            attention_laws.DECODE_START,
+            attention_laws.DECODE_BOUNDS,
+            {"packing": ("never", "no window", "up to 32", "always")},
+            _attention_work,
+            _SHAPE,
+            _SHAPE,
+            ("context", (-1, 255, 2047, 16383, 2**20)),
+        ),
+        "moe": Kind(
+            "moe",
+            _moe,
+            moe.START,
+            moe.BOUNDS,
+            {},
+            _moe_work,
+            _EXPERTS,
+            (*_EXPERTS, "power"),
+            ("tokens", (0, 64, 512, 4096, 2**20)),
+        ),
+        "collective": Kind(
+            "collective",
+            _collective,
+            collectives.START,
+            collectives.BOUNDS,
+            {"pattern": ("ring", "one shot")},
+            _collective_work,
+            ("message_bytes", "devices"),
+            ("message_bytes", "devices"),
+            ("message_bytes", (0, 2**14, 2**20, 2**26, 2**50)),
+        ),
+    }
+)
+
+
+def kind_of(operator: str) -> Kind:
+    """Return the kind of kernel that an operator is."""
+    return KINDS.get(operator, KINDS["collective"])
+
+
+def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
+    """Fit the constants and choose the discrete properties of one kernel.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    kind : Kind
+    rows : DataFrame
+        Of one kernel and precision, with ``measured_s``.
+
+    Returns
+    -------
+    dataclass
+        With the least mean absolute logarithm of predicted over measured time among all choices.
+    """
+
+    def fitted(start: AnyConstants, part: pd.DataFrame) -> AnyConstants:
+        measured = part["measured_s"].to_numpy()
+        return fit_law(lambda constants: kind.terms(gpu, constants, part)["time_s"], start, kind.bounds, measured)
+
+    def error(constants: AnyConstants, part: pd.DataFrame) -> float:
+        ratio = kind.terms(gpu, constants, part)["time_s"] / part["measured_s"].to_numpy()
+        return round(float(np.abs(np.log(ratio)).mean()), 6)
+
+    few, many = (rows.iloc[:: max(1, len(rows) // count)] for count in (CHOICE_ROWS, FIT_ROWS))
+    options = itertools.product(*kind.choices.values())
+    starts = [dataclasses.replace(kind.start, **dict(zip(kind.choices, option, strict=True))) for option in options]
+    if len(starts) > 1:
+        found = [fitted(start, few) for start in starts]
+        starts = [min(found, key=lambda constants: error(constants, few))]
+    return fitted(starts[0], many)
+
+
+def predict(gpu: Gpu, kind: Kind, constants: AnyConstants, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return ``predicted_s`` and ``bound``, the longest term, of one kernel's rows, with their index."""
+    terms = kind.terms(gpu, constants, rows)
+    time_s = terms.pop("time_s")
+    names = np.array([name.removesuffix("_s") for name in terms])
+    longest = np.column_stack([np.broadcast_to(term, len(rows)) for term in terms.values()]).argmax(axis=1)
+    return pd.DataFrame({"predicted_s": time_s, "bound": names[longest]}, index=rows.index)

@@ -1,0 +1,167 @@
+"""From measured times of engines' fused kernels to predictions, errors and constants."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import CaseResult, slug
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model import held_back
+from gpuledger.models.time_model.constants import unseen_constants
+from gpuledger.models.time_model.moe import load_table
+from gpuledger.readers.gpus import Gpu
+from gpuledger.studies.kernel_time import engine_prediction
+from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
+from gpuledger.studies.kernel_time.judgement import (
+    add_baselines,
+    add_errors,
+    add_host_bound,
+    add_noise_floor,
+    in_percent,
+    percent,
+)
+from gpuledger.studies.kernel_time.measurements import check_plausible, other_tables
+from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, constants_in_words, rounded
+
+#: Keys of a case, and how their tables are read.
+LAYOUTS = {"attention": read_attention, "moe": read_moe, "collectives": read_collectives}
+#: Columns of the data that are no shape.
+_OTHERS = {"operator", "group", "kernel", "precision", "measured_s"}
+#: Units of the constants, by the end of their name.
+_UNITS = {"_s": "s", "_share": "1", "_per_clock": "byte/cycle", "exp_per_clock": "1/cycle", "_bytes": "byte"}
+
+
+def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
+    """Reduce measured attention, mixture-of-experts layers or collectives.
+
+    Constants are fitted per kernel and data type, to one half of the shapes.
+
+    Parameters
+    ----------
+    case : Case
+        ``attention``, ``moe`` or ``collectives``, a table; its ``unit``; ``beside``, other frameworks' tables.
+    gpu : Gpu
+    layout : str
+        One of `LAYOUTS`.
+
+    Returns
+    -------
+    CaseResult
+        Data: ``operator, group, kernel, precision``, the shapes, ``flop, bytes, held_back, region, region_order,
+        bound, measured_s, predicted_s, roofline_s, derated_s, lookup_s``.
+
+    Raises
+    ------
+    InputError
+        Bad input; times that the GPU cannot have; a collective on a GPU without a known link.
+    """
+    read = LAYOUTS[layout]
+    path = case.path(layout)
+    frame, skipped = read(case, path)
+    if layout == "collectives" and not gpu.link_bytes_per_s > 0:
+        raise InputError(case.dataset.file, f"{case.place}.gpu", f"{gpu.name} has no known link", "give link_gb_per_s")
+    kept = [len(part) >= LEAST_SHAPES for _, part in frame.groupby(["kernel", "precision"])]
+    if not any(kept):
+        raise InputError(path, "", f"no kernel has {LEAST_SHAPES} shapes", "add measurements")
+    shapes = [name for name in frame if name not in _OTHERS]
+    beside = [frame, *(read(case, other)[0] for other in other_tables(case))]
+    frame = _prepared(gpu, frame)
+    # A link's time has no lower bound of its own: some messages never leave L2.
+    least_s = frame["roofline_s"].to_numpy()
+    check_plausible(
+        case, path, gpu, 0 * least_s if layout == "collectives" else least_s, frame["measured_s"].to_numpy()
+    )
+    result = CaseResult(frame)
+    result.add("gpu", gpu.name, "text")
+    result.add("skipped_types", ", ".join(skipped) or "none", "text")
+    unseen = pd.Series(np.nan, frame.index)
+    words: dict[str, list[str]] = {}
+    for (kernel, precision, group), rows in frame.groupby(["kernel", "precision", "group"], sort=True):
+        kind = engine_prediction.kind_of(rows["operator"].iloc[0])
+        held_in = rows[~rows["held_back"]]
+        if len(held_in) < LEAST_SHAPES or not rows["held_back"].any():
+            frame.drop(index=rows.index, inplace=True)
+            continue
+        constants = engine_prediction.fit(gpu, kind, held_in)
+        found = pd.concat(
+            [
+                engine_prediction.predict(gpu, kind, constants, rows),
+                add_baselines(rows, rows["compute_s"].to_numpy(), rows["traffic_s"].to_numpy(), kind.look_up),
+            ],
+            axis=1,
+        )
+        frame.loc[rows.index, found.columns] = found
+        words.setdefault(group, []).append(f"{kernel}: {_in_words(constants)}")
+        foreign = unseen_constants(kind.name, gpu, kernel, precision)
+        if foreign is not None:
+            unseen[rows.index] = engine_prediction.predict(gpu, kind, foreign, rows)["predicted_s"]
+    frame["predicted_s"] = rounded(frame["predicted_s"])
+    result.data = frame = frame.drop(columns=["compute_s", "traffic_s"])
+    groups = sorted(words, key=lambda name: (name != "16-bit", name))
+    for group in groups:
+        suffix = "" if group == "16-bit" else f"_{slug(group)}"
+        rows = frame[frame["group"] == group]
+        add_errors(result, rows, suffix=suffix)
+        result.add(f"constants{suffix}", "; ".join(words[group]), "text")
+        back = rows[rows["held_back"]]
+        error = percent(unseen[back.index] / back["measured_s"] - 1).abs()
+        result.add(f"mape_unseen_percent{suffix}", error.mean(), "%")
+        tables = [table[table["group"] == group] for table in beside]
+        add_noise_floor(result, tables, ["operator", *shapes], suffix)
+        add_host_bound(result, rows, suffix)
+    main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
+    model, roofline, table = (
+        in_percent(result[f"mape_{name}_percent{main}"]) for name in ("held_back", "roofline", "lookup")
+    )
+    kind = f"{groups[0]} " if layout != "collectives" else ""
+    what = kind + {"attention": "attention", "moe": "mixture-of-experts layers"}.get(layout, layout)
+    finding = (
+        f"Times of held-back {what} on {gpu.title} are predicted with "
+        f"a mean error of {model}; the roofline's is {roofline}, that of a look-up in the other half {table}"
+    )
+    result.add("finding", finding, "text")
+    return result
+
+
+def _prepared(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
+    """Add what a law needs beside the shapes, the work, the halves and the regions, and empty predictions."""
+    if (frame["operator"] == "moe").all():
+        frame = pd.concat([frame, load_table(frame)], axis=1)
+    parts = []
+    for operator, rows in frame.groupby("operator", sort=False):
+        kind = engine_prediction.kind_of(operator)
+        flop, moved, peak = kind.work(gpu, rows)
+        bandwidth = gpu.link_bytes_per_s if kind.name == "collective" else gpu.dram_bytes_per_s
+        compute_s, traffic_s = flop / peak, moved / bandwidth
+        rows = rows.assign(flop=flop, bytes=moved, compute_s=compute_s, traffic_s=traffic_s)
+        rows["held_back"] = held_back(*(rows[name].to_numpy().astype(np.int64) for name in kind.sizes))
+        column, edges = kind.region
+        order = np.searchsorted(edges, rows[column], side="left")
+        names = [_region(column, low, high) for low, high in itertools.pairwise(edges)]
+        rows["region"], rows["region_order"] = np.array(["", *names])[order], order
+        parts.append(rows.assign(roofline_s=rounded(np.maximum(compute_s, traffic_s))))
+    frame = pd.concat(parts)
+    return frame.assign(bound="", predicted_s=np.nan, derated_s=np.nan, lookup_s=np.nan).reset_index(drop=True)
+
+
+def _region(column: str, low: int, high: int) -> str:
+    if column == "message_bytes":
+        names = {2**14: "16 KiB", 2**20: "1 MiB", 2**26: "64 MiB"}
+        return f"up to {names[high]}" if high in names else f"above {names[low]}"
+    what = "cached tokens" if column == "context" else "tokens"
+    if high >= 2**20:
+        return f"{low + 1:,} {what} and more"
+    return f"up to {high:,} {what}" if low <= 0 else f"{low + 1:,} to {high:,} {what}"
+
+
+def _in_words(constants: object) -> str:
+    values = {name: value for name, value in dataclasses.asdict(constants).items() if name != "source"}
+    numbers = {name: value for name, value in values.items() if isinstance(value, float)}
+    units = {name: next(unit for end, unit in reversed(_UNITS.items()) if name.endswith(end)) for name in numbers}
+    rest = [f"{name.replace('_', ' ')} {value}" for name, value in values.items() if name not in numbers]
+    return ", ".join([constants_in_words(numbers, units), *rest])

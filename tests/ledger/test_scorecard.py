@@ -1,0 +1,70 @@
+"""The scorecard and its page, as the default target makes them."""
+
+import re
+from collections import Counter
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT
+
+from gpuledger.ledger import claims
+
+
+@pytest.fixture(scope="module")
+def card(finished):
+    return pd.read_csv(finished / "results/tables/scorecard.csv", dtype=str, keep_default_na=False)
+
+
+@pytest.fixture(scope="module")
+def page(finished):
+    return (finished / "results/scorecard.html").read_text("utf-8")
+
+
+def test_every_row_of_the_page_has_an_id_of_its_own(card, page):
+    ids = re.findall(r'<tr id="([^"]*)"', page)
+    assert len(ids) == len(set(ids)) == len(card)
+    assert "published--fig12--fig13-attn-block-sched-ncu-ratio" in ids
+
+
+def test_page_tables_and_counts_use_the_same_words(finished, card, page):
+    expected = Counter(card["verdict"])
+    assert set(expected) <= {verdict for verdicts in claims.GROUPS.values() for verdict in verdicts}
+    rows = page.split("<h2>", 1)[1]
+    assert Counter(re.findall(r'<span class="badge [^"]*">([^<]*)</span>', rows)) == expected
+    for name in ("scorecard.html", "index.html"):
+        head = (finished / "results" / name).read_text("utf-8").split("<h2")[0]
+        counted = Counter()
+        for count, verdict in re.findall(r'<span class="badge [^"]*">([0-9]+) ([^<]*)</span>', head):
+            counted[verdict] += int(count)
+        assert counted == expected
+    markdown = (finished / "results/tables/scorecard.md").read_text("utf-8").splitlines()[2:]
+    assert Counter(line.split(" | ")[9].strip() for line in markdown) == expected
+
+
+def test_what_is_tested_independently_comes_first(card):
+    tested = card["verdict"].isin(claims.GROUPS["tested independently"]) & ~card["provenance"].str.startswith(
+        "simulated"
+    )
+    assert tested.sum() > 100
+    assert tested.tolist() == sorted(tested, reverse=True)
+
+
+def test_no_simulation_passes_for_a_reproduction(card):
+    simulated = card[card["provenance"].str.startswith("simulated")]
+    assert set(simulated["verdict"]) == {claims.BY_CONSTRUCTION, claims.DIFFERS}
+
+
+def test_only_datasets_with_downloads_need_one(card):
+    for why in card.loc[card["verdict"] == claims.NEEDS_DOWNLOAD, "why"]:
+        for name in why.removeprefix("not downloaded: ").split(", "):
+            content = yaml.safe_load((ROOT / f"traces/{name}/dataset.yaml").read_text("utf-8"))
+            assert content["download"] and name not in set(card["dataset"])
+
+
+def test_what_can_never_be_checked_says_why(card):
+    rows = card[card["verdict"] == claims.UNCHECKABLE].set_index("id")["why"]
+    assert not rows.str.startswith(("no dataset has", "no ")).any(), "give the reason in resources/claims"
+    never = ["docs-pages", "docs-max-clock", "fig15-pages", "gemm-block-speed-slow", "gemm-block-speed-fast"]
+    never += ["fa2-block-speed-slow", "fa2-block-speed-fast", "docs-running", "paper-running", "original-time"]
+    assert set(never) <= set(rows.index)

@@ -1,0 +1,259 @@
+"""Laws of engines' fused kernels: attention, mixture of experts and collectives, their fits and their table."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError
+from gpuledger.models.time_model.attention_laws import (
+    DECODE_BOUNDS,
+    DECODE_START,
+    PREFILL_START,
+    DecodeConstants,
+    PrefillConstants,
+    decode_terms,
+    prefill_terms,
+)
+from gpuledger.models.time_model.collectives import START as LINK_START
+from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms, sent_bytes
+from gpuledger.models.time_model.constants import KINDS, TABLE, read_table, transferred, unseen_constants
+from gpuledger.models.time_model.fit import fit_law
+from gpuledger.models.time_model.moe import DTYPES, MoeConstants, expert_loads, load_table, moe_terms
+from gpuledger.readers.gpus import find_gpu
+
+H100, A100 = find_gpu("h100-sxm"), find_gpu("a100-sxm-80gb")
+PREFILL = PrefillConstants(1e-5, 0.0, 0.75, 1e9, 1.0)
+DECODE = DecodeConstants(8e-6, 0.0, 1e9, 0.9, 2e-6)
+MOE = MoeConstants(2e-5, 0.8, 0.7, 1e9, 0.0, 0.0)
+
+
+def attention(**values):
+    """Shapes of attention of a Llama-3.1-8B layer in 16 bit, with other values where given."""
+    shapes = {"requests": 1, "tokens": 1, "context": 0, "heads": 32, "kv_heads": 8, "head_dim": 128, "window": 0}
+    shapes |= {"value_bytes": 2, "cache_bytes": 2, "peak": H100.peak_flop_per_s("bf16")} | values
+    arrays = {name: np.atleast_1d(np.asarray(value, dtype=float)) for name, value in shapes.items()}
+    arrays["cache_values"] = 2.0 * arrays["head_dim"] * arrays["kv_heads"]
+    length = max(map(len, arrays.values()))
+    return {name: np.broadcast_to(value, length) for name, value in arrays.items()}
+
+
+def layers(dtype="bf16", **values):
+    """Shapes of one rank's mixture-of-experts layer as in Qwen3-30B-A3B."""
+    shapes = {"tokens": 64, "chosen": 8, "experts": 128, "ranks": 1, "power": np.nan} | values
+    length = max(np.size(value) for value in shapes.values())
+    frame = pd.DataFrame({name: np.broadcast_to(value, length) for name, value in shapes.items()})
+    sizes = {"hidden": 2048.0, "inter": 768.0, "gates": 2.0} | {
+        k: v for k, v in values.items() if k in ("hidden", "inter")
+    }
+    return {
+        name: column.to_numpy(dtype=float) for name, column in frame.assign(**sizes).join(load_table(frame)).items()
+    }
+
+
+def test_a_long_prompt_runs_at_the_tensor_share():
+    time_s = prefill_terms(H100, PREFILL, attention(tokens=65536))["time_s"][0]
+    flop = 32 * 4 * 128 * 65536**2 / 2
+    assert time_s == pytest.approx(flop / (0.75 * 989.4e12), rel=0.02)
+
+
+def test_exponentials_bound_small_heads():
+    slow = dataclasses.replace(PREFILL, exp_per_clock=8.0)
+    found = [prefill_terms(H100, slow, attention(tokens=32768, head_dim=d))["time_s"][0] for d in (32, 64)]
+    exponentials = 32 * 32768**2 / 2 / (8 * H100.sms * H100.clock_hz)
+    assert found[0] == pytest.approx(exponentials, rel=0.03) and found[1] < 1.15 * found[0]
+
+
+def test_a_window_makes_the_work_linear():
+    times = prefill_terms(H100, PREFILL, attention(tokens=[32768, 65536, 131072], window=1024))["time_s"]
+    assert times[2] / times[1] == pytest.approx(2, rel=0.05)
+    whole = prefill_terms(H100, PREFILL, attention(tokens=[1024]))["time_s"]
+    assert prefill_terms(H100, PREFILL, attention(tokens=[1024], window=1024))["time_s"] == whole
+
+
+def test_cached_tokens_are_attended_to():
+    # The second half of a prompt takes three quarters of the whole one's work.
+    whole, half = (
+        prefill_terms(H100, PREFILL, attention(**s))["compute_s"][0]
+        for s in ({"tokens": 65536}, {"tokens": 32768, "context": 32768})
+    )
+    assert half / whole == pytest.approx(0.75, rel=0.02)
+
+
+def test_packing_saves_blocks_of_short_prompts():
+    shapes = attention(requests=256, tokens=[1, 16], heads=32, kv_heads=4)
+    blocks = {}
+    for packing in ("never", "one token", "always"):
+        constants = dataclasses.replace(PREFILL, block_s=1e-6, packing=packing)
+        blocks[packing] = prefill_terms(H100, constants, shapes)["block_s"]
+    assert (blocks["never"] == 256 * 32 * 1e-6 / 132).all()
+    assert (blocks["one token"] == blocks["never"] / [8, 1]).all()
+    assert (blocks["always"] == blocks["never"] / 8).all()
+
+
+def test_decode_of_many_requests_is_as_long_as_reading_the_cache():
+    time_s = decode_terms(H100, DECODE, attention(requests=64, context=32767))["time_s"][0]
+    cache = 64 * 32768 * 8 * 2 * 128 * 2
+    assert time_s == pytest.approx(cache / (0.9 * 3.35e12), rel=0.03)
+    # What L2 keeps is read faster, but not for nothing.
+    small = decode_terms(H100, DECODE, attention(requests=4, context=1023))["dram_s"][0]
+    assert pytest.approx(small, rel=0.05) == 4 * 1024 * 8 * 2 * 128 * 2 / (20 * 132 * 1.98e9)
+
+
+def test_long_contexts_of_few_requests_are_split():
+    slow = dataclasses.replace(DECODE, cache_bytes_per_clock=10.0, block_s=1e-6)
+    one = decode_terms(H100, slow, attention(context=131071, heads=1, kv_heads=1))["time_s"][0]
+    assert one < 131072 * 2 * 128 * 2 / (10 * 1.98e9) / 20
+
+
+def test_heads_that_share_no_block_read_the_cache_again():
+    shapes = attention(requests=64, context=8191, heads=32, kv_heads=1)
+    shared, own = (
+        decode_terms(H100, dataclasses.replace(DECODE, packing=p), shapes)["time_s"][0] for p in ("always", "never")
+    )
+    assert own > 5 * shared
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 256),
+    st.integers(1, 20000),
+    st.sampled_from([1, 2, 8, 64]),
+    st.sampled_from([64, 128, 256]),
+    st.sampled_from([0, 128, 4096]),
+)
+def test_attention_takes_at_least_a_launch_and_more_for_more(requests, tokens, group, head_dim, window):
+    shapes = {"requests": requests, "heads": 8 * group, "kv_heads": 8, "head_dim": head_dim, "window": window}
+    for terms, constants, name in ((prefill_terms, PREFILL_START, "tokens"), (decode_terms, DECODE_START, "context")):
+        once, twice = (
+            terms(H100, constants, attention(**shapes, **{name: n}))["time_s"][0] for n in (tokens, 2 * tokens)
+        )
+        more = terms(H100, constants, attention(**shapes | {"requests": 2 * requests}, **{name: tokens}))["time_s"][0]
+        assert constants.launch_s < once <= twice * (1 + 1e-9) and once <= more * (1 + 1e-9)
+
+
+def test_a_fit_finds_the_constants_that_made_the_times():
+    rng = np.random.default_rng(1)
+    shapes = attention(
+        requests=2 ** rng.integers(0, 9, 400),
+        context=2 ** rng.integers(0, 15, 400),
+        head_dim=rng.choice([64, 128], 400),
+    )
+    true = DecodeConstants(7e-6, 1.5e-6, 12.0, 0.8, 3e-6)
+    times = decode_terms(A100, true, shapes)["time_s"]
+    found = fit_law(
+        lambda constants: decode_terms(A100, constants, shapes)["time_s"], DECODE_START, DECODE_BOUNDS, times
+    )
+    assert dataclasses.astuple(found)[:5] == pytest.approx(dataclasses.astuple(true)[:5], rel=0.02)
+    assert found.source == "fitted to 400 measured shapes"
+
+
+def test_loads_of_experts():
+    assert expert_loads(64, 8, 128, 1).tolist() == [4.0] * 128
+    assert expert_loads(3, 2, 8, 1).tolist() == [1.0] * 6 + [0.0] * 2
+    assert expert_loads(64, 8, 128, 16).tolist() == [4.0] * 8
+    uneven = expert_loads(4096, 8, 128, 1, power=1.2)
+    assert uneven.sum() == pytest.approx(4096 * 8, rel=0.05) and uneven.max() <= 4096 and (np.diff(uneven) <= 0).all()
+    # The fullest rank has more than its share.
+    assert expert_loads(4096, 8, 128, 8, power=1.2).sum() > 1.2 * 4096
+
+
+def test_moe_of_few_tokens_is_as_long_as_reading_the_chosen_experts():
+    time_s = moe_terms(H100, MOE, layers(tokens=[1, 64]), "bf16")["time_s"]
+    weights = 3 * 2048 * 768 * 2 / (0.8 * 3.35e12)
+    assert time_s - 2e-5 == pytest.approx([8 * weights, 128 * weights], rel=0.05)
+    assert moe_terms(H100, MOE, layers(tokens=64), "fp8")["dram_s"][0] == pytest.approx(64 * weights, rel=0.02)
+
+
+def test_moe_of_many_tokens_runs_at_the_tensor_share():
+    shapes = layers(tokens=65536, hidden=4096.0, inter=4096.0)
+    found = moe_terms(H100, MOE, shapes, "bf16")["time_s"][0]
+    assert found == pytest.approx(65536 * 8 * 3 * 2 * 4096 * 4096 / (0.7 * 989.4e12), rel=0.03)
+
+
+def test_moved_bytes_count_the_rank_s_rows_or_all_choices():
+    for name, count in (("row_bytes", 512 * 8 / 8), ("choice_bytes", 512 * 8)):
+        constants = dataclasses.replace(MOE, **{name: 10.0})
+        moved = moe_terms(H100, constants, layers(tokens=512, ranks=8), "bf16")["moved_s"][0]
+        assert moved == pytest.approx(10 * count * 2048 / 3.35e12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 5000),
+    st.sampled_from([8, 64, 256]),
+    st.sampled_from([1, 2, 8]),
+    st.sampled_from([np.nan, 1.01, 1.2]),
+    st.sampled_from(sorted(DTYPES)),
+)
+def test_loads_and_times_are_consistent(tokens, experts, ranks, power, dtype):
+    shapes = layers(tokens=[tokens, 2 * tokens], experts=experts, chosen=4, ranks=ranks, power=power)
+    assert (shapes["active"] <= experts / ranks + 1e-9).all() and (shapes["rows"] >= shapes["active"] - 1e-9).all()
+    gpu = find_gpu("b200")
+    once, twice = moe_terms(gpu, dataclasses.replace(MOE, l2_bytes_per_clock=60.0), shapes, dtype)["time_s"]
+    assert 2e-5 < once <= twice * 1.001
+
+
+def test_short_messages_take_the_latency_and_long_ones_the_link():
+    constants = CollectiveConstants(3e-6, 0.1, 8e-6, 0.4, 2e-5, 0.8, 1e-6)
+    found = collective_terms(H100, constants, "all_reduce", np.array([256.0, 2.0**30]), np.array([8.0, 8.0]))
+    assert found["time_s"][0] == pytest.approx(6e-6, rel=0.01)
+    assert found["time_s"][1] == pytest.approx(2 * 7 / 8 * 2**30 / (0.8 * 450e9), rel=0.02)
+    assert sent_bytes("all_gather", np.array([800.0]), np.array([8.0])) == [700.0]
+    # In one shot everybody reads everything.
+    shot = dataclasses.replace(constants, pattern="one shot", middle_s=1.0, long_s=1.0)
+    assert collective_terms(H100, shot, "all_reduce", np.array([1e6]), np.array([8.0]))["link_s"] == pytest.approx(
+        7e6 / 45e9
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 2**34), st.sampled_from(["all_reduce", "all_gather", "alltoall"]))
+def test_collectives_grow_with_the_message_and_the_gpus(message, operation):
+    sizes, devices = np.array([message, 2 * message, message], dtype=float), np.array([4.0, 4.0, 8.0])
+    times = collective_terms(H100, LINK_START, operation, sizes, devices)["time_s"]
+    assert times[0] <= times[1] and times[0] <= times[2]
+
+
+def test_every_shipped_constant_is_within_its_meaning():
+    for kind, of in KINDS.items():
+        entries = read_table(kind)
+        assert entries and all(isinstance(entry.constants, of) for entry in entries)
+        for entry in entries:
+            shares = {
+                name: value for name, value in dataclasses.asdict(entry.constants).items() if name.endswith("_share")
+            }
+            assert all(0 < share <= 1.5 for share in shares.values()), entry
+            assert entry.constants.source.startswith("fitted to ")
+
+
+def test_unseen_constants_come_from_another_gpu():
+    entry = next(e for e in read_table("prefill") if e.gpu == "h100-sxm" and e.framework == "vllm")
+    found = unseen_constants("prefill", H100, entry.kernel, entry.precision)
+    assert found.source.startswith("transferred from h200-sxm: fitted to ")
+    assert unseen_constants("prefill", H100, entry.kernel, "fp3/fp3") is None
+    assert unseen_constants("prefill", H100, "unheard of", entry.precision) is None
+    assert unseen_constants("gemm", H100, "unheard of", "bf16").source.startswith("transferred from h200-sxm")
+    # Latencies are as many cycles; shares and launches stay.
+    slow = transferred(entry.constants, H100, A100)
+    assert slow.block_s == pytest.approx(entry.constants.block_s * 1980 / 1410, rel=1e-3)
+    assert (slow.launch_s, slow.tensor_share) == (entry.constants.launch_s, entry.constants.tensor_share)
+
+
+def test_tables_with_holes_are_refused(tmp_path):
+    table = pd.read_csv(TABLE, dtype=str, keep_default_na=False)
+    row = table.index[table["kind"] == "decode"][0]
+    for column, cell, message in (
+        ("packing", "", "packing of a decode kernel is missing"),
+        ("launch_s", "-1", f"line {row + 2}"),
+        ("gpu", "", f"line {row + 2}"),
+        ("kind", "sort", "is not one of"),
+    ):
+        spoilt = table.copy()
+        spoilt.loc[row, column] = cell
+        spoilt.to_csv(tmp_path / f"{column}.csv", index=False)
+        with pytest.raises(InputError, match=message):
+            read_table("decode", tmp_path / f"{column}.csv")

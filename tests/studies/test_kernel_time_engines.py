@@ -1,0 +1,221 @@
+"""Kernel times of engines' fused kernels: made-up kernels that come out again, spread, other GPUs, hostile tables."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.time_model.attention_laws import DecodeConstants, PrefillConstants
+from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms
+from gpuledger.models.time_model.moe import MoeConstants
+from gpuledger.readers.gpus import find_gpu
+from gpuledger.studies import kernel_time
+from gpuledger.studies.kernel_time import engine_prediction
+from gpuledger.studies.kernel_time.baselines import fit_derate, look_up, noise_floor
+from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
+from gpuledger.studies.kernel_time.engine_reduction import _prepared
+
+H100 = find_gpu("h100-sxm")
+RNG = np.random.default_rng(0)
+
+
+def opened(folder, inputs):
+    content = {"title": "Made up", "kind": "recorded", "device": {"name": "made up"}, "source": "a test"}
+    content |= {"license": "CC0-1.0", "studies": {"kernel_time": {"case": inputs}}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
+    return Dataset.load(folder / "dataset.yaml").case("kernel_time", "case")
+
+
+def timed(folder, name, table, read, constants):
+    """Write a table with the times (ms) that a law gives it, and return its case."""
+    path = folder / f"{name}.csv"
+    table.assign(latency=1.0).to_csv(path, index=False)
+    case = opened(folder, {name: path.name, "gpu": "h100-sxm", "unit": "ms"})
+    rows = _prepared(H100, read(case, path)[0])
+    kind = engine_prediction.kind_of(rows["operator"].iloc[0])
+    rows["measured_s"] = kind.terms(H100, constants, rows)["time_s"]
+    return case, rows
+
+
+def attention(count=500, generation=False, **values):
+    group = RNG.choice([1, 4, 64], count)
+    kv_heads = RNG.choice([1, 2, 8], count)
+    table = {"op_name": "generation_attention" if generation else "context_attention", "kernel_source": "made up"}
+    table |= {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "batch_size": 2 ** RNG.integers(0, 8, count)}
+    table |= {"isl": 1 if generation else 2 ** RNG.integers(0, 13, count), "num_heads": group * kv_heads}
+    table |= {"step": 2 ** RNG.integers(0, 15, count) if generation else 0, "num_key_value_heads": kv_heads}
+    table |= {"head_dim": RNG.choice([64, 128], count), "window_size": RNG.choice([0, 0, 512], count)}
+    return pd.DataFrame(table | values).drop_duplicates()
+
+
+def experts(count=500, **values):
+    table = {"kernel_source": "made up", "moe_dtype": "bfloat16", "num_tokens": 2 ** RNG.integers(0, 13, count)}
+    table |= {"hidden_size": RNG.choice([2048, 4096], count), "inter_size": RNG.choice([768, 1536], count), "topk": 8}
+    table |= {"num_experts": 128, "moe_tp_size": 1, "moe_ep_size": RNG.choice([1, 4, 16], count)}
+    table |= {"distribution": RNG.choice(["balanced", "power_law_1.2"], count)}
+    return pd.DataFrame(table | values).drop_duplicates()
+
+
+def messages(**values):
+    sizes = [(gpus, 2**size) for gpus in (2, 4, 8) for size in range(6, 28)]
+    table = {"op_name": "all_reduce", "kernel_source": "NCCL", "nccl_dtype": "half"}
+    table |= dict(zip(("num_gpus", "message_size"), zip(*sizes, strict=True), strict=True))
+    return pd.DataFrame(table | values)
+
+
+MADE_UP = [
+    ("attention", attention(), read_attention, PrefillConstants(9e-6, 8e-7, 0.65, 12.0, 0.7, "always", 64)),
+    ("attention", attention(generation=True), read_attention, DecodeConstants(7e-6, 2e-6, 15.0, 0.8, 3e-6, "always")),
+    ("moe", experts(), read_moe, MoeConstants(3e-5, 0.8, 0.6, 50.0, 9.0, 1.5)),
+    ("collectives", messages(), read_collectives, CollectiveConstants(3e-6, 0.1, 9e-6, 0.4, 3e-5, 0.8, 1e-6)),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "read", "constants"), MADE_UP, ids=["prefill", "decode", "moe", "collectives"]
+)
+def test_a_made_up_kernel_comes_out_again(tmp_path, name, table, read, constants):
+    _, rows = timed(tmp_path, name, table, read, constants)
+    kind = engine_prediction.kind_of(rows["operator"].iloc[0])
+    found = engine_prediction.fit(H100, kind, rows[~rows["held_back"]])
+    for key in kind.choices:
+        assert getattr(found, key) == getattr(constants, key), key
+    back = rows[rows["held_back"]]
+    predicted = engine_prediction.predict(H100, kind, found, back)
+    assert (predicted["predicted_s"] / back["measured_s"] - 1).abs().mean() < 0.01
+    assert set(predicted["bound"]) <= {"launch", "compute", "block", "dram", "l2", "moved", "link"}
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "read", "constants"), MADE_UP, ids=["prefill", "decode", "moe", "collectives"]
+)
+def test_a_case_is_judged_beside_its_baselines(tmp_path, name, table, read, constants):
+    case, rows = timed(tmp_path, name, table, read, constants)
+    table = table.reset_index(drop=True)
+    written = _rewritten(table, rows, name)
+    written.to_csv(tmp_path / f"{name}.csv", index=False)
+    result = reduce_case(case, kernel_time.reduce, {})
+    assert result["shapes"] == len(rows)
+    assert result["mape_held_back_percent"] < 1.5 < result["mape_derated_percent"]
+    assert result["mape_held_back_percent"] < result["mape_lookup_percent"]
+    assert result["host_bound"] == "none"
+    errors = kernel_time.error_table(result.data)
+    assert errors["shapes"].iloc[-1] == len(rows) and "mape_lookup_percent" in errors
+    assert "mean error" in result.finding
+
+
+def _rewritten(table, rows, name):
+    """The table with the measured times of `rows`, matched by shape."""
+    shape = {
+        "attention": {
+            "batch_size": "requests",
+            "isl": "tokens",
+            "step": "context",
+            "num_heads": "heads",
+            "num_key_value_heads": "kv_heads",
+            "head_dim": "head_dim",
+            "window_size": "window",
+        },
+        "moe": {"num_tokens": "tokens", "hidden_size": "hidden", "inter_size": "inter", "moe_ep_size": "ranks"},
+        "collectives": {"num_gpus": "devices", "message_size": "message_bytes"},
+    }[name]
+    left = table.rename(columns=shape).copy()
+    if name == "collectives":
+        left["message_bytes"] *= 2
+    on = list(shape.values())
+    if name == "moe":
+        left["power"] = pd.to_numeric(left["distribution"].str.extract(r"power_law_([\d.]+)")[0]).fillna(0)
+        rows = rows.assign(power=rows["power"].fillna(0))
+        on.append("power")
+    found = left.merge(rows[[*on, "measured_s"]], on=on, how="left")
+    return table.assign(latency=found["measured_s"].to_numpy() * 1e3)
+
+
+def test_frameworks_that_disagree_are_a_floor():
+    shapes = pd.DataFrame({"m": [1, 2, 3]})
+    fast, slow = shapes.assign(measured_s=[1.0, 1.0, 5.0]), shapes.iloc[:2].assign(measured_s=[2.0, 1.0])
+    # Predicting 1 s is right for one and half off for the other; the third shape stands alone.
+    assert noise_floor([fast, slow], ["m"]) == (pytest.approx(100 * (0.25 + 0) / 2), 2)
+    assert noise_floor([fast], ["m"])[1] == 0
+
+
+def test_look_up_and_derate_of_known_times():
+    known = np.array([[1.0, 1], [3, 1], [1, 3], [3, 3], [1000, 1000]])
+    times = np.array([1.0, 1, 4, 4, 100])
+    assert look_up(known, times, np.array([[3.0, 1.0]])) == pytest.approx(1.0, rel=1e-6)
+    middle = np.expm1((np.log1p(1) + np.log1p(3)) / 2)
+    assert look_up(known, times, np.array([[middle, middle]])) == pytest.approx(2.0)
+    compute, traffic = np.geomspace(1e-6, 1e-2, 60), np.geomspace(1e-3, 1e-7, 60)
+    measured = np.maximum(compute / 0.6, traffic / 0.7) + 5e-6
+    found = fit_derate(compute, traffic, measured)
+    assert (found.launch_s, found.peak_share, found.dram_share) == pytest.approx((5e-6, 0.6, 0.7), rel=0.01)
+
+
+def test_latent_attention_and_types(tmp_path):
+    table = attention(60, generation=True).drop(
+        columns=["attn_dtype", "num_key_value_heads", "head_dim", "window_size"]
+    )
+    table = table.assign(
+        op_name="mla_generation", mla_dtype="bfloat16", kv_cache_dtype=["fp8", "bfloat16"] * 30, num_heads=128
+    )
+    table = pd.concat([table, table.iloc[:3].assign(mla_dtype="fp3")]).assign(latency=0.1)
+    table.to_csv(tmp_path / "mla.csv", index=False)
+    case = opened(tmp_path, {"attention": "mla.csv", "gpu": "h100-sxm", "unit": "ms"})
+    frame, skipped = read_attention(case, tmp_path / "mla.csv")
+    assert skipped == ["fp3"] and set(frame["group"]) == {"16-bit", "bf16, fp8 cache"}
+    assert (frame["cache_values"] == 576).all() and (frame["kv_heads"] == 1).all() and (frame["head_dim"] == 544).all()
+
+
+def test_tables_of_host_calls_are_recognised(tmp_path):
+    constants = CollectiveConstants(6e-5, 0.1, 9e-5, 0.4, 3e-4, 0.8, 1e-6)
+    case, rows = timed(tmp_path, "collectives", messages(), read_collectives, constants)
+    _rewritten(messages(), rows, "collectives").to_csv(tmp_path / "collectives.csv", index=False)
+    result = reduce_case(case, kernel_time.reduce, {})
+    assert result["host_bound"] == "NCCL (61 µs)"
+    assert collective_terms(H100, constants, "all_reduce", np.array([4.0]), np.array([2.0]))["time_s"] > 6e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "changed", "message"),
+    [
+        ("attention", attention(40), {"num_heads": 3, "num_key_value_heads": 2}, "no multiple of num_key_value_heads"),
+        ("attention", attention(40), {"batch_size": 0}, "not a whole number from 1"),
+        ("attention", attention(40), {"latency": -1.0}, "not a positive number"),
+        ("attention", attention(40), {"attn_dtype": "fp3"}, "no row of a known type"),
+        ("attention", attention(40).drop(columns="head_dim"), {}, "'head_dim' is missing"),
+        ("attention", attention(12), {}, "no kernel has 20 shapes"),
+        ("attention", attention(60), {"latency": 1e-9}, "shorter than the data sheet"),
+        ("moe", experts(40), {"topk": 129}, "more than num_experts"),
+        ("moe", experts(40), {"distribution": "skewed"}, "neither balanced nor power_law"),
+        ("moe", experts(40), {"distribution": "power_law_1"}, "other than 1"),
+        ("collectives", messages(), {"num_gpus": 1}, "communicate nothing"),
+        ("collectives", messages().drop(columns="nccl_dtype"), {}, "'nccl_dtype' is missing"),
+    ],
+)
+def test_hostile_tables_are_refused_in_one_line(tmp_path, name, table, changed, message):
+    table = table.assign(**{"latency": 0.05} | changed)
+    table.to_csv(tmp_path / "table.csv", index=False)
+    case = opened(tmp_path, {name: "table.csv", "gpu": "h100-sxm", "unit": "ms"})
+    with pytest.raises(InputError, match=message) as error:
+        reduce_case(case, kernel_time.reduce, {})
+    assert "\n" not in str(error.value)
+
+
+def test_a_table_beside_must_be_there_and_a_gpu_without_links_cannot_communicate(tmp_path):
+    messages().assign(latency=0.05).to_csv(tmp_path / "table.csv", index=False)
+    inputs = {"collectives": "table.csv", "gpu": "h100-sxm", "unit": "ms"}
+    with pytest.raises(InputError, match=r"beside\[0\].*absent.csv does not exist"):
+        reduce_case(opened(tmp_path, inputs | {"beside": ["absent.csv"]}), kernel_time.reduce, {})
+    with pytest.raises(InputError, match="no known link"):
+        reduce_case(opened(tmp_path, inputs | {"gpu": "nvl-ax"}), kernel_time.reduce, {})
+
+
+def test_constants_are_of_the_dataclass_that_the_table_names():
+    for kind in engine_prediction.KINDS.values():
+        names = {field.name for field in dataclasses.fields(kind.start)}
+        assert set(kind.bounds) <= names and set(kind.choices) <= names
