@@ -93,7 +93,7 @@ PATTERNS: tuple[Pattern, ...] = _table(
 
 
 def extend_patterns(
-    extra: Iterable[Mapping[str, str]], base: Sequence[Pattern] = PATTERNS, *, file: str | Path = "kernel patterns"
+    extra: Iterable[Mapping[str, str]], patterns: Sequence[Pattern] = PATTERNS, *, file: str | Path = "kernel patterns"
 ) -> tuple[Pattern, ...]:
     """Put a user's patterns before others.
 
@@ -101,7 +101,7 @@ def extend_patterns(
     ----------
     extra : iterable of mappings
         Keys ``name``, ``regex``, ``class`` and optionally ``family`` and ``on`` (``path``, the default, or ``full``).
-    base : sequence of Pattern
+    patterns : sequence of Pattern
         The others.
     file : path or str
         Source of the patterns, for the error.
@@ -137,4 +137,4 @@ def extend_patterns(
         if matches_all:
             raise InputError(file, place, f"regex {regex!r} matches every name", "make it specific")
         rows.append(Pattern(name, regex, kernel_class, entry.get("family", ""), entry.get("on", "path")))
-    return (*rows, *base)
+    return (*rows, *patterns)
