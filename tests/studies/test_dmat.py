@@ -642,8 +642,8 @@ def test_memory_in_use_does_not_grow_with_the_file(folder):
         ({"trace": "absent.bin"}, r"key studies\.dmat\.mine\.trace: the file .*absent\.bin does not exist"),
         ({"trace": "trace.txt"}, r"trace\.txt: a file \.txt is no trace; give a \.bin"),
         ({"compatible": True}, "mine.compatible: the compatible grid divides by zero on 1 pages and 5 cycles; leave"),
-        ({"tensor_trace": "trace.txt"}, r"trace\.txt, line 1: .* no tensor\.trace"),
-        ({"event_log": "trace.txt"}, r"trace\.txt, line 1: no line is of a driver"),
+        ({"tensor_trace": "trace.txt"}, r"trace\.txt, line 1: .* not a tensor\.trace"),
+        ({"event_log": "trace.txt"}, r"trace\.txt, line 1: .* no driver lines found"),
         ({"compatibel": True}, r"unknown key 'compatibel'; did you mean 'compatible'"),
     ],
 )
