@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures, pages, provenance, tables
-from gpuledger.ledger.case_result import CaseResult, settle
+from gpuledger.ledger.case_result import CaseResult, brief, settle
 
 RECORD = {
     "dataset": "mine",
@@ -66,6 +66,34 @@ def test_table_in_three_formats(tmp_path):
     assert all(word in latex for word in (r"\toprule", r"\bottomrule", r"50 \% \textless{}of\textgreater{} it\_all"))
     assert r"\{\textasciitilde{}\textasciicircum{}\} \textbackslash{}" in latex
     assert "<unnamed>" not in shown.to_html()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (14.52839336, "14.53"),
+        (603_501.02, "603,500"),
+        (223_289.9, "223,300"),
+        (9999.6, "10,000"),
+        (0.0068359375, "0.006836"),
+        (-1.234567e-7, "-1.235e-07"),
+        (2_727_606_586, "2,727,606,586"),
+        (2_727_606_586.0, "2,727,606,586"),
+        (float("inf"), "–"),
+        ("inf", "–"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_people_read_four_digits(value, words):
+    assert brief(value) == words
+
+
+def test_people_read_four_digits_and_programs_all(tmp_path):
+    tables.write(pd.DataFrame({"running_cycles": [603_501.02]}), RECORD, tmp_path, caption="c")
+    for suffix, words in (("csv", "603501.02,"), ("md", "603,500 "), ("tex", "603,500 ")):
+        assert words in (tmp_path / f"table.{suffix}").read_text("utf-8")
+    result = CaseResult(pd.DataFrame(), {"share_percent": {"value": 14.52839336, "unit": "%"}})
+    assert result.summary_table()["value"].tolist() == ["14.53"]
 
 
 def test_table_without_provenance_is_refused(tmp_path):

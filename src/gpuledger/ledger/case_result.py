@@ -54,6 +54,16 @@ def text(value: Value, decimals: int | None = None) -> str:
     return f"{value:,.{decimals}f}" if decimals is not None else f"{settle(value):.10g}"
 
 
+def brief(value: Value, digits: int = 4) -> str:
+    """Format a value for people: floats with `digits` significant digits, whole numbers in full, infinity as ``–``."""
+    if isinstance(value, float) and not np.isfinite(value):
+        return "" if np.isnan(value) else "–"
+    if not isinstance(value, float) or (value.is_integer() and abs(value) < 2**53):
+        return "–" if value in ("inf", "-inf") else text(int(value) if isinstance(value, float) else value)
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if 10 ** (digits - 1) <= abs(rounded) < 1e15 else f"{rounded:,.{digits}g}"
+
+
 def slug(words: str) -> str:
     """Convert words to a part of a quantity's name: lower-case letters and digits, joined by ``_``."""
     return re.sub(r"\W+", "_", words.lower()).strip("_")
@@ -112,8 +122,8 @@ class CaseResult:
         return self.summary[quantity]["value"]
 
     def summary_table(self) -> pd.DataFrame:
-        """Return the summary as a table of texts, one row per quantity."""
-        rows = [(name, text(entry["value"]), entry["unit"]) for name, entry in sorted(self.summary.items())]
+        """Return the summary as a table for people, one row per quantity."""
+        rows = [(name, brief(entry["value"]), entry["unit"]) for name, entry in sorted(self.summary.items())]
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
     def write(self, folder: str | Path) -> None:

@@ -27,7 +27,7 @@ QUANTITIES = {
     "bytes": ("B", "size (B)", None),
     "pages": ("page", "pages", None),
     "accesses": ("access", "accesses", None),
-    "reuse": ("access/page", "accesses per page", "{:,.1f}"),
+    "reuse": ("access/page", "accesses per page", None),
     "first_touch": ("%", "first touch (%)", "{:.1f}"),
     "last_touch": ("%", "last touch (%)", "{:.1f}"),
     "holes": ("%", "holes (%)", "{:.1f}"),
