@@ -70,6 +70,19 @@ def outcome(dataset="published", case="one", kind="published", **quantities):
     return Outcome(dataset, "study", case, summary, record)
 
 
+def test_people_read_as_many_digits_as_are_published():
+    content = {"claims": [claim(value=14.9987, decimals=4, quantity="a"), claim(id="d", value=20, quantity="b")]}
+    rows = card(content, [outcome(a=14.998675346374512, b=14.52839336)])
+    assert dict(zip(rows["published"], rows["reproduced"], strict=True)) == {
+        "14.9987": "14.99867535",
+        "20": "14.52839336",
+    }
+    people = claims.for_people(rows)
+    assert dict(zip(people["published"], people["reproduced"], strict=True)) == {"14.9987": "14.9987", "20": "14.53"}
+    counted = card({"claims": [claim(value=2_727_606_586)]}, [outcome(q=2_727_606_586)])
+    assert claims.for_people(counted)["reproduced"].tolist() == ["2,727,606,586"]
+
+
 def claim(**changes):
     return {"id": "c", "case": "one", "quantity": "q", "value": 3, "unit": "1", "source": "S", **changes}
 

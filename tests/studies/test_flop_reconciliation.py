@@ -278,6 +278,14 @@ def test_printed_row_numbers_tell_how_many_launches_each_run_has(published):
     assert backward["launches"].sum() + 1 == 724 // 9 + 1 - 41
 
 
+def test_no_percentage_where_theory_has_nothing_to_compare(published):
+    parts = tables.parts_table(published.data, {"layers": 10, "hidden_dim": 1024, "tokens": 128})
+    assert parts["difference_percent"].map(tables.percent_text).tolist() == [
+        *("0.68", "–", "–", "1.56"),
+        *("0.39", "–", "57.89", "0.63"),
+    ]
+
+
 def test_what_was_read_off_a_count_is_not_called_predicted(published):
     counts = tables.count_table(published.data).set_index(["kernel", "counter"])["how"]
     gemms = [name for name in counts.index.get_level_values(0).unique() if "sgemm" in name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import pandas as pd
 
 from gpuledger import schemas
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import text
+from gpuledger.ledger.case_result import brief, text
 
 EXACT, HOLDS, WITHIN, DIFFERS = "exact", "holds", "within tolerance", "differs"
 TYPED, BY_CONSTRUCTION = "typed", "by construction"
@@ -143,6 +144,21 @@ def _place(row: Mapping) -> tuple[int, int]:
     first = 1 if row["provenance"].startswith("simulated") else 0
     group = next(number for number in range(first, len(groups)) if row["verdict"] in groups[number])
     return group, groups[group].index(row["verdict"])
+
+
+def for_people(card: pd.DataFrame) -> pd.DataFrame:
+    """Return a scorecard whose reproduced values have four significant digits, or as many as the published ones."""
+    pairs = zip(card["reproduced"], card["published"], strict=True)
+    return card.assign(reproduced=[_shortened(reproduced, published) for reproduced, published in pairs])
+
+
+def _shortened(reproduced: str, published: str) -> str:
+    number = reproduced.replace(",", "")
+    if not re.fullmatch(r"-?\d*\.\d+(?:e[-+]?\d+)?", number):
+        return reproduced
+    printed = re.search(r"[\d,.]*\d", published)
+    digits = len(printed[0].replace(",", "").replace(".", "").lstrip("0")) if printed else 0
+    return brief(float(number), max(4, digits))
 
 
 def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome], absent: list[str]) -> list[dict]:

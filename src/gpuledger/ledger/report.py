@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuledger.ledger import claims, provenance
-from gpuledger.ledger.case_result import text
+from gpuledger.ledger.case_result import Value, text
 from gpuledger.ledger.claims import Outcome
 from gpuledger.ledger.study import read_studies
 
@@ -25,10 +25,10 @@ def read_outcomes(summaries: Iterable[str | Path]) -> list[Outcome]:
     return outcomes
 
 
-def ledger(outcomes: Iterable[Outcome]) -> pd.DataFrame:
-    """Return one row per quantity: ``dataset, case, quantity, value, unit, provenance``."""
+def ledger(outcomes: Iterable[Outcome], form: Callable[[Value], str] = text) -> pd.DataFrame:
+    """Return one row per quantity: ``dataset, case, quantity, value, unit, provenance``; `form` formats the values."""
     rows = [
-        (outcome.dataset, outcome.case, quantity, text(entry["value"]), entry["unit"], outcome.label)
+        (outcome.dataset, outcome.case, quantity, form(entry["value"]), entry["unit"], outcome.label)
         for outcome in outcomes
         for quantity, entry in outcome.summary.items()
     ]
@@ -48,7 +48,7 @@ def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Pat
         "" if pd.isna(value) else f"{100 * value:+.2g} %" if value else "0" for value in card["relative_difference"]
     ]
     kinds = [label.split(",")[0].split(" ")[0] for label in card["provenance"]]
-    card = card.assign(anchor=anchors, difference=differences, kind=kinds)
+    card = claims.for_people(card).assign(anchor=anchors, difference=differences, kind=kinds)
     groups = [(titles[study], rows.to_dict("records")) for study, rows in card.groupby("study", sort=True)]
     template = _environment(templates).get_template("scorecard.html.j2")
     return template.render(groups=groups, counts=claims.counts(card))

@@ -91,6 +91,11 @@ def steps(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["pass", "part", "step", "flops"])
 
 
+def percent_text(percent: float) -> str:
+    """Return a percentage with two decimals, or ``–`` from 1000 on, where the numbers beside it say more."""
+    return f"{percent:.2f}" if abs(percent) < 1000 else "–"
+
+
 def count_table(data: pd.DataFrame) -> pd.DataFrame:
     """Return every counter that is not zero, and whether its prediction is one.
 
