@@ -5,7 +5,7 @@
 Makes traces of so many GiB each (64 Mi records a GiB, 2,048 pages) in a temporary folder, one after another, and
 removes them. Each measurement is a process of its own, after one that compiles the loops and fills the file cache. The
 reduction is compared with one numpy sum over the mapped file. A figure's time is that of the whole process, from its
-start to the third file format. Memory is the peak resident size of the whole process.
+start to the third file format, SHA-256 of the trace included. Memory is the peak resident size of the whole process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import yaml
 
 from gpuledger.readers import neutrino
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES, THREADS, RECORDS = 2048, 256, 256
 BASE, MAX_CLOCK = 0x7F0000000000, 272_000
 SUM = """
@@ -102,20 +101,20 @@ def run(program: str, *arguments: object) -> dict[str, float]:
 
 def measure(dataset: Path, gib: int, repeats: int) -> None:
     """Print one line for a trace."""
-    config, trace, figure = ROOT / "config/config.yaml", dataset.parent / "big.bin", dataset.parent / "figure"
+    trace, figure = dataset.parent / "big.bin", dataset.parent / "figure"
     sums, reductions = [], []
     for _ in range(repeats + 1):
         sums.append(run(SUM, trace)["seconds"])
-        reductions.append(run(REDUCE, dataset, config, "no", figure))
+        reductions.append(run(REDUCE, dataset, "grid", figure))
     assert all(done["records"] == gib * 2**26 for done in reductions)
     summed = median(sums[1:])
     seconds = median(done["seconds"] for done in reductions[1:])
-    drawn = [run(REDUCE, dataset, config, how, figure) for how in ("plain", "hashed") for _ in range(3)]
-    plain, hashed = (median(done["process"] for done in part) for part in (drawn[:3], drawn[3:]))
+    drawn = [run(REDUCE, dataset, "figure", figure) for _ in range(3)]
+    process = median(done["process"] for done in drawn)
     peak = max(done["memory"] for done in reductions[1:] + drawn) / 1e6
     print(
         f"{gib:3} GiB  {summed:7.3f} {seconds:9.3f} {seconds / summed:7.1f} {seconds / gib:9.3f}"
-        f" {plain:11.2f} {hashed:13.2f} {peak:9.0f}",
+        f" {process:11.2f} {peak:12.0f}",
         flush=True,
     )
 
@@ -126,8 +125,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--scratch", type=Path, help="where there is room for the largest trace")
     arguments = parser.parse_args()
-    print("at most:                       12.0                    2.50 (1 GiB)            400")
-    print("size     sum (s) grid (s)  ratio  s a GiB  to figure (s)  and SHA-256  peak (MB)")
+    print("at most:                       12.0              2.50 (1 GiB)         400")
+    print("size     sum (s)  grid (s)   ratio   s a GiB  to figure (s)  peak (MB)")
     for gib in arguments.sizes:
         with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
             measure(make(Path(scratch) / "big", gib), gib, arguments.repeats)
