@@ -7,10 +7,12 @@ BIN := .venv/bin
 .DEFAULT_GOAL := results
 
 results: env ## make everything that the configured datasets can answer (the default)
+	@$(BIN)/python workflow/clear_stale.py
 	$(BIN)/snakemake --cores $(CORES)
 	@echo "results: $(CURDIR)/results/index.html"
 
 check: env ## the same, and fail if a dataset cannot be downloaded or a result differs from what is tracked
+	@$(BIN)/python workflow/clear_stale.py
 	$(BIN)/snakemake --cores $(CORES) all downloads
 	$(BIN)/python -m gpuledger.ledger.changes
 

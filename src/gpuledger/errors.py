@@ -5,6 +5,9 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+#: Characters of the place and of the problem that a line shows at most.
+LONGEST = 450
+
 
 class InputError(Exception):
     """Bad input, described in one line: file, where in it, what is wrong, what to do.
@@ -40,4 +43,10 @@ def warn(file: str | Path, place: str, problem: str, done: str) -> None:
 
 def _line(file: str | Path, place: str, problem: str, then: str) -> str:
     where = f"{file}, {place}" if place else str(file)
-    return " ".join(f"{where}: {problem}; {then}".split())
+    line = " ".join(f"{_start(where)}: {_start(problem)}; {then}".split())
+    # Names from files may hold escape sequences of terminals, or signs that turn the direction of the text.
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
+
+
+def _start(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 
+#: Bounds of a YAML file: bytes, nesting, and values after aliases are expanded.
+LARGEST_BYTES, DEEPEST, MOST_VALUES = 4 * 2**20, 64, 200_000
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """A safe loader that rejects duplicate keys, of which PyYAML silently keeps the last.
 
@@ -56,7 +60,9 @@ def load_yaml(file: str | Path) -> Any:
         If the file is missing, not UTF-8 or not YAML.
     """
     try:
-        return yaml.load(Path(file).read_text(encoding="utf-8-sig"), Loader=_Loader)
+        text = Path(file).read_text(encoding="utf-8-sig")
+        _check_bounds(file, text)
+        return yaml.load(text, Loader=_Loader)
     except FileNotFoundError:
         raise InputError(file, "", "the file does not exist", "create it, or correct the name") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -66,6 +72,39 @@ def load_yaml(file: str | Path) -> Any:
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not YAML"
         raise InputError(file, place, f"not valid YAML: {problem}", "correct the YAML there") from None
+
+
+def _check_bounds(file: str | Path, text: str) -> None:
+    """Refuse what would take the loader's stack, memory or time: its C code recurses, and aliases multiply."""
+    if len(text) > LARGEST_BYTES:
+        problem = f"{len(text):,} characters are more than the {LARGEST_BYTES:,} that are read"
+        raise InputError(file, "", problem, "put large tables into files of their own")
+    sizes, open_nodes = {}, []
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append([event.anchor, 0])
+            if len(open_nodes) > DEEPEST:
+                place = f"line {event.start_mark.line + 1}"
+                raise InputError(file, place, f"nested deeper than {DEEPEST} levels", "write it flatter")
+            continue
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = open_nodes.pop()
+            size += 1
+        elif isinstance(event, yaml.AliasEvent):
+            anchor, size = None, sizes.get(event.anchor, 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            anchor, size = event.anchor, 1
+        else:
+            continue
+        if anchor:
+            sizes[anchor] = size
+        if open_nodes:
+            open_nodes[-1][1] += size
+        if size > MOST_VALUES or (open_nodes and open_nodes[-1][1] > MOST_VALUES):
+            place = f"line {event.start_mark.line + 1}"
+            raise InputError(
+                file, place, f"aliases expand to more than {MOST_VALUES:,} values", "write it without them"
+            )
 
 
 @cache

@@ -1,11 +1,13 @@
 """What a user may bring by mistake or malice, found in review: each gives one line, or a page that shows it as text."""
 
+import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT, snakemake
 
 from gpuledger import schemas
 from gpuledger.errors import InputError
+from gpuledger.ledger import tables
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.studies import flop_reconciliation, kernel_overhead
@@ -57,12 +59,46 @@ def test_a_run_that_adds_nothing_is_refused(tmp_path):
         reduce_case(case, flop_reconciliation.reduce, {})
 
 
-@pytest.mark.parametrize("text", ["? [a, b]\n: 1", "a: " + "[" * 5000, "a: *b", "a: !!python/object:os.system {}"])
-def test_hostile_yaml_is_one_line(tmp_path, text):
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{last}'] * 9)}]\n" for last, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+MERGED = "a: &a {x: 1}\n" + "".join(
+    f"{name}: &{name} {{k{number}: {{<<: *{last}}}, {', '.join(f'l{i}: *{last}' for i in range(9))}}}\n"
+    for number, (last, name) in enumerate(zip("abcdefgh", "bcdefghi", strict=True))
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("? [a, b]\n: 1", "not valid YAML"),
+        ("a: *b", "not valid YAML"),
+        ("a: !!python/object:os.system {}", "not valid YAML"),
+        ("title: " + "[" * 100_000, "line 1: nested deeper than 64 levels"),
+        ("- " * 5000, "line 1: nested deeper than 64 levels"),
+        ("".join("\n" + " " * depth + "a:" for depth in range(200)), "line 66: nested deeper than 64 levels"),
+        (BOMB, "line 6: aliases expand to more than 200,000 values"),
+        (MERGED, "aliases expand to more than 200,000 values"),
+        ("a: " + "x" * 2**23, "more than the 4,194,304 that are read"),
+    ],
+)
+def test_hostile_yaml_is_one_line(tmp_path, text, message):
     file = tmp_path / "a.yaml"
     file.write_text(text)
-    with pytest.raises(InputError, match="not valid YAML"):
+    with pytest.raises(InputError, match=message) as raised:
         schemas.load_yaml(file)
+    assert len(str(raised.value)) < 1000
+
+
+def test_a_line_stays_one_line_whatever_it_names():
+    line = str(InputError("a\x1b[31m.csv", "line\n2", "x" * 10**6 + "\u202e", "say\udc80 it\rotherwise"))
+    assert line.isprintable() and len(line) < 1000
+    assert line.startswith("a\\x1b[31m.csv, line 2: xxx") and line.endswith("…; say\\udc80 it otherwise")
+
+
+def test_headers_are_text_on_a_page():
+    page = tables.show(pd.DataFrame({"<img src=x onerror=alert(1)>": [1], "b": ["<b>"]})).to_html()
+    assert "<img" not in page and "&lt;img src=x onerror=alert(1)&gt;" in page and "&lt;b&gt;" in page
 
 
 def test_dates_stay_text(tmp_path):

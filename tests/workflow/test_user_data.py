@@ -1,8 +1,13 @@
 """The workflow on a user's own data and targets: what is planned, and what is said of bad data."""
 
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import yaml
@@ -145,3 +150,23 @@ def test_wrong_targets_and_settings_name_the_nearest(checkout, arguments, messag
     done = snakemake(checkout, "-n", *arguments)
     assert done.returncode == 1
     assert message in done.stdout + done.stderr
+
+
+def test_a_killed_run_is_cleared_and_a_living_one_is_not(checkout):
+    target = "results/published/kernel_overhead/table2/summary.json"
+    command = [sys.executable, "-m", "snakemake", "--cores", "1", target]
+    lock, left = checkout / ".snakemake/locks", checkout / "results/published/.a1b2c3d4.ipynb"
+    clear = [sys.executable, "workflow/clear_stale.py"]
+    with subprocess.Popen(command, cwd=checkout, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        while not (lock.is_dir() and any(lock.iterdir())):
+            assert run.poll() is None
+            time.sleep(0.01)
+        subprocess.run(clear, cwd=checkout, check=True)
+        assert lock.is_dir(), "a living run keeps its lock"
+        os.kill(run.pid, signal.SIGKILL)
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.touch()
+    assert snakemake(checkout, target).returncode == 1, "snakemake itself refuses"
+    said = subprocess.run(clear, cwd=checkout, check=True, capture_output=True, text=True).stdout
+    assert "interrupted" in said and not left.exists()
+    assert snakemake(checkout, target).returncode == 0

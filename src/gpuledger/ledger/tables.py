@@ -87,6 +87,7 @@ def _styled(shown: pd.DataFrame, numeric: Sequence[bool]) -> Styler:
     # An id from the content: unique on a page, and the same whenever the page is made.
     uuid = hashlib.sha256(shown.to_csv().encode()).hexdigest()[:8]
     styler = shown.style.hide(axis="index").set_uuid(uuid).format(escape="html")
+    styler = styler.format_index(escape="html", axis="columns")
     return styler.set_properties(subset=right, **{"text-align": "right"}) if right else styler
 
 
