@@ -5,12 +5,12 @@ from dataclasses import astuple, replace
 import numpy as np
 import pandas as pd
 import pytest
+from gpuledger.models.time_model.attention import AttentionConstants, attention_times
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
 from gpuledger.models.time_model import constants_of, gemm_time_s
-from gpuledger.models.time_model.attention import AttentionConstants, attention_times
 from gpuledger.models.time_model.collectives import LINK_SHARE, collective_times
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.models.time_model.operators import LAWS, UNITS, OperatorConstants, fit_operator_constants, operator_times
