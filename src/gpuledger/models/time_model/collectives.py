@@ -1,7 +1,7 @@
 """Time of collectives on the links of one node, with constants fitted to measurements.
 
-As in NCCL (src/graph/tuning.cc), each protocol has a latency, a latency per hop, and a share of the link's bandwidth; the
-fastest is taken.
+As in NCCL (src/graph/tuning.cc), each protocol has a latency, a latency per hop, and a share of the link's bandwidth;
+the fastest is taken.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     ----------
     frame : DataFrame, shape (kernels, …)
         As :func:`gpuledger.models.transformer.kernels` makes it: ``kernel, kind, batch, m, n, k, heads, kv_heads,
-        choices, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices, precision,
+        value_dim, choices, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices, precision,
         weight_precision``, of one launch; the kernels of one mixture-of-experts layer follow each other.
     gpu : Gpu
     constants : KernelConstants, optional
@@ -93,7 +93,7 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
         kind_rows = frame.iloc[np.flatnonzero(codes == code)]
         for _, rows in kind_rows.groupby(group, observed=True, sort=False):
             put(rows.index.to_numpy(), law(rows, gpu, constants))
-    for where, parts in _experts(frame, gpu, constants, result["dram_bytes"]):
+    for where, parts in _experts(frame, gpu, constants, result):
         put(where, parts)
     of = pd.Categorical(used)
     return given.assign(**result, bound=pd.Categorical.from_codes(bound, categories=BOUNDS), constants=of)
@@ -139,23 +139,15 @@ def _gemms(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str
 def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     values, cache = (str(rows[name].iloc[0]) for name in ("precision", "weight_precision"))
     decode = str(rows["kernel"].iloc[0]).startswith("decode")
-    batch, heads, kv_heads, m, n, k, macs = _floats(rows, "batch", "heads", "kv_heads", "m", "n", "k", "macs")
-    read, write, cached = _floats(rows, "read_bytes", "write_bytes", "cache_bytes")
-    value_bytes = _CACHE_BITS.get(values, 16) / 8
-    cache_bytes = _CACHE_BITS.get(cache, 16) / 8
+    batch, heads, kv_heads, value_dim = _floats(rows, "batch", "heads", "kv_heads", "value_dim")
+    m, k, macs, read, write, cached = _floats(rows, "m", "k", "macs", "read_bytes", "write_bytes", "cache_bytes")
+    value_bytes, cache_bytes = (_CACHE_BITS.get(name, 16) / 8 for name in (values, cache))
     requests = batch / heads
-    # Of latent attention, keys are wider than values; what is written tells how wide those are.
-    latent = bool((cached == 0).all()) or bool((kv_heads[0] == 1) & decode & (k[0] > 256))
-    # Requests of one launch stand for so many of their mean length, with as many pairs of query and key.
-    pairs = macs / (requests * heads * 2 * k)
-    if latent:
-        width = k - 64 if decode else k * 2 / 3
-        pairs, head_dim = macs / (requests * heads * (k + width)), (k + width) / 2
-    else:
-        head_dim = k
-    tokens = np.ones_like(m) if decode else np.minimum(m, read / (requests * heads * k * value_bytes))
-    if latent and not decode:
-        tokens = m
+    # Only of latent attention, keys are wider than values.
+    latent = bool(value_dim[0] != k[0])
+    # The requests of a launch stand for as many of their mean length, with as many pairs of query and key.
+    pairs = macs / (requests * heads * (k + value_dim))
+    tokens = m if decode or latent else np.minimum(m, read / (requests * heads * k * value_bytes))
     context = np.maximum((pairs - tokens * (tokens + 1) / 2) / tokens, 0)
     short = pairs < 0.999 * tokens * (tokens + 1) / 2
     shapes = {
@@ -164,7 +156,7 @@ def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict
         "context": context,
         "heads": heads,
         "kv_heads": kv_heads,
-        "head_dim": head_dim,
+        "head_dim": (k + value_dim) / 2,
         # The cache is written by a kernel of its own.
         "cache_values": (k if latent else 2 * k * kv_heads) if decode else np.zeros_like(k),
         "window": np.where(short, np.ceil(pairs / tokens), 0),
@@ -194,8 +186,7 @@ def _elementwise(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> di
     operators = np.full(len(rows), operator, dtype=object)
     times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write)
     parts = {name: times[name].to_numpy() for name in times}
-    # What an SM issues is its computing; a chain of steps is latency.
-    parts["compute_s"] = parts["issue_s"]
+    # A chain of steps is latency.
     parts["fixed_s"] = parts["launch_s"]
     parts["launch_s"] = np.maximum(parts["launch_s"], parts["chain_s"])
     return parts | {"constants": "operators of an A100, data sheet rates of this GPU"}
@@ -224,7 +215,7 @@ def _collectives(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> di
 _KINDS = {
     "gemm": (["precision", "weight_precision"], _gemms),
     "grouped_gemm": (["precision", "weight_precision"], _gemms),
-    "attention": (["kernel", "precision", "weight_precision", "k"], _attention),
+    "attention": (["kernel", "precision", "weight_precision", "k", "value_dim"], _attention),
     "elementwise": (["kernel"], _elementwise),
     "collective": (["kernel"], _collectives),
 }
@@ -232,17 +223,18 @@ _KINDS = {
 _FUSED = ("router_topk", "expert_act", "expert_combine")
 
 
-def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, dram_bytes: np.ndarray):
+def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: Mapping):
     """Yield the rows of fused mixture-of-experts layers and their times, instead of single kernels'.
 
     The law gives the time of a layer. Its grouped GEMMs share what they take by their MACs, the other kernels the rest
-    by their bytes.
+    by their bytes. `single` holds the bytes of the single kernels.
     """
-    name, kind = frame["kernel"].astype(str), frame["kind"].astype(str)
-    grouped = (kind == "grouped_gemm").to_numpy()
+    name = frame["kernel"].astype(str)
+    # A layer begins with its routing; permuted copies of tokens mean that its kernels are not fused.
+    layer = (name == "router_topk").cumsum().to_numpy()
+    grouped = (frame["kind"] == "grouped_gemm").to_numpy() & (layer > 0)
     if not grouped.any() or (name == "expert_permute").any():
         return
-    layer = (name == "router_topk").cumsum().to_numpy()
     first = grouped & ~(name == "expert_down_proj").to_numpy()
     other = (name.isin(_FUSED) & np.isin(layer, layer[grouped])).to_numpy()
     keys = [frame["weight_precision"].astype(str), frame["precision"].astype(str)]
@@ -282,7 +274,7 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, dram_byt
             weight = part[share] if share else part["read_bytes"] + part["write_bytes"]
             weight = weight.to_numpy(dtype=float)
             weight = weight / np.bincount(at, weight, len(starts))[at]
-            parts = {"time_s": whole[at] * weight, "dram_bytes": dram_bytes[where], "l2_bytes": dram_bytes[where]}
+            parts = {"time_s": whole[at] * weight} | {name: single[name][where] for name in ("dram_bytes", "l2_bytes")}
             if share:
                 parts |= {f"{bound}_s": terms[f"{bound}_s"][at] for bound in ("compute", "l2", "dram")}
                 bytes_ = sum(_floats(part, "weight_bytes", "read_bytes", "write_bytes"))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.kernels import KernelConstants, kernel_times
+from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.readers.gpus import Gpu
 
-#: What can bound a kernel. What the time model calls compute is instruction issue in kernels without matrix work,
-#: far below the peak of the matrix units.
-BOUNDS = ("compute", "issue", "dram", "l2", "launch", "link")
+__all__ = ["BOUNDS", "GEMMS", "MEMORY", "predict", "totals"]
+
 #: Bounds that more memory bandwidth would relax.
 MEMORY = ("dram", "l2")
 #: Kinds of matrix products.
@@ -37,10 +36,8 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:
         (whose).
     """
     times = kernel_times(rows, gpu, KernelConstants(engine))
-    bound = times["bound"].astype(pd.CategoricalDtype(BOUNDS))
-    bound[((rows["kind"] == "elementwise") & (bound == "compute")).to_numpy()] = "issue"
-    columns = ("time_s", "launch_s", "dram_bytes", "l2_bytes", "constants")
-    return rows.assign(hardware=gpu.name, **{name: times[name].array for name in columns}, bound=bound.array)
+    columns = ("time_s", "launch_s", "dram_bytes", "l2_bytes", "bound", "constants")
+    return rows.assign(hardware=gpu.name, **{name: times[name].array for name in columns})
 
 
 def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.ndarray]:

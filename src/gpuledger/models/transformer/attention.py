@@ -107,6 +107,7 @@ def _attend(
             batch=batch,
             heads=heads,
             kv_heads=kv_heads,
+            value_dim=value_dim,
             macs=pairs * (heads * (query_dim + value_dim)),
             read=queries * (heads * query_dim * value) + seen * expanded_row,
             write=queries * (heads * value_dim * written),

@@ -17,7 +17,7 @@ from gpuledger.models.time_model.constants import TABLE as CONSTANTS
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import chunk, decode, join, kernels, prefill
 from gpuledger.readers.gpus import Gpu, find_gpu
-from gpuledger.studies.serving_time.runs import Unexpressed, express, read_runs
+from gpuledger.studies.serving_time.runs import NotExpressedError, express, read_runs
 
 #: Runs of an engine that its term is fitted to at least.
 LEAST_RUNS = 20
@@ -91,7 +91,7 @@ def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFram
     for index, run in zip(runs.index, runs.to_dict("records"), strict=True):
         try:
             model, precision, parallel = of_run(run)
-        except Unexpressed as reason:
+        except NotExpressedError as reason:
             refused[str(reason)] += 1
             continue
         key = run["engine"], model.name, run["quantised"], parallel

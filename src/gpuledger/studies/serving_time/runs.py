@@ -140,12 +140,12 @@ def _gpu_of(system: str) -> str:
     return ""
 
 
-class Unexpressed(Exception):
+class NotExpressedError(Exception):
     """A run that the models cannot express; its text is the reason."""
 
 
 def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision | None, Parallel]]:
-    """Return a function from a run to its model, precision and parallelism; it raises `Unexpressed`."""
+    """Return a function from a run to its model, precision and parallelism; it raises `NotExpressedError`."""
     folder = case.path("configs") if "configs" in case.inputs else None
     read: dict[str, Model | str] = {}
 
@@ -156,21 +156,21 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
             except InputError as error:
                 read[name] = f"model: {error.problem.partition(' with the')[0]}"
         if isinstance(read[name], str):
-            raise Unexpressed(read[name])
+            raise NotExpressedError(read[name])
         return read[name]
 
     def one(run: Mapping) -> tuple[Model, Precision | None, Parallel]:
         if run["mode"] != "agg":
-            raise Unexpressed("prefill and decode on separate GPUs")
+            raise NotExpressedError("prefill and decode on separate GPUs")
         if run["engine"] not in ENGINES:
-            raise Unexpressed(f"engine {run['engine']}: no kernel of it was measured")
+            raise NotExpressedError(f"engine {run['engine']}: no kernel of it was measured")
         name, quantised = run["model"], run["quantised"]
         checkpoint = CHECKPOINTS.get((name, quantised), _CONFIGURATIONS.get(name, name))
         model = model_of(checkpoint)
         # A checkpoint that is published in one precision only says best what is quantised in it.
         precision = None if model.precision != Precision() or not quantised else _MODES.get(quantised)
         if precision is None and quantised and model.precision == Precision():
-            raise Unexpressed(f"precision {quantised}")
+            raise NotExpressedError(f"precision {quantised}")
         if precision and not name.startswith("nvidia/") and quantised == "fp8":
             precision = replace(precision, cache="bf16")
         return model, precision, _parallel(run, model, gpu)
@@ -188,21 +188,21 @@ def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
     tensor, pipeline = run["tensor"], max(run["pipeline"], 1)
     shards, ranks = max(run["expert_shards"], 1), max(run["expert_ranks"], 1)
     if not run["requests"] or not tensor:
-        raise Unexpressed("parallelism: batch or tensor parallelism is not given")
+        raise NotExpressedError("parallelism: batch or tensor parallelism is not given")
     replicas = run["replicas"] or (max(1, shards * ranks // tensor) if experts else 1)
     if run["concurrency"] not in (0, run["requests"] * replicas):
-        raise Unexpressed("batch: not the concurrency that the run was driven with")
+        raise NotExpressedError("batch: not the concurrency that the run was driven with")
     if tensor * replicas * pipeline > _NODE.get(gpu.name, _USUAL_NODE):
-        raise Unexpressed("parallelism: more GPUs than share one NVLink switch")
+        raise NotExpressedError("parallelism: more GPUs than share one NVLink switch")
     if experts and shards * ranks != tensor * replicas:
-        raise Unexpressed("parallelism: sizes that contradict each other")
+        raise NotExpressedError("parallelism: sizes that contradict each other")
     if experts and replicas > 1 and shards > 1:
-        raise Unexpressed("parallelism: sliced experts across replicas")
+        raise NotExpressedError("parallelism: sliced experts across replicas")
     try:
         parallel = Parallel(tensor, pipeline, ranks if experts else 1)
         parallel.check(model)
     except InputError:
-        raise Unexpressed("parallelism: the model cannot be split so") from None
+        raise NotExpressedError("parallelism: the model cannot be split so") from None
     if not experts and replicas > 1:
-        raise Unexpressed("parallelism: replicas of a dense model")
+        raise NotExpressedError("parallelism: replicas of a dense model")
     return parallel
