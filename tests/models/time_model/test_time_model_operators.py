@@ -119,7 +119,7 @@ def test_a_ragged_launch_takes_as_long_as_its_mean_request():
 
 def test_decode_is_as_long_as_reading_the_cache():
     found = attention(1, 8192, requests=64)
-    assert 1 < found["time_s"] / (found["dram_bytes"] / 2039e9) < 1.4
+    assert 1 < found["time_s"] / (found["dram_bytes"] / 2039e9) < 1.4 and found["bound"] == "dram"
     assert attention(1, 8192, requests=64, cache="fp8")["time_s"] < 0.8 * found["time_s"]
 
 
@@ -225,7 +225,7 @@ def test_every_kind_of_kernel_gets_a_time_traffic_and_a_bound():
     found = kernel_times(frame(), H100)
     assert (found["time_s"] > 1e-6).all() and (found["time_s"] < 1e-3).all()
     assert list(found["bound"].cat.categories) == list(BOUNDS)
-    assert found.loc[3, "dram_bytes"] >= found.loc[3, "cache_bytes"] and found.loc[3, "bound"] == "dram"
+    assert found.loc[3, "dram_bytes"] >= found.loc[3, "cache_bytes"]
     assert found.loc[0, "dram_bytes"] >= found.loc[0, "weight_bytes"]
     pd.testing.assert_frame_equal(found[frame().columns], frame())
 

@@ -76,6 +76,7 @@ def reduce(case: Case) -> CaseResult:
     result.provenance = {
         "kind": "predicted",
         "label": "predicted by a time model, beside measured served runs",
+        "source": f"gpuledger's time model; measured runs: {case.dataset.content['source']}",
         "title": f"Served runs on {gpu.title}, and their steps as kernels",
         "inputs": [
             *provenance.describe_data_sheets([gpu], case.dataset.folder),
@@ -173,13 +174,10 @@ def _decode_only(data: pd.DataFrame) -> float:
 
 def _finding(result: CaseResult, gpu: Gpu) -> str:
     alone, count = result["tpot_median_error_unfitted_percent"], result["runs_expressed"]
-    words = f"{gpu.title}: kernels alone predict the time per token of {count:,} served runs within {alone:.1f} %"
-    fitted = result["tpot_median_error_percent"]
+    words = f"{count:,} served runs on {gpu.title}: kernels alone predict the time per token within {alone:.1f} %"
     if any(name.startswith("host_") for name in result.summary):
-        words += f" in the median, with one term per engine {fitted:.1f} % (held back)"
-    else:
-        words += " in the median"
-    return words
+        return f"{words} (median), with one term per engine {result['tpot_median_error_percent']:.1f} % (held back)"
+    return f"{words} (median)"
 
 
 def _counted(refused: Counter) -> str:
