@@ -38,7 +38,7 @@ def reduce(case: Case) -> CaseResult:
     Returns
     -------
     CaseResult
-        Data: a row per expressed run: ``engine, model, precision, input_tokens, output_tokens, requests, gpus,
+        Data: a row per expressed run: ``id, engine, model, precision, input_tokens, output_tokens, requests, gpus,
         held_back, measured_s`` (per output token) and, predicted, ``decode_s`` (a decode step), ``prompts_s`` (other
         requests' prompts, per step), ``kernels_s`` (both), ``predicted_s`` (with the engine's term); ``ttft_s`` and
         ``prompt_s``, of the first token.
@@ -103,7 +103,7 @@ def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFram
         times, sources = _passes(model, precision, parallel, part, gpu, engine)
         used |= sources
         parts.append(
-            part[["engine", "model", "precision", "input_tokens", "output_tokens", "requests"]].assign(
+            part[["id", "engine", "model", "precision", "input_tokens", "output_tokens", "requests"]].assign(
                 gpus=parallel.devices,
                 held_back=held_back(*(part[name] for name in ("requests", "input_tokens", "output_tokens", "tensor"))),
                 measured_s=part["tpot_s"],

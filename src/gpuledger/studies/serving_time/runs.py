@@ -44,7 +44,7 @@ CHECKPOINTS: Mapping[tuple[str, str], str] = MappingProxyType(
     }
 )
 #: Models whose configuration goes by another name.
-_CONFIGURATIONS = MappingProxyType(
+CONFIGURATIONS = MappingProxyType(
     {
         "meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
         "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Meta-Llama-3.1-8B",
@@ -165,7 +165,7 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
         if run["engine"] not in ENGINES:
             raise NotExpressedError(f"engine {run['engine']}: no kernel of it was measured")
         name, quantised = run["model"], run["quantised"]
-        checkpoint = CHECKPOINTS.get((name, quantised), _CONFIGURATIONS.get(name, name))
+        checkpoint = CHECKPOINTS.get((name, quantised), CONFIGURATIONS.get(name, name))
         model = model_of(checkpoint)
         # A checkpoint that is published in one precision only says best what is quantised in it.
         precision = None if model.precision != Precision() or not quantised else _MODES.get(quantised)
