@@ -220,7 +220,7 @@ _KINDS = {
     "collective": (["kernel"], _collectives),
 }
 #: Kernels that a fused mixture of experts includes beside its grouped GEMMs.
-_FUSED = ("router_topk", "expert_act", "expert_combine")
+FUSED = ("router_topk", "expert_act", "expert_combine")
 
 
 def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: Mapping):
@@ -236,7 +236,7 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
     if not grouped.any() or (name == "expert_permute").any():
         return
     first = grouped & ~(name == "expert_down_proj").to_numpy()
-    other = (name.isin(_FUSED) & np.isin(layer, layer[grouped])).to_numpy()
+    other = (name.isin(FUSED) & np.isin(layer, layer[grouped])).to_numpy()
     keys = [frame["weight_precision"].astype(str), frame["precision"].astype(str)]
     for (stored, math), rows in frame[first].groupby([key[first] for key in keys], sort=False):
         own = layer[rows.index]

@@ -98,8 +98,9 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         known = ", ".join(sorted(set(filter(None, names.values()))))
         raise InputError(path, "column system", f"no run on {gpu.name}", f"set gpu to one of {known}")
     rows = table[own].reset_index(drop=True)
-    quantised = rows["gemm_quant_mode"].fillna("").replace("bfloat16", "")
-    sizes = {name: rows[name].fillna(0).astype(np.int64) for name in _SIZES}
+    quantised = rows.get("gemm_quant_mode", pd.Series("", rows.index)).fillna("").replace("bfloat16", "")
+    # A column that is missing is as one that is empty.
+    sizes = {name: rows.get(name, pd.Series(0.0, rows.index)).fillna(0).astype(np.int64) for name in _SIZES}
     frame = pd.DataFrame(
         {
             "id": rows["id"],
@@ -152,7 +153,7 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
     def model_of(name: str) -> Model:
         if name not in read:
             try:
-                read[name] = read_model(_configuration(folder, name))
+                read[name] = read_model(_file(folder, name) or name)
             except InputError as error:
                 read[name] = f"model: {error.problem.partition(' with the')[0]}"
         if isinstance(read[name], str):
@@ -165,8 +166,7 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
         if run["engine"] not in ENGINES:
             raise NotExpressedError(f"engine {run['engine']}: no kernel of it was measured")
         name, quantised = run["model"], run["quantised"]
-        checkpoint = CHECKPOINTS.get((name, quantised), CONFIGURATIONS.get(name, name))
-        model = model_of(checkpoint)
+        model = model_of(_checkpoint(folder, name, quantised))
         # A checkpoint that is published in one precision only says best what is quantised in it.
         precision = None if model.precision != Precision() or not quantised else _MODES.get(quantised)
         if precision is None and quantised and model.precision == Precision():
@@ -178,9 +178,15 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
     return one
 
 
-def _configuration(folder: Path | None, name: str) -> Path | str:
+def _checkpoint(folder: Path | None, name: str, quantised: str) -> str:
+    """Return the published checkpoint that a run served, as far as its configuration is at hand."""
+    known = (CHECKPOINTS.get((name, quantised)), CONFIGURATIONS.get(name))
+    return next((found for found in known if found and _file(folder, found)), name)
+
+
+def _file(folder: Path | None, name: str) -> Path | None:
     file = folder / f"{name.replace('/', '--')}_config.json" if folder else None
-    return file if file is not None and file.is_file() else name
+    return file if file is not None and file.is_file() else None
 
 
 def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
