@@ -220,7 +220,8 @@ def test_predictions_never_pass_for_published_or_measured(llama):
     assert record["title"] == "Kernels of Llama-3.1-8B and their predicted times"
     assert record["source"].startswith("gpuledger's time model, applied to")
     constants = next(entry for entry in record["inputs"] if entry["file"] == "resources/time_constants.csv")
-    assert "h200-sxm, bf16: fitted to " in constants["note"]
+    assert "h200-sxm, gemm: vllm torch.nn.functional.linear bf16, fitted to " in constants["note"]
+    assert "h200-sxm, attention: " in constants["note"]
     assert not any(word in caption(record) for word in ("ublished", "Neutrino"))
     files = [entry["file"] for entry in llama.provenance["inputs"]]
     assert files == ["resources/gpus.csv", "resources/time_constants.csv", "resources/models/Llama-3.1-8B.json"]
@@ -343,7 +344,7 @@ def test_shares_are_of_the_step_in_the_table_and_in_the_figure(ask, drawn):
     figure = drawn(result)["figure"]
     bars, rooflines = figure.axes[:2], figure.axes[2:]
     for phase, bar, axes in zip(phases, bars, rooflines, strict=True):
-        assert table[phase, "all_reduce"] > 20
+        assert table[phase, "all_reduce"] > 10
         labels = [line for text in axes.texts if isinstance(text, Annotation) for line in text.get_text().split("\n")]
         assert labels and not any("all reduce" in label for label in labels)
         for label in labels:
@@ -535,12 +536,12 @@ def test_eight_bits_are_quantised_once_and_pay(ask):
         assert 2 * product["macs"] / product["time_s"] > 0.7e15, f"{name}: no conversion that is charged twice"
 
 
-def test_kernels_without_products_are_bound_by_issue_not_by_compute(llama):
+def test_kernels_without_products_are_not_bound_by_compute(llama):
     rows = split_parts(llama.data)["kernels"]
     assert set(rows.loc[rows["bound"] == "compute", "kind"]) <= {"gemm", "grouped_gemm", "attention"}
-    assert set(rows.loc[rows["bound"] == "issue", "kind"]) == {"elementwise"}
+    assert set(rows.loc[rows["kind"] == "elementwise", "bound"]) == {"dram", "l2", "launch"}
     shares = split_parts(llama.data)["map"].filter(like="_percent")
-    assert "issue_percent" in shares and np.allclose(shares.sum(axis=1), 100)
+    assert np.allclose(shares.sum(axis=1), 100)
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "llama-3.1-8b-source", "deepseek-v3"])

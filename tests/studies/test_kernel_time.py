@@ -429,3 +429,44 @@ def test_figures_are_drawn_of_every_layout(judged):
         kernel_time.draw_regions(axes, found.data)
         assert "mean error is largest" in kernel_time.worst_region(kernel_time.error_table(found.data))
         plt.close()
+
+
+LAYERS = {"layers": "layers.csv", "model": "Llama-3.1-8B", "gpu": "made-up", "unit": "ns", "hardware": "gpus.csv"}
+
+
+def test_of_a_models_layers_the_gemms_are_judged(made_up):
+    folder, _, gpu = made_up
+    tokens = np.arange(1, 200, 4)
+    sizes = {"q_proj": (4096, 4096), "o_proj": (4096, 4096), "v_proj": (1024, 4096), "down_proj": (4096, 14336)}
+    rows = [
+        pd.DataFrame({"layer_name": name, "input": tokens, "tp_size": 1, "kv_cache": 0})
+        for name in (*sizes, "input_layernorm")
+    ]
+    rows = pd.concat(rows, ignore_index=True)
+    n, k = np.array([sizes.get(name, (1, 1)) for name in rows["layer_name"]]).T
+    rows["latency(ns)"] = 1e9 * gemm_time_s(gpu, TRUE, rows["input"].to_numpy(), n, k, 1, "bf16")
+    rows.to_csv(folder / "layers.csv", index=False)
+    found = result(folder, LAYERS)
+    assert found["skipped_types"] == "input_layernorm"
+    # Two layers have the same shape.
+    assert found["shapes"] == 3 * len(tokens) and found["mape_held_back_percent"] < 1
+    assert set(zip(found.data["n"], found.data["k"], strict=True)) == {*sizes.values()}
+    rows.assign(tp_size=2).to_csv(folder / "layers.csv", index=False)
+    split = result(folder, LAYERS).data
+    assert set(zip(split["n"], split["k"], strict=True)) == {(2048, 4096), (4096, 2048), (512, 4096), (4096, 7168)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.assign(layer_name="moe"), r"column layer_name: no layer is a GEMM of Llama-3.1-8B"),
+        (lambda rows: rows.rename(columns={"latency(ns)": "latency(us)"}), r"the column 'latency\(ns\)' is missing"),
+        (lambda rows: rows.assign(input=0), r"column input: '0' is not a whole number"),
+    ],
+)
+def test_layers_that_cannot_be_read_are_one_line(made_up, change, message):
+    folder = made_up[0]
+    rows = pd.DataFrame({"layer_name": ["q_proj"], "input": [8], "tp_size": [1], "latency(ns)": [9000.0]})
+    change(rows).to_csv(folder / "layers.csv", index=False)
+    with pytest.raises(InputError, match=message):
+        result(folder, LAYERS)

@@ -108,6 +108,13 @@ MISTRAL = {
     **{"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
     **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768},
 }
+# MiniMaxAI/MiniMax-M2.5
+MINIMAX = {
+    **{"model_type": "minimax_m2", "hidden_size": 3072, "intermediate_size": 1536, "num_hidden_layers": 62},
+    **{"num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128, "rotary_dim": 64, "vocab_size": 200064},
+    **{"num_local_experts": 256, "num_experts_per_tok": 8, "use_qk_norm": True, "qk_norm_type": "per_layer"},
+    **{"attn_type_list": [1] * 62, "use_routing_bias": True, "use_mtp": True, "num_mtp_modules": 3},
+}
 OTHERS = {
     1_235_814_400: {**LLAMA, "head_dim": 64},
     596_049_920: QWEN3,
@@ -258,6 +265,39 @@ def test_bytes_of_quantised_checkpoints(config):
     assert model.precision.math_of("qkv_proj") == "fp8" and model.precision.math_of("lm_head") == "bf16"
 
 
+def test_model_optimizer_writes_the_precision_beside_the_configuration(tmp_path):
+    """As nvidia/DeepSeek-V3.1-NVFP4 and nvidia/Llama-3.1-70B-Instruct-FP8 do."""
+    file = tmp_path / "nvidia--Llama_config.json"
+    file.write_text(json.dumps(LLAMA))
+    assert read_model(file).precision == Precision()
+    settings = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "group_size": 16}
+    beside = tmp_path / "nvidia--Llama_hf_quant_config.json"
+    beside.write_text(json.dumps({"quantization": {**settings, "exclude_modules": ["lm_head", "model.layers.0*"]}}))
+    model = read_model(file)
+    assert model.precision == Precision("nvfp4", "bf16", "fp8", "fp4")
+    assert model.precision.math_of("qkv_proj") == "fp4" and model.precision.math_of("lm_head") == "bf16"
+    assert [group.count for group in model.layers] == [1, 15] and model.layers[0].unconverted >= {"down_proj"}
+    rows = kernels(model, decode(100, 8)).set_index(["kernel", "layers"])
+    act, down = rows.loc[("ffn_act", 1)], rows.loc[("down_proj", 1)]
+    assert act["write_bytes"] == 8 * 8192 // 2 and (down["precision"], down["weight_precision"]) == ("fp4", "nvfp4")
+    assert down["weight_bytes"] == 2048 * 8192 // 2 + 2048 * 8192 // 16
+    beside.write_text(json.dumps({"quantization": {**settings, "quant_algo": "W4A8"}}))
+    with pytest.raises(InputError, match="quant_algo: unknown value 'W4A8'"):
+        read_model(file)
+    beside.write_text("{}")
+    with pytest.raises(InputError, match=r"hf_quant_config\.json, key quantization: it is missing"):
+        read_model(file)
+
+
+def test_minimax_has_experts_in_every_layer_and_no_other_attention(config):
+    model = read_model(config(MINIMAX))
+    assert model.parameters == 228_787_282_432  # MiniMax says 229 billion
+    (group,) = model.layers
+    assert (group.ffn.experts, group.attention.rotary_dim, group.attention.qk_norm) == (256, 64, "full")
+    with pytest.raises(InputError, match=r"attn_type_list: .*another kind of attention"):
+        read_model(config({**MINIMAX, "attn_type_list": [0] + [1] * 61}))
+
+
 def test_modules_left_unquantised(config):
     names = [f"model.layers.{i}.mlp.{part}_proj" for i in (0, 15) for part in ("gate", "up", "down")]
     names += [f"model.layers.{i}.self_attn.{part}_proj" for i in range(16) for part in "qkvo"]
@@ -279,6 +319,12 @@ def test_modules_left_unquantised(config):
     }
     model = read_model(config({**LLAMA, "quantization_config": packed}))
     assert model.precision.weights == "int4_g64" and model.layers[0].unconverted == {"qkv_proj", "out_proj"}
+    # As moonshotai/Kimi-K2.5.
+    packed["ignore"] = ["re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]
+    assert read_model(config({**LLAMA, "quantization_config": packed})).layers[0].unconverted == {
+        "gate_up_proj",
+        "down_proj",
+    }
 
 
 def test_number_formats():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -108,7 +109,7 @@ def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) ->
     for wanted in (precision, *RELATED.get(precision, ("bf16",))):
         donors = [find_gpu(name, file=path, place=f"GPU {name}") for name, of in fitted if of == wanted]
         if donors:
-            donor = min(donors, key=lambda other: _distance(gpu, other))
+            donor = nearest_gpu(gpu, donors)
             return transferred(fitted[donor.name, wanted], donor, gpu)
     raise ValueError(f"{path} holds no constants for {precision}")
 
@@ -154,9 +155,14 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
     if not same:
         return None
     donors = {entry.gpu: find_gpu(entry.gpu, file=path, place=f"GPU {entry.gpu}") for entry in same}
-    nearest = min(donors.values(), key=lambda other: _distance(gpu, other))
+    nearest = nearest_gpu(gpu, donors.values())
     own = [entry.constants for entry in same if entry.gpu == nearest.name]
     return transferred(min(own, key=lambda found: getattr(found, "launch_s", 0.0)), nearest, gpu)
+
+
+def nearest_gpu(gpu: Gpu, donors: Iterable[Gpu]) -> Gpu:
+    """Return the GPU whose constants carry over best."""
+    return min(donors, key=lambda other: _distance(gpu, other))
 
 
 def _distance(gpu: Gpu, other: Gpu) -> tuple[bool, bool, float]:

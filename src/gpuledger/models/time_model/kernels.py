@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.attention import AttentionConstants, attention_times
-from gpuledger.models.time_model.collectives import collective_times
-from gpuledger.models.time_model.constants import Constants, constants_of
+from gpuledger.errors import InputError
+from gpuledger.models.time_model import choice, moe
+from gpuledger.models.time_model.attention_laws import decode_terms, prefill_terms
+from gpuledger.models.time_model.collectives import collective_terms
+from gpuledger.models.time_model.constants import Constants, Entry
 from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
 from gpuledger.readers.gpus import Gpu
@@ -19,27 +20,29 @@ from gpuledger.readers.gpus import Gpu
 #: What a kernel's time is bounded by. `launch` stands for all fixed latencies: the launch, steps that wait.
 BOUNDS = ("compute", "dram", "l2", "launch", "link")
 
-# Laws of elementwise kernels by their names; all others are vectorised copies and additions.
-_LAWS = (("(_|^)norm$", "norm"), ("_act$", "activation"), ("^rope$", "rope"), ("softmax$", "softmax"))
+#: Bits of a cached value.
+_CACHE_BITS = {"fp8": 8, "int8": 8, "fp8_block": 8, "fp4": 4, "int4": 4, "mxfp4": 4, "nvfp4": 4, "fp32": 32, "tf32": 32}
 
 
 @dataclass(frozen=True)
 class KernelConstants:
-    """The constants of all kinds of kernels on one GPU.
+    """Whose constants predict the kernels on a GPU.
 
     Attributes
     ----------
+    engine : str
+        ``trtllm``, ``vllm`` or ``sglang``: its kernels, where they were measured. Empty: those of all engines, and of
+        each kind the fastest.
     gemm : mapping of str to Constants
-        By precision; those of :func:`gpuledger.models.time_model.constants_of` where there is none.
+        By precision; those of :func:`gpuledger.models.time_model.choice.gemm_entry` where there is none.
     operators : OperatorConstants
-    attention : AttentionConstants
     weights_in_turn : int
         Of how many equal weights, used in turn, a kernel's are one: the layers of a model.
     """
 
+    engine: str = ""
     gemm: Mapping[str, Constants] = field(default_factory=dict)
     operators: OperatorConstants = field(default_factory=OperatorConstants)
-    attention: AttentionConstants = field(default_factory=AttentionConstants)
     weights_in_turn: int = 32
 
 
@@ -49,17 +52,19 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     Parameters
     ----------
     frame : DataFrame, shape (kernels, …)
-        As :func:`gpuledger.models.transformer.kernels` makes it: ``kernel, kind, batch, m, n, k, macs, weight_bytes,
-        read_bytes, write_bytes, cache_bytes, comm_bytes, devices, precision, weight_precision``, of one launch.
+        As :func:`gpuledger.models.transformer.kernels` makes it: ``kernel, kind, batch, m, n, k, heads, kv_heads,
+        value_dim, choices, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices, precision,
+        weight_precision``, of one launch; the kernels of one mixture-of-experts layer follow each other.
     gpu : Gpu
     constants : KernelConstants, optional
-        Fitted ones where the checkout has them, else those of the nearest GPU, by default.
+        Those of all engines by default.
 
     Returns
     -------
-    DataFrame, shape (kernels, … + 4)
-        The frame with ``time_s`` and, of one launch on one device, ``dram_bytes``, ``l2_bytes`` (both float64; for
-        power models too) and ``bound``, one of `BOUNDS` (category).
+    DataFrame, shape (kernels, … + 6)
+        The frame with ``time_s``, of it ``launch_s`` (fixed cost of the launch), and, of one launch on one device,
+        ``dram_bytes``, ``l2_bytes`` (both float64; for power models too), ``bound``, one of `BOUNDS`, and
+        ``constants``, whose they are (both categories).
 
     Raises
     ------
@@ -69,76 +74,212 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
         A collective on a GPU without a known link.
     """
     constants = constants or KernelConstants()
+    given, frame = frame, frame.reset_index(drop=True)
     count = len(frame)
-    result = {name: np.zeros(count) for name in ("time_s", "dram_bytes", "l2_bytes")}
-    bound = np.zeros(count, dtype=np.int8)
+    result = {name: np.zeros(count) for name in ("time_s", "launch_s", "dram_bytes", "l2_bytes")}
+    bound, used = np.zeros(count, dtype=np.int8), np.full(count, "", dtype=object)
+
+    def put(where: np.ndarray, parts: Mapping[str, np.ndarray]) -> None:
+        for name, values in result.items():
+            values[where] = parts.get("fixed_s" if name == "launch_s" else name, 0.0)
+        terms = np.column_stack([np.broadcast_to(parts.get(f"{name}_s", 0.0), len(where)) for name in BOUNDS])
+        bound[where], used[where] = terms.argmax(axis=1), parts["constants"]
+
     codes, kinds = pd.factorize(frame["kind"])
     for code, kind in enumerate(map(str, kinds)):
-        where = np.flatnonzero(codes == code)
         if kind not in _KINDS:
             raise ValueError(f"unknown kind of kernel '{kind}'; one of {', '.join(_KINDS)}")
-        parts = _KINDS[kind](frame.iloc[where], gpu, constants)
-        for name, values in result.items():
-            values[where] = parts.get(name, 0.0)
-        terms = np.column_stack([np.broadcast_to(parts.get(f"{name}_s", 0.0), len(where)) for name in BOUNDS])
-        bound[where] = terms.argmax(axis=1)
-    return frame.assign(**result, bound=pd.Categorical.from_codes(bound, categories=BOUNDS))
+        group, law = _KINDS[kind]
+        kind_rows = frame.iloc[np.flatnonzero(codes == code)]
+        for _, rows in kind_rows.groupby(group, observed=True, sort=False):
+            put(rows.index.to_numpy(), law(rows, gpu, constants))
+    for where, parts in _experts(frame, gpu, constants, result):
+        put(where, parts)
+    of = pd.Categorical(used)
+    return given.assign(**result, bound=pd.Categorical.from_codes(bound, categories=BOUNDS), constants=of)
+
+
+def _floats(rows: pd.DataFrame, *names: str) -> list[np.ndarray]:
+    return [rows[name].to_numpy(dtype=float) for name in names]
+
+
+def _fastest(entries: Sequence[Entry], law: Callable[[Entry], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the terms of the kernel that takes the least time, row by row, and whose constants they are.
+
+    An engine with a good heuristic would choose it.
+    """
+    every = [law(entry) for entry in entries]
+    best = np.argmin([terms["time_s"] for terms in every], axis=0), np.arange(len(every[0]["time_s"]))
+    terms = {name: np.array([one[name] for one in every])[best] for name in every[0]}
+    return terms | {"constants": np.array([choice.described(entry) for entry in entries], dtype=object)[best[0]]}
+
+
+def gemm_precision(precision: str, weight_precision: str) -> str:
+    """Return the precision that a GEMM's constants go by: products in fp8 with scales of blocks have their own."""
+    return "fp8_block" if (precision, weight_precision) == ("fp8", "fp8_block") else precision
 
 
 def _gemms(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    names = ("time_s", "compute_s", "dram_s", "l2_s", "launch_s", "dram_bytes", "l2_bytes")
-    result = {name: np.zeros(len(rows)) for name in names}
-    sizes = {name: rows[name].to_numpy(dtype=np.int64) for name in ("m", "n", "k", "batch")}
-    weight_bytes = rows["weight_bytes"].to_numpy(dtype=float)
-    codes, precisions = pd.factorize(rows["precision"])
-    for code, precision in enumerate(map(str, precisions)):
-        where = np.flatnonzero(codes == code)
-        own = constants.gemm.get(precision) or constants_of(gpu, precision)
-        m, n, k, batch = (size[where] for size in sizes.values())
-        # Weights in fewer bits are widened on the way from L2 to the matrix units.
-        wide = float(OPERAND_BYTES[precision]) * k * n * batch
-        stored = np.where(weight_bytes[where] > 0, np.minimum(weight_bytes[where], wide), wide)
-        plan = gemm_plan(gpu, own, m, n, k, batch, precision, constants.weights_in_turn, stored)
-        terms = {name: plan[name].to_numpy() for name in plan if name != "bound"}
-        for name in ("time_s", "compute_s", "dram_s", "dram_bytes", "l2_bytes"):
-            result[name][where] = terms[name]
-        result["l2_s"][where] = terms["l2_s"] + terms["drain_s"]
-        result["launch_s"][where] = np.maximum(terms["launch_s"], terms["latency_s"])
-    return result
+    precision = gemm_precision(*(str(rows[name].iloc[0]) for name in ("precision", "weight_precision")))
+    own = constants.gemm.get(precision)
+    entry = None if own else choice.gemm_entry(gpu, precision, constants.engine)
+    m, n, k, batch = (rows[name].to_numpy(dtype=np.int64) for name in ("m", "n", "k", "batch"))
+    (weight_bytes,) = _floats(rows, "weight_bytes")
+    # Weights in fewer bits are widened on the way from L2 to the matrix units.
+    wide = float(OPERAND_BYTES[precision]) * k * n * batch
+    stored = np.where(weight_bytes > 0, np.minimum(weight_bytes, wide), wide)
+    plan = gemm_plan(gpu, own or entry.constants, m, n, k, batch, precision, constants.weights_in_turn, stored)
+    parts = {name: plan[name].to_numpy() for name in plan if name != "bound"}
+    parts["l2_s"] = parts["l2_s"] + parts["drain_s"]
+    parts["fixed_s"] = parts["launch_s"]
+    parts["launch_s"] = np.maximum(parts["launch_s"], parts["latency_s"])
+    return parts | {"constants": choice.described(entry) if entry else own.source}
 
 
 def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    times = attention_times(gpu, constants.operators, rows, constants.attention)
-    return {name: times[name].to_numpy() for name in times}
+    values, cache = (str(rows[name].iloc[0]) for name in ("precision", "weight_precision"))
+    decode = str(rows["kernel"].iloc[0]).startswith("decode")
+    batch, heads, kv_heads, value_dim = _floats(rows, "batch", "heads", "kv_heads", "value_dim")
+    m, k, macs, read, write, cached = _floats(rows, "m", "k", "macs", "read_bytes", "write_bytes", "cache_bytes")
+    value_bytes, cache_bytes = (_CACHE_BITS.get(name, 16) / 8 for name in (values, cache))
+    requests = batch / heads
+    # Only of latent attention, keys are wider than values.
+    latent = bool(value_dim[0] != k[0])
+    # The requests of a launch stand for as many of their mean length, with as many pairs of query and key.
+    pairs = macs / (requests * heads * (k + value_dim))
+    tokens = m if decode or latent else np.minimum(m, read / (requests * heads * k * value_bytes))
+    context = np.maximum((pairs - tokens * (tokens + 1) / 2) / tokens, 0)
+    short = pairs < 0.999 * tokens * (tokens + 1) / 2
+    shapes = {
+        "requests": requests,
+        "tokens": tokens,
+        "context": context,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": (k + value_dim) / 2,
+        # The cache is written by a kernel of its own.
+        "cache_values": (k if latent else 2 * k * kv_heads) if decode else np.zeros_like(k),
+        "window": np.where(short, np.ceil(pairs / tokens), 0),
+        "value_bytes": np.full_like(k, value_bytes),
+        "cache_bytes": np.full_like(k, cache_bytes),
+        "peak": np.full_like(k, gpu.peak_flop_per_s(values)),
+    }
+    kind, law = ("decode", decode_terms) if decode else ("prefill", prefill_terms)
+    narrow = ("bf16/fp8", "fp8/fp8", "bf16/bf16")
+    found = choice.candidates(kind, gpu, narrow if cache_bytes <= 1 else ("bf16/bf16",), constants.engine, latent)
+    terms = _fastest(found, lambda entry: law(gpu, entry.constants, shapes))
+    terms["fixed_s"] = terms["launch_s"]
+    # A block of decoding waits for its part of the cache; one of prefill computes.
+    waits = "launch_s" if decode else "compute_s"
+    terms[waits] = terms[waits] + terms["block_s"] * (terms["block_s"] > terms["dram_s"])
+    moved = read + write + cached
+    return terms | {"dram_bytes": moved, "l2_bytes": moved}
 
 
 def _elementwise(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    codes, names = pd.factorize(rows["kernel"])
-    laws = [next((law for pattern, law in _LAWS if re.search(pattern, name)), "vectorised") for name in map(str, names)]
-    operator = np.array(laws, dtype=object)[codes]
-    read = rows["read_bytes"].to_numpy(dtype=float) + rows["weight_bytes"].to_numpy(dtype=float)
-    read += rows["cache_bytes"].to_numpy(dtype=float)
-    launches = rows["m"].to_numpy() * rows["batch"].to_numpy(), rows["n"].to_numpy()
-    times = operator_times(gpu, constants.operators, operator, *launches, read, rows["write_bytes"].to_numpy())
+    name = str(rows["kernel"].iloc[0])
+    # Today's engines load norms, activations and RoPE vectorised, unlike those of 2024 (the law's other operators).
+    operator = "softmax" if name.endswith("softmax") else "vectorised"
+    m, batch, n, read, write, weight, cache = _floats(
+        rows, "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes"
+    )
+    operators = np.full(len(rows), operator, dtype=object)
+    times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write)
     parts = {name: times[name].to_numpy() for name in times}
-    # What an SM issues is its computing; a chain of steps is latency.
-    parts["compute_s"] = parts["issue_s"]
+    # A chain of steps is latency.
+    parts["fixed_s"] = parts["launch_s"]
     parts["launch_s"] = np.maximum(parts["launch_s"], parts["chain_s"])
-    return parts
+    return parts | {"constants": "operators of an A100, data sheet rates of this GPU"}
 
 
 def _collectives(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    sent = rows["comm_bytes"].to_numpy(dtype=float)
-    times = collective_times(gpu, rows["kernel"].astype(str).to_numpy(), sent, rows["devices"].to_numpy())
-    parts = {name: times[name].to_numpy() for name in times}
+    if not gpu.link_bytes_per_s > 0:
+        remedy = "add link_gb_per_s, its bandwidth per direction (half of what data sheets give for both together)"
+        raise InputError(gpu.file, f"GPU {gpu.name}", "it has no link to other GPUs", remedy)
+    name = str(rows["kernel"].iloc[0])
+    sent, devices = _floats(rows, "comm_bytes", "devices")
+    # Pipeline stages send to one neighbour.
+    operation = {"all_to_all": "alltoall", "send": "alltoall"}.get(name, name)
+    message = sent * devices / ((2 if operation == "all_reduce" else 1) * np.maximum(devices - 1, 1))
+    found = choice.candidates("collective", gpu, (operation,), constants.engine)
+    # Engines leave what is long to NCCL.
+    nccl = choice.candidates("collective", gpu, (operation,), "nccl")
+    entries = list({entry.kernel: entry for entry in (*found, *nccl)}.values())
+    terms = _fastest(entries, lambda entry: collective_terms(gpu, entry.constants, operation, message, devices))
+    terms |= {name: np.where(devices > 1, terms[name], 0) for name in ("time_s", "launch_s", "link_s")}
     # Each device reads what it sends and writes what it receives, as much.
-    return parts | {"dram_bytes": 2 * sent, "l2_bytes": 2 * sent}
+    return terms | {"dram_bytes": 2 * sent, "l2_bytes": 2 * sent}
 
 
+#: By kind: columns that rows of one law share, and the law.
 _KINDS = {
-    "gemm": _gemms,
-    "grouped_gemm": _gemms,
-    "attention": _attention,
-    "elementwise": _elementwise,
-    "collective": _collectives,
+    "gemm": (["precision", "weight_precision"], _gemms),
+    "grouped_gemm": (["precision", "weight_precision"], _gemms),
+    "attention": (["kernel", "precision", "weight_precision", "k", "value_dim"], _attention),
+    "elementwise": (["kernel"], _elementwise),
+    "collective": (["kernel"], _collectives),
 }
+#: Kernels that a fused mixture of experts includes beside its grouped GEMMs.
+FUSED = ("router_topk", "expert_act", "expert_combine")
+
+
+def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: Mapping):
+    """Yield the rows of fused mixture-of-experts layers and their times, instead of single kernels'.
+
+    The law gives the time of a layer. Its grouped GEMMs share what they take by their MACs, the other kernels the rest
+    by their bytes. `single` holds the bytes of the single kernels.
+    """
+    name = frame["kernel"].astype(str)
+    # A layer begins with its routing; permuted copies of tokens mean that its kernels are not fused.
+    layer = (name == "router_topk").cumsum().to_numpy()
+    grouped = (frame["kind"] == "grouped_gemm").to_numpy() & (layer > 0)
+    if not grouped.any() or (name == "expert_permute").any():
+        return
+    first = grouped & ~(name == "expert_down_proj").to_numpy()
+    other = (name.isin(FUSED) & np.isin(layer, layer[grouped])).to_numpy()
+    keys = [frame["weight_precision"].astype(str), frame["precision"].astype(str)]
+    for (stored, math), rows in frame[first].groupby([key[first] for key in keys], sort=False):
+        own = layer[rows.index]
+        starts = np.flatnonzero(np.r_[True, own[1:] != own[:-1]])
+        n, k, macs, active, choices = (array[starts] for array in _floats(rows, "n", "k", "macs", "batch", "choices"))
+        gates = np.diff(np.r_[starts, len(rows)])
+        down = frame[grouped & ~first & np.isin(layer, own)]
+        inter = down["k"].to_numpy(dtype=float)
+        loads = macs / (n * k)
+        shapes = {
+            "tokens": choices,
+            "chosen": np.ones_like(n),
+            "hidden": k,
+            "inter": inter,
+            "gates": np.rint(gates * n / inter),
+            "rows": loads,
+            "active": active,
+            **{f"tiles_{height}": active * np.ceil(loads / active / height) for height in moe.TILES},
+        }
+        dtypes = choice.MOE_DTYPES.get((stored, math), (("bf16",),))
+        found = [entry for same in dtypes for entry in choice.candidates("moe", gpu, same, constants.engine)]
+
+        terms = _fastest(
+            found, lambda entry, shapes=shapes: moe.moe_terms(gpu, entry.constants, shapes, entry.precision)
+        )
+        rest = terms["launch_s"] + terms["moved_s"]
+        index = dict(zip(own[starts], range(len(starts)), strict=True))
+        for mask, whole, share in (
+            (grouped, terms["time_s"] - rest, "macs"),
+            (other, rest, None),
+        ):
+            where = np.flatnonzero(mask & np.isin(layer, own[starts]))
+            at = np.array([index[number] for number in layer[where]])
+            part = frame.iloc[where]
+            weight = part[share] if share else part["read_bytes"] + part["write_bytes"]
+            weight = weight.to_numpy(dtype=float)
+            weight = weight / np.bincount(at, weight, len(starts))[at]
+            parts = {"time_s": whole[at] * weight} | {name: single[name][where] for name in ("dram_bytes", "l2_bytes")}
+            if share:
+                parts |= {f"{bound}_s": terms[f"{bound}_s"][at] for bound in ("compute", "l2", "dram")}
+                bytes_ = sum(_floats(part, "weight_bytes", "read_bytes", "write_bytes"))
+                parts |= {"dram_bytes": bytes_, "l2_bytes": bytes_}
+            else:
+                launch_s = terms["launch_s"][at] * weight
+                parts |= {"launch_s": launch_s, "fixed_s": launch_s, "dram_s": terms["moved_s"][at] * weight}
+            yield where, parts | {"constants": terms["constants"][at]}

@@ -24,14 +24,18 @@ count              int64     launches per pass on one device of the stage (never
 devices            int64     devices that launch it together: the tensor-parallel or the expert-parallel group
 batch              int64     independent problems in one launch
 m, n, k            int64     rows (tokens), columns and depth of one problem
+heads, kv_heads    int64     attention: query and KV heads on the device; 0 otherwise
+value_dim          int64     attention: width of a value head; 0 otherwise
+choices            int64     grouped_gemm: (token, expert) pairs on all devices; 0 otherwise
 macs               int64     multiply-accumulates of matrix products (FLOP = 2 × macs); 0 for elementwise and collective
 weight_bytes       int64     weights read, with their scales and biases
 read_bytes         int64     activations read
 write_bytes        int64     activations written (kv_write: to the cache)
 cache_bytes        int64     KV cache read
 comm_bytes         int64     bytes that one device sends; 0 unless collective
-precision          category  of the arithmetic: fp32, tf32, bf16, fp16, fp8 or int8
-weight_precision   category  of the stored weights (attention: of the cache), without scales: also int4, mxfp4
+precision          category  of the arithmetic: fp32, tf32, bf16, fp16, fp8, int8 or fp4
+weight_precision   category  of the stored weights (attention: of the cache), without scales: also fp8_block
+                             (a scale per square block), int4, mxfp4, nvfp4
 =================  ========  ==========================================================================================
 
 The DRAM traffic of a launch that reads each tensor once is

@@ -47,7 +47,7 @@ def _heads(rows: Rows, attention: Attention) -> None:
     row = _row_bytes(cached, BITS[rows.precision.cache])
     written = rows.operand_bytes("out_proj")
     for decoding in (False, True):
-        _attend(rows, decoding, heads, (width, width), written, attention.window, cached_row=row)
+        _attend(rows, decoding, (heads, kv_heads), (width, width), written, attention.window, cached_row=row)
 
 
 def _rope(rows: Rows, width: int, table: int) -> None:
@@ -68,18 +68,19 @@ def _requests(rows: Rows, decoding: bool) -> np.ndarray:
 def _attend(
     rows: Rows,
     decoding: bool,
-    heads: int,
+    heads_of: tuple[int, int],
     dims: tuple[int, int],
-    written: int,
+    written: float,
     window: int | None = None,
     cached_row: int = 0,
     expanded_row: int = 0,
 ) -> None:
-    """Add attention over *heads* of *dims* = (query width, value width), writing *written* bytes per output value.
+    """Add attention over *heads_of* = (query heads, KV heads) of *dims* = (query width, value width).
 
+    It writes *written* bytes per output value.
     The keys and values of a token occupy *cached_row* bytes of the cache, or *expanded_row* bytes of activations.
     """
-    work, value, (query_dim, value_dim) = rows.work, rows.value_bytes, dims
+    work, value, (heads, kv_heads), (query_dim, value_dim) = rows.work, rows.value_bytes, heads_of, dims
     requests = _requests(rows, decoding)
     if not requests.any():
         return
@@ -104,6 +105,9 @@ def _attend(
             n,
             query_dim,
             batch=batch,
+            heads=heads,
+            kv_heads=kv_heads,
+            value_dim=value_dim,
             macs=pairs * (heads * (query_dim + value_dim)),
             read=queries * (heads * query_dim * value) + seen * expanded_row,
             write=queries * (heads * value_dim * written),
@@ -158,12 +162,12 @@ def _latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) 
         _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(several * work.past_tokens))
         expanded = heads * (attention.query_dim + attention.value_dim) * value
         dims = (attention.query_dim, attention.value_dim)
-        _attend(rows, False, heads, dims, rows.operand_bytes("out_proj"), expanded_row=expanded)
+        _attend(rows, False, (heads, heads), dims, rows.operand_bytes("out_proj"), expanded_row=expanded)
 
     single = work.total(_requests(rows, decoding=True))
     if single.any():  # absorbed: all query heads share one compressed head of keys and values
         _absorb(rows, "q_absorb", single, heads, rank, attention.nope_dim, value)
-        _attend(rows, True, heads, (attention.cache_width, rank), value, cached_row=row)
+        _attend(rows, True, (heads, 1), (attention.cache_width, rank), value, cached_row=row)
         _absorb(rows, "value_absorb", single, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
 
 
@@ -184,7 +188,7 @@ def _expand_context(rows: Rows, attention: LatentAttention, linear, past: np.nda
     )
 
 
-def _absorb(rows: Rows, kernel: str, m: np.ndarray, heads: int, n: int, k: int, written: int) -> None:
+def _absorb(rows: Rows, kernel: str, m: np.ndarray, heads: int, n: int, k: int, written: float) -> None:
     """Add a per-head product with a part of ``kv_b_proj``, which engines keep unquantised for this."""
     rows.add(
         kernel,

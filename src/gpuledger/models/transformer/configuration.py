@@ -23,7 +23,9 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 #: Multimodal architectures, and the model_type of their text part where the file omits it.
 _NESTED = {"gemma3": "gemma3_text"}
 #: Keys beside ``text_config`` that describe the parts in front of the text model.
-_OTHER_MODALITIES = re.compile("(vision|image|video|audio|mm_|projector|multimodal|spatial_merge|boi_|eoi_).*")
+_OTHER_MODALITIES = re.compile(
+    "(vision|image|video|audio|mm_|projector|multimodal|spatial_merge|boi_|eoi_|ignore_index|use_unified_vision).*"
+)
 
 
 def read_model(source: str | Path, mirror: str | Path | None = None) -> Model:
@@ -52,7 +54,7 @@ def read_model(source: str | Path, mirror: str | Path | None = None) -> Model:
         that may change the kernels in a way that is not modelled.
     """
     name, file = _find(str(source), Path(mirror) if mirror is not None else None)
-    content = _load(file)
+    content = _with_model_optimizer(_load(file), file)
     shown_file = str(file)
     inner, inside, kind = content, "", content.get("model_type")
     if isinstance(content.get("text_config"), Mapping):
@@ -162,6 +164,17 @@ def _load(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(file, "", "not a JSON object", "give the config.json of a model")
     return content
+
+
+def _with_model_optimizer(content: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Add the quantisation that NVIDIA's Model Optimizer writes into a file of its own, beside the config.json."""
+    beside = file.with_name(f"{file.stem.removesuffix('config')}hf_quant_config.json")
+    if "quantization_config" in content or not file.stem.endswith("config") or not beside.is_file():
+        return content
+    settings = _load(beside).get("quantization")
+    if not isinstance(settings, dict):
+        raise InputError(beside, "key quantization", "it is missing or not an object", "download the file again")
+    return {**content, "quantization_config": {"quant_method": "modelopt", **settings}}
 
 
 def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -183,6 +183,15 @@ def deepseek(router_bias: bool) -> Callable:
     return ffns
 
 
+def minimax(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every layer has experts; full attention and one norm over all heads are what the keys must say."""
+    for key, wanted in {"qk_norm_type": "per_layer", "use_qk_norm": True, "attn_type_list": [1] * layers}.items():
+        keys.fixed(key, wanted, "another kind of attention")
+    # Multi-token prediction layers are left out.
+    keys.known |= {"use_mtp", "mtp_transformer_layers", "num_mtp_modules"}
+    return all_routed("num_local_experts", bias=keys.flag("use_routing_bias"))(keys, layers, block)
+
+
 TOP_K = frozenset({"noaux_tc", "greedy", "group_limited_greedy"})
 _GPT2_NAMES = {
     "n_embd": "hidden_size",
@@ -275,6 +284,7 @@ FAMILIES = {
     "deepseek_v2": ModelFamily(**_MLA, ffn=deepseek(router_bias=False)),
     "deepseek_v3": ModelFamily(**_MLA, ffn=deepseek(router_bias=True)),
     "kimi_k2": ModelFamily(**_MLA, ffn=deepseek(router_bias=True)),
+    "minimax_m2": ModelFamily(no_window, minimax, {"attention_bias": False}, qk_norm="full"),
     "olmoe": ModelFamily(no_window, all_routed("num_experts"), qk_norm="full"),
 }
 
@@ -308,6 +318,9 @@ def _attention(
     for key in ("rope_parameters", "rope_scaling"):
         inner = Keys(keys.mapping(key), keys.file, key)
         share = inner.number("partial_rotary_factor", None) if share is None else share
+    rotary = keys.integer("rotary_dim", MAX_WIDTH, None)
+    if share is None and rotary is not None:
+        share = rotary / head_dim
     if share is not None and not 0 <= share <= 1:
         raise keys.error("partial_rotary_factor", f"{share} is not within 0 … 1", "correct it")
     of_window = {

@@ -11,9 +11,12 @@ from gpuledger.errors import InputError
 from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
 
 #: Bits of a value. tf32 is stored in 32 bits.
-BITS = {"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4, "mxfp4": 4, "nvfp4": 4}
+BITS = {
+    **{"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "fp8_block": 8, "int8": 8},
+    **{"int4": 4, "mxfp4": 4, "nvfp4": 4, "fp4": 4},
+}
 #: Formats in which matrix units compute.
-MATH = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+MATH = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _SUFFIX = re.compile(r"(fp8|int8|int4)_(?:g(\d{1,5})(_zero)?|block(\d{1,4}))")
 
 

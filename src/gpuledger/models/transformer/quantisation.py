@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,6 +17,8 @@ from gpuledger.models.transformer.precision import Precision
 #: Inference engines serve 32-bit checkpoints in 16 bits by default.
 SERVED = {"float32": "bf16", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16"}
 MAX_GROUP = 65_536
+#: Keys that list the modules that are not quantised.
+EXCLUDED = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")
 
 _PROJECTIONS = "gate_proj|up_proj|gate_up_proj|down_proj|w1|w2|w3"
 #: Patterns of module names after the layer's number, and the kernels that hold their weights.
@@ -35,7 +38,7 @@ _ATTENTION_PARTS = {
 _ALL_ATTENTION = {"qkv_proj", "q_proj", "out_proj", "qkv_a_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"}
 _UNTOUCHED = re.compile(
     r".*(lm_head|embed_tokens|wte|norm|layernorm|router|(^|[._])gate|shared_expert_gate|vision\w*|visual|multi_modal\w*"
-    r"|mm_\w+|rotary_emb|indexer)([.\w*]*)"
+    r"|mm_\w+|rotary_emb|indexer|e_score_correction_bias)([.\w*]*)"
 )
 
 
@@ -61,7 +64,7 @@ def read_precision(keys: Keys, outer: Keys, layers: tuple[Layers, ...]) -> tuple
     method = inner.choice("quant_method", METHODS, "")
     weights, operands, cache = METHODS[method](inner, plain)
     precision = Precision(weights, plain, cache or plain, operands)
-    names = [name for key in ("modules_to_not_convert", "ignore", "ignored_layers") for name in inner.strings(key)]
+    names = [name for key in EXCLUDED for name in inner.strings(key)]
     if method in ("awq", "gptq") and inner.flag("lm_head"):
         precision = replace(precision, weights={"*": weights, "lm_head": weights})
     return precision, _leave_out(names, layers, inner)
@@ -110,7 +113,7 @@ def _compressed(keys: Keys, plain: str) -> tuple[str, str | None, str | None]:
         bits, kind = weights.integer("num_bits", 16), weights.choice("type", {"int", "float"}, "int")
         strategy = weights.choice("strategy", {"tensor", "channel", "group", "block", "tensor_group"}, "tensor")
         values = {(4, "int"): "int4", (8, "int"): "int8", (8, "float"): "fp8"}.get((bits, kind))
-        if (bits, kind, strategy) == (4, "float", "tensor_group"):
+        if (bits, kind) == (4, "float") and (strategy == "tensor_group" or weights.value("group_size", None) == 16):
             weight = "nvfp4"
         elif values is None:
             raise weights.error("num_bits", f"{kind} of {bits} bits", "only int4, int8, fp8 and nvfp4 are modelled")
@@ -126,9 +129,9 @@ def _compressed(keys: Keys, plain: str) -> tuple[str, str | None, str | None]:
         if inputs := at.mapping("input_activations"):
             inputs = Keys(inputs, keys.file, f"{at.inside}.input_activations")
             bits, kind = inputs.integer("num_bits", 16), inputs.choice("type", {"int", "float"}, "int")
-            operands = {(8, "int"): "int8", (8, "float"): "fp8"}.get((bits, kind))
+            operands = {(8, "int"): "int8", (8, "float"): "fp8", (4, "float"): "fp4"}.get((bits, kind))
             if operands is None:
-                raise inputs.error("num_bits", f"{kind} of {bits} bits", "only int8 and fp8 are modelled")
+                raise inputs.error("num_bits", f"{kind} of {bits} bits", "only int8, fp8 and fp4 are modelled")
         schemes.append((weight, operands))
     if len(set(schemes)) != 1:
         problem = f"{len(set(schemes))} different schemes"
@@ -139,6 +142,19 @@ def _compressed(keys: Keys, plain: str) -> tuple[str, str | None, str | None]:
     return *schemes[0], "fp8" if scheme else None
 
 
+#: By ``quant_algo`` of TensorRT Model Optimizer: format of the weights, of the operands.
+_MODELOPT = {"FP8": ("fp8", "fp8"), "NVFP4": ("nvfp4", "fp4"), "FP8_PB_WO": ("fp8_block128", "fp8")}
+
+
+def _modelopt(keys: Keys, plain: str) -> tuple[str, str | None, str | None]:
+    algorithm = keys.value("quant_algo", None)
+    if algorithm is None and keys.content.get("config_groups"):
+        return _compressed(keys, plain)
+    keys.choice("quant_algo", _MODELOPT, "")
+    cache = keys.value("kv_cache_quant_algo", None) or keys.mapping("kv_cache_scheme")
+    return *_MODELOPT[algorithm], "fp8" if cache else None
+
+
 METHODS: dict[str, Callable] = {
     "fp8": _fp8,
     "fbgemm_fp8": lambda keys, plain: ("fp8", "fp8", None),
@@ -146,6 +162,7 @@ METHODS: dict[str, Callable] = {
     "gptq": _grouped(zero_default=True),
     "mxfp4": _mxfp4,
     "compressed-tensors": _compressed,
+    "modelopt": _modelopt,
 }
 
 
@@ -166,10 +183,16 @@ def _kernels_of(module: str) -> set[str] | None:
     return set() if _UNTOUCHED.fullmatch(module) else None
 
 
+def _alternatives(name: str) -> list[str]:
+    """Expand the first group of alternatives in a pattern: ``mlp.(gate|up)_proj``."""
+    match = re.search(r"\(([\w|]+)\)", name)
+    return [name.replace(match[0], one) for one in match[1].split("|")] if match else [name]
+
+
 def _leave_out(names: list[str], layers: tuple[Layers, ...], keys: Keys) -> tuple[Layers, ...]:
     everywhere: set[str] = set()
     by_layer: dict[int, set[str]] = {}
-    for name in names:
+    for name in itertools.chain.from_iterable(map(_alternatives, names)):
         plain = name.removeprefix("re:").replace("\\.", ".").replace(".*", "*").strip("^$*")
         match = re.fullmatch(r"(?:.*?)layers\.?(\d+|\*)\.?(.*)", plain)
         module = match[2] if match else plain.removeprefix("model.").removeprefix("language_model.")

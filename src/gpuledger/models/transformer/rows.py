@@ -16,7 +16,7 @@ from gpuledger.models.transformer.precision import BITS, MATH, Precision
 from gpuledger.models.transformer.workloads import Workload
 
 SIZES = (
-    *("count", "devices", "batch", "m", "n", "k"),
+    *("count", "devices", "batch", "m", "n", "k", "heads", "kv_heads", "value_dim", "choices"),
     *("macs", "weight_bytes", "read_bytes", "write_bytes", "cache_bytes", "comm_bytes"),
 )
 _KERNEL, _KIND = ({name: code for code, name in enumerate(names)} for names in (KERNELS, KINDS))
@@ -46,9 +46,10 @@ class Rows:
         """Bytes of one activation."""
         return BITS[self.precision.activations] // 8
 
-    def operand_bytes(self, kernel: str) -> int:
-        """Bytes of one input value of the GEMM *kernel*."""
-        return BITS[self.precision.operands_of(kernel)] // 8
+    def operand_bytes(self, kernel: str) -> float:
+        """Bytes of one input value of the GEMM *kernel*; half a byte in fp4."""
+        bits = BITS[self.precision.operands_of(kernel)]
+        return bits // 8 if bits % 8 == 0 else bits / 8
 
     def plain_bytes(self, values: int) -> int:
         """Bytes of *values* unquantised weights."""
@@ -69,6 +70,10 @@ class Rows:
         write: Number = 0,
         cache: Number = 0,
         comm: Number = 0,
+        heads: int = 0,
+        kv_heads: int = 0,
+        value_dim: int = 0,
+        choices: Number = 0,
         devices: int = 0,
         math: str = "",
         stored: str = "",
@@ -79,7 +84,8 @@ class Rows:
             math, stored = math or self.precision.activations, stored or self.precision.plain
             self.labels.append((self.stage, self.layers, _KERNEL[kernel], _KIND[kind], _MATH[math], _STORED[stored]))
             devices = devices or self.parallel.tensor
-            self.sizes.append((count, devices, batch, m, n, k, macs, weight, read, write, cache, comm))
+            shape = (count, devices, batch, m, n, k, heads, kv_heads, value_dim, choices)
+            self.sizes.append((*shape, macs, weight, read, write, cache, comm))
 
     def product(self, *factors: Number) -> Number:
         """Multiply whole numbers; raise instead of overflowing 64 bits."""
@@ -124,7 +130,9 @@ class Rows:
 
     def formats(self, kernel: str) -> dict[str, str]:
         """Return the number formats of a GEMM as arguments of :meth:`add`."""
-        return {"math": self.precision.math_of(kernel), "stored": self.precision.format_of(kernel).values}
+        weights = self.precision.format_of(kernel)
+        stored = "fp8_block" if weights.block and weights.values == "fp8" else weights.values
+        return {"math": self.precision.math_of(kernel), "stored": stored}
 
     def collective(self, kernel: str, m: Number, n: int, comm: Number, devices: int, count: int = -1) -> None:
         """Add an exchange of m rows of n activations, in which each device sends *comm* bytes."""

@@ -36,7 +36,6 @@ COLOURS = dict(zip(GROUPS, _GROUP_COLOURS, strict=True))
 #: What bounds a pass: name and colour.
 BOUNDS = {
     "compute": ("compute", figures.BLUE),
-    "issue": ("instruction issue", figures.SKY),
     "dram": ("DRAM bandwidth", figures.VERMILLION),
     "l2": ("L2 bandwidth", figures.ORANGE),
     "launch": ("launches and latency", figures.GREY),

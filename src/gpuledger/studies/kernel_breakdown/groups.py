@@ -52,10 +52,10 @@ def _group(kernel: str, kind: str) -> str:
         return "communication"
     if kind == "attention" or re.fullmatch("(decode_)?(attention_scores|softmax|attention_values)", kernel):
         return "attention"
+    if kernel.startswith(("expert_", "router")):
+        return "experts"
     if kind == "elementwise":
         return "norms and others"
-    if kind == "grouped_gemm" or kernel == "router":
-        return "experts"
     if kernel == "lm_head":
         return "LM head"
     return (

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, slug
-from gpuledger.models.time_model import constants_of
+from gpuledger.models.time_model.choice import gemm_entry
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.corrections import corrections
 from gpuledger.studies.kernel_breakdown.groups import group_of, step_shares
@@ -116,7 +116,7 @@ def _roofs(result: CaseResult, scenario: Scenario, rows: pd.DataFrame) -> None:
     gpu, used = scenario.gpus[0], rows.loc[rows["macs"] > 0, "precision"].astype(str).unique()
     for precision in sorted(used):
         result.add(f"peak_{precision}", gpu.peak_flop_per_s(precision), "FLOP/s")
-    constants = constants_of(gpu, scenario.precision.activations)
+    constants = gemm_entry(gpu, scenario.precision.activations).constants
     result.add("dram_bytes_per_s", gpu.dram_bytes_per_s, "byte/s")
     result.add("l2_bytes_per_s", constants.l2_bytes_per_clock * gpu.sms * gpu.clock_hz, "byte/s")
     result.add("l2_capacity", gpu.l2_bytes, "byte")

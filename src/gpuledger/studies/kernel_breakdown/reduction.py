@@ -8,11 +8,9 @@ from gpuledger import files
 from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model import constants_of
 from gpuledger.models.time_model.constants import TABLE as CONSTANTS
 from gpuledger.models.transformer.configuration import MODELS
 from gpuledger.studies.kernel_breakdown.parts import split_parts
-from gpuledger.studies.kernel_breakdown.prediction import GEMMS
 from gpuledger.studies.kernel_breakdown.prediction_case import reduce_prediction
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.source_notebook import reduce_source_notebook
@@ -82,8 +80,8 @@ def reduce(
 def _constants(scenario: Scenario, result: CaseResult) -> dict:
     """Describe the constants of the time model: the file, and what those of each GPU were fitted to."""
     rows = split_parts(result.data)["kernels"]
-    precisions = sorted(rows.loc[rows["kind"].isin(GEMMS), "precision"].astype(str).unique())
-    fits = [f"{gpu.name}, {name}: {constants_of(gpu, name).source}" for gpu in scenario.gpus for name in precisions]
+    of = rows.groupby(["hardware", "kind"], sort=True)["constants"].unique()
+    fits = [f"{gpu}, {kind}: {' | '.join(sorted(names))}" for (gpu, kind), names in of.items()]
     about = {
         "source": "constants of the time model (resources/time_constants.csv)",
         "note": "Constants of the time model. " + "; ".join(fits),

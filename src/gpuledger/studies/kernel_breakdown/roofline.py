@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.models.time_model.kernels import FUSED
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ def roofline_points(kernels: pd.DataFrame) -> pd.DataFrame:
     rows = kernels[kernels["hardware"] == kernels["hardware"].iloc[0]]
     time = rows["time_s"] * rows["count"]
     step = time.groupby(rows["phase"]).transform("sum")
-    rows = rows[(rows["kind"] != "collective") & (rows["time_s"] > 0)]
+    # Parts of a fused mixture of experts have no traffic of their own.
+    fused = rows["kernel"].isin(FUSED) & ~(rows["kernel"] == "expert_permute").any()
+    rows = rows[(rows["kind"] != "collective") & (rows["time_s"] > 0) & ~fused]
     values = rows[["batch", "m", "n", "k"]].astype(float).prod(axis=1)
     flop = (2.0 * rows["macs"]).where(rows["macs"] > 0, values)
     l2_bytes = rows.get("l2_bytes", pd.Series(np.nan, rows.index))

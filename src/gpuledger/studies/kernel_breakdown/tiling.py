@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.time_model import gemm_plan
+from gpuledger.models.time_model.choice import gemm_entry
 from gpuledger.models.time_model.gemm import OPERAND_BYTES
-from gpuledger.models.time_model.kernels import KernelConstants
+from gpuledger.models.time_model.kernels import KernelConstants, gemm_precision
 from gpuledger.readers.gpus import Gpu
-from gpuledger.studies.kernel_breakdown.prediction import gemm_constants
 
 Dimensions = np.ndarray
 
@@ -100,7 +100,8 @@ def compare_tiles(rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     """
     products = rows[rows["kind"] == "gemm"]
     products = products.drop_duplicates(["phase", "kernel", "m", "n", "k", "batch"]).reset_index(drop=True)
-    found = [_compare(part, str(precision), gpu) for precision, part in products.groupby("precision", observed=True)]
+    groups = products.groupby(["precision", "weight_precision"], observed=True)
+    found = [_compare(part, gemm_precision(*map(str, names)), gpu) for names, part in groups]
     if not found:
         return pd.DataFrame()
     return pd.concat(found).sort_index().reset_index(drop=True)
@@ -114,8 +115,9 @@ def _compare(products: pd.DataFrame, precision: str, gpu: Gpu) -> pd.DataFrame:
     tile = theoretical_tile(tall, k, wide, gpu.l2_bytes / value)
     macs = products["macs"].to_numpy(float)
     loaded = (tile[:, 0] + tile[:, 2]) * tile[:, 1] * value * macs / tile.prod(axis=1)
-    theory = np.maximum(2 * macs / gpu.peak_flop_per_s(precision), loaded / gpu.dram_bytes_per_s)
-    constants = gemm_constants(gpu, precision)
+    peak = gpu.peak_flop_per_s("fp8" if precision == "fp8_block" else precision)
+    theory = np.maximum(2 * macs / peak, loaded / gpu.dram_bytes_per_s)
+    constants = gemm_entry(gpu, precision).constants
     plan = gemm_plan(gpu, constants, m, n, k, batch, precision, KernelConstants().weights_in_turn)
     time = products["time_s"].to_numpy()
     return products[["phase", "kernel", "m", "n", "k", "batch"]].assign(

@@ -29,6 +29,7 @@ from gpuledger.studies.kernel_time.judgement import (
     in_percent,
     percent,
 )
+from gpuledger.studies.kernel_time.layer_measurements import read_layers
 from gpuledger.studies.kernel_time.measurements import (
     check_plausible,
     other_tables,
@@ -54,11 +55,13 @@ def reduce(case: Case) -> CaseResult:
     Parameters
     ----------
     case : Case
-        One of three layouts, with ``gpu``, the GPU's name, and ``hardware``, a table of GPUs that has it, if the
+        One of these layouts, with ``gpu``, the GPU's name, and ``hardware``, a table of GPUs that has it, if the
         built-in one has not.
 
         * ``measurements`` and ``unit``: GEMMs; see :func:`gpuledger.studies.kernel_time.measurements.read_gemms`. All
           constants of the GEMM model are fitted (five; six with the conversion to 8 bits).
+        * ``layers``, ``model`` and ``unit``: a model's layers, of which the GEMMs are judged as those of
+          ``measurements``; see :func:`gpuledger.studies.kernel_time.layer_measurements.read_layers`.
         * ``operators`` and ``unit``: a model's operators as vidur records them;
           see :func:`gpuledger.studies.kernel_time.measurements.read_vidur`. Six constants are fitted: of GEMMs the
           sustained share of the peak, of the others the five of :mod:`gpuledger.models.time_model.operators`.
@@ -86,7 +89,7 @@ def reduce(case: Case) -> CaseResult:
     layout = next((name for name in LAYOUTS if name in case.inputs), None)
     if layout:
         result = reduce_engine(case, gpu, layout)
-    elif "measurements" in case.inputs:
+    elif "measurements" in case.inputs or "layers" in case.inputs:
         result = _reduce_gemms(case, gpu)
     elif "operators" in case.inputs:
         result = _reduce_vidur(case, gpu)
@@ -118,9 +121,10 @@ def _provenance(case: Case, gpu: Gpu, result: CaseResult) -> dict:
 
 
 def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
-    path = case.path("measurements")
-    frame, skipped = read_gemms(case, path)
-    beside = [frame, *(read_gemms(case, other)[0] for other in other_tables(case))]
+    key, read = ("layers", read_layers) if "layers" in case.inputs else ("measurements", read_gemms)
+    path = case.path(key)
+    frame, skipped = read(case, path)
+    beside = [frame, *(read(case, other)[0] for other in other_tables(case))]
     frame = _prepared(case, gpu, frame.assign(operator="gemm"), path)
     frame = frame.assign(region=_gemm_regions(gpu, frame), derated_s=np.nan, lookup_s=np.nan)
     frame["region_order"] = np.searchsorted(FLOP_EDGES[1:], frame["flop"], side="right") + 0.5 * frame[

@@ -1,0 +1,125 @@
+"""Errors of served runs' time per output token: this project's, and AIConfigurator's on the same runs.
+
+    python benchmarks/serving_time.py [--gpu h100 …] [--every N] [--peer PYTHON|install]
+
+The runs are those that the study `serving_time` can express, every N-th of them. AIConfigurator 0.12.0 looks kernels up
+in tables of the very GPUs; it is asked twice: for a step of decoding alone (`static_gen`), beside our sum of a decode
+step's kernels, and for its model of continuous batching (`agg`), beside our prediction with other requests' prompts.
+Neither has a fitted term. It runs in an environment of its own: `--peer` names a Python that has it, or `install` makes
+one in a temporary folder.
+
+The dataset must have been downloaded (`snakemake results/aiconfigurator/serving_time/h200/summary.json`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import files
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.studies.serving_time import reduce
+from gpuledger.studies.serving_time.runs import CONFIGURATIONS
+
+PEER = "aiconfigurator==0.12.0"
+#: Reads keyword arguments as JSON, writes for each the times per output token (ms) of both modes; null: it refuses.
+CHILD = """
+import contextlib, json, logging, sys
+logging.disable(logging.CRITICAL)
+from aiconfigurator.cli.api import cli_estimate
+found = []
+with contextlib.redirect_stdout(sys.stderr):
+    for given in json.load(sys.stdin):
+        pair = []
+        for mode in ("static_gen", "agg"):
+            try:
+                pair.append(float(cli_estimate(mode=mode, **given).tpot))
+            except Exception:
+                pair.append(None)
+        found.append(pair)
+json.dump(found, sys.stdout)
+"""
+#: Columns that AIConfigurator takes as they are.
+SAME = ("isl", "osl", "batch_size", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+
+
+def arguments_of(run: pd.Series) -> dict:
+    """What AIConfigurator is asked for one run."""
+    model = CONFIGURATIONS.get(run["model_path"], run["model_path"])
+    given = {"model_path": model, "system_name": run["system"], "backend_name": run["backend"]}
+    given |= {name: int(run[name]) for name in SAME if pd.notna(run[name]) and run[name] > 0}
+    modes = ("gemm_quant_mode", "moe_quant_mode")
+    # What gpt-oss stores in mxfp4 stands as nvfp4 in the table; AIConfigurator knows better.
+    return given | {name: run[name] for name in modes if isinstance(run[name], str) and "gpt-oss" not in model}
+
+
+def install(folder: str) -> str:
+    """Make an environment with AIConfigurator; its Python."""
+    venv.create(folder, with_pip=True)
+    python = str(Path(folder) / "bin" / "python")
+    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PEER]
+    subprocess.run(command, check=True, capture_output=True)
+    return python
+
+
+def ask(python: str, given: list[dict]) -> np.ndarray:
+    """AIConfigurator's times (s) of a decode step and of a step with prompts; NaN where it has none."""
+    child = subprocess.run(
+        [python, "-c", CHILD], input=json.dumps(given), stdout=subprocess.PIPE, check=True, text=True
+    )
+    return np.array(json.loads(child.stdout), dtype=float).reshape(-1, 2) / 1e3
+
+
+def errors(predicted: pd.Series, measured: pd.Series) -> str:
+    error = 100 * (predicted / measured - 1)
+    return f"{error.abs().median():7.1f} {error.abs().mean():7.1f} {1 + error.median() / 100:7.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--gpu", nargs="*", default=["h100", "h200", "b200"])
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--peer", help="a Python that has AIConfigurator, or `install`")
+    arguments = parser.parse_args()
+    dataset = Dataset.load(files.ROOT / "traces" / "aiconfigurator" / "dataset.yaml")
+    cases = [dataset.case("serving_time", gpu) for gpu in arguments.gpu]
+    ours = pd.concat([reduce(case).data.assign(gpu=case.name) for case in cases], ignore_index=True)
+    # Every N-th of all in the order of their configurations, so that each kind of run has its share.
+    order = ["gpu", "engine", "model", "precision", "gpus", "input_tokens", "output_tokens", "requests", "id"]
+    sample = ours.sort_values(order, ignore_index=True).iloc[:: arguments.every].reset_index(drop=True)
+    print(f"{len(sample):,} of {len(ours):,} runs; median error and MAPE in %, median of predicted / measured")
+    if not arguments.peer:
+        print("AIConfigurator is left out: --peer install runs it in an environment of its own")
+        show("gpuledger", sample, ["decode_s", "kernels_s"])
+        return
+    table = pd.read_csv(cases[0].path("runs")).set_index("id").loc[sample["id"]]
+    with tempfile.TemporaryDirectory() as folder:
+        python = install(folder) if arguments.peer == "install" else arguments.peer
+        sample[["peer_decode_s", "peer_s"]] = ask(python, [arguments_of(run) for _, run in table.iterrows()])
+    both = sample[sample[["peer_decode_s", "peer_s"]].notna().all(axis=1)]
+    print(f"{len(sample) - len(both)} of them AIConfigurator refuses; the others:")
+    names = ["decode_s", "peer_decode_s", "kernels_s", "peer_s"]
+    for title, part in [("all", both), *both.groupby("gpu"), *both.groupby("engine"), *both.groupby("model")]:
+        show(title, part, names)
+
+
+def show(title: str, part: pd.DataFrame, names: list[str]) -> None:
+    words = {
+        **{"decode_s": "decode step, gpuledger", "peer_decode_s": "decode step, AIConfigurator"},
+        **{"kernels_s": "with prompts, gpuledger", "peer_s": "with prompts, AIConfigurator"},
+    }
+    print(f"{title} ({len(part):,})")
+    for name in names:
+        print(f"  {words[name]:30} {errors(part[name], part['measured_s'])}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Which fitted constants predict a kernel: the GPU's own where it was measured, else the nearest measured GPU's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, nearest_gpu, read_table, transferred
+from gpuledger.readers.gpus import Gpu, find_gpu
+
+#: Formats of weights and operands of a mixture of experts, and the data types of fused kernels that compute it: of each
+#: group the first that was measured. Engines widen weights in mxfp4, or narrow the activations.
+MOE_DTYPES = {
+    ("fp8_block", "fp8"): (("fp8_block", "fp8", "bf16"),),
+    ("fp8", "fp8"): (("fp8", "fp8_block", "bf16"),),
+    ("nvfp4", "fp4"): (("nvfp4",),),
+    ("mxfp4", "bf16"): (("w4a16_mxfp4", "int4_wo"), ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4")),
+    ("int4", "bf16"): (("int4_wo", "w4a16_mxfp4"),),
+}
+#: Kernels of the tables that are no default of any engine, or timed with the host's calls.
+_SET_ASIDE = re.compile("triton_attn|^triton|^MLA triton|fa4|_eager|nongated|situ_as_silu|trtllmdecode$")
+#: A GEMM that starts this late (s) was timed with the host's calls: its constants say little about the kernel.
+_HOST_BOUND_S = 3e-5
+
+
+def candidates(
+    kind: str, gpu: Gpu, precisions: Sequence[str], engine: str = "", latent: bool = False
+) -> Sequence[Entry]:
+    """Return the constants of the kernels that may run on a GPU.
+
+    Parameters
+    ----------
+    kind : str
+        A key of :data:`gpuledger.models.time_model.constants.KINDS`.
+    gpu : Gpu
+    precisions : sequence of str
+        As the table names them, the wanted one first; the others stand in for it where nothing was measured.
+    engine : str
+        ``trtllm``, ``vllm`` or ``sglang``: its kernels, where they were measured. Empty: all engines'.
+    latent : bool
+        Of multi-head latent attention.
+
+    Returns
+    -------
+    sequence of Entry
+        Of one precision and one GPU; transferred to `gpu` if it was not measured itself. Never empty.
+    """
+    entries = [entry for entry in read_table(kind) if entry.kernel.startswith("MLA") == latent or kind not in ATTENTION]
+    usual = [entry for entry in entries if _usual(kind, entry)]
+    for own in (usual, entries):
+        for precision in precisions:
+            here = [entry for entry in own if entry.gpu == gpu.name and entry.precision == precision]
+            if here:
+                return _of_engine(here, engine)
+    for precision in precisions:
+        others = [entry for entry in usual if entry.precision == precision]
+        if others:
+            donor = nearest_gpu(gpu, {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in others}.values())
+            found = _of_engine([entry for entry in others if entry.gpu == donor.name], engine)
+            return [entry._replace(constants=transferred(entry.constants, donor, gpu)) for entry in found]
+    raise ValueError(f"{TABLE} holds no constants of a {kind} kernel in {' or '.join(precisions)}")
+
+
+#: Engines that quantise activations in kernels of their own.
+SEPARATE = ("vllm", "sglang")
+#: Kinds that are attention.
+ATTENTION = ("prefill", "decode")
+
+
+def _usual(kind: str, entry: Entry) -> bool:
+    if kind == "gemm":
+        return entry.constants.launch_s < _HOST_BOUND_S
+    return not _SET_ASIDE.search(entry.kernel) or (kind == "decode" and entry.kernel.endswith("trtllmdecode"))
+
+
+def _of_engine(entries: Sequence[Entry], engine: str) -> Sequence[Entry]:
+    return [entry for entry in entries if entry.framework == engine] or entries
+
+
+def gemm_entry(gpu: Gpu, precision: str, engine: str = "") -> Entry:
+    """Return the constants of a GEMM whose activations already have its precision.
+
+    The kernel before it (norm, activation or attention) writes them in that precision and pays for it. Where the
+    constants were fitted to measurements that include a separate conversion, its traffic is removed, and its launches
+    are replaced by those of a GEMM in bf16. Of several kernels the one with the shortest launch is taken.
+    """
+    own = min(
+        candidates("gemm", gpu, (precision, *RELATED.get(precision, ("bf16",))), engine),
+        key=lambda entry: entry.constants.launch_s,
+    )
+    if not own.constants.conversion_bytes or engine in SEPARATE:
+        return own
+    launch_s = min(own.constants.launch_s, gemm_entry(gpu, "bf16", engine).constants.launch_s)
+    return own._replace(constants=replace(own.constants, conversion_bytes=0.0, conversion_row_s=0.0, launch_s=launch_s))
+
+
+def described(entry: Entry) -> str:
+    """Return whose constants they are, in words."""
+    return f"{entry.framework} {entry.kernel} {entry.precision}, {entry.constants.source}"

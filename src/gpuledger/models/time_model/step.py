@@ -1,0 +1,65 @@
+"""Times of a model's forward passes on GPUs: every kernel of every shape of a workload, and their sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
+from gpuledger.readers.gpus import Gpu
+
+__all__ = ["BOUNDS", "GEMMS", "MEMORY", "predict", "totals"]
+
+#: Bounds that more memory bandwidth would relax.
+MEMORY = ("dram", "l2")
+#: Kinds of matrix products.
+GEMMS = ("gemm", "grouped_gemm")
+
+
+def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:
+    """Predict the time and traffic of kernels on a GPU.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        From :func:`gpuledger.models.transformer.kernels`.
+    gpu : Gpu
+    engine : str
+        ``trtllm``, ``vllm`` or ``sglang``: the constants of its kernels where they were measured. Empty: of every kind
+        the fastest kernel.
+
+    Returns
+    -------
+    DataFrame
+        The same rows with ``hardware`` and, per launch, ``time_s``, of it ``launch_s`` (the fixed cost of a launch;
+        a collective's latency counts as communication), ``dram_bytes``, ``l2_bytes``, ``bound`` and ``constants``
+        (whose).
+    """
+    times = kernel_times(rows, gpu, KernelConstants(engine))
+    columns = ("time_s", "launch_s", "dram_bytes", "l2_bytes", "bound", "constants")
+    return rows.assign(hardware=gpu.name, **{name: times[name].array for name in columns})
+
+
+def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.ndarray]:
+    """Sum kernels of :func:`predict` over all their launches, by group.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    group : int array of shape (rows,)
+        0 … groups - 1.
+    groups : int
+
+    Returns
+    -------
+    dict of str to float64 array of shape (groups,)
+        ``time_s``, ``macs``, ``dram_bytes``, ``l2_bytes``, ``comm_bytes`` and ``memory_bound_percent``.
+    """
+    count = rows["count"].to_numpy(float)
+    found = {
+        column: np.bincount(group, rows[column].to_numpy(float) * count, groups)
+        for column in ("time_s", "macs", "dram_bytes", "l2_bytes", "comm_bytes")
+    }
+    memory = count * np.where(rows["bound"].isin(MEMORY), rows["time_s"], 0.0)
+    found["memory_bound_percent"] = 100 * np.bincount(group, memory, groups) / found["time_s"]
+    return found

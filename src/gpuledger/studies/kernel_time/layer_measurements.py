@@ -1,0 +1,62 @@
+"""Measured times of a model's layers, of which the GEMMs are judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.transformer import read_model
+from gpuledger.models.transformer.parallel import share
+from gpuledger.studies.kernel_time.measurements import RATE, SECONDS, positive_numbers, read_table, whole_numbers
+
+#: Names of layers, where they are not those of :mod:`gpuledger.models.transformer`.
+_NAMES = {"o_proj": "out_proj"}
+
+
+def read_layers(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+    """Read the times of a model's layers as LLMServingSim's profiler writes them.
+
+    Parameters
+    ----------
+    case : Case
+        Its ``model`` is a name in ``resources/models``, ``unit`` that of the times.
+    path : path
+        A CSV of ``layer_name``, ``input`` (tokens), ``tp_size`` and ``latency(<unit>)``. Values are BF16.
+
+    Returns
+    -------
+    frame, skipped
+        As :func:`gpuledger.studies.kernel_time.measurements.read_gemms`; skipped are layers that are no single GEMM:
+        PyTorch's norms, RoPE and activation functions are chains of kernels.
+
+    Raises
+    ------
+    InputError
+        A missing column, a size that is no positive integer, a time that is not positive, an unknown model, no GEMM.
+    """
+    unit = case.inputs["unit"]
+    if unit == RATE:
+        raise InputError(case.dataset.file, f"{case.place}.unit", f"{RATE} is for GEMMs", "give the unit of the times")
+    time = f"latency({unit})"
+    table = read_table(path, ["layer_name", "input", "tp_size", time])
+    model = read_model(case.inputs["model"])
+    linears = {linear.part: linear for linear in (*model.layers[0].linears(model.hidden), model.lm_head)}
+    part = table["layer_name"].replace(_NAMES)
+    known = part.isin(linears)
+    skipped = sorted(set(table["layer_name"][~known].astype(str)))
+    if not known.any():
+        problem = f"no layer is a GEMM of {model.name} (found {', '.join(skipped)})"
+        raise InputError(path, "column layer_name", problem, f"known are: {', '.join(linears)}")
+    tokens, devices = (whole_numbers(path, table[name]) for name in ("input", "tp_size"))
+    times = positive_numbers(path, table[time]) * SECONDS[unit]
+    kinds = pd.MultiIndex.from_arrays([part[known], devices[known]])
+    codes, names = pd.factorize(kinds)
+    sizes = np.array([share(linears[name], int(count)) for name, count in names], dtype=np.int64)[codes]
+    frame = pd.DataFrame({"m": tokens[known], "n": sizes[:, 0], "k": sizes[:, 1], "measured_s": times[known]})
+    frame = frame.assign(group="16-bit", kernel="", precision="bf16")
+    keys = ["group", "kernel", "precision", "m", "n", "k"]
+    return frame.groupby(keys, as_index=False)["measured_s"].median(), skipped

@@ -1,0 +1,187 @@
+"""From served runs to predicted times per output token, their errors, and one term per engine for the host."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+
+from gpuledger import files
+from gpuledger.errors import InputError
+from gpuledger.ledger import provenance
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model import held_back
+from gpuledger.models.time_model.constants import TABLE as CONSTANTS
+from gpuledger.models.time_model.step import predict, totals
+from gpuledger.models.transformer import chunk, decode, join, kernels, prefill
+from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.studies.serving_time.runs import NotExpressedError, express, read_runs
+
+#: Runs of an engine that its term is fitted to at least.
+LEAST_RUNS = 20
+#: The first token of runs with so many requests at most has not waited long for others.
+FEW_REQUESTS = 4
+#: Digits that the times keep, so that they are the same on every machine.
+DIGITS = 6
+
+
+def reduce(case: Case) -> CaseResult:
+    """Predict the time per output token of every run on one GPU that the models can express.
+
+    Parameters
+    ----------
+    case : Case
+        ``runs``, a table of served runs, and ``gpu``; optional ``configs``, a folder of the models' configurations.
+
+    Returns
+    -------
+    CaseResult
+        Data: a row per expressed run: ``id, engine, model, precision, input_tokens, output_tokens, requests, gpus,
+        held_back, measured_s`` (per output token) and, predicted, ``decode_s`` (a decode step), ``prompts_s`` (other
+        requests' prompts, per step), ``kernels_s`` (both), ``predicted_s`` (with the engine's term); ``ttft_s`` and
+        ``prompt_s``, of the first token.
+
+    Raises
+    ------
+    InputError
+        See :func:`gpuledger.studies.serving_time.runs.read_runs`; no run can be expressed.
+    """
+    gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
+    runs, ignored = read_runs(case, gpu)
+    parts, refused, used = _predict(case, gpu, runs)
+    if not parts:
+        problem = f"no run on {gpu.name} can be expressed ({_counted(refused)})"
+        raise InputError(case.path("runs"), "", problem, "set another gpu")
+    data = pd.concat(parts).sort_index().reset_index(drop=True)
+    terms = _fit(data)
+    data["predicted_s"] = data["kernels_s"] + data["engine"].map(terms).fillna(0.0)
+    times = data.select_dtypes("floating").columns
+    data[times] = data[times].map(lambda value: float(f"{value:.{DIGITS}g}"))
+    result = CaseResult(data)
+    result.add("gpu", gpu.title, "text")
+    result.add("runs", len(runs), "run")
+    result.add("other_gpus_runs", ignored, "run")
+    result.add("runs_expressed", len(data), "run")
+    result.add("not_expressed", _counted(refused), "text")
+    for engine, term in sorted(terms.items()):
+        result.add(f"host_{engine}", float(f"{term:.3g}"), "s")
+    _add_errors(result, data)
+    result.add("finding", _finding(result, gpu), "text")
+    about = {
+        "source": "constants of the time model (resources/time_constants.csv)",
+        "note": "Constants of the time model. " + "; ".join(sorted(used)),
+    }
+    result.provenance = {
+        "kind": "predicted",
+        "label": "predicted by a time model, beside measured served runs",
+        "source": f"gpuledger's time model; measured runs: {case.dataset.content['source']}",
+        "title": f"Served runs on {gpu.title}, and their steps as kernels",
+        "inputs": [
+            *provenance.describe_data_sheets([gpu], case.dataset.folder),
+            provenance.describe_file(CONSTANTS, files.ROOT, about),
+        ],
+    }
+    return result
+
+
+def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFrame], Counter, set[str]]:
+    """Return the expressed runs with the times of their kernels, how many are not for which reason, and constants."""
+    of_run, refused, groups = express(case, gpu), Counter(), {}
+    for index, run in zip(runs.index, runs.to_dict("records"), strict=True):
+        try:
+            model, precision, parallel = of_run(run)
+        except NotExpressedError as reason:
+            refused[str(reason)] += 1
+            continue
+        key = run["engine"], model.name, run["quantised"], parallel
+        groups.setdefault(key, (model, precision, []))[2].append(index)
+    parts, used = [], set()
+    for (engine, _, _, parallel), (model, precision, indices) in groups.items():
+        part = runs.loc[indices]
+        times, sources = _passes(model, precision, parallel, part, gpu, engine)
+        used |= sources
+        parts.append(
+            part[["id", "engine", "model", "precision", "input_tokens", "output_tokens", "requests"]].assign(
+                gpus=parallel.devices,
+                held_back=held_back(*(part[name] for name in ("requests", "input_tokens", "output_tokens", "tensor"))),
+                measured_s=part["tpot_s"],
+                **times,
+                ttft_s=part["ttft_s"],
+            )
+        )
+    return parts, refused, used
+
+
+def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: str) -> tuple[dict, set[str]]:
+    """Return the predicted times of runs with the same model, engine and parallelism, all at once."""
+    new, out, requests = (part[name].to_numpy() for name in ("input_tokens", "output_tokens", "requests"))
+    # On average, half of the output is in the cache.
+    context, others = new + out // 2, np.maximum(requests - 1, 0)
+    work = join([decode(context, requests), prefill(new), chunk(new, 0, others, context)])
+    rows = predict(kernels(model, work, parallel, precision), gpu, engine)
+    time_s = totals(rows, rows["shape"].to_numpy(), work.shapes)["time_s"].reshape(3, -1)
+    step_s, prompt_s, both_s = time_s
+    # While a request generates its output, each of the others ends once, and the next one's prompt is processed.
+    prompts_s = others / out * np.maximum(both_s - step_s, 0)
+    times = {"decode_s": step_s, "prompts_s": prompts_s, "kernels_s": step_s + prompts_s, "prompt_s": prompt_s}
+    return times, set(rows["constants"].astype(str).unique())
+
+
+def _fit(data: pd.DataFrame) -> dict[str, float]:
+    """Return the time that each engine's host adds to a step: what minimises the mean relative error of one half."""
+    terms = {}
+    for engine, part in data[~data["held_back"]].groupby("engine"):
+        if len(part) < LEAST_RUNS:
+            continue
+        # The minimum of a sum of |term - missing| / measured is a weighted median.
+        missing = (part["measured_s"] - part["kernels_s"]).to_numpy()
+        order = np.argsort(missing, kind="stable")
+        weight = np.cumsum(1 / part["measured_s"].to_numpy()[order])
+        terms[engine] = float(f"{max(0.0, missing[order][np.searchsorted(weight, weight[-1] / 2)]):.3g}")
+    return terms
+
+
+def errors_percent(predicted_s: pd.Series, measured_s: pd.Series) -> pd.Series:
+    """Return the signed relative errors in %."""
+    return 100 * (predicted_s / measured_s - 1)
+
+
+def _add_errors(result: CaseResult, data: pd.DataFrame) -> None:
+    back = data[data["held_back"]]
+    alone = errors_percent(data["kernels_s"], data["measured_s"]).abs()
+    fitted = errors_percent(back["predicted_s"], back["measured_s"]).abs()
+    result.add("held_back_runs", len(back), "run")
+    result.add("tpot_median_error_unfitted_percent", alone.median(), "%")
+    result.add("tpot_mape_unfitted_percent", alone.mean(), "%")
+    result.add("tpot_median_error_decode_only_percent", _decode_only(data), "%")
+    result.add("tpot_median_error_percent", fitted.median(), "%")
+    result.add("tpot_mape_percent", fitted.mean(), "%")
+    result.add("tpot_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
+    few = data[data["requests"] <= FEW_REQUESTS]
+    result.add("ttft_runs", len(few), "run")
+    result.add("ttft_median_error_percent", errors_percent(few["prompt_s"], few["ttft_s"]).abs().median(), "%")
+    keys = ["engine", "model", "precision", "input_tokens", "output_tokens", "requests", "gpus"]
+    repeated = data.groupby(keys)["measured_s"]
+    spread = errors_percent(repeated.transform("median"), data["measured_s"]).abs()[repeated.transform("size") > 1]
+    result.add("repeats_mape_percent", spread.mean(), "%")
+
+
+def _decode_only(data: pd.DataFrame) -> float:
+    return errors_percent(data["decode_s"], data["measured_s"]).abs().median()
+
+
+def _finding(result: CaseResult, gpu: Gpu) -> str:
+    alone, count = result["tpot_median_error_unfitted_percent"], result["runs_expressed"]
+    words = f"{count:,} served runs on {gpu.title}: kernels alone predict the time per token within {alone:.1f} %"
+    if any(name.startswith("host_") for name in result.summary):
+        return f"{words} (median), with one term per engine {result['tpot_median_error_percent']:.1f} % (held back)"
+    return f"{words} (median)"
+
+
+def _counted(refused: Counter) -> str:
+    return (
+        "; ".join(f"{count} {reason}" for reason, count in sorted(refused.items(), key=lambda e: (-e[1], e[0])))
+        or "none"
+    )

@@ -1,0 +1,214 @@
+"""Served runs: what a row of the table says, and which rows the models can express."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.transformer import Model, Parallel, Precision, read_model
+from gpuledger.models.transformer.model import Experts
+from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.readers.tabular import Column, read_csv
+
+#: Columns that are read, and those that are ignored.
+_SIZES = ("batch_size", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+_TEXTS = ("backend", "model_path", "system", "mode")
+_IGNORED = (
+    *("backend_version", "precision", "moe_quant_mode"),
+    *(f"{phase}_{name}" for phase in ("prefill", "decode") for name in (*_SIZES, "num_workers")),
+)
+#: Engines whose kernels were measured.
+ENGINES = ("sglang", "trtllm", "vllm")
+#: GPUs that share one switch of NVLink; all others have nodes of eight.
+_NODE = MappingProxyType({"gb200": 72})
+_USUAL_NODE = 8
+
+#: Published checkpoints of a model in a precision, where they have a name of their own.
+CHECKPOINTS: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            [(name, "nvfp4") for name in ("deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3")],
+            "nvidia/DeepSeek-V3.1-NVFP4",
+        ),
+        ("nvidia/DeepSeek-R1-NVFP4", "nvfp4"): "nvidia/DeepSeek-V3.1-NVFP4",
+        ("meta-llama/Llama-3.1-70B", "fp8"): "nvidia/Llama-3.1-70B-Instruct-FP8",
+        ("moonshotai/Kimi-K2.5", "nvfp4"): "nvidia/Kimi-K2.5-NVFP4",
+        ("MiniMaxAI/MiniMax-M2.5", "nvfp4"): "nvidia/MiniMax-M2.5-NVFP4",
+    }
+)
+#: Models whose configuration goes by another name.
+CONFIGURATIONS = MappingProxyType(
+    {
+        "meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
+        "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Meta-Llama-3.1-8B",
+        "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Meta-Llama-3.1-8B",
+        "nvidia/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B",
+        "zhipuai/GLM-5": "zai-org/GLM-5",
+    }
+)
+#: Number formats of `gemm_quant_mode` for a checkpoint that does not say its own: weights and operands. NVIDIA's
+#: quantised checkpoints hold scales for a cache in fp8, and engines use it.
+_MODES = MappingProxyType(
+    {
+        "fp8": Precision("fp8", "bf16", "fp8", "fp8"),
+        "fp8_block": Precision("fp8_block128", "bf16", "bf16", "fp8"),
+        "nvfp4": Precision("nvfp4", "bf16", "fp8", "fp4"),
+    }
+)
+
+
+def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
+    """Read the runs on one GPU.
+
+    Returns
+    -------
+    frame : DataFrame
+        ``id, engine, model, precision`` (the number formats' name, 16-bit where none is given), ``mode, quantised,
+        input_tokens, output_tokens, requests`` (of a replica), ``tensor, pipeline, replicas, expert_shards,
+        expert_ranks, concurrency`` (0: not given), ``ttft_s, tpot_s``.
+    ignored : int
+        Rows of other GPUs.
+
+    Raises
+    ------
+    InputError
+        A missing column, a time that is not positive, a GPU that no row ran on.
+    """
+    path = case.path("runs")
+    columns = [
+        Column("id"),
+        *(Column(name) for name in _TEXTS),
+        Column("gemm_quant_mode", optional=True),
+        *(Column(name, "number", minimum=1) for name in ("isl", "osl")),
+        *(Column(name, "number", minimum=0, optional=True) for name in _SIZES),
+        *(Column(f"silicon_{name}_ms", "number", minimum=0) for name in ("ttft", "tpot")),
+        *(Column(name, optional=True) for name in ("silicon_data_source", *_IGNORED)),
+    ]
+    table = read_csv(path, columns)
+    names = {name: _gpu_of(name) for name in table["system"].unique()}
+    own = table["system"].map(names) == gpu.name
+    if not own.any():
+        known = ", ".join(sorted(set(filter(None, names.values()))))
+        raise InputError(path, "column system", f"no run on {gpu.name}", f"set gpu to one of {known}")
+    rows = table[own].reset_index(drop=True)
+    quantised = rows.get("gemm_quant_mode", pd.Series("", rows.index)).fillna("").replace("bfloat16", "")
+    # A column that is missing is as one that is empty.
+    sizes = {name: rows.get(name, pd.Series(0.0, rows.index)).fillna(0).astype(np.int64) for name in _SIZES}
+    frame = pd.DataFrame(
+        {
+            "id": rows["id"],
+            "engine": rows["backend"],
+            "model": rows["model_path"],
+            "precision": quantised.replace("", "16-bit"),
+            "mode": rows["mode"],
+            "quantised": quantised,
+            "input_tokens": rows["isl"].astype(np.int64),
+            "output_tokens": rows["osl"].astype(np.int64),
+            "requests": sizes["batch_size"],
+            "tensor": sizes["tp_size"],
+            "pipeline": sizes["pp_size"],
+            "replicas": sizes["attention_dp_size"],
+            "expert_shards": sizes["moe_tp_size"],
+            "expert_ranks": sizes["moe_ep_size"],
+            "concurrency": _concurrency(rows),
+            "ttft_s": rows["silicon_ttft_ms"] / 1e3,
+            "tpot_s": rows["silicon_tpot_ms"] / 1e3,
+        }
+    )
+    return frame, int((~own).sum())
+
+
+def _concurrency(rows: pd.DataFrame) -> pd.Series:
+    if "silicon_data_source" not in rows:
+        return pd.Series(0, rows.index)
+    found = rows["silicon_data_source"].astype(str).str.extract(r"silicon_concurrency=(\d+)")[0]
+    return found.fillna("0").astype(np.int64)
+
+
+def _gpu_of(system: str) -> str:
+    for name in (system, system.replace("_", "-"), system.removesuffix("_sxm")):
+        try:
+            return find_gpu(name).name
+        except InputError:
+            continue
+    return ""
+
+
+class NotExpressedError(Exception):
+    """A run that the models cannot express; its text is the reason."""
+
+
+def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision | None, Parallel]]:
+    """Return a function from a run to its model, precision and parallelism; it raises `NotExpressedError`."""
+    folder = case.path("configs") if "configs" in case.inputs else None
+    read: dict[str, Model | str] = {}
+
+    def model_of(name: str) -> Model:
+        if name not in read:
+            try:
+                read[name] = read_model(_file(folder, name) or name)
+            except InputError as error:
+                read[name] = f"model: {error.problem.partition(' with the')[0]}"
+        if isinstance(read[name], str):
+            raise NotExpressedError(read[name])
+        return read[name]
+
+    def one(run: Mapping) -> tuple[Model, Precision | None, Parallel]:
+        if run["mode"] != "agg":
+            raise NotExpressedError("prefill and decode on separate GPUs")
+        if run["engine"] not in ENGINES:
+            raise NotExpressedError(f"engine {run['engine']}: no kernel of it was measured")
+        name, quantised = run["model"], run["quantised"]
+        model = model_of(_checkpoint(folder, name, quantised))
+        # A checkpoint that is published in one precision only says best what is quantised in it.
+        precision = None if model.precision != Precision() or not quantised else _MODES.get(quantised)
+        if precision is None and quantised and model.precision == Precision():
+            raise NotExpressedError(f"precision {quantised}")
+        if precision and not name.startswith("nvidia/") and quantised == "fp8":
+            precision = replace(precision, cache="bf16")
+        return model, precision, _parallel(run, model, gpu)
+
+    return one
+
+
+def _checkpoint(folder: Path | None, name: str, quantised: str) -> str:
+    """Return the published checkpoint that a run served, as far as its configuration is at hand."""
+    known = (CHECKPOINTS.get((name, quantised)), CONFIGURATIONS.get(name))
+    return next((found for found in known if found and _file(folder, found)), name)
+
+
+def _file(folder: Path | None, name: str) -> Path | None:
+    file = folder / f"{name.replace('/', '--')}_config.json" if folder else None
+    return file if file is not None and file.is_file() else None
+
+
+def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
+    experts = any(isinstance(group.ffn, Experts) for group in model.layers)
+    tensor, pipeline = run["tensor"], max(run["pipeline"], 1)
+    shards, ranks = max(run["expert_shards"], 1), max(run["expert_ranks"], 1)
+    if not run["requests"] or not tensor:
+        raise NotExpressedError("parallelism: batch or tensor parallelism is not given")
+    replicas = run["replicas"] or (max(1, shards * ranks // tensor) if experts else 1)
+    if run["concurrency"] not in (0, run["requests"] * replicas):
+        raise NotExpressedError("batch: not the concurrency that the run was driven with")
+    if tensor * replicas * pipeline > _NODE.get(gpu.name, _USUAL_NODE):
+        raise NotExpressedError("parallelism: more GPUs than share one NVLink switch")
+    if experts and shards * ranks != tensor * replicas:
+        raise NotExpressedError("parallelism: sizes that contradict each other")
+    if experts and replicas > 1 and shards > 1:
+        raise NotExpressedError("parallelism: sliced experts across replicas")
+    try:
+        parallel = Parallel(tensor, pipeline, ranks if experts else 1)
+        parallel.check(model)
+    except InputError:
+        raise NotExpressedError("parallelism: the model cannot be split so") from None
+    if not experts and replicas > 1:
+        raise NotExpressedError("parallelism: replicas of a dense model")
+    return parallel

@@ -1,0 +1,54 @@
+"""Errors of predicted times per output token, by class of runs."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+#: Columns that make a class.
+CLASS = ("engine", "model", "precision")
+
+
+def short_name(model: str) -> str:
+    """Return a model's name without its organisation and what its checkpoint's name says of the precision."""
+    name = model.rpartition("/")[2]
+    for ending in ("-NVFP4", "-FP8", "-Instruct"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def error_table(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the errors of every class of runs, those of all engines, and of all runs.
+
+    Parameters
+    ----------
+    data : DataFrame
+        Of :func:`gpuledger.studies.serving_time.reduce`.
+
+    Returns
+    -------
+    DataFrame
+        ``engine, model, precision`` (all: of all), ``runs``; of kernels alone, ``median_unfitted_percent``,
+        ``mape_unfitted_percent`` and ``bias_unfitted_percent`` (the signed median); with the engine's term, of the
+        held-back half, ``held_back_runs, median_percent, mape_percent``.
+    """
+    groups = {("all", "all", "all"): data}
+    groups |= {(engine, "all", "all"): part for engine, part in data.groupby("engine")}
+    groups |= {names: part for names, part in data.groupby(list(CLASS))}
+    rows = []
+    for names, part in groups.items():
+        alone = 100 * (part["kernels_s"] / part["measured_s"] - 1)
+        back = part[part["held_back"]]
+        fitted = 100 * (back["predicted_s"] / back["measured_s"] - 1).abs()
+        rows.append(
+            {
+                **dict(zip(CLASS, names, strict=True)),
+                "runs": len(part),
+                "median_unfitted_percent": alone.abs().median(),
+                "mape_unfitted_percent": alone.abs().mean(),
+                "bias_unfitted_percent": alone.median(),
+                "held_back_runs": len(back),
+                "median_percent": fitted.median(),
+                "mape_percent": fitted.mean(),
+            }
+        )
+    return pd.DataFrame(rows)

@@ -1,0 +1,138 @@
+"""Serving time: which runs can be expressed, their steps, the term per engine, and bad input in one line."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.time_model.step import predict, totals
+from gpuledger.models.transformer import Parallel, decode, kernels, read_model
+from gpuledger.readers.gpus import find_gpu
+from gpuledger.studies.serving_time import reduce
+from gpuledger.studies.serving_time.tables import error_table, short_name
+
+RUN = {
+    **{"id": "a", "backend": "vllm", "model_path": "Llama-3.1-8B", "system": "h200_sxm", "mode": "agg", "isl": 1024},
+    **{"osl": 512, "gemm_quant_mode": "", "batch_size": 8.0, "tp_size": 1.0, "pp_size": 1.0, "attention_dp_size": 1.0},
+    **{"moe_tp_size": 1.0, "moe_ep_size": 1.0, "silicon_ttft_ms": 40.0, "silicon_tpot_ms": 6.0},
+}
+
+
+def a_case(tmp_path, *changed, gpu="h200", drop=()):
+    rows = [{**RUN, "id": str(at), **change} for at, change in enumerate(changed or [{}])]
+    (tmp_path / "mine").mkdir(exist_ok=True)
+    pd.DataFrame(rows).drop(columns=list(drop)).to_csv(tmp_path / "mine/runs.csv", index=False)
+    content = {"title": "t", "kind": "recorded", "source": "s", "license": "CC0-1.0"}
+    content["studies"] = {"serving_time": {"first": {"runs": "runs.csv", "gpu": gpu}}}
+    (tmp_path / "mine/dataset.yaml").write_text(yaml.safe_dump(content))
+    return Dataset.load(tmp_path / "mine/dataset.yaml").case("serving_time", "first")
+
+
+def reduced(*args, **more):
+    return reduce_case(a_case(*args, **more), reduce)
+
+
+def test_a_step_is_the_sum_of_its_kernels_and_of_other_requests_prompts(tmp_path):
+    result = reduced(tmp_path)
+    rows = predict(kernels(read_model("Llama-3.1-8B"), decode(1024 + 256, 8)), find_gpu("h200"), "vllm")
+    whole = totals(rows, np.zeros(len(rows), int), 1)["time_s"][0]
+    run = result.data.iloc[0]
+    assert run["decode_s"] == pytest.approx(whole, rel=1e-5)
+    # Seven other requests end in 512 steps; a prompt costs hardly more than alone.
+    assert 0.5 < run["prompts_s"] / (7 / 512 * run["prompt_s"]) < 1.1
+    assert run["kernels_s"] == pytest.approx(run["decode_s"] + run["prompts_s"], rel=1e-5)
+    assert run["predicted_s"] == run["kernels_s"], "one run is too few to fit a term to"
+    error = 100 * abs(run["kernels_s"] / 6e-3 - 1)
+    assert result["tpot_median_error_unfitted_percent"] == pytest.approx(error, rel=1e-4)
+    assert (result["runs"], result["runs_expressed"], result["not_expressed"]) == (1, 1, "none")
+    assert result.provenance["kind"] == "predicted" and "vllm" in json.dumps(result.provenance["inputs"])
+
+
+def test_a_single_request_waits_for_nobody(tmp_path):
+    run = reduced(tmp_path, {"batch_size": 1}).data.iloc[0]
+    assert run["prompts_s"] == 0 and run["kernels_s"] == run["decode_s"]
+
+
+def test_fewer_bits_take_less_time(tmp_path):
+    modes = [{"gemm_quant_mode": mode, "system": "b200_sxm"} for mode in ("", "fp8", "nvfp4")]
+    data = reduced(tmp_path, *modes, gpu="b200").data
+    assert data["precision"].tolist() == ["16-bit", "fp8", "nvfp4"]
+    assert (data["decode_s"].diff().dropna() < 0).all()
+
+
+def test_runs_that_cannot_be_expressed_are_counted_by_reason(tmp_path):
+    result = reduced(
+        tmp_path,
+        {},
+        {"mode": "disagg"},
+        {"backend": "tgi"},
+        {"gemm_quant_mode": "int3"},
+        {"tp_size": 16},
+        {"tp_size": 3},
+        {"batch_size": ""},
+        {"silicon_data_source": "x; silicon_concurrency=64"},
+        {"system": "b200_sxm"},
+    )
+    assert (result["runs"], result["other_gpus_runs"], result["runs_expressed"]) == (8, 1, 1)
+    for reason in (
+        "1 prefill and decode on separate GPUs",
+        "1 engine tgi: no kernel of it was measured",
+        "1 precision int3",
+        "1 parallelism: more GPUs than share one NVLink switch",
+        "1 parallelism: the model cannot be split so",
+        "1 parallelism: batch or tensor parallelism is not given",
+        "1 batch: not the concurrency that the run was driven with",
+    ):
+        assert reason in result["not_expressed"], reason
+
+
+EXPERTS = {"model_path": "Qwen3-30B-A3B", "batch_size": 16}
+
+
+def test_experts_are_spread_as_the_run_says(tmp_path):
+    sizes = [(4, 1, 4, 1), (4, 1, 1, 4), (1, 4, 1, 4), (1, 4, 4, 1), (4, 1, 2, 1)]
+    names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+    result = reduced(tmp_path, *({**EXPERTS, **dict(zip(names, size, strict=True))} for size in sizes))
+    assert result.data["gpus"].tolist() == [4, 4, 4]
+    assert "1 parallelism: sliced experts across replicas" in result["not_expressed"]
+    assert "1 parallelism: sizes that contradict each other" in result["not_expressed"]
+    assert result.data["decode_s"].nunique() == 3
+    whole = kernels(read_model("Qwen3-30B-A3B"), decode(1280, 16), Parallel(1, 1, 4))
+    assert result.data.iloc[2]["decode_s"] == pytest.approx(
+        totals(predict(whole, find_gpu("h200"), "vllm"), np.zeros(len(whole), int), 1)["time_s"][0], rel=1e-5
+    )
+
+
+def test_the_engines_term_is_found_on_one_half_and_holds_on_the_other(tmp_path):
+    shapes = [{"isl": 500 + 100 * i, "batch_size": 1 + i % 16} for i in range(120)]
+    alone = reduced(tmp_path, *shapes).data["kernels_s"]
+    slower = [{**shape, "silicon_tpot_ms": 1e3 * (time + 2e-3)} for shape, time in zip(shapes, alone, strict=True)]
+    result = reduced(tmp_path, *slower)
+    assert result["host_vllm"] == pytest.approx(2e-3, rel=0.01)
+    assert result["tpot_median_error_percent"] < 0.5 < result["tpot_median_error_unfitted_percent"]
+    assert 40 <= result["held_back_runs"] <= 80 and "with one term per engine" in result.finding
+    faster = [{**shape, "silicon_tpot_ms": 900 * time} for shape, time in zip(shapes, alone, strict=True)]
+    assert reduced(tmp_path, *faster)["host_vllm"] == 0, "a host takes no negative time"
+    table = error_table(result.data)
+    assert table["engine"].tolist() == ["all", "vllm", "vllm"] and table["runs"].tolist() == [120] * 3
+    assert table["median_percent"].iloc[0] == pytest.approx(result["tpot_median_error_percent"])
+
+
+def test_bad_input_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="'isl'"):
+        reduced(tmp_path, drop=["isl"])
+    with pytest.raises(InputError, match="column system: no run on l4; set gpu to one of h200-sxm"):
+        reduced(tmp_path, gpu="l4")
+    with pytest.raises(InputError, match=r"no run on h200-sxm can be expressed .1 prefill and decode on separate GPUs"):
+        reduced(tmp_path, {"mode": "disagg"})
+    with pytest.raises(InputError, match="silicon_tpot_ms"):
+        reduced(tmp_path, {"silicon_tpot_ms": -1})
+
+
+def test_names_of_models():
+    assert short_name("nvidia/Llama-3.1-8B-Instruct-FP8") == "Llama-3.1-8B"
