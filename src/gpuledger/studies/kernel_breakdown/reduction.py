@@ -96,7 +96,8 @@ def _reduce_timeline(case: Case, mirror: str | Path | None) -> CaseResult:
     described = provenance.describe_data_sheets(scenario.gpus, case.dataset.folder)
     constants = _constants(scenario, own)
     constants["note"] = f"Predicted times beside the recorded ones are the time model's. {constants['note']}"
-    result.provenance = {"inputs": [*described, constants, *_configuration(scenario)]}
+    label = f"{case.label} (predicted times: by a time model, not measured)"
+    result.provenance = {"label": label, "inputs": [*described, constants, *_configuration(scenario)]}
     return result
 
 

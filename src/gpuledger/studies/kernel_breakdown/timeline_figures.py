@@ -152,7 +152,7 @@ def draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
         axes.set(xticks=[], yticks=[])
         return
     last = int(layer.max())
-    place = np.where(layer >= 0, layer, np.where(np.arange(len(rows)) < inside[0], -2, last + 2))
+    place = np.where(layer >= 0, layer, np.where(np.arange(len(rows)) < inside[0], -3, last + 3))
     table = rows.assign(place=place).pivot_table(
         index="place", columns="kernel_class", values="duration_s", aggfunc="sum", fill_value=0.0
     )
@@ -161,9 +161,9 @@ def draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
     for name in order:
         axes.bar(table.index, 1e6 * table[name], 0.85, bottom=bottom, color=colour_of(name))
         bottom += 1e6 * table[name].to_numpy()
-    ticks = [-2, *range(0, last + 1, max(1, (last + 1) // 6)), last + 2]
+    ticks = [-3, *range(0, last + 1, max(1, (last + 1) // 6)), last + 3]
     axes.set_xticks(ticks, ["before", *map(str, ticks[1:-1]), "after"], fontsize=6.8)
-    axes.set(xlabel="layer", ylabel="kernel time (µs)", xlim=(-3, last + 3))
+    axes.set(xlabel="layer", ylabel="kernel time (µs)", xlim=(-5, last + 5))
 
 
 def draw_span(axes: Axes, parts: Mapping[str, tuple[float, str]]) -> None:

@@ -114,6 +114,8 @@ def _traffic(operator: str, shapes: str, types: str, default: int) -> tuple[int,
         total = sum(count for count, _ in inputs)
         return total, total * width, total * width
     if _PICKS.search(operator):
+        if len(inputs) < 2:  # the shapes of a list of indices are not recorded
+            return None
         row = 1 if operator.endswith(("::gather", "::take")) else math.prod(read_shapes(shapes)[0][1:])
         picked = inputs[-1][0] * row
         return picked, picked * inputs[0][1], picked * inputs[0][1]

@@ -48,8 +48,7 @@ def part_table(result: CaseResult) -> pd.DataFrame:
     frame = pd.DataFrame(
         {
             "launches": groups["launches"].sum(),
-            "recorded_median_us": 1e6
-            * (rows["duration_s"] / rows["launches"]).groupby(rows["part"], sort=False).median(),
+            "recorded_median_us": 1e6 * groups["each"].median(),
             "predicted_median_us": 1e6 * groups["predicted_s"].median(),
             "recorded_ms": 1e3 * groups["duration_s"].sum(),
             "predicted_ms": 1e3 * groups["predicted_s"].sum(min_count=1),
@@ -66,7 +65,7 @@ def part_table(result: CaseResult) -> pd.DataFrame:
 def idle_table(result: CaseResult) -> pd.DataFrame:
     """Return the time without a kernel by what went on then, and the calls that took most of it."""
     idle = split_parts(result.data).get("idle", pd.DataFrame(columns=["activity", "call", "duration_s"]))
-    idle = idle.assign(call=idle["call"] if "call" in idle else "")
+    idle = idle.assign(call=idle.get("call", ""))
     groups = idle.groupby("activity")["duration_s"]
     frame = pd.DataFrame({"pauses": groups.size(), "time_ms": 1e3 * groups.sum(), "longest_ms": 1e3 * groups.max()})
     frame["percent_of_span"] = 100 * groups.sum() / float(result["span"]) if len(idle) else 0.0
