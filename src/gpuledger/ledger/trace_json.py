@@ -11,6 +11,9 @@ import numpy as np
 
 from gpuledger import files
 
+#: A cycle of a GPU's clock, where a trace has only cycles.
+CYCLE_S = 1e-9
+
 
 class Trace:
     """A timeline of slices on tracks, grouped by process, with arrows between slices.

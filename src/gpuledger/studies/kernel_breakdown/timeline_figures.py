@@ -194,7 +194,7 @@ def span_parts(result: Mapping, idle: pd.DataFrame) -> dict[str, tuple[float, st
     waiting = alone * float(result["communication_wait_time"]) / whole if whole else 0.0
     running = span * (1 - float(result["idle_percent"]) / 100)
     found = {
-        "kernels that compute": (running - alone, figures.BLUE),
+        "kernels that compute": (running - alone, "#636363"),
         "communication alone: moving data": (alone - waiting, figures.PURPLE),
         "communication alone: waiting": (waiting, "#e4b8d0"),
     }

@@ -34,6 +34,8 @@ _ROLES = (
 )
 #: Kernels that join the partial results of an attention split over its keys.
 _PARTIAL = re.compile(r"(?i)(?:attention|attn|flash|decode|mla|fmha)\w{0,80}(?:reduce|combine|merge)")
+#: The most pairs of a launch and a kernel that are compared, for memory's sake.
+MOST_CELLS = 50_000_000
 #: By how much the tokens of a product may be padded.
 _PADDING = 1.25
 
@@ -136,6 +138,7 @@ def _align(rows: pd.DataFrame, kernels: pd.DataFrame, expected: list[int]) -> tu
     wanted = np.array([at for at, row in enumerate(expected) if kinds[row] != "elementwise"], np.int64)
     sizes = {row: tuple(kernels.loc[row, ["batch", "m", "n", "k"]]) for row in set(expected)}
     target = [expected[at] for at in wanted]
+    recorded = recorded[: MOST_CELLS // max(len(wanted), 1)]
     tokens: dict[tuple, np.ndarray] = {}
     # The best total score of the first launches and the first expected ones, row after row.
     score = np.zeros((len(recorded) + 1, len(wanted) + 1), np.int32)

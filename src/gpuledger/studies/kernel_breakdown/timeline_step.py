@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.readers.timelines import Timeline
 
 #: Of the launches around a repetition, how many may differ from it.
 TOLERANCE = 0.1
-#: The longest period that is looked for, in launches, and how many candidates for the first kernel of a step.
-LONGEST_PERIOD, CANDIDATES = 4096, 64
+#: The longest period that is looked for, in how many launches, and how many candidates for a step's first kernel.
+LONGEST_PERIOD, SEARCHED, CANDIDATES = 4096, 50_000, 64
+#: Names of annotations that can be steps inside of another annotation.
+_STEPS = re.compile(r"(?i)step|iter|batch|execute|generat|decode|prefill|token")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,14 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> Step:
     """
     rows = timeline.kernels
     busy = rows[rows["kind"] == "kernel"].groupby("device")["duration_s"].sum()
+    if len(busy) > 1:
+        problem = f"kernels of {len(busy)} GPUs"
+        warn(
+            timeline.file,
+            "",
+            problem,
+            f"only those of device {busy.idxmax()}, which has most kernel time, are analysed",
+        )
     rows = rows[rows["device"] == busy.idxmax()].reset_index(drop=True)
     if not timeline.has_times:
         return Step(rows, timeline.host.iloc[:0], "", "whole recording", 1, 0)
@@ -98,29 +108,42 @@ def _annotated(timeline: Timeline, rows: pd.DataFrame, wanted: str | None) -> tu
             known = timeline.host.loc[timeline.host["kind"] == "annotation", "name"].unique()[:8]
             remedy = f"there are: {', '.join(known)}" if len(known) else "the recording has no annotations"
             raise InputError(timeline.file, "key step", f"no annotation has {wanted!r} in its name", remedy)
-    start = ranges["start_s"].to_numpy(float)
-    end = start + ranges["duration_s"].to_numpy(float)
-    order = np.lexsort((-end, start))
-    # Outermost: not inside of one that began before.
-    reach, outer = -np.inf, []
-    for row in order:
-        if end[row] > reach:
-            outer.append(row)
-            reach = end[row]
-    names, start, end = ranges["name"].to_numpy(object)[outer], start[outer], end[outer]
     launch = rows["launch_s"].to_numpy(float)
     # Without records of launches, the moment at which a kernel ran has to do.
     moment = launch if np.isfinite(launch).any() else rows["start_s"].to_numpy(float)
+    time = rows["duration_s"].where((rows["kind"] == "kernel") & np.isfinite(moment), 0.0).to_numpy()
+    best, names = _most_busy(ranges, moment, time)
+    if best is None or (wanted is None and time[best >= 0].sum() <= 0.5 * time.sum()):
+        return None, []
+    if len(np.unique(best[best >= 0])) == 1:
+        # One annotation around several steps.
+        inside = ranges[ranges["name"].str.contains(_STEPS) & ~ranges["name"].isin(names)]
+        inner, inner_names = _most_busy(inside, np.where(best >= 0, moment, np.nan), time)
+        if inner is not None and len(np.unique(inner[inner >= 0])) > 1:
+            if time[inner >= 0].sum() > 0.8 * time[best >= 0].sum():
+                return inner, inner_names
+    return best, names
+
+
+def _most_busy(ranges: pd.DataFrame, moment: np.ndarray, time: np.ndarray) -> tuple[np.ndarray | None, list[str]]:
+    """Return for each launch its outermost range of the kind with most kernel time (-1: none), and all ranges' names."""
+    start = ranges["start_s"].to_numpy(float)
+    end = start + ranges["duration_s"].to_numpy(float)
+    reach, outer = -np.inf, []
+    for row in np.lexsort((-end, start)):
+        if end[row] > reach:  # otherwise it is inside of one that began before
+            outer.append(row)
+            reach = end[row]
+    names, start, end = ranges["name"].to_numpy(object)[outer], start[outer], end[outer]
+    if not len(names):
+        return None, []
     at = np.searchsorted(start, moment, side="right") - 1
-    inside = (at >= 0) & (moment <= end[at] if len(end) else False)
-    own = np.where(inside, at, -1)
-    kind = pd.Series([re.sub(r"\d+", "#", name) for name in names], dtype=object)
-    time = rows["duration_s"].where(rows["kind"] == "kernel", 0.0).to_numpy()
-    by_kind = pd.Series(time[own >= 0]).groupby(kind.to_numpy()[own[own >= 0]]).sum()
-    if by_kind.empty or by_kind.max() <= 0.5 * time[np.isfinite(moment)].sum():
-        return (None, []) if wanted is None else (own, list(names))
-    chosen = (kind == by_kind.idxmax()).to_numpy()
-    return np.where((own >= 0) & chosen[own], own, -1), list(names)
+    own = np.where((at >= 0) & (moment <= end[at]), at, -1)
+    kind = np.array([re.sub(r"\d+", "#", name) for name in names], object)
+    by_kind = pd.Series(time[own >= 0]).groupby(kind[own[own >= 0]]).sum()
+    if by_kind.empty or by_kind.max() <= 0:
+        return None, []
+    return np.where((own >= 0) & (kind[own] == by_kind.idxmax()), own, -1), list(names)
 
 
 def _repeated(rows: pd.DataFrame) -> np.ndarray | None:
@@ -182,7 +205,7 @@ def find_layers(tokens: np.ndarray) -> tuple[int, int, int]:
     first, period, repeats : int
         Where the repetition begins, launches in one of it, and how many there are; ``repeats`` is 0 without one.
     """
-    codes = pd.factorize(np.asarray(tokens, object))[0]
+    codes = pd.factorize(np.asarray(tokens, object)[:SEARCHED])[0]
     found: list[tuple[int, int, int]] = []
     for period in range(2, min(len(codes) // 2, LONGEST_PERIOD) + 1):
         same = codes[period:] == codes[:-period]
