@@ -26,6 +26,7 @@ class Trace:
         self._events: list[dict] = []
         self._tracks: dict[tuple[str, str], tuple[int, int]] = {}
         self._flows = 0
+        self._open: dict[tuple[str, str], list[float]] = {}
 
     def _track(self, process: str, track: str) -> dict[str, int]:
         if (process, track) not in self._tracks:
@@ -50,8 +51,21 @@ class Trace:
         duration_s: float,
         category: str = "",
         **details: Any,
-    ) -> None:
-        """Add a slice; `details` are shown when it is selected, those that are empty or missing are left out."""
+    ) -> str:
+        """Add a slice; `details` are shown when it is selected, those that are empty or missing are left out.
+
+        Slices of a track come in order of their starts. Viewers only show slices that are apart or nested, so one that
+        overlaps another goes to a track of its own, "<track> (2)".
+
+        Returns
+        -------
+        str
+            The track that it is on, for :meth:`connect`.
+        """
+        number, wanted = 1, track
+        while not self._fits(process, track, start_s, start_s + duration_s):
+            number += 1
+            track = f"{wanted} ({number})"
         event = {
             "ph": "X",
             "name": name or "unnamed",
@@ -63,6 +77,16 @@ class Trace:
         shown = {key: _plain(value) for key, value in details.items()}
         shown = {key: value for key, value in shown.items() if value not in ("", None)}
         self._events.append({**event, "args": shown} if shown else event)
+        return track
+
+    def _fits(self, process: str, track: str, start_s: float, end_s: float) -> bool:
+        ends = self._open.setdefault((process, track), [])
+        while ends and ends[-1] <= start_s + 1e-12:
+            ends.pop()
+        if ends and end_s > ends[-1] + 1e-12:
+            return False
+        ends.append(end_s)
+        return True
 
     def connect(
         self, name: str, start: tuple[str, str, float], end: tuple[str, str, float], category: str = "flow"

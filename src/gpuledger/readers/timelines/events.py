@@ -193,7 +193,8 @@ class TraceEvents:
             return None
 
     def _kept(self, events: list) -> list[dict]:
-        return [event for event in events if isinstance(event, dict) and event.get("cat") in self._names]
+        # As text: a category may be a list, which has no hash.
+        return [event for event in events if isinstance(event, dict) and str(event.get("cat")) in self._names]
 
     def _singly(self, stop: int) -> Iterator[list[dict]]:
         """Parse value by value up to `stop` (a place in the text) or the end of the list."""

@@ -45,7 +45,8 @@ def read_kineto(path: str | Path) -> Timeline:
         if collecting:
             gc.enable()
     properties = stream.header.get("deviceProperties")
-    names = [str(entry.get("name", "")) for entry in properties or () if isinstance(entry, dict)]
+    listed = properties if isinstance(properties, list) else []
+    names = [str(entry.get("name", "")) for entry in listed if isinstance(entry, dict)]
     columns, calls = rows.columns()
     _launches(columns, calls)
     kept = {name: calls[name] for name in HOST_COLUMNS}
@@ -98,7 +99,7 @@ class _Rows:
         rows = self.host
         rows["name"].append(self._once(event.get("name", "")))
         rows["kind"].append(HOST[category])
-        rows["thread"].append(self._once((event.get("pid"), event.get("tid"))))
+        rows["thread"].append(self._once(f"{event.get('pid')}/{event.get('tid')}"))
         rows["shapes"].append(self._once(inside.get("Input Dims") or inside.get("Input dims") or ""))
         rows["types"].append(self._once(inside.get("Input type") or ""))
         return rows

@@ -147,8 +147,8 @@ def _launches(columns: dict[str, Any], correlation: np.ndarray, calls: pd.DataFr
     first = calls.drop_duplicates("correlation").set_index("correlation")
     found = first.reindex(correlation)
     columns["launch_s"] = found["start_s"].to_numpy(float)
-    columns["thread"] = found["thread"].fillna("").to_numpy()
-    columns["launched_by"] = found["name"].fillna("").to_numpy()
+    columns["thread"] = found["thread"].astype(object).fillna("").to_numpy()
+    columns["launched_by"] = found["name"].astype(object).fillna("").to_numpy()
     at = (columns["launch_s"], columns["thread"])
     parsed = [_OPERATOR.match(name) for name in ranges["name"]]
     is_operator = np.array([match is not None for match in parsed], bool)

@@ -69,13 +69,8 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> Step:
     rows = timeline.kernels
     busy = rows[rows["kind"] == "kernel"].groupby("device")["duration_s"].sum()
     if len(busy) > 1:
-        problem = f"kernels of {len(busy)} GPUs"
-        warn(
-            timeline.file,
-            "",
-            problem,
-            f"only those of device {busy.idxmax()}, which has most kernel time, are analysed",
-        )
+        only = f"only those of device {busy.idxmax()}, which has most kernel time, are analysed"
+        warn(timeline.file, "", f"kernels of {len(busy)} GPUs", only)
     rows = rows[rows["device"] == busy.idxmax()].reset_index(drop=True)
     if not timeline.has_times:
         return Step(rows, timeline.host.iloc[:0], "", "whole recording", 1, 0)
@@ -119,14 +114,14 @@ def _annotated(timeline: Timeline, rows: pd.DataFrame, wanted: str | None) -> tu
         # One annotation around several steps.
         inside = ranges[ranges["name"].str.contains(_STEPS) & ~ranges["name"].isin(names)]
         inner, inner_names = _most_busy(inside, np.where(best >= 0, moment, np.nan), time)
-        if inner is not None and len(np.unique(inner[inner >= 0])) > 1:
-            if time[inner >= 0].sum() > 0.8 * time[best >= 0].sum():
-                return inner, inner_names
+        several = inner is not None and len(np.unique(inner[inner >= 0])) > 1
+        if several and time[inner >= 0].sum() > 0.8 * time[best >= 0].sum():
+            return inner, inner_names
     return best, names
 
 
 def _most_busy(ranges: pd.DataFrame, moment: np.ndarray, time: np.ndarray) -> tuple[np.ndarray | None, list[str]]:
-    """Return for each launch its outermost range of the kind with most kernel time (-1: none), and all ranges' names."""
+    """Return each launch's outermost range of the kind with most kernel time (-1: none), and all ranges' names."""
     start = ranges["start_s"].to_numpy(float)
     end = start + ranges["duration_s"].to_numpy(float)
     reach, outer = -np.inf, []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pandas as pd
 
 from gpuledger.ledger.trace_json import CYCLE_S, Trace
@@ -19,7 +21,7 @@ def export_warps(lines: pd.DataFrame) -> Trace:
     for block, samples in lines.groupby("block", sort=True):
         process, track = "followed warps, each from its start (1 cycle as 1 ns)", f"block {block}"
         cycles, speed = samples["elapsed_cycles"].to_numpy(int), samples["speed_tflops"].to_numpy(float)
-        for number, (begin, end) in enumerate(zip(cycles[:-1], cycles[1:], strict=True), start=1):
+        for number, (begin, end) in enumerate(pairwise(cycles), start=1):
             about = {"cycles": end - begin, "speed_tflops": speed[number]}
             name = f"iteration {number}"
             trace.add(process, track, name, CYCLE_S * begin, CYCLE_S * (end - begin), "iteration", **about)
