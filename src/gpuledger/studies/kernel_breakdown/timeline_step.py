@@ -166,6 +166,11 @@ def _repeated(rows: pd.DataFrame) -> np.ndarray | None:
     if best is None or best[0] < 0.5 * len(codes):
         return None
     _, starts, length = best
+    period = codes[starts[0] : starts[0] + length]
+    ends = codes[: starts[0]], codes[starts[-1] + length :]
+    if all(np.setdiff1d(end, period).size for end in ends) and not find_layers(period)[2]:
+        # Kernels of their own before and after, and nothing that repeats inside: layers of a single step.
+        return None
     return _cut(rows, starts, int(length))
 
 
