@@ -12,6 +12,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.simulate.cases import CASES, SimulatedLaunch, simulate_launch
 from gpuledger.models.simulate.normalization import write_case
+from gpuledger.models.simulate.timeline import write_timeline
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.event_log import SECTIONS
 from gpuledger.readers.neutrino.records import DMAT_ACCESS
@@ -141,7 +142,8 @@ def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
     ----------
     dataset : Dataset
         Cases have a ``trace``, or a ``progress`` and optionally the ``trace`` of the same launch, and optionally an
-        ``event_log`` and a ``tensor_trace``; cases of ``normalization_roofline`` have ``rows`` and ``ceilings``.
+        ``event_log`` and a ``tensor_trace``; cases of ``normalization_roofline`` have ``rows`` and ``ceilings``,
+        those of ``kernel_breakdown`` a ``timeline``.
 
     Returns
     -------
@@ -153,6 +155,12 @@ def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
         if study == "normalization_roofline":
             with contextlib.suppress(InputError):  # reported by the job that reduces the case
                 written |= dict.fromkeys(write_case(dataset.case(study, name)), ORIGIN)
+            continue
+        if study == "kernel_breakdown":
+            with contextlib.suppress(InputError):
+                inputs = dataset.case(study, name).inputs
+                if "timeline" in inputs:
+                    written[write_timeline(dataset.folder / inputs["timeline"])] = ORIGIN
             continue
         if (study, name) not in CASES:
             LOG.warning("%s: no case '%s' of %s is simulated", dataset.file, name, study)

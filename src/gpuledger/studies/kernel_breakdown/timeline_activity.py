@@ -110,7 +110,9 @@ def explain_idle(rows: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
         parts.append(_interval_table(activity, subtract(left, rest), table))
         left = rest
     parts.append(_interval_table(ACTIVITIES[-1], left, own.iloc[:0]))
-    return pd.concat(parts, ignore_index=True).sort_values("start_s", kind="stable", ignore_index=True)
+    found = pd.concat(parts, ignore_index=True).sort_values("start_s", kind="stable", ignore_index=True)
+    # Less than a picosecond is the rounding of moments.
+    return found[found["duration_s"] > 1e-12].reset_index(drop=True)
 
 
 def _interval_table(activity: str, intervals: np.ndarray, events: pd.DataFrame) -> pd.DataFrame:
