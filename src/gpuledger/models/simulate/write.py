@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,6 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.simulate.cases import CASES, SimulatedLaunch, simulate_launch
 from gpuledger.models.simulate.normalization import write_case
-from gpuledger.models.simulate.timeline import write_timeline
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.event_log import SECTIONS
 from gpuledger.readers.neutrino.records import DMAT_ACCESS
@@ -160,6 +160,8 @@ def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
             with contextlib.suppress(InputError):
                 inputs = dataset.case(study, name).inputs
                 if "timeline" in inputs:
+                    # Imported here: only this simulation needs the transformer model.
+                    write_timeline = import_module("gpuledger.models.simulate.timeline").write_timeline
                     written[write_timeline(dataset.folder / inputs["timeline"])] = ORIGIN
             continue
         if (study, name) not in CASES:
