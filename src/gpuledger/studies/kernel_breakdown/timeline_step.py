@@ -15,6 +15,8 @@ from gpuledger.readers.timelines import Timeline
 TOLERANCE = 0.1
 #: The longest period that is looked for, in how many launches, and how many candidates for a step's first kernel.
 LONGEST_PERIOD, SEARCHED, CANDIDATES = 4096, 50_000, 64
+#: Annotations that PyTorch makes by itself, of parts of a step.
+_PARTS = r"^(?:nccl:|gloo:|## |Torch-Compiled|Optimizer\.|DistributedDataParallel|FullyShardedDataParallel|FSDP)"
 #: Names of annotations that can be steps inside of another annotation.
 _STEPS = re.compile(r"(?i)step|iter|batch|execute|generat|decode|prefill|token")
 
@@ -103,6 +105,8 @@ def _annotated(timeline: Timeline, rows: pd.DataFrame, wanted: str | None) -> tu
             known = timeline.host.loc[timeline.host["kind"] == "annotation", "name"].unique()[:8]
             remedy = f"there are: {', '.join(known)}" if len(known) else "the recording has no annotations"
             raise InputError(timeline.file, "key step", f"no annotation has {wanted!r} in its name", remedy)
+    else:
+        ranges = ranges[~ranges["name"].str.contains(_PARTS)]
     launch = rows["launch_s"].to_numpy(float)
     # Without records of launches, the moment at which a kernel ran has to do.
     moment = launch if np.isfinite(launch).any() else rows["start_s"].to_numpy(float)
