@@ -292,6 +292,18 @@ def test_sqlite_without_a_table(tmp_path, table):
     assert kernels.loc[kernels["kind"] == "kernel", "duration_s"].sum() == pytest.approx(3e-6)
 
 
+def test_sqlite_of_whole_graphs(tmp_path):
+    path = database(tmp_path / "report.sqlite", drop=["CUPTI_ACTIVITY_KIND_KERNEL"])
+    with sqlite3.connect(path) as base:
+        columns = "start INT, end INT, deviceId INT, streamId INT, correlationId INT, graphId INT"
+        base.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE ({columns})")
+        base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1000, 4000, 0, 7, 7, 12)")
+    base.close()
+    kernels = read_timeline(path).kernels
+    assert kernels["kernel"].tolist() == ["CUDA graph 12", "Memcpy"]
+    assert kernels["duration_s"].iloc[0] == pytest.approx(3e-6)
+
+
 def test_sqlite_damaged_or_of_something_else(tmp_path):
     path = database(tmp_path / "other.sqlite", drop=["CUPTI_ACTIVITY_KIND_KERNEL"])
     with pytest.raises(InputError, match="CUPTI_ACTIVITY_KIND_KERNEL"):
@@ -344,6 +356,9 @@ def test_csv_of_every_launch(tmp_path):
     assert timeline.devices == ["NVIDIA Test"]
     (tmp_path / "ms.csv").write_text(TRACE_CSV.replace("(ns)", "(ms)"))
     assert read_timeline(tmp_path / "ms.csv").kernels["duration_s"].iloc[0] == pytest.approx(2.5)
+    old = TRACE_CSV.replace("Start (ns)", "Start(nsec)").replace("Duration (ns)", "Duration(nsec)")
+    (tmp_path / "old.csv").write_text(old)
+    assert read_timeline(tmp_path / "old.csv").kernels["duration_s"].iloc[0] == pytest.approx(2.5e-6)
     (tmp_path / "bad.csv").write_text(TRACE_CSV.replace("9000,500", "9000,fast"))
     with pytest.raises(InputError, match=r"line 6, column Duration: 'fast' is not a number"):
         read_timeline(tmp_path / "bad.csv")

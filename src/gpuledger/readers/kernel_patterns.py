@@ -54,6 +54,7 @@ PATTERNS: tuple[Pattern, ...] = _table(
     ("fused attention of CUTLASS", r"(?i)fmha|AttentionKernel|attention_kernel", "attention", "cutlass", "full"),
     ("attention", r"(?i)attention|attn_|_attn|sdpa|Batch(?:Decode|Prefill)With|\bmha_|mqa_|mla_", "attention"),
     ("collective", r"(?i)nccl|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|multimem", "communication"),
+    ("all-to-all", r"(?i)all_?(?:to|2)_?all|\bdeep_?ep::|nvshmem", "communication"),
     ("random numbers", r"(?i)distribution_(?:elementwise|nullary)|curand|philox|dropout|random", "random"),
     ("optimizer", r"(?i)multi_tensor_apply|fused_?adam|adamw?_|sgd_", "optimizer"),
     ("mixture of experts, GEMM", r"fused_moe_kernel|moe_gemm", "gemm"),

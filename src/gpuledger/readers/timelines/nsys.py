@@ -46,7 +46,7 @@ def read_sqlite(path: str | Path) -> Timeline:
 
 def _database(path: Path, base: sqlite3.Connection) -> Timeline:
     tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-    if "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
+    if not tables & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
         remedy = "record with nsys profile --trace=cuda,nvtx, and export that report"
         raise InputError(path, "", "there is no table CUPTI_ACTIVITY_KIND_KERNEL", remedy)
     parts = [_activities(base, table, kind) for table, kind in _ACTIVITIES.items() if table in tables]
@@ -73,6 +73,7 @@ def _database(path: Path, base: sqlite3.Connection) -> Timeline:
 
 _ACTIVITIES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": "kernel",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "kernel",  # whole graphs, where their kernels were not recorded one by one
     "CUPTI_ACTIVITY_KIND_MEMCPY": "copy",
     "CUPTI_ACTIVITY_KIND_MEMSET": "set",
 }
@@ -94,13 +95,15 @@ def _activities(base: sqlite3.Connection, table: str, kind: str) -> pd.DataFrame
     wanted = {
         "start": ("start",),
         "end": ("end",),
-        "name": ("demangledName", "shortName"),
+        "name": ("demangledName", "shortName", "graphId"),
         "stream": ("streamId",),
         "device": ("deviceId",),
         "correlation": ("correlationId",),
         **{f"{what}{axis}": (f"{what}{axis}",) for what in ("grid", "block") for axis in "XYZ"},
     }
     rows = _select(base, table, wanted).assign(kind=kind)
+    if table.endswith("GRAPH_TRACE"):
+        rows["name"] = [f"CUDA graph {number}" for number in rows["name"]]
     if kind != "kernel":
         rows["name"] = {"copy": "Memcpy", "set": "Memset"}[kind]
     return rows
@@ -194,8 +197,9 @@ def _report(path: Path, lines: Iterator[list[str]]) -> Timeline:
     else:
         remedy = "give a JSON trace, an SQLite export, or the CSV of nsys stats --report cuda_gpu_trace"
         raise InputError(path, "", "neither a timeline nor a report of Nsight Systems", remedy)
-    place = {cell.partition(" (")[0]: number for number, cell in enumerate(header)}
-    units = {cell.partition(" (")[0]: cell.partition(" (")[2].rstrip(")") for cell in header}
+    words = [re.match(r"(.*?)\s*(?:\((\S*)\))?$", cell).groups("") for cell in header]
+    place = {name: number for number, (name, _) in enumerate(words)}
+    units = {name: unit.removesuffix("ec") for name, unit in words}  # older versions write nsec
     rows = [(lines.line_num, row) for row in lines if len(row) == len(header)]
 
     def column(name: str, needed: bool = False) -> np.ndarray:
