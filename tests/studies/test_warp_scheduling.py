@@ -1,5 +1,6 @@
 """When warps finish: the paper's tails, speeds that rise, pickles that are more than data, and every refusal."""
 
+import json
 import os
 import pickle
 from collections import OrderedDict
@@ -20,6 +21,7 @@ from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.models.simulate import simulate_dataset
 from gpuledger.readers import neutrino
 from gpuledger.studies import warp_scheduling
+from gpuledger.studies.warp_scheduling.export import export_warps
 from gpuledger.studies.warp_scheduling.tables import points_table
 from notebooks import run_notebook
 
@@ -203,16 +205,32 @@ def test_a_trace_gives_percentiles_that_some_warp_took(tmp_path_factory, cycles)
         assert sum(cycle <= value for cycle in ordered) * 100 >= percent * len(ordered)
         assert sum(cycle < value for cycle in ordered) * 100 <= percent * len(ordered)
     assert result["tail_ratio"] == pytest.approx(ordered[-1] / ordered[0] - 1)
-    assert result.data["elapsed_cycles"].is_monotonic_increasing
+    assert warp_scheduling.parts(result.data)[0]["elapsed_cycles"].is_monotonic_increasing
 
 
 def test_a_trace_is_drawn_and_tabled(folder):
     blocks, _ = two_by_two()
     result = reduced_of(write_case(folder, blocks))
     assert result["warps"] == blocks.size
-    frame, headers, _ = points_table(result.data)
+    frame, headers, _ = points_table(warp_scheduling.parts(result.data)[0])
     assert frame["completed_percent"].tolist() == list(warp_scheduling.PERCENTILES)
     assert set(headers) == set(frame)
+
+
+def test_warps_of_one_sm_are_exported_as_recorded(folder):
+    blocks, clocks = two_by_two()
+    result = reduced_of(write_case(folder, blocks, clocks))
+    warps = warp_scheduling.first_warps(result.data)
+    own = blocks[blocks["cuid"][:, 0, 0] == 3]["elapsed"][:, :, 0]
+    assert set(warps["sm"]) == {3} and len(warps) == own.size
+    assert warps["start_cycles"].min() == 0
+    assert sorted(warps["elapsed_cycles"]) == sorted(own.ravel().tolist())
+    export_warps(warps, warp_scheduling.parts(result.data)[2]).write({"label": "recorded"}, folder)
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X" and event["cat"] == "warp"]
+    assert len(slices) == len(warps)
+    # A cycle is written as a nanosecond.
+    assert sum(event["dur"] for event in slices) == pytest.approx(1e-3 * warps["elapsed_cycles"].sum())
 
 
 @pytest.mark.parametrize("noise", [0, 8])

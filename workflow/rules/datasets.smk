@@ -59,7 +59,7 @@ rule simulate_dataset:
         "../../environment.yml"
     params:
         reason=why_again,
-        code=digest_of("models/simulate", "readers/neutrino"),
+        code=digest_of("models/simulate", "models/transformer", "readers/neutrino"),
     message:
         "simulate {wildcards.dataset}"
     script:

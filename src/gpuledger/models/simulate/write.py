@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -141,7 +142,8 @@ def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
     ----------
     dataset : Dataset
         Cases have a ``trace``, or a ``progress`` and optionally the ``trace`` of the same launch, and optionally an
-        ``event_log`` and a ``tensor_trace``; cases of ``normalization_roofline`` have ``rows`` and ``ceilings``.
+        ``event_log`` and a ``tensor_trace``; cases of ``normalization_roofline`` have ``rows`` and ``ceilings``,
+        those of ``kernel_breakdown`` a ``timeline``.
 
     Returns
     -------
@@ -153,6 +155,14 @@ def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
         if study == "normalization_roofline":
             with contextlib.suppress(InputError):  # reported by the job that reduces the case
                 written |= dict.fromkeys(write_case(dataset.case(study, name)), ORIGIN)
+            continue
+        if study == "kernel_breakdown":
+            with contextlib.suppress(InputError):
+                inputs = dataset.case(study, name).inputs
+                if "timeline" in inputs:
+                    # Imported here: only this simulation needs the transformer model.
+                    write_timeline = import_module("gpuledger.models.simulate.timeline").write_timeline
+                    written[write_timeline(dataset.folder / inputs["timeline"])] = ORIGIN
             continue
         if (study, name) not in CASES:
             LOG.warning("%s: no case '%s' of %s is simulated", dataset.file, name, study)

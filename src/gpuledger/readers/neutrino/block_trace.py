@@ -6,6 +6,7 @@ cycles and its SM's number.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from gpuledger.errors import InputError
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.records import BLOCK_SCHED
+from gpuledger.readers.neutrino.trace import TraceWarning
 
 #: Bytes that are read at a time: a chunk and what is computed from it fit in the cache.
 CHUNK_BYTES = 2**19
@@ -133,6 +135,34 @@ def read_blocks(path: str | Path, warps: bool = False) -> Blocks:
         remedy = "check that the probe was attached to this kernel"
         raise InputError(path, f"section {section.index}", "no warp saved a record", remedy)
     return Blocks(path, first, elapsed, sm, start, end, with_partial_warps)
+
+
+def read_warps(blocks: Blocks, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Read when the warps of a few blocks started and how long they took.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        From :func:`read_blocks`.
+    rows : int array of shape (chosen,)
+        Blocks, in grid order.
+
+    Returns
+    -------
+    start, elapsed : int64 arrays of shape (chosen, warps)
+        Cycles of the SM's clock; `elapsed` is 0 for a warp without a record.
+    """
+    trace = neutrino.open_trace(blocks.path)
+    number = next(
+        n for n, s in enumerate(trace.sections) if (s.level, s.bytes_per_unit) == ("warp", BLOCK_SCHED.itemsize)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TraceWarning)  # read_blocks has dealt with it
+        records = trace.records(number, BLOCK_SCHED)[rows, :, 0]
+    known = records["start"] < 2**63
+    return np.where(known, records["start"], 0).astype(np.int64), np.where(known, records["elapsed"], 0).astype(
+        np.int64
+    )
 
 
 def _chunks(path: Path, offset: int, blocks: int, units: int) -> Iterator[tuple[int, np.ndarray]]:

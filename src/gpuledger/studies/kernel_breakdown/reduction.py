@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
 from gpuledger import files
 from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult
@@ -14,6 +16,7 @@ from gpuledger.studies.kernel_breakdown.parts import split_parts
 from gpuledger.studies.kernel_breakdown.prediction_case import reduce_prediction
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.source_notebook import reduce_source_notebook
+from gpuledger.studies.kernel_breakdown.timeline_case import reduce_timeline
 
 #: What predicts the times, and how they are labelled.
 TIME_MODEL = ("gpuledger's time model", "predicted by a time model, not measured")
@@ -34,7 +37,8 @@ def reduce(
     Parameters
     ----------
     case : Case
-        ``model``, ``hardware``, ``phases``; optionally ``parallel``, ``precision``, ``seed_compatible``.
+        ``model``, ``hardware``, ``phases``; optionally ``parallel``, ``precision``, ``seed_compatible``. Or
+        ``timeline``, a recording; with ``model`` and ``hardware`` its step is predicted, too.
     largest_context, largest_batch : int
         Upper ends of the figures over context (tokens) and batch (requests).
     mirror : path, optional
@@ -50,13 +54,15 @@ def reduce(
     InputError
         See :func:`gpuledger.studies.kernel_breakdown.scenario.read_scenario`.
     """
+    if "timeline" in case.inputs:
+        return _reduce_timeline(case, mirror)
     scenario = read_scenario(case, mirror)
     if case.inputs.get("seed_compatible"):
         result, (by, label) = reduce_source_notebook(case, scenario, largest_context, largest_batch), SOURCE_MODEL
         constants = []
     else:
         result, (by, label) = reduce_prediction(scenario, largest_context, largest_batch), TIME_MODEL
-        constants = [_constants(scenario, result)]
+        constants = [_constants(split_parts(result.data)["kernels"])]
     result.provenance = {
         "kind": "predicted",
         "label": label,
@@ -77,9 +83,23 @@ def reduce(
     return result
 
 
-def _constants(scenario: Scenario, result: CaseResult) -> dict:
-    """Describe the constants of the time model: the file, and what those of each GPU were fitted to."""
-    rows = split_parts(result.data)["kernels"]
+def _reduce_timeline(case: Case, mirror: str | Path | None) -> CaseResult:
+    """Break a recorded step down; what it is compared with is predicted, and the record says so."""
+    result, scenario, predicted = reduce_timeline(case, mirror)
+    if predicted is None:
+        return result
+    result.add("model", scenario.model.name, "text")
+    result.add("hardware", ", ".join(gpu.title for gpu in scenario.gpus), "text")
+    described = provenance.describe_data_sheets(scenario.gpus, case.dataset.folder)
+    constants = _constants(predicted)
+    constants["note"] = f"Predicted times beside the recorded ones are the time model's. {constants['note']}"
+    label = f"{case.label} (predicted times: by a time model, not measured)"
+    result.provenance = {"label": label, "inputs": [*described, constants, *_configuration(scenario)]}
+    return result
+
+
+def _constants(rows: pd.DataFrame) -> dict:
+    """Describe the constants that predicted kernels used: the file, and whose they are by GPU and kind of kernel."""
     of = rows.groupby(["hardware", "kind"], sort=True)["constants"].unique()
     fits = [f"{gpu}, {kind}: {' | '.join(sorted(names))}" for (gpu, kind), names in of.items()]
     about = {

@@ -8,7 +8,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.readers.neutrino.block_trace import Blocks, read_blocks
+from gpuledger.readers.neutrino.block_trace import Blocks, read_blocks, read_warps
 from gpuledger.studies.warp_scheduling import distribution
 from gpuledger.studies.warp_scheduling.distribution import PERCENTILES
 from gpuledger.studies.warp_scheduling.progress import (
@@ -23,6 +23,8 @@ from gpuledger.studies.warp_scheduling.progress import (
 
 #: Blocks shown in a figure, as many as in the published one.
 SHOWN_BLOCKS = 8
+#: Warps whose starts and ends are kept for the exported timeline.
+KEPT_WARPS = 256
 
 
 def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> CaseResult:
@@ -71,8 +73,10 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> C
     what += f", {case.inputs['blocks']} blocks" if "blocks" in case.inputs else ""
     # Headlines of simulations say so: the tail was fitted, and the transitions were put in.
     words = "In the model of {what}: {found}" if case.dataset.made_here else "{what}: {found}"
+    frames = {"point": points}
+    if blocks is not None:
+        frames["warp"] = _first_warps(blocks)
     if clocks is None:
-        result.data = points
         finding = f"slowest warp {100 * result['tail_ratio']:.1f} % behind the fastest"
     else:
         if blocks is not None:
@@ -84,12 +88,46 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> C
         if blocks is not None:
             finding += _tie(result, speeds, clocks, blocks, tied_iterations)
         words = "By construction, {found} ({what})" if case.dataset.made_here else words
-        frames = {"point": points, "block": speeds, "line": _lines(result, clocks, begin, speeds)}
-        data = pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True)
-        whole = [column for column in data if column.endswith("_cycles") or column in ("block", "sm")]
-        result.data = data.astype(dict.fromkeys(whole, "Int64") | {"shown": "boolean"})
+        frames |= {"block": speeds, "line": _lines(result, clocks, begin, speeds)}
+    result.data = _join(frames)
     result.add("finding", words.format(what=what, found=finding), "text")
     return result
+
+
+def _join(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    if len(frames) == 1:
+        return frames["point"]
+    data = pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True)
+    whole = [column for column in data if column.endswith("_cycles") or column in ("block", "sm", "warp")]
+    shown = {"shown": "boolean"} if "shown" in data else {}
+    return data.astype(dict.fromkeys(whole, "Int64") | shown)
+
+
+def _first_warps(blocks: Blocks) -> pd.DataFrame:
+    """Return the first warps of the SM whose number is lowest: ``sm, block, warp, start_cycles, elapsed_cycles``."""
+    sm = int(blocks.sm[blocks.recorded].min())
+    own = np.flatnonzero(blocks.sm == sm)
+    own = own[np.argsort(blocks.start[own], kind="stable")][: max(1, KEPT_WARPS // max(blocks.elapsed.shape[1], 1))]
+    start, elapsed = read_warps(blocks, own)
+    block, warp = np.nonzero(elapsed)
+    # From the SM's first block on: the origin of its clock means nothing.
+    begin = start[block, warp] - blocks.start[own].min()
+    frame = {"sm": sm, "block": own[block], "warp": warp, "start_cycles": begin, "elapsed_cycles": elapsed[block, warp]}
+    return pd.DataFrame(frame).sort_values(["start_cycles", "block", "warp"], kind="stable", ignore_index=True)
+
+
+def first_warps(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the warps whose starts and ends are kept, from the data of a reduced case; empty without a trace.
+
+    Returns
+    -------
+    DataFrame
+        Of one SM: ``sm, block, warp, start_cycles`` (from its first block) and ``elapsed_cycles``.
+    """
+    columns = ["sm", "block", "warp", "start_cycles", "elapsed_cycles"]
+    if "part" not in data or not (data["part"] == "warp").any():
+        return pd.DataFrame(columns=columns)
+    return data.loc[data["part"] == "warp", columns].reset_index(drop=True)
 
 
 def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:

@@ -1,0 +1,71 @@
+"""Timelines: which kernels a GPU ran and when, as torch.profiler, Nsight Systems and Triton's proton record them."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from pathlib import Path
+
+from gpuledger.errors import InputError
+from gpuledger.readers.timelines.kineto import read_kineto
+from gpuledger.readers.timelines.nsys import read_report, read_sqlite
+from gpuledger.readers.timelines.proton import read_proton
+from gpuledger.readers.timelines.table import Timeline
+
+__all__ = ["Timeline", "read_timeline", "timeline_format"]
+
+_READERS = {"kineto": read_kineto, "sqlite": read_sqlite, "proton": read_proton, "report": read_report}
+
+
+def timeline_format(path: str | Path) -> str:
+    """Tell the format of a file by its first bytes: ``kineto``, ``sqlite``, ``proton`` or ``report`` (CSV).
+
+    Raises
+    ------
+    InputError
+        The file does not exist, is empty, or is one that only Nsight Systems itself can read.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise InputError(path, "", f"cannot be read ({error.strerror})", "put the file there") from None
+    if not head:
+        raise InputError(path, "", "the file is empty", "record the timeline again")
+    if path.suffix in (".nsys-rep", ".qdrep"):
+        remedy = "export it: nsys export --type sqlite REPORT.nsys-rep"
+        raise InputError(path, "", "a report that only Nsight Systems can read", remedy)
+    if head.startswith(b"SQLite format 3\0"):
+        return "sqlite"
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            with gzip.open(path) as file:
+                head = file.read1(4096)
+        except (OSError, EOFError, zlib.error):
+            head = b"{"  # the reader will say what is wrong
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if re.match(rb'\[\s*\{\s*"(?:children|frame|metrics)"\s*:', head):
+        return "proton"
+    return "kineto" if head[:1] in (b"{", b"[") else "report"
+
+
+def read_timeline(path: str | Path) -> Timeline:
+    """Read a recorded timeline of any of these formats.
+
+    * torch.profiler (Kineto): JSON, plain or gzipped
+    * Nsight Systems: SQLite export; CSV of the reports ``cuda_gpu_trace`` and ``cuda_gpu_kern_sum``
+    * Triton's proton: JSON in hatchet's form
+
+    Raises
+    ------
+    InputError
+        Another format, a damaged file, or one without kernels.
+
+    Warns
+    -----
+    InputWarning
+        A file that ends too early, and events without valid times.
+    """
+    return _READERS[timeline_format(path)](path)

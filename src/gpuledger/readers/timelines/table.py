@@ -1,0 +1,155 @@
+"""A timeline: the kernels that a GPU ran, what launched them, and what the host did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError, warn
+
+#: Columns of a timeline's kernels, and the value where a recording does not say.
+KERNEL_COLUMNS = {
+    "kernel": "",
+    "kind": "kernel",
+    "launches": 1,
+    "start_s": np.nan,
+    "duration_s": np.nan,
+    "stream": -1,
+    "device": -1,
+    "grid": "",
+    "block": "",
+    "operator": "",
+    "shapes": "",
+    "types": "",
+    "nvtx_range": "",
+    "annotation": "",
+    "launch_s": np.nan,
+    "launched_by": "",
+    "thread": "",
+}
+HOST_COLUMNS = {"name": "", "kind": "", "start_s": np.nan, "duration_s": np.nan, "thread": ""}
+
+
+@dataclass
+class Timeline:
+    """What a profiler recorded, in one form whatever wrote it.
+
+    Attributes
+    ----------
+    file : Path
+    format : str
+        What the file is, in words.
+    kernels : DataFrame
+        One row per launch, by start: ``kernel`` (name), ``kind`` (``kernel``, ``copy`` or ``set``), ``launches`` (1;
+        more where a report has only sums), ``start_s`` and ``duration_s`` (of the launches together), ``stream``,
+        ``device``, ``grid`` and ``block`` (``8x1x1``), ``operator``, ``shapes`` and ``types`` (of its inputs, as
+        recorded), ``nvtx_range`` (the innermost), ``annotation`` (the outermost), ``launch_s`` (when the host launched
+        it), ``launched_by`` (the runtime call) and ``thread`` (of the host). Empty, -1 or NaN: not recorded.
+    host : DataFrame
+        What host threads did: ``name``, ``kind`` (``operator``, ``call`` or ``annotation``), ``start_s, duration_s,
+        thread``.
+    devices : list of str
+        Names of the GPUs.
+    """
+
+    file: Path
+    format: str
+    kernels: pd.DataFrame
+    host: pd.DataFrame = field(default_factory=lambda: frame({}, HOST_COLUMNS))
+    devices: Sequence[str] = ()
+
+    @property
+    def has_times(self) -> bool:
+        """Whether it says when kernels ran, and not only for how long."""
+        return bool(self.kernels["start_s"].notna().all())
+
+
+def frame(columns: Mapping[str, Sequence], known: Mapping[str, object]) -> pd.DataFrame:
+    """Make a table with all of the `known` columns, filled where `columns` lacks one."""
+    count = len(next(iter(columns.values()), ()))
+    return pd.DataFrame(
+        {
+            name: np.asarray(
+                columns[name] if name in columns else [empty] * count, object if isinstance(empty, str) else type(empty)
+            )
+            for name, empty in known.items()
+        }
+    )
+
+
+def finish(
+    file: Path,
+    form: str,
+    kernels: Mapping[str, Sequence],
+    host: Mapping[str, Sequence] | None = None,
+    devices: Iterable[str] = (),
+    left_out: int = 0,
+) -> Timeline:
+    """Make a timeline of columns whose times are in seconds of any clock; it begins with its first kernel.
+
+    Raises
+    ------
+    InputError
+        There is no kernel.
+    """
+    table, calls = frame(kernels, KERNEL_COLUMNS), frame(host or {}, HOST_COLUMNS)
+    if not (table["kind"] == "kernel").any():
+        raise InputError(file, "", "there is no GPU kernel in it", "record the activities of the GPU (CUDA) too")
+    if left_out:
+        warn(file, "", f"{left_out:,} events have no valid time or duration", "they are left out")
+    first = table["start_s"].min()
+    if np.isfinite(first):
+        for times, names in ((table, ("start_s", "launch_s")), (calls, ("start_s",))):
+            for name in names:
+                times[name] -= first
+    order = table.sort_values(["start_s"], kind="stable").index
+    return Timeline(file, form, table.loc[order].reset_index(drop=True), calls, [str(name) for name in devices])
+
+
+def enclosing(
+    start: np.ndarray, end: np.ndarray, thread: np.ndarray, at: np.ndarray, at_thread: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the innermost and the outermost interval of the same thread around each moment.
+
+    Parameters
+    ----------
+    start, end : float arrays of shape (intervals,)
+    thread : array of shape (intervals,)
+    at : float array of shape (moments,)
+    at_thread : array of shape (moments,)
+
+    Returns
+    -------
+    innermost, outermost : int64 arrays of shape (moments,)
+        Rows of the intervals; -1 where there is none.
+    """
+    innermost = np.full(len(at), -1, np.int64)
+    outermost = innermost.copy()
+    codes = pd.factorize(np.concatenate([np.asarray(thread, object), np.asarray(at_thread, object)]))[0]
+    own, asked = codes[: len(start)], codes[len(start) :]
+    intervals, moments = np.lexsort((-end, start, own)), np.lexsort((at, asked))
+    position, stack, current = 0, [], -1
+    for moment in moments:
+        if np.isnan(at[moment]):
+            continue
+        if asked[moment] != current:
+            current, stack = asked[moment], []
+        while position < len(intervals):
+            row = intervals[position]
+            if (own[row], start[row]) > (current, at[moment]):
+                break
+            if own[row] == current:
+                while stack and end[stack[-1]] <= start[row]:
+                    stack.pop()
+                stack.append(row)
+            position += 1
+        while stack and end[stack[-1]] < at[moment]:
+            stack.pop()
+        if stack:
+            innermost[moment] = stack[-1]
+            outermost[moment] = next(row for row in stack if end[row] >= at[moment])
+    return innermost, outermost

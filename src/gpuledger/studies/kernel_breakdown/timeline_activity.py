@@ -1,0 +1,147 @@
+"""What runs when in a step: overlap, exposed communication, waiting, and what the host does while no kernel runs."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.readers.timelines.table import enclosing
+
+#: Runtime calls that wait for the GPU.
+_WAITS = re.compile(r"(?i)synchronize|WaitEvent|StreamWait|EventQuery")
+_COPIES = re.compile(r"(?i)memcpy|memset")
+_LAUNCHES = re.compile(r"(?i)launch")
+#: What the host may do while no kernel runs, in order of precedence.
+ACTIVITIES = (
+    "copying on the GPU",
+    "waiting for the GPU",
+    "runtime: copies",
+    "runtime: launches",
+    "runtime: other calls",
+    "operators",
+    "other work on the host",
+)
+#: How much longer than the shortest launch of the same size a collective has to take to count as one that waits.
+WAITING = 2.0
+
+
+def merge(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Merge intervals that touch or overlap.
+
+    Parameters
+    ----------
+    start, end : float arrays of shape (intervals,)
+
+    Returns
+    -------
+    float array of shape (merged, 2)
+        Disjoint, ascending.
+    """
+    keep = end > start
+    order = np.argsort(start[keep], kind="stable")
+    start, reach = start[keep][order], np.maximum.accumulate(end[keep][order])
+    if not len(start):
+        return np.empty((0, 2))
+    new = np.r_[True, start[1:] > reach[:-1]]
+    return np.column_stack([start[new], reach[np.r_[new[1:], True]]])
+
+
+def length(intervals: np.ndarray) -> float:
+    """Sum the lengths of disjoint intervals."""
+    return float((intervals[:, 1] - intervals[:, 0]).sum())
+
+
+def subtract(intervals: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the parts of disjoint, ascending intervals that no other one covers."""
+    if not len(intervals) or not len(others):
+        return intervals
+    edges = np.unique(np.concatenate([intervals.ravel(), others.ravel()]))
+    middle = (edges[:-1] + edges[1:]) / 2
+    keep = _covers(intervals, middle) & ~_covers(others, middle)
+    return merge(edges[:-1][keep], edges[1:][keep])
+
+
+def _covers(intervals: np.ndarray, at: np.ndarray) -> np.ndarray:
+    row = np.searchsorted(intervals[:, 0], at, side="right") - 1
+    return (row >= 0) & (at < intervals[np.maximum(row, 0), 1])
+
+
+def busy(rows: pd.DataFrame) -> np.ndarray:
+    """Merge the times at which the launches of a table ran."""
+    start = rows["start_s"].to_numpy(float)
+    return merge(start, start + rows["duration_s"].to_numpy(float))
+
+
+def explain_idle(rows: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
+    """Find the times at which no kernel runs, and what goes on then.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        The launches of a step, copies included.
+    host : DataFrame
+        What the host did; only threads that launched something of the step count.
+
+    Returns
+    -------
+    DataFrame
+        Disjoint intervals within the step's span, ascending: ``start_s, duration_s, activity`` (of `ACTIVITIES`) and
+        ``call`` (the runtime call or operator in the middle of it, or empty).
+    """
+    kernels = busy(rows[rows["kind"] == "kernel"])
+    left = np.column_stack([kernels[:-1, 1], kernels[1:, 0]])
+    threads = set(rows["thread"]) - {""}
+    own = host[host["thread"].isin(threads)] if threads else host
+    call, name = own["kind"] == "call", own["name"]
+    waits, copies, launches = (name.str.contains(pattern) for pattern in (_WAITS, _COPIES, _LAUNCHES))
+    doing = {
+        "copying on the GPU": rows[rows["kind"] != "kernel"],
+        "waiting for the GPU": own[call & waits],
+        "runtime: copies": own[call & ~waits & copies],
+        "runtime: launches": own[call & ~waits & ~copies & launches],
+        "runtime: other calls": own[call & ~waits & ~copies & ~launches],
+        "operators": own[own["kind"] == "operator"],
+    }
+    parts = []
+    for activity, table in doing.items():
+        rest = subtract(left, busy(table))
+        parts.append(_interval_table(activity, subtract(left, rest), table))
+        left = rest
+    parts.append(_interval_table(ACTIVITIES[-1], left, own.iloc[:0]))
+    found = pd.concat(parts, ignore_index=True).sort_values("start_s", kind="stable", ignore_index=True)
+    # Less than a picosecond is the rounding of moments.
+    return found[found["duration_s"] > 1e-12].reset_index(drop=True)
+
+
+def _interval_table(activity: str, intervals: np.ndarray, events: pd.DataFrame) -> pd.DataFrame:
+    start, name = events["start_s"].to_numpy(float), events.get("name", events.get("kernel")).to_numpy(object)
+    end = start + events["duration_s"].to_numpy(float)
+    middle, one = intervals.mean(axis=1), np.zeros(len(events))
+    inner, _ = enclosing(start, end, one, middle, np.zeros(len(middle)))
+    call = [name[row] if row >= 0 else "" for row in inner]
+    times = {"start_s": intervals[:, 0], "duration_s": intervals[:, 1] - intervals[:, 0]}
+    return pd.DataFrame({**times, "activity": activity, "call": np.array(call, object)})
+
+
+def waiting_times(rows: pd.DataFrame) -> pd.Series:
+    """Estimate how long each communication kernel waits for other GPUs.
+
+    A collective cannot end before the last GPU has arrived. The shortest of at least three launches of one kernel
+    with the same shapes and grid is taken for the transfer, what is longer for waiting.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Kernels with ``kernel_class``.
+
+    Returns
+    -------
+    Series
+        Seconds, by the index of `rows`; 0 for other kernels, and where there are fewer launches to compare with.
+    """
+    own = rows[(rows["kernel_class"] == "communication") & (rows["kind"] == "kernel")]
+    groups = own.groupby(["kernel", "shapes", "grid"])["duration_s"]
+    waiting = (own["duration_s"] - groups.transform("min")).where(groups.transform("size") >= 3, 0.0)
+    return waiting.reindex(rows.index, fill_value=0.0)

@@ -1,0 +1,223 @@
+"""A case with a recorded timeline: where one step's time went and, with a model, what was predicted for it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError, InputWarning
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model.step import predict
+from gpuledger.readers.kernel_names import classify, short_name
+from gpuledger.readers.timelines import Timeline, read_timeline
+from gpuledger.studies.kernel_breakdown.formatting import format_time
+from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
+from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
+from gpuledger.studies.kernel_breakdown.timeline_activity import (
+    WAITING,
+    busy,
+    explain_idle,
+    length,
+    subtract,
+    waiting_times,
+)
+from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
+from gpuledger.studies.kernel_breakdown.timeline_step import Step, find_layers, find_step
+
+#: Keys of a case that describe a prediction.
+_PREDICTED = ("hardware", "phases", "parallel", "precision", "fused", "expert_load")
+_CONTEXT = re.compile(r"context_(\d{1,6})\((\d{1,9})\D.*?generation_(\d{1,6})\(")
+_GENERATION = re.compile(r"generation_(\d{1,6})\((?:sq\d+sk)?(\d{1,12})")
+_PREFILL = re.compile(r"context_(\d{1,6})\((?:sq)?(\d{1,9})")
+
+
+def reduce_timeline(
+    case: Case, mirror: str | Path | None = None
+) -> tuple[CaseResult, Scenario | None, pd.DataFrame | None]:
+    """Break a recorded step down.
+
+    Returns
+    -------
+    CaseResult
+        Data, see :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`: ``launches`` (every launch of the
+        step), ``idle`` (times without a kernel) and, with a model, ``unmatched`` (its kernels that were not run).
+    Scenario or None
+        What was predicted.
+    DataFrame or None
+        Its kernels, as predicted.
+
+    Raises
+    ------
+    InputError
+        An unreadable recording, an unknown annotation; a model without hardware, or without a phase to predict.
+    """
+    timeline = read_timeline(case.path("timeline"))
+    step = find_step(timeline, case.inputs.get("step"))
+    rows = _describe(step, timeline)
+    result = CaseResult(pd.DataFrame())
+    _add_times(result, timeline, step, rows)
+    scenario = _scenario(case, step, mirror)
+    parts: dict[str, pd.DataFrame] = {}
+    predicted = None
+    if scenario is not None:
+        predicted = predict(scenario.kernels(scenario.workload(next(iter(scenario.phases)))), scenario.gpus[0])
+        own = rows[rows["kind"] == "kernel"]
+        found = match_launches(own, predicted, scenario.model, scenario.gpus[0], scenario.precision.activations)
+        rows = rows.join(found)
+        parts["unmatched"] = settle_frame(unmatched_kernels(predicted, found))
+        _add_prediction(result, rows[rows["kind"] == "kernel"], predicted, scenario)
+    if timeline.has_times:
+        parts["idle"] = settle_frame(explain_idle(step.rows, step.host))
+        _add_idle(result, parts["idle"])
+    result.data = join_parts(launches=settle_frame(rows), host=settle_frame(step.host), **parts)
+    result.add("finding", _finding(result), "text")
+    return result, scenario, predicted
+
+
+def _describe(step: Step, timeline: Timeline) -> pd.DataFrame:
+    """Add each launch's class, short name, layer and time of waiting."""
+    rows = step.rows
+    with warnings.catch_warnings():
+        # Of a recording's many kernels some are of no class; the table shows them as such.
+        warnings.simplefilter("ignore", InputWarning)
+        classes = classify(rows["kernel"].where(rows["kernel"].str.strip() != "", "unnamed"), file=timeline.file)
+    rows = rows.assign(
+        kernel_class=classes.where(rows["kind"] == "kernel", "memory " + rows["kind"]),
+        name=[short_name(name) for name in rows["kernel"]],
+        layer=-1,
+    )
+    rows["waiting_s"] = waiting_times(rows)
+    if timeline.has_times:
+        # On the stream that runs most: another one's launches come in between at any moment.
+        kernel = (rows["kind"] == "kernel").to_numpy()
+        stream = rows["stream"].to_numpy() == rows.loc[kernel, "stream"].mode().iat[0]
+        own = np.flatnonzero(kernel & stream)
+        # Variants of attention alternate from layer to layer.
+        label = rows["kernel_class"].where(rows["kernel_class"] == "attention", rows["kernel_class"] + rows["name"])
+        first, period, repeats = find_layers((label + rows["operator"]).to_numpy()[own])
+        inside = own[first : first + period * repeats]
+        rows.iloc[inside, rows.columns.get_loc("layer")] = np.arange(len(inside)) // max(period, 1)
+    return rows
+
+
+def _scenario(case: Case, step: Step, mirror: str | Path | None) -> Scenario | None:
+    """Read what to predict: the phase that the case declares, else the one that the annotation states."""
+    file = case.dataset.file
+    if "model" not in case.inputs:
+        if given := [key for key in _PREDICTED if key in case.inputs]:
+            problem, remedy = f"'{given[0]}' without a model", "add model, or leave it out"
+            raise InputError(file, f"{case.place}.{given[0]}", problem, remedy)
+        return None
+    if "hardware" not in case.inputs:
+        raise InputError(file, case.place, "a model without hardware", "add hardware: [GPU id]")
+    phases = case.inputs.get("phases") or _phases(step.name)
+    if len(phases) != 1:
+        problem = "several phases for one step" if phases else "the recording does not say what the step computes"
+        remedy = "declare one: phases: {prefill: {batch: 1, input: 1024}} or {decode: {batch: 1, context: 1024}}"
+        raise InputError(file, f"{case.place}.phases", problem, remedy)
+    return read_scenario(replace(case, inputs={**case.inputs, "phases": phases}), mirror)
+
+
+def _phases(name: str) -> dict[str, Any]:
+    """Read the annotation of a serving engine: requests in context and generation, with their tokens."""
+    context, generation = _PREFILL.search(name), _GENERATION.search(name)
+    prompts, tokens = map(int, context.groups()) if context else (0, 0)
+    requests, keys = map(int, generation.groups()) if generation else (0, 0)
+    if prompts and tokens >= prompts and not requests:
+        return {"prefill": {"batch": prompts, "input": round(tokens / prompts)}}
+    if requests and keys > requests and not prompts:
+        # The keys of all requests, those of their new tokens included.
+        return {"decode": {"batch": requests, "context": max(round(keys / requests - 1), 1)}}
+    return {}
+
+
+def _add_times(result: CaseResult, timeline: Timeline, step: Step, rows: pd.DataFrame) -> None:
+    kernels, others = rows[rows["kind"] == "kernel"], rows[rows["kind"] != "kernel"]
+    total = float(kernels["duration_s"].sum())
+    result.add("recording", timeline.format, "text")
+    result.add("recorded_device", ", ".join(dict.fromkeys(name for name in timeline.devices if name)) or None, "text")
+    result.add("step", step.name or None, "text")
+    result.add("step_found_by", step.found_by, "text")
+    result.add("steps", step.steps, "step")
+    result.add("kernels", int(kernels["launches"].sum()), "kernel")
+    result.add("dropped_kernels", step.dropped_kernels, "kernel")
+    result.add("kernel_time", total, "s")
+    result.add("copies", int(others["launches"].sum()), "launch")
+    result.add("copy_time", float(others["duration_s"].sum()), "s")
+    communication = kernels[kernels["kernel_class"] == "communication"]
+    result.add("communication_time", float(communication["duration_s"].sum()), "s")
+    waits = communication["waiting_s"] > (1 - 1 / WAITING) * communication["duration_s"]
+    result.add("communication_wait_time", float(communication["waiting_s"].sum()), "s")
+    result.add("communication_mostly_waiting", int(waits.sum()), "kernel")
+    if not timeline.has_times:
+        for quantity, unit in (("span", "s"), ("idle_percent", "%"), ("overlap_time", "s")):
+            result.add(quantity, None, unit)
+        return
+    span = float((kernels["start_s"] + kernels["duration_s"]).max() - kernels["start_s"].min())
+    running = busy(kernels)
+    result.add("span", span, "s")
+    result.add("idle_percent", 100 * (1 - length(running) / span) if span else 0.0, "%")
+    result.add("overlap_time", max(round(total - length(running), 12), 0.0), "s")
+    result.add("streams", int(kernels["stream"].nunique()), "stream")
+    computing = busy(kernels[kernels["kernel_class"] != "communication"])
+    result.add("exposed_communication_time", length(subtract(busy(communication), computing)), "s")
+    inside = kernels[kernels["layer"] >= 0]
+    result.add("layers", int(inside["layer"].nunique()), "layer")
+    if len(inside):
+        by_layer = inside.groupby("layer")
+        result.add("kernels_per_layer", int(by_layer.size().iloc[0]), "kernel")
+        result.add("layer_kernel_time_median", float(by_layer["duration_s"].sum().median()), "s")
+
+
+def _add_idle(result: CaseResult, idle: pd.DataFrame) -> None:
+    result.add("idle_time", float(idle["duration_s"].sum()), "s")
+    if len(idle):
+        by = idle.groupby("activity")["duration_s"].sum().sort_values(ascending=False, kind="stable")
+        result.add("idle_mostly", by.index[0], "text")
+        longest = idle.loc[idle["duration_s"].idxmax()]
+        result.add("longest_idle", float(longest["duration_s"]), "s")
+        result.add("longest_idle_in", longest["call"] or longest["activity"], "text")
+
+
+def _add_prediction(result: CaseResult, kernels: pd.DataFrame, predicted: pd.DataFrame, scenario: Scenario) -> None:
+    matched = kernels["matched_by"] != ""
+    time = kernels["duration_s"]
+    for name in ("model", "shapes"):
+        share = 100 * float(time[kernels["matched_by"] == name].sum() / time.sum())
+        result.add(f"matched_by_{name}_percent", share, "%")
+    result.add("matched_percent", 100 * float(time[matched].sum() / time.sum()), "%")
+    result.add("matched_kernel_time", float(time[matched].sum()), "s")
+    result.add("predicted_kernel_time", float(kernels["predicted_s"].sum()), "s")
+    result.add("model_kernel_time", float((predicted["time_s"] * predicted["count"]).sum()), "s")
+    groups = kernels[matched].groupby(["kernel_class", "role"])[["duration_s", "predicted_s"]].sum()
+    excess = groups["duration_s"] - groups["predicted_s"]
+    worst = excess.abs().idxmax()
+    result.add("most_mispredicted", worst[1].replace("_", " ") or f"{worst[0]} kernels", "text")
+    result.add("most_mispredicted_percent", 100 * float(excess[worst] / time.sum()), "%")
+    phase, given = next(iter(scenario.phases.items()))
+    result.add("phase", phase, "text")
+    if isinstance(given, dict):
+        for key, value in given.items():
+            result.add(key, value, "request" if key == "batch" else "token")
+
+
+def _finding(result: CaseResult) -> str:
+    kernels, time = int(result["kernels"]), format_time(float(result["kernel_time"]))
+    words = [f"{kernels:,} kernels run for {time}"]
+    if result["span"] != "unknown":
+        span, idle = format_time(float(result["span"])), float(result["idle_percent"])
+        words = [f"{kernels:,} kernels run for {time} of a span of {span}, {idle:.0f} % of which has no kernel"]
+    if "matched_percent" in result.summary:
+        predicted, matched = format_time(float(result["predicted_kernel_time"])), float(result["matched_percent"])
+        excess = float(result["most_mispredicted_percent"])
+        error = f"{abs(excess):.0f} % of the kernel time too {'short' if excess > 0 else 'long'}"
+        wrong = f"{result['most_mispredicted']} (by {error})"
+        words.append(f"{predicted} are predicted for {matched:.0f} % of the kernel time, most wrongly for {wrong}")
+    return "; ".join(words)

@@ -1,0 +1,47 @@
+"""A recorded step as a Chrome trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.trace_json import Trace
+from gpuledger.studies.kernel_breakdown.parts import split_parts
+
+#: Processes of the trace.
+RECORDED, PREDICTED, HOST = "GPU, recorded", "GPU, predicted durations at recorded starts", "host, recorded"
+
+
+def export_step(result: CaseResult) -> Trace:
+    """Make a trace of a step: its streams, what launched each kernel, and the predicted durations beside them.
+
+    A recording of sums only gives an empty trace.
+    """
+    trace, parts = Trace(), split_parts(result.data)
+    rows = parts["launches"]
+    if result["span"] == "unknown":
+        return trace
+    rows = rows.assign(**{name: "" for name in ("role", "shapes", "operator", "grid", "block") if name not in rows})
+    known = rows["predicted_s"] if "predicted_s" in rows else pd.Series(np.nan, rows.index)
+    tracks: dict[int, str] = {}
+    for row, predicted in zip(rows.itertuples(), known, strict=True):
+        track = f"stream {row.stream}" if row.kind == "kernel" else "copies"
+        about = {"kernel": row.kernel, "operator": row.operator, "shapes": row.shapes, "grid": row.grid}
+        about |= {"block": row.block, "class": row.kernel_class, "model_kernel": row.role, "predicted_s": predicted}
+        about |= {"layer": row.layer if row.layer >= 0 else None}
+        tracks[row.Index] = trace.add(RECORDED, track, row.name, row.start_s, row.duration_s, row.kernel_class, **about)
+        if predicted == predicted:
+            name = row.role or row.name
+            trace.add(PREDICTED, track, name, row.start_s, predicted, row.kernel_class, recorded_s=row.duration_s)
+    host = parts.get("host", pd.DataFrame())
+    if len(host):
+        host = host.sort_values(["start_s", "duration_s"], ascending=[True, False], kind="stable")
+    for row in host.itertuples():
+        trace.add(HOST, f"thread {row.thread}", row.name, row.start_s, row.duration_s, row.kind)
+    if "launch_s" in rows and "thread" in rows:
+        launched = rows[rows["launch_s"].notna() & (rows["thread"].fillna("") != "")]
+        for row in launched.itertuples():
+            end = (RECORDED, tracks[row.Index], row.start_s)
+            trace.connect("launch", (HOST, f"thread {row.thread}", row.launch_s), end)
+    return trace

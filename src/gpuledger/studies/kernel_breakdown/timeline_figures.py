@@ -1,0 +1,203 @@
+"""Panels of a recorded step's figures; the notebook composes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from gpuledger.ledger import figures
+from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES
+
+#: Colours of kernel classes; all others are grey.
+COLOURS = {
+    "gemm": figures.BLUE,
+    "attention": figures.VERMILLION,
+    "communication": figures.PURPLE,
+    "norm": figures.GREEN,
+    "elementwise": figures.SKY,
+    "copy": figures.ORANGE,
+    "moe": figures.YELLOW,
+}
+OTHER = figures.GREY
+_IDLE_COLOURS = ("#bcbddc", "#d9d9d9", "#fdd0a2", "#c7e9c0", "#e7cb94", "#deebf7", "#f0f0f0")
+#: Colours of what goes on while no kernel runs.
+IDLE_COLOURS = dict(zip(ACTIVITIES, _IDLE_COLOURS, strict=True))
+
+
+def colour_of(kernel_class: str) -> str:
+    return COLOURS.get(kernel_class, OTHER)
+
+
+def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
+    """Draw recorded and predicted time of the parts of a step that take most, in ms.
+
+    Parameters
+    ----------
+    axes : Axes
+    rows : DataFrame
+        Of :func:`gpuledger.studies.kernel_breakdown.timeline_tables.recorded_kernels`.
+    most : int
+        Parts; all others are one bar.
+
+    Returns
+    -------
+    list of str
+        The parts, from the top.
+    """
+    groups = rows.groupby("part")
+    table = groups.agg(time=("duration_s", "sum"), kernel_class=("kernel_class", "first")).assign(
+        predicted=groups["predicted_s"].sum(min_count=1)
+    )
+    table = table.sort_values("time", ascending=False, kind="stable")
+    if len(table) > most:
+        rest = table.iloc[most:]
+        others = pd.DataFrame(
+            {"time": rest["time"].sum(), "kernel_class": "", "predicted": rest["predicted"].sum(min_count=1)},
+            index=[f"{len(rest)} others"],
+        )
+        table = pd.concat([table.iloc[:most], others])
+    at = np.arange(len(table))
+    paired = table["predicted"].notna().any()
+    height = 0.4 if paired else 0.75
+    colours = [colour_of(name) for name in table["kernel_class"]]
+    axes.barh(at - height / 2 * paired, 1e3 * table["time"], height, color=colours)
+    if paired:
+        outline = {"facecolor": "white", "edgecolor": colours, "hatch": "//////", "linewidth": 0.8}
+        axes.barh(at + height / 2, 1e3 * table["predicted"], height, **outline)
+    axes.set_yticks(at, [_shorten(name) for name in table.index], fontsize=6.8)
+    axes.invert_yaxis()
+    axes.set_xlabel("time in the step (ms)")
+    return list(table.index)
+
+
+def _shorten(name: str) -> str:
+    return figures.plain(name if len(name) <= 34 else f"{name[:33]}…")
+
+
+def draw_errors(axes: Axes, rows: pd.DataFrame, parts: list[str]) -> None:
+    """Draw by how much of the step's kernel time each part is mispredicted, in the order of :func:`draw_parts`."""
+    total = rows["duration_s"].sum()
+    known = rows[rows["predicted_s"].notna()]
+    own = known["part"].where(known["part"].isin(parts), parts[-1])
+    error = 100 * (known["predicted_s"] - known["duration_s"]).groupby(own).sum() / total
+    error = error.reindex(parts)
+    colours = np.where(error > 0, figures.GREEN, figures.VERMILLION)
+    axes.barh(np.arange(len(parts)), error, 0.6, color=colours)
+    axes.axvline(0, color=figures.BLACK, linewidth=0.8)
+    axes.set_xlabel("predicted − recorded\n(% of the kernel time)")
+
+
+def class_handles(classes: list[str], predicted: bool) -> list[Patch]:
+    """Return legend entries for kernel classes."""
+    shown = [name for name in COLOURS if name in classes]
+    handles = [Patch(color=COLOURS[name], label=name) for name in shown]
+    if set(classes) - set(shown):
+        handles.append(Patch(color=OTHER, label="others"))
+    if predicted:
+        style = {"facecolor": "white", "edgecolor": figures.BLACK, "hatch": "//////", "linewidth": 0.8}
+        handles.append(Patch(label="predicted", **style))
+    return handles
+
+
+def draw_timeline(axes: Axes, rows: pd.DataFrame, idle: pd.DataFrame, first_s: float, last_s: float) -> None:
+    """Draw what ran on each stream from `first_s` to `last_s`, and what went on while no kernel ran.
+
+    Parameters
+    ----------
+    axes : Axes
+    rows : DataFrame
+        Launches with ``start_s, duration_s, stream, kind, kernel_class``.
+    idle : DataFrame
+        Of :func:`gpuledger.studies.kernel_breakdown.timeline_activity.explain_idle`.
+    first_s, last_s : float
+        The horizontal axis, in ms from the step's first kernel.
+    """
+    streams = sorted(rows.loc[rows["kind"] == "kernel", "stream"].unique())[:8]
+    copies = rows[rows["kind"] != "kernel"]
+    lanes = [(f"stream {stream}", rows[(rows["stream"] == stream) & (rows["kind"] == "kernel")]) for stream in streams]
+    if len(copies):
+        lanes.append(("copies", copies))
+    for lane, (_, own) in enumerate(lanes):
+        for kernel_class, part in own.groupby("kernel_class"):
+            colour = figures.ORANGE if str(kernel_class).startswith("memory") else colour_of(str(kernel_class))
+            _bars(axes, part, lane, colour, first_s, last_s)
+    for activity, part in idle.groupby("activity"):
+        _bars(axes, part, len(lanes), IDLE_COLOURS[str(activity)], first_s, last_s)
+    axes.set_yticks(np.arange(len(lanes) + 1), [*(name for name, _ in lanes), "no kernel"], fontsize=6.8)
+    axes.set(xlim=(1e3 * first_s, 1e3 * last_s), ylim=(len(lanes) + 0.5, -0.5))
+    axes.set_xlabel("time from the first kernel (ms)")
+
+
+def _bars(axes: Axes, rows: pd.DataFrame, lane: int, colour: str, first_s: float, last_s: float) -> None:
+    seen = rows[(rows["start_s"] < last_s) & (rows["start_s"] + rows["duration_s"] > first_s)]
+    bars = 1e3 * seen[["start_s", "duration_s"]].to_numpy(float)
+    axes.broken_barh(bars, (lane - 0.4, 0.8), color=colour, linewidth=0.15, rasterized=True)
+
+
+def idle_handles(idle: pd.DataFrame) -> list[Patch]:
+    """Return legend entries for what goes on while no kernel runs."""
+    return [Patch(color=IDLE_COLOURS[name], label=name) for name in ACTIVITIES if name in set(idle["activity"])]
+
+
+def draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
+    """Stack the kernel time of every layer by class, in µs; what is in no layer stands left and right of them."""
+    layer = rows["layer"].to_numpy()
+    inside = np.flatnonzero(layer >= 0)
+    if not len(inside):
+        axes.text(0.5, 0.5, "nothing repeats", ha="center", va="center", transform=axes.transAxes)
+        axes.set(xticks=[], yticks=[])
+        return
+    last = int(layer.max())
+    place = np.where(layer >= 0, layer, np.where(np.arange(len(rows)) < inside[0], -3, last + 3))
+    table = rows.assign(place=place).pivot_table(
+        index="place", columns="kernel_class", values="duration_s", aggfunc="sum", fill_value=0.0
+    )
+    bottom = np.zeros(len(table))
+    order = sorted(table, key=lambda name: (list(COLOURS).index(name) if name in COLOURS else len(COLOURS), name))
+    for name in order:
+        axes.bar(table.index, 1e6 * table[name], 0.85, bottom=bottom, color=colour_of(name))
+        bottom += 1e6 * table[name].to_numpy()
+    ticks = [-3, *range(0, last + 1, max(1, (last + 1) // 6)), last + 3]
+    axes.set_xticks(ticks, ["before", *map(str, ticks[1:-1]), "after"], fontsize=6.8)
+    axes.set(xlabel="layer", ylabel="kernel time (µs)", xlim=(-5, last + 5))
+
+
+def draw_span(axes: Axes, parts: Mapping[str, tuple[float, str]]) -> None:
+    """Draw the step's span as one bar of parts: label to percent and colour."""
+    left = 0.0
+    for label, (percent, colour) in parts.items():
+        axes.barh(0, percent, left=left, color=colour, edgecolor="white", linewidth=0.5, label=label)
+        if percent >= 4:
+            axes.text(left + percent / 2, 0, f"{percent:.0f}", ha="center", va="center", fontsize=6.8)
+        left += percent
+    axes.set(xlim=(0, 100), ylim=(-0.5, 0.5), yticks=[], xlabel="share of the span (%)")
+
+
+def span_parts(result: Mapping, idle: pd.DataFrame) -> dict[str, tuple[float, str]]:
+    """Divide the span: kernels that compute, communication alone (moving data, waiting), and no kernel by activity.
+
+    Parameters
+    ----------
+    result : CaseResult
+    idle : DataFrame
+
+    Returns
+    -------
+    dict of str to (percent, colour)
+    """
+    span, alone = float(result["span"]), float(result["exposed_communication_time"])
+    whole = float(result["communication_time"])
+    waiting = alone * float(result["communication_wait_time"]) / whole if whole else 0.0
+    running = span * (1 - float(result["idle_percent"]) / 100)
+    found = {
+        "kernels that compute": (running - alone, "#636363"),
+        "communication alone: moving data": (alone - waiting, figures.PURPLE),
+        "communication alone: waiting": (waiting, "#e4b8d0"),
+    }
+    for name in ACTIVITIES:
+        found[name] = (float(idle.loc[idle["activity"] == name, "duration_s"].sum()), IDLE_COLOURS[name])
+    return {name: (100 * time / span, colour) for name, (time, colour) in found.items() if time > 1e-6 * span}

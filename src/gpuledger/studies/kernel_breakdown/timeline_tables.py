@@ -1,0 +1,107 @@
+"""Tables of a recorded step, for the notebook."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.studies.kernel_breakdown.formatting import format_time
+from gpuledger.studies.kernel_breakdown.parts import split_parts
+
+
+def recorded_kernels(result: CaseResult) -> pd.DataFrame:
+    """Return the kernels of the step with a ``part`` each: the model's kernel, else the class and operator."""
+    rows = split_parts(result.data)["launches"]
+    filled = {"role": "", "matched_by": "", "predicted_s": np.nan, "operator": "", "shapes": ""}
+    rows = rows.assign(**{name: value for name, value in filled.items() if name not in rows})
+    rows = rows[rows["kind"] == "kernel"].reset_index(drop=True)
+    operator = rows["operator"].str.rpartition("::")[2].str.rpartition("/")[2]
+    other = rows["kernel_class"] + (" (" + operator + ")").where(operator != "", "")
+    return rows.assign(part=rows["role"].str.replace("_", " ").where(rows["role"] != "", other))
+
+
+def kernel_table(result: CaseResult) -> dict[str, Any]:
+    """Return the step by kernel class and operator, for :func:`gpuledger.ledger.tables.write`."""
+    rows = recorded_kernels(result)
+    # Graph replays record no operator: the model's kernel stands for it.
+    rows["operator"] = rows["operator"].where(rows["operator"] != "", rows["role"])
+    groups = rows.groupby(["kernel_class", "operator"], sort=False)
+    frame = groups.agg(count=("launches", "sum"), time_s=("duration_s", "sum")).assign(
+        predicted_s=groups["predicted_s"].sum(min_count=1)
+    )
+    frame = frame.sort_values("time_s", ascending=False, kind="stable").reset_index()
+    return {
+        "frame": frame,
+        "caption": "Kernels of a recorded step by class and operator, and their predicted times.",
+        "headers": {"time_s": "recorded (s)", "predicted_s": "predicted (s)"},
+    }
+
+
+def part_table(result: CaseResult) -> pd.DataFrame:
+    """Return recorded and predicted time by part of the step, medians of one launch and sums."""
+    rows = recorded_kernels(result)
+    total = rows["duration_s"].sum()
+    groups = rows.assign(each=rows["duration_s"] / rows["launches"]).groupby("part", sort=False)
+    frame = pd.DataFrame(
+        {
+            "launches": groups["launches"].sum(),
+            "recorded_median_us": 1e6 * groups["each"].median(),
+            "predicted_median_us": 1e6 * groups["predicted_s"].median(),
+            "recorded_ms": 1e3 * groups["duration_s"].sum(),
+            "predicted_ms": 1e3 * groups["predicted_s"].sum(min_count=1),
+            "share_percent": 100 * groups["duration_s"].sum() / total,
+        }
+    )
+    error = 100 * (frame["predicted_ms"] - frame["recorded_ms"]) / frame["recorded_ms"]
+    frame = frame.assign(error_percent=error).sort_values("recorded_ms", ascending=False, kind="stable")
+    if not rows["predicted_s"].notna().any():
+        frame = frame.drop(columns=["predicted_median_us", "predicted_ms", "error_percent"])
+    return frame.reset_index()
+
+
+def idle_table(result: CaseResult) -> pd.DataFrame:
+    """Return the time without a kernel by what went on then, and the calls that took most of it."""
+    idle = split_parts(result.data).get("idle", pd.DataFrame(columns=["activity", "call", "duration_s"]))
+    idle = idle.assign(call=idle.get("call", ""))
+    groups = idle.groupby("activity")["duration_s"]
+    frame = pd.DataFrame({"pauses": groups.size(), "time_ms": 1e3 * groups.sum(), "longest_ms": 1e3 * groups.max()})
+    frame["percent_of_span"] = 100 * groups.sum() / float(result["span"]) if len(idle) else 0.0
+    calls = idle[idle["call"] != ""].groupby(["activity", "call"])["duration_s"].sum().sort_values(ascending=False)
+    most = [", ".join(calls[name].index[:3]) if name in calls else "" for name in frame.index]
+    return frame.assign(mostly=most).sort_values("time_ms", ascending=False, kind="stable").reset_index()
+
+
+def unmatched_table(result: CaseResult) -> pd.DataFrame:
+    """Return the model's kernels that no launch was matched with."""
+    rows = split_parts(result.data).get("unmatched", pd.DataFrame(columns=["kernel", "count", "predicted_s"]))
+    frame = rows.assign(kernel=rows["kernel"].str.replace("_", " "), predicted_ms=1e3 * rows["predicted_s"])
+    return frame[["kernel", "count", "predicted_ms"]]
+
+
+def describe_step(result: CaseResult) -> str:
+    """Describe in Markdown what was recorded, how the step was found, and what was left out."""
+    found = {
+        "annotation": f"by its annotation `{result['step']}`",
+        "repetition": f"by repetition (one of {result['steps']} alike)",
+        "whole recording": "as the whole recording, in which nothing repeats",
+    }[str(result["step_found_by"])]
+    lines = [f"{result['recording']}, {result['recorded_device']}. The step is found {found}."]
+    if dropped := int(result["dropped_kernels"]):
+        lines.append(f"{dropped:,} kernels of the recording belong to no whole step and are left out.")
+    if result.summary.get("layers", {}).get("value"):
+        layer = format_time(float(result["layer_kernel_time_median"]))
+        lines.append(
+            f"In it {result['kernels_per_layer']} kernels repeat {result['layers']} times: its layers, {layer} each "
+            "(median kernel time)."
+        )
+    if "matched_percent" in result.summary:
+        lines.append(
+            f"{float(result['matched_percent']):.1f} % of the kernel time is matched with a prediction: "
+            f"{float(result['matched_by_model_percent']):.1f} % with kernels of {result['model']}, "
+            f"{float(result['matched_by_shapes_percent']):.1f} % by operators' shapes alone. As a serving engine would "
+            f"run it, the model is predicted to take {format_time(float(result['model_kernel_time']))}."
+        )
+    return " ".join(lines)

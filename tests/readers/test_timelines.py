@@ -1,0 +1,479 @@
+"""Timelines: every format's known answers, files that are cut off anywhere, and values that no profiler writes."""
+
+import gzip
+import json
+import random
+import resource
+import sqlite3
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuledger.errors import InputError, InputWarning
+from gpuledger.readers.timelines import read_timeline, timeline_format
+from gpuledger.readers.timelines.events import TraceEvents
+from gpuledger.readers.timelines.table import KERNEL_COLUMNS, enclosing
+
+
+def event(cat, name, ts, dur, pid=1, tid=1, **args):
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def trace():
+    """Return a step of two operators, one kernel each, a copy, and a kernel of the step before."""
+    shapes = {"Input Dims": [[4, 8], [8, 2]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
+    sizes = {"grid": [4, 2, 1], "block": [128, 1, 1], "External id": 2}
+    far = 10**12  # moments are of the machine's clock, in µs
+    events = [
+        event("user_annotation", "step#1", far + 10.0, 100.0),
+        event("python_function", "model.py: forward", far + 10.0, 100.0),
+        event("cpu_op", "aten::linear", far + 11.0, 9.0, **{"External id": 1}),
+        event("cpu_op", "aten::mm", far + 12.0, 6.0, **{"External id": 2}, **shapes),
+        event("cuda_runtime", "cudaLaunchKernel", far + 14.0, 2.0, correlation=7, **{"External id": 2}),
+        event("cpu_op", "my_extension", far + 30.0, 10.0, **{"External id": 3}),
+        event("cuda_driver", "cuLaunchKernel", far + 32.0, 2.0, correlation=8),
+        event("kernel", "leftover", far + 1.0, 2.5, 0, 7, correlation=3, device=0, stream=7),
+        {"ph": "s", "id": 7, "pid": 1, "tid": 1, "ts": far + 14.0, "cat": "ac2g", "name": "ac2g"},
+        event("kernel", "gemm", far + 20.5, 4.25, 0, 7, correlation=7, device=0, stream=7, **sizes),
+        event("kernel", "mine", far + 40.0, 1.0, 0, 9, correlation=8, device=0, stream=9),
+        event("gpu_memcpy", "Memcpy DtoD", far + 50.0, 3.0, 0, 7, device=0, stream=7, bytes=64),
+    ]
+    properties = [{"id": 0, "name": "NVIDIA Test", "numSms": 4}]
+    return {"schemaVersion": 1, "traceEvents": events, "deviceProperties": properties}
+
+
+def write(path, content, **layout):
+    path.write_text(json.dumps(content, **layout), "utf-8")
+    return path
+
+
+def check(timeline):
+    kernels = timeline.kernels.set_index("kernel")
+    assert list(timeline.kernels) == list(KERNEL_COLUMNS)
+    assert timeline.kernels["kernel"].tolist() == ["leftover", "gemm", "mine", "Memcpy DtoD"]
+    assert timeline.kernels["kind"].tolist() == ["kernel"] * 3 + ["copy"]
+    assert kernels["start_s"].to_numpy() == pytest.approx([0, 19.5e-6, 39e-6, 49e-6], abs=1e-12)
+    assert kernels["duration_s"].to_numpy() == pytest.approx([2.5e-6, 4.25e-6, 1e-6, 3e-6], abs=1e-18)
+    assert kernels["operator"].to_dict() == {
+        **{"leftover": "", "gemm": "aten::mm", "mine": "my_extension"},  # by External id; by the call's place
+        "Memcpy DtoD": "",
+    }
+    gemm = kernels.loc["gemm"]
+    assert (gemm["grid"], gemm["block"], gemm["stream"], gemm["device"]) == ("4x2x1", "128x1x1", 7, 0)
+    assert (gemm["shapes"], gemm["types"]) == ("[[4, 8], [8, 2]]", "['c10::BFloat16', 'c10::BFloat16']")
+    assert kernels["annotation"].tolist() == ["", "step#1", "step#1", ""]
+    assert kernels.loc["mine", "launched_by"] == "cuLaunchKernel"
+    assert kernels.loc["gemm", "launch_s"] == pytest.approx(13e-6, abs=1e-12)
+    assert timeline.devices == ["NVIDIA Test"]
+    assert timeline.has_times
+
+
+@pytest.mark.parametrize("layout", [{}, {"indent": 2}, {"separators": (",", ":")}, {"sort_keys": True}])
+def test_kineto_in_any_layout(tmp_path, layout):
+    check(read_timeline(write(tmp_path / "trace.json", trace(), **layout)))
+
+
+def test_kineto_gzipped_as_a_list_and_with_bom(tmp_path):
+    with gzip.open(tmp_path / "trace.json.gz", "wt") as file:
+        json.dump(trace(), file)
+    check(read_timeline(tmp_path / "trace.json.gz"))
+    (tmp_path / "bom.json").write_text(json.dumps(trace()), "utf-8-sig")
+    check(read_timeline(tmp_path / "bom.json"))
+    alone = read_timeline(write(tmp_path / "list.json", trace()["traceEvents"]))
+    assert len(alone.kernels) == 4 and alone.devices == []
+
+
+def test_events_of_any_order_of_keys_are_found(tmp_path):
+    """Events may begin with different keys, and strings may look like the beginning of an event."""
+    shuffled = random.Random(1)
+    content = trace()
+    for number, entry in enumerate(content["traceEvents"]):
+        keys = list(entry)
+        shuffled.shuffle(keys)
+        content["traceEvents"][number] = {key: entry[key] for key in keys}
+    content["traceEvents"][0]["args"]["note"] = ', {"ph": "X", "cat": "kernel"}, ]} \\" {'
+    content["traceEvents"][2]["args"]["list"] = [{"ph": "X"}, {"ph": "Y"}, {"cat": "kernel"}]
+    check(read_timeline(write(tmp_path / "trace.json", content)))
+
+
+@pytest.mark.parametrize("chunk", [7, 64, 300])
+def test_small_chunks_give_the_same(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr("gpuledger.readers.timelines.events.CHUNK", chunk)
+    monkeypatch.setattr(TraceEvents._more, "__defaults__", (chunk,))
+    check(read_timeline(write(tmp_path / "trace.json", trace(), indent=1)))
+
+
+@given(share=st.floats(0.02, 0.999))
+def test_cut_off_anywhere(tmp_path_factory, share):
+    """Each prefix gives the kernels that are whole in it, with a warning, or one line."""
+    path = tmp_path_factory.mktemp("cut") / "trace.json"
+    text = json.dumps(trace())
+    cut = text[: int(share * len(text))]
+    path.write_text(cut)
+    ends = [cut.find("}}", cut.find(f'"name": "{name}"')) for name in ("leftover", "gemm", "mine", "Memcpy DtoD")]
+    whole = [
+        name
+        for name, end in zip(("leftover", "gemm", "mine", "Memcpy DtoD"), ends, strict=True)
+        if f'"name": "{name}"' in cut and end >= 0
+    ]
+    if not set(whole) - {"Memcpy DtoD"}:
+        with warnings.catch_warnings(), pytest.raises(InputError):
+            warnings.simplefilter("ignore", InputWarning)
+            read_timeline(path)
+        return
+    with pytest.warns(InputWarning, match="the events before it are used"):
+        assert read_timeline(path).kernels["kernel"].tolist() == whole
+
+
+def test_a_cut_gzip_file_gives_what_is_whole(tmp_path):
+    content = trace()
+    noise = random.Random(2)
+    content["traceEvents"] += [event("kernel", f"k{noise.random()}", 10**12 + 100 + i, 1.0) for i in range(5000)]
+    data = gzip.compress(json.dumps(content).encode())
+    (tmp_path / "trace.json.gz").write_bytes(data[: len(data) // 2])
+    with pytest.warns(InputWarning, match=r"damaged or cut off"):
+        kernels = read_timeline(tmp_path / "trace.json.gz").kernels
+    assert 1000 < len(kernels) < 5004 and kernels["duration_s"].notna().all()
+
+
+HOSTILE = [None, "", "x", -1, 10**400, 1e308, float("nan"), float("inf"), True, [], {}, [[[]]], {"a": 1}, "9" * 5000]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: str(value)[:12])
+def test_hostile_values_in_every_field(tmp_path, value):
+    """Whatever stands in a field of an event: a table, or one line."""
+    for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur", "args"):
+        content = trace()
+        content["traceEvents"][9][key] = value
+        _read_or_refuse(write(tmp_path / "trace.json", content))
+    for key in ("External id", "correlation", "device", "stream", "grid", "block"):
+        content = trace()
+        content["traceEvents"][9]["args"][key] = value
+        kernels = read_timeline(write(tmp_path / "trace.json", content)).kernels
+        assert len(kernels) == 4 and kernels["duration_s"].notna().all()
+    for key in ("External id", "correlation", "Input Dims", "Input type"):
+        for number in (3, 4):
+            content = trace()
+            content["traceEvents"][number]["args"][key] = value
+            assert len(read_timeline(write(tmp_path / "trace.json", content)).kernels) == 4
+    for key in ("traceEvents", "deviceProperties"):
+        _read_or_refuse(write(tmp_path / "trace.json", trace() | {key: value}))
+        _read_or_refuse(write(tmp_path / "trace.json", trace() | {key: [value]}))
+
+
+def _read_or_refuse(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        try:
+            kernels = read_timeline(path).kernels
+        except InputError as error:
+            assert "\n" not in str(error) and path.name in str(error)
+        else:
+            assert len(kernels) >= 3 and (kernels["duration_s"] >= 0).all()
+
+
+def test_events_without_times_are_left_out_and_counted(tmp_path):
+    content = trace()
+    del content["traceEvents"][9]["ts"]
+    content["traceEvents"][10]["dur"] = -1
+    with pytest.warns(InputWarning, match="2 events have no valid time"):
+        assert len(read_timeline(write(tmp_path / "trace.json", content)).kernels) == 2
+
+
+GARBAGE = {
+    "empty": b"",
+    "text": b"hello\n",
+    "binary": bytes(range(256)) * 8,
+    "nested": b"[" * 100_000,
+    "braces": b'{"a":' * 100_000,
+    "no events": b'{"deviceProperties": []}',
+    "events are a number": b'{"traceEvents": 5}',
+    "no kernels": b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "dur": 1}]}',
+    "not JSON": b"{traceEvents: []}",
+    "gzip": gzip.compress(b"hello"),
+    "cut gzip": gzip.compress(b"{" * 1000)[:12],
+    "database": b"SQLite format 3\0" + bytes(2000),
+    "sheet": b"a,b\n1,2\n",
+    "sums of nothing": b"Total Time (ns),Instances,Name\n",
+    "unending string": b'{"traceEvents": [{"name": "' + b"a" * 10_000,
+    "proton of nothing": b'[{"children": [], "frame": {"name": "ROOT"}, "metrics": {}}]',
+    "half of a proton": b'[{"children": [{"children": [], "frame"',
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_garbage_gives_one_line(tmp_path, name):
+    path = tmp_path / "recording"
+    path.write_bytes(GARBAGE[name])
+    with warnings.catch_warnings(), pytest.raises(InputError) as caught:
+        warnings.simplefilter("ignore", InputWarning)
+        read_timeline(path)
+    assert "\n" not in str(caught.value) and "; " in str(caught.value)
+
+
+def test_files_that_only_nsight_reads_are_named(tmp_path):
+    (tmp_path / "report.nsys-rep").write_bytes(b"\0\1\2")
+    with pytest.raises(InputError, match="nsys export --type sqlite"):
+        read_timeline(tmp_path / "report.nsys-rep")
+    with pytest.raises(InputError, match="No such file"):
+        read_timeline(tmp_path / "none.json")
+
+
+# -------------------------------------------------------------------------------------------------- Nsight Systems
+
+
+def database(path, kernels=((1000, 3500, 7), (9000, 9500, 8)), drop=()):
+    with sqlite3.connect(path) as base:
+        base.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+        texts = {1: "void gemm<float>(int)", 2: "gemm", 3: "cudaLaunchKernel_v7000", 4: "decode"}
+        texts[5] = "aten::mm, seq = 3, op_id = 9, sizes = [[4, 8], [8, 2]]"
+        base.executemany("INSERT INTO StringIds VALUES (?, ?)", texts.items())
+        sizes = "gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT"
+        columns = f"start INT, end INT, deviceId INT, streamId INT, correlationId INT, demangledName INT, {sizes}"
+        base.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL ({columns})")
+        rows = [(start, end, 0, 7, number, 1, 4, 2, 1, 128, 1, 1) for start, end, number in kernels]
+        base.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({','.join('?' * 12)})", rows)
+        base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, streamId INT, deviceId INT)")
+        base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (5000, 6000, 7, 0)")
+        base.execute(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME"
+            " (start INT, end INT, globalTid INT, correlationId INT, nameId INT)"
+        )
+        base.executemany(
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 11, ?, 3)", [(500, 700, 7), (8000, 8100, 8)]
+        )
+        base.execute(
+            "CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, textId INT, globalTid INT)"
+        )
+        ranges = [
+            (100, 9900, 59, "step 1", None, 11),
+            (400, 900, 59, None, 4, 11),
+            (450, 800, 59, None, 5, 11),
+            (450, 460, 34, "a mark", None, 11),
+            (100, 9900, 59, "another thread", None, 12),
+        ]
+        base.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?)", ranges)
+        base.execute("CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT)")
+        base.execute("INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA Test')")
+        for table in drop:
+            base.execute(f"DROP TABLE {table}")
+    base.close()
+    return path
+
+
+def test_sqlite(tmp_path):
+    path = database(tmp_path / "report.sqlite")
+    timeline = read_timeline(path)
+    kernels = timeline.kernels
+    assert timeline_format(path) == "sqlite" and timeline.devices == ["NVIDIA Test"]
+    assert kernels["kernel"].tolist() == ["void gemm<float>(int)", "Memcpy", "void gemm<float>(int)"]
+    assert kernels["start_s"].to_numpy() == pytest.approx([0, 4e-6, 8e-6])
+    assert kernels["duration_s"].tolist() == pytest.approx([2.5e-6, 1e-6, 0.5e-6])
+    assert kernels.loc[0, ["grid", "block", "stream"]].tolist() == ["4x2x1", "128x1x1", 7]
+    assert kernels["operator"].tolist() == ["aten::mm", "", ""]
+    assert kernels.loc[0, "shapes"] == "[[4, 8], [8, 2]]"
+    assert kernels["nvtx_range"].tolist() == ["decode", "", "step 1"]
+    assert kernels["annotation"].tolist() == ["step 1", "", "step 1"]
+    assert kernels.loc[0, "launched_by"] == "cudaLaunchKernel_v7000"
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_MEMCPY", "TARGET_INFO_GPU"],
+)
+def test_sqlite_without_a_table(tmp_path, table):
+    kernels = read_timeline(database(tmp_path / "report.sqlite", drop=[table])).kernels
+    assert (kernels["kind"] == "kernel").sum() == 2
+    assert kernels.loc[kernels["kind"] == "kernel", "duration_s"].sum() == pytest.approx(3e-6)
+
+
+def test_sqlite_of_whole_graphs(tmp_path):
+    path = database(tmp_path / "report.sqlite", drop=["CUPTI_ACTIVITY_KIND_KERNEL"])
+    with sqlite3.connect(path) as base:
+        columns = "start INT, end INT, deviceId INT, streamId INT, correlationId INT, graphId INT"
+        base.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE ({columns})")
+        base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1000, 4000, 0, 7, 7, 12)")
+    base.close()
+    kernels = read_timeline(path).kernels
+    assert kernels["kernel"].tolist() == ["CUDA graph 12", "Memcpy"]
+    assert kernels["duration_s"].iloc[0] == pytest.approx(3e-6)
+
+
+def test_sqlite_damaged_or_of_something_else(tmp_path):
+    path = database(tmp_path / "other.sqlite", drop=["CUPTI_ACTIVITY_KIND_KERNEL"])
+    with pytest.raises(InputError, match="CUPTI_ACTIVITY_KIND_KERNEL"):
+        read_timeline(path)
+    data = database(tmp_path / "whole.sqlite").read_bytes()
+    for share in (0.3, 0.6, 0.9):
+        path.write_bytes(data[: int(share * len(data))])
+        _one_line(path)
+    for at in range(100, len(data), 1531):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        _one_line(path)
+
+
+def _one_line(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        try:
+            read_timeline(path)
+        except InputError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("value", [None, "x", -5, 2**62, 1.5, b"\0"])
+def test_sqlite_with_hostile_times(tmp_path, value):
+    path = database(tmp_path / "report.sqlite", kernels=[(1000, 3500, 7), (9000, value, 8), (value, 9500, 9)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)
+        kernels = read_timeline(path).kernels
+    assert (kernels["duration_s"] >= 0).all()
+    assert np.isclose(kernels["duration_s"], 2.5e-6).sum() == 1
+
+
+TRACE_CSV = """Processing [report.sqlite] with [cuda_gpu_trace.py]...
+
+Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Bytes (MB),Device,Ctx,Strm,Name
+1000,2500,7,4,2,1,128,1,1,,NVIDIA Test (0),1,7,"void gemm<float, 4>(int)"
+5000,1000,8,,,,,,,0.5,NVIDIA Test (0),1,7,[CUDA memcpy Host-to-Device]
+9000,500,9,1,1,1,32,1,1,,NVIDIA Test (0),1,13,add
+"""
+
+
+def test_csv_of_every_launch(tmp_path):
+    (tmp_path / "trace.csv").write_text(TRACE_CSV)
+    timeline = read_timeline(tmp_path / "trace.csv")
+    assert timeline.kernels["kernel"].iloc[0] == "void gemm<float, 4>(int)"
+    assert timeline.kernels["start_s"].to_numpy() == pytest.approx([0, 4e-6, 8e-6])
+    assert timeline.kernels["kind"].tolist() == ["kernel", "copy", "kernel"]
+    assert timeline.kernels["stream"].tolist() == [7, 7, 13]
+    assert timeline.kernels["grid"].tolist() == ["4x2x1", "", "1x1x1"]
+    assert timeline.devices == ["NVIDIA Test"]
+    (tmp_path / "ms.csv").write_text(TRACE_CSV.replace("(ns)", "(ms)"))
+    assert read_timeline(tmp_path / "ms.csv").kernels["duration_s"].iloc[0] == pytest.approx(2.5)
+    old = TRACE_CSV.replace("Start (ns)", "Start(nsec)").replace("Duration (ns)", "Duration(nsec)")
+    (tmp_path / "old.csv").write_text(old)
+    assert read_timeline(tmp_path / "old.csv").kernels["duration_s"].iloc[0] == pytest.approx(2.5e-6)
+    (tmp_path / "bad.csv").write_text(TRACE_CSV.replace("9000,500", "9000,fast"))
+    with pytest.raises(InputError, match=r"line 6, column Duration: 'fast' is not a number"):
+        read_timeline(tmp_path / "bad.csv")
+
+
+def test_csv_of_sums(tmp_path):
+    (tmp_path / "sums.csv").write_text(
+        'Time (%),Total Time (ns),Instances,Avg (ns),Name\n80.0,8000,4,2000,"gemm<int, 2>"\n20.0,2000,1,2000,add\n'
+    )
+    timeline = read_timeline(tmp_path / "sums.csv")
+    assert not timeline.has_times
+    assert timeline.kernels["launches"].tolist() == [4, 1]
+    assert timeline.kernels["duration_s"].tolist() == pytest.approx([8e-6, 2e-6])
+
+
+# ------------------------------------------------------------------------------------------------------------ proton
+
+
+def proton():
+    leaf = {"children": [], "frame": {"name": "matmul_kernel", "type": "function"}}
+    leaves = [leaf | {"metrics": {"count": 3, "time (ns)": 9000.0, "device_id": "0", "device_type": "CUDA"}}]
+    leaves.append(
+        {**leaf, "frame": {"name": "softmax", "type": "function"}, "metrics": {"count": 1, "time (ns)": 1000}}
+    )
+    scope = {"children": leaves, "frame": {"name": "layer", "type": "function"}, "metrics": {}}
+    root = {"children": [scope], "frame": {"name": "ROOT", "type": "function"}, "metrics": {"count": 0, "time (ns)": 0}}
+    return [root, {"CUDA": {"0": {"arch": "90", "num_sms": 132}}}]
+
+
+def test_proton(tmp_path):
+    timeline = read_timeline(write(tmp_path / "proton.hatchet", proton()))
+    assert timeline.kernels["kernel"].tolist() == ["matmul_kernel", "softmax"]
+    assert timeline.kernels["launches"].tolist() == [3, 1]
+    assert timeline.kernels["duration_s"].tolist() == pytest.approx([9e-6, 1e-6])
+    assert set(timeline.kernels["operator"]) == {"layer"}
+    assert not timeline.has_times
+
+
+@pytest.mark.parametrize("value", [None, "x", -1, [], float("nan"), float("inf")])
+def test_proton_with_hostile_metrics(tmp_path, value):
+    for key in ("time (ns)", "count"):
+        content = proton()
+        content[0]["children"][0]["children"][0]["metrics"][key] = value
+        with pytest.raises(InputError, match="is not a number"):
+            read_timeline(write(tmp_path / "proton.hatchet", content))
+
+
+# ------------------------------------------------------------------------------------------------------- properties
+
+
+def _cross(one, other):
+    (a, b), (c, d) = one, other[:2]
+    return not (b <= c or d <= a or (a <= c and d <= b) or (c <= a and b <= d))
+
+
+@given(
+    intervals=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10), st.integers(0, 1)), max_size=12),
+    moments=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 1)), max_size=8),
+)
+def test_enclosing_intervals_are_those_that_a_search_finds(intervals, moments):
+    # Nested or apart, as calls on one thread are.
+    kept = []
+    for start, length, thread in intervals:
+        new = (start, start + length, thread)
+        crossing = any(t == thread and _cross((s, e), new) for s, e, t in kept)
+        if not crossing and length and new not in kept:
+            kept.append(new)
+    start, end, thread = (np.array([row[k] for row in kept], float) for k in range(3))
+    at, on = (np.array([row[k] for row in moments], float) + 0.5 * (k == 0) for k in range(2))
+    inner, outer = enclosing(start, end, thread, at, on)
+    for number, (moment, own) in enumerate(zip(at, on, strict=True)):
+        around = [row for row in range(len(kept)) if thread[row] == own and start[row] <= moment <= end[row]]
+        lengths = [end[row] - start[row] for row in around]
+        assert (inner[number] >= 0) == (outer[number] >= 0) == bool(around)
+        if around:
+            assert end[inner[number]] - start[inner[number]] == min(lengths)
+            assert end[outer[number]] - start[outer[number]] == max(lengths)
+
+
+def test_large_traces_are_streamed(tmp_path):
+    """A trace of mostly Python stacks is read in bounded memory and at a good rate."""
+    stack = json.dumps(event("python_function", "x" * 300, 1.5, 1.0))
+    path = tmp_path / "large.json"
+    with path.open("w") as file:
+        file.write('{"traceEvents": [')
+        for number in range(40):
+            file.write(f"{','.join([stack] * 2000)},{json.dumps(event('kernel', 'k', float(number), 0.5))},")
+        file.write(f"{stack}]}}")
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    assert len(read_timeline(path).kernels) == 40
+    spent = time.process_time() - began
+    assert path.stat().st_size > 3e7
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000  # KiB: a few chunks
+    assert path.stat().st_size / spent > 20e6  # bytes per CPU second, also on a slow machine
+
+
+TRACES = "raw.githubusercontent.com/AMD-AGI/TraceLens/171dd74721ca1ec45709e5805b68ae1f65e27811/tests/traces"
+RECORDED = {
+    "b200/eager_trace.json.gz": ("NVIDIA B200", 768, 0.010862916),
+    "h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": ("NVIDIA H100 80GB HBM3", 1465, None),
+    "inference/sglang_decode/sglang_Qwen3-8B_decode.json.gz": ("AMD Instinct MI300X", 555, 0.009765437),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_public_recordings_by_an_independent_sum(mirror, name):
+    path = mirror / TRACES / name
+    device, count, total = RECORDED[name]
+    timeline = read_timeline(path)
+    own = timeline.kernels[timeline.kernels["kind"] == "kernel"]
+    with gzip.open(Path(path), "rt") as file:
+        every = [entry for entry in json.load(file)["traceEvents"] if entry.get("cat") == "kernel"]
+    assert timeline.devices[0] == device
+    assert len(own) == len(every) == count
+    assert own["duration_s"].sum() == pytest.approx(1e-6 * sum(entry["dur"] for entry in every), rel=1e-12)
+    assert total is None or own["duration_s"].sum() == pytest.approx(total, rel=1e-6)
+    if device == "NVIDIA B200":
+        assert (own["operator"] != "").sum() == 766
