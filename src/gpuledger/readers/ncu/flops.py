@@ -133,8 +133,13 @@ def _tensor_operations(wide: pd.DataFrame, file: str | Path) -> tuple[pd.Series 
     return floating, integer
 
 
-def _matrix_instructions(wide: pd.DataFrame, hfma: pd.Series, file: str | Path) -> pd.Series | None:
-    """Return warp-level matrix instructions: all of the tensor pipe except HFMA2.MMA."""
+def _matrix_instructions(
+    wide: pd.DataFrame, hfma: pd.Series, no_matrix: pd.Series, file: str | Path
+) -> pd.Series | None:
+    """Return warp-level matrix instructions: all of the tensor pipe except HFMA2.MMA.
+
+    Where `no_matrix`, the kernel's name says that it multiplies no matrices.
+    """
     executed = counter(wide, "inst_executed_pipe_tensor_op_hmma", file=file)
     pipe = counter(wide, "inst_executed_pipe_tensor", file=file)
     if executed is None:
@@ -143,7 +148,8 @@ def _matrix_instructions(wide: pd.DataFrame, hfma: pd.Series, file: str | Path) 
         executed = executed.fillna(pipe)
     if executed is None:
         return None
-    only_packed = (executed * 32 == hfma).fillna(False).astype(bool)
+    # A warp of which only some threads are active counts as one instruction, and less than 32 thread instructions.
+    only_packed = ((executed * 32 == hfma) | (no_matrix & (executed <= hfma))).fillna(False).astype(bool)
     packed = counter(wide, "inst_executed_pipe_tensor_op_hmma_type_hfma2", file=file)
     return (executed - (0 if packed is None else packed.fillna(0))).clip(lower=0).mask(only_packed, 0)
 
@@ -232,7 +238,8 @@ def count_flops(
     operations = out["tensor_flops"].fillna(0) + out["tensor_int_ops"].fillna(0)
     silent = by_name & (operations == 0)
     out.loc[silent, "tensor_flops"] = pd.NA
-    instructions = _matrix_instructions(wide, hfma, file)
+    no_matrix = pd.Series([parsed[name].tensor_core is False for name in names], index=wide.index, dtype=bool)
+    instructions = _matrix_instructions(wide, hfma, no_matrix, file)
     if instructions is not None:
         size = pd.Series([_MMA_FLOPS.get(parsed[name].mma, 0) for name in names], index=wide.index, dtype="Int64")
         usable = silent & (size > 0) & (instructions.fillna(0) > 0)
