@@ -1,4 +1,4 @@
-"""Executed floating-point and matrix instructions of GEMM and attention kernels, predicted in closed form without fitted factors.
+"""Executed instructions of GEMM and attention kernels, predicted in closed form without fitted factors.
 
 Frameworks report 2·M·N·K FLOPs for a GEMM. The hardware executes more: it pads C to whole tiles and K to whole steps,
 multiplies every partial result by alpha, and adds up the slices within a block and the split-K parts of several

@@ -3,8 +3,8 @@
 A GEMM or convolution block computes a tile of C, in steps of the tile's K; each step is a fixed number of matrix
 instructions, padding included. Attention blocks compute pairs of query and key tiles. What name and grid leave open is
 one integer: the steps (or pairs). It follows from the shape where that is known. Otherwise it is read off the counter,
-and the check is that the counter is a whole number of steps: with 3,072 instructions in a step of the whole grid, a wrong
-tile would pass once in 3,072 times.
+and the check is that the counter is a whole number of steps: with 3,072 instructions in a step of the whole grid, a
+wrong tile would pass once in 3,072 times.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def predict_tensor(launches: pd.DataFrame, *, file: str | Path = "launches") -> 
         Same index: ``tensor`` (the name or the counter says that tensor cores multiply), ``step_instructions`` (of the
         whole grid; of one pair for attention), ``steps`` (of a tile by its shape, of a block by the counter),
         ``steps_source`` (shape, counter, unknown), ``predicted`` and ``recorded`` (instructions), ``exact`` (boolean;
-        ``<NA>`` if nothing was recorded or predicted) and ``explanation``. ``predicted`` is ``<NA>`` where the steps are
-        unknown, or the counter is not a whole number of them.
+        ``<NA>`` if nothing was recorded or predicted) and ``explanation``. ``predicted`` is ``<NA>`` where the steps
+        are unknown, or the counter is not a whole number of them.
 
     Raises
     ------

@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from gpuledger.readers.ncu.flops import count_flops
+from gpuledger.readers.ncu.flops import count_flops, counter
 from gpuledger.readers.ncu.report import Report
 from gpuledger.readers.ncu.values import Values
 
@@ -82,7 +82,8 @@ def launch_quantities(report: Report) -> pd.DataFrame:
         tensor_percent`` (of the peak, as ncu states them), ``dram_peak_bytes_per_s, l2_peak_bytes_per_s,
         fp32_peak_flop_per_s, fp64_peak_flop_per_s`` (where recorded), ``occupancy_percent``,
         ``theoretical_occupancy_percent``, ``occupancy_limiter``, ``stalls`` (the three largest), ``registers``,
-        ``waves`` (per SM), ``tensor_instructions`` (warp instructions of the tensor pipe, without HFMA2 constants).
+        ``waves`` (per SM), ``tensor_instructions`` (warp instructions of the tensor pipe, without HFMA2 constants),
+        ``fadd_instructions``, ``fmul_instructions`` (thread instructions).
         NaN, ``<NA>`` or None where not recorded.
 
     Raises
@@ -127,6 +128,9 @@ def _add_flops(frame: pd.DataFrame, values: Values) -> None:
     missing = pd.Series(pd.NA, frame.index, dtype="Int64")
     kinds = ("fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops")
     frame["tensor_instructions"] = _tensor_instructions(wide, missing)
+    for op in ("fadd", "fmul"):
+        found = None if wide.empty else counter(wide, op, file=values.report.path)
+        frame[f"{op}_instructions"] = missing if found is None else found
     # XU instructions are no FLOPs, and the tensor pipe alone says nothing of other kernels.
     if not len([name for name in wide.columns if "_pipe_xu" not in name]):
         frame[[*kinds, "flops"]] = pd.concat([missing] * 5, axis=1).to_numpy()
@@ -163,11 +167,11 @@ def _tensor_instructions(wide: pd.DataFrame, missing: pd.Series) -> pd.Series:
 def _traffic(values: Values, total: str, sectors: str, *directions: str) -> pd.Series:
     """Return bytes: the total, else what was read and written, else sectors."""
     found = pd.Series(np.nan, values.launches)
-    for counter, size in ((total, 1), (sectors, SECTOR_BYTES)):
-        if (whole := values.sum_of(counter)) is not None:
+    for name, size in ((total, 1), (sectors, SECTOR_BYTES)):
+        if (whole := values.sum_of(name)) is not None:
             found = found.fillna(whole * size)
         for direction in directions:
-            parts = [values.sum_of(f"{counter}{direction.format(word)}") for word in ("read", "write")]
+            parts = [values.sum_of(f"{name}{direction.format(word)}") for word in ("read", "write")]
             if all(part is not None for part in parts):
                 found = found.fillna((parts[0] + parts[1]) * size)
     return found
