@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.ledger.figures import BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILLION, YELLOW, plain
 from gpuledger.ledger.label_placement import place_labels
-from gpuledger.studies.kernel_profile.roofs import RESOURCES
+from gpuledger.studies.kernel_profile.roofs import LATENCY_PERCENT, RESOURCES
 from gpuledger.studies.kernel_profile.tables import labels
 
 #: Kernels with this share of the time (percent) get a label in the roofline.
@@ -145,6 +145,29 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     axes.tick_params(axis="y", length=0, labelsize=7.5)
     axes.grid(axis="x")
     axes.set_xlabel(f"{'time' if timed else 'executed operations'} ({unit})")
+
+
+def draw_shares(axes: Axes, table: pd.DataFrame, shown: int = 12) -> None:
+    """Draw how near each kernel comes to each roof, for reports that a roofline cannot show.
+
+    Parameters
+    ----------
+    axes : Axes
+    table : DataFrame
+        From `gpuledger.studies.kernel_profile.tables.kernel_table`.
+    shown : int
+        At most so many kernels, the longest first.
+    """
+    rows = table[table["launches"] > 0].head(shown)
+    for name, words in RESOURCES.items():
+        share = rows[f"{name}_percent"]
+        if share.notna().any():
+            axes.scatter(share, range(len(rows)), s=34, color=COLOURS[name], label=words, zorder=3, alpha=0.9)
+    axes.axvline(LATENCY_PERCENT, color=GREY, linewidth=0.8, linestyle=":")
+    axes.set_yticks(range(len(rows)), [plain(name) for name in labels(rows["kernel"], 32)])
+    axes.tick_params(axis="y", length=0, labelsize=7.5)
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 102), xlabel="share of the roof (%)")
+    axes.grid(axis="x")
 
 
 def tell_missing(axes: Axes, result: CaseResult, what: str) -> None:

@@ -43,7 +43,9 @@ def reduce(case: Case) -> CaseResult:
     place = (str(case.dataset.file), f"{case.place}.shapes")
     result = profile(case.path("report"), baseline, gpu, case.inputs.get("shapes", ()), place)
     if gpu is not None:
-        result.provenance["inputs"] = describe_data_sheets([gpu], case.dataset.folder)
+        source = {"source": case.dataset.content["source"]}
+        own = [{"file": case.inputs[key], **source} for key in ("report", "baseline") if key in case.inputs]
+        result.provenance["inputs"] = [*own, *describe_data_sheets([gpu], case.dataset.folder)]
     return result
 
 
@@ -117,6 +119,13 @@ def _launches(
     if report.dialect.page == "summary":
         problem = "this is a summary (--print-summary): values are averages over a kernel's launches"
         warn(path, "", problem, "they are multiplied by the number of launches")
+    if report.dialect.page == "wide" and report.launches["id"].isna().all():
+        warn(
+            path,
+            "",
+            "a column per metric without ID and units: not ncu's own page",
+            "base units are assumed (ns, byte)",
+        )
     if report.dialect.errors:
         warn(path, "", f"ncu reported: {report.dialect.errors[0][:200]}", "what it recorded is used")
     return data, roofs, missing, report.dialect.page

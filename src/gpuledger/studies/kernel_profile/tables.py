@@ -15,6 +15,7 @@ COLUMNS = (
     *("share_percent", "nearest_roof", "limiter", "fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops"),
     *("l2_bytes", "dram_intensity_flop_per_byte", "l2_intensity_flop_per_byte", "theoretical_occupancy_percent"),
     *("occupancy_limiter", "stalls", "registers", "grid", "block", "waves"),
+    *(f"{name}_percent" for name in RESOURCES),
 )
 
 
@@ -29,10 +30,10 @@ def kernel_table(data: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `COLUMNS`. Sums are over all launches, and missing if one of them lacks the value; percentages are means
-        weighted with time. ``bound`` is the nearest roof, or ``latency`` if the kernel reaches less than 60 % of
-        every roof. With a baseline also ``baseline_kernel, baseline_launches, baseline_time_s, speedup``; kernels
-        that only the baseline has follow at the end, without launches.
+        `COLUMNS`; the last ones are the shares of each roof. Sums are over all launches, and missing if one of them
+        lacks the value; percentages are means weighted with time. ``bound`` is the nearest roof, or ``latency`` if
+        the kernel reaches less than 60 % of every roof. With a baseline also ``baseline_kernel, baseline_launches,
+        baseline_time_s, speedup``; kernels that only the baseline has follow at the end, without launches.
     """
     table = _kernels(data[data["recording"] == "report"])
     if (data["recording"] == "baseline").any():
@@ -53,6 +54,7 @@ def _kernels(launches: pd.DataFrame) -> pd.DataFrame:
         for column in _MEANS:
             row[column] = _mean(group[column], weights)
         near = {key: _mean(group[f"{key}_share_percent"], weights) for key in RESOURCES}
+        row |= {f"{key}_percent": share for key, share in near.items()}
         near = {key: share for key, share in near.items() if share is not None}
         if near:
             nearest = _nearest(near)
@@ -72,7 +74,7 @@ def _kernels(launches: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=["share_percent", *(name for name in COLUMNS if name != "share_percent")])
     for column in ("launches", "registers", "fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops", "flops"):
         table[column] = table[column].astype("Int64")
-    for column in ("time_s", "dram_bytes", "l2_bytes", "achieved_percent", *_MEANS, *COLUMNS[16:18]):
+    for column in ("time_s", "dram_bytes", "l2_bytes", "achieved_percent", *_MEANS, *COLUMNS[16:18], *COLUMNS[-7:]):
         table[column] = table[column].astype("float64")
     table["share_percent"] = 100 * table["time_s"] / table["time_s"].sum(min_count=1)
     order = table["time_s"] if table["time_s"].notna().any() else table["flops"].astype("Float64")
