@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuledger.cli.terminal import json_option, print_json, print_table
+from gpuledger.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
-    from gpuledger.readers.neutrino import Kernel, TraceDirectory
+    from gpuledger.readers.neutrino import KernelInfo, ProcessLog, TraceDirectory
 
 
 @click.command(
@@ -52,12 +54,20 @@ def examine(directory: TraceDirectory) -> dict[str, Any]:
         ``fallbacks``, ``probe_bytes``, ``additional_registers``, ``additional_spill_bytes``, times in ms summed over
         launches, ``slowdown_ratio``) and ``problems`` (list of str).
     """
-    log = directory.event_log
     problems: list[str] = []
-    if log is None:
+
+    def readable(holder: object, name: str) -> Any:
+        try:
+            return getattr(holder, name)
+        except InputError as error:  # a damaged file is a finding, not the end
+            problems.append(f"{error.file}: {error.problem}")
+            return None
+
+    log = readable(directory, "event_log")
+    if log is None and not problems:
         problems.append("event.log is missing: what was launched is unknown")
     launches = None if log is None else log.launches
-    kernels = [_kernel(kernel, directory) for kernel in directory.kernels]
+    kernels = [_kernel(readable(kernel, "log"), readable(kernel, "info")) for kernel in directory.kernels]
     by_folder = {} if log is None else {PurePosixPath(place).name: name for name, place in log.folders.items()}
     for kernel, entry in zip(directory.kernels, kernels, strict=True):
         entry["kernel"] = entry["kernel"] or by_folder.get(kernel.folder.name, kernel.folder.name)
@@ -91,8 +101,7 @@ def examine(directory: TraceDirectory) -> dict[str, Any]:
     }
 
 
-def _kernel(kernel: Kernel, directory: TraceDirectory) -> dict[str, Any]:
-    log, info = kernel.log, kernel.info
+def _kernel(log: ProcessLog | None, info: KernelInfo | None) -> dict[str, Any]:
     built = log is not None and "probed" in log.builds
     entry: dict[str, Any] = {
         "kernel": (info.kernel if info else "") or (log.kernel if log else ""),
@@ -139,10 +148,6 @@ def _cost(launches, directory: TraceDirectory) -> dict[str, Any]:
 
 
 def _trace_problems(directory: TraceDirectory) -> list[str]:
-    import warnings
-
-    from gpuledger.errors import InputError, InputWarning
-
     problems = []
     for path in directory.results:
         with warnings.catch_warnings(record=True) as caught:

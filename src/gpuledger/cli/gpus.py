@@ -6,7 +6,7 @@ import click
 
 from gpuledger.cli.terminal import json_option, print_json, print_table
 
-_PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp8", "fp4")
+_PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 
 
 @click.command(short_help="List data sheets of GPUs.", epilog="Example: gpuledger gpus --json")
@@ -46,7 +46,7 @@ def gpus(table: str | None, as_json: bool) -> None:
         "clock (MHz)",
         "DRAM (GB/s)",
         "L2 (MiB)",
-        *(f"{p} (TFLOP/s)" for p in _PRECISIONS),
+        *(f"{p.upper()} (TFLOP/s)" for p in _PRECISIONS),
     ]
     rows = []
     for gpu in found:

@@ -23,13 +23,20 @@ _EXISTING = click.Path(path_type=Path)
 @click.argument("file", type=_EXISTING)
 @click.option("--baseline", type=_EXISTING, help="The same program before a change.")
 @click.option("--gpu", help="GPU whose data sheet gives the roofs that the file does not hold, such as h100-sxm.")
+@click.option("--decimal", type=click.Choice([".", ","]), help="Decimal sign, where the values leave it open.")
 @click.option("--launches", "by_launch", is_flag=True, help="One row per launch instead of one per kernel.")
 @click.option(
     "--save", type=click.Path(file_okay=False, path_type=Path), help="Write figures, tables and data to a folder."
 )
 @json_option
 def profile(
-    file: Path, baseline: Path | None, gpu: str | None, by_launch: bool, save: Path | None, as_json: bool
+    file: Path,
+    baseline: Path | None,
+    gpu: str | None,
+    decimal: str | None,
+    by_launch: bool,
+    save: Path | None,
+    as_json: bool,
 ) -> None:
     """Print what each kernel of FILE did and what limited it; FILE is any output of Nsight Compute."""
     from gpuledger.readers.gpus import find_gpu
@@ -37,7 +44,7 @@ def profile(
     from gpuledger.studies.kernel_profile import profile as compute
 
     sheet = find_gpu(gpu, file="command line", place="--gpu") if gpu else None
-    result = compute(file, baseline, sheet)
+    result = compute(file, baseline, sheet, decimal=decimal)
     table = kernel_table(result.data)
     if save is not None:
         _save(result, file, baseline, save)

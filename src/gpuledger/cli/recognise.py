@@ -24,6 +24,7 @@ WHOLE_BYTES = 8 << 20
 MOST_FILES = 2000
 _NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
 _TRACE_PARTS = {"event.log", "process.log", "kernel.info", "probe.toml", "tensor.trace"}
+_FILE = re.compile(r"\.(csv|json|gz|zip|bin|dmat|log|parquet|pkl|sqlite|toml|trace|txt|xlsx|ncu-rep)$")
 _EVENTS = b'"traceEvents"'
 #: Tables by the columns that they must have: what they are, study, and the case's inputs for the file's name.
 _TABLES: tuple[tuple[str, set[str], str, Callable[[str], dict]], ...] = (
@@ -214,6 +215,7 @@ def _text(found: Found, head: bytes) -> None:
 
 def _ncu(found: Found, head: bytes) -> None:
     from gpuledger.readers import ncu
+    from gpuledger.readers.kernel_names import parse
     from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
 
     found.format = "Nsight Compute"
@@ -243,7 +245,9 @@ def _ncu(found: Found, head: bytes) -> None:
     quantities = launch_quantities(report)
     missing = missing_options(quantities)
     names = " ".join(map(str, report.metrics["metric"].cat.categories))
-    if all(f"_op_{op}_pred_on.sum" in names for op in ("fadd", "fmul", "ffma")):
+    facts = [parse(str(kernel)) for kernel in report.launches["kernel"].cat.categories]
+    tiled = any(fact.kernel_class == "gemm" and fact.tensor_core is False for fact in facts)
+    if tiled and all(f"_op_{op}_pred_on.sum" in names for op in ("fadd", "fmul", "ffma")):
         found.cases["flop_reconciliation"] = {"launches": path.name}
     if missing:
         found.content += f"; not recorded: {', '.join(missing)}"
@@ -448,7 +452,9 @@ def _dataset(path: Path) -> Found:
         for study, name in dataset.cases():
             case = dataset.case(study, name)
             found.cases.setdefault(study, dict(case.inputs))
-            absent = [file.relative_to(path).as_posix() for file in case.paths() if not file.exists()]
+            # Models and GPUs may be files or names of what the ledger has.
+            absent = [file.relative_to(path).as_posix() for file in case.paths() if _FILE.search(file.name)]
+            absent = [name for name in absent if not (path / name).exists()]
             if absent and dataset.content["kind"] not in ("downloaded", "simulated"):
                 found.problems.append(f"{study}/{name}: {', '.join(absent)} is missing")
     except InputError as error:

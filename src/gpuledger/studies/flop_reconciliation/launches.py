@@ -178,11 +178,13 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
                 add(f"dram_{name}_close_launches", int((error <= 1).sum()), "launch")
     exact, kernels = accuracy["tiled_exact"] + accuracy["reduce_exact"], accuracy["tiled_launches"]
     kernels += accuracy["reduce_launches"]
-    if not shaped:
+    if not accuracy["tiled_launches"]:
+        finding = (
+            "No launch is a tiled fp32 GEMM that the closed form describes; the study kernel_profile can use this file"
+        )
+    elif not shaped:
         tiled_exact, launches = accuracy["tiled_exact"], accuracy["tiled_launches"]
         finding = f"Names and grids alone give FADD and FMUL of {tiled_exact:,} of {launches:,} tiled GEMMs exactly"
-    elif not kernels:
-        finding = "No launch is a tiled GEMM that the closed form describes"
     else:
         finding = (
             f"2·M·N·K misses {accuracy['mape_2mnk_percent']:.1f} % of a layer's FLOPs on average, "

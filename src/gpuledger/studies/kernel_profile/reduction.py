@@ -29,7 +29,7 @@ def reduce(case: Case) -> CaseResult:
     Parameters
     ----------
     case : Case
-        File ``report``; optionally file ``baseline``, ``gpu`` and ``shapes``.
+        File ``report``; optionally file ``baseline``, ``gpu``, ``shapes`` and ``decimal``.
 
     Raises
     ------
@@ -41,7 +41,9 @@ def reduce(case: Case) -> CaseResult:
     gpu = gpu_of(case.inputs.get("gpu"), device, (str(case.dataset.file), f"{case.place}.gpu"))
     baseline = case.path("baseline") if "baseline" in case.inputs else None
     place = (str(case.dataset.file), f"{case.place}.shapes")
-    result = profile(case.path("report"), baseline, gpu, case.inputs.get("shapes", ()), place)
+    result = profile(
+        case.path("report"), baseline, gpu, case.inputs.get("shapes", ()), place, case.inputs.get("decimal")
+    )
     if gpu is not None:
         source = {"source": case.dataset.content["source"]}
         own = [{"file": case.inputs[key], **source} for key in ("report", "baseline") if key in case.inputs]
@@ -55,6 +57,7 @@ def profile(
     gpu: Gpu | None = None,
     shapes: Sequence[dict[str, int]] = (),
     place: tuple[str, str] = ("shapes", ""),
+    decimal: str | None = None,
 ) -> CaseResult:
     """Profile the kernels of a file.
 
@@ -68,6 +71,8 @@ def profile(
         ``launch, m, n, k`` and optionally ``batch`` of GEMM launches.
     place : (str, str)
         Where the shapes come from, for messages.
+    decimal : {".", ","}, optional
+        Decimal sign, for files whose values leave it open.
 
     Returns
     -------
@@ -82,10 +87,10 @@ def profile(
     InputError
         See `reduce`.
     """
-    data, roofs, missing, page = _launches(report, gpu, shapes, place)
+    data, roofs, missing, page = _launches(report, gpu, shapes, place, decimal)
     data.insert(0, "recording", "report")
     if baseline is not None:
-        before, _, _, _ = _launches(baseline, gpu, (), place)
+        before, _, _, _ = _launches(baseline, gpu, (), place, decimal)
         before.insert(0, "recording", "baseline")
         data = pd.concat([data, before], ignore_index=True)
     result = CaseResult(data)
@@ -94,9 +99,9 @@ def profile(
 
 
 def _launches(
-    path: str | Path, gpu: Gpu | None, shapes: Sequence[dict[str, int]], place: tuple[str, str]
+    path: str | Path, gpu: Gpu | None, shapes: Sequence[dict[str, int]], place: tuple[str, str], decimal: str | None
 ) -> tuple[pd.DataFrame, Roofs, dict[str, str], str]:
-    report = ncu.read(path)
+    report = ncu.read(path, decimal)
     launches = launch_quantities(report)
     missing = missing_options(launches)
     if (launches["kernel"].str.strip() == "").any():
