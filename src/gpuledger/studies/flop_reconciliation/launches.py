@@ -56,10 +56,11 @@ def read_recording(path: str | Path) -> pd.DataFrame:
     InputError
         If the file is not a recording, or lacks one of the counters fadd, fmul and ffma.
     """
-    report, _ = read_counters(path)
+    report, counters = read_counters(path)
     collected = report.metrics["metric"].cat.categories
-    names = [f"{unit}__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in COUNTERS for unit in ("sm", "smsp")]
-    wide = report.wide([name for name in (*names, *_DRAM) if name in collected]).reset_index(drop=True)
+    wide = report.wide([name for name in _DRAM if name in collected]).reset_index(drop=True)
+    for name in COUNTERS:
+        wide[f"sm__sass_thread_inst_executed_op_{name}_pred_on.sum"] = counters[name].reset_index(drop=True)
     if _DRAM[0] not in wide and set(_DRAM[1:]) <= set(wide):
         wide[_DRAM[0]] = wide[_DRAM[1]] + wide[_DRAM[2]]
     launches = report.launches[["kernel", "grid_blocks"]].reset_index(names="launch")
