@@ -160,6 +160,16 @@ def tensor_table(data: pd.DataFrame) -> pd.DataFrame:
     return rows.rename(columns={"tensor_instructions": "recorded_instructions"}).reset_index(drop=True)
 
 
+def tensor_table_for_people(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `tensor_table` with short names, those that say the same as one with their number."""
+    shown = table.drop(columns="launch").assign(kernel=labels(table["kernel"]), exact=table["exact"].map(_YES))
+    same = shown.groupby(list(shown), sort=False, dropna=False).size().reset_index(name="launches")
+    return same[["kernel", "launches", *(name for name in same if name not in ("kernel", "launches"))]]
+
+
+_YES = {True: "yes", False: "no"}
+
+
 def labels(names: pd.Series, length: int = 40) -> pd.Series:
     """Return short names for people, different ones for different kernels; the index is kept."""
     short = {}
