@@ -11,11 +11,12 @@ import os
 import re
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpuledger.cli.tables import TABLES
 from gpuledger.errors import InputError, InputWarning
 
 HEAD_BYTES = 1 << 16
@@ -26,61 +27,6 @@ _NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
 _TRACE_PARTS = {"event.log", "process.log", "kernel.info", "probe.toml", "tensor.trace"}
 _FILE = re.compile(r"\.(csv|json|gz|zip|bin|dmat|log|parquet|pkl|sqlite|toml|trace|txt|xlsx|ncu-rep)$")
 _EVENTS = b'"traceEvents"'
-#: Tables by the columns that they must have: what they are, study, and the case's inputs for the file's name.
-_TABLES: tuple[tuple[str, set[str], str, Callable[[str], dict]], ...] = (
-    ("table of probe overheads", {"operator", "probe", "slowdown_ratio"}, "kernel_overhead", lambda f: {"table": f}),
-    ("table of memory use", {"model", "batch_size", "use"}, "memory_usage", lambda f: {"table": f}),
-    ("table of exposed latencies", {"probe", "ncu_ratio", "neutrino_ratio"}, "exposed_latency", lambda f: {"table": f}),
-    ("table of exposed latencies", {"probe", "neutrino_ms", "ncu_ms"}, "exposed_latency", lambda f: {"table": f}),
-    (
-        "tidy table of metrics",
-        {"kernel_class", "metric", "unit", "n_layer", "hidden_dim", "seq_len", "value"},
-        "metric_sweep",
-        lambda f: {"measurements": f},
-    ),
-    (
-        "table of GEMM times",
-        {"gemm_dtype", "m", "n", "k", "latency"},
-        "kernel_time",
-        lambda f: {"measurements": f, "gpu": None, "unit": "ms"},
-    ),
-    (
-        "table of attention times",
-        {"attn_dtype", "kv_cache_dtype", "batch_size", "isl", "latency"},
-        "kernel_time",
-        lambda f: {"attention": f, "gpu": None, "unit": "ms"},
-    ),
-    (
-        "table of mixture-of-experts times",
-        {"moe_dtype", "num_tokens", "topk", "num_experts", "latency"},
-        "kernel_time",
-        lambda f: {"moe": f, "gpu": None, "unit": "ms"},
-    ),
-    (
-        "table of collective times",
-        {"num_gpus", "message_size", "latency"},
-        "kernel_time",
-        lambda f: {"collectives": f, "gpu": None, "unit": "ms"},
-    ),
-    (
-        "table of normalization kernels",
-        {"kernel", "rows", "length", "cache", "time_median_ns"},
-        "normalization_roofline",
-        lambda f: {"rows": f, "gpu": None},
-    ),
-    (
-        "points of a distribution of warps",
-        {"completed_percent", "elapsed_cycles"},
-        "warp_scheduling",
-        lambda f: {"cdf": f},
-    ),
-    (
-        "measured steps of served models",
-        {"isl", "osl", "batch_size", "tp_size", "system", "model_path"},
-        "serving_time",
-        lambda f: {"runs": f, "gpu": None},
-    ),
-)
 
 
 @dataclass
@@ -201,7 +147,7 @@ def _look(found: Found, head: bytes) -> None:
 def _text(found: Found, head: bytes) -> None:
     text = head.decode("utf-8", "replace").lstrip("\ufeff")
     columns = {cell.strip().strip('"') for cell in text.partition("\n")[0].split(",")}
-    for words, needed, study, inputs in _TABLES:
+    for words, needed, study, inputs in TABLES:
         if needed <= columns:
             found.format = words
             found.content = f"{len(columns)} columns, {_size(found.path)}"
@@ -330,7 +276,7 @@ def _parquet(found: Found) -> None:
         return
     columns = set(about.schema_arrow.names)
     found.content = f"{about.metadata.num_rows:,} rows, {len(columns)} columns"
-    for words, needed, study, inputs in _TABLES:
+    for words, needed, study, inputs in TABLES:
         if needed <= columns:
             found.format = f"{words} (Parquet)"
             found.cases[study] = inputs(found.path.name)

@@ -174,10 +174,10 @@ def _predict_one(step: _Step | str, given: dict[str, int | None]) -> dict[str, o
         return row | {"explanation": f"{step.words}; {quantum:,} instructions per step, whose number nothing says"}
     count, rest = divmod(recorded, quantum)
     if rest or not count:
-        return row | {
-            "exact": False,
-            "explanation": f"{step.words}; the counter is {recorded / quantum:.3f} {whole}, not a whole number",
-        }
+        words = f"the counter is {recorded / quantum:.3f} {whole}, not a whole number"
+        if recorded and not recorded % step.instructions:
+            words += f" (but {recorded // step.instructions:,} of single blocks: some blocks make fewer)"
+        return row | {"exact": False, "explanation": f"{step.words}; {words}"}
     words = f"{step.words}; {count:,} × {quantum:,} instructions"
     return row | {"steps": count, "steps_source": "counter", "predicted": recorded, "exact": True, "explanation": words}
 

@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from gpuledger.readers.ncu.flops import count_flops, counter
+from gpuledger.readers.ncu.flops import count_flops, counter, matrix_instructions
 from gpuledger.readers.ncu.report import Report
 from gpuledger.readers.ncu.values import Values
 
@@ -127,7 +127,8 @@ def _add_flops(frame: pd.DataFrame, values: Values) -> None:
     wide = values.counters(_FLOP_COUNTERS)
     missing = pd.Series(pd.NA, frame.index, dtype="Int64")
     kinds = ("fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops")
-    frame["tensor_instructions"] = _tensor_instructions(wide, missing)
+    executed = matrix_instructions(wide, frame["kernel"], file=values.report.path)
+    frame["tensor_instructions"] = missing if executed is None else executed
     for op in ("fadd", "fmul"):
         found = None if wide.empty else counter(wide, op, file=values.report.path)
         frame[f"{op}_instructions"] = missing if found is None else found
@@ -143,25 +144,6 @@ def _add_flops(frame: pd.DataFrame, values: Values) -> None:
     # A zero from the tensor path alone says nothing of the CUDA cores.
     silent = counted[[*kinds[:3]]].isna().all(axis=1) & (counted["tensor_flops"] == 0).fillna(False)
     frame["flops"], frame["flops_note"] = counted["total_flops"].mask(silent), counted["note"]
-
-
-def _tensor_instructions(wide: pd.DataFrame, missing: pd.Series) -> pd.Series:
-    names = ["inst_executed_pipe_tensor_op_hmma", "inst_executed_pipe_tensor"]
-    found = [wide[column] for name in names for unit in ("sm", "smsp") if (column := f"{unit}__{name}.sum") in wide]
-    if not found:
-        return missing
-    executed = found[0]
-    for other in found[1:]:
-        executed = executed.fillna(other)
-    # HFMA2.MMA, which runs on the tensor pipe, multiplies no matrices.
-    packed = [
-        wide[column]
-        for unit in ("sm", "smsp")
-        if (column := f"{unit}__sass_thread_inst_executed_op_hfma_pred_on.sum") in wide
-    ]
-    if packed:
-        executed = executed - (packed[0].fillna(0) / 32).round().where(lambda count: count <= executed, 0)
-    return executed.round().astype("Int64")
 
 
 def _traffic(values: Values, total: str, sectors: str, *directions: str) -> pd.Series:

@@ -27,6 +27,7 @@ _UNITS = (
     (re.compile(r"cycles_\w+\.(sum|avg|max)$"), {"cycle"}),
     (re.compile(r"inst_executed\w*\.sum$"), {"inst"}),
 )
+_TIMES = ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
 _RATE = re.compile(
     r"(?P<counter>.+\.sum)\.(?P<how>per_second|per_cycle_elapsed|per_cycle_active|pct_of_peak_sustained_(?:elapsed|active))"
 )
@@ -135,7 +136,12 @@ class Values:
             return self.get(*own)
         same = [f"{other}__cycles_{how}.{kind}" for other in ("sm", "smsp") for kind in ("avg", "max")]
         clock = ["gpc__cycles_elapsed.max", "gpc__cycles_elapsed.avg", "Elapsed Cycles"] if how == "elapsed" else []
-        return self.get(*own, *same, *clock)
+        cycles = self.get(*own, *same, *clock)
+        time, rate = self.get(*_TIMES), self.clock_hz()
+        if how == "elapsed" and time is not None and rate is not None:
+            counted = time / 1e9 * rate
+            cycles = counted if cycles is None else cycles.fillna(counted)
+        return cycles
 
     def clock_hz(self) -> pd.Series | None:
         """Return the clock of the SMs."""
@@ -144,7 +150,7 @@ class Values:
 
     def seconds(self) -> pd.Series | None:
         """Return the duration, from cycles and clock where it was not recorded."""
-        printed = self.get("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
+        printed = self.get(*_TIMES)
         time = None if printed is None else printed / 1e9
         cycles, clock = self._cycles("sm", "elapsed"), self.clock_hz()
         if cycles is not None and clock is not None:
