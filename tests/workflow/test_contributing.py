@@ -51,4 +51,4 @@ def test_no_file_of_a_study_is_written_over(with_study):
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr.strip().endswith("is there already: choose another name, or remove it")
+    assert done.stderr.strip().endswith("it is there already; choose another name, or remove it")
