@@ -94,6 +94,8 @@ def test_baseline_kernel_by_kernel(reduce):
         {"same": 4e-6, "renamed<2>": 1.5e-6, "gone": 7e-9, "lost": 3e-9}
     )
     assert table.loc["same", ["launches", "baseline_launches", "speedup"]].tolist() == [2, 1, pytest.approx(2)]
+    data = result.data[result.data["recording"] == "report"]
+    assert data["baseline_time_s"].fillna(-1).tolist() == pytest.approx([4e-6, -1, -1, -1])
     assert table.loc["gone", "launches"] == 0 and pd.isna(table.loc["new", "baseline_time_s"])
     assert result["baseline_time"] == pytest.approx(5.51e-6) and result["launches"] == 4
     assert "as fast as the baseline" in result.finding
@@ -121,6 +123,19 @@ def test_known_shapes_predict_without_the_counter(reduce):
     assert (result["tensor_launches"], result["tensor_predicted"], result["tensor_exact"]) == (1, 1, 1)
     with pytest.raises(InputError, match="the report has no launch 9"):
         reduce(report((name, work(100))), shapes=[shape | {"launch": 9}])
+
+
+def test_operations_of_the_tensor_path_stand_for_instructions(reduce):
+    """And the raw page names the GPU, whose data sheet gives the roof: 312 TFLOP/s."""
+    name = "ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn"
+    operations = {"sm__ops_path_tensor_src_fp16_dst_fp32.sum": ("", 8 * 128 * 5 * 4096)}
+    operations["device__attribute_display_name"] = ("", "NVIDIA A100-SXM4-80GB")
+    result = reduce(report((name, work(1000, **operations))))
+    row = tensor_table(result.data).iloc[0]
+    assert (row["steps"], row["predicted_instructions"], row["exact"]) == (5, 5120, True)
+    assert "resources/gpus.csv" in [entry["file"] for entry in result.provenance["inputs"]]
+    tensor = kernel_table(result.data).loc[0, "tensor_percent"]
+    assert tensor == pytest.approx(100 * 5120 * 4096 / 1e-6 / 312e12)
 
 
 def test_half_split_k_reduction_is_explained(reduce):

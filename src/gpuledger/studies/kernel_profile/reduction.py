@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.flop_prediction import predict_half_reduction, predict_tensor
 from gpuledger.readers import ncu
-from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.gpus import Gpu, read_gpus
 from gpuledger.readers.kernel_names import parse
 from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
 from gpuledger.studies.kernel_profile.roofs import Roofs, find_roofs, gpu_of, shares
@@ -44,7 +45,8 @@ def reduce(case: Case) -> CaseResult:
     result = profile(
         case.path("report"), baseline, gpu, case.inputs.get("shapes", ()), place, case.inputs.get("decimal")
     )
-    if gpu is not None:
+    if "gpu" in result.summary:
+        gpu = next(sheet for sheet in read_gpus().values() if sheet.title == result["gpu"])
         source = {"source": case.dataset.content["source"]}
         own = [{"file": case.inputs[key], **source} for key in ("report", "baseline") if key in case.inputs]
         result.provenance["inputs"] = [*own, *describe_data_sheets([gpu], case.dataset.folder)]
@@ -78,9 +80,10 @@ def profile(
     -------
     CaseResult
         Data: one row per launch (of a summary: per kernel), those of the report first, with ``recording`` (report or
-        baseline), ``launch``, the columns of `gpuledger.readers.ncu.quantities.launch_quantities`, shares of the roofs
-        (``dram_share_percent`` …), and ``tensor, step_instructions, steps, steps_source, predicted_instructions, exact,
-        explanation`` of `gpuledger.models.flop_prediction.predict_tensor`.
+        baseline), ``launch``, the columns of `gpuledger.readers.ncu.quantities.launch_quantities`, shares of the
+        roofs (``dram_share_percent`` …), ``baseline_time_s`` of the same launch of the same kernel, and ``tensor,
+        step_instructions, steps, steps_source, predicted_instructions, exact, explanation`` of
+        `gpuledger.models.flop_prediction.predict_tensor`.
 
     Raises
     ------
@@ -89,9 +92,14 @@ def profile(
     """
     data, roofs, missing, page = _launches(report, gpu, shapes, place, decimal)
     data.insert(0, "recording", "report")
+    data["baseline_time_s"] = np.nan
     if baseline is not None:
         before, _, _, _ = _launches(baseline, gpu, (), place, decimal)
         before.insert(0, "recording", "baseline")
+        # The n-th launch of a kernel is compared with the n-th one of the same full name.
+        keys = [list(zip(rows["kernel"], rows.groupby("kernel").cumcount(), strict=True)) for rows in (data, before)]
+        times = dict(zip(keys[1], before["time_s"], strict=True))
+        data["baseline_time_s"] = [times.get(key, np.nan) for key in keys[0]]
         data = pd.concat([data, before], ignore_index=True)
     result = CaseResult(data)
     _summarise(result, roofs, missing, page)
@@ -103,11 +111,13 @@ def _launches(
 ) -> tuple[pd.DataFrame, Roofs, dict[str, str], str]:
     report = ncu.read(path, decimal)
     launches = launch_quantities(report)
+    gpu = gpu or gpu_of(None, _device(report), place)
     missing = missing_options(launches)
     if (launches["kernel"].str.strip() == "").any():
         remedy = "profile again with --print-kernel-base demangled"
         raise InputError(path, "", "a launch has no kernel name", remedy)
     query = launches[["kernel", "grid_blocks", "tensor_instructions"]].copy()
+    query["tensor_instructions"] = query["tensor_instructions"].fillna(_from_operations(launches))
     for column in ("m", "n", "k", "batch"):
         query[column] = pd.array([pd.NA] * len(query), dtype="Int64")
     for shape in shapes:
@@ -134,6 +144,24 @@ def _launches(
     if report.dialect.errors:
         warn(path, "", f"ncu reported: {report.dialect.errors[0][:200]}", "what it recorded is used")
     return data, roofs, missing, report.dialect.page
+
+
+def _device(report: ncu.Report) -> str | None:
+    """Return the name of the GPU, if the report holds it."""
+    rows = report.metrics[report.metrics["metric"] == "device__attribute_display_name"]
+    names = [*rows["text"].dropna().astype(str).unique(), *report.launches["device"].dropna().unique()]
+    return next((name for name in names if not name.isdecimal()), None)
+
+
+def _from_operations(launches: pd.DataFrame) -> pd.Series:
+    """Return matrix instructions from operations of the tensor path, where the name states the instruction."""
+    found = pd.Series(pd.NA, launches.index, dtype="Int64")
+    for at in launches.index[launches["tensor_flops"].fillna(0) > 0]:
+        mma = parse(launches.at[at, "kernel"]).mma
+        count, rest = divmod(int(launches.at[at, "tensor_flops"]), 2 * prod(mma)) if mma else (0, 1)
+        if not rest:
+            found[at] = count
+    return found
 
 
 def _explain_reductions(launches: pd.DataFrame, tensor: pd.DataFrame) -> None:
