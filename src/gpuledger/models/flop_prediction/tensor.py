@@ -127,15 +127,12 @@ def predict_tensor(launches: pd.DataFrame, *, file: str | Path = "launches") -> 
     }
     facts = {name: parse(name) for name in launches["kernel"].unique()}
     steps = {name: _step(fact) for name, fact in facts.items()}
+    given = {column: [None if value is pd.NA else int(value) for value in integers[column]] for column in integers}
     rows = []
-    for position, name in enumerate(launches["kernel"]):
-        given = {
-            column: None if pd.isna(values.iloc[position]) else int(values.iloc[position])
-            for column, values in integers.items()
-        }
-        fact = facts[name]
-        tensor = fact.tensor_core is True or (fact.tensor_core is None and bool(given["tensor_instructions"]))
-        rows.append({"tensor": tensor} | (_predict_one(steps[name], given) if tensor else {}))
+    for name, *numbers in zip(launches["kernel"], *given.values(), strict=True):
+        known, fact = dict(zip(given, numbers, strict=True)), facts[name]
+        tensor = fact.tensor_core is True or (fact.tensor_core is None and bool(known["tensor_instructions"]))
+        rows.append({"tensor": tensor} | (_predict_one(steps[name], known) if tensor else {}))
     columns = ("tensor", "step_instructions", "steps", "steps_source", "predicted", "recorded", "exact", "explanation")
     out = pd.DataFrame(rows, launches.index, columns)
     for column in ("step_instructions", "steps", "predicted", "recorded"):

@@ -167,7 +167,9 @@ def matrix_instructions(
     # Only the counter of the whole pipe is known to hold HFMA2.MMA as one instruction per 32 threads.
     by_threads = (hfma / 32).round().astype("Int64") if matrix is None else _unknown(wide)
     constants = packed.fillna(by_threads).fillna(0)
-    no_matrix = pd.Series([parse(str(name)).tensor_core is False for name in kernels], index=wide.index, dtype=bool)
+    names = [str(name) for name in kernels]
+    without = {name for name in set(names) if parse(name).tensor_core is False}
+    no_matrix = pd.Series([name in without for name in names], index=wide.index, dtype=bool)
     # A warp of which only some threads are active counts as one instruction, and less than 32 thread instructions.
     only_packed = ((executed * 32 == hfma) | (no_matrix & (executed <= hfma))).fillna(False).astype(bool)
     return (executed - constants).clip(lower=0).mask(only_packed, 0)

@@ -179,19 +179,16 @@ def _add_peaks(frame: pd.DataFrame, values: Values) -> None:
 def _limiter(values: Values) -> pd.Series:
     """Name what allows the fewest blocks on an SM."""
     limits = {what: found for what, names in _LIMITS.items() if (found := values.get(*names)) is not None}
-    result = pd.Series(None, values.launches, dtype=object)
-    if limits:
-        table = pd.DataFrame(limits)
-        fewest = table.min(axis=1)
-        for launch in table.index[fewest.notna()]:
-            tied = table.columns[table.loc[launch] == fewest[launch]]
-            result[launch] = ", ".join(tied)
-    return result
+    if not limits:
+        return pd.Series(None, values.launches, dtype=object)
+    names, table = np.array(list(limits)), np.column_stack([found.to_numpy() for found in limits.values()])
+    distinct, which = np.unique(table, axis=0, return_inverse=True)
+    tied = [", ".join(names[row == np.nanmin(row)]) if (row == row).any() else None for row in distinct]
+    return pd.Series(np.array(tied, dtype=object)[which.ravel()], values.launches, dtype=object)
 
 
 def _stalls(values: Values) -> pd.Series:
     """Name the three largest reasons why warps stalled, each with its share of all stalls in percent."""
-    result = pd.Series(None, values.launches, dtype=object)
     kinds: dict[str, dict[str, pd.Series]] = {}
     for name in values.names():
         if match := _STALL.fullmatch(name):
@@ -200,13 +197,17 @@ def _stalls(values: Values) -> pd.Series:
             if not reason.endswith("not_issued") and reason != "selected":
                 kinds.setdefault(kind, {})[reason] = values.get(name)
     if not kinds:
-        return result
-    table = pd.DataFrame(max(kinds.values(), key=len))
-    table = 100 * table.div(table.sum(axis=1).where(lambda total: total > 0), axis=0)
-    for launch, row in table.dropna(how="all").iterrows():
-        largest = row[row > 0].sort_values(ascending=False, kind="stable")[:3]
-        result[launch] = ", ".join(f"{reason.replace('_', ' ')} {share:.0f} %" for reason, share in largest.items())
-    return result
+        return pd.Series(None, values.launches, dtype=object)
+    found = max(kinds.values(), key=len)
+    names = [reason.replace("_", " ") for reason in found]
+    table = np.nan_to_num(np.column_stack([values.to_numpy() for values in found.values()]))
+    shares = 100 * table / np.maximum(table.sum(axis=1), 1e-300)[:, None]
+    largest = np.argsort(-shares, axis=1, kind="stable")[:, :3].tolist()
+    texts = [
+        ", ".join(f"{names[at]} {row[at]:.0f} %" for at in order if row[at] > 0) or None
+        for order, row in zip(largest, shares.tolist(), strict=True)
+    ]
+    return pd.Series(texts, values.launches, dtype=object)
 
 
 def missing_options(frame: pd.DataFrame) -> dict[str, str]:

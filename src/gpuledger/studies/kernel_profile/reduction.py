@@ -155,30 +155,29 @@ def _device(report: ncu.Report) -> str | None:
 
 def _from_operations(launches: pd.DataFrame) -> pd.Series:
     """Return matrix instructions from operations of the tensor path, where the name states the instruction."""
-    found = pd.Series(pd.NA, launches.index, dtype="Int64")
-    for at in launches.index[launches["tensor_flops"].fillna(0) > 0]:
-        mma = parse(launches.at[at, "kernel"]).mma
-        count, rest = divmod(int(launches.at[at, "tensor_flops"]), 2 * prod(mma)) if mma else (0, 1)
-        if not rest:
-            found[at] = count
-    return found
+    sizes = {name: 2 * prod(parse(name).mma or (0,)) for name in launches["kernel"].unique()}
+    size = launches["kernel"].map(sizes).astype("Int64")
+    operations = launches["tensor_flops"].where((launches["tensor_flops"] > 0) & (size > 0))
+    whole = operations % size.where(size > 0) == 0
+    return (operations // size.where(size > 0)).where(whole)
 
 
 def _explain_reductions(launches: pd.DataFrame, tensor: pd.DataFrame) -> None:
     """Say how split-K reductions after tensor-core GEMMs come by their counts."""
-    classes = launches["kernel"].map(lambda name: parse(name).kernel_class)
-    for at in range(1, len(launches)):
-        if classes.iloc[at] != "split_k_reduce" or not tensor["tensor"].iloc[at - 1]:
-            continue
-        blocks, fp32 = launches["grid_blocks"].iloc[at - 1], launches["fp32_flops"].iloc[at]
-        if pd.isna(blocks) or pd.isna(fp32):
-            continue
-        counts = [launches[name].iloc[at] for name in ("fmul_instructions", "fadd_instructions")]
-        found = None if any(map(pd.isna, counts)) else predict_half_reduction(int(blocks), *map(int, counts))
-        words = "split-K reduction: its counts match no split of the GEMM before it"
+    classes = {name: parse(name).kernel_class for name in launches["kernel"].unique()}
+    is_reduction = (launches["kernel"].map(classes) == "split_k_reduce").to_numpy()
+    after = tensor["tensor"].shift(1, fill_value=False).to_numpy()
+    blocks = launches["grid_blocks"].shift(1)
+    known = blocks.notna() & launches["fmul_instructions"].notna() & launches["fadd_instructions"].notna()
+    counts = [blocks, launches["fmul_instructions"], launches["fadd_instructions"]]
+    texts = tensor["explanation"].to_numpy(dtype=object, copy=True)
+    for at in np.flatnonzero(is_reduction & after & known.to_numpy()):
+        found = predict_half_reduction(*(int(count.iat[at]) for count in counts))
+        texts[at] = "split-K reduction: its counts match no split of the GEMM before it"
         if found:
-            words = f"split-K reduction: each output is the sum of {found[0]} parts{' and a bias' if found[1] else ''}"
-        tensor.iloc[at, tensor.columns.get_loc("explanation")] = words
+            bias = " and a bias" if found[1] else ""
+            texts[at] = f"split-K reduction: each output is the sum of {found[0]} parts{bias}"
+    tensor["explanation"] = texts.astype(str)
 
 
 def _summarise(result: CaseResult, roofs: Roofs, missing: dict[str, str], page: str) -> None:
