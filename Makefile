@@ -43,7 +43,7 @@ record: $(if $(filter $(BIN)/python,$(RECORD_PYTHON)),env) ## record this machin
 	    $(if $(RECORD_MINUTES),--minutes $(RECORD_MINUTES))
 
 study: env ## make the files of a new study: make study NAME=launch_latency
-	$(BIN)/python workflow/new_study.py $(NAME)
+	$(BIN)/python -m gpuledger.cli new-study $(NAME)
 
 env: .venv/ready ## set up .venv
 

@@ -1,5 +1,7 @@
 """FLOP reconciliation launch by launch: a recording worked out by hand, the public one, and what is refused."""
 
+import csv
+
 import pandas as pd
 import pytest
 import yaml
@@ -138,7 +140,9 @@ def test_a_recording_without_any_tiled_gemm(folder):
     write_shapes(folder / "a.json", SHAPES[-1:])
     vectors = result(folder, launches="a.csv", shapes="a.json")
     assert (vectors["matrix_launches"], vectors["tiled_launches"]) == (1, 0)
-    assert vectors.finding == "No launch is a tiled GEMM that the closed form describes"
+    assert vectors.finding.startswith(
+        "No launch is a tiled fp32 GEMM that the closed form describes; the study kernel_pr"
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,7 +150,7 @@ def test_a_recording_without_any_tiled_gemm(folder):
     [
         (LAUNCHES, {"shapes": "a.json"}, "One launch, step by step"),
         (LAUNCHES, {}, "Without shapes only"),
-        (LAUNCHES[-1:], {"shapes": "a.json"}, "No launch is a tiled GEMM"),
+        (LAUNCHES[-1:], {"shapes": "a.json"}, "No launch is a tiled fp32 GEMM"),
     ],
 )
 def test_the_notebook_draws_every_kind_of_recording(root, folder, launches, inputs, said):
@@ -343,3 +347,25 @@ def test_the_public_recording_launch_by_launch(recorded):
     launch, steps = tables.worked_example(data)
     assert abs(launch["error_2mnk_percent"]) == pytest.approx(recorded["mape_2mnk_percent"], abs=1)
     assert {"GEMM", "reduction"} == set(steps["launch"])
+
+
+def test_counters_per_cycle_give_the_same_counts(folder):
+    """1,000 cycles and six digits of the rate: the counts come back to the unit."""
+    write_launches(folder / "a.csv", leave_out=["dram__bytes.sum"])
+    whole = result(folder, launches="a.csv")
+    rows = list(csv.reader((folder / "a.csv").open(newline="")))
+    header, rows = rows[0], rows[1:]
+    name, unit, value = (header.index(f"Metric {what}") for what in ("Name", "Unit", "Value"))
+    for row in list(rows):
+        if "_pred_on.sum" in row[name]:
+            row[name] += ".per_cycle_elapsed"
+            row[unit], row[value] = "inst/cycle", f"{float(row[value].replace(',', '')) / 1000:.6f}"
+            cycles = [*row]
+            cycles[name], cycles[unit], cycles[value] = "sm__cycles_elapsed.avg", "cycle", "1000.0"
+            rows.append(cycles)
+    unique = {tuple(row): row for row in sorted(rows, key=lambda row: int(row[0]))}
+    with (folder / "a.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *unique.values()])
+    rates = result(folder, launches="a.csv")
+    for counter in ("fadd", "fmul", "ffma", "exact"):
+        assert rates.data[counter].tolist() == whole.data[counter].tolist()

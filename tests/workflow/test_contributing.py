@@ -11,7 +11,7 @@ from conftest import ROOT, snakemake
 
 @pytest.fixture
 def with_study(checkout):
-    command = [sys.executable, "workflow/new_study.py", "launch_latency"]
+    command = [sys.executable, "-m", "gpuledger.cli", "new-study", "launch_latency"]
     subprocess.run(command, cwd=checkout, check=True, capture_output=True)
     return checkout
 
@@ -44,11 +44,11 @@ def test_the_test_of_a_new_study_passes(with_study):
 
 def test_no_file_of_a_study_is_written_over(with_study):
     done = subprocess.run(
-        [sys.executable, "workflow/new_study.py", "launch_latency"],
+        [sys.executable, "-m", "gpuledger.cli", "new-study", "launch_latency"],
         cwd=with_study,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 1
-    assert done.stderr.strip().endswith("is there already: choose another name, or remove it")
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("it is there already; choose another name, or remove it")

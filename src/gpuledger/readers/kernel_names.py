@@ -208,7 +208,8 @@ _SLICED = re.compile(r"sliced(\d{1,2})x(\d{1,2})")
 _TRANSPOSE = re.compile(r"_([nt]{2})n?(?=_|$)")
 _NVJET_TRANSPOSE = re.compile(r"_([TN]{2})[TN]{1,2}$")
 _MMA_WORD = re.compile(
-    r"(?:^|_)[a-z0-9]{0,3}?[shi](161616|168256|16832|16816|16864|1688|884|8816)(?:cuda|t?f?32|bf16|f16)?gemm"
+    r"(?:^|_)[a-z0-9]{0,3}?[shi](161616|168256|16832|16816|16864|1688|884|8816)(?:cuda|t?f?32|bf16|f16)?"
+    r"(?:gemm|fprop|dgrad|wgrad)"
 )
 _MMA_SHAPE = {
     "16816": (16, 8, 16),
@@ -217,9 +218,14 @@ _MMA_SHAPE = {
     "16864": (16, 8, 64),
     "8816": (8, 8, 16),
 }
+# WMMA's 16×16×16 is two instructions of Ampere, four of Turing; recorded on an A100: 2·16·16·16 FLOP in two.
+_WMMA = {"80": (16, 8, 16), "75": (16, 8, 8)}
+_WMMA_ARCHITECTURE = re.compile(r"^cutlass_(\d{2})_wmma")
+# FlashAttention 1 on Ampere and 2 on Ampere and later issue HMMA.16816.
+_FLASH_MMA = re.compile(r"(?:FMHA_kernel_traits|Flash_fwd_kernel_traits)<.*(?:half|bfloat16)")
 _MMA_TENSOR = re.compile(r"tensor(\d{1,2})x(\d{1,2})x(\d{1,3})")
 _TENSOR = re.compile(
-    r"[shid](?:884|1688|16816|16832|16864|161616|8816)\w{0,8}gemm|tensorop|wmma|gmma|tensor\d{1,2}x\d{1,2}x|^nvjet_|^sm(?:9|1\d)\d_xmma"
+    r"[shid](?:884|1688|16816|16832|16864|161616|8816)\w{0,8}(?:gemm|fprop|dgrad|wgrad)|tensorop|wmma|gmma|tensor\d{1,2}x\d{1,2}x|^nvjet_|^sm(?:9|1\d)\d_xmma"
 )
 _SIMT = re.compile(r"simt|_ffma_|(?:^|_)sgemm(?=_|$)|gemmSN|gemmk1|gemv|dot_kernel")
 _NO_MATRIX = {
@@ -261,7 +267,10 @@ def _parse(name: str, patterns: tuple[Pattern, ...]) -> KernelName:
     sliced = _SLICED.search(facts)
     transpose = _TRANSPOSE.search(facts) or _NVJET_TRANSPOSE.search(facts)
     word, tensor = _MMA_WORD.search(facts), _MMA_TENSOR.search(facts)
+    flash = kernel_class == "attention" and _FLASH_MMA.search(name[:4096]) is not None
     mma = tuple(map(int, tensor.groups())) if tensor else _MMA_SHAPE.get(word.group(1)) if word else None
+    if word and word.group(1) == "161616" and (architecture := _WMMA_ARCHITECTURE.match(facts)):
+        mma = _WMMA.get(architecture.group(1))
     return KernelName(
         name=name,
         base=base,
@@ -273,8 +282,8 @@ def _parse(name: str, patterns: tuple[Pattern, ...]) -> KernelName:
         slices=int(sliced.group(1)) * int(sliced.group(2)) or 1 if sliced else 1,
         transpose=transpose.group(1).lower() if transpose else None,
         stages=stages,
-        tensor_core=_tensor_core(facts, kernel_class, family),
-        mma=mma,
+        tensor_core=flash or _tensor_core(facts, kernel_class, family),
+        mma=(16, 8, 16) if flash else mma,
     )
 
 

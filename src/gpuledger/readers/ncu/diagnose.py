@@ -20,6 +20,9 @@ _SESSION = re.compile(
 )
 _TEXT_PAGE = re.compile(r"^Section: |^-{5,} -{5,}|^Metric Name\s{2,}Metric Unit")
 _SYSTEMS = re.compile(r"^\W*Time \(%\)|Total Time \(ns\)|CUPTI_ACTIVITY|nsys\b")
+_PIVOTED = re.compile(
+    r'^"?(?:Metric Name|metric|Metric)"?[,;\t]|^"?[a-z0-9]{2,10}__\w+\.(?:sum|avg|max|min)[\w.]*"?[,;\t]'
+)
 _ROW = re.compile(r'^"\d+","\d+",.*",|^\d+,\d+,[^,]+,[^,]*\d+\.\d+\.\d+\.\d+,')
 
 
@@ -53,6 +56,11 @@ def explain_missing_table(path: str | Path, scanner: TableScanner) -> InputError
         return InputError(path, "", problem, "check that metrics or sections were selected, and profile again")
     if has(_SOURCE):
         return InputError(path, "", "this is a source page (one row per instruction), not a metric table", _EXPORT)
+    if has(_PIVOTED):
+        problem = "this is a pivoted table (a row per metric, a column per kernel), not output of ncu"
+        return InputError(
+            path, "", problem, "give the file that it was made from, or a row per launch with Kernel Name"
+        )
     if has(_SESSION):
         return InputError(path, "", "this is a session page (device and settings), not a metric table", _EXPORT)
     if has(_TEXT_PAGE):

@@ -25,7 +25,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.readers.kernel_names import parse
 
-__all__ = ["count_flops", "counter"]
+__all__ = ["count_flops", "counter", "matrix_instructions"]
 
 # Operations per thread instruction.
 _FP32 = {"fadd": 1, "fmul": 1, "ffma": 2}
@@ -133,19 +133,46 @@ def _tensor_operations(wide: pd.DataFrame, file: str | Path) -> tuple[pd.Series 
     return floating, integer
 
 
-def _matrix_instructions(wide: pd.DataFrame, hfma: pd.Series, file: str | Path) -> pd.Series | None:
-    """Return warp-level matrix instructions: all of the tensor pipe except HFMA2.MMA."""
-    executed = counter(wide, "inst_executed_pipe_tensor_op_hmma", file=file)
+def matrix_instructions(
+    wide: pd.DataFrame, kernels: Iterable[str], *, file: str | Path = "launches"
+) -> pd.Series | None:
+    """Return the warp-level matrix instructions of every launch: what the tensor pipe executed, without HFMA2.MMA.
+
+    Parameters
+    ----------
+    wide, file
+        As of `count_flops`.
+    kernels : iterable of str
+        Full kernel names, in order. A kernel whose name says that it multiplies no matrices, and which executed
+        HFMA2 instructions, has none.
+
+    Returns
+    -------
+    pandas.Series or None
+        Int64, ``<NA>`` where the launch has no value; ``None`` if no counter of the pipe was collected.
+    """
     pipe = counter(wide, "inst_executed_pipe_tensor", file=file)
-    if executed is None:
-        executed = pipe
-    elif pipe is not None:
-        executed = executed.fillna(pipe)
-    if executed is None:
+    matrix = counter(wide, "inst_executed_pipe_tensor_op_hmma", file=file)
+    if pipe is None and matrix is None:
         return None
-    only_packed = (executed * 32 == hfma).fillna(False).astype(bool)
+    hfma = counter(wide, "hfma", file=file)
+    hfma = _unknown(wide) if hfma is None else hfma
     packed = counter(wide, "inst_executed_pipe_tensor_op_hmma_type_hfma2", file=file)
-    return (executed - (0 if packed is None else packed.fillna(0))).clip(lower=0).mask(only_packed, 0)
+    packed = _unknown(wide) if packed is None else packed
+    executed = (
+        (_unknown(wide) if pipe is None else pipe)
+        if matrix is None
+        else matrix.fillna(pipe if pipe is not None else pd.NA)
+    )
+    # Only the counter of the whole pipe is known to hold HFMA2.MMA as one instruction per 32 threads.
+    by_threads = (hfma / 32).round().astype("Int64") if matrix is None else _unknown(wide)
+    constants = packed.fillna(by_threads).fillna(0)
+    names = [str(name) for name in kernels]
+    without = {name for name in set(names) if parse(name).tensor_core is False}
+    no_matrix = pd.Series([name in without for name in names], index=wide.index, dtype=bool)
+    # A warp of which only some threads are active counts as one instruction, and less than 32 thread instructions.
+    only_packed = ((executed * 32 == hfma) | (no_matrix & (executed <= hfma))).fillna(False).astype(bool)
+    return (executed - constants).clip(lower=0).mask(only_packed, 0)
 
 
 def count_flops(
@@ -232,7 +259,7 @@ def count_flops(
     operations = out["tensor_flops"].fillna(0) + out["tensor_int_ops"].fillna(0)
     silent = by_name & (operations == 0)
     out.loc[silent, "tensor_flops"] = pd.NA
-    instructions = _matrix_instructions(wide, hfma, file)
+    instructions = matrix_instructions(wide, names, file=file)
     if instructions is not None:
         size = pd.Series([_MMA_FLOPS.get(parsed[name].mma, 0) for name in names], index=wide.index, dtype="Int64")
         usable = silent & (size > 0) & (instructions.fillna(0) > 0)

@@ -1,6 +1,6 @@
 """Labels of the details page, and the names of the same metrics on the raw page.
 
-Source: the section files of Nsight Compute 2022 to 2024 (SpeedOfLight, MemoryWorkloadAnalysis,
+Source: the section files of Nsight Compute 2022 to 2024 (SpeedOfLight and its roofline charts, MemoryWorkloadAnalysis,
 ComputeWorkloadAnalysis, Occupancy, InstructionStatistics); ``ncu --print-metric-name label-name`` prints both. Labels
 whose metric depends on the version (Elapsed Cycles, SM Frequency) are not listed.
 """
@@ -37,6 +37,20 @@ NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
         ("Achieved Active Warps Per SM", "warp"): "sm__warps_active.avg.per_cycle_active",
         ("Executed Instructions", "inst"): "smsp__inst_executed.sum",
         ("Issued Instructions", "inst"): "smsp__inst_issued.sum",
+        ("DRAM Bandwidth", "byte/s"): "dram__bytes.sum.per_second",
+        ("Theoretical DRAM Bytes Accessible", "byte/cycle"): "dram__bytes.sum.peak_sustained",
+        **{
+            (f"Predicated-On {op.upper()} Thread Instructions Executed Per Cycle", "inst/cycle"): (
+                f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed"
+            )
+            for op in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
+        },
+        **{
+            (f"Theoretical Predicated-On {op.upper()} Thread Instructions Executed", "inst/cycle"): (
+                f"sm__sass_thread_inst_executed_op_{op}_pred_on.sum.peak_sustained"
+            )
+            for op in ("ffma", "dfma", "hfma")
+        },
     }
 )
 

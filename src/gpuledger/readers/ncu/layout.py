@@ -39,6 +39,7 @@ _NO_METRIC = {
     *("Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup"),
 }
 _NO_METRIC_NAME = re.compile(r"^(?:Unnamed: \d+|\s*)$|:(?:Push/Pop|Start/Stop)_Range:")  # index of a data frame, NVTX
+_METRIC_NAME = re.compile(r"[a-z0-9]{2,10}__[a-z0-9_]+\.(?:sum|avg|max|min|ratio|pct)\b")
 _KNOWN = {"Metric Value", "Minimum", "Maximum", "Average", *ATTRIBUTES, *_METRIC}
 _REMEDY = "export it again with ncu --csv --page raw (or details)"
 
@@ -100,8 +101,8 @@ def parse_header(path: str | Path, line: str, line_number: Callable[[], int]) ->
         names = tuple(name.strip() for name in split_line(line, delimiter))
         if "Metric Name" in names and len(_KNOWN.intersection(names)) > 3:
             page = "summary" if "Average" in names or "Invocations" in names else "long"
-        elif "ID" in names and "Kernel Name" in names:
-            page = "wide"
+        elif "Kernel Name" in names and ("ID" in names or any(map(_METRIC_NAME.match, names))):
+            page = "wide"  # without ID: pivoted by another program, a column per metric
         else:
             continue
         return _layout(path, line_number, page, names, delimiter, line.lstrip().startswith('"'))
@@ -140,9 +141,9 @@ _ROW_FIELDS = {"id", "process_id", "kernel", "metric", "unit", "value", "minimum
 def parse_units(layout: Layout, line: str) -> Layout | None:
     """Return the layout with the units of a wide page's second line, or None if that line is a row of values."""
     fields = [field.strip() for field in split_line(line, layout.delimiter)]
-    if layout.page != "wide" or len(fields) < len(layout.names) or fields[layout.columns["id"]]:
+    if layout.page != "wide" or len(fields) < len(layout.names):
         return None
-    if fields[layout.columns["kernel"]]:
+    if any(fields[layout.columns[name]] for name in ("id", "kernel") if name in layout.columns):
         return None
     units = tuple(fields[column] for column, _ in layout.metrics)
     return Layout(**{**layout.__dict__, "units": units})

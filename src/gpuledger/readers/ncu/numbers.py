@@ -104,7 +104,7 @@ def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decim
                 path,
                 "metric values",
                 f"{both[0].as_py()!r} is ambiguous (thousands or decimals), and so is every other value",
-                'print the report again with LC_ALL=C, or pass the decimal sign: read(path, decimal=".")',
+                'print the report again with LC_ALL=C, or say which sign is the decimal one (decimal: ".")',
             )
     group = "," if decimal == "." else "."
     if pc.any(

@@ -9,6 +9,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.readers import ncu
 from gpuledger.readers.ncu import flops
+from gpuledger.readers.ncu.values import Values
 
 COUNTERS = ("fadd", "fmul", "ffma")
 _METRIC = r"^(?:sm|smsp)__sass_thread_inst_executed_op_(?:[fdh](?:add|mul)|[fdh]fma)2?_pred_on\.sum$"
@@ -20,7 +21,7 @@ def read_counters(path: str | Path) -> tuple[ncu.Report, pd.DataFrame]:
     Parameters
     ----------
     path : path
-        Output of Nsight Compute in any format, with the counters fadd, fmul and ffma.
+        Output of Nsight Compute in any format, with the counters fadd, fmul and ffma, as sums or per cycle.
 
     Returns
     -------
@@ -39,9 +40,8 @@ def read_counters(path: str | Path) -> tuple[ncu.Report, pd.DataFrame]:
     _refuse(path, rows, rows["value"].isna(), "is not a number", "record it again, or correct the value")
     wrong = ~rows["unit"].astype(str).isin(["inst", ""])
     _refuse(path, rows, wrong, "is not in inst", "give the number of instructions, in inst")
-    names = [name for name in report.metrics["metric"].cat.categories if "__sass_thread_inst" in name]
-    extra = [name for name in report.metrics["metric"].cat.categories if "tensor" in name and name.endswith(".sum")]
-    wide = report.wide(names + extra)
+    recorded = Values(report)
+    wide = recorded.counters(r"__sass_thread_inst|tensor")
     found = {name: flops.counter(wide, name, file=path) for name in COUNTERS}
     for name, values in found.items():
         if values is None or values.isna().any():
@@ -49,7 +49,10 @@ def read_counters(path: str | Path) -> tuple[ncu.Report, pd.DataFrame]:
             remedy = f"collect smsp__sass_thread_inst_executed_op_{name}_pred_on.sum for every launch"
             raise InputError(path, at, f"the counter {name} was not collected", remedy)
     counted = flops.count_flops(wide, report.launches["kernel"].astype(str), file=path)
-    return report, pd.DataFrame({**found, "flops": counted["total_flops"], "note": counted["note"]})
+    note = counted["note"]
+    if any(name in counter for counter in recorded.derived for name in COUNTERS):
+        note = note.where(note == "", note + "; ") + "counts from rates per cycle: not better than their digits"
+    return report, pd.DataFrame({**found, "flops": counted["total_flops"], "note": note})
 
 
 def _refuse(path: str | Path, rows: pd.DataFrame, bad: pd.Series, problem: str, remedy: str) -> None:

@@ -159,7 +159,12 @@ def draw_counters(axes: Axes, data: pd.DataFrame) -> None:
     counted, predicted = ((gemm[f"fadd{end}"] + gemm[f"fmul{end}"]).astype("float64") for end in ("", "_predicted"))
     if counted.empty:
         axes.set_axis_off()
-        axes.text(0.5, 0.5, "nothing is predicted", ha="center", va="center", color=GREY)
+        words = "Nothing is predicted: no launch is a tiled fp32 GEMM, the only kernels that this study describes.\n\n"
+        words += (
+            "The study kernel_profile shows what any kernel did, and predicts matrix instructions on tensor cores:\n\n"
+        )
+        words += "studies:\n  kernel_profile:\n    mine: {report: …}"
+        axes.text(0, 1, words, va="top", fontsize=8, transform=axes.transAxes)
         return
     axes.scatter(counted, predicted, s=12, color=BLUE, linewidths=0, zorder=3)
     ends = [0.5 * counted.min(), 2 * counted.max()]

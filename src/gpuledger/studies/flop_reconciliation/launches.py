@@ -56,10 +56,11 @@ def read_recording(path: str | Path) -> pd.DataFrame:
     InputError
         If the file is not a recording, or lacks one of the counters fadd, fmul and ffma.
     """
-    report, _ = read_counters(path)
+    report, counters = read_counters(path)
     collected = report.metrics["metric"].cat.categories
-    names = [f"{unit}__sass_thread_inst_executed_op_{name}_pred_on.sum" for name in COUNTERS for unit in ("sm", "smsp")]
-    wide = report.wide([name for name in (*names, *_DRAM) if name in collected]).reset_index(drop=True)
+    wide = report.wide([name for name in _DRAM if name in collected]).reset_index(drop=True)
+    for name in COUNTERS:
+        wide[f"sm__sass_thread_inst_executed_op_{name}_pred_on.sum"] = counters[name].reset_index(drop=True)
     if _DRAM[0] not in wide and set(_DRAM[1:]) <= set(wide):
         wide[_DRAM[0]] = wide[_DRAM[1]] + wide[_DRAM[2]]
     launches = report.launches[["kernel", "grid_blocks"]].reset_index(names="launch")
@@ -178,11 +179,13 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
                 add(f"dram_{name}_close_launches", int((error <= 1).sum()), "launch")
     exact, kernels = accuracy["tiled_exact"] + accuracy["reduce_exact"], accuracy["tiled_launches"]
     kernels += accuracy["reduce_launches"]
-    if not shaped:
+    if not accuracy["tiled_launches"]:
+        finding = (
+            "No launch is a tiled fp32 GEMM that the closed form describes; the study kernel_profile can use this file"
+        )
+    elif not shaped:
         tiled_exact, launches = accuracy["tiled_exact"], accuracy["tiled_launches"]
         finding = f"Names and grids alone give FADD and FMUL of {tiled_exact:,} of {launches:,} tiled GEMMs exactly"
-    elif not kernels:
-        finding = "No launch is a tiled GEMM that the closed form describes"
     else:
         finding = (
             f"2·M·N·K misses {accuracy['mape_2mnk_percent']:.1f} % of a layer's FLOPs on average, "

@@ -17,9 +17,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from scipy.ndimage import distance_transform_edt
 
 from gpuledger.ledger import figures
+from gpuledger.ledger.label_placement import place_labels
 from gpuledger.studies.kernel_breakdown.formatting import format_bandwidth, format_binary, format_decimal, format_time
 from gpuledger.studies.kernel_breakdown.groups import GROUPS, step_shares
-from gpuledger.studies.kernel_breakdown.label_placement import place_labels
 from gpuledger.studies.kernel_breakdown.roofline import Roofs
 
 _GROUP_COLOURS = (

@@ -1,0 +1,63 @@
+"""The console script ``gpuledger``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+import click
+
+from gpuledger import __version__
+from gpuledger.cli.diagnose import diagnose
+from gpuledger.cli.gpus import gpus
+from gpuledger.cli.inspect import inspect
+from gpuledger.cli.new import new_dataset, new_study
+from gpuledger.cli.profile import profile
+from gpuledger.errors import InputError, InputWarning
+
+BAD_INPUT = 2
+
+EPILOG = """\b
+Examples:
+  gpuledger inspect report.csv trace/
+  gpuledger profile report.csv --gpu h100-sxm
+
+Exit status: 0 fine, 1 something was found wrong in what was asked about, 2 bad input.
+
+Completion of commands in bash: eval "$(_GPULEDGER_COMPLETE=bash_source gpuledger)"; likewise zsh, fish.
+"""
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="gpuledger")
+def commands() -> None:
+    """What GPU kernels did, from the files that profilers and probes leave behind."""
+
+
+for command in (inspect, diagnose, profile, gpus, new_dataset, new_study):
+    commands.add_command(command)
+
+
+def main() -> None:
+    """Run a command; bad input is one line on standard error and status 2."""
+    # What is unusual about the input goes to standard error, in one line.
+    warnings.showwarning = _show_warning
+    warnings.simplefilter("always", InputWarning)
+    try:
+        commands.main(prog_name="gpuledger", standalone_mode=True)
+    except InputError as error:
+        print(f"gpuledger: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    if issubclass(category, InputWarning):
+        print(f"gpuledger: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""``gpuledger gpus``: the data sheets."""
+
+from __future__ import annotations
+
+import click
+
+from gpuledger.cli.terminal import json_option, print_json, print_table
+
+_PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
+
+
+@click.command(short_help="List data sheets of GPUs.", epilog="Example: gpuledger gpus --json")
+@click.argument("table", required=False, type=click.Path(dir_okay=False))
+@json_option
+def gpus(table: str | None, as_json: bool) -> None:
+    """List the data sheets of GPUs, those of the ledger or of a TABLE of your own (CSV or .xlsx)."""
+    from gpuledger.readers.gpus import read_gpus
+
+    found = read_gpus(table).values()
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": gpu.name,
+                    "title": gpu.title,
+                    "architecture": gpu.architecture,
+                    "aliases": gpu.aliases,
+                    "sms": gpu.sms,
+                    "clock_hz": gpu.clock_hz,
+                    "dram_bytes_per_s": gpu.dram_bytes_per_s,
+                    "dram_bytes": gpu.dram_bytes,
+                    "l2_bytes": gpu.l2_bytes,
+                    "link_bytes_per_s": gpu.link_bytes_per_s,
+                    **{f"{name}_flop_per_s": peak for name, peak in gpu.flops.items()},
+                    "hypothetical": gpu.hypothetical,
+                    "source": gpu.source,
+                }
+                for gpu in found
+            ]
+        )
+        return
+    headers = [
+        "name",
+        "title",
+        "SMs",
+        "clock (MHz)",
+        "DRAM (GB/s)",
+        "L2 (MiB)",
+        *(f"{p.upper()} (TFLOP/s)" for p in _PRECISIONS),
+    ]
+    rows = []
+    for gpu in found:
+        peaks = [f"{gpu.flops[name] / 1e12:.4g}" if gpu.flops.get(name) else "" for name in _PRECISIONS]
+        plain = [f"{gpu.clock_hz / 1e6:.0f}", f"{gpu.dram_bytes_per_s / 1e9:.0f}", f"{gpu.l2_bytes / 2**20:g}"]
+        rows.append([gpu.name, gpu.title, str(gpu.sms), *plain, *peaks])
+    print_table(headers, rows, right=range(2, len(headers)))

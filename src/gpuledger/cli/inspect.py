@@ -1,0 +1,54 @@
+"""``gpuledger inspect``: what is this, and what can be done with it?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from gpuledger.cli.terminal import json_option, print_json
+
+
+@click.command(
+    short_help="What files are, and which studies can use them.",
+    epilog="Example: gpuledger inspect report.csv trace/ --json",
+)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@json_option
+def inspect(paths: tuple[Path, ...], as_json: bool) -> None:
+    """Say what files and folders (PATHS) are, what is wrong with them, and which studies can use them.
+
+    The exit status is 1 if something is wrong with one of them, or nothing here reads it.
+    """
+    from gpuledger.cli.recognise import recognise
+
+    found = [entry for path in paths for entry in recognise(path)]
+    for entry in found:
+        if entry.format == "unknown":
+            entry.problems.append("nothing here reads this kind of file")
+    if as_json:
+        keys = ("path", "format", "studies", "problems")
+        print_json(
+            [{key: str(entry.path) if key == "path" else getattr(entry, key) for key in keys} for entry in found]
+        )
+    else:
+        for entry in found:
+            _print(entry)
+    sys.exit(1 if any(entry.problems for entry in found) else 0)
+
+
+def _print(entry) -> None:
+    from gpuledger.cli.new import as_yaml
+
+    click.echo(click.style(str(entry.path), bold=True))
+    click.echo(f"  {entry.format}" + (f": {entry.content}" if entry.content else ""))
+    for problem in entry.problems:
+        click.echo(f"  problem: {problem}")
+    cases = {study: inputs for study, inputs in entry.cases.items() if study in entry.studies}
+    if cases and entry.format != "dataset of the ledger":
+        click.echo("  in a dataset.yaml:")
+        studies = {study: {"mine": inputs} for study, inputs in sorted(cases.items())}
+        click.echo("\n".join(f"    {line}" for line in as_yaml({"studies": studies}).splitlines()))
+    elif cases:
+        click.echo(f"  studies: {', '.join(sorted(cases))}")

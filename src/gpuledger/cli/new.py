@@ -1,0 +1,162 @@
+"""``gpuledger new-dataset`` and ``new-study``: drafts to go on from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuledger.errors import InputError
+
+PLACES = {
+    "study.yaml": "src/gpuledger/studies/{name}/study.yaml",
+    "__init__.py": "src/gpuledger/studies/{name}/__init__.py",
+    "reduction.py": "src/gpuledger/studies/{name}/reduction.py",
+    "figures.py": "src/gpuledger/studies/{name}/figures.py",
+    "notebook.py": "notebooks/{name}.ipynb",
+    "claims.yaml": "resources/claims/{name}.yaml",
+    "test.py": "tests/studies/test_{name}.py",
+}
+
+
+def as_yaml(content: object) -> str:
+    """Return YAML in the order of the content; a value that is left to fill in becomes ``null``."""
+    import yaml
+
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+
+
+@click.command(
+    "new-dataset",
+    short_help="Draft a dataset.yaml.",
+    epilog="Example: gpuledger new-dataset traces/my_run --gpu h100-sxm",
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--gpu", help="GPU that the files were recorded on, where a study needs to know it.")
+def new_dataset(folder: Path, gpu: str | None) -> None:
+    """Draft FOLDER/dataset.yaml by looking at the files in FOLDER."""
+    from gpuledger import files
+    from gpuledger.cli.recognise import recognise
+    from gpuledger.ledger.datasets import NAME, Dataset
+    from gpuledger.readers.gpus import find_gpu
+
+    target = folder / "dataset.yaml"
+    if not folder.is_dir():
+        raise InputError(folder, "", "there is no such folder", "make it, and put the files into it")
+    if target.exists():
+        raise InputError(target, "", "it is there already", "remove it, or add to it by hand")
+    name = folder.resolve().name
+    if not NAME.fullmatch(name):
+        remedy = "rename the folder: letters, digits, '.', '_' and '-'"
+        raise InputError(folder, "", f"a dataset cannot be called {name!r}", remedy)
+    device = find_gpu(gpu, file="command line", place="--gpu") if gpu else None
+    studies: dict[str, dict[str, Any]] = {}
+    for entry in recognise(folder):
+        place = entry.path.relative_to(folder)
+        if not entry.studies:
+            click.echo(f"left out {place}: {entry.format}", err=True)
+        for study in entry.studies:
+            inputs = _complete(entry.cases[study], place, entry.path.is_dir(), device.name if device else None)
+            if inputs is None:
+                click.echo(f"left out {place} of {study}: say on which GPU it was recorded (--gpu)", err=True)
+                continue
+            cases = studies.setdefault(study, {})
+            cases[_unused(re.sub(r"[^A-Za-z0-9]+", "_", place.name.partition(".")[0]).strip("_") or "case", cases)] = (
+                inputs
+            )
+    if not studies:
+        raise InputError(folder, "", "no file in it is of a kind that a study uses", "see gpuledger inspect FOLDER")
+    content: dict[str, Any] = {"title": name, "kind": "recorded"}
+    if device is not None:
+        content["device"] = {"name": device.title}
+    content |= {"source": "who recorded this, when and how", "license": "not stated", "studies": studies}
+    files.write_text(target, as_yaml(content))
+    Dataset.load(target)
+    click.echo(target)
+
+
+def _complete(inputs: dict[str, Any], place: Path, is_folder: bool, gpu: str | None) -> dict[str, Any] | None:
+    """Return a case's inputs with paths from the dataset's folder; None if a value that is needed is not known."""
+    inside = place if is_folder else place.parent
+    done = {}
+    for key, value in inputs.items():
+        if key == "gpu":
+            value = gpu
+        elif isinstance(value, str) and (is_folder or value == place.name):
+            value = (inside / value).as_posix()
+        if value is None:
+            return None
+        done[key] = value
+    return done
+
+
+def _unused(name: str, taken: dict[str, Any]) -> str:
+    number, found = 2, name
+    while found in taken:
+        found, number = f"{name}_{number}", number + 1
+    return found
+
+
+@click.command(
+    "new-study", short_help="Make the files of a new study.", epilog="Example: gpuledger new-study launch_latency"
+)
+@click.argument("name")
+def new_study(name: str) -> None:
+    """Make the files of a new study called NAME, which already work and pass their test."""
+    for path in make_study(name):
+        click.echo(path)
+
+
+def make_study(name: str) -> list[Path]:
+    """Make the files of a new study in the checkout that the working folder is in; return their paths in it.
+
+    Raises
+    ------
+    InputError
+        If the name cannot name a study, or one of the files is there already.
+    """
+    import nbformat
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from gpuledger.ledger.datasets import Repository
+
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        remedy = "use lower-case letters, digits and _, such as launch_latency"
+        raise InputError("command line", "", f"{name!r} cannot name a study", remedy)
+    root = Repository.find().root
+    targets = {template: root / place.format(name=name) for template, place in PLACES.items()}
+    for path in targets.values():
+        if path.exists():
+            raise InputError(path.relative_to(root), "", "it is there already", "choose another name, or remove it")
+    templates = Environment(
+        loader=FileSystemLoader(root / "workflow/templates/study"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    for template, path in targets.items():
+        text = templates.get_template(f"{template}.j2").render(name=name, title=name.replace("_", " ").capitalize())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".ipynb":
+            nbformat.write(_notebook(text), path)
+        else:
+            path.write_text(text, "utf-8")
+    return [path.relative_to(root) for path in targets.values()]
+
+
+def _notebook(text: str) -> Any:
+    """Return cells written as ``# %%`` blocks as a notebook."""
+    import nbformat
+
+    cells = []
+    for head, body in re.findall(r"^# %%([^\n]*)\n(.*?)(?=^# %%|\Z)", text, re.MULTILINE | re.DOTALL):
+        if "[markdown]" in head:
+            cells.append(nbformat.v4.new_markdown_cell(re.sub(r"^# ?", "", body.strip(), flags=re.MULTILINE)))
+        else:
+            metadata = {"tags": ["parameters"]} if "parameters" in head else {}
+            cells.append(nbformat.v4.new_code_cell(body.strip(), metadata=metadata))
+    for number, cell in enumerate(cells):
+        cell.id = str(number)
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel, "language_info": {"name": "python"}})

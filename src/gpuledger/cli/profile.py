@@ -1,0 +1,133 @@
+"""``gpuledger profile``: what each kernel of an ncu file did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuledger.cli.terminal import json_option, print_json, print_table
+from gpuledger.errors import InputError
+
+if TYPE_CHECKING:
+    from gpuledger.ledger.case_result import CaseResult
+
+_EXISTING = click.Path(path_type=Path)
+
+
+@click.command(
+    short_help="What each kernel of an ncu file did.",
+    epilog="Example: gpuledger profile after.csv --baseline before.csv --gpu a100",
+)
+@click.argument("file", type=_EXISTING)
+@click.option("--baseline", type=_EXISTING, help="The same program before a change.")
+@click.option("--gpu", help="GPU whose data sheet gives the roofs that the file does not hold, such as h100-sxm.")
+@click.option("--decimal", type=click.Choice([".", ","]), help="Decimal sign, where the values leave it open.")
+@click.option("--launches", "by_launch", is_flag=True, help="One row per launch instead of one per kernel.")
+@click.option(
+    "--save", type=click.Path(file_okay=False, path_type=Path), help="Write figures, tables and data to a folder."
+)
+@json_option
+def profile(
+    file: Path,
+    baseline: Path | None,
+    gpu: str | None,
+    decimal: str | None,
+    by_launch: bool,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    """Print what each kernel of FILE did and what limited it; FILE is any output of Nsight Compute."""
+    from gpuledger.readers.gpus import find_gpu
+    from gpuledger.studies.kernel_profile import kernel_table
+    from gpuledger.studies.kernel_profile import profile as compute
+
+    sheet = find_gpu(gpu, file="command line", place="--gpu") if gpu else None
+    result = compute(file, baseline, sheet, decimal=decimal)
+    table = kernel_table(result.data)
+    if save is not None:
+        _save(result, file, baseline, save)
+    if as_json:
+        rows = result.data if by_launch else table
+        print_json({"launches": result["launches"], "kernels": rows.to_dict("records")})
+        return
+    click.echo(result.finding)
+    click.echo()
+    if by_launch:
+        _print_launches(result)
+    else:
+        _print_kernels(table)
+    missing = {name[8:]: entry["value"] for name, entry in result.summary.items() if name.startswith("missing_")}
+    if missing:
+        click.echo("\nNot recorded, and what would collect it:")
+        for name, option in missing.items():
+            click.echo(f"  {name}: {option}")
+
+
+def _print_kernels(table) -> None:
+    from gpuledger.ledger.case_result import brief
+    from gpuledger.studies.kernel_profile.tables import table_for_people
+
+    shown = table_for_people(table)
+    rows = [["" if value is None or value != value else _cell(value, brief) for value in row] for row in _values(shown)]
+    texts = {"kernel", "limited by"}
+    print_table(list(shown), rows, right=[at for at, name in enumerate(shown) if name not in texts])
+
+
+def _values(shown) -> list[list[object]]:
+    return shown.astype(object).where(shown.notna(), None).to_numpy().tolist()
+
+
+def _cell(value: object, brief) -> str:
+    return value if isinstance(value, str) else brief(value, 3)
+
+
+def _print_launches(result: CaseResult) -> None:
+    from gpuledger.ledger.case_result import brief
+    from gpuledger.studies.kernel_profile import labels
+
+    own = result.data[result.data["recording"] == "report"]
+    columns = {"time_s": 1e6, "flops": 1e-9, "dram_bytes": 1e-6, "occupancy_percent": 1}
+    rows = []
+    for name, (_, launch) in zip(labels(own["kernel"]), own.iterrows(), strict=True):
+        numbers = [
+            ""
+            if launch[column] is None or launch[column] != launch[column]
+            else brief(float(launch[column] * factor), 3)
+            for column, factor in (
+                (column, factor) for column, factor in columns.items() if str(launch[column]) != "<NA>"
+            )
+        ]
+        cells = dict(zip((c for c in columns if str(launch[c]) != "<NA>"), numbers, strict=True))
+        rows.append([name, str(launch["launch"]), *(cells.get(column, "") for column in columns), launch["grid"] or ""])
+    headers = ["kernel", "launch", "time (µs)", "GFLOP", "DRAM (MB)", "occupancy (%)", "grid"]
+    print_table(headers, rows, right=range(1, 6))
+
+
+def _save(result: CaseResult, file: Path, baseline: Path | None, folder: Path) -> None:
+    from gpuledger import __version__, files
+    from gpuledger.ledger import pages, provenance
+
+    inputs = [provenance.describe_file(path, path.parent, {"source": path.name}) for path in (file, baseline) if path]
+    result.provenance = {
+        "dataset": "command line",
+        "study": "kernel_profile",
+        "case": file.name,
+        "title": file.name,
+        "kind": "recorded",
+        "label": "recorded",
+        "device": None,
+        "source": file.name,
+        "license": "not stated",
+        "gpuledger": __version__,
+        "inputs": inputs,
+        "knobs": {},
+    }
+    notebook = files.ROOT / "notebooks/kernel_profile.ipynb"
+    if not notebook.is_file():
+        raise InputError(notebook, "", "the notebook is not there", "run gpuledger from a checkout (pip install -e .)")
+    click.echo(f"writing {folder}", err=True)
+    result.write(folder)
+    parameters = {"dataset": "", "case": file.name, "results": str(folder.resolve()), "save_to": str(folder.resolve())}
+    pages.execute(notebook, folder / "notebook.ipynb", parameters)

@@ -1,0 +1,417 @@
+"""Recognise files and folders: what they are, what is in them, what is wrong, and which studies can use them.
+
+Large files are judged by their beginning, so that the answer comes at once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuledger.cli.tables import TABLES
+from gpuledger.errors import InputError, InputWarning
+
+HEAD_BYTES = 1 << 16
+#: ncu output up to this size is read as a whole.
+WHOLE_BYTES = 8 << 20
+MOST_FILES = 2000
+_NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
+_TRACE_PARTS = {"event.log", "process.log", "kernel.info", "probe.toml", "tensor.trace"}
+_FILE = re.compile(r"\.(csv|json|gz|zip|bin|dmat|log|parquet|pkl|sqlite|toml|trace|txt|xlsx|ncu-rep)$")
+_EVENTS = b'"traceEvents"'
+
+
+@dataclass
+class Found:
+    """What a path is.
+
+    Attributes
+    ----------
+    path : Path
+    format : str
+        ``unknown`` if nothing here reads it.
+    content : str
+        What is in it, in a few words.
+    problems : list of str
+    cases : dict of str to dict
+        By study, the inputs of a case that would use the file; a value None is left for the user to fill in.
+    """
+
+    path: Path
+    format: str = "unknown"
+    content: str = ""
+    problems: list[str] = field(default_factory=list)
+    cases: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def studies(self) -> list[str]:
+        """The studies of this version of the ledger that can use it."""
+        from gpuledger.ledger.study import read_studies
+
+        return [study for study in sorted(self.cases) if study in read_studies()]
+
+
+def recognise(path: Path) -> list[Found]:
+    """Recognise a file, or a folder with all that is in it.
+
+    Raises
+    ------
+    InputError
+        If the path does not exist or cannot be read.
+    """
+    try:
+        if path.is_dir():
+            return list(_folder(path))
+        if not path.exists():
+            raise InputError(path, "", "there is no such file or folder", "correct the path")
+        return [_file(path)]
+    except OSError as error:
+        raise InputError(path, "", error.strerror or str(error), "check the path and the permissions") from error
+
+
+def _folder(path: Path) -> Iterator[Found]:
+    if (path / "dataset.yaml").is_file():
+        yield _dataset(path)
+        return
+    if (path / "event.log").is_file() or (path / "kernel").is_dir() or list((path / "result").glob("*.bin"))[:1]:
+        yield _trace_directory(path)
+        return
+    seen = 0
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            yield from _folder(entry)
+        elif entry.is_file():
+            yield _file(entry)
+        seen += 1
+        if seen == MOST_FILES:
+            yield Found(path, "folder", f"more than {MOST_FILES} entries", ["only the first ones were looked at"])
+            return
+
+
+def _file(path: Path) -> Found:
+    found = Found(path)
+    with path.open("rb") as handle:
+        head = handle.read(HEAD_BYTES)
+    if not head:
+        found.format, found.problems = "empty file", ["the file is empty"]
+        return found
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        try:
+            _look(found, head)
+        except InputError as error:
+            found.problems.append(f"{error.place}: {error.problem}" if error.place else error.problem)
+    found.problems += [str(warning.message) for warning in caught if issubclass(warning.category, InputWarning)]
+    return found
+
+
+def _look(found: Found, head: bytes) -> None:
+    name = found.path.name
+    if head.startswith(b"PAR1"):
+        _parquet(found)
+    elif head.startswith(b"SQLite format 3\0"):
+        _sqlite(found)
+    elif name in _TRACE_PARTS:
+        _part_of_trace(found)
+    elif name.endswith(".ncu-rep"):
+        _ncu(found, head)
+    elif name.endswith((".nsys-rep", ".qdrep")):
+        found.format = "Nsight Systems report"
+        found.problems.append("it must be exported first: nsys export --type sqlite REPORT")
+    elif name.endswith(".dmat"):
+        _dmat(found, head)
+    elif name.endswith(".bin"):
+        _trace(found)
+    elif name.endswith((".xlsx", ".xlsm")):
+        _data_sheets(found)
+    elif head.startswith(b"\x1f\x8b"):
+        _gzip(found)
+    elif head.startswith(b"PK\x03\x04"):
+        _ncu(found, head)
+    elif head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"{", b"["):
+        _json(found, head)
+    else:
+        _text(found, head)
+
+
+def _text(found: Found, head: bytes) -> None:
+    text = head.decode("utf-8", "replace").lstrip("\ufeff")
+    columns = {cell.strip().strip('"') for cell in text.partition("\n")[0].split(",")}
+    for words, needed, study, inputs in TABLES:
+        if needed <= columns:
+            found.format = words
+            found.content = f"{len(columns)} columns, {_size(found.path)}"
+            found.cases[study] = inputs(found.path.name)
+            return
+    if {"name", "sms"} <= columns:
+        _data_sheets(found)
+    elif _NCU.search(text) or text.startswith("Section: "):
+        _ncu(found, head)
+
+
+def _ncu(found: Found, head: bytes) -> None:
+    from gpuledger.readers import ncu
+    from gpuledger.readers.kernel_names import parse
+    from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
+
+    found.format = "Nsight Compute"
+    path, size = found.path, found.path.stat().st_size
+    whole = size <= (WHOLE_BYTES if not head.startswith((b"PK", b"\x1f\x8b")) else WHOLE_BYTES // 20)
+    if head.startswith((b"PK", b"\x1f\x8b")) and not whole:
+        found.content = f"compressed, {_size(path)}, not looked into"
+        found.cases["kernel_profile"] = {"report": path.name}
+        return
+    if whole:
+        report = ncu.read(path)
+    else:
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder, path.open("rb") as handle:
+            part = Path(folder, "beginning.csv")
+            text = handle.read(WHOLE_BYTES // 2)
+            part.write_bytes(text[: text.rfind(b"\n") + 1])
+            report = ncu.read(part)
+    pages = {"long": "a row per metric", "wide": "raw page", "summary": "summary: averages by kernel"}
+    launches, kernels = len(report.launches), report.launches["kernel"].nunique()
+    seen = "" if whole else f"in the first {WHOLE_BYTES >> 21} MiB of {_size(path)}: "
+    found.format = f"Nsight Compute, {pages[report.dialect.page]}"
+    found.content = f"{seen}{launches:,} launches of {kernels:,} kernels"
+    found.problems += [f"ncu reported: {text[:200]}" for text in report.dialect.errors[:3]]
+    found.cases["kernel_profile"] = {"report": path.name}
+    quantities = launch_quantities(report)
+    missing = missing_options(quantities)
+    names = " ".join(map(str, report.metrics["metric"].cat.categories))
+    facts = [parse(str(kernel)) for kernel in report.launches["kernel"].cat.categories]
+    tiled = any(fact.kernel_class == "gemm" and fact.tensor_core is False for fact in facts)
+    if tiled and all(f"_op_{op}_pred_on.sum" in names for op in ("fadd", "fmul", "ffma")):
+        found.cases["flop_reconciliation"] = {"launches": path.name}
+    if missing:
+        found.content += f"; not recorded: {', '.join(missing)}"
+
+
+def _json(found: Found, head: bytes) -> None:
+    if _EVENTS in head or (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
+        found.format = "timeline of torch.profiler (Kineto)"
+        found.content = _size(found.path)
+        found.cases |= _timeline(found.path)
+        if not found.path.name.endswith(".gz") and not _ends_with(found.path, b"]}"):
+            found.problems.append("the file is truncated: it does not end as JSON")
+        return
+    if re.match(rb'\s*\[\s*\{\s*"(children|frame)"', head):
+        found.format, found.content = "profile of Triton's proton", _size(found.path)
+        found.cases |= _timeline(found.path)
+        return
+    if found.path.stat().st_size > WHOLE_BYTES:
+        found.format, found.content = "JSON", _size(found.path)
+        return
+    found.format = "JSON"
+    try:
+        content = json.loads(found.path.read_text("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        found.problems.append(f"it is not valid JSON ({error})")
+        return
+    if isinstance(content, dict) and ("architectures" in content or "model_type" in content):
+        found.format = "config.json of a model"
+        found.content = str(content.get("model_type", ""))[:80]
+        phases = {"prefill": {"batch": 1, "input": 2048}, "decode": {"batch": 32, "context": 2048}}
+        found.cases["kernel_breakdown"] = {"model": found.path.name, "hardware": ["h100-sxm"], "phases": phases}
+    elif isinstance(content, list) and content and isinstance(content[0], dict) and "Weight" in content[0]:
+        found.format, found.content = "shapes of Linear layers", f"{len(content):,} shapes"
+
+
+def _timeline(path: Path) -> dict[str, dict[str, Any]]:
+    from gpuledger.ledger.study import read_studies
+
+    case = read_studies()["kernel_breakdown"].case
+    return {"kernel_breakdown": {"timeline": path.name}} if "timeline" in case.get("properties", {}) else {}
+
+
+def _ends_with(path: Path, end: bytes) -> bool:
+    with path.open("rb") as handle:
+        handle.seek(max(path.stat().st_size - 64, 0))
+        return b"".join(handle.read().split()).endswith((end, b"]", b"}"))
+
+
+def _gzip(found: Found) -> None:
+    try:
+        with gzip.open(found.path) as handle:
+            head = handle.read(HEAD_BYTES)
+    except (OSError, EOFError, zlib.error) as error:
+        found.format = "gzip"
+        found.problems.append(f"the archive is damaged ({error})")
+        return
+    if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"{", b"["):
+        _json_compressed(found, head)
+    elif _NCU.search(head.decode("utf-8", "replace")):
+        with found.path.open("rb") as handle:
+            _ncu(found, handle.read(4))
+
+
+def _json_compressed(found: Found, head: bytes) -> None:
+    if _EVENTS in head or b'"schemaVersion"' in head:
+        found.format, found.content = "timeline of torch.profiler (Kineto), compressed", _size(found.path)
+        found.cases |= _timeline(found.path)
+    else:
+        found.format, found.content = "JSON, compressed", _size(found.path)
+
+
+def _parquet(found: Found) -> None:
+    import pyarrow.parquet
+
+    found.format = "Parquet"
+    try:
+        about = pyarrow.parquet.ParquetFile(found.path)
+    except (OSError, ValueError) as error:
+        found.problems.append(f"it cannot be read ({error})")
+        return
+    columns = set(about.schema_arrow.names)
+    found.content = f"{about.metadata.num_rows:,} rows, {len(columns)} columns"
+    for words, needed, study, inputs in TABLES:
+        if needed <= columns:
+            found.format = f"{words} (Parquet)"
+            found.cases[study] = inputs(found.path.name)
+            return
+
+
+def _sqlite(found: Found) -> None:
+    import sqlite3
+
+    found.format = "SQLite"
+    try:
+        connection = sqlite3.connect(f"{found.path.resolve().as_uri()}?mode=ro", uri=True)
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        connection.close()
+    except sqlite3.Error as error:
+        found.problems.append(f"it cannot be read ({error})")
+        return
+    if "StringIds" in names or any(name.startswith("CUPTI_") for name in names):
+        found.format, found.content = "Nsight Systems export (SQLite)", _size(found.path)
+        if "CUPTI_ACTIVITY_KIND_KERNEL" not in names:
+            found.problems.append("it holds no kernels: record with nsys profile --trace cuda")
+        else:
+            found.cases |= _timeline(found.path)
+
+
+def _trace(found: Found) -> None:
+    from gpuledger.readers.neutrino import open_trace
+
+    found.format = "Neutrino trace"
+    trace = open_trace(found.path)
+    found.format = f"Neutrino trace {trace.version}"
+    grid, block = ("×".join(map(str, size)) for size in (trace.grid, trace.block))
+    sections = ", ".join(f"{part.bytes_per_unit} bytes a {part.level}" for part in trace.sections)
+    found.content = f"grid {grid}, block {block}, {_size(found.path)}: {sections}"
+    part = trace.sections[0] if trace.sections else None
+    if part is not None:
+        found.cases |= _cases_of(part.level, part.bytes_per_unit, found.path.name)
+
+
+def _cases_of(level: str, size: int, name: str) -> dict[str, dict[str, Any]]:
+    from gpuledger.readers.neutrino import TOOLS
+
+    fitting = {tool for tool, about in TOOLS.items() if about.fits(level, size)}
+    if "block_sched" in fitting:
+        return {"block_scheduling": {"trace": name}, "warp_scheduling": {"trace": name}}
+    return {"dmat": {"trace": name}} if "dmat" in fitting else {}
+
+
+def _dmat(found: Found, head: bytes) -> None:
+    found.format = "page accesses (.dmat)"
+    size = found.path.stat().st_size
+    if size < 16:
+        found.problems.append("too few bytes for a header")
+        return
+    pages, clocks = (int.from_bytes(head[at : at + 8], "little") for at in (0, 8))
+    if 8 * pages + 28 * clocks > size - 16:
+        found.problems.append(
+            f"{pages:,} pages and {clocks:,} clocks do not fit into {size:,} bytes: cut short, or no .dmat"
+        )
+        return
+    found.content = f"{pages:,} pages, {clocks:,} clocks"
+    found.cases["dmat"] = {"trace": found.path.name}
+
+
+def _part_of_trace(found: Found) -> None:
+    from gpuledger.readers import neutrino
+
+    found.format = f"Neutrino {found.path.name}"
+    if found.path.name == "event.log":
+        found.content = f"{len(neutrino.read_event_log(found.path).launches):,} launches"
+    elif found.path.name == "process.log":
+        log = neutrino.read_process_log(found.path)
+        found.content = log.kernel
+        found.problems += [log.failure] if log.failure else []
+    elif found.path.name == "kernel.info":
+        found.content = neutrino.read_kernel_info(found.path).kernel
+    elif found.path.name == "probe.toml":
+        found.content = f"{len(neutrino.read_probe(found.path).maps)} maps"
+    else:
+        found.content = f"{len(neutrino.read_tensor_trace(found.path)):,} tensors"
+
+
+def _data_sheets(found: Found) -> None:
+    from gpuledger.readers.gpus import read_gpus
+
+    found.format = "table of GPUs"
+    found.content = ", ".join(read_gpus(found.path))[:200]
+
+
+def _trace_directory(path: Path) -> Found:
+    from gpuledger.cli.diagnose import examine
+    from gpuledger.readers.neutrino import open_trace_directory
+
+    found = Found(path, "Neutrino trace directory")
+    try:
+        directory = open_trace_directory(path)
+        report = examine(directory)
+    except InputError as error:
+        found.problems.append(str(error))
+        return found
+    probed = sum(entry["probed"] for entry in report["kernels"])
+    found.content = f"{probed} of {len(report['kernels'])} kernels probed, {report['traces']:,} traces"
+    found.problems += report["problems"]
+    if directory.results:
+        largest = max(directory.results, key=lambda result: (result.stat().st_size, result.name))
+        inner = _file(largest)
+        place = largest.relative_to(path).as_posix()
+        found.cases |= {study: inputs | {"trace": place} for study, inputs in inner.cases.items()}
+    return found
+
+
+def _dataset(path: Path) -> Found:
+    from gpuledger.ledger.datasets import Dataset
+
+    found = Found(path, "dataset of the ledger")
+    try:
+        dataset = Dataset.load(path / "dataset.yaml")
+        found.content = f"{dataset.content['title']}; {len(dataset.cases())} cases"
+        for study, name in dataset.cases():
+            case = dataset.case(study, name)
+            found.cases.setdefault(study, dict(case.inputs))
+            # Models and GPUs may be files or names of what the ledger has.
+            absent = [file.relative_to(path).as_posix() for file in case.paths() if _FILE.search(file.name)]
+            absent = [name for name in absent if not (path / name).exists()]
+            if absent and dataset.content["kind"] not in ("downloaded", "simulated"):
+                found.problems.append(f"{study}/{name}: {', '.join(absent)} is missing")
+    except InputError as error:
+        found.problems.append(f"{error.place}: {error.problem}; {error.remedy}" if error.place else error.problem)
+    return found
+
+
+def _size(path: Path) -> str:
+    size = float(os.path.getsize(path))
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,175 @@
+"""Values of a report by metric name, whatever its page calls them and however a sum was printed.
+
+ncu prints one counter as ``.sum``, as ``.sum.per_second``, as ``.sum.per_cycle_elapsed`` or as a share of its peak, and
+the details page prints labels. `Values` finds the sum in any of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.readers.ncu.labels import raw_name
+from gpuledger.readers.ncu.report import Report
+
+#: Units that a metric may have, by how its name ends or begins; an empty unit is accepted everywhere.
+_UNITS = (
+    (re.compile(r"\.pct(_of_peak|$)|_pct$|_pct\."), {"%"}),
+    (re.compile(r"bytes\w*\.(sum|avg)\.per_second$"), {"byte/s"}),
+    (re.compile(r"cycles_\w+\.(sum|avg|max|min)\.per_second$"), {"hz", "cycle/s"}),
+    (re.compile(r"\.per_second$"), None),
+    (re.compile(r"^gpu__time_\w+\.(sum|avg|max)$"), {"ns"}),
+    (re.compile(r"bytes\w*\.sum$"), {"byte"}),
+    (re.compile(r"cycles_\w+\.(sum|avg|max)$"), {"cycle"}),
+    (re.compile(r"inst_executed\w*\.sum$"), {"inst"}),
+)
+_TIMES = ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
+_RATE = re.compile(
+    r"(?P<counter>.+\.sum)\.(?P<how>per_second|per_cycle_elapsed|per_cycle_active|pct_of_peak_sustained_(?:elapsed|active))"
+)
+
+
+class Values:
+    """Values by launch.
+
+    Parameters
+    ----------
+    report : Report
+
+    Attributes
+    ----------
+    launches : pandas.Index
+    derived : set of str
+        Counters whose sum was computed from a rate.
+    """
+
+    def __init__(self, report: Report):
+        self.report, self.launches, self.derived = report, report.launches.index, set()
+        rows = report.metrics[report.metrics["value"].notna()]
+        pairs, which = np.unique(
+            np.stack([rows["metric"].cat.codes, rows["unit"].cat.codes]), axis=1, return_inverse=True
+        )
+        labels, units = rows["metric"].cat.categories, rows["unit"].cat.categories
+        self._units = [str(units[unit]) if unit >= 0 else "" for unit in pairs[1]]
+        self._places: dict[str, list[int]] = {}
+        for place, metric in enumerate(pairs[0]):
+            self._places.setdefault(raw_name(str(labels[metric]), self._units[place]), []).append(place)
+        order = np.argsort(which.ravel(), kind="stable")
+        self._rows = np.split(order, np.searchsorted(which.ravel()[order], np.arange(1, pairs.shape[1])))
+        self._launch, self._value = rows["launch"].to_numpy(), rows["value"].to_numpy(np.float64)
+        self._found: dict[str, pd.Series | None] = {}
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all metrics with a number."""
+        return self._places
+
+    def get(self, *names: str) -> pd.Series | None:
+        """Return the values (float64, NaN where a launch has none) of the first name, filled up from the next ones.
+
+        Raises
+        ------
+        InputError
+            If a value has a unit that its metric cannot have, or a launch has two different values.
+        """
+        found = [values for name in names if (values := self._one(name)) is not None]
+        for values in found[1:]:
+            found[0] = found[0].fillna(values)
+        return found[0] if found else None
+
+    def _one(self, name: str) -> pd.Series | None:
+        if name in self._found or name not in self._places:
+            return self._found.setdefault(name, None)
+        allowed = next((units for pattern, units in _UNITS if pattern.search(name)), None)
+        values = np.full(len(self.launches), np.nan)
+        for place in self._places[name]:
+            unit = self._units[place]
+            rows = self._rows[place]
+            if allowed and unit and unit not in allowed:
+                wanted = " or ".join(sorted(allowed))
+                at = f"launch {self._launch[rows[0]]}, {name}"
+                raise InputError(
+                    self.report.path, at, f"the unit is {unit!r} where {wanted} is expected", "correct the unit"
+                )
+            # The same metric may be in several sections, with more or fewer digits: the first is kept.
+            values[self._launch[rows[::-1]]] = self._value[rows[::-1]]
+        if (values < 0).any():
+            at = int(np.flatnonzero(values < 0)[0])
+            raise InputError(
+                self.report.path, f"launch {at}, {name}", f"{values[at]:g} is negative", "correct the value"
+            )
+        return self._found.setdefault(name, pd.Series(values, self.launches, name=name))
+
+    def sum_of(self, counter: str) -> pd.Series | None:
+        """Return the sum of a counter (``lts__t_bytes``), computed from a rate where only one was printed."""
+        total = self.get(f"{counter}.sum", counter)
+        for values in self._sums_from_rates(counter):
+            filled = values if total is None else total.fillna(values)
+            if total is None or filled.notna().sum() > total.notna().sum():
+                self.derived.add(counter)
+            total = filled
+        return total
+
+    def _sums_from_rates(self, counter: str) -> Iterable[pd.Series]:
+        unit = counter.partition("__")[0]
+        cycles = {how: self._cycles(unit, how) for how in ("elapsed", "active")}
+        if (rate := self.get(f"{counter}.sum.per_second")) is not None and (time := self.seconds()) is not None:
+            yield rate * time
+        for how, count in cycles.items():
+            if count is None:
+                continue
+            if (rate := self.get(f"{counter}.sum.per_cycle_{how}")) is not None:
+                yield rate * count
+            share, peak = (
+                self.get(f"{counter}.sum.pct_of_peak_sustained_{how}"),
+                self.get(f"{counter}.sum.peak_sustained"),
+            )
+            if share is not None and peak is not None:
+                yield share / 100 * peak * count
+
+    def _cycles(self, unit: str, how: str) -> pd.Series | None:
+        own = [f"{unit}__cycles_{how}.{kind}" for kind in ("avg", "max")]
+        if unit not in ("sm", "smsp"):
+            return self.get(*own)
+        same = [f"{other}__cycles_{how}.{kind}" for other in ("sm", "smsp") for kind in ("avg", "max")]
+        clock = ["gpc__cycles_elapsed.max", "gpc__cycles_elapsed.avg", "Elapsed Cycles"] if how == "elapsed" else []
+        cycles = self.get(*own, *same, *clock)
+        time, rate = self.get(*_TIMES), self.clock_hz()
+        if how == "elapsed" and time is not None and rate is not None:
+            counted = time / 1e9 * rate
+            cycles = counted if cycles is None else cycles.fillna(counted)
+        return cycles
+
+    def clock_hz(self) -> pd.Series | None:
+        """Return the clock of the SMs."""
+        names = [f"{unit}__cycles_elapsed.avg.per_second" for unit in ("sm", "smsp", "gpc")]
+        return self.get(*names, "gpc__cycles_elapsed.max.per_second", "SM Frequency")
+
+    def seconds(self) -> pd.Series | None:
+        """Return the duration, from cycles and clock where it was not recorded."""
+        printed = self.get(*_TIMES)
+        time = None if printed is None else printed / 1e9
+        cycles, clock = self._cycles("sm", "elapsed"), self.clock_hz()
+        if cycles is not None and clock is not None:
+            counted = cycles / clock.where(clock > 0)
+            time = counted if time is None else time.fillna(counted)
+        return time
+
+    def counters(self, pattern: str) -> pd.DataFrame:
+        """Return the sums of all counters whose name (without ``.sum``) matches, as a wide table of whole numbers.
+
+        Sums computed from rates, and averages of summaries, are rounded.
+        """
+        found = {}
+        for name in self.names():
+            match = _RATE.fullmatch(name)
+            counter = (match["counter"] if match else name).removesuffix(".sum")
+            if re.search(pattern, counter) and f"{counter}.sum" not in found:
+                total = self.sum_of(counter)
+                if total is not None:
+                    inexact = counter in self.derived or self.report.dialect.page == "summary"
+                    found[f"{counter}.sum"] = total.round() if inexact else total
+        return pd.DataFrame(found, index=self.launches)

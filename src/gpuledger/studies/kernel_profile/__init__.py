@@ -1,0 +1,6 @@
+"""Kernel profile: what each recorded kernel did, what limited it, and what changed against a baseline."""
+
+from gpuledger.studies.kernel_profile.reduction import profile, reduce
+from gpuledger.studies.kernel_profile.tables import kernel_table, labels, tensor_table
+
+__all__ = ["kernel_table", "labels", "profile", "reduce", "tensor_table"]

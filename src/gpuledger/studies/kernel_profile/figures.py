@@ -1,0 +1,224 @@
+"""Panels: the roofline of DRAM and L2, and the time of each kernel with what limits it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator
+
+from gpuledger.ledger.case_result import CaseResult, brief
+from gpuledger.ledger.figures import BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILLION, YELLOW, plain
+from gpuledger.ledger.label_placement import place_labels
+from gpuledger.studies.kernel_profile.roofs import LATENCY_PERCENT, RESOURCES
+from gpuledger.studies.kernel_profile.tables import labels
+
+#: Kernels with this share of the time (percent) get a label in the roofline.
+LABELLED_PERCENT = 5
+COLOURS = {
+    "dram": BLUE,
+    "l2": SKY,
+    "l1": PURPLE,
+    "sm": ORANGE,
+    "fp64": YELLOW,
+    "fp32": VERMILLION,
+    "tensor": GREEN,
+    "latency": GREY,
+}
+_PEAKS = {"tensor": ("tensor cores", "-"), "fp32": ("FP32", "-"), "fp64": ("FP64", ":")}
+_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
+_LEAST_AREA, _AREA = 8, 900
+
+
+def roofline_points(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the kernels that a roofline can show, with ``flop_per_s`` and ``area`` (square points, as time)."""
+    rows = table[(table["launches"] > 0) & (table["time_s"] > 0) & (table["flops"].fillna(0) > 0)]
+    rows = rows[(rows["dram_bytes"] > 0) | (rows["l2_bytes"] > 0)]
+    rate = rows["flops"].astype("float64") / rows["time_s"]
+    return rows.assign(flop_per_s=rate, area=_LEAST_AREA + _AREA * rows["share_percent"] / 100)
+
+
+def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
+    """Draw kernels below the roofs: filled over DRAM traffic, hollow over L2 traffic; the area of a dot is its time.
+
+    Parameters
+    ----------
+    axes : Axes
+    points : DataFrame
+        From `roofline_points`.
+    result : CaseResult
+        For the roofs.
+    """
+    kinds = {"dram": points["dram_intensity_flop_per_byte"], "l2": points["l2_intensity_flop_per_byte"]}
+    found = pd.concat(list(kinds.values())).dropna()
+    found = found[found > 0]
+    roofs = {name: _roof(result, name) for name in ("dram", "l2", *_PEAKS)}
+    ridges = [roofs["fp32"] / roofs["dram"]] if not np.isnan(roofs["fp32"] / roofs["dram"]) else []
+    low, high = min([found.min(), *ridges]) / 4, max([found.max(), *ridges]) * 6
+    work = points["flops"].sum()
+    used = ["fp32", *(kind for kind in ("tensor", "fp64") if points[f"{kind}_flops"].fillna(0).sum() > work / 100)]
+    peaks = {name: roofs[name] for name in used if not np.isnan(roofs[name])}
+    top = max([*peaks.values(), points["flop_per_s"].max()])
+    bottom = points["flop_per_s"].min() / 5
+    ceiling = max(peaks.values(), default=np.inf)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top * 3))
+    axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="FLOP/s")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _scaled(value)))
+    axes.yaxis.set_major_locator(LogLocator(numticks=12))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: brief(float(value), 3)))
+    axes.grid(which="major")
+    x = np.geomspace(low, high, 200)
+    for name, style in (("dram", "-"), ("l2", "--")):
+        if not np.isnan(roofs[name]):
+            y = np.minimum(x * roofs[name], ceiling)
+            axes.plot(x, y, color=COLOURS[name], linestyle=style, linewidth=1.3, zorder=2)
+            at = max(low * 1.15, bottom * 2 / roofs[name])
+            text = f"{name.upper()} {_scaled(roofs[name])}B/s"
+            place = {"textcoords": "offset points", "rotation": _angle(axes), "rotation_mode": "anchor", "fontsize": 7}
+            away = (0, 5 if name == "l2" else -9)
+            axes.annotate(text, (at, at * roofs[name]), away, color=COLOURS[name], **place)
+    for name, peak in peaks.items():
+        axes.plot(x, np.full(len(x), peak), color=COLOURS[name], linestyle=_PEAKS[name][1], linewidth=1.1, zorder=2)
+        text = f"{_PEAKS[name][0]} {_scaled(peak)}FLOP/s"
+        place = {"textcoords": "offset points", "fontsize": 7}
+        axes.annotate(text, (low, peak), (3, 3), color=COLOURS[name], **place)
+    for kind, intensity in kinds.items():
+        shown = points[intensity > 0]
+        colours = [COLOURS.get(bound, GREY) for bound in shown["bound"]]
+        style = {"color": colours} if kind == "dram" else {"facecolor": "none", "edgecolor": colours, "linewidth": 1}
+        axes.scatter(intensity[shown.index], shown["flop_per_s"], s=shown["area"], alpha=0.85, zorder=4, **style)
+    for bound in dict.fromkeys(points["bound"].dropna()):
+        words = "below 60 % of every roof" if bound == "latency" else f"near {RESOURCES[bound]}"
+        axes.scatter([], [], s=30, color=COLOURS[bound], label=words)
+    axes.scatter([], [], s=30, facecolor="none", edgecolor=GREY, label="over L2 traffic")
+
+
+def label_points(axes: Axes, points: pd.DataFrame) -> None:
+    """Name the kernels that take 5 % of the time or more, in a figure with its final layout."""
+    large = points[points["share_percent"] >= LABELLED_PERCENT]
+    large = large.assign(x=large["dram_intensity_flop_per_byte"].fillna(large["l2_intensity_flop_per_byte"]))
+    names = labels(points["kernel"], 30)[large.index]
+    texts = [f"{plain(name)} {share:.0f} %" for name, share in zip(names, large["share_percent"], strict=True)]
+    if texts:
+        place_labels(axes, large[["x", "flop_per_s"]].to_numpy(float), texts, np.sqrt(large["area"].to_numpy()) / 2)
+
+
+def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
+    """Draw the time of each kernel as a bar with what limits it; a baseline as a pale bar behind.
+
+    Without times, the bars are FLOPs.
+
+    Parameters
+    ----------
+    axes : Axes
+    table : DataFrame
+        From `gpuledger.studies.kernel_profile.tables.kernel_table`.
+    shown : int
+        At most so many kernels; the others are summed up.
+    """
+    timed = table["time_s"].notna().any()
+    values = table["time_s"] if timed else table["flops"].astype("float64")
+    before = table.get("baseline_time_s", pd.Series(np.nan, table.index)) if timed else pd.Series(np.nan, table.index)
+    most = np.nanmax([values.max(), before.max(), 0])
+    factor, unit = _time_unit(most) if timed else _work_unit(most)
+    names = labels(table["kernel"], 32)
+    head, rest = table.index[:shown], table.index[shown:]
+    rows = [(plain(names[at]), values[at], before[at], table["bound"][at], _note(table.loc[at], timed)) for at in head]
+    if len(rest):
+        rows.append((f"{len(rest)} more kernels", values[rest].sum(), before[rest].sum(min_count=1), None, ""))
+    ends = []
+    for position, (_, value, earlier, bound, note) in enumerate(rows):
+        if not np.isnan(earlier):
+            axes.barh(position, earlier * factor, height=0.82, color=PALE, zorder=2)
+        colour = COLOURS.get(bound, GREY)
+        if not np.isnan(value):
+            axes.barh(position, value * factor, height=0.5, color=colour, zorder=3)
+        end = np.nanmax([value, earlier, 0]) * factor
+        place = {"textcoords": "offset points", "va": "center", "fontsize": 7}
+        axes.annotate(plain(note), (end, position), (4, 0), **place).set_in_layout(False)
+        ends.append((end, len(note)))
+    axes.set_yticks(range(len(rows)), [row[0] for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    # Room for the texts, whose signs are about 0.058 inches wide.
+    width = axes.figure.get_figwidth() - 0.35 - 0.062 * max(len(row[0]) for row in rows)
+    axes.set_xlim(0, max(end / max(1 - (0.058 * signs + 0.1) / width, 0.1) for end, signs in ends) or 1)
+    axes.tick_params(axis="y", length=0, labelsize=7.5)
+    axes.grid(axis="x")
+    axes.set_xlabel(f"{'time' if timed else 'executed operations'} ({unit})")
+
+
+def draw_shares(axes: Axes, table: pd.DataFrame, shown: int = 12) -> None:
+    """Draw how near each kernel comes to each roof, for reports that a roofline cannot show.
+
+    Parameters
+    ----------
+    axes : Axes
+    table : DataFrame
+        From `gpuledger.studies.kernel_profile.tables.kernel_table`.
+    shown : int
+        At most so many kernels, the longest first.
+    """
+    rows = table[table["launches"] > 0].head(shown)
+    for name, words in RESOURCES.items():
+        share = rows[f"{name}_percent"]
+        if share.notna().any():
+            axes.scatter(share, range(len(rows)), s=34, color=COLOURS[name], label=words, zorder=3, alpha=0.9)
+    axes.axvline(LATENCY_PERCENT, color=GREY, linewidth=0.8, linestyle=":")
+    axes.set_yticks(range(len(rows)), [plain(name) for name in labels(rows["kernel"], 32)])
+    axes.tick_params(axis="y", length=0, labelsize=7.5)
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 102), xlabel="share of the roof (%)")
+    axes.grid(axis="x")
+
+
+def tell_missing(axes: Axes, result: CaseResult, what: str) -> None:
+    """Say in an empty panel what is missing, and how to collect it."""
+    axes.set_axis_off()
+    missing = {name[8:]: entry["value"] for name, entry in result.summary.items() if name.startswith("missing_")}
+    wanted = [name for name in ("time_s", "flops", "dram_bytes") if name in missing]
+    lines = [what, ""] + [f"{_NAMES[name]}: {missing[name]}" for name in wanted]
+    axes.text(0, 1, plain("\n".join(lines)), va="top", fontsize=7.5, transform=axes.transAxes)
+
+
+_NAMES = {"time_s": "times", "flops": "FLOPs", "dram_bytes": "DRAM traffic"}
+
+
+def _note(row: pd.Series, timed: bool) -> str:
+    words = []
+    if timed and pd.notna(row.get("speedup")):
+        words.append(f"{brief(float(row['speedup']), 3)}×")
+    if row["launches"] == 0:
+        words.append("only in the baseline")
+    if isinstance(row["limiter"], str):
+        near = "" if pd.isna(row["achieved_percent"]) else f" {row['achieved_percent']:.0f} %"
+        words.append(row["limiter"] if row["limiter"].startswith("latency") else f"{row['limiter']}{near}")
+    if pd.notna(row["share_percent"]):
+        words.append(f"{row['share_percent']:.0f} % of time")
+    return "; ".join(words)
+
+
+def _roof(result: CaseResult, name: str) -> float:
+    unit = "bytes_per_s" if name in ("dram", "l2") else "flop_per_s"
+    found = result.summary.get(f"roof_{name}_{unit}")
+    return float(found["value"]) if found else np.nan
+
+
+def _scaled(value: float) -> str:
+    size, prefix = next(((size, prefix) for size, prefix in _UNITS if value >= size), (1, ""))
+    return f"{brief(float(value / size), 3)} {prefix}"
+
+
+def _time_unit(most: float) -> tuple[float, str]:
+    return next(((f, unit) for f, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if most * f >= 1), (1e9, "ns"))
+
+
+def _work_unit(most: float) -> tuple[float, str]:
+    size, prefix = next(((size, prefix) for size, prefix in _UNITS if most >= size), (1, ""))
+    return 1 / size, f"{prefix}FLOP"
+
+
+def _angle(axes: Axes) -> float:
+    """Return the angle on paper of a line that grows as x (degrees)."""
+    box = axes.get_position()
+    (low, high), (bottom, top) = np.log10(axes.get_xlim()), np.log10(axes.get_ylim())
+    width, height = axes.figure.get_size_inches() * (box.width, box.height)
+    return float(np.degrees(np.arctan2(height / (top - bottom), width / (high - low))))

@@ -1,0 +1,241 @@
+"""Reduce a report of Nsight Compute to what each launch did and how near it came to which roof."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError, warn
+from gpuledger.ledger.case_result import CaseResult, brief
+from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.provenance import describe_data_sheets
+from gpuledger.models.flop_prediction import predict_half_reduction, predict_tensor
+from gpuledger.readers import ncu
+from gpuledger.readers.gpus import Gpu, read_gpus
+from gpuledger.readers.kernel_names import parse
+from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
+from gpuledger.studies.kernel_profile.roofs import Roofs, find_roofs, gpu_of, shares
+from gpuledger.studies.kernel_profile.tables import kernel_table, labels
+
+_INTEGERS = ("fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops", "flops", "tensor_instructions")
+
+
+def reduce(case: Case) -> CaseResult:
+    """Reduce a report, and a baseline if the case has one.
+
+    Parameters
+    ----------
+    case : Case
+        File ``report``; optionally file ``baseline``, ``gpu``, ``shapes`` and ``decimal``.
+
+    Raises
+    ------
+    InputError
+        If a file is no output of Nsight Compute, or holds impossible values; an unknown GPU; a shape of a launch that
+        the report does not have.
+    """
+    device = case.dataset.content.get("device", {}).get("name")
+    gpu = gpu_of(case.inputs.get("gpu"), device, (str(case.dataset.file), f"{case.place}.gpu"))
+    baseline = case.path("baseline") if "baseline" in case.inputs else None
+    place = (str(case.dataset.file), f"{case.place}.shapes")
+    result = profile(
+        case.path("report"), baseline, gpu, case.inputs.get("shapes", ()), place, case.inputs.get("decimal")
+    )
+    if "gpu" in result.summary:
+        gpu = next(sheet for sheet in read_gpus().values() if sheet.title == result["gpu"])
+        source = {"source": case.dataset.content["source"]}
+        own = [{"file": case.inputs[key], **source} for key in ("report", "baseline") if key in case.inputs]
+        result.provenance["inputs"] = [*own, *describe_data_sheets([gpu], case.dataset.folder)]
+    return result
+
+
+def profile(
+    report: str | Path,
+    baseline: str | Path | None = None,
+    gpu: Gpu | None = None,
+    shapes: Sequence[dict[str, int]] = (),
+    place: tuple[str, str] = ("shapes", ""),
+    decimal: str | None = None,
+) -> CaseResult:
+    """Profile the kernels of a file.
+
+    Parameters
+    ----------
+    report, baseline : path
+        Output of Nsight Compute.
+    gpu : Gpu, optional
+        Data sheet for the roofs that the report does not hold.
+    shapes : sequence of mappings
+        ``launch, m, n, k`` and optionally ``batch`` of GEMM launches.
+    place : (str, str)
+        Where the shapes come from, for messages.
+    decimal : {".", ","}, optional
+        Decimal sign, for files whose values leave it open.
+
+    Returns
+    -------
+    CaseResult
+        Data: one row per launch (of a summary: per kernel), those of the report first, with ``recording`` (report or
+        baseline), ``launch``, the columns of `gpuledger.readers.ncu.quantities.launch_quantities`, shares of the
+        roofs (``dram_share_percent`` …), ``baseline_time_s`` of the same launch of the same kernel, and ``tensor,
+        step_instructions, steps, steps_source, predicted_instructions, exact, explanation`` of
+        `gpuledger.models.flop_prediction.predict_tensor`.
+
+    Raises
+    ------
+    InputError
+        See `reduce`.
+    """
+    data, roofs, missing, page = _launches(report, gpu, shapes, place, decimal)
+    data.insert(0, "recording", "report")
+    data["baseline_time_s"] = np.nan
+    if baseline is not None:
+        before, _, _, _ = _launches(baseline, gpu, (), place, decimal)
+        before.insert(0, "recording", "baseline")
+        # The n-th launch of a kernel is compared with the n-th one of the same full name.
+        keys = [list(zip(rows["kernel"], rows.groupby("kernel").cumcount(), strict=True)) for rows in (data, before)]
+        times = dict(zip(keys[1], before["time_s"], strict=True))
+        data["baseline_time_s"] = [times.get(key, np.nan) for key in keys[0]]
+        data = pd.concat([data, before], ignore_index=True)
+    result = CaseResult(data)
+    _summarise(result, roofs, missing, page)
+    return result
+
+
+def _launches(
+    path: str | Path, gpu: Gpu | None, shapes: Sequence[dict[str, int]], place: tuple[str, str], decimal: str | None
+) -> tuple[pd.DataFrame, Roofs, dict[str, str], str]:
+    report = ncu.read(path, decimal)
+    launches = launch_quantities(report)
+    gpu = gpu or gpu_of(None, _device(report), place)
+    missing = missing_options(launches)
+    if (launches["kernel"].str.strip() == "").any():
+        remedy = "profile again with --print-kernel-base demangled"
+        raise InputError(path, "", "a launch has no kernel name", remedy)
+    query = launches[["kernel", "grid_blocks", "tensor_instructions"]].copy()
+    query["tensor_instructions"] = query["tensor_instructions"].fillna(_from_operations(launches))
+    for column in ("m", "n", "k", "batch"):
+        query[column] = pd.array([pd.NA] * len(query), dtype="Int64")
+    for shape in shapes:
+        if shape["launch"] not in query.index:
+            problem = f"the report has no launch {shape['launch']}"
+            raise InputError(*place, problem, f"it has the launches 0 to {len(query) - 1}")
+        for column in set(shape) - {"launch"}:
+            query.loc[shape["launch"], column] = shape[column]
+    tensor = predict_tensor(query, file=path).rename(columns={"predicted": "predicted_instructions"})
+    _explain_reductions(launches, tensor)
+    roofs = find_roofs(launches, gpu)
+    near = shares(launches, roofs).add_suffix("_share_percent")
+    data = pd.concat([launches, near, tensor.drop(columns="recorded")], axis=1).reset_index(names="launch")
+    if report.dialect.page == "summary":
+        problem = "this is a summary (--print-summary): values are averages over a kernel's launches"
+        warn(path, "", problem, "they are multiplied by the number of launches")
+    if report.dialect.page == "wide" and report.launches["id"].isna().all():
+        warn(
+            path,
+            "",
+            "a column per metric without ID and units: not ncu's own page",
+            "base units are assumed (ns, byte)",
+        )
+    if report.dialect.errors:
+        warn(path, "", f"ncu reported: {report.dialect.errors[0][:200]}", "what it recorded is used")
+    return data, roofs, missing, report.dialect.page
+
+
+def _device(report: ncu.Report) -> str | None:
+    """Return the name of the GPU, if the report holds it."""
+    rows = report.metrics[report.metrics["metric"] == "device__attribute_display_name"]
+    names = [*rows["text"].dropna().astype(str).unique(), *report.launches["device"].dropna().unique()]
+    return next((name for name in names if not name.isdecimal()), None)
+
+
+def _from_operations(launches: pd.DataFrame) -> pd.Series:
+    """Return matrix instructions from operations of the tensor path, where the name states the instruction."""
+    sizes = {name: 2 * prod(parse(name).mma or (0,)) for name in launches["kernel"].unique()}
+    size = launches["kernel"].map(sizes).astype("Int64")
+    operations = launches["tensor_flops"].where((launches["tensor_flops"] > 0) & (size > 0))
+    whole = operations % size.where(size > 0) == 0
+    return (operations // size.where(size > 0)).where(whole)
+
+
+def _explain_reductions(launches: pd.DataFrame, tensor: pd.DataFrame) -> None:
+    """Say how split-K reductions after tensor-core GEMMs come by their counts."""
+    classes = {name: parse(name).kernel_class for name in launches["kernel"].unique()}
+    is_reduction = (launches["kernel"].map(classes) == "split_k_reduce").to_numpy()
+    after = tensor["tensor"].shift(1, fill_value=False).to_numpy()
+    blocks = launches["grid_blocks"].shift(1)
+    known = blocks.notna() & launches["fmul_instructions"].notna() & launches["fadd_instructions"].notna()
+    counts = [blocks, launches["fmul_instructions"], launches["fadd_instructions"]]
+    texts = tensor["explanation"].to_numpy(dtype=object, copy=True)
+    for at in np.flatnonzero(is_reduction & after & known.to_numpy()):
+        found = predict_half_reduction(*(int(count.iat[at]) for count in counts))
+        texts[at] = "split-K reduction: its counts match no split of the GEMM before it"
+        if found:
+            bias = " and a bias" if found[1] else ""
+            texts[at] = f"split-K reduction: each output is the sum of {found[0]} parts{bias}"
+    tensor["explanation"] = texts.astype(str)
+
+
+def _summarise(result: CaseResult, roofs: Roofs, missing: dict[str, str], page: str) -> None:
+    data = result.data
+    own = data[data["recording"] == "report"]
+    table = kernel_table(data)
+    result.add("launches", int(own["launches"].sum()), "launch")
+    result.add("kernels", own["kernel"].nunique(), "kernel")
+    result.add("time", _total(own), "s")
+    result.add("page", page, "text")
+    tensor = own[own["tensor"]]
+    weights = tensor["launches"]
+    result.add("tensor_launches", int(weights.sum()), "launch")
+    result.add("tensor_predicted", int(weights[tensor["step_instructions"].notna()].sum()), "launch")
+    result.add("tensor_exact", int(weights[tensor["exact"].fillna(False).astype(bool)].sum()), "launch")
+    for name in roofs.launches:
+        if not np.isnan(value := roofs.highest(name)):
+            unit = ("bytes_per_s", "byte/s") if name in ("dram", "l2") else ("flop_per_s", "FLOP/s")
+            result.add(f"roof_{name}_{unit[0]}", value, unit[1])
+    if roofs.gpu is not None:
+        result.add("gpu", roofs.gpu.title, "text")
+    for name, option in missing.items():
+        result.add(f"missing_{name}", f"ncu {option}", "text")
+    if (data["recording"] == "baseline").any():
+        result.add("baseline_time", _total(data[data["recording"] == "baseline"]), "s")
+        result.add("baseline_launches", int(data.loc[data["recording"] == "baseline", "launches"].sum()), "launch")
+    result.add("finding", _finding(result, table), "text")
+
+
+def _total(launches: pd.DataFrame) -> float:
+    return float((launches["time_s"] * launches["launches"]).sum(min_count=1))
+
+
+def _finding(result: CaseResult, table: pd.DataFrame) -> str:
+    launches, kernels, time = result["launches"], result["kernels"], result["time"]
+    take = "take" if launches != 1 else "takes"
+    words = f"{launches:,} launch{'es' if launches != 1 else ''} of {kernels:,} kernel{'s' if kernels != 1 else ''}"
+    own = table[table["launches"] > 0]
+    name = labels(own["kernel"]).iloc[0]
+    if isinstance(time, str):
+        known = own["flops"].notna().any()
+        return f"{words}: no times were recorded" + (f"; most FLOPs are in {name}" if known else "")
+    top = own.iloc[0]
+    if "baseline_time" in result.summary and not isinstance(result["baseline_time"], str) and time:
+        ratio = result["baseline_time"] / time
+        what = f"{brief(ratio, 3)}× as fast as" if ratio >= 1 else f"{brief(1 / ratio, 3)}× as slow as"
+        return f"{words} {take} {seconds(time)}, {what} the baseline ({seconds(result['baseline_time'])})"
+    words += f" {take} {seconds(time)}; "
+    words += f"{top['share_percent']:.0f} % go to {name}" if kernels > 1 else f"{name}"
+    if isinstance(top["bound"], str) and top["bound"]:
+        near = f"{top['achieved_percent']:.0f} % of the nearest roof, {top['nearest_roof']}"
+        words += f", bound by latency (at {near})" if top["bound"] == "latency" else f", at {near}"
+    return words
+
+
+def seconds(time: float) -> str:
+    """Format a time (s) in s, ms, µs or ns."""
+    for unit, size in (("s", 1), ("ms", 1e-3), ("µs", 1e-6)):
+        if time >= size:
+            return f"{brief(time / size, 3)} {unit}"
+    return f"{brief(time * 1e9, 3)} ns"

@@ -1,0 +1,130 @@
+"""Roofs, and how near each launch comes to them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.readers.gpus import Gpu, find_gpu
+
+#: Below this share of every roof, NVIDIA's own rule (SpeedOfLight) calls a kernel bound by latency.
+LATENCY_PERCENT = 60
+#: Resources whose share of their peak is known, and how they are called.
+RESOURCES = {
+    "dram": "DRAM",
+    "l2": "L2",
+    "l1": "L1",
+    "sm": "SM issue and pipes",
+    "fp64": "FP64",
+    "fp32": "FP32",
+    "tensor": "tensor cores",
+}
+_TYPES = (  # of matrix operands, by what kernel names say
+    (re.compile(r"(?i)tf32"), "tf32"),
+    (re.compile(r"(?i)e4m3|e5m2|fp8|f8f6f4"), "fp8"),
+    (re.compile(r"(?i)bf16|bfloat16"), "bf16"),
+    (re.compile(r"(?i)f64|dgemm|double"), "fp64"),
+    (re.compile(r"(?i)i8|s8|int8"), "int8"),
+)
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Limits of the GPU: what the report records, else what the data sheet says.
+
+    Attributes
+    ----------
+    launches : DataFrame
+        By launch ``dram, l2`` (byte/s) and ``fp32, fp64, tensor`` (FLOP/s); NaN: unknown. Peaks of computing are at
+        the clock of the launch, where it is known.
+    gpu : Gpu or None
+    """
+
+    launches: pd.DataFrame
+    gpu: Gpu | None
+
+    def highest(self, name: str) -> float:
+        """Return the highest roof of all launches; NaN if it is unknown."""
+        return float(self.launches[name].max())
+
+
+def gpu_of(named: str | None, device: str | None, places: tuple[str, str]) -> Gpu | None:
+    """Return the data sheet of a GPU that a case names, or of the device that its dataset names, if there is one.
+
+    Raises
+    ------
+    InputError
+        If the case names a GPU that is in no data sheet.
+    """
+    if named:
+        return find_gpu(named, file=places[0], place=places[1])
+    try:
+        return find_gpu(device) if device else None
+    except InputError:
+        return None
+
+
+def find_roofs(launches: pd.DataFrame, gpu: Gpu | None) -> Roofs:
+    """Return the roofs of a recording.
+
+    Parameters
+    ----------
+    launches : DataFrame
+        From `gpuledger.readers.ncu.quantities.launch_quantities`.
+    gpu : Gpu or None
+    """
+
+    sheet = {} if gpu is None else dict(gpu.flops)
+    scale = 1.0 if gpu is None else (launches["clock_hz"] / gpu.clock_hz).clip(upper=1).fillna(1.0)
+    found = pd.DataFrame({"dram": launches["dram_peak_bytes_per_s"], "l2": launches["l2_peak_bytes_per_s"]})
+    # Traffic over time over the share of the peak, where the share has two digits.
+    busy = launches[launches["dram_percent"] >= 10]
+    derived = (busy["dram_bytes"] / busy["time_s"] / busy["dram_percent"] * 100).median()
+    found["dram"] = found["dram"].fillna(derived)
+    if gpu is not None:
+        found["dram"] = found["dram"].fillna(gpu.dram_bytes_per_s)
+    # No data sheet has the bandwidth of L2. ncu's share is that of its busiest part: the highest bound is the nearest.
+    busy = launches[launches["l2_percent"] >= 2]
+    found["l2"] = found["l2"].fillna((busy["l2_bytes"] / busy["time_s"] / busy["l2_percent"] * 100).max())
+    for name in ("fp32", "fp64"):
+        found[name] = launches[f"{name}_peak_flop_per_s"].fillna((sheet.get(name) or np.nan) * scale)
+    found["tensor"] = (sheet.get(_matrix_type(launches, sheet)) or np.nan) * scale
+    return Roofs(found, gpu)
+
+
+def _matrix_type(launches: pd.DataFrame, sheet: dict[str, float | None]) -> str:
+    """Return the type of the matrix operands of the kernel with most tensor work."""
+    work = launches["tensor_flops"].fillna(0)
+    if not (work > 0).any():
+        return "fp16"
+    name = launches.loc[work.astype("int64").idxmax(), "kernel"][:4096]
+    found = next((kind for pattern, kind in _TYPES if pattern.search(name)), "fp16")
+    return found if sheet.get(found) else "fp16"
+
+
+def shares(launches: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
+    """Return how near launches come to each roof (percent), columns as in `RESOURCES`.
+
+    ncu's own share comes first; otherwise work over time over the roof.
+    """
+    time = launches["time_s"].where(launches["time_s"] > 0)
+    rates = {
+        "dram": launches["dram_bytes"] / time / roofs.launches["dram"],
+        "l2": launches["l2_bytes"] / time / roofs.launches["l2"],
+        "fp64": _floats(launches["fp64_flops"]) / time / roofs.launches["fp64"],
+        "fp32": _floats(launches["fp32_flops"]) / time / roofs.launches["fp32"],
+        "tensor": _floats(launches["tensor_flops"]) / time / roofs.launches["tensor"],
+    }
+    found = {}
+    for name in RESOURCES:
+        stated = launches.get(f"{name}_percent", pd.Series(np.nan, launches.index))
+        found[name] = stated.fillna(100 * rates[name]) if name in rates else stated
+    return pd.DataFrame(found)
+
+
+def _floats(values: pd.Series) -> pd.Series:
+    return values.astype("Float64").to_numpy(dtype=float, na_value=np.nan) + pd.Series(0.0, values.index)

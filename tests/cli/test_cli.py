@@ -1,0 +1,326 @@
+"""The command line: known answers as JSON, exit codes, one line for bad input, nothing slow at the start."""
+
+import gzip
+import json
+import sqlite3
+import struct
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+import yaml
+from click.testing import CliRunner
+from conftest import ROOT
+
+from gpuledger.cli import __main__ as cli
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.readers import neutrino
+
+NCU = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+WORK = {"gpu__time_duration.sum": ("ns", 1000), "dram__bytes.sum": ("byte", 64)}
+
+
+def ncu(kernels, metrics=WORK):
+    rows = [NCU]
+    for number, kernel in enumerate(kernels):
+        rows += [f'"{number}","1","{kernel}","{name}","{unit}","{value}"' for name, (unit, value) in metrics.items()]
+    return "\n".join(rows) + "\n"
+
+
+def run(*arguments, status=0):
+    done = CliRunner().invoke(cli.commands, [str(argument) for argument in arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == status, done.output
+    return done.stdout
+
+
+def inspect(*paths, status=0):
+    return json.loads(run("inspect", *paths, "--json", status=status))
+
+
+# inspect
+
+
+def trace_file(path, records=64):
+    """A V3 trace of block_sched: one block of a warp a record."""
+    table = struct.pack("<8I", records, 1, 1, 32, 1, 1, 0, 1) + struct.pack("<IIQ", 16, 32, 48)
+    path.write_bytes(table + b"\1" * 16 * records)
+    return path
+
+
+def timeline(path):
+    path.write_text('{"schemaVersion": 1, "deviceProperties": [], "traceEvents": []}')
+    return path
+
+
+def sqlite(path, *tables):
+    with sqlite3.connect(path) as connection:
+        for name in tables:
+            connection.execute(f"CREATE TABLE {name} (id INTEGER)")
+    connection.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind", "studies"),
+    [
+        ("r.csv", ncu(["k"]), "Nsight Compute, a row per metric", ["kernel_profile"]),
+        ("r.csv.gz", gzip.compress(ncu(["k"]).encode()), "Nsight Compute, a row per metric", ["kernel_profile"]),
+        (
+            "o.csv",
+            "group,operator,probe,slowdown_ratio,extra_registers,spilled\n",
+            "table of probe overheads",
+            ["kernel_overhead"],
+        ),
+        ("g.csv", "gemm_dtype,m,n,k,latency\n", "table of GEMM times", ["kernel_time"]),
+        ("c.csv", "completed_percent,elapsed_cycles\n", "points of a distribution of warps", ["warp_scheduling"]),
+        ("config.json", '{"model_type": "llama"}', "config.json of a model", ["kernel_breakdown"]),
+        ("gpus.csv", (ROOT / "resources/gpus.csv").read_text("utf-8"), "table of GPUs", []),
+    ],
+)
+def test_inspect_says_what_a_file_is(tmp_path, name, content, kind, studies):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert inspect(path) == [{"path": str(path), "format": kind, "studies": studies, "problems": []}]
+
+
+def test_inspect_traces_timelines_and_tables(tmp_path):
+    found = inspect(trace_file(tmp_path / "0.5.bin"))[0]
+    assert found["format"] == "Neutrino trace V3" and found["studies"] == ["block_scheduling", "warp_scheduling"]
+    assert inspect(timeline(tmp_path / "t.json"))[0]["format"] == "timeline of torch.profiler (Kineto)"
+    export = sqlite(tmp_path / "n.sqlite", "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL")
+    assert inspect(export)[0]["format"] == "Nsight Systems export (SQLite)"
+    pd.DataFrame({"gemm_dtype": ["a"], "m": [1], "n": [1], "k": [1], "latency": [1.0]}).to_parquet(
+        tmp_path / "g.parquet"
+    )
+    assert inspect(tmp_path / "g.parquet")[0]["studies"] == ["kernel_time"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("empty.csv", b"", "the file is empty"),
+        ("notes.txt", b"hello", "nothing here reads this kind of file"),
+        ("prof.csv", b"==PROF== Connected\n==ERROR== The application returned an error code (1).\n", "ncu failed"),
+        ("cut.json", b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"a":', "truncated"),
+        ("bad.json", b"{oops", "not valid JSON"),
+        ("cut.bin", struct.pack("<8I", 4, 1, 1, 32, 1, 1, 0, 1), "too few for a header"),
+        ("cut.dmat", struct.pack("<QQ", 1000, 1000), "cut short"),
+        ("bad.csv.gz", b"\x1f\x8b\x08 nonsense", "damaged"),
+        ("bad.parquet", b"PAR1 nonsense", "cannot be read"),
+        ("x.nsys-rep", b"\0\1\2", "nsys export"),
+    ],
+)
+def test_inspect_says_what_is_wrong(tmp_path, name, content, problem):
+    (tmp_path / name).write_bytes(content)
+    found = inspect(tmp_path / name, status=1)[0]
+    assert any(problem in said for said in found["problems"]), found
+
+
+def test_inspect_suggests_the_dataset_yaml(tmp_path):
+    (tmp_path / "r.csv").write_text(ncu(["k"]))
+    assert "kernel_profile:\n        mine:\n          report: r.csv" in run("inspect", tmp_path / "r.csv")
+
+
+def test_inspect_a_dataset(tmp_path):
+    (tmp_path / "d").mkdir()
+    content = {"title": "t", "kind": "recorded", "source": "s", "license": "CC0-1.0"}
+    content["studies"] = {"kernel_profile": {"one": {"report": "r.csv"}}}
+    (tmp_path / "d/dataset.yaml").write_text(yaml.safe_dump(content))
+    found = inspect(tmp_path / "d", status=1)[0]
+    assert found["studies"] == ["kernel_profile"] and "r.csv is missing" in found["problems"][0]
+
+
+def test_large_files_are_judged_by_their_beginning(tmp_path):
+    trace = trace_file(tmp_path / "big.bin", 1 << 20)
+    head = trace.read_bytes()[:48]
+    blocks = (1 << 30) // 16
+    with trace.open("wb") as handle:  # sparse: 1 GiB
+        handle.write(struct.pack("<I", blocks) + head[4:])
+        handle.truncate(48 + 16 * blocks)
+    (tmp_path / "big.csv").write_text(ncu(["k"] * 150_000))
+    used = time.process_time()
+    assert [entry["problems"] for entry in inspect(trace, tmp_path / "big.csv")] == [[], []]
+    assert time.process_time() - used < 3
+
+
+# diagnose
+
+
+@pytest.fixture
+def trace(tmp_path):
+    folder = tmp_path / "trace"
+    good, bad, left_out = (folder / "kernel" / f"{n}_{str(n) * 40}" for n in (0, 1, 2))
+    for kernel in (good, bad, left_out):
+        kernel.mkdir(parents=True)
+    neutrino.write_kernel_info(good / "kernel.info", neutrino.KernelInfo("good", 3, (("warp", 16),)))
+    builds = {"probed": neutrino.Build("sm_80", 40, 0, 8, 8), "pruned": neutrino.Build("sm_80", 32, 0, 0, 0)}
+    neutrino.write_process_log(good / "process.log", neutrino.ProcessLog("good", builds, objdump="via cuobjdump -ptx"))
+    (bad / "process.log").write_text(
+        "None\nNone\n[objdump] via cuobjdump -ptx\nbad\nTraceback (most recent call last):\nValueError: no entry\n"
+    )
+    (left_out / "process.log").write_text(
+        "['left']\nNone\n[objdump] via cuobjdump -ptx\nleft filtered out from ['left']\n"
+    )
+    (folder / "result").mkdir()
+    trace_file(folder / "result/0.500000.bin")
+    return folder
+
+
+def test_diagnose_names_what_was_not_probed_and_why(trace):
+    report = json.loads(run("diagnose", trace, "--json", status=1))
+    good, bad, left_out = report["kernels"]
+    assert (good["kernel"], good["probed"], good["additional_registers"], good["additional_spill_bytes"]) == (
+        "good",
+        True,
+        8,
+        16,
+    )
+    assert not bad["probed"] and "ValueError: no entry" in bad["reason"]
+    assert left_out["filtered"] and left_out["reason"] == "left out by the filter"
+    said = " ".join(report["problems"])
+    assert "bad was not probed" in said and "left was not probed" not in said and "event.log is missing" in said
+    assert "1 of 3 kernels probed" in run("diagnose", trace, status=1)
+
+
+def test_diagnose_counts_launches_and_their_cost(trace):
+    launches = pd.DataFrame(
+        {
+            "function": ["0x1", "0x1", "0x2"],
+            "kernel": ["good", "good", "bad"],
+            "grid": [(64, 1, 1)] * 3,
+            "block": [(32, 1, 1)] * 3,
+            "shared_bytes": [0, 0, 0],
+            "probe_bytes": [1024, 1024, None],
+            "outcome": ["succeed", "succeed", "backup"],
+            "code": [0, 0, 0],
+            "file": ["result/0.500000.bin", "result/0.700000.bin", ""],
+            "file_bytes": [1072, 1072, None],
+            "prologue_ms": [0.5, 0.25, None],
+            "kernel_ms": [2.0, 3.0, None],
+            "epilogue_ms": [1.0, 1.0, None],
+            "ratio": [0.75, 0.4, None],
+        }
+    ).astype({"probe_bytes": "Int64", "file_bytes": "Int64"})
+    empty = neutrino.event_log.SECTIONS, neutrino.event_log.MEMORY
+    sections, memory = (pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in kinds.items()}) for kinds in empty)
+    folders = {"good": f"kernel/0_{'0' * 40}", "bad": f"kernel/1_{'1' * 40}"}
+    log = neutrino.EventLog(launches, sections, memory, folders, "V3", False, 7, "./app ")
+    neutrino.write_event_log(trace / "event.log", log)
+    report = json.loads(run("diagnose", trace, "--json", status=1))
+    good, bad, _ = report["kernels"]
+    assert (report["launches"], report["command"]) == (3, "./app")
+    assert (good["launches"], good["traces"], good["missing_traces"], good["probe_bytes"]) == (2, 1, 1, 1024)
+    assert (good["prologue_ms"], good["kernel_ms"], good["epilogue_ms"]) == (0.75, 5.0, 2.0)
+    assert (bad["launches"], bad["fallbacks"]) == (1, 1)
+    assert any("bad: 1 of 1 launches ran without probe" in problem for problem in report["problems"])
+
+
+def test_diagnose_goes_on_past_a_damaged_file(trace):
+    (trace / "event.log").write_text("[exec] probe-mem oops (bytes)\n")
+    next(trace.glob("kernel/0_*/kernel.info")).write_text("good\n")
+    (trace / "result/0.500000.bin").write_bytes(b"\0" * 40)
+    report = json.loads(run("diagnose", trace, "--json", status=1))
+    assert len([problem for problem in report["problems"] if "cut short" in problem or "too few" in problem]) == 3
+    assert not report["kernels"][0]["probed"]
+
+
+# profile
+
+
+def test_profile_as_json(tmp_path):
+    (tmp_path / "r.csv").write_text(ncu(["a<1>(int)", "b", "a<1>(int)"]))
+    (tmp_path / "b.csv").write_text(ncu(["b"], {"gpu__time_duration.sum": ("us", 3)}))
+    found = json.loads(run("profile", tmp_path / "r.csv", "--baseline", tmp_path / "b.csv", "--json"))
+    assert found["launches"] == 3
+    first, second = found["kernels"]
+    assert (first["kernel"], first["launches"], first["time_s"]) == ("a<1>(int)", 2, pytest.approx(2e-6))
+    assert first["flops"] is None and first["dram_bytes"] == 128 and first["baseline_time_s"] is None
+    assert second["baseline_time_s"] == pytest.approx(3e-6)
+    assert "b" in run("profile", tmp_path / "r.csv") and "launch" in run("profile", tmp_path / "r.csv", "--launches")
+
+
+def test_profile_knows_roofs_of_a_gpu(tmp_path):
+    (tmp_path / "r.csv").write_text(
+        ncu(["k"], {"gpu__time_duration.sum": ("us", 1), "dram__bytes.sum": ("byte", "1675000")})
+    )
+    found = json.loads(run("profile", tmp_path / "r.csv", "--gpu", "h100-sxm", "--json"))["kernels"][0]
+    assert found["achieved_percent"] == pytest.approx(50) and found["bound"] == "latency"
+    with pytest.raises(InputError, match="unknown GPU"):
+        run("profile", tmp_path / "r.csv", "--gpu", "h1000")
+
+
+def test_profile_saves_the_case(tmp_path):
+    (tmp_path / "r.csv").write_text(ncu(["<b>k</b>"]))
+    run("profile", tmp_path / "r.csv", "--save", tmp_path / "out")
+    for name in (
+        "data.parquet",
+        "summary.json",
+        "provenance.json",
+        "table.csv",
+        "figure.png",
+        "figure_time.pdf",
+        "tensor.csv",
+    ):
+        assert (tmp_path / "out" / name).stat().st_size
+
+
+# gpus, new-dataset, new-study
+
+
+def test_gpus():
+    found = {gpu["name"]: gpu for gpu in json.loads(run("gpus", "--json"))}
+    assert found["h100-sxm"]["dram_bytes_per_s"] == 3.35e12 and found["v100-pcie"]["bf16_flop_per_s"] is None
+    assert "h100-sxm" in run("gpus")
+
+
+def test_new_dataset_is_valid_and_needs_no_more(tmp_path):
+    folder = tmp_path / "mine"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep/r.csv").write_text(ncu(["k"]))
+    (folder / "r.csv").write_text(ncu(["k"]))
+    (folder / "gemm.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n")
+    (folder / "notes.txt").write_text("hello")
+    run("new-dataset", folder, "--gpu", "h100-sxm")
+    dataset = Dataset.load(folder / "dataset.yaml")
+    assert dataset.case("kernel_profile", "r").inputs == {"report": "deep/r.csv"}
+    assert dataset.case("kernel_profile", "r_2").inputs == {"report": "r.csv"}
+    assert dataset.case("kernel_time", "gemm").inputs["gpu"] == "h100-sxm"
+    with pytest.raises(InputError, match="it is there already"):
+        run("new-dataset", folder)
+
+
+def test_new_study_refuses_bad_names():
+    for name in ("Bad-Name", "../x", "9lives"):
+        with pytest.raises(InputError, match="cannot name a study"):
+            run("new-study", name)
+    with pytest.raises(InputError, match="it is there already"):
+        run("new-study", "kernel_profile")
+
+
+# The script itself
+
+
+def script(*arguments):
+    command = [sys.executable, "-m", "gpuledger.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_bad_input_is_one_line_and_status_2(tmp_path):
+    done = script("profile", str(tmp_path / "absent.csv"))
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.count("\n") == 1 and "absent.csv" in done.stderr
+    assert script("profile").returncode == 2
+
+
+def test_help_has_examples_and_starts_light():
+    assert "Example" in script("--help").stdout
+    for name in cli.commands.commands:
+        assert f"Example: gpuledger {name}" in run(name, "--help")
+    loaded = "import sys, gpuledger.cli.__main__; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pandas", "numpy", "matplotlib", "pyarrow", "yaml"} & set(modules)

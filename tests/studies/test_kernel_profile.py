@@ -1,0 +1,218 @@
+"""Kernel profile: tables against independent sums, every dialect and a baseline, hostile values in one line."""
+
+import csv
+from collections import defaultdict
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+import yaml
+from conftest import MIRROR, ROOT
+
+from gpuledger.errors import InputError
+from gpuledger.ledger import figures, tables
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Dataset, Repository
+from gpuledger.studies import kernel_profile
+from gpuledger.studies.kernel_profile import figures as panels
+from gpuledger.studies.kernel_profile import kernel_table, labels, tensor_table
+from gpuledger.studies.kernel_profile.tables import table_for_people
+
+HEADER = (
+    '"ID","Process ID","Kernel Name","Block Size","Grid Size","Section Name","Metric Name","Metric Unit","Metric Value"'
+)
+FADD, FFMA = (f"sm__sass_thread_inst_executed_op_{op}_pred_on.sum" for op in ("fadd", "ffma"))
+FMUL = FADD.replace("fadd", "fmul")
+
+
+def report(*launches):
+    """A long page: (kernel, {metric: (unit, value)}) for each launch."""
+    lines = [HEADER]
+    for number, (kernel, metrics) in enumerate(launches):
+        name = kernel.replace('"', '""')
+        lines += [
+            f'"{number}","1","{name}","(32, 1, 1)","(8, 1, 1)","s","{metric}","{unit}","{value}"'
+            for metric, (unit, value) in metrics.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def work(time_ns, ffma=0, dram=0, **more):
+    metrics = {"gpu__time_duration.sum": ("ns", time_ns), "dram__bytes.sum": ("byte", dram)}
+    return metrics | {FADD: ("inst", 1), FMUL: ("inst", 2), FFMA: ("inst", ffma)} | more
+
+
+@pytest.fixture
+def reduce(tmp_path):
+    def run(text, baseline=None, **inputs):
+        folder = tmp_path / "mine"
+        folder.mkdir(exist_ok=True)
+        (folder / "r.csv").write_text(text, "utf-8")
+        case = {"report": "r.csv", **inputs}
+        if baseline is not None:
+            (folder / "b.csv").write_text(baseline, "utf-8")
+            case["baseline"] = "b.csv"
+        content = {"title": "t", "kind": "recorded", "source": "s", "license": "CC0-1.0"}
+        content["studies"] = {"kernel_profile": {"one": case}}
+        (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
+        return reduce_case(Dataset.load(folder / "dataset.yaml").case("kernel_profile", "one"), kernel_profile.reduce)
+
+    return run
+
+
+def test_sums_by_full_name(reduce):
+    result = reduce(report(("k<1>(a)", work(3000, 10, 64)), ("k<2>(a)", work(500)), ("k<1>(a)", work(1000, 5, 32))))
+    table = kernel_table(result.data)
+    assert table["kernel"].tolist() == ["k<1>(a)", "k<2>(a)"] and labels(table["kernel"]).tolist() == ["k", "k #2"]
+    first = table.iloc[0]
+    assert first["launches"] == 2 and first["time_s"] == pytest.approx(4e-6) and first["dram_bytes"] == 96
+    assert first["flops"] == first["fp32_flops"] == 2 * 15 + 2 * 3
+    assert first["dram_intensity_flop_per_byte"] == pytest.approx(36 / 96)
+    assert (result["launches"], result["kernels"]) == (3, 2) and result["time"] == pytest.approx(4.5e-6)
+    columns = ["kernel", "launches", "time_s", "flops", "dram_bytes", "achieved_percent", "bound", "occupancy_percent"]
+    assert list(table)[: len(columns)] == columns
+
+
+def test_nearest_roof_and_latency(reduce):
+    """Half of 2 TB/s for one kernel, nearly all for the other; the data sheet's roof where the report has none."""
+    near, far = work(1000, 0, 1_900_000), work(1000, 0, 1_000_000)
+    result = reduce(report(("near", near), ("far", far)), gpu="a100-sxm-80gb")
+    table = kernel_table(result.data).set_index("kernel")
+    assert table["bound"].to_dict() == {"near": "dram", "far": "latency"}
+    assert table["achieved_percent"].to_dict() == pytest.approx({"near": 100 * 1.9 / 2.039, "far": 100 * 1.0 / 2.039})
+    stated = work(1000, 0, 1_000_000, **{"gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": ("%", 81)})
+    table = kernel_table(reduce(report(("k", stated))).data)
+    assert table.loc[0, ["achieved_percent", "nearest_roof"]].tolist() == [81, "DRAM"]
+
+
+def test_baseline_kernel_by_kernel(reduce):
+    after = report(("same", work(1000)), ("same", work(1000)), ("renamed<2>", work(500)), ("new", work(10)))
+    before = report(("same", work(4000)), ("renamed<1>", work(1500)), ("gone", work(7)), ("lost", work(3)))
+    result = reduce(after, before)
+    table = kernel_table(result.data).set_index("kernel")
+    assert table["baseline_time_s"].dropna().to_dict() == pytest.approx(
+        {"same": 4e-6, "renamed<2>": 1.5e-6, "gone": 7e-9, "lost": 3e-9}
+    )
+    assert table.loc["same", ["launches", "baseline_launches", "speedup"]].tolist() == [2, 1, pytest.approx(2)]
+    data = result.data[result.data["recording"] == "report"]
+    assert data["baseline_time_s"].fillna(-1).tolist() == pytest.approx([4e-6, -1, -1, -1])
+    assert table.loc["gone", "launches"] == 0 and pd.isna(table.loc["new", "baseline_time_s"])
+    assert result["baseline_time"] == pytest.approx(5.51e-6) and result["launches"] == 4
+    assert "as fast as the baseline" in result.finding
+
+
+def test_missing_stays_empty_with_the_option_that_collects_it(reduce):
+    result = reduce(report(("k", {"gpu__time_duration.sum": ("us", 5)})))
+    row = kernel_table(result.data).iloc[0]
+    assert row[["flops", "dram_bytes", "achieved_percent", "bound", "occupancy_percent"]].isna().all()
+    assert result["missing_dram_bytes"].startswith("ncu --section MemoryWorkloadAnalysis")
+    assert (result["tensor_launches"], result["tensor_predicted"], result["tensor_exact"]) == (0, 0, 0)
+    # A sum of which one launch has no value is not a sum.
+    lacking = {"gpu__time_duration.sum": ("ns", 1)}
+    assert kernel_table(reduce(report(("k", work(1, 1, 32)), ("k", lacking))).data)["dram_bytes"].isna().all()
+
+
+def test_known_shapes_predict_without_the_counter(reduce):
+    name = "ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn"
+    tensor = {"sm__inst_executed_pipe_tensor.sum": ("inst", 8 * 128 * 3)}
+    shape = {"launch": 0, "m": 128, "n": 256, "k": 170}
+    result = reduce(report((name, work(100, **tensor))), shapes=[shape])
+    row = tensor_table(result.data).iloc[0]
+    assert (row["steps_source"], row["predicted_instructions"], row["exact"]) == ("shape", 3072, True)
+    assert kernel_table(result.data).loc[0, "tensor_flops"] == 3072 * 4096
+    assert (result["tensor_launches"], result["tensor_predicted"], result["tensor_exact"]) == (1, 1, 1)
+    with pytest.raises(InputError, match="the report has no launch 9"):
+        reduce(report((name, work(100))), shapes=[shape | {"launch": 9}])
+
+
+def test_operations_of_the_tensor_path_stand_for_instructions(reduce):
+    """And the raw page names the GPU, whose data sheet gives the roof: 312 TFLOP/s."""
+    name = "ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn"
+    operations = {"sm__ops_path_tensor_src_fp16_dst_fp32.sum": ("", 8 * 128 * 5 * 4096)}
+    operations["device__attribute_display_name"] = ("", "NVIDIA A100-SXM4-80GB")
+    result = reduce(report((name, work(1000, **operations))))
+    row = tensor_table(result.data).iloc[0]
+    assert (row["steps"], row["predicted_instructions"], row["exact"]) == (5, 5120, True)
+    assert "resources/gpus.csv" in [entry["file"] for entry in result.provenance["inputs"]]
+    tensor = kernel_table(result.data).loc[0, "tensor_percent"]
+    assert tensor == pytest.approx(100 * 5120 * 4096 / 1e-6 / 312e12)
+
+
+def test_half_split_k_reduction_is_explained(reduce):
+    gemm = "void cutlass::Kernel<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x1_tn_align8>(T1::Params)"
+    counts = {FADD: ("inst", 500), FMUL: ("inst", 100)}
+    text = report(
+        (gemm, work(9, **{"sm__inst_executed_pipe_tensor.sum": ("inst", 128)})),
+        ("splitKreduce_kernel", work(9) | counts),
+    )
+    assert tensor_table(reduce(text).data)["explanation"].iloc[1].endswith("the sum of 4 parts and a bias")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [
+        ({"gpu__time_duration.sum": ("ns", -1)}, "is negative"),
+        ({"gpu__time_duration.sum": ("byte", 1)}, "the unit is 'byte' where ns is expected"),
+        ({FADD: ("inst", 1.5), FMUL: ("inst", 1), FFMA: ("inst", 1)}, "is not a count"),
+    ],
+)
+def test_hostile_values_are_one_line(reduce, metrics, said):
+    with pytest.raises(InputError, match=said) as caught:
+        reduce(report(("k", metrics)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a$b_{c}^d\\e%f&g#", 'k|l, "m"', "→" * 3000, "a(" * 500])
+def test_hostile_names_survive_tables_and_figures(reduce, tmp_path, name):
+    result = reduce(report((name, work(2000, 5, 64)), ("other", work(10, 1, 1))), gpu="h100-sxm")
+    table = kernel_table(result.data)
+    assert table["kernel"].iloc[0] == name
+    record = result.provenance
+    tables.write(table, record, tmp_path, caption="c", people=table_for_people(table))
+    assert "<script>" not in (tmp_path / "table.md").read_text("utf-8")
+    figures.use_style()
+    for draw in (panels.draw_times, panels.draw_shares):
+        figure, axes = plt.subplots()
+        draw(axes, table)
+        figure.draw_without_rendering()
+        plt.close(figure)
+
+
+def test_no_time_draws_operations(reduce):
+    metrics = {key: value for key, value in work(1, 5).items() if "time" not in key}
+    result = reduce(report(("k", metrics)))
+    assert result["time"] == "unknown" and "no times were recorded" in result.finding
+    figure, axes = plt.subplots()
+    panels.draw_times(axes, kernel_table(result.data))
+    assert axes.get_xlabel() == "executed operations (FLOP)" and axes.patches[0].get_width() == 13
+    plt.close(figure)
+
+
+def test_published_toy_network():
+    """The counters of the source document: forward 2,727,606,586 FLOP, backward 5,134,952,944, beside the set-up's."""
+    repository = Repository.find(ROOT)
+    result = reduce_case(repository.case("published", "kernel_profile", "toy_network"), kernel_profile.reduce)
+    table = kernel_table(result.data)
+    setup = table["kernel"].str.contains("distribution_elementwise")
+    assert int(table.loc[~setup, "flops"].sum()) == 2_727_606_586 + 5_134_952_944
+    assert table["time_s"].isna().all() and "missing_time_s" in result.summary
+
+
+def test_recorded_attention_is_exact():
+    paths = sorted(MIRROR.glob("raw.githubusercontent.com/leleucas/*/*/attention/**/bert_flashattn_nsight.csv"))
+    if not paths:
+        pytest.skip("not in the mirror; set GPULEDGER_MIRROR to a folder that has it")
+    result = kernel_profile.profile(paths[0])
+    assert (result["tensor_launches"], result["tensor_predicted"], result["tensor_exact"]) == (3, 3, 3)
+    totals = defaultdict(lambda: defaultdict(float))
+    with open(paths[0], newline="", encoding="utf-8-sig") as file:
+        for row in csv.DictReader(file):
+            value = row["Metric Value"].replace(",", "")
+            totals[row["Kernel Name"], row["ID"]][row["Metric Name"]] = float(value) if value[:1].isdigit() else 0.0
+    table = kernel_table(result.data).set_index("kernel")
+    for kernel in table.index:
+        own = [metrics for (name, _), metrics in totals.items() if name == kernel]
+        assert table.loc[kernel, "launches"] == len(own)
+        assert table.loc[kernel, "dram_bytes"] == sum(metrics["dram__bytes.sum"] for metrics in own)
+        seconds = sum(m["sm__cycles_elapsed.avg"] / m["sm__cycles_elapsed.avg.per_second"] for m in own)
+        assert table.loc[kernel, "time_s"] == pytest.approx(seconds)
