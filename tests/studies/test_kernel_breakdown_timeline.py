@@ -162,11 +162,12 @@ def test_a_step_by_repetition(tmp_path, before):
 
 def test_without_any_repetition_the_whole_recording_is_the_step(tmp_path):
     recording = Recording()
+    recording.kernel("late", 2.0, launched=False)
     for number in range(7):
         recording.kernel(f"kernel_{'abcdefg'[number]}", 1.0 + number)
     recording.write(tmp_path)
     result = reduce(tmp_path)
-    assert (result["step_found_by"], result["kernels"], result["dropped_kernels"]) == ("whole recording", 7, 0)
+    assert (result["step_found_by"], result["kernels"], result["dropped_kernels"]) == ("whole recording", 7, 1)
     assert result["layers"] == 0
 
 

@@ -63,6 +63,8 @@ def reduce_timeline(case: Case, mirror: str | Path | None = None) -> tuple[CaseR
     parts: dict[str, pd.DataFrame] = {}
     if scenario is not None:
         predicted = predict(scenario.kernels(scenario.workload(next(iter(scenario.phases)))), scenario.gpus[0])
+        # A recording is of one device, hence of one pipeline stage; which one is not known.
+        predicted = predicted[predicted["stage"] == predicted["stage"].min()]
         own = rows[rows["kind"] == "kernel"]
         found = match_launches(own, predicted, scenario.model, scenario.gpus[0], scenario.precision.activations)
         rows = rows.join(found)
