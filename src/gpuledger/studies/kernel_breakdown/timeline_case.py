@@ -21,10 +21,10 @@ from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.prediction import predict
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.timeline_activity import (
-    WAITING,
     busy,
     explain_idle,
     length,
+    mostly_waits,
     subtract,
     waiting_times,
 )
@@ -150,9 +150,8 @@ def _add_times(result: CaseResult, timeline: Timeline, step: Step, rows: pd.Data
     result.add("copy_time", float(others["duration_s"].sum()), "s")
     communication = kernels[kernels["kernel_class"] == "communication"]
     result.add("communication_time", float(communication["duration_s"].sum()), "s")
-    waits = communication["waiting_s"] > (1 - 1 / WAITING) * communication["duration_s"]
     result.add("communication_wait_time", float(communication["waiting_s"].sum()), "s")
-    result.add("communication_mostly_waiting", int(waits.sum()), "kernel")
+    result.add("communication_mostly_waiting", int(mostly_waits(communication).sum()), "kernel")
     if not timeline.has_times:
         for quantity, unit in (("span", "s"), ("idle_percent", "%"), ("overlap_time", "s")):
             result.add(quantity, None, unit)
