@@ -27,7 +27,12 @@ from gpuledger.studies.kernel_breakdown.timeline_export import export_step
 from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
 from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes, product_sizes, read_shapes
 from gpuledger.studies.kernel_breakdown.timeline_step import find_layers, find_step
-from gpuledger.studies.kernel_breakdown.timeline_tables import kernel_table, part_table, recorded_kernels
+from gpuledger.studies.kernel_breakdown.timeline_tables import (
+    communication_table,
+    kernel_table,
+    part_table,
+    recorded_kernels,
+)
 from notebooks import run_notebook
 
 US = 1e-6
@@ -109,6 +114,15 @@ def test_a_step_by_annotation_drops_what_was_launched_before(tmp_path):
     assert result["layer_kernel_time_median"] == pytest.approx(21 * US)
     assert result["exposed_communication_time"] == pytest.approx(16 * US)
     assert result["communication_wait_time"] == pytest.approx(0, abs=1e-12)
+    recording.kernel("ncclDevKernel_AllReduce", 44.0)
+    recording.host("user_annotation", "ProfilerStep#4", begin - 1, recording.now - begin + 2)
+    recording.write(tmp_path)
+    result = reduce(tmp_path, step="#4")
+    assert result["communication_wait_time"] == pytest.approx(40 * US)
+    assert result["communication_mostly_waiting"] == 1
+    (row,) = communication_table(result).to_dict("records")
+    assert (row["launches"], row["mostly_waiting"]) == (5, 1)
+    assert row["waiting_ms"] == pytest.approx(0.04)
 
 
 def test_the_median_of_several_annotated_steps_is_taken(tmp_path):
@@ -162,11 +176,12 @@ def test_a_step_by_repetition(tmp_path, before):
 
 def test_without_any_repetition_the_whole_recording_is_the_step(tmp_path):
     recording = Recording()
+    recording.kernel("late", 2.0, launched=False)
     for number in range(7):
         recording.kernel(f"kernel_{'abcdefg'[number]}", 1.0 + number)
     recording.write(tmp_path)
     result = reduce(tmp_path)
-    assert (result["step_found_by"], result["kernels"], result["dropped_kernels"]) == ("whole recording", 7, 0)
+    assert (result["step_found_by"], result["kernels"], result["dropped_kernels"]) == ("whole recording", 7, 1)
     assert result["layers"] == 0
 
 

@@ -125,6 +125,11 @@ def _interval_table(activity: str, intervals: np.ndarray, events: pd.DataFrame) 
     return pd.DataFrame({**times, "activity": activity, "call": np.array(call, object)})
 
 
+def mostly_waits(rows: pd.DataFrame) -> pd.Series:
+    """Return which launches wait for more of their time than they move data, from ``waiting_s`` and ``duration_s``."""
+    return rows["waiting_s"] > (1 - 1 / WAITING) * rows["duration_s"]
+
+
 def waiting_times(rows: pd.DataFrame) -> pd.Series:
     """Estimate how long each communication kernel waits for other GPUs.
 

@@ -21,10 +21,10 @@ from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.timeline_activity import (
-    WAITING,
     busy,
     explain_idle,
     length,
+    mostly_waits,
     subtract,
     waiting_times,
 )
@@ -68,6 +68,8 @@ def reduce_timeline(
     predicted = None
     if scenario is not None:
         predicted = predict(scenario.kernels(scenario.workload(next(iter(scenario.phases)))), scenario.gpus[0])
+        # A recording is of one device, hence of one pipeline stage; which one is not known.
+        predicted = predicted[predicted["stage"] == predicted["stage"].min()]
         own = rows[rows["kind"] == "kernel"]
         found = match_launches(own, predicted, scenario.model, scenario.gpus[0], scenario.precision.activations)
         rows = rows.join(found)
@@ -153,9 +155,8 @@ def _add_times(result: CaseResult, timeline: Timeline, step: Step, rows: pd.Data
     result.add("copy_time", float(others["duration_s"].sum()), "s")
     communication = kernels[kernels["kernel_class"] == "communication"]
     result.add("communication_time", float(communication["duration_s"].sum()), "s")
-    waits = communication["waiting_s"] > (1 - 1 / WAITING) * communication["duration_s"]
     result.add("communication_wait_time", float(communication["waiting_s"].sum()), "s")
-    result.add("communication_mostly_waiting", int(waits.sum()), "kernel")
+    result.add("communication_mostly_waiting", int(mostly_waits(communication).sum()), "kernel")
     if not timeline.has_times:
         for quantity, unit in (("span", "s"), ("idle_percent", "%"), ("overlap_time", "s")):
             result.add(quantity, None, unit)

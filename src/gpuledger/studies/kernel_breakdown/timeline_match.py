@@ -65,7 +65,7 @@ def match_launches(rows: pd.DataFrame, kernels: pd.DataFrame, model: Model, gpu:
         Indexed as `rows`: ``role`` (the model's kernel, or empty), ``matched_by`` (``model``, ``shapes`` or empty)
         and ``predicted_s`` (NaN where unmatched).
     """
-    expected = list(_expand(kernels[kernels["stage"] == kernels["stage"].min()], model))
+    expected = list(_expand(kernels, model))
     place = np.full(len(rows), -1, np.int64)
     anchors, targets = _align(rows, kernels, expected)
     place[anchors] = targets

@@ -55,7 +55,7 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> Step:
     Annotated steps come first: the outermost annotations, of the name (numbers apart) that has most kernel time. A
     kernel belongs to the annotation in which it was launched. Without annotations, a step is what repeats between two
     launches of one kernel, and begins after the longest pause. Of several steps, the one with the median kernel time
-    is taken. Without either, the whole recording is the step.
+    is taken. Without either, the whole recording is the step, from the first kernel on that it saw launched.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> Step:
     if label is None:
         label, name, found_by = _repeated(rows), "", "repetition"
     if label is None:
-        label, found_by = np.zeros(len(rows), np.int64), "whole recording"
+        label, found_by = _launched(rows), "whole recording"
     kernel = (rows["kind"] == "kernel").to_numpy()
     times = rows["duration_s"].where(kernel, 0.0).groupby(label).sum()
     times = times[(times.index >= 0) & (times > 0)].sort_values(kind="stable")
@@ -143,6 +143,12 @@ def _most_busy(ranges: pd.DataFrame, moment: np.ndarray, time: np.ndarray) -> tu
     if by_kind.empty or by_kind.max() <= 0:
         return None, []
     return np.where((own >= 0) & (kind[own] == by_kind.idxmax()), own, -1), list(names)
+
+
+def _launched(rows: pd.DataFrame) -> np.ndarray:
+    """Return 0 for each launch, and -1 for those at the beginning that the host launched before the recording."""
+    known = np.flatnonzero(rows["launch_s"].notna())
+    return np.where(np.arange(len(rows)) < (known[0] if len(known) else 0), -1, 0)
 
 
 def _repeated(rows: pd.DataFrame) -> np.ndarray | None:

@@ -10,6 +10,7 @@ import pandas as pd
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import split_parts
+from gpuledger.studies.kernel_breakdown.timeline_activity import mostly_waits
 
 
 def recorded_kernels(result: CaseResult) -> pd.DataFrame:
@@ -72,6 +73,26 @@ def idle_table(result: CaseResult) -> pd.DataFrame:
     calls = idle[idle["call"] != ""].groupby(["activity", "call"])["duration_s"].sum().sort_values(ascending=False)
     most = [", ".join(calls[name].index[:3]) if name in calls else "" for name in frame.index]
     return frame.assign(mostly=most).sort_values("time_ms", ascending=False, kind="stable").reset_index()
+
+
+def communication_table(result: CaseResult) -> pd.DataFrame:
+    """Return the collectives by kernel and size: how long they take, how much is waiting, how many mostly wait."""
+    rows = recorded_kernels(result)
+    rows = rows[rows["kernel_class"] == "communication"]
+    rows = rows.assign(mostly_waiting=mostly_waits(rows))
+    groups = rows.groupby(["name", "shapes"], sort=False)
+    frame = pd.DataFrame(
+        {
+            "launches": groups["launches"].sum(),
+            "shortest_us": 1e6 * groups["duration_s"].min(),
+            "median_us": 1e6 * groups["duration_s"].median(),
+            "longest_us": 1e6 * groups["duration_s"].max(),
+            "time_ms": 1e3 * groups["duration_s"].sum(),
+            "waiting_ms": 1e3 * groups["waiting_s"].sum(),
+            "mostly_waiting": groups["mostly_waiting"].sum(),
+        }
+    )
+    return frame.sort_values("time_ms", ascending=False, kind="stable").reset_index()
 
 
 def unmatched_table(result: CaseResult) -> pd.DataFrame:
