@@ -101,6 +101,22 @@ def test_baseline_kernel_by_kernel(reduce):
     assert "as fast as the baseline" in result.finding
 
 
+def test_a_baseline_that_shares_no_kernel(reduce):
+    result = reduce(report(("a", work(10)), ("b", work(20))), report(("c", work(5)), ("d", work(5)), ("e", work(1))))
+    table = kernel_table(result.data)
+    assert (
+        table["launches"].tolist() == [1, 1, 0, 0, 0]
+        and table["baseline_kernel"].isna().tolist() == [True] * 2 + [False] * 3
+    )
+
+
+def test_kernels_of_which_some_launches_have_no_time(reduce):
+    untimed = {FADD: ("inst", 1), FMUL: ("inst", 1), FFMA: ("inst", 1)}
+    result = reduce(report(("a", work(10)), ("a", untimed), ("b", work(20)), ("b", untimed)))
+    assert kernel_table(result.data)["time_s"].isna().all() and result["time"] == pytest.approx(30e-9)
+    assert "nan" not in result.finding
+
+
 def test_missing_stays_empty_with_the_option_that_collects_it(reduce):
     result = reduce(report(("k", {"gpu__time_duration.sum": ("us", 5)})))
     row = kernel_table(result.data).iloc[0]

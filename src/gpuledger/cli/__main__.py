@@ -25,7 +25,9 @@ Examples:
 
 Exit status: 0 fine, 1 something was found wrong in what was asked about, 2 bad input.
 
-Completion of commands in bash: eval "$(_GPULEDGER_COMPLETE=bash_source gpuledger)"; likewise zsh, fish.
+\b
+Completion of commands in bash (likewise zsh, fish):
+  eval "$(_GPULEDGER_COMPLETE=bash_source gpuledger)"
 """
 
 

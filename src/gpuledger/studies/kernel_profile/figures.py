@@ -28,6 +28,7 @@ COLOURS = {
 _PEAKS = {"tensor": ("tensor cores", "-"), "fp32": ("FP32", "-"), "fp64": ("FP64", ":")}
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
 _LEAST_AREA, _AREA = 8, 900
+_ROOF = "roof"  # marks the names of roofs
 
 
 def roofline_points(table: pd.DataFrame) -> pd.DataFrame:
@@ -74,7 +75,7 @@ def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
             axes.plot(x, y, color=COLOURS[name], linestyle=style, linewidth=1.3, zorder=2)
             at = max(low * 1.15, bottom * 2 / roofs[name])
             text = f"{name.upper()} {_scaled(roofs[name])}B/s"
-            place = {"textcoords": "offset points", "rotation": _angle(axes), "rotation_mode": "anchor", "fontsize": 7}
+            place = {"textcoords": "offset points", "rotation_mode": "anchor", "fontsize": 7, "gid": _ROOF}
             away = (0, 5 if name == "l2" else -9)
             axes.annotate(text, (at, at * roofs[name]), away, color=COLOURS[name], **place)
     for name, peak in peaks.items():
@@ -94,7 +95,14 @@ def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
 
 
 def label_points(axes: Axes, points: pd.DataFrame) -> None:
-    """Name the kernels that take 5 % of the time or more, in a figure with its final layout."""
+    """Name the kernels that take 5 % of the time or more, and turn the roofs' names along them.
+
+    The figure must have its final layout.
+    """
+    for text in axes.texts:
+        if text.get_gid() == _ROOF:
+            text.set_rotation(_angle(axes))
+    _guard(axes)
     large = points[points["share_percent"] >= LABELLED_PERCENT]
     large = large.assign(x=large["dram_intensity_flop_per_byte"].fillna(large["l2_intensity_flop_per_byte"]))
     names = labels(points["kernel"], 30)[large.index]
@@ -145,6 +153,20 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     axes.tick_params(axis="y", length=0, labelsize=7.5)
     axes.grid(axis="x")
     axes.set_xlabel(f"{'time' if timed else 'executed operations'} ({unit})")
+
+
+def _guard(axes: Axes) -> None:
+    """Put invisible points around large dots, so that labels keep off them."""
+    around = np.linspace(0, 2 * np.pi, 16, endpoint=False)
+    ring = np.column_stack([np.cos(around), np.sin(around)]) * axes.figure.dpi / 72
+    rings = []
+    for dots in axes.collections:
+        places = axes.transData.transform(np.asarray(dots.get_offsets()).reshape(-1, 2))
+        for place, area in zip(places, np.broadcast_to(dots.get_sizes(), len(places)), strict=True):
+            rings += [place + share * ring * np.sqrt(area) / 2 for share in (0.5, 1)]
+    if rings:
+        x, y = axes.transData.inverted().transform(np.concatenate(rings)).T
+        axes.scatter(x, y, s=0.01, alpha=0)
 
 
 def draw_shares(axes: Axes, table: pd.DataFrame, shown: int = 12) -> None:

@@ -226,7 +226,7 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
         what = f"{brief(ratio, 3)}× as fast as" if ratio >= 1 else f"{brief(1 / ratio, 3)}× as slow as"
         return f"{words} {take} {seconds(time)}, {what} the baseline ({seconds(result['baseline_time'])})"
     words += f" {take} {seconds(time)}; "
-    words += f"{top['share_percent']:.0f} % go to {name}" if kernels > 1 else f"{name}"
+    words += f"{top['share_percent']:.0f} % go to {name}" if kernels > 1 and pd.notna(top["share_percent"]) else name
     if isinstance(top["bound"], str) and top["bound"]:
         near = f"{top['achieved_percent']:.0f} % of the nearest roof, {top['nearest_roof']}"
         words += f", bound by latency (at {near})" if top["bound"] == "latency" else f", at {near}"

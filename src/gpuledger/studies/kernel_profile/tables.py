@@ -133,7 +133,7 @@ def _with_baseline(table: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
     if len(left) == len(others) == 1:
         partner[left[0]] = others.pop()
     known = before.set_index("kernel")
-    table = table.assign(baseline_kernel=table["kernel"].map(partner))
+    table = table.assign(baseline_kernel=table["kernel"].map(partner).astype(object))
     table["baseline_launches"] = table["baseline_kernel"].map(known["launches"]).astype("Int64")
     table["baseline_time_s"] = table["baseline_kernel"].map(known["time_s"]).astype("float64")
     table["speedup"] = table["baseline_time_s"] / table["time_s"]
