@@ -11,6 +11,8 @@ from conftest import CONTRACT, snakemake
 
 from gpuledger.ledger.study import read_studies
 
+DATASETS = ("published", "simulated")
+
 
 def sums(folder):
     kinds = ("csv", "json", "parquet", "pdf", "svg", "png", "md", "tex")
@@ -80,11 +82,13 @@ def test_nothing_to_do_after_the_default_target_and_a_touched_file_changes_nothi
 def test_remaking_gives_the_same_bytes(finished, tmp_path):
     again = tmp_path / "again"
     shutil.copytree(finished, again, ignore=shutil.ignore_patterns("results", ".snakemake"))
-    done = snakemake(again)
+    first_of = {study: (dataset, case) for dataset in DATASETS for study, case in reversed(cases(finished, dataset))}
+    pages = [f"results/{dataset}/{study}/{case}/notebook.html" for study, (dataset, case) in first_of.items()]
+    done = snakemake(again, *pages)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = sums(finished), sums(again)
-    assert first.keys() == second.keys()
-    assert {name for name in first if first[name] != second[name]} == set()
+    assert {name.split("/")[2] for name in second if name.count("/") > 3} == set(first_of)
+    assert {name for name in second if first[name] != second[name]} == set()
 
 
 def reductions(said):
