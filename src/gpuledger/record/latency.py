@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from gpuledger.errors import InputError
 from gpuledger.record import cuda, metrics, profiler, session
+from gpuledger.record.parts import Recorded
 from gpuledger.record.probes import exposed
 from gpuledger.record.probes.launch import Runner
 
@@ -16,7 +17,7 @@ TABLE = "exposed_latency/probes.csv"
 _SECONDS = 300
 
 
-def record_latency(folder: str | Path, control: Mapping[str, str]) -> dict[str, dict[str, dict]]:
+def record_latency(folder: str | Path, control: Mapping[str, str]) -> Recorded:
     """Record how long workloads take alone, under ncu and with probes.
 
     Parameters
@@ -25,11 +26,6 @@ def record_latency(folder: str | Path, control: Mapping[str, str]) -> dict[str, 
         Folder of the dataset.
     control : mapping
         Settings of ncu, see :class:`gpuledger.record.profiler.Control`.
-
-    Returns
-    -------
-    dict
-        Cases by study and name, as in ``dataset.yaml``.
 
     Raises
     ------
@@ -50,4 +46,4 @@ def record_latency(folder: str | Path, control: Mapping[str, str]) -> dict[str, 
             profiler.profile(ncu, wanted, command, settings, table, environment=more, seconds=_SECONDS)
 
     exposed.measure(Path(folder, TABLE), Runner(cuda.open_device()), count, sys.executable)
-    return {"exposed_latency": {"probes": {"table": TABLE}}}
+    return Recorded({"exposed_latency": {"probes": {"table": TABLE}}})

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,11 @@ LOCAL = "local-gpu"
 _DRIVER = Path("/proc/driver/nvidia/params")
 _PROCESS = Path("/proc/self/status")
 _CAP_SYS_ADMIN = 1 << 21
+#: Whether a requirement is installed in this Python.
+_INSTALLED = {
+    "torch": lambda: find_spec("torch") is not None,
+    "nvrtc": lambda: import_module("gpuledger.record.nvrtc").find_library() is not None,
+}
 
 
 @dataclass(frozen=True)
@@ -81,8 +87,8 @@ def lacking(part: Part, python: str | None = None) -> tuple[str, str] | None:
             if _counters_are_restricted():
                 problem = "only administrators may read the GPU's counters (ERR_NVGPUCTRPERM)"
                 return problem, "see Permissions in docs/GPU.md"
-        elif python is None and find_spec(need) is None:
-            name = {"torch": "PyTorch", "cupy": "CuPy"}[need]
+        elif python is None and not _INSTALLED[need]():
+            name = {"torch": "PyTorch", "nvrtc": "NVRTC"}[need]
             return f"{name} is not installed", "pip install -e '.[gpu]', or set record.python"
     return None
 

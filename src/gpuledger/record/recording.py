@@ -219,7 +219,7 @@ class Recording:
         words = [f"gpuledger {__version__}, recorded {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}"]
         drivers = sorted({part["device"]["driver"] for part in parts})
         words.append(f"driver {', '.join(drivers)}")
-        for tool, name in (("ncu", "Nsight Compute"), ("torch", "PyTorch"), ("cuda", "CUDA"), ("cupy", "CuPy")):
+        for tool, name in (("ncu", "Nsight Compute"), ("torch", "PyTorch"), ("cuda", "CUDA"), ("nvrtc", "NVRTC")):
             if versions := sorted({str(part["tools"][tool]) for part in parts if part["tools"].get(tool)}):
                 words.append(f"{name} {', '.join(versions)}")
         for what in ("clock", "cache"):
