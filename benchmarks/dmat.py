@@ -49,9 +49,15 @@ else:
 done = {"seconds": time.perf_counter() - start, "records": result["records"]}
 if sys.argv[2] == "figure":
     from gpuledger.ledger import figures
-    from gpuledger.studies.dmat.figures import draw_timeline
+    import matplotlib.pyplot as plt
+    from gpuledger.studies.dmat.figures import draw_accesses, draw_timeline, tensor_colors
     figures.use_style()
-    figures.save(draw_timeline(result), result.provenance, sys.argv[3])
+    figure, (timeline, accesses) = plt.subplots(2, 1, sharex=True, figsize=(7.0, 4.9), height_ratios=[5, 1])
+    colors = tensor_colors(result.data["tensor"].unique())
+    draw_timeline(timeline, result, colors)
+    draw_accesses(accesses, result, colors)
+    figures.headline(figure, result.finding)
+    figures.save(figure, result.provenance, sys.argv[3])
 lines = open("/proc/self/status").read().splitlines()
 done["memory"] = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 print(json.dumps(done))

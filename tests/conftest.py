@@ -1,6 +1,7 @@
 """Fixtures: the checkout, copies of it to run the workflow in, and the mirror of public measurements."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,20 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 #: The folder <host>/<path> of public measurements, here or not.
 MIRROR = Path(os.environ.get("GPULEDGER_MIRROR") or ROOT.parent / "shared" / "mirror")
+#: The files of a case whose study names no figures or tables.
+CONTRACT = [
+    "data.parquet",
+    "summary.json",
+    "provenance.json",
+    "table.csv",
+    "table.md",
+    "table.tex",
+    "figure.pdf",
+    "figure.svg",
+    "figure.png",
+    "notebook.ipynb",
+    "notebook.html",
+]
 
 # No test fails because a machine is busy. CI draws the same examples every time; `explore` draws other ones.
 settings.register_profile("fixed", deadline=None, derandomize=True)
@@ -63,7 +78,7 @@ def checkout(tmp_path):
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory, worker_id):
-    """A copy of the checkout in which the default target has been made, for tests that only read.
+    """A copy of the checkout in which everything that needs no network has been made, for tests that only read.
 
     It is made once, by the first of several test processes that asks for it.
     """
@@ -72,9 +87,14 @@ def finished(tmp_path_factory, worker_id):
     with FileLock(shared / "finished.lock"):
         if not (shared / "finished" / "made").is_file():
             copy_checkout(folder)
+            configuration = folder / "config/config.yaml"
+            content = configuration.read_text("utf-8")
+            content = re.sub(r"^datasets: .*$", "datasets: [published, simulated]", content, flags=re.MULTILINE)
+            content = re.sub(r"^datasets_online: .*$", "datasets_online: []", content, flags=re.MULTILINE)
+            configuration.write_text(content, "utf-8")
             if os.environ.get("GPULEDGER_MADE"):
-                # The default target of this very checkout has just been made, and nothing else.
-                for name in ("results", "traces", ".snakemake"):
+                # The default target of this very checkout has just been made.
+                for name in ("results/published", "results/simulated", "traces/simulated", ".snakemake"):
                     shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
             done = snakemake(folder)
             assert done.returncode == 0, done.stderr[-4000:]

@@ -57,10 +57,11 @@ def test_every_module_has_its_layer():
 
 
 def loaded_by(study):
-    """Return the modules below gpuledger that a study's modules and its notebook load."""
-    folder = LIBRARY / "studies" / study
+    """Return the modules below gpuledger that a study's modules and its notebooks load."""
+    folder = LIBRARY / "studies" / study.name
     modules = [".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in folder.rglob("*.py")]
-    cells = json.loads((ROOT / f"notebooks/{study}.ipynb").read_text("utf-8"))["cells"]
+    notebooks = [ROOT / f"notebooks/{name}.ipynb" for name in (study.name, *study.notebooks.values())]
+    cells = [cell for path in notebooks for cell in json.loads(path.read_text("utf-8"))["cells"]]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     lines = [ast.unparse(node) for node in ast.parse(code).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     lines += [f"import {module.removesuffix('.__init__')}" for module in modules]
@@ -71,7 +72,7 @@ def loaded_by(study):
 
 @pytest.mark.parametrize("study", [study for study in read_studies().values() if study.code], ids=lambda s: s.name)
 def test_code_lists_what_a_study_loads(study):
-    loaded = loaded_by(study.name)
+    loaded = loaded_by(study)
     # Packages of layers hold nothing; the ledger and the ground floor always count.
     counted = [f"studies/{study.name}", "ledger", *study.code]
     missing = {

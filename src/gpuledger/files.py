@@ -13,8 +13,6 @@ from tempfile import NamedTemporaryFile
 #: The checkout, and the reference data in it: GPU data sheets, time constants, models, claims.
 ROOT = Path(__file__).resolve().parents[2]
 RESOURCES = ROOT / "resources"
-#: Bytes that are hashed at a time: enough that a thread which hashes hardly ever waits for the interpreter's lock.
-HASHED_BYTES = 2**22
 
 
 @contextmanager
@@ -52,9 +50,5 @@ def write_json(path: str | Path, value: object) -> None:
 
 def sha256(path: str | Path) -> str:
     """Hexadecimal SHA-256 of a file's content."""
-    digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as handle:
-        buffer = memoryview(bytearray(min(HASHED_BYTES, os.fstat(handle.fileno()).st_size)))
-        while size := handle.readinto(buffer):
-            digest.update(buffer[:size])
-    return digest.hexdigest()
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

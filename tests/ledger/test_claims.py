@@ -66,8 +66,21 @@ def test_what_differs_lies_beyond_the_tolerance(value, tolerance, decimals):
 
 def outcome(dataset="published", case="one", kind="published", **quantities):
     summary = {name: {"value": value, "unit": "1"} for name, value in quantities.items()}
-    record = {"label": f"label of {dataset}", "kind": kind}
+    record = {"label": f"{kind}, by {dataset}", "kind": kind}
     return Outcome(dataset, "study", case, summary, record)
+
+
+def test_people_read_as_many_digits_as_are_published():
+    content = {"claims": [claim(value=14.9987, decimals=4, quantity="a"), claim(id="d", value=20, quantity="b")]}
+    rows = card(content, [outcome(a=14.998675346374512, b=14.52839336)])
+    assert dict(zip(rows["published"], rows["reproduced"], strict=True)) == {
+        "14.9987": "14.99867535",
+        "20": "14.52839336",
+    }
+    people = claims.for_people(rows)
+    assert dict(zip(people["published"], people["reproduced"], strict=True)) == {"14.9987": "14.9987", "20": "14.53"}
+    counted = card({"claims": [claim(value=2_727_606_586)]}, [outcome(q=2_727_606_586)])
+    assert claims.for_people(counted)["reproduced"].tolist() == ["2,727,606,586"]
 
 
 def claim(**changes):
@@ -84,8 +97,8 @@ ERROR = {"id": "e", "claimed": 5, "right": 3, "why": "W", "source": "S", "case":
 def test_every_dataset_with_the_case_has_a_row():
     rows = card({"claims": [claim()]}, [outcome(q=3), outcome("mine", q=4), outcome("mine", case="two", q=5)])
     assert rows[["dataset", "reproduced", "verdict", "provenance"]].values.tolist() == [
-        ["published", "3", EXACT, "label of published"],
-        ["mine", "4", DIFFERS, "label of mine"],
+        ["published", "3", EXACT, "published, by published"],
+        ["mine", "4", DIFFERS, "published, by mine"],
     ]
 
 
@@ -178,10 +191,13 @@ def test_wrong_claims_file_is_one_line(tmp_path, text, message):
         claims.load(file)
 
 
-def test_typed_values_come_after_tested_ones():
+def test_tested_values_come_first_and_count_apart():
     content = {"claims": [claim(input=True), claim(id="d")], "source_errors": [ERROR]}
-    rows = card(content, [outcome(q=3)])
-    assert rows["verdict"].tolist() == [EXACT, TYPED, SOURCE_ERROR]
-    assert claims.counts(rows) == {EXACT: 1, TYPED: 1, SOURCE_ERROR: 1}
-    assert claims.counts(card(content, [outcome("mine", kind="recorded", q=3)])) == {EXACT: 2, SOURCE_ERROR: 1}
-    assert claims.counts(card(content, [outcome(q=4)])) == {DIFFERS: 2, SOURCE_ERROR: 1}
+    rows = card(content, [outcome(q=3), outcome("model", kind="simulated", q=4)])
+    assert rows["verdict"].tolist() == [EXACT, TYPED, DIFFERS, DIFFERS, SOURCE_ERROR]
+    tested, untested, still_open, wrong = claims.counts(rows).values()
+    assert (tested, untested, still_open, wrong) == ({EXACT: 1}, {TYPED: 1, DIFFERS: 2}, {}, {SOURCE_ERROR: 1})
+    measured = card(content, [outcome("mine", kind="recorded", q=3)])
+    assert claims.counts(measured)["tested independently"] == {EXACT: 2}
+    mistyped = card(content, [outcome(q=4)])
+    assert claims.counts(mistyped)["tested independently"] == {DIFFERS: 2}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures, pages, provenance, tables
-from gpuledger.ledger.case_result import CaseResult, settle
+from gpuledger.ledger.case_result import CaseResult, brief, settle
 
 RECORD = {
     "dataset": "mine",
@@ -68,6 +68,34 @@ def test_table_in_three_formats(tmp_path):
     assert "<unnamed>" not in shown.to_html()
 
 
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (14.52839336, "14.53"),
+        (603_501.02, "603,500"),
+        (223_289.9, "223,300"),
+        (9999.6, "10,000"),
+        (0.0068359375, "0.006836"),
+        (-1.234567e-7, "-1.235e-07"),
+        (2_727_606_586, "2,727,606,586"),
+        (2_727_606_586.0, "2,727,606,586"),
+        (float("inf"), "–"),
+        ("inf", "–"),
+        ("unknown", "unknown"),
+    ],
+)
+def test_people_read_four_digits(value, words):
+    assert brief(value) == words
+
+
+def test_people_read_four_digits_and_programs_all(tmp_path):
+    tables.write(pd.DataFrame({"running_cycles": [603_501.02]}), RECORD, tmp_path, caption="c")
+    for suffix, words in (("csv", "603501.02,"), ("md", "603,500 "), ("tex", "603,500 ")):
+        assert words in (tmp_path / f"table.{suffix}").read_text("utf-8")
+    result = CaseResult(pd.DataFrame(), {"share_percent": {"value": 14.52839336, "unit": "%"}})
+    assert result.summary_table()["value"].tolist() == ["14.53"]
+
+
 def test_table_without_provenance_is_refused(tmp_path):
     with pytest.raises(ValueError, match="every table row must say what its numbers are"):
         tables.write(pd.DataFrame({"a": [1]}), None, tmp_path, caption="")
@@ -93,11 +121,12 @@ def test_figures_are_the_same_bytes_and_say_what_they_are(tmp_path):
     assert "Recorded on NVIDIA L4. run 1" in (tmp_path / "one/figure.svg").read_text("utf-8")
 
 
-def test_simulated_figures_announce_it_in_colour(tmp_path):
-    record = RECORD | {"kind": "simulated", "label": "simulated, not measured"}
-    caption = draw(None, record).texts[-1]
-    assert caption.get_text().startswith("Simulated, not measured.")
+@pytest.mark.parametrize("kind", provenance.NOT_MEASURED)
+def test_figures_of_what_is_not_measured_announce_it_in_colour(kind):
+    caption = draw(None, RECORD | {"kind": kind, "label": f"{kind}, not measured"}).texts[-1]
+    assert caption.get_text().startswith(f"{kind.capitalize()}, not measured.")
     assert caption.get_color() == figures.VERMILLION
+    assert draw(None).texts[-1].get_color() != figures.VERMILLION
 
 
 def test_no_folder_writes_nothing(tmp_path, monkeypatch):
@@ -155,12 +184,11 @@ def test_page_needs_nothing_from_outside(tmp_path, root):
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={**kernel, "language_info": {"name": "python"}})
     nbformat.write(notebook, tmp_path / "in.ipynb")
     pages.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {"x": "<b>2</b>"})
-    pages.render(
-        tmp_path / "out.ipynb", tmp_path / "page.html", root / "workflow/templates", "A <title>", "simulated & <more>"
-    )
+    record = {"label": "simulated & <more>", "kind": "simulated"}
+    pages.render(tmp_path / "out.ipynb", tmp_path / "page.html", root / "workflow/templates", "A <title>", record)
     html = (tmp_path / "page.html").read_text("utf-8")
     assert "<math" in html and "&lt;b&gt;2&lt;/b&gt;" in html and "A &lt;title&gt;" in html
-    assert "simulated &amp; &lt;more&gt;" in html
+    assert '<span class="badge simulated">simulated &amp; &lt;more&gt;</span>' in html
     assert not any(word in html for word in ("<script", 'src="http', 'href="http', "@import", "x = 1"))
 
 

@@ -12,7 +12,7 @@ from conftest import MIRROR, ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Repository
 from gpuledger.models.flop_prediction import (
@@ -337,8 +337,12 @@ def test_a_wrong_number_of_shapes_is_an_error():
     launches, shapes = sequence()
     with pytest.raises(InputError, match=r"r\.csv, kernels: 3 matrix kernels but 2 shapes"):
         predict_linear(launches, shapes.iloc[:2], file="r.csv")
-    with pytest.raises(InputError, match="no class is known"):
-        predict_linear(pd.DataFrame({"kernel": ["frobnicate"]}))
+    unknown = launches.assign(kernel=launches["kernel"].str.replace("gemv2T_kernel_val", "frobnicate"))
+    with (
+        pytest.warns(InputWarning, match="no class is known for 1 kernel: frobnicate"),
+        pytest.raises(InputError, match=r"2 matrix kernels but 3 shapes: .* \(no class is known for frobnicate\)"),
+    ):
+        predict_linear(unknown, shapes)
 
 
 def test_shapes_as_recorded():

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+
 import pandas as pd
 import pytest
+import yaml
+from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuledger.errors import InputError
-from gpuledger.readers.kernel_names import PATTERNS, classify, extend_patterns, parse, short_name, template_arguments
+from gpuledger.errors import InputError, InputWarning
+from gpuledger.readers.kernel_names import (
+    OTHER,
+    PATTERNS,
+    classify,
+    extend_patterns,
+    parse,
+    short_name,
+    template_arguments,
+)
 
 FLASH = (
     "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 64, 64, 4, 0, 0, "
@@ -152,21 +165,41 @@ def test_identity_is_the_full_name():
     assert parse(one) != parse(other)
 
 
-def test_classify_keeps_the_index_and_names_the_unknown():
+def test_classify_keeps_the_index_and_refuses_what_has_no_name():
     names = pd.Series(["reduce_kernel", "elementwise_kernel"], index=[7, 3])
     classes = classify(names)
     assert classes.index.tolist() == [7, 3]
     assert classes.tolist() == ["reduce", "elementwise"]
     assert classify([]).empty
-    with pytest.raises(InputError, match=r"a\.csv: .*frobnicate<int>.*add a pattern") as error:
-        classify(["reduce_kernel", "void frobnicate<int>(int)"], file="a.csv")
-    assert "\n" not in str(error.value)
     for empty in ("", "  ", None, float("nan")):
         with pytest.raises(InputError, match="no kernel name"):
             classify([empty])
-    with pytest.raises(InputError) as error:
-        classify(["z" * 10**6])
-    assert len(str(error.value)) < 600
+
+
+def test_unknown_kernels_are_listed_once_with_the_pattern_that_names_them():
+    names = ["void frobnicate<int>(int)", "reduce_kernel", "void ns::zebra<2>::run(int)", "void frobnicate<long>(long)"]
+    with pytest.warns(InputWarning) as caught:
+        assert classify(names, file="a.csv").tolist() == [OTHER, "reduce", OTHER, OTHER]
+    (warning,) = (str(entry.message) for entry in caught)
+    assert warning.startswith("a.csv: no class is known for 2 kernels: frobnicate, run; they count as class other")
+    assert "\n" not in warning
+    pattern = yaml.safe_load(re.search(r"kernel_patterns: \[.*?\}\]", warning)[0])["kernel_patterns"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert classify(names, extend_patterns(pattern)).tolist() == ["elementwise", "reduce", *["elementwise"] * 2]
+
+
+def test_a_warning_of_unknown_kernels_stays_short():
+    for names in (["z" * 10**6], [f"zebra{number}'s" for number in range(10_000)]):
+        with pytest.warns(InputWarning) as caught:
+            classify(names)
+        (warning,) = caught
+        assert len(str(warning.message)) < 3000
+
+
+def test_every_class_is_documented():
+    text = (ROOT / "traces/README.md").read_text("utf-8")
+    assert {pattern.kernel_class for pattern in PATTERNS} <= set(re.findall(r"`(\w+)`", text))
 
 
 def test_user_patterns_come_first():
@@ -176,6 +209,7 @@ def test_user_patterns_come_first():
     ]
     patterns = extend_patterns(extra)
     assert patterns[2:] == PATTERNS
+    assert extend_patterns(extra[:1], patterns=extend_patterns(extra[1:])) == patterns
     assert classify(["void frobnicate<int>(int)", "reduce_kernel"], patterns).tolist() == ["solver", "sum"]
 
 

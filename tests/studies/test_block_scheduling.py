@@ -259,7 +259,7 @@ def test_refused_traces(tmp_path):
     refused(bad, "all blocks of 16 threads wrote to one record")
     counts = np.ones((2, 32, 1), neutrino.TENSOROP_COUNT)
     neutrino.write_trace(bad, version="V3", grid=(2, 1, 1), block=(32, 1, 1), sections=[("thread", counts)])
-    refused(bad, "no section has starts and ends of warps: 8 bytes for each thread", "block_sched")
+    refused(bad, "no section has starts and ends of warps: 8 bytes per thread", "block_sched")
     whole = write(tmp_path / "whole.bin", array(VECTOR_A)).read_bytes()
     bad.write_bytes(whole[:-5])
     refused(bad, "")

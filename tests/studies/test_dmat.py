@@ -9,18 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from conftest import snakemake
+from conftest import ROOT, snakemake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import figures
+from gpuledger.ledger import claims, figures
 from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.simulate import simulate_dataset, simulate_launch
 from gpuledger.readers import neutrino
 from gpuledger.studies import dmat
 from gpuledger.studies.dmat import scan, tensors
-from gpuledger.studies.dmat.figures import PALETTE, depth_classes, tensor_colors
+from gpuledger.studies.dmat.bursts import denser_from, find_bursts
+from gpuledger.studies.dmat.figures import OWN, PAPER, ROLES, depth_classes, tensor_colors
 from gpuledger.studies.dmat.grid import by_tensor
 from notebooks import run_notebook
 
@@ -297,7 +299,7 @@ def test_memory_that_belongs_to_no_tensor_is_kept(folder):
     assert result.data["tensor"].tolist() == [*"abcdef", "unknown", "unknown"]
     assert (result["tensors"], result["unmatched_percent"]) == (6, 25)
     alone = reduce(folder, write(folder, np.arange(8) + 1, address + np.array([0] * 4 + [9 * PAGE] * 4)))
-    assert alone["tensors"] == 2
+    assert (alone["tensors"], alone["tensors_from"]) == (2, "gaps between pages")
     assert alone["pages_from_0x7f0000000000_pages"] == 4
 
 
@@ -311,6 +313,256 @@ def test_holes(folder):
     assert result["a_reuse"] == 2.5
     assert result.finding == "mine: a touched throughout"
     assert result["pages_bytes"] == 2 * PAGE
+
+
+# Memory without names
+
+
+def maps(folder, sizes, touched, seed=0):
+    """Write a .dmat of tensors one after another, without gaps; `touched` gives clocks by tensor for all its pages."""
+    rng = np.random.default_rng(seed)
+    clock, page, first = [], [], 0
+    for size, when in zip(sizes, touched, strict=True):
+        clocks = np.asarray(when(rng, size))  # pages × accesses
+        clock.append(clocks.ravel())
+        page.append(np.repeat(first + np.arange(size), clocks.shape[1]))
+        first += size
+    return as_dmat(folder, np.concatenate(clock), BASE + np.concatenate(page).astype(np.uint64) * np.uint64(PAGE))
+
+
+def at(low, high, times=4):
+    return lambda rng, size: rng.integers(low, high, (size, times))
+
+
+def stripes(phase, number=32, times=64):
+    """Touched in every stripe, a quarter of a period wide; every eighth page in the same ones."""
+
+    def when(rng, size):
+        period = 240_000 // number
+        stripe = (rng.integers(0, number // 8, (size, times)) * 8 + np.arange(size)[:, None] % 8) % number
+        return ((stripe + phase) * period + rng.integers(0, period // 4, (size, times))).astype(np.int64)
+
+    return when
+
+
+#: Of the paper's size: 4,112 pages.
+SIZES = (1028, 1028, 1028, 1028)
+ATTENTION = (at(245_000, 270_000), stripes(0.5), stripes(0.0), at(0, 4000))
+
+
+def parts_of(result):
+    return [result[f"{prefix}_pages"] for prefix in dmat.reduction.prefixes(result.data).values()]
+
+
+def test_tensors_without_gaps_are_told_apart_by_when_and_how_often_they_are_touched(folder):
+    """They were one nameless block."""
+    result = reduce(folder, maps(folder, SIZES, ATTENTION))
+    assert result["pages"] == 4112 and parts_of(result) == list(SIZES)
+    assert result["tensors_from"] == "inferred from how often and when pages are touched"
+    assert list(dmat.reduction.prefixes(result.data)) == [f"part {i} (inferred)" for i in (1, 2, 3, 4)]
+    # The figure says so too.
+    variables, _ = run_notebook("dmat", result)
+    assert "tensors: inferred from how often" in variables["timeline"].get_title("left")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "touched"),
+    [
+        # In another order, and of other sizes.
+        ((300, 900, 40, 2000), (at(0, 9000), stripes(0.0), at(200_000, 260_000, 1), at(200_000, 260_000, 9))),
+        # Only the number of accesses differs.
+        ((500, 700), (at(0, 90_000, 40), at(0, 90_000, 20))),
+        # Only the time differs.
+        ((600, 800), (at(0, 40_000, 20), at(35_000, 90_000, 20))),
+        # Key and value in one way at the same time: divided as the query and the output are large.
+        ((1024, 1024, 1024, 1024, 16), (*ATTENTION[:1], stripes(0), stripes(0), ATTENTION[3], at(245_000, 270_000, 1))),
+    ],
+)
+def test_boundaries_are_found_to_the_page(folder, sizes, touched):
+    assert parts_of(reduce(folder, maps(folder, sizes, touched))) == list(sizes)
+
+
+@pytest.mark.parametrize(
+    "touched",
+    [
+        at(0, 90_000, 20),
+        stripes(0.3),
+        # Page after page: every page is a boundary, and so none is.
+        lambda rng, size: np.arange(size)[:, None] * 60 + rng.integers(0, 300, (size, 20)),
+        # The first blocks are late, as on a cold cache.
+        lambda rng, size: rng.integers(0, 90_000, (size, 20)) + 30_000 * (np.arange(size)[:, None] < 40),
+    ],
+)
+def test_one_tensor_is_not_divided(folder, touched):
+    result = reduce(folder, maps(folder, [1500], [touched]))
+    assert (result["tensors"], result["tensors_from"]) == (1, "gaps between pages")
+
+
+def test_a_trace_with_a_record_for_each_access_is_divided_alike(folder):
+    clock = np.concatenate([np.tile(np.arange(0, 4000, 100), 60), np.tile(np.arange(5000, 9000, 100), 80)])
+    page = np.repeat(np.arange(140), 40)
+    assert parts_of(reduce(folder, write(folder, clock, BASE + page * PAGE, 4))) == [60, 80]
+
+
+@pytest.mark.parametrize("unit", ["pages", "bytes"])
+def test_declared_tensors_name_contiguous_pages(folder, unit):
+    inputs = maps(folder, SIZES, ATTENTION)
+    size = 1028 if unit == "pages" else 1028 * PAGE
+    named = [{"name": name, unit: size} for name in ("output", "value", "key", "query")]
+    result = reduce(folder, inputs | {"tensors": named})
+    assert result["tensors_from"] == "dataset.yaml"
+    assert [result[f"{name}_pages"] for name in ("output", "value", "key", "query")] == list(SIZES)
+    assert result["query_last_touch"] < 2 and result["output_first_touch"] > 90
+    # What is not declared belongs to none; the script's own grid knows them as well.
+    assert reduce(folder, inputs | {"tensors": named[:3]})["unmatched_percent"] > 0
+    compatible = reduce(folder, inputs | {"tensors": named, "compatible": True})
+    assert compatible["query_pages"] == 1028
+
+
+def test_declared_sizes_divide_pages_at_the_byte_and_skip_gaps(folder):
+    address = BASE + np.array([0, 40_000, 60_000, PAGE + 100, 9 * PAGE + 5])
+    named = [{"name": "a", "bytes": 50_000}, {"name": "b", "bytes": 2 * PAGE - 50_000}, {"name": "c", "pages": 1}]
+    result = reduce(folder, write(folder, np.arange(5) + 1, address) | {"tensors": named})
+    assert [result[f"{name}_accesses"] for name in "abc"] == [2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ([{"name": "a", "pages": 3}], r"mine\.tensors: 3 pages are declared, and 2 are touched; leave out"),
+        ([{"name": "a"}], r"mine\.tensors\.0: .*; give either pages, or bytes"),
+        ([{"name": "a", "pages": 1, "bytes": 5}], "'pages' and 'bytes' do not go together"),
+        ([{"name": "a", "page": 1}], "unknown key 'page'; did you mean 'pages'"),
+        ([], "tensors: "),
+    ],
+)
+def test_wrong_tensors_are_one_line(folder, tensors, message):
+    inputs = write(folder, [5, 6], [BASE, BASE + PAGE])
+    with pytest.raises(InputError, match=message) as error:
+        reduce(folder, inputs | {"tensors": tensors})
+    assert "\n" not in str(error.value)
+
+
+def test_logs_beside_the_trace_are_found(folder):
+    inputs = write(folder, [5, 6, 7], [BASE, BASE + PAGE, BASE + 2 * PAGE], trace=[tensor("a", BASE, 3 * PAGE)])
+    (folder / "trace").rename(folder / "tensor.trace")
+    launch = {"time_ns": 5, "kernel": "attend", "grid": (1, 1, 1), "block": (1, 1, 1), "outcome": "succeed"}
+    launch |= {"parameters": (BASE,), "file": "result/0.5.bin", "code": 0, "file_bytes": 96, "probe_bytes": 48}
+    frame = pd.DataFrame([launch]).astype({"grid": object, "block": object, "parameters": object})
+    columns = ["call", "status", "address", "bytes"]
+    log = neutrino.EventLog(frame, pd.DataFrame(columns=["launch"]), pd.DataFrame(columns=columns), version="V3", pid=1)
+    neutrino.write_event_log(folder / "event.log", log, "V3")
+    del inputs["tensor_trace"]
+    for trace in (inputs["trace"], "."):
+        result = reduce(folder, {"trace": trace})
+        assert (result["tensors_from"], result["kernel"], result["a_pages"]) == ("tensor.trace", "attend", 3)
+        files = {entry["file"] for entry in result.provenance["inputs"]}
+        assert files == ({"result/0.5.bin", "event.log", "tensor.trace"} if trace != "." else {"."})
+    # A declared file comes before one that lies there.
+    neutrino.write_tensor_trace(folder / "other", pd.DataFrame([tensor("b", BASE, 3 * PAGE)]))
+    result = reduce(folder, inputs | {"tensor_trace": "other"})
+    assert "b_pages" in result.summary and "a_pages" not in result.summary
+
+
+def test_a_trace_directory_is_one_launch(folder):
+    write(folder, [5, 6], [BASE, BASE + PAGE])
+    inputs = {"trace": "result"}
+    assert reduce(folder, inputs)["records"] == 2
+    # A .dmat beside its own .bin is the same launch.
+    as_dmat(folder, [5, 6], [BASE, BASE + PAGE])
+    (folder / "t.dmat").rename(folder / "result/0.5.dmat")
+    assert reduce(folder, inputs)["records"] == 2
+    (folder / "result/0.7.bin").write_bytes((folder / "result/0.5.bin").read_bytes())
+    with pytest.raises(InputError, match=r"2 launches were traced: 0\.5\.bin, 0\.7\.bin; give the trace of one launch"):
+        reduce(folder, inputs)
+    (folder / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: no \.bin and no \.dmat in it; give a trace directory"):
+        reduce(folder, {"trace": "empty"})
+
+
+# Rhythm
+
+
+def test_bursts_are_counted_where_they_stand_out():
+    assert find_bursts(np.array([0, 5, 0, 6, 1, 5, 0])) == [1, 3, 5]
+    assert find_bursts(np.array([5, 5, 4.5, 5, 0])) == [0], "a dent is no valley"
+    assert find_bursts(np.array([0, 100, 0, 5, 0])) == [1], "too few accesses"
+    assert find_bursts(np.zeros(5)) == [] == find_bursts(np.array([], float))
+    assert find_bursts(np.full(9, 7)) == [0]
+
+
+def test_a_step_from_sparse_to_dense_is_found():
+    sparse = np.concatenate([np.full(60, 10), np.full(80, 14), np.zeros(20)])
+    column, ratio = denser_from(sparse)
+    assert (column, ratio) == (60, pytest.approx(1.4, abs=0.03))
+    assert denser_from(np.full(100, 3)) is None
+    assert denser_from(np.concatenate([np.zeros(80), np.full(20, 5)])) is None, "this is where it begins"
+    assert denser_from(np.array([1, 2])) is None
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """The four simulated maps, by case."""
+    folder = tmp_path_factory.mktemp("traces") / "simulated"
+    folder.mkdir()
+    content = yaml.safe_load((ROOT / "traces/simulated/dataset.yaml").read_text("utf-8"))
+    content["studies"] = {"dmat": content["studies"]["dmat"]}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
+    dataset = Dataset.load(folder / "dataset.yaml")
+    simulate_dataset(dataset)
+    return {name: reduce_case(dataset.case("dmat", name), dmat.reduce) for _, name in dataset.cases()}
+
+
+@pytest.fixture(scope="module")
+def simulated_maps():
+    """The same as accesses by clock and page."""
+    return {name: simulate_launch("dmat", name).records for name in ("fig1", "fig10a", "fig10b", "fig10c")}
+
+
+def test_simulated_maps_have_the_size_and_the_rhythm_of_the_published_ones(simulated):
+    assert {name: result["pages"] for name, result in simulated.items()} == {
+        "fig1": 4112, "fig10a": 4112, "fig10b": 4112, "fig10c": 4096,
+    }  # fmt: skip
+    assert [simulated["fig1"][f"{name}_bursts"] for name in ("key", "value", "output")] == [32, 32, 1]
+    assert [simulated["fig10b"][f"{name}_bursts"] for name in ("key", "value", "output")] == [8, 8, 1]
+    assert [simulated[case]["output_bursts"] for case in ("fig10a", "fig10c")] == [2, 2]
+    # Read off Fig. 11a and 11c.
+    for case, first, last in (("fig10a", 73, 84), ("fig10c", 68, 79)):
+        assert simulated[case]["output_first_burst"] == pytest.approx(first, abs=5)
+        assert simulated[case]["output_last_burst"] == pytest.approx(last, abs=5)
+    assert simulated["fig10a"]["key_denser_from"] == pytest.approx(40, abs=4)
+    for result in simulated.values():
+        assert result.finding.startswith("In the model of ")
+        assert result.provenance["label"] == "simulated, not measured"
+        assert result["tensors_from"] == "tensor.trace"
+
+
+def test_scale_free_claims_are_met_by_the_simulation(simulated):
+    content = claims.load(ROOT / "resources/claims/dmat.yaml")
+    found = simulated.items()
+    outcomes = [claims.Outcome("simulated", "dmat", name, one.summary, one.provenance) for name, one in found]
+    card = claims.scorecard({"dmat": content}, outcomes).set_index("id")
+    named = ["fig1-stripes", "fig10b-stripes", "fig10a-denser"]
+    named += [f"{case}-{what}" for case in ("fig10a", "fig10c") for what in ("bursts", "first-burst", "last-burst")]
+    for name in named:
+        assert card.loc[name, "reproduced"], name
+        assert card.loc[name, "verdict"] not in ("differs", "unknown quantity"), name
+
+
+def test_the_published_block_of_pages_is_told_apart(simulated_maps, folder):
+    """The simulated maps without their logs: four tensors and the statistics, without gaps."""
+    for name, accesses in simulated_maps.items():
+        neutrino.write_dmat(folder / "t.dmat", *(accesses[column] for column in ("clock", "page", "count")))
+        result = reduce(folder, {"trace": "t.dmat"})
+        assert parts_of(result) == [1024] * 4 + [16] * (name != "fig10c"), name
+        assert result["tensors_from"].startswith("inferred")
+
+
+def test_accesses_are_not_called_pressure(simulated):
+    """Threads are aligned at their starts: it is not the load on memory at one moment."""
+    variables, _ = run_notebook("dmat", simulated["fig1"])
+    assert variables["accesses"].get_ylabel() == "accesses, threads\naligned at start"
+    assert "pressure" not in (ROOT / "notebooks/dmat.ipynb").read_text("utf-8").lower()
 
 
 def test_the_newest_call_before_the_launch_owns_a_pointer(folder):
@@ -390,8 +642,8 @@ def test_memory_in_use_does_not_grow_with_the_file(folder):
         ({"trace": "absent.bin"}, r"key studies\.dmat\.mine\.trace: the file .*absent\.bin does not exist"),
         ({"trace": "trace.txt"}, r"trace\.txt: a file \.txt is no trace; give a \.bin"),
         ({"compatible": True}, "mine.compatible: the compatible grid divides by zero on 1 pages and 5 cycles; leave"),
-        ({"tensor_trace": "trace.txt"}, r"trace\.txt, line 1: .* no tensor\.trace"),
-        ({"event_log": "trace.txt"}, r"trace\.txt, line 1: no line is of a driver"),
+        ({"tensor_trace": "trace.txt"}, r"trace\.txt, line 1: .* not a tensor\.trace"),
+        ({"event_log": "trace.txt"}, r"trace\.txt, line 1: .* no driver lines found"),
         ({"compatibel": True}, r"unknown key 'compatibel'; did you mean 'compatible'"),
     ],
 )
@@ -446,8 +698,10 @@ def test_colours_follow_roles_and_differ():
     chosen = tensor_colors(["Out", "V", "K", "Q", "M", "mask", "unknown"])
     assert chosen["Q"] == figures.BLUE and chosen["K"] == figures.PURPLE and chosen["V"] == figures.GREEN
     assert len(set(chosen.values())) == 7 and chosen["unknown"] == figures.GREY
+    paper = tensor_colors(["Out", "V", "K", "Q", "M"], PAPER)
+    assert paper == {"Out": "#b26531", "V": "#00bb00", "K": "#812be1", "Q": "#0053d6", "M": "#b31805"}
     many = list(tensor_colors([f"t{i}" for i in range(20)]).values())
-    assert set(many) == set(PALETTE) and all(map(operator.ne, many, many[1:]))
+    assert set(many) == {*(OWN[role] for role in ROLES), *OWN["further"]} and all(map(operator.ne, many, many[1:]))
     assert depth_classes(pd.Series([1, 2, 3, 4, 5])).tolist() == [0, 1, 2, 3, 4]
 
 

@@ -1,6 +1,5 @@
 """FLOP reconciliation launch by launch: a recording worked out by hand, the public one, and what is refused."""
 
-import linear_recording
 import pandas as pd
 import pytest
 import yaml
@@ -155,7 +154,7 @@ def test_the_notebook_draws_every_kind_of_recording(root, folder, launches, inpu
     write_shapes(folder / "a.json", SHAPES[-len(launches) :] if len(launches) == 1 else SHAPES)
     result(folder, launches="a.csv", **inputs).write(folder / "reduced")
     parameters = {"dataset": "mine", "case": "linear", "results": str(folder / "reduced"), "save_to": str(folder)}
-    pages.execute(root / "notebooks/flop_reconciliation.ipynb", folder / "out.ipynb", parameters)
+    pages.execute(root / "notebooks/flop_reconciliation_launches.ipynb", folder / "out.ipynb", parameters)
     assert (folder / "figure.pdf").is_file()
     assert len((folder / "table.csv").read_text().splitlines()) == 1 + len(launches)
     assert said in (folder / "out.ipynb").read_text()
@@ -192,17 +191,40 @@ def test_bad_recordings_and_shapes_are_one_line(folder):
     write_launches(folder / "partial.csv", leave_out=[COUNTERS[1]])
     write_shapes(folder / "short.json", SHAPES[:3])
     (folder / "broken.json").write_text('[{"Input": ')
-    strange = [("zebra_v7", *launch[1:]) if launch[0] == linear_recording.GEMV else launch for launch in LAUNCHES]
-    write_launches(folder / "strange.csv", strange)
     for inputs, message in (
         ({"launches": "none.csv"}, "does not exist; put it there"),
         ({"launches": "partial.csv"}, "the counter fmul was not collected; collect smsp__sass_thread_inst_executed"),
         ({"launches": "a.csv", "shapes": "short.json"}, "4 matrix kernels but 3 shapes"),
         ({"launches": "a.csv", "shapes": "broken.json"}, "broken.json: cannot be read as JSON"),
-        ({"launches": "strange.csv", "shapes": "a.json"}, "no class is known for kernel 'zebra_v7'"),
     ):
         with pytest.raises(InputError, match=message):
             result(folder, **inputs)
+
+
+def test_unknown_kernels_of_a_network_are_a_part_of_their_own(root, folder, published):
+    case = Repository.find(root).case("published", "flop_reconciliation", "toy_network")
+    # Two launches end the backward pass; fadd, fmul and ffma are 1, 2 and 3: 9 FLOPs each.
+    more = [
+        f'"{number}","{kernel}","Command line profiler metrics","{counter}","inst","{value}"\n'
+        for number, kernel in ((90, "zebra_v7"), (91, "ncclDevKernel_AllReduce"))
+        for value, counter in enumerate(COUNTERS, start=1)
+    ]
+    for run in RUNS:
+        text = case.path(run).read_text()
+        (folder / f"{run}.csv").write_text(text + "".join(more if run == "forward_backward" else ()))
+    inputs = {run: f"{run}.csv" for run in RUNS}
+    mine = result(folder, **inputs, network=dict(case.inputs["network"]))
+    assert len(mine.warnings) == 2
+    assert "no class is known for 1 kernel: zebra_v7" in mine.warnings[0]
+    assert "launch 91: ncclDevKernel_AllReduce is of class communication, which does not" in mine.warnings[1]
+    assert (mine["backward_other_flops"], mine["backward_predicted_other_flops"]) == (18, "unknown")
+    assert mine["backward_total_flops"] == published["backward_total_flops"] + 18
+    assert "forward_other_flops" not in mine.summary
+    network = {name: mine[name] for name in ("layers", "hidden_dim", "tokens")}
+    steps = tables.steps(mine.data, network).query("`pass` == 'backward'")
+    assert steps["flops"].sum() == mine["backward_total_difference_flops"]
+    both = [{"name": "a", "regex": "zebra|nccl", "class": "elementwise"}]
+    assert result(folder, **inputs, network=dict(case.inputs["network"]), kernel_patterns=both).warnings == []
 
 
 NETWORK = {"layers": 1, "hidden_dim": 2, "tokens": 3}
@@ -254,6 +276,14 @@ def test_printed_row_numbers_tell_how_many_launches_each_run_has(published):
     backward = published.data[published.data["pass"] == "backward"]
     # One more, a fill, executes no FLOPs: row 724 is of launch 80.
     assert backward["launches"].sum() + 1 == 724 // 9 + 1 - 41
+
+
+def test_no_percentage_where_theory_has_nothing_to_compare(published):
+    parts = tables.parts_table(published.data, {"layers": 10, "hidden_dim": 1024, "tokens": 128})
+    assert parts["difference_percent"].map(tables.percent_text).tolist() == [
+        *("0.68", "–", "–", "1.56"),
+        *("0.39", "–", "57.89", "0.63"),
+    ]
 
 
 def test_what_was_read_off_a_count_is_not_called_predicted(published):

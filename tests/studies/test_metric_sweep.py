@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
+from gpuledger.ledger import tables
 from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.studies import metric_sweep
@@ -382,6 +383,24 @@ def test_metrics_are_ranked_by_how_well_they_tell_gemms():
         ["c.sum", "overlapping"],
     ]
     assert table["smallest_ratio"].tolist() == [5, 3, 1]
+    assert table[["gemm_value", "other_value"]].to_numpy().tolist() == [[10, 2], [3, 9], [1, 1]]
+
+
+def test_ratios_to_nothing_are_a_dash_beside_the_numbers(write):
+    rows = [sweep_of([v] * 7, m, "1", kernel_class=c) for c, m, v in (("gemm", "a.sum", 10), ("norm", "a.sum", 0))]
+    result, sweep = reduce(write(*rows))
+    shown = tables.show(**study_tables.separation_table(sweep, result)).data.iloc[0]
+    assert shown[["GEMM, at the smallest ratio", "nearest other class"]].tolist() == ["10", "0"]
+    assert shown[["smallest ratio", "mean ratio"]].tolist() == ["–", "–"]
+
+
+def test_people_read_no_more_digits_than_there_are(published):
+    result, sweep = published
+    shown = tables.show(**study_tables.separation_table(sweep, result)).data
+    assert shown["smallest ratio"].iloc[0] == "4.741"
+    law = {"exact": False, "error_percent": 3.4567, "largest_error_percent": float("inf")}
+    assert study_tables._error(law) == " (error: mean 3.5 %, worst –)"
+    assert study_tables._error(law | {"largest_error_percent": 123.4}) == " (error: mean 3.5 %, worst 120 %)"
 
 
 # What users may get wrong
@@ -392,7 +411,6 @@ def test_metrics_are_ranked_by_how_well_they_tell_gemms():
     [
         (lambda f: f.drop(columns="seq_len"), "the column 'seq_len' is missing"),
         (lambda f: f.drop(columns="unit"), "the column 'unit' is missing"),
-        (lambda f: f.assign(batch=1), "unknown column 'batch'"),
         (lambda f: f.assign(unit=""), "column unit: '' is empty"),
         (lambda f: f.assign(unit="MB"), "unknown unit 'MB'"),
         (lambda f: f.assign(unit="Mibyte"), "unknown unit 'Mibyte'"),
@@ -413,6 +431,13 @@ def test_wrong_tables_are_one_line(write, change, message):
         reduce(write(change(sweep_of(lambda n: 3 * n + 6))))
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_further_column_is_a_warning(write):
+    result, sweep = reduce(write(sweep_of(lambda n: 3 * n + 6).assign(batch=1)))
+    assert law_of(sweep)["formula"] == "3·seq_len + 6"
+    (warning,) = result.warnings
+    assert "batch" in warning
 
 
 def test_units_of_two_kinds_are_refused(write):

@@ -16,6 +16,7 @@ from gpuledger.studies import metric_sweep
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)"
 GEMM = "ampere_sgemm_128x64_tn"
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
+TIME = "gpu__time_duration.sum"
 
 
 def launches(length):
@@ -23,12 +24,18 @@ def launches(length):
     norm = {
         "dram__bytes_read.sum": ("Kbyte", 1.536 * length + 32),
         "dram__sectors_read.sum": ("sector", 48 * length + 1000),
+        TIME: ("usecond", 2 + length / 64),
     }
-    gemm = {"dram__bytes_read.sum": ("Kbyte", 96.0 * length), "dram__sectors_read.sum": ("sector", 3000 * length)}
+    gemm = {
+        "dram__bytes_read.sum": ("Kbyte", 96.0 * length),
+        "dram__sectors_read.sum": ("sector", 3000 * length),
+        TIME: ("usecond", 5 + length / 32),
+    }
     return [(NORM, norm), (GEMM, gemm), (NORM, norm)]
 
 
-def write_long(path, length):
+def write_long(path, length, asked=()):
+    """The details page: the time under its label, counters as asked for with --metrics (`asked`: further ones)."""
     columns = "ID,Process ID,Process Name,Host Name,Kernel Name,Context,Stream,Block Size,Grid Size,Device,CC"
     with open(path, "w", newline="", encoding="utf-8") as handle:
         handle.write("==PROF== Connected to process 1\n")
@@ -37,20 +44,26 @@ def write_long(path, length):
         for number, (kernel, metrics) in enumerate(launches(length)):
             start = [number, 1, "python", "host", kernel, 1, 7, "(128, 1, 1)", "(8, 1, 1)", 0, "8.0"]
             for name, (unit, value) in metrics.items():
-                writer.writerow([*start, "Command line profiler metrics", name, unit, f"{value:.6f}"])
-            writer.writerow([*start, "GPU Speed Of Light Throughput", "Duration", "usecond", "12.5"])
+                if name != TIME or TIME in asked:
+                    writer.writerow([*start, "Command line profiler metrics", name, unit, f"{value:.6f}"])
+            time = f"{metrics[TIME][1]:.0f}" if TIME in asked else f"{metrics[TIME][1]:.6f}"
+            writer.writerow([*start, "GPU Speed Of Light Throughput", "Duration", "usecond", time])
+            writer.writerow([*start, "GPU Speed Of Light Throughput", "Memory Throughput", "%", "50"])
+            writer.writerow([*start, "Memory Workload Analysis", "Memory Throughput", "Gbyte/s", "200"])
 
 
 def write_wide(path, length):
+    """The raw page: a column per metric, the time in nanoseconds."""
     found = launches(length)
     names = list(found[0][1])
     with open(path, "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle, quoting=csv.QUOTE_ALL)
         about = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size"]
         writer.writerow([*about, "Grid Size", "Device", "CC", "launch__block_size", *names])
-        writer.writerow([""] * 11 + ["thread", *("Mbyte" if "bytes" in name else "sector" for name in names)])
+        factors = {"dram__bytes_read.sum": 1e-3, "dram__sectors_read.sum": 1, TIME: 1e3}
+        writer.writerow([""] * 11 + ["thread", "Mbyte", "sector", "nsecond"])
         for number, (kernel, metrics) in enumerate(found):
-            values = [metrics[name][1] / (1000 if "bytes" in name else 1) for name in names]
+            values = [metrics[name][1] * factors[name] for name in names]
             start = [number, 1, "python", "host", kernel, 1, 7, "(128, 1, 1)", "(8, 1, 1)", 0, "8.0", 128]
             writer.writerow([*start, *(f"{value:.9f}" for value in values)])
 
@@ -82,11 +95,52 @@ def test_every_dialect_gives_the_same_laws_in_base_units(tmp_path, write):
     assert laws.loc[("norm", "dram__bytes_read.sum"), "formula"] == "1536·seq_len + 32000"
     assert laws.loc[("norm", "dram__sectors_read.sum"), "formula"] == "48·seq_len + 1000"
     assert laws.loc[("gemm", "dram__bytes_read.sum"), "law"] == "proportional"
+    # 15.625 ns per token; the label Duration and its name are one metric.
+    assert laws.loc[("norm", TIME), "formula"] == "2000·(1 + seq_len/128)"
+    assert "Duration" not in set(laws.index.get_level_values("metric"))
     assert sweep.anomalies.empty
-    assert set(sweep.points["unit"]) == {"byte", "sector"}
-    assert sweep.points.query("kernel_class == 'norm'")["launches"].tolist() == [2] * 12
+    points = sweep.points[sweep.points["metric"].isin(["dram__bytes_read.sum", "dram__sectors_read.sum", TIME])]
+    assert set(points["unit"]) == {"byte", "sector", "ns"}
+    assert points.query("kernel_class == 'norm'")["launches"].tolist() == [2] * 18
     assert set(sweep.kernels["kernel_name"]) == {NORM, GEMM}
     assert result["bytes_proven_values"] == result["bytes_compared_values"] == 12
+
+
+@pytest.mark.parametrize("metric", ["Duration", TIME])
+def test_files_of_both_pages_and_both_names_of_a_metric_are_one(tmp_path, metric):
+    def write(path, length):
+        (write_long if length < 500 else write_wide)(path, length)
+
+    _, sweep = reduce(make(tmp_path / "mine", write, inputs={"metrics": [metric]}))
+    laws = sweep.laws.set_index(["kernel_class", "metric"])
+    assert laws["points"].to_dict() == {("gemm", TIME): 6, ("norm", TIME): 6}
+    assert laws.loc[("norm", TIME), "formula"] == "2000·(1 + seq_len/128)"
+    assert set(sweep.points["unit"]) == {"ns"}
+
+
+def test_a_metric_asked_for_by_name_counts_once_with_all_its_digits(tmp_path):
+    def write(path, length):
+        write_long(path, length, asked=[TIME])
+
+    _, sweep = reduce(make(tmp_path / "mine", write, inputs={"metrics": ["Duration"]}))
+    assert sweep.points.query("kernel_class == 'gemm'")["launches"].tolist() == [1] * 6
+    assert sweep.points.query("kernel_class == 'norm'")["value"].tolist() == [2000 + 15.625 * n for n in LENGTHS]
+
+
+def test_a_label_of_two_metrics_chooses_both(tmp_path):
+    _, sweep = reduce(make(tmp_path / "mine", inputs={"metrics": ["Memory Throughput"]}))
+    metrics = {"dram__bytes.sum.per_second", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"}
+    assert set(sweep.points["metric"]) == metrics
+
+
+def test_a_missing_metric_is_answered_with_those_there_are(tmp_path):
+    with pytest.raises(InputError) as raised:
+        reduce(make(tmp_path / "mine", inputs={"metrics": ["dram__bytes_written.sum"]}))
+    message = str(raised.value)
+    assert "dataset.yaml, key studies.metric_sweep.sweep.metrics: no file has the metric" in message
+    there = "dram__bytes.sum.per_second, dram__bytes_read.sum, dram__sectors_read.sum, gpu__compute_memory_throughput"
+    assert f"did you mean 'dram__bytes_read.sum'? the files have {there}" in message
+    assert TIME in message
 
 
 @pytest.mark.parametrize(
@@ -112,8 +166,10 @@ def test_unknown_kernels_and_empty_output_are_named(tmp_path):
     file = make(tmp_path / "zebra")
     one = tmp_path / "zebra/ncu/64.csv"
     one.write_text(one.read_text().replace(GEMM, "zebra_v7"))
-    with pytest.raises(InputError, match="no class is known for kernel 'zebra_v7'"):
-        reduce(file)
+    result, sweep = reduce(file)
+    assert "other" in set(sweep.points["kernel_class"])
+    (warning,) = result.warnings
+    assert warning.startswith("ncu: no class is known for 1 kernel: zebra_v7; they count as class other")
 
 
 def test_a_folder_of_ncu_output_becomes_pages_and_a_page_for_one_metric(checkout):
@@ -128,7 +184,7 @@ def test_a_folder_of_ncu_output_becomes_pages_and_a_page_for_one_metric(checkout
     laws = pd.read_csv(folder / "table.csv")
     columns = ["kernel_class", "metric", "variable", "law", "formula", "points", "error_percent", "provenance"]
     assert list(laws.columns) == columns
-    assert laws["points"].tolist() == [6] * 4
+    assert laws["points"].tolist() == [6] * 10
     header = (folder / "anomalies.csv").read_text("utf-8").strip()
     assert header == "kernel_class,metric,kind,where,evidence,provenance"
     assert json.loads((folder / "summary.json").read_text("utf-8"))["anomalies"] == {"value": 0, "unit": "1"}

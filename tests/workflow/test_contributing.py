@@ -36,7 +36,7 @@ def test_a_new_study_answers_a_dataset(with_study):
 
 
 def test_the_test_of_a_new_study_passes(with_study):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/studies/test_launch_latency.py"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/studies/test_launch_latency.py"]
     environment = {"PYTHONPATH": str(with_study / "src"), "PATH": ""}
     done = subprocess.run(command, cwd=with_study, env=environment, capture_output=True, text=True, check=False)
     assert "2 passed" in done.stdout, done.stdout[-2000:]

@@ -9,7 +9,7 @@ from importlib import import_module
 import nbformat
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import ROOT, snakemake
 from nbclient import NotebookClient
 
 from gpuledger.ledger.study import read_studies
@@ -115,9 +115,15 @@ def test_modules_stay_short():
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_by_itself_on_a_fresh_checkout_and_writes_nothing(checkout, notebook):
-    before = sorted(checkout.rglob("*"))
+def test_notebook_runs_by_itself_on_a_fresh_checkout_and_writes_nothing(checkout, notebook, request):
     content = nbformat.read(checkout / "notebooks" / notebook.name, as_version=4)
+    parameters = next(cell.source for cell in content.cells if "parameters" in cell.metadata.get("tags", []))
+    dataset = re.search(r'^dataset = "(.+)"', parameters, re.MULTILINE)[1]
+    if "download" in yaml.safe_load((checkout / f"traces/{dataset}/dataset.yaml").read_text("utf-8")):
+        mirror = request.getfixturevalue("mirror")
+        fetched = snakemake(checkout, f"results/{dataset}/files.json", "--config", f"mirror={mirror}")
+        assert fetched.returncode == 0, fetched.stderr[-3000:]
+    before = sorted(checkout.rglob("*"))
     NotebookClient(
         content, kernel_name="python3", resources={"metadata": {"path": checkout / "notebooks"}}, timeout=120
     ).execute()

@@ -68,7 +68,10 @@ def test_one_call_records_and_analyses(checkout, gpu):
     assert dataset["kind"] == "local"
     assert {study: list(cases) for study, cases in dataset["studies"].items()} == {
         "flop_reconciliation": ["toy_network"],
-        "metric_sweep": ["gpt2", "llama"],
+        "metric_sweep": [
+            *("gpt2", "gpt2_backward", "gpt2_backward_totals", "gpt2_head_dim_64", "gpt2_totals"),
+            *("llama", "llama_backward", "llama_backward_totals", "llama_totals"),
+        ],
     }
     # Published counters went in, so published results come out, said to be of this machine.
     summary = yaml.safe_load((checkout / TOY / "summary.json").read_text("utf-8"))
@@ -93,5 +96,5 @@ def test_what_cannot_be_recorded_stops_the_call_in_one_line(checkout, gpu):
     (gpu / "apps").write_text("77, 900 MiB, /usr/bin/train\n")
     status, said = snakemake(checkout, f"{TOY}/summary.json", path=gpu, record=f"{{python: {gpu}/torch-python}}")
     assert status != 0
-    assert "another process is on the GPU: train (pid 77, 900 MiB); wait for it or end it" in said
+    assert "another process is on the GPU: train (pid 77, 900 MiB); wait for it to end or stop it" in said
     assert not (checkout / "traces/local-gpu/dataset.yaml").exists()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from gpuledger import logs
 from gpuledger.ledger import report, tables
+from gpuledger.ledger.case_result import brief
 from gpuledger.ledger.study import read_studies
 
 with logs.to(snakemake.log[0]):
@@ -11,4 +12,5 @@ with logs.to(snakemake.log[0]):
     csv = Path(snakemake.output.csv)
     title = read_studies()[csv.stem].title
     caption = f"{title}: every quantity of every case."
-    tables.write(report.ledger(outcomes), None, csv.parent, caption=caption, name=csv.stem)
+    people = report.ledger(outcomes, brief)
+    tables.write(report.ledger(outcomes), None, csv.parent, caption=caption, name=csv.stem, people=people)

@@ -11,7 +11,8 @@ with logs.to(snakemake.log[0]):
     by_study = {Path(file).stem: claims.load(file) for file in snakemake.input.claims}
     card = claims.scorecard(by_study, outcomes, snakemake.params.downloads)
     csv = Path(snakemake.output.csv)
-    tables.write(card, None, csv.parent, caption="Published claims and what is reproduced.", name=csv.stem)
+    about = {"caption": "Published claims and what is reproduced.", "people": claims.for_people(card)}
+    tables.write(card, None, csv.parent, name=csv.stem, **about)
     titles = {name: study.title for name, study in read_studies().items()}
     page = report.scorecard_page(card, titles, Path(snakemake.input.template).parent)
     files.write_text(snakemake.output.page, page)

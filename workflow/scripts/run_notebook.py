@@ -18,4 +18,4 @@ with logs.to(snakemake.log[0]):
     record = json.loads(Path(snakemake.input.provenance).read_text("utf-8"))
     templates = Path(snakemake.input.template).parent.parent
     title = f"{snakemake.params.title}: {wildcards.dataset}/{wildcards.case}"
-    pages.render(output.notebook, output.page, templates, title, record["label"], record.get("warnings", []))
+    pages.render(output.notebook, output.page, templates, title, record)

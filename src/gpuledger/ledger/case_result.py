@@ -54,6 +54,16 @@ def text(value: Value, decimals: int | None = None) -> str:
     return f"{value:,.{decimals}f}" if decimals is not None else f"{settle(value):.10g}"
 
 
+def brief(value: Value, digits: int = 4) -> str:
+    """Format a value for people: floats with `digits` significant digits, whole numbers in full, infinity as ``–``."""
+    if isinstance(value, float) and not np.isfinite(value):
+        return "" if np.isnan(value) else "–"
+    if not isinstance(value, float) or (value.is_integer() and abs(value) < 2**53):
+        return "–" if value in ("inf", "-inf") else text(int(value) if isinstance(value, float) else value)
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if 10 ** (digits - 1) <= abs(rounded) < 1e15 else f"{rounded:,.{digits}g}"
+
+
 def slug(words: str) -> str:
     """Convert words to a part of a quantity's name: lower-case letters and digits, joined by ``_``."""
     return re.sub(r"\W+", "_", words.lower()).strip("_")
@@ -88,7 +98,8 @@ class CaseResult:
         By quantity, ``{"value": number or text, "unit": text}``.
     provenance : dict
         What the numbers are; see :meth:`gpuledger.ledger.datasets.Case.provenance`. A study adds what the dataset
-        does not know: further ``inputs``, or another ``label`` if its numbers are not those of the files.
+        does not know: further ``inputs``, more about those of the dataset, and, if it predicts, ``kind``
+        (``predicted``), ``label``, ``title`` and ``source``.
     warnings : list of str
         What is unusual about the input, as figures and the page show it; ``warnings`` in ``provenance.json``.
     """
@@ -112,8 +123,8 @@ class CaseResult:
         return self.summary[quantity]["value"]
 
     def summary_table(self) -> pd.DataFrame:
-        """Return the summary as a table of texts, one row per quantity."""
-        rows = [(name, text(entry["value"]), entry["unit"]) for name, entry in sorted(self.summary.items())]
+        """Return the summary as a table for people, one row per quantity."""
+        rows = [(name, brief(entry["value"]), entry["unit"]) for name, entry in sorted(self.summary.items())]
         return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
 
     def write(self, folder: str | Path) -> None:
@@ -171,9 +182,10 @@ def reduce_case(
         result = reduce(case, **knobs, **offered)
     _keep_warnings(result, caught, case)
     own, record = result.provenance, provenance.result() | {"knobs": dict(knobs)}
-    known_files = {entry["file"] for entry in record["inputs"]}
-    beside = [entry for entry in own.get("inputs", []) if entry["file"] not in known_files]
-    result.provenance = record | own | {"inputs": record["inputs"] + beside}
+    inputs = {entry["file"]: entry for entry in record["inputs"]}
+    for entry in own.get("inputs", []):
+        inputs[entry["file"]] = entry | inputs.get(entry["file"], {})
+    result.provenance = record | own | {"inputs": list(inputs.values())}
     if result.warnings:
         result.provenance["warnings"] = result.warnings
     return result

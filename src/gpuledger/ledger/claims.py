@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +11,19 @@ import pandas as pd
 
 from gpuledger import schemas
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import text
+from gpuledger.ledger.case_result import brief, text
 
 EXACT, HOLDS, WITHIN, DIFFERS = "exact", "holds", "within tolerance", "differs"
 TYPED, BY_CONSTRUCTION = "typed", "by construction"
 NEEDS_DOWNLOAD, NEEDS_GPU, UNCHECKABLE = "needs download", "needs GPU", "cannot be checked"
 SOURCE_ERROR = "error in source"
-#: What a row says: compared with a value that was obtained independently, with one that was not, or with none.
-TESTED = (EXACT, HOLDS, WITHIN, DIFFERS)
-UNTESTED = (TYPED, BY_CONSTRUCTION)
-OPEN = (NEEDS_DOWNLOAD, NEEDS_GPU, UNCHECKABLE)
-#: Every verdict, in the order of rows and counts.
-VERDICTS = (*TESTED, *UNTESTED, *OPEN, SOURCE_ERROR)
+#: Every verdict, in the order of rows and counts, by what it is worth. What a simulation has is never a test.
+GROUPS = {
+    "tested independently": (EXACT, HOLDS, WITHIN, DIFFERS),
+    "not a test": (TYPED, BY_CONSTRUCTION, DIFFERS),
+    "not tested": (NEEDS_DOWNLOAD, NEEDS_GPU, UNCHECKABLE),
+    "wrong in the source documents": (SOURCE_ERROR,),
+}
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def scorecard(
     -------
     DataFrame
         Columns ``study, id, case, quantity, published, unit, dataset, reproduced, relative_difference, verdict,
-        source, why, provenance``, in the order of `VERDICTS`. A claim that no dataset tests has a row that says what
+        source, why, provenance``, in the order of `GROUPS`. A claim that no dataset tests has a row that says what
         that takes, or why it is impossible. So has every error of the source documents (claimed, right, why).
     """
     outcomes = list(outcomes)
@@ -130,10 +132,33 @@ def scorecard(
             absent = [name for name in (downloads or {}).get(f"{study}/{claim['case']}", ()) if name not in present]
             rows += _claim_rows(study, claim, found, absent)
         rows += [_source_error_row(study, error, outcomes) for error in content.get("source_errors", [])]
-    rows.sort(key=lambda row: VERDICTS.index(row["verdict"]))
+    rows.sort(key=_place)
     columns = ["study", "id", "case", "quantity", "published", "unit", "dataset", "reproduced"]
     columns += ["relative_difference", "verdict", "source", "why", "provenance"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _place(row: Mapping) -> tuple[int, int]:
+    """Return the numbers of a row's group and of its verdict in the group."""
+    groups = list(GROUPS.values())
+    first = 1 if row["provenance"].startswith("simulated") else 0
+    group = next(number for number in range(first, len(groups)) if row["verdict"] in groups[number])
+    return group, groups[group].index(row["verdict"])
+
+
+def for_people(card: pd.DataFrame) -> pd.DataFrame:
+    """Return a scorecard whose reproduced values have four significant digits, or as many as the published ones."""
+    pairs = zip(card["reproduced"], card["published"], strict=True)
+    return card.assign(reproduced=[_shortened(reproduced, published) for reproduced, published in pairs])
+
+
+def _shortened(reproduced: str, published: str) -> str:
+    number = reproduced.replace(",", "")
+    if not re.fullmatch(r"-?\d*\.\d+(?:e[-+]?\d+)?", number):
+        return reproduced
+    printed = re.search(r"[\d,.]*\d", published)
+    digits = len(printed[0].replace(",", "").replace(".", "").lstrip("0")) if printed else 0
+    return brief(float(number), max(4, digits))
 
 
 def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome], absent: list[str]) -> list[dict]:
@@ -203,7 +228,10 @@ def _source_error_row(study: str, error: Mapping, outcomes: list[Outcome]) -> di
     return row
 
 
-def counts(card: pd.DataFrame) -> dict[str, int]:
-    """Return how many rows of a scorecard have each verdict, in the order of `VERDICTS`."""
-    found = card["verdict"].value_counts()
-    return {verdict: int(found[verdict]) for verdict in VERDICTS if verdict in found}
+def counts(card: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """Count the rows of a scorecard by group and verdict, in the order of `GROUPS`."""
+    found: dict[str, dict[str, int]] = {title: dict.fromkeys(words, 0) for title, words in GROUPS.items()}
+    for row in card.to_dict("records"):
+        group, _ = _place(row)
+        found[list(GROUPS)[group]][row["verdict"]] += 1
+    return {title: {word: count for word, count in words.items() if count} for title, words in found.items()}

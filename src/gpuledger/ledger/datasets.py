@@ -152,10 +152,30 @@ class Case:
     def paths(self) -> list[Path]:
         """Return every input file, present or not; for a folder, the files in it."""
         found = []
-        for _, value, kind in _path_values(self.inputs, self.schema):
-            path = self.dataset.folder / value
-            found += folder_files(path) if kind == "folder" and path.is_dir() else [path]
+        for name, kind in self._files():
+            path = self.dataset.folder / name
+            found += folder_files(path) if kind != "file" and path.is_dir() else [path]
         return found
+
+    def beside(self, key: str, name: str) -> Path | None:
+        """Return the file called `name` that belongs to the input `key` without being declared, or None.
+
+        It lies in a declared folder, in the folder of a declared file, or above that one if it is called ``result``.
+        The schema of the input lists such names under ``beside``.
+        """
+        return _beside(self.dataset.folder / self.inputs[key], name)
+
+    def _files(self) -> Iterator[tuple[str, str]]:
+        """Yield name and format of every input, and of the files beside declared files."""
+        declared = [(value, schema) for _, value, schema in _path_values(self.inputs, self.schema)]
+        yield from ((value, schema["format"]) for value, schema in declared)
+        known = {value for value, _ in declared}
+        for value, schema in declared:
+            path = self.dataset.folder / value
+            found = (_beside(path, name) for name in schema.get("beside", ()) if path.is_file())
+            names = {file.relative_to(self.dataset.folder).as_posix() for file in found if file}
+            yield from ((name, "file") for name in sorted(names - known))
+            known |= names
 
     def path(self, key: str) -> Path:
         """Return the path of the input file or folder `key`.
@@ -168,9 +188,9 @@ class Case:
         if key not in self.inputs:
             raise InputError(self.dataset.file, self.place, f"the key '{key}' is missing", "add the file's path")
         path = self.dataset.folder / self.inputs[key]
-        folder = self.schema.get("properties", {}).get(key, {}).get("format") == "folder"
-        if not (path.is_dir() if folder else path.exists()):
-            problem = f"the {'folder' if folder else 'file'} {path.as_posix()} does not exist"
+        kind = self.schema.get("properties", {}).get(key, {}).get("format")
+        if not (path.is_dir() if kind == "folder" else path.exists()):
+            problem = f"the {'folder' if kind == 'folder' else 'file'} {path.as_posix()} does not exist"
             remedy = "put it there, or correct the path"
             raise InputError(self.dataset.file, f"{self.place}.{key}", problem, remedy)
         return path
@@ -182,31 +202,49 @@ class Case:
         own = {name: self.dataset.about(name) for _, name, _ in _path_values(self.inputs, self.schema)}
         return {**about, "files": {name: said for name, said in own.items() if said}, "case": self.inputs}
 
+    @property
+    def label(self) -> str:
+        """What the numbers in its files are; a dataset of several devices can have cases of one."""
+        content = self.dataset.content
+        own = content.get("device", {}).get("name")
+        declared = {value for _, value, _ in _path_values(self.inputs, self.schema)}
+        devices = {own or self.dataset.about(name).get("device") for name, _ in self._present() if name in declared}
+        return provenance.label(content["kind"], devices.pop() if len(devices) == 1 else None)
+
+    def _present(self) -> Iterator[tuple[str, Path]]:
+        """Yield every input file or folder that exists, and files beside them: name in the dataset's folder, path."""
+        for name, kind in self._files():
+            path = self.dataset.folder / name
+            if path.is_file() or (kind != "file" and path.is_dir()):
+                yield name, path
+
     def provenance(self) -> dict:
         """Return the content of ``provenance.json``: what the case's numbers are, and which files they come from."""
         content = self.dataset.content
         inputs = [
             (provenance.describe_file if path.is_file() else _describe_folder)(
-                path, self.dataset.folder, self.dataset.about(value)
+                path, self.dataset.folder, self.dataset.about(name)
             )
-            for _, value, kind in _path_values(self.inputs, self.schema)
-            if (path := self.dataset.folder / value).is_file() or (kind == "folder" and path.is_dir())
+            for name, path in self._present()
         ]
-        # A dataset of several devices can have cases of one.
-        devices = {content.get("device", {}).get("name") or entry.get("device") for entry in inputs}
         return {
             "dataset": self.dataset.name,
             "study": self.study,
             "case": self.name,
             "title": content["title"],
             "kind": content["kind"],
-            "label": provenance.label(content["kind"], devices.pop() if len(devices) == 1 else None),
+            "label": self.label,
             "device": content.get("device"),
             "source": content["source"],
             "license": content["license"],
             "gpuledger": __version__,
             "inputs": inputs,
         }
+
+
+def _beside(path: Path, name: str) -> Path | None:
+    folders = [path] if path.is_dir() else [path.parent, path.parent.parent][: 1 + (path.parent.name == "result")]
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
 def folder_files(folder: Path) -> list[Path]:
@@ -231,11 +269,13 @@ def _describe_folder(path: Path, root: Path, about: Mapping | None = None) -> di
     }
 
 
-def _path_values(value: Any, schema: Mapping, key: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield the key, declared path and format of every file and folder in `value`."""
-    kind = schema.get("format")
-    if kind in ("file", "folder") and isinstance(value, str):
-        yield key, value, kind
+def _path_values(value: Any, schema: Mapping, key: str = "") -> Iterator[tuple[str, str, Mapping]]:
+    """Yield the key, declared path and schema of every file and folder in `value`.
+
+    The format ``path`` is that of a file or a folder.
+    """
+    if schema.get("format") in ("file", "folder", "path") and isinstance(value, str):
+        yield key, value, schema
     elif isinstance(value, Mapping):
         for name, part in value.items():
             inner = schema.get("properties", {}).get(name) or schema.get("additionalProperties")

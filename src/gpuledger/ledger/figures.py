@@ -87,7 +87,7 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     ----------
     figure : Figure
     record : mapping
-        The ``provenance.json`` of its numbers. That numbers are simulated is said in colour.
+        The ``provenance.json`` of its numbers. That they are simulated or predicted is said in colour.
     folder : path or None
         Where to write ``<name>.pdf``, ``.svg`` and ``.png``; None writes nothing.
     name : str
@@ -107,15 +107,15 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
         legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
     drawn = figure.get_tightbbox()
     caption = provenance.caption(record)
-    simulated = record["kind"] == "simulated"
+    measured = record["kind"] not in provenance.NOT_MEASURED
     note = figure.text(
         0.005,
         drawn.y0 / figure.get_figheight() - 0.02,
         textwrap.fill(plain(caption), int(figure.get_figwidth() * 19)),
         va="top",
         fontsize=6.5,
-        color=VERMILLION if simulated else "#666666",
-        fontweight="bold" if simulated else "normal",
+        color="#666666" if measured else VERMILLION,
+        fontweight="normal" if measured else "bold",
     )
     if folder is not None:
         noted = note.get_window_extent().transformed(figure.dpi_scale_trans.inverted())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +68,7 @@ def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> N
                 raise
 
 
-def render(
-    notebook: str | Path,
-    output: str | Path,
-    templates: str | Path,
-    title: str,
-    label: str,
-    warnings: Sequence[str] = (),
-) -> None:
+def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str, record: Mapping) -> None:
     """Render an executed notebook to one HTML page.
 
     Images are embedded, formulas are MathML, and the page loads nothing from elsewhere.
@@ -89,17 +82,16 @@ def render(
     templates : path
         The folder that holds the template ``page``.
     title : str
-    label : str
-        What the numbers are: ``published``, ``simulated, not measured``, …
-    warnings : sequence of str
-        What is unusual about the input, for the top of the page.
+    record : mapping
+        The ``provenance.json`` of its numbers. Its ``warnings`` go to the top of the page.
     """
     content = nbformat.read(notebook, as_version=4)
     for cell in content.cells:
         if cell.cell_type == "markdown":
             cell.source = formulas_to_mathml(cell.source)
     exporter = HTMLExporter(template_name="page", extra_template_basedirs=[str(templates)])
-    html, _ = exporter.from_notebook_node(content, {"metadata": {"name": title, "label": label, "warnings": warnings}})
+    about = {"name": title, "label": record["label"], "kind": record["kind"], "warnings": record.get("warnings", [])}
+    html, _ = exporter.from_notebook_node(content, {"metadata": about})
     files.write_text(output, html)
 
 

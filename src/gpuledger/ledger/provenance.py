@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gpuledger import files
 
+#: Kinds whose labels and figures are in colour, and with which their labels begin. A study that predicts says so.
+NOT_MEASURED = ("simulated", "predicted")
 #: What the numbers of each kind of dataset are called.
 KINDS = {
     "published": "published",
@@ -40,6 +42,25 @@ def describe_file(path: Path, root: Path, about: Mapping | None = None) -> dict:
         "sha256": files.sha256(path),
         **(about or {}),
     }
+
+
+def describe_data_sheets(gpus: Iterable, folder: Path) -> list[dict]:
+    """Describe the tables that GPUs were read from: the built-in one, or a user's own in the dataset's `folder`.
+
+    Parameters
+    ----------
+    gpus : iterable of gpuledger.readers.gpus.Gpu
+    folder : path
+    """
+    titles: dict[Path, list[str]] = {}
+    for gpu in gpus:
+        titles.setdefault(gpu.file, []).append(gpu.title)
+    rows = []
+    for table, names in titles.items():
+        root = folder if table.is_relative_to(folder) else files.ROOT
+        about = {"source": f"Data sheets of {', '.join(names)} ({table.relative_to(root).as_posix()})"}
+        rows.append(describe_file(table, root, about))
+    return rows
 
 
 def sources(record: Mapping) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gpuledger.ledger import claims, provenance
-from gpuledger.ledger.case_result import text
+from gpuledger.ledger.case_result import Value, text
 from gpuledger.ledger.claims import Outcome
 from gpuledger.ledger.study import read_studies
 
@@ -25,10 +25,10 @@ def read_outcomes(summaries: Iterable[str | Path]) -> list[Outcome]:
     return outcomes
 
 
-def ledger(outcomes: Iterable[Outcome]) -> pd.DataFrame:
-    """Return one row per quantity: ``dataset, case, quantity, value, unit, provenance``."""
+def ledger(outcomes: Iterable[Outcome], form: Callable[[Value], str] = text) -> pd.DataFrame:
+    """Return one row per quantity: ``dataset, case, quantity, value, unit, provenance``; `form` formats the values."""
     rows = [
-        (outcome.dataset, outcome.case, quantity, text(entry["value"]), entry["unit"], outcome.label)
+        (outcome.dataset, outcome.case, quantity, form(entry["value"]), entry["unit"], outcome.label)
         for outcome in outcomes
         for quantity, entry in outcome.summary.items()
     ]
@@ -47,29 +47,16 @@ def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Pat
     differences = [
         "" if pd.isna(value) else f"{100 * value:+.2g} %" if value else "0" for value in card["relative_difference"]
     ]
-    card = card.assign(anchor=anchors, difference=differences)
+    kinds = [label.split(",")[0].split(" ")[0] for label in card["provenance"]]
+    card = claims.for_people(card).assign(anchor=anchors, difference=differences, kind=kinds)
     groups = [(titles[study], rows.to_dict("records")) for study, rows in card.groupby("study", sort=True)]
     template = _environment(templates).get_template("scorecard.html.j2")
-    return template.render(groups=groups, counts=_grouped(claims.counts(card)))
-
-
-def _grouped(counts: Mapping[str, int]) -> list[dict]:
-    """Group counts of verdicts by what they are worth, as the pages show them."""
-    groups = {
-        "tested independently": claims.TESTED,
-        "not a test": claims.UNTESTED,
-        "not tested": claims.OPEN,
-        "wrong in the source documents": (claims.SOURCE_ERROR,),
-    }
-    found = {title: {word: counts[word] for word in words if word in counts} for title, words in groups.items()}
-    return [
-        {"title": title, "total": sum(words.values()), "verdicts": words} for title, words in found.items() if words
-    ]
+    return template.render(groups=groups, counts=claims.counts(card))
 
 
 def gallery_page(
     outcomes: Iterable[Outcome],
-    counts: Mapping[str, int],
+    counts: Mapping[str, Mapping[str, int]],
     root: Path,
     templates: Path,
 ) -> str:
@@ -79,7 +66,7 @@ def gallery_page(
     ----------
     outcomes : iterable of Outcome
     counts : mapping
-        How many claims have each verdict.
+        Of the scorecard's rows, by group and verdict.
     root : path
         The page's folder, ``results/``.
     templates : path
@@ -89,7 +76,7 @@ def gallery_page(
         cards = [_card(outcome, root) for outcome in outcomes if outcome.study == study.name]
         if cards:
             groups.append({"name": study.name, "title": study.title, "question": study.question, "cards": cards})
-    return _environment(templates).get_template("gallery.html.j2").render(groups=groups, counts=_grouped(counts))
+    return _environment(templates).get_template("gallery.html.j2").render(groups=groups, counts=counts)
 
 
 def _card(outcome: Outcome, root: Path) -> dict:

@@ -16,7 +16,7 @@ from pandas.io.formats.style import Styler
 
 from gpuledger import files
 from gpuledger.ledger import provenance
-from gpuledger.ledger.case_result import settle
+from gpuledger.ledger.case_result import brief, settle
 
 FORMATS = ("csv", "md", "tex")
 
@@ -49,7 +49,7 @@ def write(
         Column headers in Markdown and LaTeX.
     formats : mapping, optional
         Format strings or functions for Markdown and LaTeX, by column. By default, integers have thousands
-        separators and floats six significant digits.
+        separators and floats four significant digits.
     people : DataFrame, optional
         The rows for Markdown and LaTeX, where another layout than the CSV's reads better.
 
@@ -119,9 +119,7 @@ def _default_format(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, Integral):
         return f"{value:,}"
-    if isinstance(value, float):
-        return f"{int(value):,}" if value.is_integer() and abs(value) < 2**53 else f"{value:.6g}"
-    return str(value)
+    return brief(value) if isinstance(value, float) else str(value)
 
 
 def _markdown(shown: pd.DataFrame, numeric: Sequence[bool]) -> str:

@@ -8,7 +8,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -112,6 +112,8 @@ class Gpu:
         Not an existing GPU.
     aliases : tuple of str
     source, note : str
+    file : Path
+        The table that describes it.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Gpu:
     aliases: tuple[str, ...] = ()
     source: str = ""
     note: str = ""
+    file: Path = field(default=TABLE, repr=False)
 
     def peak_flop_per_s(self, precision: str) -> float:
         """Peak of a precision, or of its first stand-in that the hardware has (`STAND_INS`).
@@ -316,6 +319,7 @@ def _gpu(path: Path, place: str, row: Mapping, units: Mapping[str, str]) -> Gpu:
         aliases=tuple(filter(None, (alias.strip() for alias in words["aliases"].split(";")))),
         source=words["source"],
         note=words["note"],
+        file=path,
     )
     if not row.get("identity_exception"):
         _check_identity(path, place, gpu)
@@ -375,7 +379,7 @@ def _read_excel(path: Path) -> dict[str, Gpu]:
         with table.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows(row[:width] for row in rows)
         try:
-            return _read_table(table)
+            return {name: replace(gpu, file=path) for name, gpu in _read_table(table).items()}
         except InputError as error:
             place = error.place.replace("line ", "row ", 1)
             raise InputError(path, place, error.problem, error.remedy) from None

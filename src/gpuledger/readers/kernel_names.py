@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.readers.kernel_patterns import PATTERNS, Pattern, extend_patterns
 
 __all__ = [
+    "OTHER",
     "PATTERNS",
     "KernelName",
     "Pattern",
@@ -29,6 +30,10 @@ __all__ = [
     "short_name",
     "template_arguments",
 ]
+
+#: Class of kernels that match no pattern.
+OTHER = "other"
+_SHOWN = 50
 
 
 @dataclass(frozen=True)
@@ -297,7 +302,7 @@ def classify(
     *,
     file: str | Path = "kernel names",
 ) -> pd.Series:
-    """Return the class of every kernel name.
+    """Return the class of every kernel name, :data:`OTHER` where no pattern matches.
 
     Parameters
     ----------
@@ -316,7 +321,12 @@ def classify(
     Raises
     ------
     InputError
-        A name is empty or matches no pattern; the message quotes the kernel.
+        A name is empty.
+
+    Warns
+    -----
+    InputWarning
+        Once, of all kernels that match no pattern, with a pattern that would name them.
     """
     names = names if isinstance(names, pd.Series) else pd.Series(list(names), dtype=object)
     classes = {}
@@ -324,9 +334,18 @@ def classify(
         if not isinstance(name, str) or not name.strip():
             remedy = "profile again with --print-kernel-base demangled"
             raise InputError(file, "", "a launch has no kernel name", remedy)
-        classes[name] = parse(name, patterns).kernel_class
-        if classes[name] is None:
-            shown = name if len(name) <= 200 else name[:200] + "…"
-            remedy = "add a pattern (name, regex, class) for it to the kernel patterns of the study's configuration"
-            raise InputError(file, "", f"no class is known for kernel {shown!r}", remedy)
+        classes[name] = parse(name, patterns).kernel_class or OTHER
+    unknown = list(dict.fromkeys(short_name(name) for name, found in classes.items() if found == OTHER))
+    if unknown:
+        _warn_of_unknown(unknown, file)
     return names.map(classes).astype("str").rename("kernel_class")
+
+
+def _warn_of_unknown(bases: list[str], file: str | Path) -> None:
+    shown = ", ".join(base if len(base) <= 100 else f"{base[:100]}…" for base in bases[:_SHOWN])
+    more = f" and {len(bases) - _SHOWN} more" if len(bases) > _SHOWN else ""
+    kernels = "1 kernel" if len(bases) == 1 else f"{len(bases)} kernels"
+    regex = "|".join(re.escape(base) for base in bases[:_SHOWN] if len(base) <= 100).replace("'", "''")
+    pattern = f"kernel_patterns: [{{name: mine, regex: '(?:^|::)(?:{regex})$', class: elementwise}}]"
+    done = f"they count as class {OTHER}; to name them, add {pattern} to the case, with their class"
+    warn(file, "", f"no class is known for {kernels}: {shown}{more}", done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,10 +93,7 @@ PATTERNS: tuple[Pattern, ...] = _table(
 
 
 def extend_patterns(
-    extra: Iterable[Mapping[str, str]],
-    *,
-    file: str | Path = "kernel patterns",
-    patterns: tuple[Pattern, ...] = PATTERNS,
+    extra: Iterable[Mapping[str, str]], patterns: Sequence[Pattern] = PATTERNS, *, file: str | Path = "kernel patterns"
 ) -> tuple[Pattern, ...]:
     """Put a user's patterns before others.
 
@@ -104,10 +101,10 @@ def extend_patterns(
     ----------
     extra : iterable of mappings
         Keys ``name``, ``regex``, ``class`` and optionally ``family`` and ``on`` (``path``, the default, or ``full``).
+    patterns : sequence of Pattern
+        The others.
     file : path or str
         Source of the patterns, for the error.
-    patterns : tuple of Pattern
-        The others.
 
     Returns
     -------

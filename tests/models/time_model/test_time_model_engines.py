@@ -235,6 +235,8 @@ def test_unseen_constants_come_from_another_gpu():
     found = unseen_constants("prefill", H100, entry.kernel, entry.precision)
     assert found.source.startswith("transferred from h200-sxm: fitted to ")
     assert unseen_constants("prefill", H100, entry.kernel, "fp3/fp3") is None
+    assert unseen_constants("prefill", H100, "unheard of", entry.precision) is None
+    assert unseen_constants("gemm", H100, "unheard of", "bf16").source.startswith("transferred from h200-sxm")
     # Latencies are as many cycles; shares and launches stay.
     slow = transferred(entry.constants, H100, A100)
     assert slow.block_s == pytest.approx(entry.constants.block_s * 1980 / 1410, rel=1e-3)

@@ -239,7 +239,7 @@ def test_held_back_is_a_fixed_half():
 
 
 def test_constants_of_unfitted_gpus():
-    for name, donor in (("gh200-96gb", "h100-sxm"), ("a40", "a100-sxm-80gb"), ("l4", "l40s")):
+    for name, donor in (("gh200-96gb", "h100-sxm"), ("a100-pcie-40gb", "a100-sxm-80gb"), ("l4", "l40s")):
         assert constants_of(find_gpu(name)).source.startswith(f"transferred from {donor}: fitted")
     assert "of AIConfigurator 0.12.0: h100_sxm/gemm" in constants_of(H100).source
     assert "bf16" in constants_of(A100, "fp8").source

@@ -37,7 +37,7 @@ def test_known_sparsified_trace(tmp_path):
     (tmp_path / "x.dmat").write_bytes(content([BASE + 0x10000, 0, BASE], list(clocks.items())[::-1]))
     found = neutrino.read_dmat(tmp_path / "x.dmat")
     assert found.pages.tolist() == [0, BASE, BASE + 0x10000]
-    assert (len(found.clocks), found.max_clock, found.records) == (10, 300, 24)
+    assert (len(np.unique(found.clock)), found.clock[-1], found.count.sum()) == (10, 300, 24)
     at = found.clock == 0
     assert list(zip(found.page[at].tolist(), found.count[at].tolist(), strict=True)) == [
         (0, 5),
@@ -83,7 +83,6 @@ def test_what_is_written_is_read_and_order_does_not_matter(entries, chance):
         found = neutrino.read_dmat(path)
         rows = zip(found.clock.tolist(), found.page.tolist(), found.count.tolist(), strict=True)
         assert list(rows) == sorted((clock, page, count) for (clock, page), count in entries.items())
-        assert found.records == sum(entries.values())
 
 
 GOOD = content([BASE, 0], [(5, [(0, 1), (BASE, 2)]), (3, [(BASE, 4)])])
@@ -92,18 +91,24 @@ GOOD = content([BASE, 0], [(5, [(0, 1), (BASE, 2)]), (3, [(BASE, 4)])])
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        (b"", "byte 0: 0 bytes are too few"),
-        (GOOD[:10], "byte 10: 10 bytes are too few"),
-        (struct.pack("<2Q", 2**63, 1) + GOOD[16:], "byte 0: 9223372036854775808 pages do not fit"),
-        (struct.pack("<2Q", 2, 2**64 - 1) + GOOD[16:], "byte 8: 18446744073709551615 clocks do not fit"),
+        (b"", "byte 0: 0 bytes are too short"),
+        (GOOD[:10], "byte 10: 10 bytes are too short"),
+        (
+            struct.pack("<2Q", 2**63, 1) + GOOD[16:],
+            ": 9223372036854775808 pages do not fit",
+        ),
+        (
+            struct.pack("<2Q", 2, 2**64 - 1) + GOOD[16:],
+            ": 18446744073709551615 clocks do not fit",
+        ),
         (GOOD[:-1], "not a multiple of 4"),
-        (GOOD[:-4], "more pages than the file has room for"),
+        (GOOD[:-4], "more pages than fit into the file"),
         (GOOD[:-12], "clocks do not fit|more pages"),
         (GOOD + bytes(8), "8 bytes follow the last clock"),
-        (content([BASE], [(5, [(BASE, 2)]), (5, [(BASE, 2)])]), "a clock is there twice"),
+        (content([BASE], [(5, [(BASE, 2)]), (5, [(BASE, 2)])]), "a clock occurs twice"),
         (content([BASE], [(5, [(BASE, 2), (BASE, 2)])]), "same page twice"),
-        (content([BASE, 7], [(5, [(BASE, 2)])]), "the pages listed are not those touched"),
-        (content([BASE], [(5, []), (6, [(BASE, 2), (0, 1)])]), "a clock has no page"),
+        (content([BASE, 7], [(5, [(BASE, 2)])]), "the listed pages are not those accessed"),
+        (content([BASE], [(5, []), (6, [(BASE, 2), (0, 1)])]), "a clock without pages"),
     ],
 )
 def test_wrong_files_are_refused_in_one_line(tmp_path, wrong, reason):

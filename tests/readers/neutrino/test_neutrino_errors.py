@@ -55,40 +55,40 @@ U64 = 2**64 - 1
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "byte 0: 0 bytes are too few"),
-        (GOOD[:31], "byte 31: 31 bytes are too few"),
-        (GOOD[:47], "byte 47: 47 bytes are too few"),
-        (GOOD[:-1], "byte 111: cut short: 111 bytes, where its header announces 112 (V3)"),
-        (GOOD[:50], "byte 50: cut short: 50 bytes, where its header announces 112 (V3)"),
-        (GOOD + b"\0", "byte 112: too long: 113 bytes, where its header announces 112 (V3)"),
-        (trace(table=((64, 48),))[:-8], "byte 104: cut short: 104 bytes, where its header announces 112 (V1)"),
-        (trace(table=((16, 48),))[:-8], "byte 104: cut short: 104 bytes, where its header announces 112 (V2 at warp"),
-        (trace(table=((8, 48),), data=bytes(1000)), "cut short: 1048 bytes, where its header announces 1072 (V2 at th"),
-        (trace((0, 1, 1, 64, 1, 1, 0, 1)), "byte 0: a grid of 0 × 1 × 1"),
-        (trace((1, 1, 1, 64, 0, 1, 0, 1)), "byte 12: a block of 64 × 0 × 1"),
-        (trace((1, 1, 1, 64, 64, 1, 0, 1)), "byte 12: blocks of 4096 threads"),
-        (trace((MOST,) * 8), "byte 12: blocks of"),
-        (trace((MOST, MOST, MOST, 1024, 1, 1, MOST, 1)), "byte 112: cut short: 112 bytes, where its header ann"),
+        (b"", "byte 0: 0 bytes are too short"),
+        (GOOD[:31], "byte 31: 31 bytes are too short"),
+        (GOOD[:47], "byte 47: 47 bytes are too short"),
+        (GOOD[:-1], "byte 111: truncated: 111 bytes, but its header says 112 (V3)"),
+        (GOOD[:50], "byte 50: truncated: 50 bytes, but its header says 112 (V3)"),
+        (GOOD + b"\0", "byte 112: too long: 113 bytes, but its header says 112 (V3)"),
+        (trace(table=((64, 48),))[:-8], "byte 104: truncated: 104 bytes, but its header says 112 (V1)"),
+        (trace(table=((16, 48),))[:-8], "byte 104: truncated: 104 bytes, but its header says 112 (V2 at warp"),
+        (trace(table=((8, 48),), data=bytes(1000)), "truncated: 1048 bytes, but its header says 1072 (V2 at th"),
+        (trace((0, 1, 1, 64, 1, 1, 0, 1)), "byte 0: not a trace: a grid of 0 × 1 × 1"),
+        (trace((1, 1, 1, 64, 0, 1, 0, 1)), "byte 12: not a trace: a block of 64 × 0 × 1"),
+        (trace((1, 1, 1, 64, 64, 1, 0, 1)), "byte 12: not a trace: blocks of 4096 threads"),
+        (trace((MOST,) * 8), "byte 12: not a trace: blocks of"),
+        (trace((MOST, MOST, MOST, 1024, 1, 1, MOST, 1)), "byte 112: truncated: 112 bytes, but its header says"),
         (trace((2, 1, 1, 64, 1, 1, 0, 0)), "byte 28: the trace has no section"),
-        (trace((2, 1, 1, 64, 1, 1, 0, MOST)), "byte 28: 4294967295 sections do not fit"),
-        (trace((2, 1, 1, 64, 1, 1, 0, 5000), data=bytes(80000)), "byte 28: 5000 sections do not fit"),
-        (trace(table=((16, 49),)), "byte 40: the first section is said to start at byte 49, not at 48"),
-        (trace(table=((16, U64),)), "byte 40: the first section is said to start at byte 18446744073709551615"),
-        (trace(table=((0, 48),)), "byte 32: the section table is of no version (V3: a divisor of 0; V1: 0 bytes do"),
-        (trace(table=((7 | 3 << 32, 48),)), "byte 32: the section table is of no version (V3: a divisor of 3"),
-        (trace(table=((12 | 32 << 32, 48),)), "byte 32: the section table is of no version (V3: 12 bytes"),
-        (trace(table=((U64, 48),), data=bytes(63)), "byte 32: the section table is of no version"),
+        (trace((2, 1, 1, 64, 1, 1, 0, MOST)), "byte 28: not a trace: 4294967295 sections do not fit"),
+        (trace((2, 1, 1, 64, 1, 1, 0, 5000), data=bytes(80000)), "byte 28: not a trace: 5000 sections do not fit"),
+        (trace(table=((16, 49),)), "byte 40: not a trace: the first section starts at byte 49, not 48"),
+        (trace(table=((16, U64),)), "byte 40: not a trace: the first section starts at byte 18446744073709551615"),
+        (trace(table=((0, 48),)), "byte 32: the section table fits no version (V3: a divisor of 0; V1: 0 bytes do"),
+        (trace(table=((7 | 3 << 32, 48),)), "byte 32: the section table fits no version (V3: a divisor of 3"),
+        (trace(table=((12 | 32 << 32, 48),)), "byte 32: the section table fits no version (V3: 12 bytes"),
+        (trace(table=((U64, 48),), data=bytes(63)), "byte 32: the section table fits no version"),
         (
             trace((2, 1, 1, 64, 1, 1, 0, 2), ((U64, 64), (16, 80))),
-            "byte 32: the section table is of no version (V3: a divisor of 4294967295; V1: 18446744073709551615 bytes",
+            "byte 32: the section table fits no version (V3: a divisor of 4294967295; V1: 18446744073709551615 bytes",
         ),
         (
             trace((2, 1, 1, 64, 1, 1, 0, 2), ((16 | 32 << 32, 64), (16 | 32 << 32, 80)), bytes(128)),
-            "byte 32: the section table is of no version (V3: the sections do not stand end to end",
+            "byte 32: the section table fits no version (V3: the sections are not end to end",
         ),
-        (b"\x7fELF" + bytes(200), "byte 0: a grid of"),
-        (b"PK\x03\x04" * 100, "byte 12: blocks of"),
-        (b"[exec] grid 1 1 1 block 32 1 1 shared 0\n" * 9, "byte 12: blocks of"),
+        (b"\x7fELF" + bytes(200), "byte 0: not a trace: a grid of"),
+        (b"PK\x03\x04" * 100, "byte 12: not a trace: blocks of"),
+        (b"[exec] grid 1 1 1 block 32 1 1 shared 0\n" * 9, "byte 12: not a trace: blocks of"),
     ],
 )
 def test_wrong_traces_are_refused(tmp_path, content, reason):
@@ -110,11 +110,11 @@ def test_records_that_are_not_there_or_do_not_fit_are_refused(tmp_path):
     path = tmp_path / "x.bin"
     path.write_bytes(GOOD)
     found = neutrino.open_trace(path)
-    assert "byte 28: there is no section 1" in refusal(lambda path: found.records(1), path)
+    assert "byte 28: no section 1: the trace has 1" in refusal(lambda path: found.records(1), path)
     wide = np.dtype([("a", "<u8", 3)])
-    assert "section 0: 16 bytes for each warp" in refusal(lambda path: found.records(dtype=wide), path)
+    assert "section 0: 16 bytes per warp" in refusal(lambda path: found.records(dtype=wide), path)
     for dtype in (object, "S0"):
-        with pytest.raises(ValueError, match="a record has"):
+        with pytest.raises(ValueError, match="records have"):
             found.records(dtype=dtype)
 
 
@@ -154,22 +154,22 @@ def test_foreign_files_are_refused(tmp_path, name):
         ("[callback] succeed", "line 2"),
     ],
 )
-def test_lines_that_break_off_are_refused(tmp_path, line, reason):
+def test_malformed_lines_are_refused(tmp_path, line, reason):
     path = tmp_path / "event.log"
     path.write_text(f"[init] pid 1\n{line}\n")
     found = refusal(neutrino.read_event_log, path)
-    assert found.startswith(f"{reason}: '{' '.join(line.split())}") and "cut short" in found
+    assert found.startswith(f"{reason}: truncated, or not an event.log: '{' '.join(line.split())}'")
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("[call]  1  torch.Size([4])  8", "line 1: 4 fields where [call] has 8: cut short"),
+        ("[call]  1  torch.Size([4])  8", "line 1: truncated, or not a tensor.trace: 4 fields, but [call] has 8"),
         ("[call]  1  torch.Size([4, x])  8  9  a  f  l:1", "line 1: 'torch.Size([4, x])' is not a torch.Size"),
         ("[call]  1  torch.Size([4])  -8  9  a  f  l:1", "line 1: '-8' is not a decimal size"),
         ("[call]  1  torch.Size([4])  8  7f12  a  f  l:1", "line 1: '7f12' is not a decimal address"),
         ("[call]  1  torch.Size([4])  8  18446744073709551616  a  f  l:1", "is not a decimal address"),
-        ("call  1", "line 1: the line has no [call] before it"),
+        ("call  1", "line 1: truncated, or not a tensor.trace: no [call] or [ret] at its start"),
     ],
 )
 def test_wrong_tensors_are_refused(tmp_path, line, reason):
@@ -181,11 +181,11 @@ def test_wrong_tensors_are_refused(tmp_path, line, reason):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("gemm\n", "line 2: the number of parameters is missing"),
+        ("gemm\n", "line 2: truncated, or not a kernel.info: the number of parameters is missing"),
         ("gemm\nx\n", "line 2: 'x' is not the number of parameters"),
-        ("gemm\n1\n", "line 3: the number of maps is missing"),
-        ("gemm\n1\n2\n1,16\n", "line 3: 2 maps, where 1 lines follow: cut short"),
-        ("gemm\n1\n999999999\n", "line 3: 999999999 maps, where 0 lines follow"),
+        ("gemm\n1\n", "line 3: truncated, or not a kernel.info: the number of maps is missing"),
+        ("gemm\n1\n2\n1,16\n", "line 3: truncated, or not a kernel.info: 2 maps, but 1 lines follow"),
+        ("gemm\n1\n999999999\n", "line 3: truncated, or not a kernel.info: 999999999 maps, but 0 lines follow"),
         ("gemm\n1\n1\n2,16\n", "line 4: '2,16' is not a level"),
         ("gemm\n1\n1\n1,\n", "line 4: '1,' is not a level"),
     ],
@@ -199,7 +199,7 @@ def test_wrong_kernel_infos_are_refused(tmp_path, text, reason):
 def test_registers_of_no_build_are_refused(tmp_path):
     path = tmp_path / "process.log"
     path.write_text("None\nptxas info    : Used 18 registers\n")
-    assert refusal(neutrino.read_process_log, path).startswith("line 2: registers or spills before any call of ptxas")
+    assert refusal(neutrino.read_process_log, path).startswith("line 2: registers or spills before any ptxas command")
 
 
 def read_or_refuse(name, content):

@@ -201,18 +201,10 @@ def test_kernel_info(tmp_path):
         assert neutrino.read_kernel_info(path) == content
 
 
-@pytest.mark.parametrize(("name", "kind"), [("compiled", "compiled"), ("written", "written")])
-def test_both_kinds_of_probe_say_the_same_record(name, kind):
-    probe = neutrino.read_probe(DATA / f"{name}.toml")
-    [entry] = probe.maps
-    assert (probe.kind, entry.level, entry.record_bytes, entry.cap) == (kind, "warp", 16, 1)
-    assert entry.dtype == BLOCK_SCHED and not probe.dynamic
-    assert probe.callback == {"compiled": "block_sched_callback.py", "written": "block_sched.py"}[name]
-    assert probe.snippets[0].positions == ("kernel",)
-    if kind == "written":
-        assert probe.snippets[1].positions == ("ld.global", "st.global") and probe.registers is None
-    else:
-        assert probe.registers == 4
+@pytest.mark.parametrize("name", ["compiled", "written"])
+def test_both_kinds_of_probe_state_the_same_record(name):
+    [entry] = neutrino.read_probe(DATA / f"{name}.toml").maps
+    assert (entry.level, entry.record_bytes, entry.cap, entry.dtype) == ("warp", 16, 1, BLOCK_SCHED)
 
 
 def probe_of(tmp_path, text):
@@ -224,10 +216,10 @@ def probe_of(tmp_path, text):
 def test_counted_records_and_other_spellings(tmp_path):
     save = 'before = "SAVE.u64 {%clock, ADDR};"'
     written = probe_of(tmp_path, f'dynamic = true\n[a]\nposition = "ld.global"\ndatamodel = "thread:16:count"\n{save}')
-    assert written.dynamic and written.maps[0].cap is None and written.maps[0].dtype == DMAT_ACCESS
-    old = 'callback = "c.py"\n[map.m]\nlevel = "thread"\nsize = "8"\ncap = "dynamic"\n'
+    assert written.maps[0].cap is None and written.maps[0].dtype == DMAT_ACCESS
+    old = '[map.m]\nlevel = "thread"\nsize = "8"\ncap = "dynamic"\n'
     compiled = probe_of(tmp_path, old + '[map.m.data]\nsync_bytes = "u32"\nasync_bytes = "u32"\n')
-    assert compiled.maps[0].dtype == GMEM_BYTES and compiled.dynamic and compiled.callback == "c.py"
+    assert compiled.maps[0].dtype == GMEM_BYTES and compiled.maps[0].cap is None
     capped = probe_of(tmp_path, '[a]\nposition="bra"\ndatamodel="thread:8:128"\nbefore="SAVE.u64 {%c};"')
     assert capped.maps[0].cap == 128 and capped.maps[0].dtype.names == ("c",)
     twice = probe_of(tmp_path, '[a]\nposition="bra"\ndatamodel="thread:16"\nbefore="SAVE.u64 {%c, %c};"')
@@ -246,14 +238,13 @@ def test_counted_records_and_other_spellings(tmp_path):
         ("a = 1\n", "not a probe"),
         ('[a]\nposition = "ld"\ndatamodel = "block:16"\n', "key a.datamodel: 'block' is not thread or warp"),
         ('[a]\nposition = "ld"\ndatamodel = "warp"\n', "key a.datamodel: 'warp' is not level:bytes"),
-        ('[a]\nposition = "ld"\ndatamodel = "warp:x"\n', "key a.datamodel: 'x' is not a whole number"),
-        ('[a]\nposition = "ld"\ndatamodel = "warp:0"\n', "key a.datamodel: 0 is not a whole number of at least 1"),
+        ('[a]\nposition = "ld"\ndatamodel = "warp:x"\n', "key a.datamodel: 'x' is not an integer"),
+        ('[a]\nposition = "ld"\ndatamodel = "warp:0"\n', "key a.datamodel: 0 is not an integer of at least 1"),
         ('[a]\nposition = "ld"\ndatamodel = "warp:999999999:999999"\n', "is not at most 4294967296 bytes"),
-        ('[a]\nposition = "ld"\nbefore = 3\n', "key a.before: 3 is not a text"),
+        ('[a]\nposition = "ld"\ndatamodel = "warp:16"\nbefore = 3\n', "key a.before: 3 is not a string"),
         ("map = 3\n", "key map: 3 is not a table"),
-        ('[map.m]\nlevel = "warp"\n', "key map.m.size: None is not a whole number"),
+        ('[map.m]\nlevel = "warp"\n', "key map.m.size: None is not an integer"),
         ('[map.m]\nlevel = "warp"\nsize = 8\nregs = {a = "f32"}\n', "key map.m.regs.a: 'f32' is not u64 or u32"),
-        ('regs = "many"\n[map.m]\nlevel = "warp"\nsize = 8\n', "key regs: 'many' is not"),
         ('x = "' + "9" * 5 + "\n", "not TOML"),
         ("x = " + "9" * 5000 + "\n", "not TOML"),
         ("x = " + "[" * 3000 + "\n", "not TOML"),
@@ -279,7 +270,7 @@ def test_tensor_trace(tmp_path):
     neutrino.write_tensor_trace(tmp_path / "few.trace", few)
     pd.testing.assert_frame_equal(neutrino.read_tensor_trace(tmp_path / "few.trace")[list(few)], few)
     for wrong in ("a  b", "", " a", "a\nb"):
-        with pytest.raises(ValueError, match="cannot be fields"):
+        with pytest.raises(ValueError, match="cannot be written as fields"):
             neutrino.write_tensor_trace(tmp_path / "few.trace", few.assign(tensor=wrong))
 
 
@@ -312,7 +303,7 @@ def test_trace_directory(directory):
     assert found.kernels[0].sha1 == hashlib.sha1(ZEROS.encode()).hexdigest()
     assert found.kernels[0].log.additional_registers == 6 and found.kernels[0].info.kernel == ZEROS
     assert found.kernels[1].log is None and found.kernels[1].info is None
-    assert found.tensor_trace is None and found.probe.kind == "compiled"
+    assert found.tensor_trace is None and len(found.probe.maps) == 1
     trace = found.open(found.results[1])
     assert trace.sections[0].level == "warp" and not trace.sections[0].assumed
     launch = found.event_log.launches.loc[found.event_log.launch_of(trace.path)]
@@ -323,13 +314,13 @@ def test_trace_directory(directory):
 
 def test_a_trace_of_another_launch_or_probe_is_refused(directory):
     found = neutrino.open_trace_directory(directory)
-    with pytest.raises(InputError, match="section 0: V1: the slices are of a warp, not of a thread"):
+    with pytest.raises(InputError, match="section 0: V1: the section is at warp level, not at thread level"):
         found.open("0.611403.bin", levels=["thread"])
     gmem = probe_of(directory, '[map.m]\nlevel = "thread"\nsize = 8\n')
-    with pytest.raises(InputError, match="where the probe's map 'm' has 8 bytes for each thread"):
+    with pytest.raises(InputError, match="but the probe's map 'm' has 8 bytes per thread"):
         found.open("0.611403.bin", probe=gmem, levels=None)
     two = dataclasses.replace(gmem, maps=gmem.maps * 2)
-    with pytest.raises(InputError, match="byte 28: 1 sections where the probe"):
+    with pytest.raises(InputError, match="byte 28: 1 sections, but the probe"):
         found.open("0.611403.bin", probe=two)
     with pytest.raises(InputError, match="does not exist"):
         found.open("9.bin")
@@ -337,5 +328,5 @@ def test_a_trace_of_another_launch_or_probe_is_refused(directory):
 
 def test_folders_that_are_no_trace_directory(tmp_path):
     for folder in (tmp_path, tmp_path / "absent", tmp_path / "a\0b"):
-        with pytest.raises(InputError, match=r"no trace directory|no such folder|cannot be read"):
+        with pytest.raises(InputError, match=r"not a trace directory|does not exist|cannot be read"):
             neutrino.open_trace_directory(folder)

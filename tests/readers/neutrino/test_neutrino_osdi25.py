@@ -220,7 +220,7 @@ def test_every_case_of_the_artifacts_archive_and_damaged_ones_alone_in_their_fai
 def test_the_declaration_is_valid_and_not_of_the_default_target(root):
     repository = Repository.find(root)
     dataset = repository.dataset("neutrino-osdi25")
-    assert len([dataset.case(study, case) for study, case in dataset.cases()]) == 12
+    assert len([dataset.case(study, case) for study, case in dataset.cases()]) == 11
     assert "neutrino-osdi25" not in repository.config["datasets"]
     known = {path for study, case in dataset.cases() for path in dataset.case(study, case).paths()}
     assert {dataset.folder / name for name in dataset.content["files"]} == known

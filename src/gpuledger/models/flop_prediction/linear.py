@@ -11,7 +11,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.models.flop_prediction.gemm import predict_gemm, predict_split_k_reduce
-from gpuledger.readers.kernel_names import PATTERNS, Pattern, classify
+from gpuledger.readers.kernel_names import OTHER, PATTERNS, Pattern, classify, short_name
 from gpuledger.readers.ncu.flops import counter
 
 _COUNTERS = ("fadd", "fmul", "ffma")
@@ -100,13 +100,15 @@ def predict_linear(
     Raises
     ------
     InputError
-        If the numbers of matrix kernels and shapes differ, or a kernel is of no known class.
+        If the numbers of matrix kernels and shapes differ.
     """
     launches = launches.reset_index(drop=True)
     classes = classify(launches["kernel"], patterns, file=file).reset_index(drop=True)
     main = classes.isin(_MAIN).to_numpy()
     if shapes is not None and main.sum() != len(shapes):
         problem = f"{main.sum()} matrix kernels but {len(shapes)} shapes: they cannot be matched in order"
+        unknown = launches["kernel"][(classes == OTHER).to_numpy()].map(short_name).unique()
+        problem += f" (no class is known for {', '.join(unknown[:5])})" if len(unknown) else ""
         raise InputError(file, "kernels", problem, "give the shapes of exactly this recording, or leave them out")
 
     out = pd.DataFrame({"launch": launches.get("launch", pd.Series(launches.index)), "kernel": launches["kernel"]})

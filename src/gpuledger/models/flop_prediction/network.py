@@ -81,7 +81,7 @@ def predict_network(
     ----------
     kernels : pandas.DataFrame
         ``pass`` (``forward``, ``backward``; others are listed without a prediction), ``kernel``. Optional:
-        ``grid_blocks`` (of one launch), ``fadd, fmul, ffma`` (summed over the launches of the row).
+        ``kernel_class``, ``grid_blocks`` (of one launch), ``fadd, fmul, ffma`` (summed over the launches of the row).
     layers, hidden_dim, tokens : int
         Of the network, each at least 1.
     activation : {"sigmoid", "relu", "identity"}
@@ -105,7 +105,7 @@ def predict_network(
     Raises
     ------
     InputError
-        If a counter is not a count, or a kernel is of no known class.
+        If a counter is not a count.
     """
     table = _Rows(kernels, layers, hidden_dim, tokens, patterns, file)
     _predict_reductions(table, _predict_gemms(table, bias, file), bias)
@@ -120,7 +120,8 @@ class _Rows:
         self.layers, self.hidden_dim, self.tokens = layers, hidden_dim, tokens
         self.frame = frame = kernels.reset_index(drop=True)
         self.out = frame[["pass", "kernel"]].copy()
-        self.out["kernel_class"] = classify(frame["kernel"], patterns, file=file)
+        known = "kernel_class" in frame.columns
+        self.out["kernel_class"] = frame["kernel_class"] if known else classify(frame["kernel"], patterns, file=file)
         self.out["role"] = ""
         for column in ("s", "pad", "e", *_PREDICTED, "flops_2mnk"):
             self.out[column] = pd.Series(pd.NA, index=frame.index, dtype="Int64")

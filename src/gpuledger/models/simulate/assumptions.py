@@ -5,9 +5,9 @@ ASSUMPTIONS = """\
 **These traces are simulated, not measured.** A model of a GPU and of its kernels generated what the probes would
 record.
 
-*The machine* has 108 SMs (7 for traces with records of every thread). Blocks are dispatched in grid order: the
-first wave is distributed round-robin over the SMs; after that, each block takes the first slot that becomes free and
-starts 200 to 400 cycles later. Every SM has its own clock origin. SMs do not influence one another.
+*The machine* has 108 SMs (68 for memory accesses). Blocks are dispatched in grid order: the first wave is distributed
+round-robin over the SMs; after that, each block takes the first slot that becomes free and starts 200 to 400 cycles
+later. Every SM has its own clock origin. SMs do not influence one another.
 
 *A block* has a prologue, a loop and an epilogue. An iteration takes a fixed time plus an exponentially distributed
 wait. Two blocks on the same SM are served first come, first served: the older block runs at one speed, the younger at
@@ -39,13 +39,15 @@ does not explain this difference. The timelines and the starts and ends are thos
 as if two probes had recorded it at once; clocks of branches are saved once per warp, where Neutrino's probe saves them
 once per thread.
 
-*Memory accesses* follow the description of each kernel: which tile of which tensor is loaded when. Sequence length,
-key tile and number of heads are scaled down together (512 tokens; 49 or 25 heads), so that the keys of a head fill one
-page of 64 KiB and a trace has at most 33 MB. When in an iteration a tile is loaded, and over how much of it the loads
-spread, was chosen by eye from the published figures.
+*Memory accesses* follow the description of each kernel: which tile of which tensor is loaded when. Tensors have the
+published size (4×32×2048×128, 4,112 pages of 64 KiB with the softmax statistics), tiles have 64 keys (256 in
+FlashAttention-v1), as the stripes of Fig. 1 and 11b suggest. When in an iteration a tile is loaded, and over how much
+of it the loads spread, was chosen by eye from the published figures; so was the share of blocks that are never slowed
+by a neighbour (12 % and 20 %), which gives the output its two bursts in Fig. 11a and 11c. That these bursts lie about
+where they are published, and that accesses become dense half way, follows from first come, first served with the speed
+fitted to Fig. 14B. A warp's loads of a tile share a few clocks, so that a map has at most 25 MB.
 
 *What it cannot show*: why anything takes as long as it does. There are no caches, no memory system, no instruction
 pipelines, no clock changes and no probing cost; waits are random and do not depend on other loads. It says nothing
-about the absolute cycles of the memory maps, single late blocks, the two bursts of output in Fig. 11a, or kernels,
-shapes and GPUs other than those named.
+about the absolute cycles of the memory maps, single late blocks, or kernels, shapes and GPUs other than those named.
 """

@@ -1,8 +1,7 @@
-"""What the probe ``dmat`` would record of attention kernels: every access of every thread to global memory.
+"""What the probe ``dmat`` and its sparsifier would leave of attention kernels: accesses by clock and page.
 
-Four kernels on the same tensor layout: FlashAttention-v2 with one and with two blocks per SM, FlashAttention-v1, and
-memory-efficient attention. What they load when follows the paper (OSDI 2025, Fig. 1 and Fig. 11). Sequence length, key
-tile and number of heads are scaled down together to keep traces small.
+Four kernels on tensors of the published size, 4×32×2048×128: FlashAttention-v2 with one and with two blocks per SM,
+FlashAttention-v1, and memory-efficient attention. What they load when follows the paper (OSDI 2025, Fig. 1 and 11).
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 import numpy as np
+import pandas as pd
 
 from gpuledger.models.simulate.kernels import WARP_SIZE, SimulatedKernel
 from gpuledger.models.simulate.machine import ALONE, Contention, MachineModel
 from gpuledger.models.simulate.scheduling import run_kernel
-from gpuledger.readers.neutrino import DMAT_ACCESS
+from gpuledger.readers.neutrino import PAGE_BYTES
 
 #: Largest access of a thread (bytes): a 16-byte vector or cp.async.
 VECTOR_BYTES = 16
@@ -25,10 +25,10 @@ STATISTIC_BYTES = 4
 ALIGNMENT_BYTES = 2 * 1024 * 1024
 #: Address of the first tensor; a modelling choice.
 FIRST_ADDRESS = 0x7F5E_4000_0000
-#: Half-precision matrix FLOP per cycle of an A100's SM, and the share that the kernel of Fig. 1 reaches: 32 iterations
-#: of 128×128×128 tiles in 272,400 cycles (figure in the documentation).
+#: Half-precision matrix FLOP per cycle of an A100's SM, and the share that the probed kernel of Fig. 1 reaches: 32
+#: iterations of 128×64×128 tiles in 272,400 cycles (figure in the documentation).
 PEAK_FLOPS_PER_CYCLE = 2048
-REACHED_SHARE = 0.48
+REACHED_SHARE = 0.273
 #: Time between two accesses of a warp in one burst, between the bursts of two warps, and their jitter (cycles);
 #: modelling choices.
 ISSUE_CYCLES = 4
@@ -92,6 +92,8 @@ class AttentionKernel:
         Relative extra time of the first wave.
     shared_bytes : int
         Dynamic shared memory per block.
+    moments : int
+        Clocks at which a warp's loads of a tile are counted.
     """
 
     name: str
@@ -114,6 +116,7 @@ class AttentionKernel:
     saves_statistics: bool = True
     cold_share: float = 0.04
     shared_bytes: int = 49152
+    moments: int = 1
 
     @property
     def compute_cycles(self) -> float:
@@ -200,9 +203,9 @@ def list_bursts(attention: AttentionKernel, done: np.ndarray) -> list[Burst]:
         return found
 
     entry, starts, lengths = done[:, 0], done[:, :-2], np.diff(done[:, :-1], axis=1)
-    bursts = [] if attention.reload_query else [Burst("query", 0.2 * entry, own, queries)]
+    bursts = [] if attention.reload_query else [Burst("query", 0.5 * entry, own, queries)]
     for iteration in range(attention.ahead):
-        bursts += loads(iteration, (0.5 + 0.4 * iteration) * entry, 0.4 * entry)
+        bursts += loads(iteration, (0.6 + 0.4 * iteration) * entry, 0.4 * entry)
     for iteration in range(kernel.iterations - attention.ahead):
         bursts += loads(iteration + attention.ahead, starts[:, iteration], lengths[:, iteration])
     if attention.saves_statistics:
@@ -211,47 +214,47 @@ def list_bursts(attention: AttentionKernel, done: np.ndarray) -> list[Burst]:
     return bursts
 
 
-def access_records(
+def count_accesses(
     machine: MachineModel, attention: AttentionKernel, rng: np.random.Generator
-) -> tuple[np.ndarray, int]:
-    """Return the records of the probe ``dmat``, and how long the kernel ran.
+) -> tuple[pd.DataFrame, int]:
+    """Count a kernel's accesses by clock and page, as the probe ``dmat`` and its sparsifier would.
 
-    Clocks count from the entry of the thread and are equal for all lanes of a warp. Unused slots are zero, as the
-    driver clears the buffer.
+    Clocks count from the entry of the thread.
 
     Returns
     -------
-    records : ndarray of DMAT_ACCESS, shape (blocks, threads, records)
+    accesses : DataFrame
+        ``clock, page, count``, as :func:`gpuledger.readers.neutrino.write_dmat` takes them.
     cycles : int
         From the launch to the end of the last block.
+
+    Raises
+    ------
+    ValueError
+        A tile lies in more than one page.
     """
     kernel, tensors = attention.kernel, attention.tensors
     run = run_kernel(machine, kernel, rng)
     bursts = list_bursts(attention, run.done)
     begins = run.timeline.since_start(np.stack([burst.work for burst in bursts], axis=1))
-    late = WARP_CYCLES * np.arange(kernel.warps)
     spread = attention.spread_share * attention.compute_cycles
-    clocks, addresses = [], []
+    clocks, pages, counts = [], [], []
     for burst, begin in zip(bursts, begins.T, strict=True):
         tensor = tensors[burst.tensor]
         row_bytes = tensor.size_bytes // prod(tensor.shape[:3])
-        vector = min(VECTOR_BYTES, row_bytes)
-        vectors = burst.rows * row_bytes // vector
-        each = ceil(vectors / kernel.threads)
-        order = np.arange(each)
-        jitter = rng.integers(0, JITTER_CYCLES, (kernel.blocks, kernel.warps, each))
-        clock = begin[:, None, None] + late[:, None] + (ISSUE_CYCLES + spread / each) * order + jitter
-        # Consecutive threads take consecutive vectors, round after round.
-        index = np.arange(kernel.threads)[:, None] + kernel.threads * order
-        clocks.append(np.where(index < vectors, np.repeat(clock, WARP_SIZE, axis=1), np.inf))
-        addresses.append(tensor.address + burst.row[:, None, None] * row_bytes + index * vector)
-    clock, address = np.concatenate(clocks, axis=2), np.concatenate(addresses, axis=2)
-    # Threads save accesses as they make them, so unused slots come last.
-    order = np.argsort(clock, axis=2, kind="stable")
-    clock, address = np.take_along_axis(clock, order, axis=2), np.take_along_axis(address, order, axis=2)
-    made = np.isfinite(clock)
-    records = np.zeros((*clock.shape[:2], int(made.sum(axis=2).max())), DMAT_ACCESS)
-    made = made[:, :, : records.shape[2]]
-    records["clock"][made] = clock[:, :, : records.shape[2]][made].astype(np.uint64)
-    records["addr"][made] = address[:, :, : records.shape[2]][made]
-    return records, run.cycles
+        vectors = burst.rows * row_bytes // min(VECTOR_BYTES, row_bytes)
+        first = tensor.address + burst.row * row_bytes
+        if ((first + burst.rows * row_bytes - 1) // PAGE_BYTES != first // PAGE_BYTES).any():
+            raise ValueError(f"a tile of {burst.tensor} lies in more than one page of {PAGE_BYTES} bytes")
+        # A warp's loads of a tile share `moments` clocks: a clock for each would make the file many times as large.
+        warps = min(kernel.warps, ceil(vectors / WARP_SIZE))
+        moments = min(attention.moments, max(1, vectors // (warps * WARP_SIZE)))
+        jitter = rng.integers(0, JITTER_CYCLES, (kernel.blocks, warps, moments))
+        late = WARP_CYCLES * np.arange(warps)[:, None] + (ISSUE_CYCLES + spread / moments) * np.arange(moments)
+        clocks.append((begin[:, None, None] + late + jitter).astype(np.uint64).ravel())
+        pages.append(np.repeat(first // PAGE_BYTES * PAGE_BYTES, warps * moments).astype(np.uint64))
+        shares = np.diff(np.linspace(0, vectors, warps * moments + 1).astype(np.int64))
+        counts.append(np.tile(shares, kernel.blocks))
+    accesses = pd.DataFrame({"clock": np.concatenate(clocks), "page": np.concatenate(pages)})
+    accesses["count"] = np.concatenate(counts)
+    return accesses.groupby(["clock", "page"], as_index=False)["count"].sum(), run.cycles

@@ -6,17 +6,17 @@ Sources: S. Huang, C. Wu, Neutrino, OSDI 2025 (the paper), and outputs printed i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
 from gpuledger.models.simulate.machine import ALONE, Contention
+from gpuledger.readers.neutrino import LaunchShape
 
 WARP_SIZE = 32
 
 
 @dataclass(frozen=True)
-class SimulatedKernel:
+class SimulatedKernel(LaunchShape):
     """A kernel whose blocks all do the same work.
 
     A block has a prologue, a loop and an epilogue. An iteration takes `compute_cycles` plus an exponentially
@@ -57,15 +57,6 @@ class SimulatedKernel:
     prologue_cycles: float = 0.0
     epilogue_cycles: float = 0.0
     shared_bytes: int = 0
-
-    @property
-    def blocks(self) -> int:
-        return prod(self.grid)
-
-    @property
-    def threads(self) -> int:
-        """Threads per block."""
-        return prod(self.block)
 
     @property
     def warps(self) -> int:

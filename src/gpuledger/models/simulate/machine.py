@@ -49,11 +49,13 @@ class Contention:
 
     First come, first served: the oldest block on an SM runs at `older`, all others at `younger`. When it ends, the
     next oldest takes over its speed; a block alone runs at 1. The published timelines (OSDI 2025, Fig. 14C) show this
-    pattern: slow until the earlier block ends, then fast.
+    pattern: slow until the earlier block ends, then fast. A share `favoured` of the blocks, drawn at random, runs at
+    `older` from the start.
     """
 
     older: float = 1.0
     younger: float = 1.0
+    favoured: float = 0.0
 
     def speed(self, rank: int, resident: int) -> float:
         """Speed of the block that has `rank` older neighbours among `resident` blocks."""
@@ -129,6 +131,7 @@ def run_blocks(
     """
     blocks = len(work)
     gaps = rng.integers(machine.gap_cycles[0], machine.gap_cycles[1] + 1, blocks).tolist()
+    favoured = rng.random(blocks) < contention.favoured if contention.favoured else np.zeros(blocks, bool)
     work = work.tolist()
     sm, end = [0] * blocks, [0] * blocks
     course: list[list[tuple[float, float]]] = [[] for _ in range(blocks)]
@@ -150,7 +153,7 @@ def run_blocks(
 
     def change_speeds(where: int, now: int) -> None:
         for rank, block in enumerate(resident[where]):
-            new = contention.speed(rank, len(resident[where]))
+            new = contention.speed(0 if favoured[block] else rank, len(resident[where]))
             if new != speed[block]:
                 left = work[block] - settle(block, now)
                 speed[block] = new

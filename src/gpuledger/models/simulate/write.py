@@ -14,12 +14,15 @@ from gpuledger.models.simulate.cases import CASES, SimulatedLaunch, simulate_lau
 from gpuledger.models.simulate.normalization import write_case
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.event_log import SECTIONS
+from gpuledger.readers.neutrino.records import DMAT_ACCESS
 
 LOG = logging.getLogger("gpuledger")
 #: Origin of the files, also recorded in event.log as the command of the process.
 ORIGIN = "simulated by gpuledger, not measured"
 #: The trace layout that states the level of a section.
 VERSION = "V3"
+#: Of a trace with one section.
+HEADER_BYTES = 48
 #: Time of all launches (ns since 1970): the start of 2025.
 TIME_NS = 1_735_689_600_000_000_000
 
@@ -36,7 +39,7 @@ def write_launch(
     ----------
     launch : SimulatedLaunch
     trace : path
-        ``<directory>/result/<seconds>.bin``.
+        ``<directory>/result/<seconds>.bin``; of accesses by clock and page, ``.dmat``.
     event_log, tensor_trace : path, optional
         Default: ``event.log`` and ``tensor.trace`` in the directory.
 
@@ -49,14 +52,17 @@ def write_launch(
     directory = trace.parent.parent
     event_log = Path(event_log or directory / "event.log")
     kernel = launch.kernel
-    neutrino.write_trace(
-        trace,
-        version=VERSION,
-        grid=kernel.grid,
-        block=kernel.block,
-        shared_bytes=kernel.shared_bytes,
-        sections=[(launch.level, launch.records)],
-    )
+    if isinstance(launch.records, pd.DataFrame):
+        neutrino.write_dmat(trace, *(launch.records[name] for name in ("clock", "page", "count")))
+    else:
+        neutrino.write_trace(
+            trace,
+            version=VERSION,
+            grid=kernel.grid,
+            block=kernel.block,
+            shared_bytes=kernel.shared_bytes,
+            sections=[(launch.level, launch.records)],
+        )
     neutrino.write_event_log(event_log, describe_launch(launch, trace), VERSION)
     if not launch.tensors:
         return [trace, event_log]
@@ -79,16 +85,21 @@ def write_launch(
 def describe_launch(launch: SimulatedLaunch, trace: Path) -> neutrino.EventLog:
     """Return a launch's event.log. Prologue and epilogue are not simulated and take no time."""
     kernel, records = launch.kernel, launch.records
-    blocks, units, slots = records.shape
-    unit_bytes = slots * records.dtype.itemsize
+    if counted := isinstance(records, pd.DataFrame):
+        # The .dmat was made of a trace with a record for each access of each thread.
+        units = kernel.threads
+        unit_bytes = DMAT_ACCESS.itemsize * -(-int(records["count"].sum()) // (kernel.blocks * units))
+    else:
+        units, unit_bytes = records.shape[1], records.shape[2] * records.dtype.itemsize
+    total_bytes = kernel.blocks * units * unit_bytes
     section = {
         "launch": 0,
         "section": 0,
         "level": launch.level,
-        "blocks": blocks,
+        "blocks": kernel.blocks,
         "units_per_block": units,
         "bytes_per_unit": unit_bytes,
-        "total_bytes": records.nbytes,
+        "total_bytes": total_bytes,
     }
     row = {
         "time_ns": TIME_NS,
@@ -97,12 +108,12 @@ def describe_launch(launch: SimulatedLaunch, trace: Path) -> neutrino.EventLog:
         "block": kernel.block,
         "shared_bytes": kernel.shared_bytes,
         "parameters": tuple(tensor.address for tensor in launch.tensors),
-        "counted_bytes": unit_bytes if launch.counted else None,
-        "probe_bytes": records.nbytes,
+        "counted_bytes": unit_bytes if counted else None,
+        "probe_bytes": total_bytes,
         "outcome": "succeed",
         "code": 0,
-        "file": f"result/{trace.name}",
-        "file_bytes": trace.stat().st_size,
+        "file": f"result/{trace.with_suffix('.bin').name}",
+        "file_bytes": HEADER_BYTES + total_bytes,
         "prologue_ms": 0.0,
         "kernel_ms": 1e3 * launch.cycles / launch.machine.clock_hz,
         "epilogue_ms": 0.0,

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.readers.gpus import TABLE, Gpu
+from gpuledger.readers.gpus import Gpu
 
 #: Protocols: base latency (s), latency of a hop over NVLink and over PCIe (s), share of the link's bandwidth.
 PROTOCOLS: Mapping[str, tuple[float, float, float, float]] = MappingProxyType(
@@ -66,11 +66,12 @@ def collective_times(gpu: Gpu, operation: np.ndarray, sent_bytes: np.ndarray, de
         A GPU without a known link; an unknown operation.
     """
     if len(operation) and not gpu.link_bytes_per_s > 0:
-        raise InputError(TABLE, f"GPU {gpu.name}", "it has no link to other GPUs", "give link_gb_per_s")
+        remedy = "add link_gb_per_s, its bandwidth per direction (half of what data sheets give for both together)"
+        raise InputError(gpu.file, f"GPU {gpu.name}", "it has no link to other GPUs", remedy)
     codes, names = pd.factorize(np.asarray(operation))
     unknown = [name for name in names if name not in _STEPS]
     if unknown:
-        raise InputError(TABLE, f"GPU {gpu.name}", f"unknown collective '{unknown[0]}'", f"use {', '.join(_STEPS)}")
+        raise InputError(gpu.file, f"GPU {gpu.name}", f"unknown collective '{unknown[0]}'", f"use {', '.join(_STEPS)}")
     devices = np.asarray(devices, dtype=float)
     sent_bytes = np.asarray(sent_bytes, dtype=float)
     steps = np.zeros_like(devices)

@@ -17,7 +17,6 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model.attention_laws import DecodeConstants, PrefillConstants
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.moe import MoeConstants
-from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
 
@@ -78,8 +77,8 @@ NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.name != "source
 def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) -> Constants:
     """Return the constants of a GPU: fitted ones where there are any, else those of the nearest fitted GPU.
 
-    The nearest GPU is one of the same kind of matrix units, then of the same architecture, then of the nearest rate of
-    an SM in a cycle. :func:`transferred` says how its constants carry over.
+    The nearest GPU is one for data centres or not, as this one, then of the same architecture, then of the nearest rate
+    of an SM in a cycle. :func:`transferred` says how its constants carry over.
 
     Parameters
     ----------
@@ -138,17 +137,20 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
     gpu : Gpu
         Its own rows of the table are left out.
     kernel : str
-        As the table names it; without it on another GPU, any kernel of that precision (with the shortest launch).
+        As the table names it. A GEMM without it on another GPU takes that precision's with the shortest launch: most
+        names stand for the same libraries.
     precision : str
     path : path
 
     Returns
     -------
     dataclass or None
-        The nearest GPU's constants, transferred; None if no other GPU has any of that precision.
+        The nearest GPU's constants, transferred; None if no other GPU has the kernel in that precision.
     """
     others = [entry for entry in read_table(kind, path) if entry.gpu != gpu.name and entry.precision == precision]
-    same = [entry for entry in others if entry.kernel == kernel] or others
+    same = [entry for entry in others if entry.kernel == kernel]
+    if kind == "gemm":
+        same = same or others
     if not same:
         return None
     donors = {entry.gpu: find_gpu(entry.gpu, file=path, place=f"GPU {entry.gpu}") for entry in same}
@@ -158,8 +160,10 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
 
 
 def _distance(gpu: Gpu, other: Gpu) -> tuple[bool, bool, float]:
-    kinds = generation_of(gpu) is not generation_of(other)
-    return kinds, gpu.architecture != other.architecture, abs(np.log(_rate(gpu) / _rate(other)))
+    # SMs of data centre GPUs have more shared memory, an L2 in two partitions and HBM behind it: the first of the
+    # three tells them apart, and their kernels differ most.
+    small, other_small = (one.shared_memory_bytes_per_sm < 160 * 1024 for one in (gpu, other))
+    return small != other_small, gpu.architecture != other.architecture, abs(np.log(_rate(gpu) / _rate(other)))
 
 
 def _rate(gpu: Gpu) -> float:

@@ -1,31 +1,33 @@
-"""Reader and writer of Neutrino's traces: what probes recorded inside of GPU kernels.
+"""Readers and writers of Neutrino's files: what probes recorded inside GPU kernels.
 
->>> from gpuledger import neutrino
+>>> from gpuledger.readers import neutrino
 >>> trace = neutrino.open_trace("trace/result/0.611403.bin")  # doctest: +SKIP
 >>> trace.records()["elapsed"].mean()  # doctest: +SKIP
 
 Source: Neutrino trace format, as written by its driver, in all its versions.
 
-What the format leaves open, and how it is decided:
+The format is ambiguous in places:
 
-* The version is not in the file: that one whose sections fill the file exactly, V3 before V1 before V2; ``version=``.
-* V1 and V2 do not say whether a section is of threads or of warps. The length tells V2; a V1 section that fits both is
-  read as of threads and marked `assumed`; ``probe=`` or ``levels=``, or `TraceDirectory.open`, which looks it up.
-* The records are not in the file: what the probe says, else the only shipped tool that writes slices of this size (16
-  bytes of a warp: block_sched; a multiple of 16 of a thread: dmat), else an error; ``records(dtype=)``.
-* Empty slots are zeros, in the first builds all ones: `saved` takes both, or those that it is told.
-* In blocks that are not whole warps the probes stride by whole warps, and partial warps overwrite others:
-  `Section.ragged`, a `TraceWarning`; ``warp_stride="ceil"`` for traces that do better.
-* V3 states offsets of later sections that are too small for such blocks: records are taken from where they were
-  written, `Section.offset`; what the table says is `Section.stated_offset`.
+* Files do not state their version. The one whose sections fill the file exactly is taken, V3 before V1 before V2;
+  ``version=`` overrides it.
+* V1 and V2 do not say whether a section is per thread or per warp. For V2 the length tells. A V1 section that fits both
+  is read at thread level and marked `assumed`, unless ``probe=`` or ``levels=`` say otherwise; `TraceDirectory.open`
+  looks them up.
+* Files do not state their record type. The probe does, or it is that of the only shipped tool with slices of this size
+  (16 bytes per warp: block_sched; a multiple of 16 per thread: dmat); otherwise ``records(dtype=)`` is needed.
+* Empty slots are zeros, or all ones in the first builds; `saved` recognises both.
+* If blocks are not a multiple of 32 threads, the probes stride by full warps, so that partial warps overwrite others:
+  see `Section.ragged` and `TraceWarning`.
+* For such blocks, V3 states offsets of later sections that are too small. `Section.offset` is where the records really
+  are, `Section.stated_offset` what the table says.
 """
 
 from gpuledger.readers.neutrino.directory import Kernel, TraceDirectory, open_trace_directory
 from gpuledger.readers.neutrino.dmat import PAGE_BYTES, Dmat, read_dmat, write_dmat
 from gpuledger.readers.neutrino.event_log import EventLog, read_event_log
 from gpuledger.readers.neutrino.kernel_info import KernelInfo, read_kernel_info, write_kernel_info
-from gpuledger.readers.neutrino.layout import Section, Version
-from gpuledger.readers.neutrino.probe import Probe, ProbeMap, Snippet, read_probe
+from gpuledger.readers.neutrino.layout import LaunchShape, Section, Version
+from gpuledger.readers.neutrino.probe import Probe, ProbeMap, read_probe
 from gpuledger.readers.neutrino.process_log import Build, ProcessLog, read_process_log, write_process_log
 from gpuledger.readers.neutrino.records import (
     BLOCK_SCHED,
@@ -55,11 +57,11 @@ __all__ = [
     "EventLog",
     "Kernel",
     "KernelInfo",
+    "LaunchShape",
     "Probe",
     "ProbeMap",
     "ProcessLog",
     "Section",
-    "Snippet",
     "Tool",
     "Trace",
     "TraceDirectory",

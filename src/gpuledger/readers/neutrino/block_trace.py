@@ -110,14 +110,14 @@ def read_blocks(path: str | Path, warps: bool = False) -> Blocks:
     trace = neutrino.open_trace(path)
     section = next((s for s in trace.sections if (s.level, s.bytes_per_unit) == ("warp", BLOCK_SCHED.itemsize)), None)
     if section is None:
-        what = ", ".join(f"{s.bytes_per_unit} bytes for each {s.level}" for s in trace.sections)
-        remedy = "give a trace of the probe block_sched, which saves 16 bytes for each warp"
+        what = ", ".join(f"{s.bytes_per_unit} bytes per {s.level}" for s in trace.sections)
+        remedy = "give a trace of the probe block_sched, which saves 16 bytes per warp"
         raise InputError(path, "byte 32", f"no section has starts and ends of warps: {what}", remedy)
     if section.blocks != trace.blocks:
-        problem = f"all blocks of {trace.threads_per_block} threads wrote to one record"
+        problem = f"all blocks of {trace.threads} threads wrote to one record"
         raise InputError(path, f"section {section.index}", problem, "probe a kernel with blocks of at least 32 threads")
     blocks, units = section.blocks, section.units_per_block
-    with_partial_warps = trace.threads_per_block % 32 != 0
+    with_partial_warps = trace.threads % 32 != 0
     ignored = 1 if with_partial_warps and units > 1 else 0
     first, elapsed = np.empty(blocks, BLOCK_SCHED), np.empty((blocks, units if warps else 0), np.uint32)
     sm, start, end = np.empty(blocks, np.int32), np.empty(blocks, np.int64), np.empty(blocks, np.int64)

@@ -1,7 +1,7 @@
-"""A trace directory: what one process left behind.
+"""Trace directories: everything that was recorded of one process.
 
-Source: Neutrino trace format, as written by its driver: ``event.log``, ``result/<seconds>.bin`` for each launch,
-``kernel/<index>_<sha1 of the name>/`` for each kernel, and ``probe.toml`` and ``tensor.trace`` of some.
+Source: Neutrino trace format, as written by its driver: ``event.log``, ``result/<seconds>.bin`` per launch,
+``kernel/<index>_<sha1 of the name>/`` per kernel, sometimes ``probe.toml`` and ``tensor.trace``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SECONDS = re.compile(r"\d{1,12}\.\d{1,9}")
 
 @dataclass(frozen=True)
 class Kernel:
-    """A folder of ``kernel/``. Its files are read when they are asked for.
+    """A folder in ``kernel/``. Its files are read on first use.
 
     Attributes
     ----------
     index : int
-        In the order of first launches.
+        Position in the order of first launches.
     sha1 : str
-        Of the kernel's name, as the driver knows it.
+        SHA-1 of the kernel's name in the driver.
     folder : Path
     """
 
@@ -45,20 +45,20 @@ class Kernel:
 
     @cached_property
     def info(self) -> KernelInfo | None:
-        """What ``kernel.info`` says; None where it is not there, because the kernel could not be probed."""
+        """Content of ``kernel.info``; None if it is missing because the kernel could not be probed."""
         path = self.folder / "kernel.info"
         return read_kernel_info(path) if _there(path) else None
 
     @cached_property
     def log(self) -> ProcessLog | None:
-        """What ``process.log`` says; None where it is not there."""
+        """Content of ``process.log``; None if it is missing."""
         path = self.folder / "process.log"
         return read_process_log(path) if _there(path) else None
 
 
 @dataclass(frozen=True)
 class TraceDirectory:
-    """A trace directory. Its files are read when they are asked for, and raise :class:`InputError` then.
+    """A trace directory. Its files are read on first use, and raise :class:`InputError` then.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class TraceDirectory:
     kernels : tuple of Kernel
         In the order of first launches.
     results : tuple of Path
-        The trace files, in the order of time.
+        The trace files, in time order.
     """
 
     folder: Path
@@ -75,31 +75,31 @@ class TraceDirectory:
 
     @cached_property
     def event_log(self) -> EventLog | None:
-        """What ``event.log`` says; None where it was not kept."""
+        """Content of ``event.log``; None if it is missing."""
         path = self.folder / "event.log"
         return read_event_log(path) if _there(path) else None
 
     @cached_property
     def tensor_trace(self) -> pd.DataFrame | None:
-        """What ``tensor.trace`` says; None where tensors were not traced."""
+        """Content of ``tensor.trace``; None if tensors were not traced."""
         path = self.folder / "tensor.trace"
         return read_tensor_trace(path) if _there(path) else None
 
     @cached_property
     def probe(self) -> Probe | None:
-        """What ``probe.toml`` says; None for the first release, which does not write it."""
+        """Content of ``probe.toml``; None for the first release, which does not write it."""
         path = self.folder / "probe.toml"
         return read_probe(path) if _there(path) else None
 
     def open(self, result: str | Path, **options: Any) -> Trace:
-        """Open one of `results` with what the directory says of it.
+        """Open one of `results`, with its probe and levels as the directory states them.
 
         Parameters
         ----------
         result : path
             One of `results`, or its name.
         **options
-            As of :func:`open_trace`; what is given is not looked up.
+            Options of :func:`open_trace`; they replace what the directory states.
         """
         if "probe" not in options:
             options["probe"] = self.probe
@@ -122,13 +122,13 @@ def open_trace_directory(folder: str | Path) -> TraceDirectory:
     Raises
     ------
     InputError
-        It is not there, or holds neither an event log nor results nor kernels.
+        It does not exist, or has no event log, results or kernels.
     """
     folder = Path(folder)
     remedy = "give the folder that holds event.log and result/"
     try:
         if not folder.is_dir():
-            raise InputError(folder, "", "there is no such folder", remedy)
+            raise InputError(folder, "", "the folder does not exist", remedy)
         kernels = [
             Kernel(int(found[1]), found[2], path)
             for path in (folder / "kernel").glob("*")
@@ -139,7 +139,7 @@ def open_trace_directory(folder: str | Path) -> TraceDirectory:
     except (OSError, ValueError) as error:
         raise InputError(folder, "", f"cannot be read ({error})", "correct the path or its permissions") from None
     if not (kernels or results or holds_log):
-        raise InputError(folder, "", "holds no event.log, results or kernels: no trace directory", remedy)
+        raise InputError(folder, "", "not a trace directory: no event.log, results or kernels", remedy)
     return TraceDirectory(
         folder,
         tuple(sorted(kernels, key=lambda kernel: (kernel.index, kernel.sha1))),
@@ -150,10 +150,10 @@ def open_trace_directory(folder: str | Path) -> TraceDirectory:
 def _there(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # its reader says what is wrong
+    except OSError:  # its reader will report it
         return True
 
 
 def _time(path: Path) -> tuple[float, str]:
-    # The name is seconds with six decimals: as text, 10 would come before 9.
+    # Names are seconds with six decimals; sorted as text, 10 would come before 9.
     return (float(path.stem) if SECONDS.fullmatch(path.stem) else float("inf"), path.name)

@@ -1,7 +1,7 @@
-"""Reader of ``event.log``: what the driver did, launch by launch.
+"""Reader of ``event.log``: the driver's actions, launch by launch.
 
-Source: Neutrino trace format, as written by its driver, in the words of all its releases. Lines that belong to no
-launch, no memory and no name of a kernel are passed over.
+Source: Neutrino trace format, as written by its driver, in any release. Lines that are not about launches, memory or
+kernel names are ignored.
 """
 
 from __future__ import annotations
@@ -63,29 +63,28 @@ class EventLog:
     Attributes
     ----------
     launches : DataFrame
-        A row for each launch: ``line`` of the log; ``time_ns`` since 1970 (in steps of 256); ``function``, the pointer
-        launched, and the ``kernel`` it belongs to (empty where the log does not say); ``grid`` and ``block`` as
-        (x, y, z), None where the log ends before; ``shared_bytes``; ``parameters``, the 8 bytes at each one as an
-        int; ``counted_bytes`` of a thread where records were counted before; ``probe_bytes``, all buffers together;
-        ``outcome``: succeed, failed, backup (the original was launched instead) or nothing where the log ends
-        before; its ``code``; the trace ``file`` as the driver names it, and ``file_bytes``; ``prologue_ms``,
-        ``kernel_ms``, ``epilogue_ms`` and their ``ratio`` to the kernel; in benchmark mode ``original_ms`` and
-        ``impact`` (kernel to original); ``callback``: succeed, failed or nothing.
+        One row per launch: ``line`` of the log; ``time_ns`` since 1970 (in steps of 256); ``function``, the launched
+        pointer, and its ``kernel`` (empty if the log does not say); ``grid`` and ``block`` as (x, y, z), None if the
+        log ends before; ``shared_bytes``; ``parameters``, the first 8 bytes of each as an int; ``counted_bytes`` per
+        thread if records were counted before; ``probe_bytes`` of all buffers; ``outcome``: succeed, failed, backup (the
+        original was launched instead) or empty if the log ends before; its ``code``; the trace ``file`` as the driver
+        names it, and ``file_bytes``; ``prologue_ms``, ``kernel_ms``, ``epilogue_ms`` and the ``ratio`` of their sum to
+        the kernel; in benchmark mode ``original_ms`` and ``impact`` (kernel to original); ``callback``: succeed, failed
+        or empty.
     sections : DataFrame
-        A row for each section of each launch: ``launch`` (row of `launches`), ``section``, ``level``, ``blocks``,
-        ``units_per_block`` (threads, or warps with a partial one), ``bytes_per_unit``, ``total_bytes``.
+        One row per section of each launch: ``launch`` (row of `launches`), ``section``, ``level``, ``blocks``,
+        ``units_per_block`` (threads, or warps including a partial one), ``bytes_per_unit``, ``total_bytes``.
     memory : DataFrame
-        A row for each allocation and release that the driver saw: ``line``, ``call``, ``status``, ``address``,
-        ``bytes``.
+        One row per allocation and release that the driver saw: ``line``, ``call``, ``status``, ``address``, ``bytes``.
     folders : mapping of str to str
-        Of kernels the folder in ``kernel/``.
+        By kernel, its folder in ``kernel/``.
     version : {"V1", "V2", "V3"} or None
-        Of the traces, as far as the log's words tell; None where V1 and V2 would say the same.
+        Of the traces; None if the log's words fit V1 and V2.
     benchmark : bool
-        Whether the original is timed too; then the epilogue of V2 and V3 copies and saves nothing.
+        Whether the original is timed as well; then the epilogue of V2 and V3 copies and saves nothing.
     pid : int or None
     command : str
-        Of the process, with a space after each word; bytes that do not belong to it may follow.
+        Command line of the process, with a space after each word; unrelated bytes may follow.
     """
 
     launches: pd.DataFrame
@@ -98,13 +97,13 @@ class EventLog:
     command: str = ""
 
     def launch_of(self, file: str | Path) -> int | None:
-        """Return the row of the launch that saved a trace of this file name; None where there is none."""
+        """Return the row of the launch that saved a trace file of this name; None if there is none."""
         name = Path(file).name
         rows = [row for row, saved in enumerate(self.launches["file"]) if PurePosixPath(saved).name == name]
         return rows[-1] if rows else None
 
     def levels_of(self, file: str | Path) -> list[Level] | None:
-        """Return the level of each section of a trace file; None where the log does not say."""
+        """Return the level of each section of a trace file; None if the log does not say."""
         launch = self.launch_of(file)
         found = self.sections.loc[self.sections["launch"] == launch, "level"].tolist() if launch is not None else []
         return found or None
@@ -113,12 +112,12 @@ class EventLog:
 def read_event_log(path: str | Path) -> EventLog:
     """Read an ``event.log``.
 
-    Bytes that are not UTF-8 are left out. A launch during which the process ended has no outcome.
+    Bytes that are not UTF-8 are dropped. A launch during which the process ended has no outcome.
 
     Raises
     ------
     InputError
-        The file is missing, no line of it is of a driver, or a line breaks off; the place is the line.
+        The file is missing, has no driver lines, or a line is malformed.
     """
     path = Path(path)
     reader = _Reader()
@@ -133,10 +132,10 @@ def read_event_log(path: str | Path) -> EventLog:
             read(number, rest)
         except (ValueError, OverflowError):
             shown = line if len(line) <= 80 else line[:79] + "…"
-            problem = f"{shown!r} is not what a driver writes: cut short, or no event.log"
+            problem = f"truncated, or not an event.log: {shown!r} is not a driver line"
             raise InputError(path, f"line {number}", problem, REMEDY) from None
     if not known:
-        raise InputError(path, "line 1", "no line is of a driver: no event.log", REMEDY)
+        raise InputError(path, "line 1", "not an event.log: no driver lines found", REMEDY)
     return reader.finish()
 
 
@@ -163,7 +162,7 @@ PATTERNS = {
 
 
 class _Reader:
-    """The state of reading: names of functions so far, and the launch at hand."""
+    """State of reading: the names of functions so far, and the current launch."""
 
     def __init__(self):
         self.launches: list[dict[str, Any]] = []
@@ -173,7 +172,7 @@ class _Reader:
         self.folders: dict[str, str] = {}
         self.pid: int | None = None
         self.command, self.version, self.benchmark = "", None, False
-        # A function seen for the first time, until the probe engine is done with it.
+        # A function launched for the first time, until the probe engine is done with it.
         self.sought = ""
         self.tags: dict[str, Callable[[int, str], None]] = {
             "[init]": self.last_release,
@@ -249,7 +248,7 @@ class _Reader:
             self.version = "V2"
 
     def launch(self, number: int, *taken: str) -> dict[str, Any]:
-        """Return the launch at hand, or a new one where it is over or has one of `taken` already."""
+        """Return the current launch, or a new one if the current one already has a value for any of `taken`."""
         if not self.launches or any(self.launches[-1][name] not in ("", None, ()) for name in taken):
             self.launches.append({name: default for name, (_, default) in LAUNCHES.items()} | {"line": number})
         return self.launches[-1]
@@ -266,7 +265,7 @@ class _Reader:
 
     def find(self, number: int, rest: str) -> None:
         found = _match("find", rest)
-        # The first launch of a function has both lines, with what the probe engine says between them.
+        # The first launch of a function has both lines, with the probe engine's in between.
         if not (found[1] == "find" and self.sought == found[2]):
             self.launch(number, "line")
         self.sought = found[2] if found[1] == "not-find" else ""
@@ -305,7 +304,7 @@ class _Reader:
         return self.launches[-1]
 
     def probe_memory(self, number: int, rest: str) -> None:
-        # The one line that is of use by itself, in a log cut down to it.
+        # This line alone is useful in a log filtered for it.
         self.launch(number, "probe_bytes")["probe_bytes"] = _int(_match("memory", rest)[1])
 
     def outcome(self, number: int, rest: str) -> None:
@@ -360,7 +359,7 @@ def _match(name: str, text: str) -> re.Match:
 
 
 def _int(text: str) -> int:
-    """Return a number of at most 63 bits."""
+    """Convert a number that fits in 63 bits."""
     if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
         raise ValueError(text)
     return int(text)

@@ -1,7 +1,7 @@
 """Reader and writer of ``kernel.info``: what the probe engine tells the driver about a kernel.
 
-Source: Neutrino trace format, as written by its probe engine: name, number of parameters, number of maps, one line
-``level,bytes`` for each map, then, in some releases, the path of a script and a line ``parameter,type`` each.
+Source: Neutrino trace format, as written by its probe engine: name, number of parameters, number of maps, a line
+``level,bytes`` per map; in some releases then the path of a script, and a line ``parameter,type`` per parameter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuledger.files import write_text
 from gpuledger.readers.neutrino.lines import read_lines
 from gpuledger.readers.neutrino.records import Level
 
-REMEDY = "give the kernel.info of a folder of kernel/"
+REMEDY = "give the kernel.info of a folder in kernel/"
 PARAMETER = re.compile(r"([^,/\\]+),([^,/\\]+)")
 LEVELS: tuple[Level, Level] = ("thread", "warp")
 
@@ -29,14 +29,14 @@ class KernelInfo:
     kernel : str
         Name of the entry function.
     parameters : int
-        How many the unprobed kernel has.
+        Number of parameters of the unprobed kernel.
     maps : tuple of (level, int or None)
-        Of each section: thread or warp, and bytes of its slice; None where they are counted before the launch.
+        Per section: level, and bytes of a slice, which is None if they are counted before the launch.
     hook : str or None
-        Script that is run on every trace; empty where a release without one leaves the line empty, None
-        where the file has no such line.
+        Script that is run on every trace. Empty if the line is empty, as in a release without scripts; None if there is
+        no such line.
     parameter_types : tuple of (str, str)
-        Name and type of parameters, which one release lists.
+        Name and type of each parameter; only one release lists them.
     """
 
     kernel: str
@@ -52,21 +52,21 @@ def read_kernel_info(path: str | Path) -> KernelInfo:
     Raises
     ------
     InputError
-        The file is missing, cut short, or a line is not what it must be.
+        The file is missing or truncated, or a line is malformed.
     """
     path = Path(path)
     lines = read_lines(path, REMEDY)
 
     def number(line: int, what: str) -> int:
         if line > len(lines):
-            raise InputError(path, f"line {line}", f"{what} is missing: cut short, or no kernel.info", REMEDY)
+            raise InputError(path, f"line {line}", f"truncated, or not a kernel.info: {what} is missing", REMEDY)
         if not re.fullmatch(r"[0-9]{1,9}", lines[line - 1].strip()):
             raise InputError(path, f"line {line}", f"{_short(lines[line - 1])} is not {what}", REMEDY)
         return int(lines[line - 1])
 
     parameters, count = number(2, "the number of parameters"), number(3, "the number of maps")
     if 3 + count > len(lines):
-        problem = f"{count} maps, where {len(lines) - 3} lines follow: cut short, or no kernel.info"
+        problem = f"truncated, or not a kernel.info: {count} maps, but {len(lines) - 3} lines follow"
         raise InputError(path, "line 3", problem, REMEDY)
     maps = []
     for line, text in enumerate(lines[3 : 3 + count], 4):
@@ -81,7 +81,7 @@ def read_kernel_info(path: str | Path) -> KernelInfo:
 
 
 def write_kernel_info(path: str | Path, info: KernelInfo) -> None:
-    """Write a ``kernel.info``, whole or not at all."""
+    """Write a ``kernel.info`` atomically."""
     lines = [info.kernel, str(info.parameters), str(len(info.maps))]
     lines += [f"{LEVELS.index(level)},{-1 if size is None else size}" for level, size in info.maps]
     lines += [] if info.hook is None else [info.hook]

@@ -1,13 +1,13 @@
-"""Where the sections of a trace lie: the three versions of the section table, told apart by arithmetic.
+"""Layout of a trace: the three versions of its section table, told apart by arithmetic.
 
-Source: Neutrino trace format, as written by its driver. No file names its version. All have a header of eight 32-bit
-words (grid, block, dynamic shared memory, number of sections) and a table of 16 bytes for each section:
+Source: Neutrino trace format, as written by its driver. Files do not state their version. All start with a header of
+eight 32-bit words (grid, block, dynamic shared memory, number of sections) and a table with 16 bytes per section:
 
 * V1: 64-bit total bytes of the section, 64-bit offset;
-* V2: 64-bit bytes for each thread or warp, 64-bit offset; which of the two is not said;
-* V3: 32-bit bytes for each thread or warp, 32-bit divisor (1: thread, 32: warp), 64-bit offset.
+* V2: 64-bit bytes per thread or warp (it does not say which), 64-bit offset;
+* V3: 32-bit bytes per thread or warp, 32-bit divisor (1: thread, 32: warp), 64-bit offset.
 
-A version fits when its sections, laid end to end, fill the file exactly.
+A version fits if its sections, placed end to end, fill the file exactly.
 """
 
 from __future__ import annotations
@@ -24,67 +24,78 @@ from gpuledger.readers.neutrino.records import Level
 HEADER_BYTES = 32
 ENTRY_BYTES = 16
 WARP_SIZE = 32
-#: A first build of V2 wrote -1 for slices whose length is only known at the launch.
+#: No device launches larger blocks.
+MAX_THREADS = 1024
+#: The first build of V2 wrote -1 for slices whose length is only known at launch time.
 DYNAMIC = 2**64 - 1
 
 Version = Literal["V1", "V2", "V3"]
-#: The order in which they are tried: a V3 entry can hardly be anything else, and where there is one unit in all,
-#: V1 and V2 are the same bytes.
+#: In the order of trying: a V3 entry can hardly be mistaken for another, and V1 and V2 are the same bytes if the launch
+#: has a single thread or warp.
 VERSIONS = ("V3", "V1", "V2")
 
 
-class Geometry(NamedTuple):
-    """Grid and block of a launch, ``(x, y, z)`` each."""
+class LaunchShape:
+    """Base of classes that have the ``grid`` and ``block`` of a launch, ``(x, y, z)`` each."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
 
     @property
     def blocks(self) -> int:
+        """Blocks in the grid."""
         return prod(self.grid)
 
     @property
     def threads(self) -> int:
+        """Threads per block."""
         return prod(self.block)
 
+
+@dataclass(frozen=True)
+class Geometry(LaunchShape):
+    """Grid and block of a launch."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+
     def units(self, level: str, warp_size: int = WARP_SIZE) -> int:
-        """Number of slices that the driver allocates: a partial warp counts as one."""
+        """Return the number of slices that the driver allocates; a partial warp has one too."""
         return self.blocks * (self.threads if level == "thread" else -(-self.threads // warp_size))
 
 
 @dataclass(frozen=True)
 class Section:
-    """One section of a trace: what one map of the probe saved.
+    """One section of a trace: the records of one map of the probe.
 
     Attributes
     ----------
     index : int
-        Its place in the section table.
+        Position in the section table.
     level : {"thread", "warp"}
-        What saved one slice of it.
+        Whether each thread or each warp has a slice of the section, called a unit.
     bytes_per_unit : int
-        Bytes of the slice of one thread or warp.
     units : int
-        Slices in the file, those that no warp can reach (see `ragged`) included.
+        Slices in the file, including those that no warp can reach (see `ragged`).
     offset : int
-        Byte at which it starts.
+        Byte at which the section starts.
     stated_offset : int
-        Byte at which it starts by the table. Differs from `offset` in V3 files with several sections, warp level
-        and blocks that are not whole warps: the driver states less than it writes.
+        Byte at which it starts according to the table. It differs from `offset` in V3 files with several sections, if
+        one is at warp level and blocks are not a multiple of 32 threads: the driver states less than it writes.
     blocks, units_per_block : int
-        How the slices are strided. (1, 1) where all blocks share one slice.
+        Shape of the section; (1, 1) if all blocks share one slice.
     warp_size : int
-        Threads that share one slice; 1 at thread level.
+        Threads that share a slice; 1 at thread level.
     ragged : bool
-        Warp level and blocks that are not whole warps: the probe strides by whole warps, so that the last, partial warp
-        of a block and the first warp of the next one write the same slice; which one is kept is chance. Blocks of
-        less than a warp all write the first slice.
+        At warp level, whether blocks are not a multiple of 32 threads. The probe strides by full warps, so the partial
+        warp of one block and the first warp of the next write to the same slice, and either may survive. Blocks of
+        less than a warp all write to the first slice.
     assumed : bool
-        The file fits both levels, and nobody said which it is.
+        The file fits both levels, and nothing says which one it is.
     name : str
-        Name of the map in the probe, or nothing.
+        Name of the probe's map, or empty.
     dtype : numpy.dtype or None
-        The record, where a probe says it.
+        Record type, if a probe states it.
     """
 
     index: int
@@ -108,7 +119,7 @@ class Section:
 
 
 class Slices(NamedTuple):
-    """One way to read a section."""
+    """One interpretation of a section."""
 
     level: Level
     bytes_per_unit: int
@@ -117,12 +128,12 @@ class Slices(NamedTuple):
 
 
 class Misfit(Exception):  # noqa: N818, it is caught at once
-    """Why the file is not of a version.
+    """Why a file is not of a version.
 
     Attributes
     ----------
     announced : dict of int to str
-        Lengths that the file would have, with what it would then be.
+        By the length that the file should have: what it would be then.
     section : int
         The section that does not fit.
     """
@@ -132,13 +143,11 @@ class Misfit(Exception):  # noqa: N818, it is caught at once
         self.announced, self.section = announced or {}, section
 
 
-def strides(geometry: Geometry, slices: Slices, warp_stride: str) -> tuple[int, int]:
-    """Return (blocks, slices of a block) as the probe addresses them."""
+def strides(geometry: Geometry, slices: Slices) -> tuple[int, int]:
+    """Return (blocks, slices per block) as the probe addresses them."""
     if slices.level == "thread":
         return geometry.blocks, geometry.threads
     per_block = geometry.threads // slices.warp_size
-    if warp_stride == "ceil" and slices.units == geometry.units("warp", slices.warp_size):
-        per_block = -(-geometry.threads // slices.warp_size)
     return (geometry.blocks, per_block) if per_block else (1, 1)
 
 
@@ -152,21 +161,21 @@ def lay_out(
     version : {"V1", "V2", "V3"}
     geometry : Geometry
     table : sequence of (int, int)
-        First 64 bits and offset of every section.
+        First 64 bits and offset of each section.
     length : int
-        Bytes of the file.
+        Bytes in the file.
 
     Returns
     -------
     choices : list of list of Slices
-        Of every section each way to read it, at thread level first.
+        For each section, its possible interpretations, thread level first.
     offsets : list of int
         Where each section starts.
 
     Raises
     ------
     Misfit
-        When the sections of this version do not fill the file.
+        If the sections of this version do not fill the file.
     """
     return {"V1": _totals, "V2": _per_unit, "V3": _with_divisor}[version](geometry, table, length)
 
@@ -175,7 +184,7 @@ def _totals(geometry: Geometry, table: Sequence[tuple[int, int]], length: int) -
     start, choices = HEADER_BYTES + ENTRY_BYTES * len(table), []
     for index, (total, offset) in enumerate(table):
         units = {level: geometry.units(level) for level in ("thread", "warp")}
-        # A record is a multiple of 8 bytes: the number of its 32-bit fields is even.
+        # Records are multiples of 8 bytes: they have an even number of 32-bit fields.
         fitting = [
             Slices(level, total // n, 1 if level == "thread" else WARP_SIZE, n)
             for level, n in units.items()
@@ -207,7 +216,7 @@ def _per_unit(geometry: Geometry, table: Sequence[tuple[int, int]], length: int)
         if fitting:
             choices.append(fitting)
         elif not size or size % 8:
-            raise Misfit(f"V2: {size} bytes for each thread or warp", section=index)
+            raise Misfit(f"V2: {size} bytes per thread or warp", section=index)
         elif index < len(table) - 1:
             raise Misfit(f"V2: the next section starts at byte {end}, which fits no level", section=index)
         else:
@@ -218,11 +227,11 @@ def _per_unit(geometry: Geometry, table: Sequence[tuple[int, int]], length: int)
 
 def _early_dynamic(geometry: Geometry, table: Sequence[tuple[int, int]], length: int) -> tuple[list, list]:
     if len(table) > 1:
-        # What follows it is stated relative to a length of -1.
-        raise Misfit("V2: a section of unstated length beside others cannot be read")
+        # The offsets of later sections assume a length of -1.
+        raise Misfit("V2: a section of unstated length next to others cannot be read")
     size, rest = divmod(length - table[0][1], geometry.units("thread"))
     if rest or not size or size % 8:
-        raise Misfit("V2: a section of unstated length that does not divide among the threads")
+        raise Misfit("V2: a section of unstated length does not divide among the threads")
     return [[Slices("thread", size, 1, geometry.units("thread"))]], [table[0][1]]
 
 
@@ -235,7 +244,7 @@ def _with_divisor(geometry: Geometry, table: Sequence[tuple[int, int]], length: 
         if divisor not in (1, WARP_SIZE, 64):
             raise Misfit(f"V3: a divisor of {divisor}", section=index)
         if not size or size % 8:
-            raise Misfit(f"V3: {size} bytes for each thread or warp", section=index)
+            raise Misfit(f"V3: {size} bytes per thread or warp", section=index)
         level = "thread" if divisor == 1 else "warp"
         units = geometry.units(level, divisor)
         product = geometry.blocks * geometry.threads * size // divisor
@@ -244,11 +253,11 @@ def _with_divisor(geometry: Geometry, table: Sequence[tuple[int, int]], length: 
         written.append(written[-1] + units * size)
         stated.append(stated[-1] + product)
     offsets = [offset for _, offset in table]
-    # The driver states one rounding down over grid, block and size, but writes a slice for each partial warp.
+    # The driver rounds down once over the product of grid, block and size, but writes a slice for each partial warp.
     if written[-1] == length and offsets in (written[:-1], stated[:-1]):
         return choices, written[:-1]
     if stated[-1] == length and offsets == stated[:-1] and all(slices[0].units for slices in short):
         return short, offsets
     if offsets not in (written[:-1], stated[:-1]):
-        raise Misfit("V3: the sections do not stand end to end")
+        raise Misfit("V3: the sections are not end to end")
     raise Misfit("V3: another length", {written[-1]: "V3"})

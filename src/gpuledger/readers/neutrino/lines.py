@@ -1,4 +1,4 @@
-"""Files as they come: opened with one clear error, text decoded whatever stands behind unterminated strings."""
+"""Opening and decoding the files of a trace directory, with one clear error if that fails."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import BinaryIO
 
 from gpuledger.errors import InputError
 
-#: No text of a trace directory is near this.
+#: No text file of a trace directory is nearly as large.
 MAX_TEXT_BYTES = 2**30
 
 
 def opened(path: Path, remedy: str) -> BinaryIO:
-    """Open a regular file to read bytes.
+    """Open a regular file for reading bytes.
 
     Raises
     ------
     InputError
-        It is missing, not a file (`remedy` says what to give instead) or not readable.
+        It is missing, not a file (`remedy` says what to give instead) or unreadable.
     """
     try:
         if path.exists() and not path.is_file():
-            raise InputError(path, "", "is not a file", remedy)
+            raise InputError(path, "", "not a file", remedy)
         return path.open("rb")
     except FileNotFoundError:
         raise InputError(path, "", "the file does not exist", "put it there, or correct the path") from None
@@ -35,7 +35,7 @@ def read_bytes(path: Path, remedy: str) -> bytes:
     Raises
     ------
     InputError
-        As in :func:`opened`; it is empty, or too large to be text.
+        As in :func:`opened`; the file is empty, or too large for text.
     """
     with opened(path, remedy) as handle:
         try:
@@ -45,15 +45,14 @@ def read_bytes(path: Path, remedy: str) -> bytes:
     if not content:
         raise InputError(path, "", "the file is empty", remedy)
     if len(content) > MAX_TEXT_BYTES:
-        raise InputError(path, "", f"more than {MAX_TEXT_BYTES} bytes are no text of a trace directory", remedy)
+        raise InputError(path, "", f"not a text file of a trace directory: more than {MAX_TEXT_BYTES} bytes", remedy)
     return content
 
 
 def read_lines(path: Path, remedy: str) -> list[str]:
-    """Return the lines of a file, which end at a line feed and at nothing else, without NUL bytes.
+    """Return the lines of a file, separated by line feeds only, without NUL bytes.
 
-    Bytes that are not UTF-8 are left out. A driver copies names without the end of the string, so that any byte may
-    follow them.
+    Bytes that are not UTF-8 are dropped: drivers copy names without their terminator, so any byte may follow them.
     """
     text = read_bytes(path, remedy).decode("utf-8", "ignore").removeprefix("\ufeff").replace("\0", "")
     lines = text.replace("\r\n", "\n").split("\n")

@@ -1,7 +1,7 @@
-"""Reader of ``probe.toml``: what a probe saves, in the spellings of all releases.
+"""Reader of ``probe.toml``: the maps of a probe, as spelled by any release.
 
-Source: Neutrino trace format, as written by its probe compiler (tables ``[map.*]`` and ``[probe.*]``) and, before that,
-by hand (one table for each probe, whose ``datamodel`` says what it saves).
+Source: Neutrino trace format, as written by its probe compiler (tables ``[map.*]`` and ``[probe.*]``) or, in earlier
+releases, by hand (one table per probe, whose ``datamodel`` says what it saves).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -19,31 +19,30 @@ from gpuledger.errors import InputError
 from gpuledger.readers.neutrino.lines import read_bytes
 from gpuledger.readers.neutrino.records import Level
 
-#: What the hand-written probes of the shipped tools call their fields, and what the compiled ones do.
+#: Field names in hand-written probes of the shipped tools, and in compiled ones.
 NAMES = {"lstart": "start", "gstart": "start", "elapse": "elapsed", "smid": "cuid"}
 REMEDY = "give the probe.toml of a trace directory"
 SAVE = re.compile(r"\bSAVE\.(u64|u32)\s*\{([^}]*)\}")
 COMMENT = re.compile(r"//[^\n]*")
 FORMATS = {"u64": "<u8", "u32": "<u4"}
-#: No slice of a thread is near this; larger ones are typing errors.
+#: No slice is nearly as large; larger sizes are typing errors.
 MAX_BYTES = 2**32
 
 
 @dataclass(frozen=True)
 class ProbeMap:
-    """What one section of a trace holds.
+    """What a probe saves to one section of a trace.
 
     Attributes
     ----------
     name : str
     level : {"thread", "warp"}
-        What saves one slice of records.
+        Whether each thread or each warp has a slice of records.
     record_bytes : int
-        Bytes of one record.
     cap : int or None
-        Records of a slice; None where the driver counts them before the launch.
+        Records per slice; None if the driver counts them before the launch.
     dtype : numpy.dtype or None
-        Fields of a record in their order; None where the probe's text does not add up to `record_bytes`.
+        Record type; None if the fields in the probe's text do not add up to `record_bytes`.
     """
 
     name: str
@@ -53,37 +52,15 @@ class ProbeMap:
     dtype: np.dtype | None = None
 
     def fits(self, level: str, bytes_per_unit: int) -> bool:
-        """Whether it can have saved slices of `bytes_per_unit` bytes at this level."""
+        """Return whether it could have saved slices of this size at this level."""
         if self.cap is None:
             return level == self.level and bytes_per_unit % self.record_bytes == 0
         return level == self.level and bytes_per_unit == self.record_bytes * self.cap
 
     def describe(self) -> str:
-        """Say how much it saves."""
+        """Return what it saves, in words."""
         size = f"{self.record_bytes * self.cap}" if self.cap else f"a multiple of {self.record_bytes}"
-        return f"{size} bytes for each {self.level}"
-
-
-@dataclass(frozen=True)
-class Snippet:
-    """Code that a probe inserts.
-
-    Attributes
-    ----------
-    name : str
-    level : str
-        "thread" or "warp"; empty where it is not said.
-    positions : tuple of str
-        Parts of the instructions that it is inserted at; ``kernel`` for entry and exit.
-    before, after : str
-        The text inserted.
-    """
-
-    name: str
-    level: str
-    positions: tuple[str, ...]
-    before: str = ""
-    after: str = ""
+        return f"{size} bytes per {self.level}"
 
 
 @dataclass(frozen=True)
@@ -92,26 +69,12 @@ class Probe:
 
     Attributes
     ----------
-    kind : {"compiled", "written"}
-        By the probe compiler, or by hand for the releases before it.
     maps : tuple of ProbeMap
-        What is saved, in the order of the sections of a trace.
-    snippets : tuple of Snippet
-    callback : str
-        Script that is run on every trace; may be empty.
-    dynamic : bool
-        Whether the driver counts records before the launch.
-    registers : int or None
-        Registers that the probe declares.
+        In the order of a trace's sections.
     path : Path
     """
 
-    kind: Literal["compiled", "written"]
     maps: tuple[ProbeMap, ...]
-    snippets: tuple[Snippet, ...] = ()
-    callback: str = ""
-    dynamic: bool = False
-    registers: int | None = None
     path: Path = Path("probe.toml")
 
 
@@ -129,7 +92,7 @@ def read_probe(path: str | Path) -> Probe:
     Raises
     ------
     InputError
-        The file is missing, not TOML or not a probe; the place is the line or the key.
+        The file is missing, not TOML or not a probe; with the line or key.
     """
     path = Path(path)
     try:
@@ -141,7 +104,7 @@ def read_probe(path: str | Path) -> Probe:
         raise InputError(path, place, f"not TOML: {text.split(' (at ')[0]}", REMEDY) from None
     except RecursionError:
         raise InputError(path, "", "not TOML: nested too deeply", REMEDY) from None
-    except ValueError as error:  # an integer of more digits than Python converts, a date that is none
+    except ValueError as error:  # too many digits for an integer, an impossible date
         raise InputError(path, "", f"not TOML: {error}", REMEDY) from None
     if "map" in content or "probe" in content:
         return _compiled(path, content)
@@ -149,25 +112,8 @@ def read_probe(path: str | Path) -> Probe:
 
 
 def _compiled(path: Path, content: Mapping[str, Any]) -> Probe:
-    maps = tuple(
-        _compiled_map(path, name, _table(path, entry, f"map.{name}"))
-        for name, entry in _table(path, content.get("map", {}), "map").items()
-    )
-    snippets = tuple(
-        _snippet(path, f"probe.{name}", name, _table(path, entry, f"probe.{name}"))
-        for name, entry in _table(path, content.get("probe", {}), "probe").items()
-    )
-    callback = _text(path, content, "", "CALLBACK", "callback")
-    registers = content.get("regs")
-    return Probe(
-        "compiled",
-        maps,
-        snippets,
-        callback,
-        any(entry.cap is None for entry in maps),
-        None if registers is None else _integer(path, registers, "regs", 0),
-        path,
-    )
+    maps = _table(path, content.get("map", {}), "map").items()
+    return Probe(tuple(_compiled_map(path, name, _table(path, entry, f"map.{name}")) for name, entry in maps), path)
 
 
 def _compiled_map(path: Path, name: str, entry: Mapping[str, Any]) -> ProbeMap:
@@ -191,7 +137,7 @@ def _compiled_map(path: Path, name: str, entry: Mapping[str, Any]) -> ProbeMap:
 def _written(path: Path, content: Mapping[str, Any]) -> Probe:
     tables = {name: entry for name, entry in content.items() if isinstance(entry, dict)}
     if not any("position" in entry for entry in tables.values()):
-        raise InputError(path, "", "no table has a position, and there is no [map] or [probe]: not a probe", REMEDY)
+        raise InputError(path, "", "not a probe: no [map], no [probe], and no table with a position", REMEDY)
     maps = []
     for name, entry in tables.items():
         if "datamodel" not in entry:
@@ -213,27 +159,11 @@ def _written(path: Path, content: Mapping[str, Any]) -> Probe:
         dtype = _record([(NAMES.get(field, field), kind) for field, kind in fields])
         dtype = dtype if dtype and dtype.itemsize == size else None
         maps.append(_checked(path, key, ProbeMap(name, _level(path, level, key), size, cap, dtype)))
-    snippets = tuple(_snippet(path, name, name, entry) for name, entry in tables.items())
-    callback = _text(path, content, "", "analyze_hook", "callback")
-    return Probe("written", tuple(maps), snippets, callback, any(entry.cap is None for entry in maps), None, path)
-
-
-def _snippet(path: Path, key: str, name: str, entry: Mapping[str, Any]) -> Snippet:
-    position = next((entry[word] for word in ("pos", "position") if word in entry), "")
-    parts = position if isinstance(position, list) else str(position).split(":")
-    positions = tuple(text for part in parts if (text := str(part).strip()))
-    level = entry.get("level") or str(entry.get("datamodel", "")).partition(":")[0]
-    return Snippet(
-        name,
-        _level(path, level, f"{key}.level") if level else "",
-        positions,
-        _text(path, entry, key, "before"),
-        _text(path, entry, key, "after"),
-    )
+    return Probe(tuple(maps), path)
 
 
 def _record(fields: list[tuple[str, str]]) -> np.dtype | None:
-    # The same register may be saved twice; a dtype's fields have different names.
+    # A register may be saved twice, but the fields of a dtype need different names.
     names: list[str] = []
     for name, _ in fields:
         names.append(name if name not in names else f"{name}_{len(names)}")
@@ -254,11 +184,10 @@ def _table(path: Path, value: Any, key: str) -> Mapping[str, Any]:
     return value
 
 
-def _text(path: Path, entry: Mapping[str, Any], key: str, *names: str) -> str:
-    name = next((name for name in names if name in entry), names[0])
+def _text(path: Path, entry: Mapping[str, Any], key: str, name: str) -> str:
     value = entry.get(name, "")
     if not isinstance(value, str):
-        raise _wrong(path, f"{key}.{name}".lstrip("."), value, "a text")
+        raise _wrong(path, f"{key}.{name}", value, "a string")
     return value
 
 
@@ -268,15 +197,15 @@ def _level(path: Path, value: Any, key: str) -> Level:
     return value
 
 
-def _integer(path: Path, value: Any, key: str, least: int = 1) -> int:
+def _integer(path: Path, value: Any, key: str) -> int:
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value.strip()):
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
-        raise _wrong(path, key, value, f"a whole number of at least {least}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**63:
+        raise _wrong(path, key, value, "an integer of at least 1")
     return value
 
 
 def _wrong(path: Path, key: str, value: Any, expected: str) -> InputError:
     shown = repr(value)
     shown = shown if len(shown) <= 60 else shown[:57] + "…"
-    return InputError(path, f"key {key}", f"{shown} is not {expected}", "correct it as the probe was run")
+    return InputError(path, f"key {key}", f"{shown} is not {expected}", "restore the file that the probe was run with")

@@ -1,8 +1,8 @@
-"""Reader and writer of ``process.log``: how the probe engine built a kernel, and what ptxas says of it.
+"""Reader and writer of ``process.log``: how the probe engine built a kernel, and what ptxas reported.
 
-Source: Neutrino trace format, as written by its probe engine: the kernels to leave out and to take, how the code was
-found, the name, then for each of ``probed``, ``pruned`` and, with counted records, ``countd`` the call of ptxas
-and its verbose messages.
+Source: Neutrino trace format, as written by its probe engine: filters of kernel names, how the code was found, the
+name; then, for each of ``probed``, ``pruned`` and (with counted records) ``countd``, the ptxas command and its verbose
+output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuledger.errors import InputError
 from gpuledger.files import write_text
 from gpuledger.readers.neutrino.lines import read_lines
 
-REMEDY = "give the process.log of a folder of kernel/"
+REMEDY = "give the process.log of a folder in kernel/"
 FILTER = re.compile(r"None|\[.*\]")
 QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 OBJDUMP = re.compile(r"\[(?:objdump|decompile)\] ?(.*)")
@@ -28,18 +28,18 @@ SHARED = re.compile(r"(\d{1,12}) bytes smem")
 
 @dataclass(frozen=True)
 class Build:
-    """What ptxas says of one build of a kernel; None where it does not say it.
+    """What ptxas reported about one build of a kernel; None for what it did not report.
 
     Attributes
     ----------
     arch : str
-        ``sm_80`` and the like.
+        Such as ``sm_80``.
     registers : int or None
-        Of a thread.
+        Per thread.
     stack_bytes, spill_store_bytes, spill_load_bytes : int or None
-        Summed over the functions of the build.
+        Sums over the functions of the build.
     constant_bytes : int or None
-        Of bank 0, where parameters are: each map of a probe adds 8.
+        In bank 0, which holds the parameters: each map of a probe adds 8.
     shared_bytes : int or None
         Static shared memory.
     """
@@ -60,17 +60,17 @@ class ProcessLog:
     Attributes
     ----------
     kernel : str
-        Name of the kernel; empty where the engine did not come so far.
+        Name of the kernel; empty if the engine did not get that far.
     builds : mapping of str to Build
-        ``probed``, ``pruned`` and ``countd``, those that are there.
+        By name: ``probed``, ``pruned``, ``countd``.
     filter_out, filter_in : tuple of str
-        Parts of kernel names to leave out and to take.
+        Parts of kernel names to exclude and include.
     objdump : str
-        How the code was found: ``via cuobjdump -ptx`` and the like.
+        How the code was found, such as ``via cuobjdump -ptx``.
     skipped : bool
-        Whether the filters left the kernel out.
+        Whether the filters excluded the kernel.
     failure : str
-        Last line of the engine's traceback; empty where it did not fail.
+        Last line of the engine's traceback; empty if it did not fail.
     """
 
     kernel: str
@@ -83,13 +83,13 @@ class ProcessLog:
 
     @property
     def additional_registers(self) -> int | None:
-        """Registers of the probed build minus those of the pruned one; None where one is not there."""
+        """Registers of the probed build minus those of the pruned one; None if either is missing."""
         both = [self.builds[which].registers for which in ("probed", "pruned") if which in self.builds]
         return both[0] - both[1] if len(both) == 2 and None not in both else None
 
     @property
     def additional_spill_bytes(self) -> int | None:
-        """Bytes of spill stores and loads that probing adds; None where a build or its numbers are not there."""
+        """Bytes of spill stores and loads that probing adds; None if a build or its numbers are missing."""
         both = [self.builds[which] for which in ("probed", "pruned") if which in self.builds]
         if len(both) < 2 or any(None in (build.spill_store_bytes, build.spill_load_bytes) for build in both):
             return None
@@ -105,7 +105,7 @@ def read_process_log(path: str | Path) -> ProcessLog:
     Raises
     ------
     InputError
-        The file is missing or not a ``process.log``; registers that belong to no call of ptxas.
+        The file is missing or not a ``process.log``; registers without a ptxas command.
     """
     path = Path(path)
     lines = read_lines(path, REMEDY)
@@ -140,20 +140,20 @@ def read_process_log(path: str | Path) -> ProcessLog:
             builds[which] = replace(build, **sums)
         last = line.strip() or last
     if not builds and not filters and not log.objdump:
-        raise InputError(path, "line 1", "neither filters nor calls of ptxas: no process.log", REMEDY)
+        raise InputError(path, "line 1", "not a process.log: no filters and no ptxas command", REMEDY)
     failed = any(line.startswith("Traceback (most recent call last)") for line in lines)
     return replace(log, builds=builds, failure=last if failed else "")
 
 
 def write_process_log(path: str | Path, log: ProcessLog, folder: str = ".") -> None:
-    """Write a ``process.log`` in the order and the words of the engine, whole or not at all.
+    """Write a ``process.log`` atomically, in the order and words of the engine.
 
     Parameters
     ----------
     path : path
     log : ProcessLog
     folder : str
-        Where the calls of ptxas say the kernel is.
+        The kernel's folder in the ptxas commands.
     """
     lines = [str(list(names)) if names else "None" for names in (log.filter_out, log.filter_in)]
     lines += [f"[objdump] {log.objdump or 'bin is ptx'}"]
@@ -177,7 +177,7 @@ def write_process_log(path: str | Path, log: ProcessLog, folder: str = ".") -> N
 
 
 def _call(line: str) -> tuple[str, str] | None:
-    """Return the stem of the file that a line calls ptxas on, and its architecture."""
+    """Return the stem of the file and the architecture of a ptxas command."""
     program, *words = line.split() or [""]
     arch = [word.removeprefix("-arch=") for word in words if word.startswith("-arch=")]
     files = [word for word in words if word.endswith(".ptx")]
@@ -188,7 +188,7 @@ def _call(line: str) -> tuple[str, str] | None:
 
 def _of(path: Path, number: int, builds: Mapping[str, Build], which: str) -> Build:
     if which not in builds:
-        problem = "registers or spills before any call of ptxas: no process.log, or its beginning is missing"
+        problem = "registers or spills before any ptxas command: not a process.log, or its beginning is missing"
         raise InputError(path, f"line {number}", problem, REMEDY)
     return builds[which]
 

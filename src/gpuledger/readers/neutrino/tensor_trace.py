@@ -1,7 +1,7 @@
-"""Reader and writer of ``tensor.trace``: which tensors went into which calls.
+"""Reader and writer of ``tensor.trace``: the tensors passed to each call.
 
-Source: Neutrino trace format, as written by its call tracer: one line for each tensor of each call, its fields
-separated by two spaces.
+Source: Neutrino trace format, as written by its call tracer: one line per tensor of each call, with fields separated by
+two spaces.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gpuledger.files import write_text
 from gpuledger.readers.neutrino.lines import read_lines
 
 REMEDY = "give the tensor.trace of a trace directory"
-#: Tag and number of fields: a returned tensor has no name.
+#: Number of fields by tag: a returned tensor has no name.
 FIELDS = {"[call]": 8, "[ret]": 7}
 SHAPE = re.compile(r"torch\.Size\(\[((?:\d{1,18}(?:, ?\d{1,18})*)?)\]\)")
-#: A text between two spaces on either side.
+#: A text that two spaces can separate from others.
 FIELD = re.compile(r"(?! )(?:(?!  )[^\n])+(?<! )")
 COLUMNS = {
     "tensor": "str",
@@ -45,16 +45,16 @@ def read_tensor_trace(path: str | Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row for each tensor of each call, in the order of the file. ``tensor``: name of the argument (of a returned
-        tensor, which has none, the function's); ``address``; ``bytes`` of the whole storage, of which the tensor
-        may be a view; ``shape``: tuple of ints; ``item_bytes``: bytes of one element where storage and shape tell it
-        (1, 2, 4, 8 or 16; the file holds no type), else missing; ``time_ns`` since 1970; ``function``;
-        ``location``: file and line of the call; ``event``: call or ret.
+        One row per tensor of each call, in file order. ``tensor``: name of the argument (for a returned tensor, which
+        has none, the function's); ``address``; ``bytes`` of the whole storage, of which the tensor may be a view;
+        ``shape``: tuple of ints; ``item_bytes``: bytes per element (1, 2, 4, 8 or 16) if they follow from storage and
+        shape, else missing, because the file has no types; ``time_ns`` since 1970; ``function``; ``location``: file and
+        line of the call; ``event``: call or ret.
 
     Raises
     ------
     InputError
-        The file is missing or without a tensor, or a line has other fields.
+        The file is missing or has no tensors, or a line is malformed.
     """
     path = Path(path)
     rows = []
@@ -65,8 +65,8 @@ def read_tensor_trace(path: str | Path) -> pd.DataFrame:
         wanted = FIELDS.get(tag)
         fields = line.split("  ", wanted - 1) if wanted else []
         if not wanted or len(fields) != wanted:
-            problem = f"{len(fields)} fields where {tag} has {wanted}" if wanted else "the line has no [call] before it"
-            raise InputError(path, f"line {number}", f"{problem}: cut short, or no tensor.trace", REMEDY)
+            problem = f"{len(fields)} fields, but {tag} has {wanted}" if wanted else "no [call] or [ret] at its start"
+            raise InputError(path, f"line {number}", f"truncated, or not a tensor.trace: {problem}", REMEDY)
         if tag == "[ret]":
             fields.insert(5, fields[5])
         _, time, shape, size, address, name, function, location = fields
@@ -74,7 +74,7 @@ def read_tensor_trace(path: str | Path) -> pd.DataFrame:
         if not found:
             raise InputError(path, f"line {number}", f"{shape[:60]!r} is not a torch.Size", REMEDY)
         for what, text, most in (("time", time, 2**63), ("size", size, 2**63), ("address", address, 2**64)):
-            # The address is decimal; a page of the documentation says otherwise, its example does not.
+            # The address is decimal, as in the documentation's example, though not in its text.
             if not re.fullmatch(r"[0-9]{1,20}", text) or int(text) >= most:
                 raise InputError(path, f"line {number}", f"{text[:60]!r} is not a decimal {what}", REMEDY)
         extents = tuple(int(extent) for extent in found[1].split(",") if extent)
@@ -84,24 +84,24 @@ def read_tensor_trace(path: str | Path) -> pd.DataFrame:
             (name, int(address), int(size), extents, item_bytes, int(time), function, location, tag.strip("[]"))
         )
     if not rows:
-        raise InputError(path, "line 1", "there is no tensor", REMEDY)
+        raise InputError(path, "line 1", "no tensors", REMEDY)
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
 def write_tensor_trace(path: str | Path, tensors: pd.DataFrame) -> None:
-    """Write a ``tensor.trace``, whole or not at all.
+    """Write a ``tensor.trace`` atomically.
 
     Parameters
     ----------
     path : path
     tensors : DataFrame
-        ``tensor``, ``address``, ``bytes`` and ``shape`` as :func:`read_tensor_trace` gives them; ``time_ns`` (0),
-        ``function`` (``function``), ``location`` (``file:1``) and ``event`` (``call``) may be absent.
+        ``tensor``, ``address``, ``bytes`` and ``shape`` as :func:`read_tensor_trace` returns them. Optional, with their
+        defaults: ``time_ns`` (0), ``function`` (``function``), ``location`` (``file:1``), ``event`` (``call``).
 
     Raises
     ------
     ValueError
-        An event other than call and ret; a text that is empty, holds a line feed, or spaces that end a field.
+        An event other than call and ret; a text that is empty or contains a line feed or a field separator.
     """
     defaults = {"time_ns": 0, "function": "function", "location": "file:1", "event": "call"}
     frame = tensors.assign(**{name: value for name, value in defaults.items() if name not in tensors})
@@ -109,7 +109,7 @@ def write_tensor_trace(path: str | Path, tensors: pd.DataFrame) -> None:
     for row in frame.itertuples():
         names = [row.function] if row.event == "ret" else [row.tensor, row.function]
         if row.event not in ("call", "ret") or not all(map(FIELD.fullmatch, names)) or "\n" in row.location:
-            raise ValueError(f"{[row.event, *names, row.location]} cannot be fields of a line")
+            raise ValueError(f"{[row.event, *names, row.location]} cannot be written as fields of a line")
         shape = f"torch.Size({list(map(int, row.shape))})"
         fields = [f"[{row.event}]", int(row.time_ns), shape, int(row.bytes), int(row.address), *names, row.location]
         lines.append("  ".join(map(str, fields)))

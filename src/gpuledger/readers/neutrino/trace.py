@@ -1,4 +1,4 @@
-"""Reader of trace files: every version, mapped, never copied.
+"""Reader of trace files of all versions, memory-mapped.
 
 Source: Neutrino trace format, as written by its driver.
 """
@@ -11,47 +11,53 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import log
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers.neutrino import layout
-from gpuledger.readers.neutrino.layout import ENTRY_BYTES, HEADER_BYTES, Geometry, Misfit, Section, Slices, Version
+from gpuledger.readers.neutrino.layout import (
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    Geometry,
+    LaunchShape,
+    Misfit,
+    Section,
+    Slices,
+    Version,
+)
 from gpuledger.readers.neutrino.lines import opened
 from gpuledger.readers.neutrino.probe import Probe, ProbeMap, read_probe
 from gpuledger.readers.neutrino.records import TOOLS, Level
 
-#: No device launches larger blocks.
-MAX_BLOCK_THREADS = 1024
-#: A probe has a handful of maps; more than this is no section table.
+#: Probes have a handful of maps.
 MAX_SECTIONS = 4096
-FOREIGN = "give a .bin file of a trace directory's result folder"
+FOREIGN = "give a .bin file from the result folder of a trace directory"
 CUT = "copy it again, or wait until it is complete"
 
 
 class TraceWarning(InputWarning):
-    """A trace holds less than its header promises."""
+    """A trace holds fewer records than its header promises."""
 
 
 @dataclass(frozen=True)
-class Trace:
-    """A trace file, mapped into memory.
+class Trace(LaunchShape):
+    """A memory-mapped trace file.
 
     Attributes
     ----------
     path : Path
     version : {"V1", "V2", "V3"}
-        Layout of its section table. Where there is one thread or warp in all, V1 and V2 are the same: V1.
+        Layout of the section table. V1 and V2 are the same if the launch has a single thread or warp; then V1.
     grid, block : (int, int, int)
-        Of the launch, ``(x, y, z)``.
+        ``(x, y, z)`` of the launch.
     shared_bytes : int
         Dynamic shared memory of the launch.
     sections : list of Section
-        What the maps of the probe saved, in their order.
+        One per map of the probe, in their order.
     bytes : ndarray of uint8
-        The whole file, a read-only `numpy.memmap`.
+        The whole file, as a read-only `numpy.memmap`.
     """
 
     path: Path
@@ -62,35 +68,21 @@ class Trace:
     sections: list[Section]
     bytes: np.ndarray = field(repr=False, compare=False)
 
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of the grid."""
-        return Geometry(self.grid, self.block).blocks
-
-    @property
-    def threads_per_block(self) -> int:
-        return Geometry(self.grid, self.block).threads
-
-    @property
-    def warps_per_block(self) -> int:
-        """Warps of a block, a partial one included. The records may be fewer (see :attr:`Section.ragged`)."""
-        return -(-self.threads_per_block // layout.WARP_SIZE)
-
     def section(self, index: int) -> Section:
-        """Return one section; :class:`InputError` where the file has fewer."""
+        """Return one section, or raise :class:`InputError` if the file has fewer."""
         if not 0 <= index < len(self.sections):
-            problem = f"there is no section {index}, only {len(self.sections)}"
-            raise InputError(self.path, "byte 28", problem, "use the trace of the probe that saves it")
+            problem = f"no section {index}: the trace has {len(self.sections)}"
+            raise InputError(self.path, "byte 28", problem, "give the trace of the probe that saves it")
         return self.sections[index]
 
     def record_type(self, section: int = 0) -> np.dtype:
-        """Return the dtype of a section's records: what the probe says, else the one tool that writes such slices.
+        """Return the record type of a section: as the probe states it, else that of the only tool with such slices.
 
         Raises
         ------
         InputError
-            When no shipped tool writes such slices, or several do: 8 bytes of a thread are bytes or instructions,
-            1024 bytes are 64 accesses or 128 branches.
+            If no shipped tool writes such slices, or several do: 8 bytes per thread can be memory traffic or an
+            instruction count, 1024 bytes can be 64 accesses or 128 branches.
         """
         entry = self.section(section)
         if entry.dtype is not None:
@@ -98,47 +90,48 @@ class Trace:
         fitting = {name: tool for name, tool in TOOLS.items() if tool.fits(entry.level, entry.bytes_per_unit)}
         if len(fitting) == 1:
             return next(iter(fitting.values())).dtype
-        made = f"{entry.bytes_per_unit} bytes for each {entry.level}"
-        who = f"can be of {' or of '.join(fitting)}" if fitting else "are of no shipped tool"
+        made = f"{entry.bytes_per_unit} bytes per {entry.level}"
+        who = f"could come from {' or '.join(fitting)}" if fitting else "come from no shipped tool"
         remedy = "give its probe.toml or the dtype of its records"
         raise InputError(self.path, f"section {section}", f"{made} {who}", remedy)
 
     def records(self, section: int = 0, dtype: DTypeLike | None = None) -> np.ndarray:
-        """View the records of one section, without copying them.
+        """Return a view of the records of one section.
 
-        Blocks are in linear order, x fastest, then y, then z; so are the threads of a block. A unit's records stand in
-        the order in which its thread saved them; slots it did not use are zero (see
-        :func:`gpuledger.readers.neutrino.saved`).
+        Blocks are in linear order, x fastest, then y, then z, and so are the threads of a block. The records of a unit
+        are in the order in which it saved them; unused slots are zero (see :func:`gpuledger.readers.neutrino.saved`).
 
         Parameters
         ----------
         section : int
-            Its place in the section table.
+            Position in the section table.
         dtype : dtype, optional
-            Of one record; by default :meth:`record_type`.
+            Record type; by default :meth:`record_type`.
 
         Returns
         -------
         numpy.memmap, (blocks, units per block, records per unit)
-            Read-only. At warp level a block has ``threads // 32`` units, because that is the probe's stride; blocks
-            of less than a warp share one unit, and the shape is (1, 1, records). Both give a `TraceWarning`.
+            Read-only. At warp level a block has ``threads // 32`` units, the probe's stride; blocks of less than a warp
+            share one unit, and the shape is (1, 1, records). Both cause a `TraceWarning` if warps overwrite each other.
 
         Raises
         ------
         InputError
-            No such section, records that cannot be told, or a slice that is not a whole number of them.
+            No such section, an ambiguous record type, or slices that are not a whole number of records.
         """
         entry = self.section(section)
         dtype = self.record_type(section) if dtype is None else np.dtype(dtype)
         if dtype.hasobject or not dtype.itemsize:
-            raise ValueError(f"a record has a fixed size and no Python objects, not {dtype}")
+            raise ValueError(f"records have a fixed size and no Python objects, unlike {dtype}")
         count, rest = divmod(entry.bytes_per_unit, dtype.itemsize)
         if rest:
-            problem = f"{entry.bytes_per_unit} bytes for each {entry.level} are no whole number of {dtype.itemsize}"
+            problem = f"{entry.bytes_per_unit} bytes per {entry.level} are not a multiple of {dtype.itemsize}"
             raise InputError(self.path, f"section {section}", problem, "give the probe.toml that it was made with")
         if entry.ragged:
-            shared = "all blocks write one record" if entry.blocks < self.blocks else "partial warps write to others"
-            message = f"{self.path}, section {section}: blocks of {self.threads_per_block} threads; {shared}"
+            shared = (
+                "all blocks write to one record" if entry.blocks < self.blocks else "partial warps overwrite others"
+            )
+            message = f"{self.path}, section {section}: blocks of {self.threads} threads; {shared}"
             warnings.warn(message, TraceWarning, stacklevel=2)
         used = entry.blocks * entry.units_per_block * entry.bytes_per_unit
         data = self.bytes[entry.offset : entry.offset + used]
@@ -151,26 +144,22 @@ def open_trace(
     probe: Probe | str | Path | None = None,
     version: Version | None = None,
     levels: Sequence[Level] | None = None,
-    warp_stride: Literal["floor", "ceil"] = "floor",
 ) -> Trace:
     """Open a trace file.
 
-    Its length is compared with what its header announces before anything is mapped.
+    Its length is checked against its header before it is mapped.
 
     Parameters
     ----------
     path : path
         A ``result/*.bin``.
     probe : Probe or path of a ``probe.toml``, optional
-        What its sections are. Without it, versions V1 and V2 leave open whether a section is of threads or of
-        warps where the file's length fits both: it is then read as of threads and marked as `assumed`.
+        What its sections are. Without it, a section of version V1 or V2 that fits both levels is read at thread level
+        and marked as `assumed`.
     version : {"V1", "V2", "V3"}, optional
-        Do not find it out.
+        By default, the first that fits.
     levels : sequence of {"thread", "warp"}, optional
-        Of every section, as the log of the launch tells them.
-    warp_stride : {"floor", "ceil"}
-        How a section of warps is strided where a block is not whole warps: by whole warps as the drivers' probes
-        do, or by every warp.
+        The level of each section, which the event log states.
 
     Returns
     -------
@@ -179,14 +168,12 @@ def open_trace(
     Raises
     ------
     InputError
-        The file is missing, too short for its header, not a trace, of absurd size, cut short or extended, or not of
+        The file is missing, too short for its header, not a trace, of impossible size, truncated or too long, or not of
         this version or probe.
     """
     path = Path(path)
     if version is not None and version not in layout.VERSIONS:
         raise ValueError(f"versions are {', '.join(layout.VERSIONS)}, not {version!r}")
-    if warp_stride not in ("floor", "ceil"):
-        raise ValueError(f"warp_stride is 'floor' or 'ceil', not {warp_stride!r}")
     if probe is not None and not isinstance(probe, Probe):
         probe = read_probe(probe)
     with opened(path, FOREIGN) as handle:
@@ -194,39 +181,39 @@ def open_trace(
         geometry, shared_bytes, table = _read_header(path, handle, length)
         maps = _maps(path, probe, len(table))
         if levels is not None and len(levels) != len(table):
-            problem = f"{len(table)} sections where {len(levels)} levels are given"
-            raise InputError(path, "byte 28", problem, "give the level of every section")
-        found, sections = _resolve(path, geometry, table, length, version, levels, maps, warp_stride)
+            problem = f"{len(table)} sections, but {len(levels)} levels are given"
+            raise InputError(path, "byte 28", problem, "give the level of each section")
+        found, sections = _resolve(path, geometry, table, length, version, levels, maps)
         try:
             mapped = np.memmap(handle, np.uint8, "r", shape=(length,))
-        except (OSError, ValueError) as error:  # it shrank meanwhile, or lies where files cannot be mapped
+        except (OSError, ValueError) as error:  # it shrank, or its file system does not map files
             raise InputError(path, "", f"cannot be mapped ({error})", "copy it to a local disk") from None
-    return Trace(path, found, *geometry, shared_bytes, sections, mapped)
+    return Trace(path, found, geometry.grid, geometry.block, shared_bytes, sections, mapped)
 
 
 def _read_header(path: Path, handle, length: int) -> tuple[Geometry, int, list[tuple[int, int]]]:
     if length < HEADER_BYTES + ENTRY_BYTES:
-        problem = f"{length} bytes are too few for a header and a section"
+        problem = f"{length} bytes are too short for a header and a section"
         raise InputError(path, f"byte {length}", problem, FOREIGN)
     handle.seek(0)
     *sizes, shared_bytes, number = struct.unpack("<8I", handle.read(HEADER_BYTES))
     geometry = Geometry(tuple(sizes[:3]), tuple(sizes[3:]))
     for place, name, size in ((0, "grid", geometry.grid), (12, "block", geometry.block)):
         if 0 in size:
-            problem = f"a {name} of {size[0]} × {size[1]} × {size[2]}: not a trace"
+            problem = f"not a trace: a {name} of {size[0]} × {size[1]} × {size[2]}"
             raise InputError(path, f"byte {place}", problem, FOREIGN)
-    if geometry.threads > MAX_BLOCK_THREADS:
-        problem = f"blocks of {geometry.threads} threads, where devices allow {MAX_BLOCK_THREADS}: not a trace"
+    if geometry.threads > layout.MAX_THREADS:
+        problem = f"not a trace: blocks of {geometry.threads} threads, where devices allow {layout.MAX_THREADS}"
         raise InputError(path, "byte 12", problem, FOREIGN)
     if number == 0:
         raise InputError(path, "byte 28", "the trace has no section", "use a probe that saves records")
     start = HEADER_BYTES + ENTRY_BYTES * number
     if number > MAX_SECTIONS or start > length:
-        problem = f"{number} sections do not fit into {length} bytes: not a trace"
+        problem = f"not a trace: {number} sections do not fit into {length} bytes"
         raise InputError(path, "byte 28", problem, FOREIGN)
     table = list(struct.iter_unpack("<2Q", handle.read(ENTRY_BYTES * number)))
     if table[0][1] != start:
-        problem = f"the first section is said to start at byte {table[0][1]}, not at {start}: not a trace"
+        problem = f"not a trace: the first section starts at byte {table[0][1]}, not {start}"
         raise InputError(path, "byte 40", problem, FOREIGN)
     return geometry, shared_bytes, table
 
@@ -235,7 +222,7 @@ def _maps(path: Path, probe: Probe | None, number: int) -> Sequence[ProbeMap | N
     if probe is None:
         return [None] * number
     if len(probe.maps) != number:
-        problem = f"{number} sections where the probe {probe.path.name} has {len(probe.maps)} maps"
+        problem = f"{number} sections, but the probe {probe.path.name} has {len(probe.maps)} maps"
         raise InputError(path, "byte 28", problem, "give the probe.toml that it was made with")
     return probe.maps
 
@@ -248,7 +235,6 @@ def _resolve(
     version: Version | None,
     levels: Sequence[Level] | None,
     maps: Sequence[ProbeMap | None],
-    warp_stride: str,
 ) -> tuple[Version, list[Section]]:
     misfits, disagreements = [], []
     for tried in layout.VERSIONS if version is None else (version,):
@@ -273,7 +259,7 @@ def _resolve(
                 slices.units,
                 offset,
                 stated,
-                *(strides := layout.strides(geometry, slices, warp_stride)),
+                *(strides := layout.strides(geometry, slices)),
                 warp_size=slices.warp_size,
                 ragged=strides[0] * strides[1] != geometry.units(slices.level, slices.warp_size),
                 assumed=assumed,
@@ -295,22 +281,22 @@ def _refusal(path: Path, length: int, misfits: list[Misfit]) -> InputError:
     announced = {size: what for misfit in misfits for size, what in misfit.announced.items()}
     if not announced:
         place = HEADER_BYTES + ENTRY_BYTES * misfits[0].section
-        problem = f"the section table is of no version ({'; '.join(map(str, misfits))})"
+        problem = f"the section table fits no version ({'; '.join(map(str, misfits))})"
         return InputError(path, f"byte {place}", problem, FOREIGN)
-    # Of what it may have been meant to be, the one that is nearest in length.
+    # Of the possible lengths, the nearest one was probably meant.
     meant = min(announced, key=lambda size: abs(log(size / length)))
-    state = "cut short" if length < meant else "too long"
-    problem = f"{state}: {length} bytes, where its header announces {meant} ({announced[meant]})"
+    state = "truncated" if length < meant else "too long"
+    problem = f"{state}: {length} bytes, but its header says {meant} ({announced[meant]})"
     return InputError(path, f"byte {min(length, meant)}", problem, CUT)
 
 
 def _choose(index: int, ways: list[Slices], level: str | None, wanted: ProbeMap | None) -> tuple[Slices, bool]:
     left = [way for way in ways if level in (None, way.level)]
     if not left:
-        raise Misfit(f"the slices are of a {ways[0].level}, not of a {level}", section=index)
+        raise Misfit(f"the section is at {ways[0].level} level, not at {level} level", section=index)
     if wanted is not None:
         left = [way for way in left if wanted.fits(way.level, way.bytes_per_unit)]
         if not left:
-            made = " or ".join(f"{way.bytes_per_unit} bytes for each {way.level}" for way in ways)
-            raise Misfit(f"{made}, where the probe's map '{wanted.name}' has {wanted.describe()}", section=index)
+            made = " or ".join(f"{way.bytes_per_unit} bytes per {way.level}" for way in ways)
+            raise Misfit(f"{made}, but the probe's map '{wanted.name}' has {wanted.describe()}", section=index)
     return left[0], len(left) > 1

@@ -1,4 +1,4 @@
-"""Writer of trace files: the same bytes as the drivers, in each of the three versions.
+"""Writer of trace files of all versions, byte for byte as the drivers write them.
 
 Source: Neutrino trace format, as written by its driver.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from gpuledger.files import replacing
 from gpuledger.readers.neutrino.layout import (
     ENTRY_BYTES,
     HEADER_BYTES,
+    MAX_THREADS,
     VERSIONS,
     WARP_SIZE,
     Geometry,
@@ -34,9 +34,8 @@ def write_trace(
     block: Sequence[int],
     sections: Sequence[tuple[Level, np.ndarray]],
     shared_bytes: int = 0,
-    warp_stride: Literal["floor", "ceil"] = "floor",
 ) -> None:
-    """Write a trace file, whole or not at all.
+    """Write a trace file atomically.
 
     Parameters
     ----------
@@ -45,38 +44,34 @@ def write_trace(
     version : {"V1", "V2", "V3"}
         Layout of the section table.
     grid, block : sequence of three ints
-        Of the launch, ``(x, y, z)``.
+        ``(x, y, z)`` of the launch.
     sections : sequence of (level, array)
-        What each map saved: a structured array of shape (blocks, units, records). At thread level there are
-        as many units as threads in a block. At warp level there are ``threads // 32``, because the probes stride
-        by whole warps; where a block has less than a warp, the shape is (1, 1, records). Slices that no warp can
-        reach are filled with zeros.
+        The records of each map, as a structured array of shape (blocks, units, records). At thread level, units are the
+        threads of a block. At warp level there are ``threads // 32``, the probes' stride; if a block is less than a
+        warp, the shape is (1, 1, records). Slices that no warp can reach are zero.
     shared_bytes : int
         Dynamic shared memory of the launch.
-    warp_stride : {"floor", "ceil"}
-        ``ceil``: partial warps have units of their own. No driver writes so; to read it back, give
-        :func:`open_trace` the same.
 
     Raises
     ------
     ValueError
-        A version, level, shape or size that the format does not have.
+        A version, level, shape or size that the format cannot express.
     """
     if version not in VERSIONS:
         raise ValueError(f"versions are {', '.join(VERSIONS)}, not {version!r}")
     geometry = _geometry(grid, block)
     if not sections or not 0 <= shared_bytes < 2**32:
-        raise ValueError("there is at least one section, and shared memory is counted in 32 bits")
-    prepared = [_prepare(geometry, level, np.asarray(array), warp_stride) for level, array in sections]
+        raise ValueError("a trace needs a section, and shared_bytes must fit in 32 bits")
+    prepared = [_prepare(geometry, level, np.asarray(array)) for level, array in sections]
     stated = written = HEADER_BYTES + ENTRY_BYTES * len(prepared)
     table = []
     for slices, _ in prepared:
         size, total = slices.bytes_per_unit, slices.bytes_per_unit * slices.units
         if version == "V3":
             if size >= 2**32:
-                raise ValueError(f"V3 counts the bytes of a unit in 32 bits: {size} are too many")
+                raise ValueError(f"V3 stores the bytes per unit in 32 bits: {size} is too much")
             table.append((size | slices.warp_size << 32, stated))
-            # As the driver does, which rounds down over the whole product and so understates partial warps.
+            # Like the driver, which rounds down the whole product and so understates partial warps.
             stated += geometry.blocks * geometry.threads * size // slices.warp_size
         else:
             table.append((total if version == "V1" else size, written))
@@ -93,24 +88,24 @@ def _geometry(grid: Sequence[int], block: Sequence[int]) -> Geometry:
     geometry = Geometry(tuple(map(int, grid)), tuple(map(int, block)))
     for name, size in (("grid", geometry.grid), ("block", geometry.block)):
         if len(size) != 3 or not all(1 <= n < 2**32 for n in size):
-            raise ValueError(f"a {name} is three numbers of at least 1, not {size}")
-    if geometry.threads > 1024:
-        raise ValueError(f"a block has at most 1024 threads, not {geometry.threads}")
+            raise ValueError(f"a {name} has three sizes of at least 1, not {size}")
+    if geometry.threads > MAX_THREADS:
+        raise ValueError(f"a block has at most {MAX_THREADS} threads, not {geometry.threads}")
     return geometry
 
 
-def _prepare(geometry: Geometry, level: str, array: np.ndarray, warp_stride: str) -> tuple[Slices, np.ndarray]:
-    if level not in ("thread", "warp") or warp_stride not in ("floor", "ceil"):
-        raise ValueError(f"levels are 'thread' and 'warp', strides 'floor' and 'ceil', not {level!r}, {warp_stride!r}")
+def _prepare(geometry: Geometry, level: str, array: np.ndarray) -> tuple[Slices, np.ndarray]:
+    if level not in ("thread", "warp"):
+        raise ValueError(f"levels are 'thread' and 'warp', not {level!r}")
     if array.ndim != 3 or array.dtype.hasobject:
         raise ValueError(f"records have the shape (blocks, units, records), not {array.shape} of {array.dtype}")
     size = array.shape[2] * array.dtype.itemsize
     if not size or size % 8:
-        raise ValueError(f"the records of a unit are a multiple of 8 bytes, not {size}")
+        raise ValueError(f"the records of a unit must be a multiple of 8 bytes, not {size}")
     warp_size = 1 if level == "thread" else WARP_SIZE
     slices = Slices(level, size, warp_size, geometry.units(level))
-    expected = strides(geometry, slices, warp_stride)
+    expected = strides(geometry, slices)
     if array.shape[:2] != expected:
-        raise ValueError(f"the {level} level has {expected} blocks and units, not {array.shape[:2]}")
+        raise ValueError(f"{expected} blocks and units are expected at {level} level, not {array.shape[:2]}")
     dtype = array.dtype.newbyteorder("<")
     return slices, array.astype(dtype, copy=False)

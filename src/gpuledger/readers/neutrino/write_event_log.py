@@ -1,4 +1,4 @@
-"""Writer of ``event.log``, in the words of each release.
+"""Writer of ``event.log``, in the words of any release.
 
 Source: Neutrino trace format, as written by its driver.
 """
@@ -15,30 +15,29 @@ from gpuledger.files import write_text
 from gpuledger.readers.neutrino.event_log import LAUNCHES, EventLog
 from gpuledger.readers.neutrino.layout import Version
 
-#: What the releases call the probe engine and the script run on every trace.
+#: How the releases name the probe engine and the script run on every trace.
 ENGINE = {"V1": "jit", "V2": "jit", "V3": "probe"}
 HOOK = {"V1": " analyze_hook", "V2": " trace_hook", "V3": ""}
 CALLBACK = {"V1": "analyze", "V2": "analyze", "V3": "callback"}
 
 
 def write_event_log(path: str | Path, log: EventLog, version: Version | None = None) -> None:
-    """Write an ``event.log``, whole or not at all.
+    """Write an ``event.log`` atomically.
 
-    The lines on memory come before the launches; kernels are named at their first launch.
+    Lines about memory come before the launches; kernels are named at their first launch.
 
     Parameters
     ----------
     path : path
     log : EventLog
-        Columns of its launches that are absent are left out of the lines; ``line`` is not used. Launches of a named
-        kernel without a function get one. Its folder is made from its name where it is not given.
+        Its launches may lack columns, and ``line`` is ignored. A kernel without a function or a folder gets one.
     version : {"V1", "V2", "V3"}, optional
-        Whose words; by default those of the log, else V3.
+        By default the log's, else V3.
 
     Raises
     ------
     ValueError
-        An unknown version, or a text that would break its line.
+        An unknown version, or a text that contains a line feed or a zero byte.
     """
     version = version or log.version or "V3"
     if version not in ENGINE:
@@ -52,7 +51,7 @@ def write_event_log(path: str | Path, log: EventLog, version: Version | None = N
         launch = defaults | {name: value for name, value in row.items() if not _absent(value)}
         lines += _launch(launch, groups.get(index, log.sections[:0]), version, named, folders)
     if any("\n" in line or "\0" in line for line in lines):
-        raise ValueError("a text holds a line feed or a zero byte")
+        raise ValueError("a text contains a line feed or a zero byte")
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
@@ -85,7 +84,7 @@ def _launch(
     kernel = launch["kernel"]
     known = (function for function, name in named.items() if name == kernel)
     function = launch["function"] or next(known, f"0x{0x1000 + 16 * len(named):x}")
-    # A pointer may mean another kernel after its module was unloaded.
+    # After its module is unloaded, a pointer can be reused for another kernel.
     if named.get(function) != kernel:
         named[function] = kernel
         lines += [f"[exec] funcmap-not-find {function}"]

@@ -8,6 +8,8 @@ from math import prod, sqrt
 
 import numpy as np
 
+from gpuledger.readers.neutrino import LaunchShape
+
 #: log2(e): softmax is computed with powers of two.
 LOG2_E = float(1 / np.log(2))
 
@@ -34,7 +36,7 @@ class DeviceTensor:
 
 
 @dataclass(frozen=True)
-class ProbeWorkload:
+class ProbeWorkload(LaunchShape):
     """One launch.
 
     Attributes
@@ -67,14 +69,6 @@ class ProbeWorkload:
     blocks_per_sm: int = 0
     flop: int = 0
     flop_per_iteration: int = 0
-
-    @property
-    def blocks(self) -> int:
-        return prod(self.grid)
-
-    @property
-    def threads(self) -> int:
-        return prod(self.block)
 
     @property
     def tensor_cores(self) -> bool:

@@ -33,9 +33,7 @@ def estimates_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], d
         "scheduling_to_running_percent": "between blocks, of running (%)",
         "resident_blocks_at_most": "blocks at once, at most",
     }
-    cycles = dict.fromkeys(("running_cycles", "scheduling_cycles"), "{:,.0f}")
-    percents = dict.fromkeys(("lost_percent", "scheduling_to_running_percent"), "{:.1f}")
-    return frame, headers, cycles | percents
+    return frame, headers, dict.fromkeys(("lost_percent", "scheduling_to_running_percent"), "{:.1f}")
 
 
 def experiment_table(experiment: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], dict]:
@@ -47,7 +45,7 @@ def experiment_table(experiment: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, 
         "upstream_cycles": "oldest block only (slot-cycles/SM)",
         "upstream_longest_list": "blocks in its list, at most",
     }
-    return experiment, headers, {"true_cycles": "{:,.0f}", "paired_cycles": "{:,.0f}", "spread_percent": "{:g}"}
+    return experiment, headers, {"spread_percent": "{:g}"}
 
 
 def saving(result: CaseResult) -> str:

@@ -14,33 +14,58 @@ from matplotlib.ticker import FuncFormatter
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.studies.dmat.reduction import QUANTITIES, WITHOUT_TENSOR, prefixes
+from gpuledger.studies.dmat.reduction import WITHOUT_TENSOR, prefixes
 
-#: Colours by the names that attention kernels give their tensors, close to the published ones; others get the rest.
+#: Names that attention kernels give their tensors.
 ROLES = {
-    figures.BLUE: ("q", "query"),
-    figures.PURPLE: ("k", "key"),
-    figures.GREEN: ("v", "value"),
-    figures.ORANGE: ("o", "out", "output"),
-    figures.VERMILLION: ("m", "l", "lse", "logsumexp", "softmax", "softmax_lse", "softmax_score", "softmax_statistics"),
+    "query": ("q", "query"),
+    "key": ("k", "key"),
+    "value": ("v", "value"),
+    "output": ("o", "out", "output"),
+    "statistics": ("m", "l", "lse", "logsumexp", "softmax", "softmax_lse", "softmax_score", "softmax_statistics"),
 }
-PALETTE = (*ROLES, figures.SKY, figures.YELLOW)
-#: From the least to the most accessed fifth of a tensor's cells, how much of its colour.
-DEPTHS = (0.28, 0.46, 0.64, 0.82, 1.0)
+#: Colours by role, and of further tensors; close to the published ones, and told apart with any colour vision.
+OWN = {
+    "query": figures.BLUE,
+    "key": figures.PURPLE,
+    "value": figures.GREEN,
+    "output": figures.ORANGE,
+    "statistics": figures.VERMILLION,
+    "further": (figures.SKY, figures.YELLOW),
+}
+#: The colours of OSDI 2025, Fig. 1 and 11.
+PAPER = {
+    "query": "#0053d6",
+    "key": "#812be1",
+    "value": "#00bb00",
+    "output": "#b26531",
+    "statistics": "#b31805",
+    "further": OWN["further"],
+}
+#: From the least to the most accessed fifth of a tensor's cells, how much of its colour; and as in the paper.
+DEPTHS, PAPER_DEPTHS = (0.28, 0.46, 0.64, 0.82, 1.0), (0.2, 0.4, 0.6, 0.8, 1.0)
 #: Height of a line of a tensor's label (inches).
 LINE_INCHES = 0.125
 GRID = "#ebebeb"
 
 
-def tensor_colors(tensors: Sequence[str]) -> dict[str, str]:
-    """Choose a colour for every tensor, grey for memory of none; if there are many, only neighbours differ."""
-    found, free = {}, list(PALETTE)
-    for color, names in ROLES.items():
+def tensor_colors(tensors: Sequence[str], palette: Mapping[str, str | Sequence[str]] = OWN) -> dict[str, str]:
+    """Choose a colour for every tensor, grey for memory of none; if there are many, only neighbours differ.
+
+    Parameters
+    ----------
+    tensors : sequence of str
+    palette : mapping
+        ``OWN`` or ``PAPER``, or one of the same keys.
+    """
+    every = [*(palette[role] for role in ROLES), *palette["further"]]
+    found, free = {}, list(every)
+    for role, names in ROLES.items():
         for tensor in tensors:
-            if tensor.lower() in names and color in free:
-                found[tensor] = color
-                free.remove(color)
-    rest = itertools.chain(free, itertools.cycle(PALETTE))
+            if tensor.lower() in names and palette[role] in free:
+                found[tensor] = palette[role]
+                free.remove(palette[role])
+    rest = itertools.chain(free, itertools.cycle(every))
     for tensor in tensors:
         if tensor not in found:
             found[tensor] = figures.GREY if tensor in WITHOUT_TENSOR.values() else next(rest)
@@ -134,7 +159,8 @@ def _name_tensors(
     named.sort(key=lambda band: band[1])
     texts = []
     for tensor, start, end, _ in named:
-        about = {key: result.summary.get(f"{prefix[tensor]}_{key}", {"value": ""})["value"] for key in QUANTITIES}
+        names = {key: f"{prefix[tensor]}_{key}" for key in ("shape", "address", "bytes")}
+        about = {key: result.summary.get(name, {"value": ""})["value"] for key, name in names.items()}
         lines = [f"{tensor}  {about['shape']}".strip()]
         if end - start >= 2 * line and about["address"]:
             lines.append(f"{about['address']}, {_memory(about['bytes'])}")
@@ -187,8 +213,11 @@ def draw_depth_key(axes: Axes, depths: Sequence[float] = DEPTHS) -> None:
     axes.text(1 - 5 * width - 0.008, 1.033, words, ha="right", va="center", fontsize=6.5, color="#444444", **anchor)
 
 
-def draw_pressure(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> None:
-    """Draw the accesses of each column, stacked by tensor; parameters as of :func:`draw_timeline`."""
+def draw_accesses(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> None:
+    """Draw the accesses of each column, stacked by tensor; parameters as of :func:`draw_timeline`.
+
+    Clocks are aligned at the start of every thread, so this is not the load on memory at one moment.
+    """
     data, columns = result.data, result["columns"]
     edges = np.linspace(0, columns * result["column_cycles"], columns + 1)
     below = np.zeros(columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil, floor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,26 +14,35 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers import neutrino
-from gpuledger.studies.dmat import tensors
+from gpuledger.studies.dmat import bursts, tensors
 
 if TYPE_CHECKING:
     from gpuledger.studies.dmat.grid import Layout
     from gpuledger.studies.dmat.scan import Accesses, Counts, Survey
 
 PAGE_BYTES = neutrino.PAGE_BYTES
-#: By quantity of a tensor: unit, header and format for people.
+#: Unit by quantity of a tensor. Not every tensor has all of them.
 QUANTITIES = {
-    "shape": ("text", "shape", str),
-    "address": ("text", "address", str),
-    "bytes": ("B", "size (B)", None),
-    "pages": ("page", "pages", None),
-    "accesses": ("access", "accesses", None),
-    "reuse": ("access/page", "accesses per page", "{:,.1f}"),
-    "first_touch": ("%", "first touch (%)", "{:.1f}"),
-    "last_touch": ("%", "last touch (%)", "{:.1f}"),
-    "holes": ("%", "holes (%)", "{:.1f}"),
-    "empty_columns": ("column", "empty columns", None),
+    "shape": "text",
+    "address": "text",
+    "bytes": "B",
+    "pages": "page",
+    "accesses": "access",
+    "reuse": "access/page",
+    "first_touch": "%",
+    "last_touch": "%",
+    "holes": "%",
+    "empty_columns": "column",
+    "bursts": "burst",
+    "first_burst": "%",
+    "last_burst": "%",
+    "denser_from": "%",
+    "denser_ratio": "1",
 }
+#: Where tensors are known from.
+LOGS = {"event_log": "event.log", "tensor_trace": "tensor.trace"}
+DECLARED, GAPS = "dataset.yaml", "gaps between pages"
+INFERRED = "inferred from how often and when pages are touched"
 #: Tensors of these names would clash with other quantities.
 RESERVED = frozenset({"neutrino", "pages"})
 #: At most this many tensors are kept apart; the least used others are summed up.
@@ -48,9 +58,11 @@ def reduce(case: Case, rows: int = 100, columns: int = 160, threads: int | None 
     Parameters
     ----------
     case : Case
-        ``trace``: a ``.bin`` of the probe dmat, or a ``.dmat``. ``tensor_trace`` and ``event_log`` say whose memory is
-        touched; without them pages are told apart by the gaps between them. ``compatible``: make the grid of the
-        script that comes with the traces, count for count. ``kernel``: a text for titles.
+        ``trace``: a ``.bin`` of the probe dmat, a ``.dmat``, or a trace directory with one of them. ``tensors``, or
+        else ``tensor_trace`` and ``event_log``, which may lie beside the trace, say whose memory is touched; without
+        them pages are told apart by the gaps between them, and by how often and when they are touched.
+        ``compatible``: make the grid of the script that comes with the traces, count for count. ``kernel``: a text for
+        titles.
     rows, columns : int
         Of the grid: about so many rows, and at most so many columns. The compatible grid has 101 and 161.
     threads : int, optional
@@ -75,9 +87,11 @@ def reduce(case: Case, rows: int = 100, columns: int = 160, threads: int | None 
     if min(rows, columns) < 1:
         problem = f"{rows} rows and {columns} columns are no grid"
         raise InputError("config/config.yaml", "key studies.dmat.knobs", problem, "give at least one of each")
-    path = case.path("trace")
+    path = tensors.find_trace(case.path("trace"))
     result = CaseResult(pd.DataFrame())
-    log = neutrino.read_event_log(case.path("event_log")) if "event_log" in case.inputs else None
+    log_path, trace_path = (_log(case, key, name) for key, name in LOGS.items())
+    log = neutrino.read_event_log(log_path) if log_path else None
+    trace = neutrino.read_tensor_trace(trace_path) if trace_path else None
     kernel = case.inputs.get("kernel") or tensors.kernel_name(log, path)
     if kernel:
         result.add("kernel", kernel, "text")
@@ -87,7 +101,11 @@ def reduce(case: Case, rows: int = 100, columns: int = 160, threads: int | None 
         raise InputError(path, "", "no access was saved: every slot is empty", "trace a kernel that accesses memory")
     upstream = _as_counted_upstream(survey)
     if case.inputs.get("compatible", False):
-        known = tensors.newest(_tensor_trace(case)) if "tensor_trace" in case.inputs else []
+        known, known_from = [], ""
+        if "tensors" in case.inputs:
+            known, known_from = tensors.declared(case, survey.pages, PAGE_BYTES), DECLARED
+        elif trace is not None:
+            known, known_from = tensors.newest(trace), LOGS["tensor_trace"]
         try:
             layout = grid.compatible(upstream, known)
         except ZeroDivisionError:
@@ -101,7 +119,7 @@ def reduce(case: Case, rows: int = 100, columns: int = 160, threads: int | None 
             counts.first[layout.plan.lines_of[0]] = 0
         shown = grid.SHOWN
     else:
-        known = _known_tensors(case, log, path, survey)
+        known, known_from = _known_tensors(case, trace, log, path, accesses, survey)
         layout = grid.by_tensor(survey, tensors.divide(known), rows, columns)
         counts = accesses.count(survey, layout.plan)
         shown = None
@@ -109,8 +127,9 @@ def reduce(case: Case, rows: int = 100, columns: int = 160, threads: int | None 
     result.data = frame
     _summarise(result, survey, upstream, layout, counts)
     _summarise_tensors(result, owned, survey.max_clock)
+    result.add("tensors_from", known_from or "nothing", "text")
     result.add("compatible", case.inputs.get("compatible", False), "text")
-    result.add("finding", _finding(result, case.name), "text")
+    result.add("finding", _finding(result, case), "text")
     return result
 
 
@@ -146,17 +165,31 @@ def _as_counted_upstream(survey: Survey) -> Survey:
     return Survey(**vars(survey) | {"pages": pages, "clocks": survey.clocks + (not survey.zero_clock)})
 
 
-def _tensor_trace(case: Case) -> pd.DataFrame:
-    return neutrino.read_tensor_trace(case.path("tensor_trace"))
+def _log(case: Case, key: str, name: str) -> Path | None:
+    """Return the declared log, or the one beside the trace; None without either."""
+    return case.path(key) if key in case.inputs else case.beside("trace", name)
 
 
-def _known_tensors(case: Case, log: neutrino.EventLog | None, path: Path, survey: Survey) -> list[tensors.Tensor]:
-    found = []
-    if "tensor_trace" in case.inputs:
-        found = tensors.of_launch(_tensor_trace(case), log, path)
-    elif log is not None:
-        found = tensors.of_allocations(log, path)
-    return found or tensors.regions(survey.pages, PAGE_BYTES)
+def _known_tensors(
+    case: Case,
+    trace: pd.DataFrame | None,
+    log: neutrino.EventLog | None,
+    path: Path,
+    accesses: Accesses,
+    survey: Survey,
+) -> tuple[list[tensors.Tensor], str]:
+    """Return the tensors whose memory may be touched, and where they are known from."""
+    if "tensors" in case.inputs:
+        return tensors.declared(case, survey.pages, PAGE_BYTES), DECLARED
+    if trace is not None and (found := tensors.of_launch(trace, log, path)):
+        return found, LOGS["tensor_trace"]
+    if trace is None and log is not None and (found := tensors.of_allocations(log, path)):
+        return found, LOGS["event_log"]
+    from gpuledger.studies.dmat import inference
+
+    regions = tensors.regions(survey.pages, PAGE_BYTES)
+    found = inference.divide_regions(regions, accesses, survey, PAGE_BYTES)
+    return found, GAPS if len(found) == len(regions) else INFERRED
 
 
 def _frames(
@@ -206,6 +239,7 @@ def _frames(
                 "last": int(counts.last[lines].max()),
                 "holes": 100 * float((between == 0).mean()),
                 "empty_columns": int((between == 0).all(axis=0).sum()),
+                **_rhythm(cells.sum(axis=0).to_numpy(), layout.plan.width),
             }
         )
     owned = pd.DataFrame(about).set_index("owner")
@@ -215,6 +249,20 @@ def _frames(
     frame = frame if shown is not None else frame.sort_values(["row", "column", "owner"], ignore_index=True)
     frame.insert(0, "tensor", owned["name"].reindex(frame["owner"]).to_numpy())
     return frame[["tensor", "row", "column", "accesses"]].astype({"row": "int32", "column": "int32"}), owned
+
+
+def _rhythm(accesses: np.ndarray, width: int) -> dict[str, float]:
+    """Return a tensor's bursts and where its accesses become denser; clocks are those of the columns' middles."""
+    found = bursts.find_bursts(accesses)
+    if not found:
+        return {}
+    rhythm = {"bursts": len(found)} | {
+        f"{which}_burst": (found[place] + 0.5) * width for which, place in (("first", 0), ("last", -1))
+    }
+    # Stripes are denser than the gaps between them wherever one divides them.
+    if len(found) == 1 and (denser := bursts.denser_from(accesses)):
+        rhythm |= {"denser_from": denser[0] * width, "denser_ratio": denser[1]}
+    return rhythm
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
@@ -254,12 +302,15 @@ def _summarise(result: CaseResult, survey: Survey, upstream: Survey, layout: Lay
 def _summarise_tensors(result: CaseResult, owned: pd.DataFrame, max_clock: int) -> None:
     about = owned.set_index("name")
     about["reuse"] = about["accesses"] / about["pages"]
-    about["first_touch"], about["last_touch"] = (100 * about[end] / max(max_clock, 1) for end in ("first", "last"))
+    about = about.rename(columns={"first": "first_touch", "last": "last_touch"})
+    for quantity in {quantity for quantity, unit in QUANTITIES.items() if unit == "%"} - {"holes"}:
+        if quantity in about:
+            about[quantity] = 100 * about[quantity] / max(max_clock, 1)
     for name, prefix in prefixes(result.data).items():
-        for quantity, (unit, *_) in QUANTITIES.items():
-            value = about.at[name, quantity]
-            if value != "":
-                result.add(f"{prefix}_{quantity}", value, unit)
+        for quantity, unit in QUANTITIES.items():
+            value = about.at[name, quantity] if quantity in about else ""
+            if not (isinstance(value, str) and value == "") and not pd.isna(value):
+                result.add(f"{prefix}_{quantity}", int(value) if quantity == "bursts" else value, unit)
 
 
 def prefixes(data: pd.DataFrame) -> dict[str, str]:
@@ -275,10 +326,11 @@ def prefixes(data: pd.DataFrame) -> dict[str, str]:
     return found
 
 
-def _finding(result: CaseResult, case: str) -> str:
+def _finding(result: CaseResult, case: Case) -> str:
     """Say when the most accessed tensors are touched."""
-    title = result.summary.get("kernel", {"value": case})["value"]
+    title = result.summary.get("kernel", {"value": case.name})["value"]
     title = title if len(title) <= 60 else f"{title[:59]}…"
+    title = f"In the model of {title}" if case.dataset.made_here else title
     if result["compatible"] == "yes":
         size = f"{result['neutrino_pages']:,} pages and {result['neutrino_max_clock']:,} cycles"
         return f"{title}: {size} in the grid of the script that comes with the traces"
@@ -291,9 +343,9 @@ def _finding(result: CaseResult, case: str) -> str:
     kinds: dict[str, list[str]] = {"throughout": []}
     for name, _, first, last in sorted(most, key=lambda entry: entry[2:]):
         if first < 20:
-            when = "throughout" if last > 80 else f"only until {last:.0f} %"
+            when = "throughout" if last > 80 else f"only until {ceil(last)} %"
         else:
-            when = f"only from {first:.0f} %" + ("" if last > 80 else f" to {last:.0f} %")
+            when = f"only from {floor(first)} %" + ("" if last > 80 else f" to {ceil(last)} %")
         kinds.setdefault(when, []).append(name)
     kinds = {when: names for when, names in kinds.items() if names}
     first = next(iter(kinds))

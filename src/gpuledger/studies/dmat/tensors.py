@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
 from gpuledger.readers.neutrino import EventLog
 
 #: Name of memory that belongs to no tensor.
@@ -80,6 +82,36 @@ def newest(trace: pd.DataFrame) -> list[Tensor]:
     return [
         Tensor(name, int(address), int(size), tuple(shape)) for name, address, size, shape in zip(*columns, strict=True)
     ]
+
+
+def declared(case: Case, pages: np.ndarray, page_bytes: int) -> list[Tensor]:
+    """Return the tensors that a case declares, one after another on the touched pages.
+
+    Parameters
+    ----------
+    case : Case
+        Its ``tensors`` have a name and either ``pages`` or ``bytes``, in order of address.
+    pages : ndarray of uint64
+        Addresses of the touched pages, ascending.
+    page_bytes : int
+
+    Raises
+    ------
+    InputError
+        The tensors are larger than what is touched.
+    """
+    entries = case.inputs["tensors"]
+    ends = np.cumsum([entry.get("bytes") or entry["pages"] * page_bytes for entry in entries])
+    if ends[-1] > pages.size * page_bytes:
+        problem = f"{-(-int(ends[-1]) // page_bytes):,} pages are declared, and {pages.size:,} are touched"
+        remedy = "leave out what the kernel does not touch, and give pages instead of bytes where a part is not touched"
+        raise InputError(case.dataset.file, f"{case.place}.tensors", problem, remedy)
+    found, start = [], 0
+    for entry, end in zip(entries, ends.tolist(), strict=True):
+        first, last = (int(pages[at // page_bytes]) + at % page_bytes for at in (start, end - 1))
+        found.append(Tensor(entry["name"], first, last + 1 - first))
+        start = end
+    return found
 
 
 def of_launch(trace: pd.DataFrame, log: EventLog | None, file: Path) -> list[Tensor]:
@@ -156,6 +188,30 @@ def regions(pages: np.ndarray, page_bytes: int) -> list[Tensor]:
         )
         for start, end in zip(first, last, strict=True)
     ]
+
+
+def find_trace(path: Path) -> Path:
+    """Return the trace of accesses in a trace directory; a file is returned as it is.
+
+    Raises
+    ------
+    InputError
+        No trace in it, or several.
+    """
+    if not path.is_dir():
+        return path
+    found: dict[str, Path] = {}
+    for folder in (path / "result", path):
+        for suffix in (".bin", ".dmat"):  # a .dmat was made from the .bin of its name
+            for file in sorted(folder.glob(f"*{suffix}")):
+                found.setdefault(file.stem, file)
+        if len(found) == 1:
+            return next(iter(found.values()))
+        if found:
+            names = [file.relative_to(path).as_posix() for file in found.values()]
+            problem = f"{len(names)} launches were traced: {', '.join(names[:5])}{', …' * (len(names) > 5)}"
+            raise InputError(path, "", problem, "give the trace of one launch as trace")
+    raise InputError(path, "", "no .bin and no .dmat in it", "give a trace directory of the probe dmat, or a trace")
 
 
 def _launch(log: EventLog | None, file: Path) -> pd.Series | None:

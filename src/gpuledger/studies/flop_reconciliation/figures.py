@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILLION
 
 #: Colour of each part of a network.
-COLOURS = {"gemm": BLUE, "split_k": ORANGE, "reduction": PURPLE, "activation": GREEN}
+COLOURS = {"gemm": BLUE, "split_k": ORANGE, "reduction": PURPLE, "activation": GREEN, "other": GREY}
 #: The FLOPs that a size of layer executes: column of the shares, label, colour.
 SHARES = (
     ("useful_percent", "2·M·N·K", PALE),

@@ -67,15 +67,15 @@ def read_recording(path: str | Path) -> pd.DataFrame:
     return launches.join(wide)
 
 
-def reduce_launches(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()) -> CaseResult:
+def reduce_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> CaseResult:
     """Reconcile a recording of Linear layers launch by launch.
 
     Parameters
     ----------
     case : Case
         File ``launches`` (output of Nsight Compute); optionally file ``shapes``, and ``l2_reach_bytes``.
-    kernel_patterns : sequence of mappings
-        Further kernel patterns.
+    patterns : sequence of Pattern
+        Patterns that assign kernel classes.
 
     Returns
     -------
@@ -92,7 +92,6 @@ def reduce_launches(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = (
     """
     path = case.path("launches")
     shapes = read_shapes(case.path("shapes")) if "shapes" in case.inputs else None
-    patterns = kernel_names.extend_patterns(kernel_patterns, file="config/config.yaml")
     data = predict_linear(read_recording(path), shapes, patterns=patterns, file=path)
     accuracy = linear_accuracy(data)
     data = data.rename(columns={"excess_epilogue": "excess_accumulation", "dram_bytes_predicted": "dram_ab_bytes"})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.flop_prediction import predict_network, textbook_flops
@@ -25,32 +25,28 @@ RUNS = ("setup", "forward", "forward_backward")
 PARTS = {"gemm": "gemm", "split_k_reduce": "split_k", "reduce": "reduction", "elementwise": "activation"}
 
 
-def read_run(path: str | Path, patterns: Sequence[Mapping[str, str]] = ()) -> pd.DataFrame:
+def read_run(path: str | Path) -> pd.DataFrame:
     """Read one recording.
 
     Parameters
     ----------
     path : path
         Output of Nsight Compute in any format, with the counters fadd, fmul and ffma.
-    patterns : sequence of mappings
-        Further kernel patterns, see :func:`gpuledger.readers.kernel_names.extend_patterns`.
 
     Returns
     -------
     DataFrame
         One row per launch, in order: ``launch`` (its ID, or its number from 0 if the IDs do not increase), ``kernel,
-        kernel_class, grid, block, grid_blocks`` and the columns of :func:`read_counters`.
+        grid, block, grid_blocks`` and the columns of :func:`read_counters`.
 
     Raises
     ------
     InputError
-        See :func:`read_counters`; also if a kernel is of no known class.
+        See :func:`read_counters`.
     """
     report, counted = read_counters(path)
     table = report.launches[["kernel", "grid", "block", "grid_blocks"]]
-    known = kernel_names.extend_patterns(patterns, file="config/config.yaml")
-    classes = kernel_names.classify(table["kernel"], known, file=path).to_numpy()
-    table = pd.concat([table, counted], axis=1).assign(kernel_class=classes).reset_index(drop=True)
+    table = pd.concat([table, counted], axis=1).reset_index(drop=True)
     # IDs skip launches that a grouped table does not list by themselves; files of several runs start anew at 0.
     ids = report.launches["id"].astype("Int64").reset_index(drop=True)
     numbered = ids.notna().all() and ids.is_monotonic_increasing and ids.is_unique
@@ -100,7 +96,7 @@ def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Pat
     return longer.iloc[len(shorter) :]
 
 
-def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()) -> CaseResult:
+def reduce_network(case: Case, patterns: Sequence[kernel_names.Pattern]) -> CaseResult:
     """Reconcile the three recordings of a network.
 
     Parameters
@@ -108,8 +104,8 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
     case : Case
         Files ``setup``, ``forward`` and ``forward_backward``; ``network`` with ``layers, hidden_dim, tokens,
         activation, bias``.
-    kernel_patterns : sequence of mappings
-        Further kernel patterns.
+    patterns : sequence of Pattern
+        Patterns that assign kernel classes.
 
     Returns
     -------
@@ -120,25 +116,28 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
     Raises
     ------
     InputError
-        See :func:`read_run` and :func:`launched_beyond`; also if a kernel is of a class that does not occur in a
-        network.
+        See :func:`read_run` and :func:`launched_beyond`.
+
+    Warns
+    -----
+    InputWarning
+        Of kernels with FLOPs whose class is unknown or does not occur in a network: they are the part ``other``.
     """
     paths = {run: case.path(run) for run in RUNS}
-    runs = {run: read_run(path, kernel_patterns) for run, path in paths.items()}
+    runs = {run: read_run(path) for run, path in paths.items()}
     network = case.inputs["network"]
     passes = []
     for name, longer, shorter in (("forward", "forward", "setup"), ("backward", "forward_backward", "forward")):
         rest = launched_beyond(runs[longer], runs[shorter], paths[longer], paths[shorter])
-        strange = rest.loc[~rest["kernel_class"].isin(PARTS), ["kernel", "kernel_class"]]
-        strange = strange[(rest["flops"] > 0).reindex(strange.index)]
-        if len(strange):
-            kernel, kind = strange.iloc[0]
-            problem = f"{kernel} is of class {kind}, which does not occur in the {name} pass"
-            remedy = "give it another class in knobs.flop_reconciliation.kernel_patterns"
-            raise InputError(paths[longer], f"launch {rest['launch'][strange.index[0]]}", problem, remedy)
         passes.append(rest.assign(**{"pass": name}))
     launches = pd.concat(passes, ignore_index=True)
-    launches["part"] = launches["kernel_class"].map(PARTS).fillna("none")
+    launches["kernel_class"] = kernel_names.classify(launches["kernel"], patterns, file=paths["forward_backward"])
+    working = (launches["flops"] > 0).fillna(True)
+    launches["part"] = launches["kernel_class"].map(PARTS).fillna(working.map({True: "other", False: "none"}))
+    strange = launches[(launches["part"] == "other") & (launches["kernel_class"] != kernel_names.OTHER)]
+    for kernel, mine in strange.groupby(strange["kernel"].astype(str).map(kernel_names.short_name), sort=False):
+        problem = f"{kernel} is of class {mine['kernel_class'].iloc[0]}, which does not occur in a network"
+        warn(paths["forward_backward"], f"launch {mine['launch'].iloc[0]}", problem, "its FLOPs are listed as other")
     predicted = predict_network(
         launches,
         layers=network["layers"],
@@ -146,7 +145,7 @@ def reduce_network(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()
         tokens=network["tokens"],
         activation=network.get("activation", "sigmoid"),
         bias=network.get("bias", False),
-        patterns=kernel_names.extend_patterns(kernel_patterns, file="config/config.yaml"),
+        patterns=patterns,
         file=case.dataset.file,
     )
     columns = ["role", "launches", "s", "split_k_source", "from_counters", "explanation", "flops_2mnk"]
@@ -180,8 +179,7 @@ def _summarise(result: CaseResult, network: Mapping) -> None:
     words = []
     for name in PASSES:
         table = parts_table(result.data, network).query("`pass` == @name").set_index("part")
-        for part in ("gemm", "split_k", "activation", "total"):
-            row = table.loc[part]
+        for part, row in table.iterrows():
             result.add(f"{name}_{part}_flops", row["measured_flops"], "FLOP")
             result.add(f"{name}_theoretical_{part}_flops", row["theory_flops"], "FLOP")
             result.add(f"{name}_predicted_{part}_flops", row["predicted_flops"], "FLOP")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.datasets import CONFIG, Case
+from gpuledger.readers.kernel_names import extend_patterns
 from gpuledger.studies.flop_reconciliation.launches import reduce_launches
 from gpuledger.studies.flop_reconciliation.network import reduce_network
 
@@ -21,6 +22,8 @@ def reduce(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()) -> Cas
     ----------
     case : Case
     kernel_patterns : sequence of mappings
-        Further kernel patterns, see :func:`gpuledger.readers.kernel_names.extend_patterns`.
+        Further kernel patterns, see :func:`gpuledger.readers.kernel_names.extend_patterns`. The case's own come first.
     """
-    return (reduce_launches if "launches" in case.inputs else reduce_network)(case, kernel_patterns)
+    patterns = extend_patterns(kernel_patterns, file=CONFIG)
+    patterns = extend_patterns(case.inputs.get("kernel_patterns", ()), file=case.dataset.file, patterns=patterns)
+    return (reduce_launches if "launches" in case.inputs else reduce_network)(case, patterns)

@@ -13,7 +13,7 @@ from gpuledger.readers import kernel_names
 PASSES = ("forward", "backward")
 #: The parts under which theory, prediction and measurement are compared, by the part that a kernel works for. Like
 #: the source notebook, a sum over a tensor is booked with the sums over split-K parts.
-BOOKED = {"gemm": "gemm", "split_k": "split_k", "reduction": "split_k", "activation": "activation"}
+BOOKED = {"gemm": "gemm", "split_k": "split_k", "reduction": "split_k", "activation": "activation", "other": "other"}
 #: What a GEMM launch executes beyond 2·M·N·K, in the order in which figures stack it.
 EXCESS = ("padding", "alpha", "slices", "accumulation", "split_k_sum")
 #: Upper bounds of the bins of min(M, N).
@@ -43,10 +43,11 @@ def parts_table(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
         mine = data[data["pass"] == name]
         booked = mine["part"].map(BOOKED)
         total = [0, 0, 0]
-        for part in ("gemm", "split_k", "activation"):
+        for part in ("gemm", "split_k", "activation", *(["other"] if (booked == "other").any() else [])):
             kernels = mine[booked == part]
             predicted = kernels["flops_predicted"].sum(skipna=False) if len(kernels) else 0
-            values = [expected[name][part], predicted, kernels["flops"].sum(skipna=False) if len(kernels) else 0]
+            measured = kernels["flops"].sum(skipna=False) if len(kernels) else 0
+            values = [expected[name].get(part, 0), predicted, measured]
             total = [old + new for old, new in zip(total, values, strict=True)]
             rows.append((name, part, *values))
         rows.append((name, "total", *total))
@@ -84,9 +85,15 @@ def steps(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
             ("split_k", "split-K: add up the parts of K", int(mine.loc[mine["part"] == "split_k", "flops"].sum())),
             ("reduction", "sum of the loss", int(mine.loc[mine["part"] == "reduction", "flops"].sum())),
             ("activation", "activation: what it really executes", beyond),
+            ("other", "other kernels", int(mine.loc[mine["part"] == "other", "flops"].sum())),
         ]
         rows += [(name, *part) for part in parts if part[2]]
     return pd.DataFrame(rows, columns=["pass", "part", "step", "flops"])
+
+
+def percent_text(percent: float) -> str:
+    """Return a percentage with two decimals, or ``–`` from 1000 on, where the numbers beside it say more."""
+    return f"{percent:.2f}" if abs(percent) < 1000 else "–"
 
 
 def count_table(data: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from scipy.ndimage import distance_transform_edt
 
 from gpuledger.ledger import figures
 from gpuledger.studies.kernel_breakdown.formatting import format_bandwidth, format_binary, format_decimal, format_time
-from gpuledger.studies.kernel_breakdown.groups import GROUPS
+from gpuledger.studies.kernel_breakdown.groups import GROUPS, step_shares
 from gpuledger.studies.kernel_breakdown.label_placement import place_labels
 from gpuledger.studies.kernel_breakdown.roofline import Roofs
 
@@ -47,6 +47,36 @@ LABELLED, LEAST_SHARE = 6, 0.015
 #: Area of a kernel's point (printer's points squared): for no time, and added for all of the phase's time.
 _LEAST_AREA, _AREA = 10, 420
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
+
+
+def draw_shares(axes: Axes, kernels: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> None:
+    """Draw a step as one bar: the share of each group, communication included; the launches of its kernels hatched.
+
+    Parameters
+    ----------
+    axes : Axes
+    kernels : DataFrame
+        Of one phase on one GPU; see :func:`gpuledger.studies.kernel_breakdown.groups.step_shares`.
+    colours : mapping
+        By group.
+    """
+    left = 0.0
+    for group, (percent, launch) in step_shares(kernels).iterrows():
+        bar = {"height": 1.0, "edgecolor": "white", "linewidth": 0}
+        axes.barh(0, percent, left=left, color=colours[group], **bar)
+        axes.barh(0, launch, left=left + percent - launch, color=colours[group], hatch="/////", **bar)
+        if percent >= 9:
+            shade = _type_colour(colours[group])
+            axes.text(left + percent / 2, 0, f"{percent:.0f}", color=shade, ha="center", va="center", fontsize=6.8)
+        left += percent
+        axes.axvline(left, color="white", linewidth=0.8)
+    axes.set(xlim=(0, 100), ylim=(-0.5, 0.5), xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+
+
+def _type_colour(colour: str) -> str:
+    """Return white on dark colours, by their luminance (ITU-R BT.601), otherwise black."""
+    return "white" if np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) < 0.5 else figures.BLACK
 
 
 def draw_roofline(
@@ -153,11 +183,14 @@ def label_kernels(
     place_labels(axes, np.column_stack([at, named["flop_per_s"] / flop_per_s]), labels, radii)
 
 
-def roofline_handles(points: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> list[Artist]:
-    """Return legend entries for :func:`draw_roofline`."""
+def roofline_handles(kernels: pd.DataFrame, points: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> list[Artist]:
+    """Return legend entries for :func:`draw_shares` of `kernels` and :func:`draw_roofline` of `points`."""
     point = {"marker": "o", "linestyle": "none"}
-    present = [group for group in GROUPS if (points["group"] == group).any()]
-    handles = [Line2D([], [], color=colours[group], label=group, **point) for group in present]
+    present = [group for group in GROUPS if (kernels["group"] == group).any()]
+    handles: list[Artist] = [Line2D([], [], color=colours[group], label=group, **point) for group in present]
+    if "launch_s" in kernels:
+        hatched = {"facecolor": figures.GREY, "edgecolor": "white", "hatch": "/////", "linewidth": 0}
+        handles.append(Patch(label="of it launches", **hatched))
     handles.append(Line2D([], [], color=figures.BLACK, label="at DRAM (area: time)", **point))
     if points["l2_intensity"].notna().any():
         hollow = {"color": figures.BLACK, "markerfacecolor": "white", "markersize": 3.5}
@@ -212,16 +245,18 @@ def _name_bands(axes: Axes, share: pd.DataFrame, edge: float | None, colours: Ma
         half = int(len(fine) * (0.015 * len(group) + 0.01))
         centres = np.arange(half, len(fine) - half)
         if edge is not None:
-            centres = centres[abs(centres - np.searchsorted(fine, np.log2(edge))) > half]
+            # Beyond the edge stands its own label.
+            beyond = centres - np.searchsorted(fine, np.log2(edge))
+            centres = centres[(beyond < -half) | (beyond > half + 0.06 * len(fine))]
+            if not len(centres):
+                continue
         ceiling = np.array([tops[number, at - half : at + half + 1].min() for at in centres])
         floor = np.array([(tops - bands)[number, at - half : at + half + 1].max() for at in centres])
         best = int(np.argmax(ceiling - floor))
         if ceiling[best] - floor[best] < 6:
             continue
-        # White on dark colours, by their luminance (ITU-R BT.601).
-        dark = np.dot(to_rgb(colours[group]), (0.299, 0.587, 0.114)) < 0.5
         middle = (ceiling[best] + floor[best]) / 2
-        style = {"color": "white" if dark else figures.BLACK, "fontsize": 7.2}
+        style = {"color": _type_colour(colours[group]), "fontsize": 7.2}
         axes.text(2 ** fine[centres[best]], middle, group, ha="center", va="center", **style)
 
 
@@ -232,8 +267,9 @@ def _mark_full(axes: Axes, fits: pd.Series) -> float | None:
     edge = fits.index[~fits][0]
     axes.axvspan(edge, fits.index[-1], facecolor="none", edgecolor="white", hatch="////", linewidth=0, alpha=0.55)
     axes.axvline(edge, color="white", linewidth=1.2, linestyle="--")
-    if edge > 4 * axes.get_xlim()[0]:
-        axes.text(edge, 3, "DRAM full ", color="white", ha="right", va="bottom", fontsize=6.8)
+    shadow = [withStroke(linewidth=1.6, foreground=(0, 0, 0, 0.4))]
+    style = {"color": "white", "fontsize": 6.8, "rotation": 90, "ha": "left", "va": "bottom", "path_effects": shadow}
+    axes.annotate("DRAM full", (edge, 3), (2.5, 0), textcoords="offset points", **style)
     return float(edge)
 
 

@@ -28,6 +28,25 @@ def group_of(rows: pd.DataFrame) -> np.ndarray:
     return np.array([_group(*name.split("\t")) for name in names], object)[codes]
 
 
+def step_shares(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return each group's share of the time of a step, communication and launches included.
+
+    Parameters
+    ----------
+    kernels : DataFrame
+        Of one phase on one GPU: ``group, count, time_s`` and, unless launches are not modelled, ``launch_s``.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by group, in the order of `GROUPS`: ``percent`` and, of it, ``launch_percent``.
+    """
+    time = kernels["time_s"] * kernels["count"]
+    launch = kernels["launch_s"] * kernels["count"] if "launch_s" in kernels else 0 * time
+    shares = pd.DataFrame({"percent": time, "launch_percent": launch}).groupby(kernels["group"]).sum()
+    return 100 * shares.reindex([group for group in GROUPS if group in shares.index]) / time.sum()
+
+
 def _group(kernel: str, kind: str) -> str:
     if kind == "collective":
         return "communication"

@@ -34,7 +34,8 @@ def predict(rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The same rows with ``hardware`` and, per launch, ``time_s``, ``dram_bytes``, ``l2_bytes`` and ``bound``.
+        The same rows with ``hardware`` and, per launch, ``time_s``, of it ``launch_s`` (the fixed cost of a launch;
+        a collective's latency counts as communication), ``dram_bytes``, ``l2_bytes`` and ``bound``.
     """
     precisions = rows.loc[rows["kind"].isin(GEMMS), "precision"].astype(str).unique()
     constants = KernelConstants(gemm={precision: gemm_constants(gpu, precision) for precision in precisions})
@@ -42,7 +43,11 @@ def predict(rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     bound = times["bound"].astype(pd.CategoricalDtype(BOUNDS))
     bound[((rows["kind"] == "elementwise") & (bound == "compute")).to_numpy()] = "issue"
     columns = {column: times[column].array for column in ("time_s", "dram_bytes", "l2_bytes")}
-    return rows.assign(hardware=gpu.name, **columns, bound=bound.array)
+    launch = {precision: own.launch_s for precision, own in constants.gemm.items()}
+    kind = rows["kind"]
+    launch_s = np.where(kind.isin(GEMMS), rows["precision"].astype(str).map(launch), constants.operators.launch_s)
+    launch_s[kind == "collective"] = 0.0
+    return rows.assign(hardware=gpu.name, **columns, launch_s=launch_s, bound=bound.array)
 
 
 def gemm_constants(gpu: Gpu, precision: str) -> Constants:

@@ -12,7 +12,7 @@ from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.models.time_model import constants_of
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.corrections import corrections
-from gpuledger.studies.kernel_breakdown.groups import group_of
+from gpuledger.studies.kernel_breakdown.groups import group_of, step_shares
 from gpuledger.studies.kernel_breakdown.memory import RESERVE, fits, memory_bytes
 from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.prediction import predict, totals
@@ -85,6 +85,9 @@ def _summarise_phase(
     add("compute_roof_percent", 100 * ideal / time, "%")
     add("dram_roof_percent", 100 * whole["dram_bytes"] / time / gpu.dram_bytes_per_s, "%")
     add("memory_bound_percent", whole["memory_bound_percent"], "%")
+    shares = step_shares(rows)
+    add("communication_percent", shares["percent"].get("communication", 0.0), "%")
+    add("launch_percent", shares["launch_percent"].sum(), "%")
     by_kernel = stages.groupby(rows["kernel"].astype(str)).sum().sort_values(ascending=False, kind="stable")
     add("longest_kernel", by_kernel.index[0], "text")
     add("longest_kernel_percent", 100 * by_kernel.iloc[0] / time, "%")
@@ -101,7 +104,11 @@ def _add_memory(result: CaseResult, scenario: Scenario, phase: str) -> None:
     needed = memory_bytes(scenario, scenario.workload(phase)).iloc[0]
     for name, value in needed.items():
         result.add(f"{phase}_{name}", int(value), "byte/GPU")
-    held = [gpu.name for gpu in scenario.gpus if fits(needed["memory_bytes"], gpu)]
+    held = [
+        f"{gpu.name} (if its DRAM holds that: its capacity is unknown)" if np.isnan(gpu.dram_bytes) else gpu.name
+        for gpu in scenario.gpus
+        if fits(needed["memory_bytes"], gpu)
+    ]
     result.add(f"{phase}_fits", ", ".join(held) or "none", "text")
 
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpuledger import files
 from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model import constants_of
 from gpuledger.models.time_model.constants import TABLE as CONSTANTS
 from gpuledger.models.transformer.configuration import MODELS
-from gpuledger.readers.gpus import TABLE as GPUS
-from gpuledger.readers.gpus import read_gpus
+from gpuledger.studies.kernel_breakdown.parts import split_parts
+from gpuledger.studies.kernel_breakdown.prediction import GEMMS
 from gpuledger.studies.kernel_breakdown.prediction_case import reduce_prediction
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.source_notebook import reduce_source_notebook
 
-#: What the numbers are, whatever the kind of the dataset that declares the case.
-PREDICTED = "predicted by a time model, not measured"
-COMPUTED = "computed with the source notebook's formulas, not measured"
+#: What predicts the times, and how they are labelled.
+TIME_MODEL = ("gpuledger's time model", "predicted by a time model, not measured")
+SOURCE_MODEL = (
+    "The formulas of the LLM roofline notebook (source document 3)",
+    "predicted by the source notebook's formulas, not measured",
+)
 
 
 def reduce(
@@ -49,11 +54,22 @@ def reduce(
     """
     scenario = read_scenario(case, mirror)
     if case.inputs.get("seed_compatible"):
-        result, label = reduce_source_notebook(case, scenario, largest_context, largest_batch), COMPUTED
+        result, (by, label) = reduce_source_notebook(case, scenario, largest_context, largest_batch), SOURCE_MODEL
+        constants = []
     else:
-        result, label = reduce_prediction(scenario, largest_context, largest_batch), PREDICTED
-    # The dataset's kind describes the inputs; the times are computed.
-    result.provenance = {"label": label, "inputs": _inputs(scenario, label == PREDICTED)}
+        result, (by, label) = reduce_prediction(scenario, largest_context, largest_batch), TIME_MODEL
+        constants = [_constants(scenario, result)]
+    result.provenance = {
+        "kind": "predicted",
+        "label": label,
+        "title": f"Kernels of {scenario.model.name} and their predicted times",
+        "source": f"{by}, applied to the model's configuration and the GPUs' data sheets",
+        "inputs": [
+            *provenance.describe_data_sheets(scenario.gpus, case.dataset.folder),
+            *constants,
+            *_configuration(scenario),
+        ],
+    }
     result.add("model", scenario.model.name, "text")
     result.add("hardware", ", ".join(gpu.title for gpu in scenario.gpus), "text")
     result.add("parameters", scenario.model.parameters, "parameter")
@@ -63,17 +79,23 @@ def reduce(
     return result
 
 
-def _inputs(scenario: Scenario, predicted: bool) -> list[dict]:
-    """Describe the inputs that are not files of the dataset."""
-    root, model = GPUS.parents[1], scenario.model
-    built_in = read_gpus()
-    listed = [gpu.title for gpu in scenario.gpus if gpu == built_in.get(gpu.name)]
-    about = {"source": f"Data sheets of {', '.join(listed)} (resources/gpus.csv)"}
-    rows = [provenance.describe_file(GPUS, root, about)] if listed else []
-    if predicted:
-        rows.append(provenance.describe_file(CONSTANTS, root))
-    if not scenario.own_model:
-        file = MODELS / f"{model.name}.json"
-        about = {"source": f"{model.name}: {model.source}"} if model.source.startswith("http") else {}
-        rows.append(provenance.describe_file(file, root, about) if file.is_file() else {"file": model.name, **about})
-    return rows
+def _constants(scenario: Scenario, result: CaseResult) -> dict:
+    """Describe the constants of the time model: the file, and what those of each GPU were fitted to."""
+    rows = split_parts(result.data)["kernels"]
+    precisions = sorted(rows.loc[rows["kind"].isin(GEMMS), "precision"].astype(str).unique())
+    fits = [f"{gpu.name}, {name}: {constants_of(gpu, name).source}" for gpu in scenario.gpus for name in precisions]
+    about = {
+        "source": "constants of the time model (resources/time_constants.csv)",
+        "note": "Constants of the time model. " + "; ".join(fits),
+    }
+    return provenance.describe_file(CONSTANTS, files.ROOT, about)
+
+
+def _configuration(scenario: Scenario) -> list[dict]:
+    """Describe the model's configuration, unless it is a file of the dataset."""
+    model = scenario.model
+    if scenario.own_model:
+        return []
+    file = MODELS / f"{model.name}.json"
+    about = {"source": f"{model.name}: {model.source}"} if model.source.startswith("http") else {}
+    return [provenance.describe_file(file, files.ROOT, about) if file.is_file() else {"file": model.name, **about}]

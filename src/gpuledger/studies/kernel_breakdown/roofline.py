@@ -41,22 +41,23 @@ def roofline_points(kernels: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     kernels : DataFrame
-        The part ``kernels`` of a case; collectives are left out.
+        The part ``kernels`` of a case. Collectives have no point, but their time counts in the shares.
 
     Returns
     -------
     DataFrame
-        With ``share`` (of the time of the phase's kernels), ``flop_per_s``, ``dram_intensity`` and ``l2_intensity``
+        With ``share`` (of the time of the whole step), ``flop_per_s``, ``dram_intensity`` and ``l2_intensity``
         (FLOP/byte). A kernel without matrix work counts one operation per value.
     """
-    first = kernels["hardware"] == kernels["hardware"].iloc[0]
-    rows = kernels[first & (kernels["kind"] != "collective") & (kernels["time_s"] > 0)]
+    rows = kernels[kernels["hardware"] == kernels["hardware"].iloc[0]]
     time = rows["time_s"] * rows["count"]
+    step = time.groupby(rows["phase"]).transform("sum")
+    rows = rows[(rows["kind"] != "collective") & (rows["time_s"] > 0)]
     values = rows[["batch", "m", "n", "k"]].astype(float).prod(axis=1)
     flop = (2.0 * rows["macs"]).where(rows["macs"] > 0, values)
     l2_bytes = rows.get("l2_bytes", pd.Series(np.nan, rows.index))
     points = rows.assign(
-        share=time / time.groupby(rows["phase"]).transform("sum"),
+        share=(time / step).loc[rows.index],
         flop_per_s=flop / rows["time_s"],
         dram_intensity=flop / rows["dram_bytes"].where(rows["dram_bytes"] > 0),
         l2_intensity=flop / l2_bytes.where(l2_bytes > 0),

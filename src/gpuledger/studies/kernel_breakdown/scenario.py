@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -156,7 +156,9 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
     fused, load = inputs.get("fused", True), inputs.get("expert_load", 0.0)
     scenario = Scenario(model, read_hardware(case), inputs["phases"], parallel, precision, fused, load, path.is_file())
     with _name_key(case, "expert_load"):
-        scenario.kernels(prefill(1))
+        rows = scenario.kernels(prefill(1))
+    for gpu in scenario.gpus:
+        _check_peaks(gpu, rows.loc[rows["macs"] > 0, "precision"].astype(str).unique())
     given = scenario.phases.get("chunked_prefill")
     if given and not 0 < Chunk(**given).prefill_tokens <= given["input"]:
         requests = f"{given['input']:,} + {given['output']:,} tokens"
@@ -172,6 +174,16 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
             remedy = "shorten it, or use a config.json with a larger max_position_embeddings"
             raise InputError(file, f"{case.place}.phases.{phase}", problem, remedy)
     return scenario
+
+
+def _check_peaks(gpu: Gpu, precisions: Iterable[str]) -> None:
+    for precision in precisions:
+        try:
+            gpu.peak_flop_per_s(precision)
+        except ValueError:
+            problem = f"the peak of {precision} is missing; there are only {', '.join(gpu.precisions)}"
+            remedy = f"add {precision}_tflop_per_s, or set another precision in the case"
+            raise InputError(gpu.file, f"GPU {gpu.name}", problem, remedy) from None
 
 
 @contextmanager

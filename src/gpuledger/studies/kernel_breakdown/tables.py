@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuledger.ledger.case_result import CaseResult, settle, slug, text
+from gpuledger.ledger.case_result import CaseResult, brief, settle, slug, text
 from gpuledger.studies.kernel_breakdown.formatting import format_binary
 from gpuledger.studies.kernel_breakdown.parts import split_parts
 from gpuledger.studies.kernel_breakdown.prediction import BOUNDS, MEMORY
@@ -61,14 +61,7 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
             "memory_cycles": "memory (cycles per layer)",
             "tile": "tile m × k × n",
         },
-        "formats": {
-            "macs_g": "{:,.1f}",
-            "dram_mb": "{:,.1f}",
-            "percent": "{:.1f}",
-            "compute_cycles": "{:,.0f}",
-            "memory_cycles": "{:,.0f}",
-            **dict.fromkeys(["time_us", *(f"{name} (µs)" for name in set(rows["hardware"]))], "{:,.1f}"),
-        },
+        "formats": {"percent": "{:.1f}"},
     }
 
 
@@ -117,7 +110,7 @@ def phase_table(result: CaseResult) -> dict[str, Any]:
                     "GPU": name,
                     "phase": phase.replace("_", " "),
                     "time (ms)": 1e3 * float(result[f"{phase}_time{suffix}"]),
-                    "tokens/s": round(float(result[f"{phase}_tokens_per_s{suffix}"])),
+                    "tokens/s": float(result[f"{phase}_tokens_per_s{suffix}"]),
                     "FLOP/byte": float(result[f"{phase}_arithmetic_intensity{suffix}"]),
                     "of peak (%)": float(result[f"{phase}_compute_roof_percent{suffix}"]),
                     "of DRAM (%)": float(result[f"{phase}_dram_roof_percent{suffix}"]),
@@ -125,8 +118,7 @@ def phase_table(result: CaseResult) -> dict[str, Any]:
                     f"{float(result[f'{phase}_longest_kernel_percent{suffix}']):.0f} %",
                 }
             )
-    formats = {"time (ms)": "{:,.2f}", "FLOP/byte": "{:,.1f}", "of peak (%)": "{:.1f}", "of DRAM (%)": "{:.1f}"}
-    return {"frame": pd.DataFrame(found), "formats": formats}
+    return {"frame": pd.DataFrame(found), "formats": dict.fromkeys(("of peak (%)", "of DRAM (%)"), "{:.1f}")}
 
 
 def activity_table(result: CaseResult) -> dict[str, Any]:
@@ -143,8 +135,7 @@ def activity_table(result: CaseResult) -> dict[str, Any]:
         }
         for phase in phases
     )
-    formats = dict.fromkeys(["MAC (10⁹)", "L2 to SMs (GB)", "DRAM (GB)"], "{:,.1f}") | {"links (GB)": "{:,.3f}"}
-    return {"frame": frame, "formats": formats}
+    return {"frame": frame}
 
 
 def tile_table(result: CaseResult) -> dict[str, Any]:
@@ -171,8 +162,8 @@ def tile_table(result: CaseResult) -> dict[str, Any]:
             "tile in theory": [" × ".join(f"{side:,.0f}" for side in row) for row in tiles[theory].to_numpy()],
         }
     )
-    one_digit = ["theory (µs)", "predicted (µs)", "padding (%)", "SMs idle (%)", "launch (%)"]
-    return {"frame": frame, "formats": dict.fromkeys(one_digit, "{:,.1f}") | {"× theory": "{:.2f}"}}
+    one_digit = ["padding (%)", "SMs idle (%)", "launch (%)"]
+    return {"frame": frame, "formats": dict.fromkeys(one_digit, "{:.1f}") | {"× theory": "{:.2f}"}}
 
 
 def correction_table(result: CaseResult) -> pd.DataFrame:
@@ -185,17 +176,12 @@ def correction_table(result: CaseResult) -> pd.DataFrame:
             "error": ["all" if number == 0 else str(number) for number in rows["error"]],
             "what": rows["phase"].str.replace("_", " ") + ": " + rows["quantity"],
             "source ÷ right": [f"{ratio:.3f}" for ratio in rows["ratio"]],
-            "source notebook": [_number(value) for value in rows["source_value"]],
-            "right": [_number(value) for value in rows["right_value"]],
+            "source notebook": [brief(value) for value in rows["source_value"]],
+            "right": [brief(value) for value in rows["right_value"]],
             "unit": rows["unit"],
             "why": rows["why"],
         }
     )
-
-
-def _number(value: float) -> str:
-    """Write integers in full, other numbers with five digits."""
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.5g}"
 
 
 def describe_scenario(result: CaseResult) -> str:

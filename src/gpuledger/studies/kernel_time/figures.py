@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -138,7 +140,10 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> ScalarMappable:
     order = back.groupby("region")["region_order"].min().sort_values().index
     cells = cells.reindex(index=list(dict.fromkeys(back[row])), columns=order)
     mesh = axes.pcolormesh(cells.to_numpy(), cmap="cividis", vmin=0, vmax=DARKEST_PERCENT, edgecolors="white")
-    axes.set_xticks(np.arange(cells.shape[1]) + 0.5, [name.replace(" rows", "\nrows") for name in cells.columns])
+    axes.set_xticks(
+        np.arange(cells.shape[1]) + 0.5,
+        [re.sub(" (rows|tokens|cached tokens)", r"\n\1", name) for name in cells.columns],
+    )
     axes.set_yticks(np.arange(len(cells)) + 0.5, cells.index)
     axes.invert_yaxis()
     axes.tick_params(length=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -174,15 +173,10 @@ def predictor_table(result: CaseResult) -> pd.DataFrame:
     data = result.data
     columns: dict[str, dict[str, float]] = {}
     for group, part in data[data["held_back"]].groupby("group"):
-        suffix = "" if group == "16-bit" else f"_{slug(group)}"
         column = {
             PREDICTORS[name]: percent(part[f"{name}_s"] / part["measured_s"] - 1).abs().mean()
             for name in predictors(part)
         }
-        for name, entry in result.summary.items():
-            found = re.fullmatch(rf"mape_transfer_from_(.+)_percent{suffix}", name)
-            if found:
-                column[f"this model, constants of {found[1].replace('_', '-')}"] = entry["value"]
         columns[f"{slug(str(group))}_mape_percent"] = column
     for group in columns:
         suffix = group.removesuffix("_mape_percent")

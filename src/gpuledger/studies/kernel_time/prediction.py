@@ -16,11 +16,9 @@ from gpuledger.models.time_model import (
     gemm_plan,
     gemm_time_s,
     held_back,
-    transferred,
 )
-from gpuledger.models.time_model.constants import read_constants
 from gpuledger.models.time_model.operators import OperatorConstants, fit_operator_constants, operator_times
-from gpuledger.readers.gpus import Gpu, find_gpu, roofline_time_s
+from gpuledger.readers.gpus import Gpu, roofline_time_s
 from gpuledger.studies.kernel_time.measurements import ELEMENT_BYTES, WEIGHT_BYTES
 
 #: The derate baseline: shares of the peak and of the bandwidth, and a launch (s).
@@ -115,15 +113,6 @@ def predict_gemms(gpu: Gpu, constants: Constants, frame: pd.DataFrame, precision
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k"))
     plan = gemm_plan(gpu, constants, *sizes, 1, precision, weight_bytes=weight_bytes(frame))
     return pd.DataFrame({"predicted_s": rounded(plan["time_s"]), "bound": plan["bound"].to_numpy()}, index=frame.index)
-
-
-def donors(gpu: Gpu, precision: str) -> dict[str, Constants]:
-    """Return the constants of every other fitted GPU, applied to this one through the data sheets, by name."""
-    found = {}
-    for (name, fitted_in), constants in read_constants().items():
-        if fitted_in == precision and name != gpu.name:
-            found[name] = transferred(constants, find_gpu(name), gpu)
-    return found
 
 
 def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Constants, bool]:

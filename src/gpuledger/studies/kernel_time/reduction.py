@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult, slug
@@ -16,7 +17,6 @@ from gpuledger.models.time_model.constants import TABLE as CONSTANTS
 from gpuledger.models.time_model.constants import unseen_constants
 from gpuledger.models.time_model.operators import UNITS as OPERATOR_UNITS
 from gpuledger.models.time_model.operators import OperatorConstants
-from gpuledger.readers.gpus import TABLE as GPUS
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
 from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.engine_reduction import LAYOUTS, reduce_engine
@@ -92,8 +92,29 @@ def reduce(case: Case) -> CaseResult:
         result = _reduce_vidur(case, gpu)
     else:
         result = _reduce_llmcompass(case, gpu)
-    result.provenance = {"inputs": [provenance.describe_file(path, path.parents[1]) for path in (GPUS, CONSTANTS)]}
+    result.provenance = _provenance(case, gpu, result)
     return result
+
+
+def _provenance(case: Case, gpu: Gpu, result: CaseResult) -> dict:
+    """Say what predicts the times, with which constants and data sheet, and what they are compared with."""
+    folder, measured = case.dataset.folder, {"source": case.dataset.content["source"]}
+    fits = dict.fromkeys(str(result[name]) for name in result.summary if name.startswith("constants_source"))
+    constants = {
+        "source": "constants of the time model (resources/time_constants.csv)",
+        "note": f"Constants of the time model. {'; '.join(fits)}",
+    }
+    return {
+        "kind": "predicted",
+        "label": f"predicted, compared with times ({case.label})",
+        "title": f"Predicted times of kernels on {gpu.title}, compared with: {case.dataset.content['title']}",
+        "source": "gpuledger's time model, compared with the inputs",
+        "inputs": [
+            *provenance.describe_data_sheets([gpu], folder),
+            *({"file": path.relative_to(folder).as_posix(), **measured} for path in case.paths() if path.is_file()),
+            provenance.describe_file(CONSTANTS, files.ROOT, constants),
+        ],
+    }
 
 
 def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
@@ -132,11 +153,6 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
         rows = frame.loc[rows.index]
         add_errors(result, rows, suffix=suffix)
         _add_gemm_constants(result, fits, suffix)
-        back = rows[rows["held_back"]]
-        for donor, foreign in prediction.donors(gpu, precision).items():
-            times = prediction.predict_gemms(gpu, foreign, back, precision)["predicted_s"]
-            error = percent(times / back["measured_s"] - 1)
-            result.add(f"mape_transfer_from_{slug(donor)}_percent{suffix}", error.abs().mean(), "%")
         result.add(f"mape_unseen_percent{suffix}", pd.concat(unseen).mean() if unseen else np.nan, "%")
         tables = [table[table["group"] == group] for table in beside]
         add_noise_floor(result, tables, ["m", "n", "k"], suffix)

@@ -81,22 +81,29 @@ def gemm_separation(points: pd.DataFrame, gemm_classes: Collection[str] = ("gemm
     DataFrame
         Best first: ``metric, sizes`` (number of sizes where both were measured)``, gemm_is`` (``higher`` or ``lower``
         than every other class at every size, or ``overlapping``)``, smallest_ratio, mean_ratio`` (geometric mean; GEMM
-        over the nearest other class, inverted if GEMMs are lower).
+        over the nearest other class, inverted if GEMMs are lower; infinite if one of them is zero), ``unit``, and at
+        the smallest ratio ``gemm_value, other_value``.
     """
     is_gemm = points["kernel_class"].isin(list(gemm_classes))
-    keys = ["metric", *VARIABLES]
+    keys = ["metric", "unit", *VARIABLES]
     gemm, rest = (points[mask].groupby(keys)["value"].agg(["min", "max"]) for mask in (is_gemm, ~is_gemm))
     both = gemm.join(rest, suffixes=("_gemm", "_rest"), how="inner")
     rows = []
-    for metric, own in both.groupby(level="metric", sort=True):
+    for (metric, unit), own in both.groupby(level=["metric", "unit"], sort=True):
         with np.errstate(divide="ignore", invalid="ignore"):
             higher, lower = own["min_gemm"] / own["max_rest"], own["min_rest"] / own["max_gemm"]
-        word, ratio = ("higher", higher) if higher.min() >= lower.min() else ("lower", lower)
+        word, ratio, *values = (
+            ("higher", higher, own["min_gemm"], own["max_rest"])
+            if higher.min() >= lower.min()
+            else ("lower", lower, own["max_gemm"], own["min_rest"])
+        )
         ratio = ratio.fillna(1.0)
+        nearest = int(ratio.to_numpy().argmin())
         word = word if ratio.min() > 1 else "overlapping"
         mean = float(np.exp(np.log(ratio).mean())) if ratio.min() > 0 else 0.0
-        rows.append((metric, len(own), word, float(ratio.min()), mean))
-    table = pd.DataFrame(rows, columns=["metric", "sizes", "gemm_is", "smallest_ratio", "mean_ratio"])
+        rows.append((metric, len(own), word, float(ratio.min()), mean, unit, *(part.iloc[nearest] for part in values)))
+    columns = ["metric", "sizes", "gemm_is", "smallest_ratio", "mean_ratio", "unit", "gemm_value", "other_value"]
+    table = pd.DataFrame(rows, columns=columns)
     return table.sort_values(["smallest_ratio", "metric"], ascending=[False, True], ignore_index=True)
 
 

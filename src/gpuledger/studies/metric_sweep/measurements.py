@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -172,44 +173,68 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
     if left:
         remedy = f"add it with its sizes, or remove it from {folder.name}"
         raise InputError(table, "", f"the file {left[0]!r} is not listed", remedy)
-    wanted = case.inputs.get("metrics")
-    parts = [_output(outputs[row["file"]], row, wanted, patterns) for row in parameters.to_dict("records")]
-    frame = pd.concat(parts, ignore_index=True)
+    wanted = case.inputs.get("metrics", ())
+    chosen = {name for label in wanted for name in ncu.raw_names(label)}
+    outputs_read = [_output(outputs[row["file"]], row, chosen) for row in parameters.to_dict("records")]
+    frame = pd.concat([rows for rows, _ in outputs_read], ignore_index=True)
+    available = set().union(*(names for _, names in outputs_read))
+    for metric in wanted:
+        if not ncu.raw_names(metric) & set(frame["metric"]):
+            problem = f"no file has the metric '{metric}'"
+            raise InputError(case.dataset.file, f"{case.place}.metrics", problem, _what_there_is(metric, available))
+    if frame.empty:
+        remedy = "name metrics under the key metrics, or profile with --metrics"
+        problem = f"none of the files has a counter like dram__sectors_read.sum; {_what_there_is('', available)}"
+        raise InputError(table, "", problem, remedy)
+    frame = _with_units(frame)
+    frame.insert(0, "kernel_class", kernel_names.classify(frame["kernel_name"], patterns, file=folder))
     if case.inputs["ncu_csv"].get("per") == "pass":
         frame = _totals(frame)
-    for metric in wanted or ():
-        if not frame["metric"].eq(metric).any():
-            remedy = schemas.nearest(metric, frame["metric"].unique())
-            problem = f"no file has the metric '{metric}'"
-            raise InputError(case.dataset.file, f"{case.place}.metrics", problem, remedy)
-    if frame.empty:
-        remedy = "name the metrics under the key metrics, or profile with --metrics"
-        raise InputError(table, "", "none of the files has a counter like dram__sectors_read.sum", remedy)
     _check_one_unit(table, frame)
     return frame
 
 
-def _output(
-    path: Path, sizes: Mapping, wanted: Sequence[str] | None, patterns: Sequence[kernel_names.Pattern]
-) -> pd.DataFrame:
+def _what_there_is(metric: str, available: set[str]) -> str:
+    """Suggest the nearest metric, and list those that the files have."""
+    near = get_close_matches(metric, available, n=1, cutoff=0.5)
+    # Counters first: they are what a sweep is about.
+    listed = sorted(available, key=lambda name: (not _COUNTER.match(name), name))
+    more = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
+    return f"{f'did you mean {near[0]!r}? ' if near else ''}the files have {', '.join(listed[:12])}{more}"
+
+
+def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
+    """Give values that a version of ncu prints without a unit the unit of the other files."""
+    known = frame.loc[frame["unit"] != NUMBER].drop_duplicates("metric").set_index("metric")["unit"]
+    return frame.assign(unit=frame["unit"].where(frame["unit"] != NUMBER, frame["metric"].map(known).fillna(NUMBER)))
+
+
+def _output(path: Path, sizes: Mapping, wanted: Collection[str]) -> tuple[pd.DataFrame, set[str]]:
+    """Return the launches of one file, under the metrics' names on the raw page, and all of its metrics."""
     report = ncu.read(path)
-    known = report.metrics["metric"].cat.categories
-    kept = [name for name in known if (name in wanted if wanted else _COUNTER.match(name))]
-    rows = report.metrics[report.metrics["metric"].isin(kept) & report.metrics["value"].notna()]
-    rows = rows.drop_duplicates(["launch", "metric", "unit", "value"])
-    classes = kernel_names.classify(rows["kernel"].astype(str), patterns, file=path)
+    metrics, units = (report.metrics[name].cat for name in ("metric", "unit"))
+    pairs = metrics.codes.to_numpy(np.int64) * len(units.categories) + units.codes.to_numpy()
+    found, pair = np.unique(pairs, return_inverse=True)
+    printed, unit = metrics.categories[found // len(units.categories)], units.categories[found % len(units.categories)]
+    names = np.array([ncu.raw_name(*both) for both in zip(printed, unit, strict=True)], object)
+    kept = np.array([name in wanted if wanted else bool(_COUNTER.match(name)) for name in names])
+    rows = report.metrics.assign(name=names[pair], labelled=(names != printed)[pair])
+    rows = rows[kept[pair] & rows["value"].notna()]
+    # A metric may be on the page under its label and, asked for with --metrics, under its name, with more digits.
+    named = pd.MultiIndex.from_frame(rows.loc[~rows["labelled"], ["launch", "name"]])
+    rows = rows[~(rows["labelled"] & pd.MultiIndex.from_frame(rows[["launch", "name"]]).isin(named))]
+    rows = rows.drop_duplicates(["launch", "name", "unit", "value"])
     frame = pd.DataFrame(
         {
-            "kernel_class": classes,
             "kernel_name": rows["kernel"].astype(str),
-            "metric": rows["metric"].astype(str),
+            "metric": rows["name"],
             "unit": rows["unit"].astype(str).replace("", NUMBER),
             **{name: sizes[name] for name in VARIABLES},
             "value": rows["value"],
             "last_digit": np.nan,
         }
     )
-    return frame
+    return frame, set(names)
 
 
 def _totals(launches: pd.DataFrame) -> pd.DataFrame:

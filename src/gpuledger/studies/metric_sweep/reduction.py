@@ -9,7 +9,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.datasets import CONFIG, Case
 from gpuledger.readers import kernel_names
 from gpuledger.studies.metric_sweep import anomalies, laws, sweeps, unit_switches
 from gpuledger.studies.metric_sweep.measurements import (
@@ -93,7 +93,7 @@ def reduce(
     case : Case
         ``measurements`` or ``ncu_csv``; optionally ``observations``, ``expected``, ``metrics``, ``model``.
     kernel_patterns : sequence of mappings
-        Additional patterns that classify the kernels of ``ncu_csv``.
+        Additional patterns that classify the kernels of ``ncu_csv``; the case's own come first.
     gemm_classes : sequence of str
         Classes that are GEMMs.
     summarised_series : int
@@ -104,9 +104,8 @@ def reduce(
     InputError
         See :func:`gpuledger.studies.metric_sweep.measurements.read_launches`; no size varies by itself.
     """
-    patterns = kernel_names.extend_patterns(kernel_patterns, file="config/config.yaml")
-    own = case.inputs.get("kernel_patterns", ())
-    patterns = kernel_names.extend_patterns(own, file=case.dataset.file, patterns=patterns)
+    patterns = kernel_names.extend_patterns(kernel_patterns, file=CONFIG)
+    patterns = kernel_names.extend_patterns(case.inputs.get("kernel_patterns", ()), patterns, file=case.dataset.file)
     sweep = find_laws(case, to_points(read_launches(case, patterns)), read_observations(case))
     result = CaseResult(sweep.to_frame())
     summarise(result, sweep, case, gemm_classes, summarised_series)

@@ -169,7 +169,7 @@ def _add_expected(result: CaseResult, sweep) -> None:
         for row in own.to_dict("records"):
             at = f"{name}_{point_name(row, sweep.points)}"
             result.add(f"{at}_expected", _whole(row["expected"]), row["unit"])
-            result.add(f"{at}_ratio", row["value"] / row["expected"] if row["expected"] else float("inf"), "1")
+            result.add(f"{at}_ratio", row["value"] / row["expected"], "1")
 
 
 def _add_classes(result: CaseResult, sweep, case: Case, gemm_classes: Collection[str], summarised_series: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger import tables
-from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.models import scaling_laws
 from gpuledger.readers import kernel_names
 from gpuledger.studies.metric_sweep import anomalies, classification
@@ -21,13 +21,16 @@ from gpuledger.studies.metric_sweep.reduction import Sweep
 from gpuledger.studies.metric_sweep.unit_switches import shown
 
 _HEADERS = {"kernel_class": "class"}
+_NEAREST = {"gemm_value": "GEMM, at the smallest ratio", "other_value": "nearest other class"}
+#: Larger errors (%) say no more than that the law does not hold there.
+_LARGEST_PERCENT = 1000.0
 
 
 def law_table(sweep: Sweep) -> dict[str, Any]:
     """Return the law table, for :func:`gpuledger.ledger.tables.write`."""
     people = sweep.laws[[*LAW_TABLE, "largest_error_percent"]]
     headers = {"points": "sizes", "error_percent": "mean error (%)", "largest_error_percent": "worst error (%)"}
-    formats = dict.fromkeys(["error_percent", "largest_error_percent"], "{:.2g}")
+    formats = dict.fromkeys(["error_percent", "largest_error_percent"], _percent)
     return {"frame": sweep.laws[list(LAW_TABLE)], "people": people, "headers": _HEADERS | headers, "formats": formats}
 
 
@@ -44,7 +47,12 @@ def dependence_table(sweep: Sweep) -> dict[str, Any]:
 def separation_table(sweep: Sweep, result: CaseResult) -> dict[str, Any]:
     """Return the metrics that distinguish GEMMs from the rest, for :func:`gpuledger.ledger.tables.show`."""
     classes = result.provenance["knobs"].get("gemm_classes", ("gemm",))
-    return {"frame": classification.gemm_separation(sweep.points, classes)}
+    table = classification.gemm_separation(sweep.points, classes)
+    frame = table.assign(
+        **{name: [shown(*pair) for pair in zip(table[name], table["unit"], strict=True)] for name in _NEAREST}
+    )
+    order = ["metric", "sizes", "gemm_is", *_NEAREST, "smallest_ratio", "mean_ratio"]
+    return {"frame": frame[order], "headers": _NEAREST}
 
 
 def tensor_core_table(sweep: Sweep, result: CaseResult) -> dict[str, Any]:
@@ -71,8 +79,8 @@ def expected_table(sweep: Sweep) -> dict[str, Any]:
     frame = table[["kernel_class", "metric", "formula", *varied]].assign(
         measured=[shown(value, unit) for value, unit in zip(table["value"], table["unit"], strict=True)],
         expected=[shown(value, unit) for value, unit in zip(table["expected"], table["unit"], strict=True)],
-        ratio=(table["value"] / table["expected"].where(table["expected"] != 0)).astype("float64").round(4),
-        slope_ratio=table["slope_ratio"].astype("float64").round(4),
+        ratio=(table["value"] / table["expected"]).astype("float64"),
+        slope_ratio=table["slope_ratio"].astype("float64"),
     )
     return {"frame": frame, "headers": _HEADERS}
 
@@ -115,4 +123,8 @@ def _error(row: Mapping) -> str:
     if row["exact"]:
         return " (exact)"
     mean, worst = row["error_percent"], row["largest_error_percent"]
-    return "" if np.isnan(mean) else f" (error: mean {mean:.2g} %, worst {worst:.2g} %)"
+    return "" if np.isnan(mean) else f" (error: mean {brief(mean, 2)} %, worst {_percent(worst, ' %')})"
+
+
+def _percent(value: float, unit: str = "") -> str:
+    return f"{brief(value, 2)}{unit}" if value <= _LARGEST_PERCENT else "–"
