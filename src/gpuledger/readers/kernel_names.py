@@ -219,9 +219,11 @@ _MMA_SHAPE = {
 }
 _MMA_TENSOR = re.compile(r"tensor(\d{1,2})x(\d{1,2})x(\d{1,3})")
 _TENSOR = re.compile(
-    r"[shid](?:884|1688|16816|16832|16864|161616|8816)\w{0,8}gemm|tensorop|wmma|gmma|tensor\d{1,2}x\d{1,2}x|^nvjet_|^sm(?:9|1\d)\d_xmma"
+    r"[shid](?:884|1688|16816|16832|16864|161616|8816)\w{0,8}gemm|tensorop|wmma|gmma|tensor\d{1,2}x\d{1,2}x|^nvjet_"
+    # From Hopper on, these are tensor-core kernels unless their name says that they multiply and add in FP32 units.
+    r"|^sm(?:9|1\d)\d_xmma(?!.*_ffma(?:_|$))"
 )
-_SIMT = re.compile(r"simt|_ffma_|(?:^|_)sgemm(?=_|$)|gemmSN|gemmk1|gemv|dot_kernel")
+_SIMT = re.compile(r"simt|_ffma(?=_|$)|(?:^|_)sgemm(?=_|$)|gemmSN|gemmk1|gemv|dot_kernel")
 _NO_MATRIX = {
     "elementwise",
     "reduce",

@@ -7,8 +7,6 @@ import logging
 import sys
 from pathlib import Path
 
-import yaml
-
 from gpuledger.errors import InputError
 from gpuledger.record import device
 from gpuledger.record.parts import PARTS
@@ -16,6 +14,8 @@ from gpuledger.record.profiler import Control
 from gpuledger.record.recording import MOST_BYTES, OutOfTimeError, Recording
 from gpuledger.record.run import record_parts
 
+LOG = logging.getLogger("gpuledger")
+CONFIG = Path("config/config.yaml")
 #: Exit status when time ran out before everything was recorded.
 UNFINISHED = 3
 
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"unknown part {name!r}; choose from {', '.join(PARTS)}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        settings = (yaml.safe_load(Path("config/config.yaml").read_text("utf-8")) or {}).get("record", {})
+        settings = _settings()
         device.select_device()
         folder = given.folder or Path("traces") / device.find_device().slug
         seconds = None if given.minutes is None else 60 * given.minutes
@@ -60,6 +60,16 @@ def main(arguments: list[str] | None = None) -> int:
     if recording.parts:
         print(f"add {folder.name} to datasets in config/config.yaml to include it in the default target")
     return 1 if failed else 0
+
+
+def _settings() -> dict[str, str | None]:
+    """Return the key `record` of config/config.yaml; none without PyYAML, which machines for recording may lack."""
+    try:
+        import yaml
+    except ImportError:
+        LOG.info("%s is not read, because PyYAML is not installed: defaults apply", CONFIG)
+        return {}
+    return (yaml.safe_load(CONFIG.read_text("utf-8")) or {}).get("record", {})
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Sequence
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_void_p
 from functools import cache
+from pathlib import Path
 
 from gpuledger.errors import InputError
 
@@ -30,6 +32,8 @@ MOST_DYNAMIC_SHARED_BYTES, SHARED_CARVEOUT_PERCENT = 8, 9
 
 _NON_BLOCKING, _RELAXED_CAPTURE = 1, 2
 _NAMES = ("nvcuda.dll",) if os.name == "nt" else ("libcuda.so.1", "libcuda.so")
+#: States the release of the kernel module; libcuda only knows the newest CUDA version that it supports.
+_MODULE = Path("/proc/driver/nvidia/version")
 _NOT_LOADED = "there is no NVIDIA driver (libcuda cannot be loaded)"
 _REMEDY = "install the NVIDIA driver; in a container, start it with --gpus all"
 
@@ -55,6 +59,25 @@ def driver() -> Driver:
         except OSError:
             continue
     raise InputError("GPU", "", _NOT_LOADED, _REMEDY)
+
+
+def is_installed() -> bool:
+    """Whether the driver's library can be loaded; it is not initialised."""
+    for name in _NAMES:
+        try:
+            return bool(ctypes.CDLL(name))
+        except OSError:
+            continue
+    return False
+
+
+def release() -> str:
+    """Return the driver's release, such as ``580.65.06``; if the system hides it, the newest CUDA that it supports."""
+    try:
+        found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", _MODULE.read_text("utf-8"))
+    except OSError:
+        found = None
+    return found[1] if found else f"for CUDA {driver().version()}"
 
 
 class Driver:

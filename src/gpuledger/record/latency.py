@@ -33,17 +33,23 @@ def record_latency(folder: str | Path, control: Mapping[str, str]) -> Recorded:
         See :func:`gpuledger.record.profiler.profile` and :func:`gpuledger.record.cuda.open_device`.
     """
     ncu, settings = profiler.find_ncu(), profiler.Control(**control)
+    # A probe without any metric that this ncu knows is left out of the table; the others are measured.
+    chosen = {
+        probe: metrics.choose([(name,) for name in names], ncu.metrics) for probe, names in exposed.METRICS.items()
+    }
+    known = {probe: wanted for probe, (wanted, _) in chosen.items() if wanted}
+    missing = sorted({name for _, names in chosen.values() for name in names})
+    if not known:
+        raise InputError("ncu", "--query-metrics", f"it does not list {missing[0]}", "use a newer ncu")
 
     def count(names: Sequence[str], command: Sequence[str]) -> None:
         if not names:
             session.run_captured(command, "latency", _SECONDS)
             return
-        wanted, missing = metrics.choose([(name,) for name in names], ncu.metrics)
-        if not wanted:
-            raise InputError("ncu", "--query-metrics", f"it does not list {missing[0]}", "use a newer ncu")
         with TemporaryDirectory(prefix="gpuledger-") as scratch:
             table, more = Path(scratch, "table.csv"), session.environment()
-            profiler.profile(ncu, wanted, command, settings, table, environment=more, seconds=_SECONDS)
+            profiler.profile(ncu, names, command, settings, table, environment=more, seconds=_SECONDS)
 
-    exposed.measure(Path(folder, TABLE), Runner(cuda.open_device()), count, sys.executable)
-    return Recorded({"exposed_latency": {"probes": {"table": TABLE}}})
+    exposed.measure(Path(folder, TABLE), Runner(cuda.open_device()), count, sys.executable, metrics=known)
+    about = {"metrics_missing": missing}
+    return Recorded({"exposed_latency": {"probes": {"table": TABLE}}}, about)

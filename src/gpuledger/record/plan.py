@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from gpuledger.errors import InputError
+from gpuledger.record import driver
 from gpuledger.record.parts import PARTS, Part
 
 #: The dataset of this machine's GPU.
@@ -58,7 +59,9 @@ def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
     InputError
         With ``require``: something is missing.
     """
-    if gpu in ("off", False) or (gpu == "auto" and shutil.which("nvidia-smi") is None):
+    if gpu in ("off", False):
+        return RecordingPlan()
+    if gpu == "auto" and shutil.which("nvidia-smi") is None and not driver.is_installed():
         return RecordingPlan()
     from gpuledger.record import device  # deferred, because most machines have no GPU
 

@@ -10,7 +10,7 @@ import csv
 import io
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -43,6 +43,7 @@ def measure(
     count: Callable[[Sequence[str], Sequence[str]], None],
     python: str = sys.executable,
     sizes: dict[str, int] | None = None,
+    metrics: Mapping[str, Sequence[str]] = METRICS,
 ) -> None:
     """Measure waiting times (ms) and write the table for the study of exposed latency.
 
@@ -57,6 +58,8 @@ def measure(
         The Python of the command.
     sizes : dict, optional
         Sizes of the workloads.
+    metrics : mapping
+        By probe, what ncu collects; a probe that is not in it is left out.
     """
     sizes = sizes or {"fill": 4096, "gemm": 2048, "attention": 1024}
     text = io.StringIO()
@@ -66,10 +69,10 @@ def measure(
         workload = WORKLOADS[name](size)
         command = [python, "-m", "gpuledger.record.probes.exposed", name, str(size)]
         original = _waited(path, command, (), count)
-        for probe, metrics in METRICS.items():
+        for probe, names in metrics.items():
             launched = runner.run(workload, probe, 5)
             spent = [launched.prologue_ms, launched.kernel_ms, launched.epilogue_ms]
-            ncu_ms = _waited(path, command, metrics, count)
+            ncu_ms = _waited(path, command, names, count)
             table.writerow([name, probe, original, ncu_ms, sum(spent), *spent])
     write_text(path, text.getvalue())
 
