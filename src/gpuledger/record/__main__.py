@@ -1,4 +1,7 @@
-"""Record this machine's GPU as a dataset: ``python -m gpuledger.record [PART ...]``, from the checkout."""
+"""Record this machine's GPU as a dataset: ``python -m gpuledger.record [PART ...]``, from the checkout.
+
+``python -m gpuledger.record [OPTION ...] -- COMMAND ...`` records a program instead.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import sys
 from pathlib import Path
 
 from gpuledger.errors import InputError
-from gpuledger.record import device
+from gpuledger.record import command, device
 from gpuledger.record.parts import PARTS
 from gpuledger.record.profiler import Control
 from gpuledger.record.recording import MOST_BYTES, OutOfTimeError, Recording
@@ -16,17 +19,22 @@ from gpuledger.record.run import record_parts
 
 LOG = logging.getLogger("gpuledger")
 CONFIG = Path("config/config.yaml")
+_PROGRAMS = "To record a program: %(prog)s [OPTION ...] -- COMMAND ...; its options: %(prog)s --help --"
 #: Exit status when time ran out before everything was recorded.
 UNFINISHED = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Record; return 0 if everything was recorded, 1 if something failed, 3 if time ran out."""
-    parser = argparse.ArgumentParser(prog="gpuledger.record", description=__doc__.partition(":")[0])
+    parser = argparse.ArgumentParser(prog="gpuledger.record", description=__doc__.partition(":")[0], epilog=_PROGRAMS)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
     parser.add_argument("--minutes", type=float, help="start no step that would exceed this; the next call resumes")
     parser.add_argument("--list", action="store_true", help="list the parts and exit")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "--" in arguments:
+        place = arguments.index("--")
+        return command.main(arguments[:place], arguments[place + 1 :])
     given = parser.parse_args(arguments)
     if given.list:
         for part in PARTS.values():

@@ -83,16 +83,23 @@ def lacking(part: Part, python: str | None = None) -> tuple[str, str] | None:
     """Return problem and remedy if something that a part needs is missing; nothing is executed to find out."""
     for need in part.needs:
         if need == "ncu":
-            from gpuledger.record.profiler import find_program
-
-            if find_program() is None:
-                return "Nsight Compute is not installed", "put ncu on the PATH"
-            if _counters_are_restricted():
-                problem = "only administrators may read the GPU's counters (ERR_NVGPUCTRPERM)"
-                return problem, "see Permissions in docs/GPU.md"
+            if lack := counters_lack():
+                return lack
         elif python is None and not _INSTALLED[need]():
             name = {"torch": "PyTorch", "nvrtc": "NVRTC"}[need]
             return f"{name} is not installed", "pip install -e '.[gpu]', or set record.python"
+    return None
+
+
+def counters_lack() -> tuple[str, str] | None:
+    """Return problem and remedy if counters cannot be read here; nothing is executed to find out."""
+    from gpuledger.record.profiler import find_program
+
+    if find_program() is None:
+        return "Nsight Compute is not installed", "put ncu on the PATH"
+    if _counters_are_restricted():
+        problem = "only administrators may read the GPU's counters (ERR_NVGPUCTRPERM)"
+        return problem, "see Permissions in docs/GPU.md"
     return None
 
 
