@@ -12,6 +12,7 @@ from fake_driver import FakeDriver
 
 from gpuledger.errors import InputError
 from gpuledger.record import cuda, cuda_timing, driver, nvrtc
+from gpuledger.record.probes.launch import PROBES
 
 SOURCES = ROOT / "src/gpuledger/record/cuda_sources"
 #: Ampere and Hopper data-centre GPUs; Blackwell where the compiler knows it.
@@ -66,13 +67,28 @@ def test_nvrtc_compiles_the_sources(architecture):
     if nvrtc.find_library() is None:
         pytest.skip("NVRTC is not installed: the sources are not compiled with it")
     for path in sorted(SOURCES.glob("*.cu")):
-        options = (*cuda.OPTIONS, f"--include-path={SOURCES}")
-        image, log = nvrtc.compile_source(path.read_text("utf-8"), architecture, path.name, options)
-        assert image[:4] == b"\x7fELF" and "error" not in log
+        code = path.read_text("utf-8")
+        for macro in [f"PROBE={probe}" for probe in PROBES.values()] if "PROBE" in code else ["STREAMING=1"]:
+            options = (*cuda.OPTIONS, f"--include-path={SOURCES}", f"--define-macro={macro}")
+            image, log = nvrtc.compile_source(code, architecture, path.name, options)
+            assert image[:4] == b"\x7fELF" and not log, (path.name, macro)
     with pytest.raises(InputError, match=r"bad\.cu, line 2: does not compile: identifier \"y\" is undefined"):
         nvrtc.compile_source("\n__device__ int x = y;\n", architecture, "bad.cu", ())
     with pytest.raises(InputError, match="architecture sm_1: does not compile"):
         nvrtc.compile_source("", "sm_1", "bad.cu", ())
+
+
+def test_nvrtc_of_a_package_comes_before_that_of_a_toolkit(monkeypatch, tmp_path):
+    """PyTorch has loaded its own; the toolkit's may be newer than the driver."""
+    for place in ("toolkit/lib64/libnvrtc.so.12.9.86", "site/nvidia/cu13/lib/libnvrtc.so.13"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).touch()
+    (tmp_path / "site/nvidia/cu13/lib/libnvrtc-builtins.so.13.0").touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    monkeypatch.setattr(nvrtc.sys, "path", ["", str(tmp_path / "site")])
+    assert nvrtc.find_library() == tmp_path / "site/nvidia/cu13/lib/libnvrtc.so.13"
+    monkeypatch.setattr(nvrtc.sys, "path", [])
+    assert nvrtc.find_library() == tmp_path / "toolkit/lib64/libnvrtc.so.12.9.86"
 
 
 @pytest.fixture

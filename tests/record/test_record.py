@@ -505,7 +505,8 @@ def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, mo
         "    (folder / 'done_before').unlink()\n"
         "    (folder / 'kernel_overhead').mkdir()\n"
         "    (folder / 'kernel_overhead/event.log').write_text('2')\n"
-        "    return Recorded({'kernel_overhead': {'probes': {'traces': 'kernel_overhead'}}}, {'empty_launch_ns': 1})\n"
+        "    return Recorded({'kernel_overhead': {'probes': {'traces': 'kernel_overhead'}}}, {'empty_launch_ns': 1},\n"
+        "        {'kernel_overhead': 'extra registers can be negative'})\n"
         "def again(folder):\n"
         "    (folder / 'rows.csv').write_text('3')\n"
         "    return Recorded({'kernel_overhead': {'probes': {'table': 'rows.csv'}}})\n"
@@ -534,6 +535,7 @@ def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, mo
     _, failed = made(tools, folder, ["probes"])
     assert failed == {}
     assert load(folder).content["studies"] == {"kernel_overhead": {"probes": {"traces": "kernel_overhead"}}}
+    assert load(folder).content["files"] == {"kernel_overhead": {"note": "extra registers can be negative"}}
     assert recording.Recording(folder).parts["probes"]["empty_launch_ns"] == 1
     assert {path.name for path in folder.iterdir()} == {"kernel_overhead", "recording.json", "dataset.yaml"}
     stamp = (folder / "kernel_overhead/event.log").stat().st_mtime_ns

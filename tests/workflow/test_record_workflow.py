@@ -47,7 +47,7 @@ def test_without_a_gpu_nothing_changes(checkout):
 def test_a_gpu_that_is_required_is_missed_in_one_line(checkout):
     status, said = snakemake(checkout, "-n", gpu="require")
     assert status != 0
-    assert "there is no NVIDIA driver; check the driver with nvidia-smi" in said
+    assert "there is no NVIDIA driver (libcuda cannot be loaded); install the NVIDIA driver" in said
     status, said = snakemake(checkout, "-n", gpu="automatic")
     assert "key gpu: 'automatic' is not one of auto, require, off" in said
 
