@@ -238,7 +238,7 @@ _NO_MATRIX = {
 
 
 def _tensor_core(base: str, kernel_class: str | None, family: str | None) -> bool | None:
-    if kernel_class in ("gemm", "gemv") and _FFMA.search(base):
+    if kernel_class in ("gemm", "gemv", "convolution") and _FFMA.search(base):
         return False
     if kernel_class in ("gemm", "convolution") and _TENSOR.search(base):
         return True
