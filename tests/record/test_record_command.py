@@ -66,13 +66,12 @@ def test_counters_of_a_program_become_a_dataset(tools, tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     os.environ["CUDA_VISIBLE_DEVICES"] = "1,2"
     assert recorder.main(["--for", "roofline,stalls", "--", *TOY]) == 0
-    folder = tmp_path / "traces/nvidia-h200-gpuledger_record_workloads_toy_network"
-    name = "gpuledger_record_workloads_toy_network"
+    folder = tmp_path / "traces/nvidia-h200-toy_network"
     content = dataset(folder)
-    assert content["studies"] == {"kernel_profile": {name: {"report": f"kernel_profile/{name}.csv"}}}
+    assert content["studies"] == {"kernel_profile": {"toy_network": {"report": "kernel_profile/toy_network.csv"}}}
     assert content["device"] == {"name": "NVIDIA H200", "compute_capability": "9.0"}
     assert "Nsight Compute 2025.3.1" in content["source"]
-    report = ncu_reader.read(folder / f"kernel_profile/{name}.csv")
+    report = ncu_reader.read(folder / "kernel_profile/toy_network.csv")
     assert report.wide([metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
     (call,) = calls(tools)
     assert call[-len(TOY) :] == TOY

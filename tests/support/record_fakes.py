@@ -107,7 +107,8 @@ with log.open("w", newline="") as handle:
     identity = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
                 "Grid Size", "Device", "CC"]
     writer.writerow([*identity, *metrics])
-    unit = lambda m: "%" if "pct" in m else "byte" if "bytes" in m else "ns" if "duration" in m else "inst"
+    units = {{"pct": "%", "per_second": "hz", "cycles": "cycle", "bytes": "byte", "duration": "ns"}}
+    unit = lambda metric: next((units[word] for word in units if word in metric), "inst")
     writer.writerow([""] * len(identity) + [unit(metric) for metric in metrics])
     writer.writerows(rows)
     handle.write("==PROF== Disconnected from process 4242\\n")

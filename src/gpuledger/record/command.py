@@ -310,5 +310,6 @@ def _name(target: list[str]) -> str:
     words = [word for word in target if not word.startswith("-")]
     first = Path(words[0]).name
     if first.startswith("python"):
-        first = "python" if "-c" in target or len(words) < 2 else Path(words[1]).name.removesuffix(".py")
+        first = "python" if target[1:2] == ["-c"] or len(words) < 2 else Path(words[1]).name.removesuffix(".py")
+        first = first.rpartition(".")[2] if target[1:2] == ["-m"] else first
     return re.sub(r"[^a-z0-9]+", "_", first.lower()).strip("_") or "program"
