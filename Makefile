@@ -35,12 +35,12 @@ bench: env ## time the workflow, the readers and the models
 	$(BIN)/python benchmarks/gemm_time.py
 	$(BIN)/python benchmarks/kernel_breakdown.py
 
-# RECORD_PYTHON names a Python that has what it takes, RECORD_PART one part of all, RECORD_MINUTES how long a call may
-# be; the next one goes on.
+# RECORD_PYTHON names a Python with PyTorch, RECORD_PART one of the parts, RECORD_MINUTES limits the time of a call (the
+# next one resumes), COMMAND is a program to record instead of the parts.
 RECORD_PYTHON ?= $(BIN)/python
 record: $(if $(filter $(BIN)/python,$(RECORD_PYTHON)),env) ## record this machine's GPU (docs/GPU.md)
 	PYTHONPATH=$(CURDIR)/src:$$PYTHONPATH $(RECORD_PYTHON) -m gpuledger.record $(RECORD_PART) \
-	    $(if $(RECORD_MINUTES),--minutes $(RECORD_MINUTES))
+	    $(if $(RECORD_MINUTES),--minutes $(RECORD_MINUTES)) $(if $(COMMAND),-- $(COMMAND))
 
 study: env ## make the files of a new study: make study NAME=launch_latency
 	$(BIN)/python -m gpuledger.cli new-study $(NAME)

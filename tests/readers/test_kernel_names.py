@@ -278,3 +278,15 @@ def test_a_megabyte_is_no_problem():
     name = "void f<" + "A<int>, " * 125_000 + "int>(int)"
     assert parse(name).base == "f"
     assert len(template_arguments(name)) == 125_001
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor_core"),
+    [
+        ("sm90_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4", False),
+        ("sm90_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma", False),
+        ("sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32", True),
+    ],
+)
+def test_kernels_of_hopper_that_multiply_and_add_in_fp32_units_use_no_tensor_cores(name, tensor_core):
+    assert parse(name).tensor_core is tensor_core

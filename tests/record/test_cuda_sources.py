@@ -3,14 +3,16 @@
 import re
 import shutil
 import subprocess
-import sys
 import types
 
+import numpy as np
 import pytest
 from conftest import ROOT
+from fake_driver import FakeDriver
 
 from gpuledger.errors import InputError
-from gpuledger.record import cuda, cuda_timing
+from gpuledger.record import cuda, cuda_timing, driver, nvrtc
+from gpuledger.record.probes.launch import PROBES
 
 SOURCES = ROOT / "src/gpuledger/record/cuda_sources"
 #: Ampere and Hopper data-centre GPUs; Blackwell where the compiler knows it.
@@ -60,118 +62,44 @@ def test_sources_compile_without_spills(nvcc, tmp_path, name, architecture):
     assert all(bytes_ <= allowed.get(kernel, 0) for kernel, bytes_ in spilled.items()), spilled
 
 
-@pytest.mark.parametrize("architecture", ["compute_80", "sm_90", "compute_100"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 def test_nvrtc_compiles_the_sources(architecture):
-    pytest.importorskip("cupy", reason="CuPy is not installed: the sources are not compiled with NVRTC")
-    for name in OWN:
-        image, log = cuda.compile_source(cuda.read_source(name), architecture, name, (*cuda.OPTIONS, "--fmad=false"))
-        assert image[:4] == b"\x7fELF" if architecture.startswith("sm_") else b".target" in image
-        assert "error" not in log
+    if nvrtc.find_library() is None:
+        pytest.skip("NVRTC is not installed: the sources are not compiled with it")
+    for path in sorted(SOURCES.glob("*.cu")):
+        code = path.read_text("utf-8")
+        for macro in [f"PROBE={probe}" for probe in PROBES.values()] if "PROBE" in code else ["STREAMING=1"]:
+            options = (*cuda.OPTIONS, f"--include-path={SOURCES}", f"--define-macro={macro}")
+            image, log = nvrtc.compile_source(code, architecture, path.name, options)
+            assert image[:4] == b"\x7fELF" and not log, (path.name, macro)
     with pytest.raises(InputError, match=r"bad\.cu, line 2: does not compile: identifier \"y\" is undefined"):
-        cuda.compile_source("\n__device__ int x = y;\n", architecture, "bad.cu")
+        nvrtc.compile_source("\n__device__ int x = y;\n", architecture, "bad.cu", ())
     with pytest.raises(InputError, match="architecture sm_1: does not compile"):
-        cuda.compile_source("", "sm_1", "bad.cu")
+        nvrtc.compile_source("", "sm_1", "bad.cu", ())
 
 
-# What stands between this and a GPU is CuPy: here a made-up one, with a clock that launches move on.
-
-
-class NvrtcError(RuntimeError):
-    pass
-
-
-class Fake:
-    """A CuPy with one stream, whose work takes the nanoseconds that it says."""
-
-    def __init__(self, log="", devices=1):
-        self.now, self.pending, self.capturing, self.devices = 0.0, [], None, devices
-        self.nvrtc = types.SimpleNamespace()
-        self.nvrtc.NVRTCError = NvrtcError
-        self.nvrtc.createProgram = lambda code, name, headers, names: (code, name)
-        self.nvrtc.destroyProgram = lambda program: None
-        self.nvrtc.getProgramLog = lambda program: log
-        self.nvrtc.getCUBIN = lambda program: b"\x7fELF"
-        self.nvrtc.getPTX = lambda program: b".target"
-
-        def compile_program(program, options):
-            self.options = options
-            if log:
-                raise NvrtcError("NVRTC_ERROR_COMPILATION (6)")
-
-        self.nvrtc.compileProgram = compile_program
-        properties = {"name": b"NVIDIA Test", "major": 9, "minor": 0, "multiProcessorCount": 132, "l2CacheSize": 1000}
-        properties |= {"totalGlobalMem": 10**9, "maxThreadsPerMultiProcessor": 2048, "regsPerMultiprocessor": 65536}
-        properties["sharedMemPerBlockOptin"] = 232448
-        runtime = types.SimpleNamespace(
-            getDeviceCount=lambda: self.devices,
-            setDevice=lambda index: None,
-            getDeviceProperties=lambda index: properties,
-            deviceGetAttribute=lambda attribute, index: 1980000,
-            deviceSynchronize=lambda: None,
-        )
-        self.module = types.ModuleType("cupy")
-        self.module.cuda = types.SimpleNamespace(
-            nvrtc=self.nvrtc,
-            runtime=runtime,
-            Stream=lambda non_blocking: self,
-            Event=self.event,
-            get_elapsed_time=lambda start, end: (end.at - start.at) / 1e6,
-        )
-
-    def event(self):
-        event = types.SimpleNamespace(at=None)
-        event.record = lambda stream: setattr(event, "at", self.now)
-        return event
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def begin_capture(self):
-        self.capturing = []
-
-    def end_capture(self):
-        captured, self.capturing = self.capturing, None
-        return types.SimpleNamespace(launch=lambda stream: [self.work(nanoseconds) for nanoseconds in captured])
-
-    def synchronize(self):
-        pass
-
-    def work(self, nanoseconds):
-        if self.capturing is not None:
-            self.capturing.append(nanoseconds)
-        else:
-            self.now += nanoseconds
+def test_nvrtc_of_a_package_comes_before_that_of_a_toolkit(monkeypatch, tmp_path):
+    """PyTorch has loaded its own; the toolkit's may be newer than the driver."""
+    for place in ("toolkit/lib64/libnvrtc.so.12.9.86", "site/nvidia/cu13/lib/libnvrtc.so.13"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).touch()
+    (tmp_path / "site/nvidia/cu13/lib/libnvrtc-builtins.so.13.0").touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    monkeypatch.setattr(nvrtc.sys, "path", ["", str(tmp_path / "site")])
+    assert nvrtc.find_library() == tmp_path / "site/nvidia/cu13/lib/libnvrtc.so.13"
+    monkeypatch.setattr(nvrtc.sys, "path", [])
+    assert nvrtc.find_library() == tmp_path / "toolkit/lib64/libnvrtc.so.12.9.86"
 
 
 @pytest.fixture
 def fake(monkeypatch):
-    def install(**how):
-        made = Fake(**how)
-        monkeypatch.setitem(sys.modules, "cupy", made.module)
-        monkeypatch.setattr(cuda, "import_module", lambda name: sys.modules[name])
-        return made
-
-    return install
-
-
-def test_without_cupy_one_line_says_what_to_install(monkeypatch):
-    def missing(name):
-        raise ImportError("No module named 'cupy'")
-
-    monkeypatch.setattr(cuda, "import_module", missing)
-    with pytest.raises(
-        InputError, match=r"GPU: CuPy cannot be imported .*; install CuPy for the installed CUDA version"
-    ):
-        cuda.open_device()
+    return FakeDriver(lambda *_: 0.0).install(monkeypatch)
 
 
 def test_a_device_is_described_and_a_missing_one_named(fake):
-    fake()
     device = cuda.open_device()
-    assert (device.name, device.architecture, device.sms, device.clock_hz) == ("NVIDIA Test", "sm_90", 132, 1980000000)
+    assert (device.name, device.architecture, device.sms, device.clock_hz) == ("NVIDIA H200", "sm_90", 132, 1980000000)
+    assert device.l2_bytes == 60 * 2**20, "as the driver says it, not the data sheet"
     with pytest.raises(InputError, match="device 1: there are only 1 devices"):
         cuda.open_device(1)
     kernel = types.SimpleNamespace(registers=61)
@@ -181,48 +109,69 @@ def test_a_device_is_described_and_a_missing_one_named(fake):
     assert cuda.resident_blocks(device, kernel, 96) == 21
 
 
-def test_what_cuda_reports_becomes_one_line(fake):
-    made = fake()
-
-    class CUDARuntimeError(RuntimeError):
-        __module__ = "cupy_backends.cuda.api.runtime"
-
-    class OutOfMemoryError(MemoryError):
-        __module__ = "cupy.cuda.memory"
-
+def test_what_cuda_reports_becomes_one_line(fake, monkeypatch):
     def fail():
-        raise CUDARuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient\nmore")
+        raise driver.CudaError("CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected\nmore")
 
-    made.module.cuda.runtime.getDeviceCount = fail
+    class OutOfMemoryError(RuntimeError):
+        __module__ = "torch"
+
+    monkeypatch.setattr(fake, "count", fail)
     with pytest.raises(InputError) as error:
         cuda.open_device()
-    assert str(error.value).endswith("is insufficient; check the driver with nvidia-smi")
+    assert str(error.value).endswith("is detected; check the driver with nvidia-smi")
     with pytest.raises(InputError, match="free memory on the GPU"), cuda.named_errors("timing", "x"):
-        raise OutOfMemoryError("Out of memory allocating 5 bytes")
+        raise OutOfMemoryError("CUDA out of memory. Tried to allocate 5 bytes")
     with pytest.raises(ZeroDivisionError), cuda.named_errors("timing", "x"):
         raise ZeroDivisionError
 
 
-def test_compiler_errors_name_the_line(fake):
-    made = fake()
-    assert cuda.compile_source("code", "sm_90") == (b"\x7fELF", "")
-    assert made.options == ("--std=c++17", "--gpu-architecture=sm_90")
-    assert cuda.compile_source("code", "compute_90")[0] == b".target"
-    fake(log='a.cu(12): error: identifier "x" is undefined\n\n1 error detected\n')
-    with pytest.raises(InputError, match=r'a\.cu, line 12: does not compile: identifier "x" is undefined; fix'):
-        cuda.compile_source("code", "sm_90", "a.cu")
-    fake(log="nvrtc: error: invalid value for --gpu-architecture (-arch)")
-    with pytest.raises(InputError, match="architecture sm_1: does not compile: nvrtc: error: invalid value"):
-        cuda.compile_source("code", "sm_1", "a.cu")
+def test_without_a_driver_one_line_says_so(monkeypatch):
+    def missing(name):
+        raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(driver.ctypes, "CDLL", missing)
+    driver.driver.cache_clear()
+    with pytest.raises(InputError, match=r"GPU: there is no NVIDIA driver .*; install the NVIDIA driver"):
+        cuda.open_device()
+
+
+def test_arrays_come_back_as_they_were_sent_and_are_freed(fake):
+    values = np.arange(12, dtype=np.float16).reshape(3, 4)
+    array = cuda.to_device(values)
+    copy = array.copy()
+    array.fill_bytes(0)
+    assert np.array_equal(copy.get(), values) and not array.get().any()
+    assert array.__cuda_array_interface__["typestr"] == "<f2"
+    aligned = cuda.DeviceArray(10, np.uint8, 65_536)
+    assert aligned.address % 65_536 == 0
+    assert len(fake._memory) == 3
+    del array, copy, aligned
+    assert not fake._memory
+
+
+def test_a_kernel_takes_arrays_and_scalars_of_its_types_and_nothing_else(fake, monkeypatch):
+    seen = []
+    monkeypatch.setattr(fake, "run", lambda *what: seen.append(what) or 0.0)
+    kernel = cuda.load_module("ceilings.cu", cuda.open_device()).kernel("copy_1")
+    array = cuda.DeviceArray(4, np.float32)
+    kernel.launch(3, (32, 2), array, np.int32(-1), np.float32(1.5))
+    (_, name, grid, block, _, arguments) = seen[0]
+    assert (name, grid, block) == ("copy_1", (3, 1, 1), (32, 2, 1))
+    assert arguments == [array.address.to_bytes(8, "little"), b"\xff" * 4, b"\x00\x00\xc0\x3f"]
+    with pytest.raises(TypeError, match="device arrays and NumPy scalars, not int"):
+        kernel.launch(1, 32, 5)
+    with pytest.raises(InputError, match="copy_1: CUDA_ERROR_INVALID_VALUE"), monkeypatch.context() as patch:
+        patch.setattr(fake, "set_function_attribute", lambda *_: None)
+        kernel.launch(1, 32, array, shared_bytes=100 * 1024)
 
 
 def test_launches_in_turn_are_timed_each_as_often(fake):
-    made = fake()
     counts = [0, 0]
 
     def launch(which, nanoseconds):
-        counts[which] += made.capturing is not None
-        made.work(nanoseconds)
+        counts[which] += fake._capturing is not None
+        fake.work(nanoseconds)
 
     launches = [lambda: launch(0, 1000), lambda: launch(1, 3000)]
     timing = cuda_timing.time_in_turn(launches, samples=7, batch_ms=1.0)
@@ -233,6 +182,7 @@ def test_launches_in_turn_are_timed_each_as_often(fake):
     assert few.launches == 3 * 3000, "one round even where it takes longer than a batch"
     slow = cuda_timing.time_in_turn([lambda: launch(0, 5e6)], samples=3)
     assert (slow.median_ns, slow.launches) == (5e6, 3)
+    assert fake.log.count("free stream") == 3 and not fake._handles, "streams, events and graphs are freed"
 
 
 def test_spread_is_over_batches():

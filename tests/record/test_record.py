@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import record_fakes
+from fake_driver import FakeDriver
 from record_fakes import COUNTED, calls, made
 
 from gpuledger.errors import InputError
@@ -13,7 +14,7 @@ from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as command
-from gpuledger.record import device, latency, metrics, plan, profiler, recording, run, sweeps
+from gpuledger.record import device, driver, latency, metrics, plan, profiler, recording, run, sweeps
 from gpuledger.record.parts import PARTS
 from gpuledger.studies import metric_sweep
 
@@ -29,8 +30,9 @@ def load(folder):
 # --- whether to record
 
 
-def test_without_nvidia_smi_nothing_is_looked_for(monkeypatch, tmp_path):
+def test_without_nvidia_smi_and_a_driver_nothing_is_looked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(driver, "is_installed", lambda: False)
     monkeypatch.setattr(device, "find_device", lambda: pytest.fail("looked for a GPU"))
     assert plan.make_plan("auto") == plan.RecordingPlan()
 
@@ -58,12 +60,12 @@ def test_auto_says_why_a_gpu_is_not_recorded(tools):
 
 
 def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
-    monkeypatch.setattr(plan, "find_spec", lambda name: None if name == "cupy" else object())
+    monkeypatch.setattr(plan, "_INSTALLED", {"torch": lambda: True, "nvrtc": lambda: False})
     monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
     found = plan.make_plan("auto")
-    assert found.parts == tuple(name for name, part in PARTS.items() if "cupy" not in part.needs)
+    assert found.parts == tuple(name for name, part in PARTS.items() if "nvrtc" not in part.needs)
     assert set(found.left_out) == {"normalization", "latency", "probes"}
-    with pytest.raises(InputError, match=r"part normalization .* CuPy is not installed; pip install"):
+    with pytest.raises(InputError, match=r"part normalization .* NVRTC is not installed; pip install"):
         plan.make_plan("require")
     (tools / "ncu").unlink()
     monkeypatch.setattr(profiler, "PLACES", ())
@@ -84,7 +86,7 @@ def test_restricted_counters_show_before_ncu_is_run(tools, tmp_path, monkeypatch
     for name, text in (("_DRIVER", parameters), ("_PROCESS", capabilities)):
         (tmp_path / name).write_text(text)
         monkeypatch.setattr(plan, name, tmp_path / name)
-    monkeypatch.setattr(plan, "find_spec", lambda name: object())
+    monkeypatch.setattr(plan, "_INSTALLED", {"torch": lambda: True, "nvrtc": lambda: True})
     assert ("ERR_NVGPUCTRPERM" in plan.make_plan("auto").left_out.get("counters", "")) is restricted
 
 
@@ -100,6 +102,85 @@ def test_the_device_is_described(tools):
     assert state["clocks.max.sm"] == "1980 MHz"
     # What a driver does not know or no longer says is left out.
     assert {"clocks.default_applications.graphics", "pstate"} & set(state) == set()
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """libcuda without nvidia-smi, as in a container that may only compute."""
+    monkeypatch.setattr(driver, "is_installed", lambda: True)
+    monkeypatch.setattr(driver, "release", lambda: "580.65.06")
+    return FakeDriver(lambda *_: 0.0).install(monkeypatch)
+
+
+def test_without_nvidia_smi_the_driver_describes_the_gpu(tools, library, caplog):
+    (tools / "nvidia-smi").unlink()
+    assert device.find_device() == device.Device("NVIDIA H200", "9.0", "580.65.06", 141 * 10**9)
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "numbers mean the same to libcuda as to nvidia-smi"
+    assert device.describe_state() == {}
+    device.check_alone()
+    assert "other processes on the GPU cannot be seen" in caplog.text
+    assert "gpu" not in plan.make_plan("auto").left_out
+
+
+def test_without_nvidia_smi_a_recording_is_complete(tools, library, tmp_path):
+    (tools / "nvidia-smi").unlink()
+    _, failed = made(tools, tmp_path / "out", ["counters"])
+    assert failed == {}
+    assert "driver 580.65.06" in load(tmp_path / "out").content["source"]
+
+
+def test_an_nvidia_smi_that_fails_is_not_needed(tools, library, caplog):
+    (tools / "smi_fails").write_text("Failed to initialize NVML: Unknown Error")
+    assert device.find_device().memory_bytes == 141 * 10**9
+    assert "described by the driver's library" in caplog.text
+
+
+def test_the_release_of_the_driver_is_that_of_its_module(monkeypatch, tmp_path):
+    monkeypatch.setattr(driver, "_MODULE", tmp_path / "version")
+    text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (root@host)\n"
+    (tmp_path / "version").write_text(text)
+    assert driver.release() == "580.65.06"
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.08  Tue Mar  5\n")
+    assert driver.release() == "535.161.08"
+
+
+@pytest.mark.parametrize("hidden", ["", "-1", "NoDevFiles", " ,0"])
+def test_a_gpu_that_is_hidden_is_not_used(tools, tmp_path, hidden):
+    os.environ["CUDA_VISIBLE_DEVICES"] = hidden
+    with pytest.raises(InputError, match=r"CUDA_VISIBLE_DEVICES: it is .* which hides every GPU; unset it"):
+        device.find_device()
+    assert "hides every GPU" in plan.make_plan("auto").left_out["gpu"]
+    with pytest.raises(InputError, match="hides every GPU"):
+        made(tools, tmp_path / "out", ["counters"])
+    assert not (tools / "smi_calls").exists()
+
+
+LISTED = """GPU 0: NVIDIA H200 (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
+GPU 1: NVIDIA H200 (UUID: GPU-8932f937-d72c-4106-c12f-20bd9faed9f6)
+  MIG 1g.18gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
+  MIG 1g.18gb     Device  1: (UUID: MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb)
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "asked"),
+    [
+        ("GPU-8932f937", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
+        ("GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77,1", "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"),
+        ("MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
+        ("MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/1/0", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
+    ],
+)
+def test_uuids_and_mig_instances_are_found(tools, library, chosen, asked):
+    """nvidia-smi takes whole UUIDs of GPUs only, CUDA their beginnings and instances."""
+    (tools / "smi_list").write_text(LISTED)
+    library.device_name = "NVIDIA H200 MIG 1g.18gb"
+    os.environ["CUDA_VISIBLE_DEVICES"] = chosen
+    whole = chosen.startswith("GPU")
+    assert device.find_device().name == ("NVIDIA H200" if whole else "NVIDIA H200 MIG 1g.18gb")
+    assert device.describe_state()["clocks.max.sm"] == "1980 MHz"
+    assert f"-i {asked} " in (tools / "smi_calls").read_text()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == (chosen if whole else chosen.split(",")[0])
 
 
 def test_the_first_visible_device_is_the_one(tools, monkeypatch):
@@ -418,15 +499,17 @@ def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, mo
     package.mkdir()
     (package / "fake_part.py").write_text(
         "from gpuledger.errors import InputError\n"
+        "from gpuledger.record.parts import Recorded\n"
         "def record(folder):\n"
         "    assert (folder / 'done_before').read_text() == '1'\n"
         "    (folder / 'done_before').unlink()\n"
         "    (folder / 'kernel_overhead').mkdir()\n"
         "    (folder / 'kernel_overhead/event.log').write_text('2')\n"
-        "    return {'kernel_overhead': {'probes': {'traces': 'kernel_overhead'}}}\n"
+        "    return Recorded({'kernel_overhead': {'probes': {'traces': 'kernel_overhead'}}}, {'empty_launch_ns': 1},\n"
+        "        {'kernel_overhead': 'extra registers can be negative'})\n"
         "def again(folder):\n"
         "    (folder / 'rows.csv').write_text('3')\n"
-        "    return {'kernel_overhead': {'probes': {'table': 'rows.csv'}}}\n"
+        "    return Recorded({'kernel_overhead': {'probes': {'table': 'rows.csv'}}})\n"
         "def fails(folder):\n"
         "    (folder / 'done_before').write_text('1')\n"
         "    raise InputError('GPU', 'probe', 'it is hot', 'cool it')\n"
@@ -452,6 +535,8 @@ def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, mo
     _, failed = made(tools, folder, ["probes"])
     assert failed == {}
     assert load(folder).content["studies"] == {"kernel_overhead": {"probes": {"traces": "kernel_overhead"}}}
+    assert load(folder).content["files"] == {"kernel_overhead": {"note": "extra registers can be negative"}}
+    assert recording.Recording(folder).parts["probes"]["empty_launch_ns"] == 1
     assert {path.name for path in folder.iterdir()} == {"kernel_overhead", "recording.json", "dataset.yaml"}
     stamp = (folder / "kernel_overhead/event.log").stat().st_mtime_ns
     made(tools, folder, ["probes"])
@@ -464,8 +549,8 @@ def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, mo
     assert not (folder / "kernel_overhead/event.log").exists()
     # What was begun for another driver does not go into this one's.
     smi = tools / "nvidia-smi"
-    for driver, function in (("591", "fails"), ("592", "again")):
-        smi.write_text(smi.read_text().replace("580.65.06", driver).replace("591", driver))
+    for release, function in (("591", "fails"), ("592", "again")):
+        smi.write_text(smi.read_text().replace("580.65.06", release).replace("591", release))
         device.find_device.cache_clear()
         monkeypatch.setitem(PARTS, "probes", part.__class__("probes", "", "fake_part", function, (), 1, True))
         made(tools, folder, ["probes"])
@@ -476,19 +561,26 @@ def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, mo
 def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, monkeypatch):
     target = ["python3", "-m", "gpuledger.record.workloads.gpt2", "--seq-len=64", "--hidden-dim=768"]
 
-    def measure(path, runner, count, python):
+    def measure(path, runner, count, python, metrics):
         count((), ["/bin/sh", "-c", f"echo $PYTHONPATH > {tmp_path}/alone"])
-        count(("sm__inst_executed.sum", "not__known.sum"), target)
-        with pytest.raises(InputError, match=r"does not list not__known.sum; use a newer ncu"):
-            count(("not__known.sum",), target)
+        assert metrics == {"block_sched": ["sm__inst_executed.sum"]}
+        count(metrics["block_sched"], target)
         path.parent.mkdir(parents=True)
         path.write_text("rows")
 
     monkeypatch.setattr(latency.cuda, "open_device", lambda: None)
     monkeypatch.setattr(latency, "Runner", lambda device: None)
     monkeypatch.setattr(latency.exposed, "measure", measure)
-    cases = latency.record_latency(tmp_path / "made", {"clock": "none", "cache": "all", "replay": "kernel"})
-    assert cases == {"exposed_latency": {"probes": {"table": "exposed_latency/probes.csv"}}}
+    # A metric that ncu does not know costs one probe of the table, not the part.
+    asked = {"block_sched": ("sm__inst_executed.sum", "not__known.sum"), "tensorop_count": ("nor__this.sum",)}
+    monkeypatch.setattr(latency.exposed, "METRICS", asked)
+    control = {"clock": "none", "cache": "all", "replay": "kernel"}
+    made = latency.record_latency(tmp_path / "made", control)
+    assert made.cases == {"exposed_latency": {"probes": {"table": "exposed_latency/probes.csv"}}}
+    assert made.about == {"metrics_missing": ["nor__this.sum", "not__known.sum"]}
+    monkeypatch.setattr(latency.exposed, "METRICS", {"tensorop_count": ("nor__this.sum",)})
+    with pytest.raises(InputError, match=r"does not list nor__this.sum; use a newer ncu"):
+        latency.record_latency(tmp_path / "made", control)
     (call,) = calls(tools)
     assert call[call.index("--metrics") + 1] == "sm__inst_executed.sum"
     assert call[-len(target) :] == target

@@ -97,7 +97,11 @@ RECORDED = {
         "CUDA_VISIBLE_DEVICES",
     ),
     "torch_missing": ("ModuleNotFoundError: No module named 'torch'\n", "PyTorch is not installed", "record.python"),
-    "cupy_missing": ("ModuleNotFoundError: No module named 'cupy'\n", "CuPy is not installed", "pip install"),
+    "nvrtc_missing": (
+        "gpuledger.errors.InputError: GPU: NVRTC is not installed; install PyTorch with CUDA\n",
+        "NVRTC, CUDA's run-time compiler, is not installed",
+        "CUDA toolkit",
+    ),
     "other_missing": ("ModuleNotFoundError: No module named 'pandas'\n", "has no pandas", "docs/GPU.md"),
     "torch_cpu": ("AssertionError: Torch not compiled with CUDA enabled\n", "without CUDA", "CUDA build"),
     "torch_driver": (
@@ -201,20 +205,20 @@ def test_a_hanging_ncu_is_ended(tools, tmp_path):
 @pytest.mark.parametrize("name", ["torch_missing", "torch_cpu", "torch_driver", "torch_no_driver", "busy_device"])
 def test_a_pytorch_that_cannot_use_the_gpu_says_so_before_anything_is_recorded(tools, tmp_path, name):
     said, problem, remedy = RECORDED[name]
-    (tools / "said").write_text(json.dumps([{"python": "3.12.3", "cupy": "14"}, {"torch": said}]))
+    (tools / "said").write_text(json.dumps([{"python": "3.12.3", "nvrtc": "13.0"}, {"torch": said}]))
     (tools / "torch-python").write_text(f"#!/bin/sh\n/bin/cat {tools}/said\n")
     _, failed = made(tools, tmp_path / "out", ["counters"])
     assert problem in str(failed["counters"])
     assert remedy in str(failed["counters"])
     assert calls(tools) == []
-    # What needs CuPy alone does not mind.
-    assert session.find_tools(str(tools / "torch-python")).used(["cupy"]) == {"python": "3.12.3", "cupy": "14"}
+    # Parts that need NVRTC alone can still be recorded.
+    assert session.find_tools(str(tools / "torch-python")).used(["nvrtc"]) == {"python": "3.12.3", "nvrtc": "13.0"}
 
 
 def test_the_question_to_a_python_is_one_that_it_understands():
     found = session.find_tools(sys.executable)
     assert found.versions["python"] == platform.python_version()
-    for name in {"torch", "cupy"} & set(found.errors):
+    for name in {"torch", "nvrtc"} & set(found.errors):
         assert "Error" in found.errors[name]
     with pytest.raises(InputError, match="instead of its versions"):
         session.find_tools("/bin/echo")

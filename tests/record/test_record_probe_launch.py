@@ -1,38 +1,46 @@
-"""Launching probed kernels: the real runner on a stand-in for CuPy that runs the kernels' sources on the CPU."""
+"""Launching probed kernels: the real runner on a stand-in for the driver that runs the kernels' sources on the CPU."""
 
 import json
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from emulation import EmulatedGpu, needs_compiler
+from emulation import STATIC_BYTES, EmulatedRunner, needs_compiler, run_on_cpu
+from fake_driver import FakeDriver
 
 from gpuledger.errors import InputError
 from gpuledger.readers.neutrino import PAGE_BYTES
 from gpuledger.readers.neutrino.records import saved
-from gpuledger.record import cuda
-from gpuledger.record.probes import launch, workloads
+from gpuledger.record import cuda, driver
+from gpuledger.record.probes import cases, launch, workloads
 from gpuledger.record.probes.cases import Sizes
 from gpuledger.record.probes.launch import Runner
 from gpuledger.record.probes.steps import record_steps
 
-DEVICE = cuda.CudaDevice(0, "emulated GPU", "9.0", 4, 1 << 20, 1 << 30, 1_000_000_000)
 FILL, GEMM, ATTENTION = workloads.fill(64, 512), workloads.gemm(128), workloads.attention(2, 128)
 
 
 @pytest.fixture
 def gpu(monkeypatch):
-    found = EmulatedGpu()
-    monkeypatch.setattr(cuda, "cupy", lambda: found)
-    monkeypatch.setattr(cuda, "load_module", found.load_module)
-    return found
+    """A GPU that runs the sources of the kernels on the CPU; `fails` are probes with which they write nothing."""
+    fails = set()
+    static = {"gemm": STATIC_BYTES}
+    found = FakeDriver(partial(run_on_cpu, fails), lambda image, name: static.get(name, 0))
+    found.fails = fails
+    return found.install(monkeypatch)
+
+
+@pytest.fixture
+def runner(gpu):
+    return Runner(cuda.open_device())
 
 
 @needs_compiler
 @pytest.mark.parametrize(("workload", "probe"), [(FILL, "block_sched"), (GEMM, "dmat"), (ATTENTION, "timeline")])
-def test_a_run_brings_back_what_the_probe_saved(gpu, workload, probe):
-    launched = Runner(DEVICE).run(workload, probe)
+def test_a_run_brings_back_what_the_probe_saved(runner, workload, probe):
+    launched = runner.run(workload, probe)
     assert all(saved(records).any() for records in launched.records.values())
     assert launched.kernel_ms == launched.original_ms == 0.5 and launched.architecture == "sm_90"
     assert all(address % PAGE_BYTES == 0 for address in launched.addresses.values())
@@ -41,32 +49,35 @@ def test_a_run_brings_back_what_the_probe_saved(gpu, workload, probe):
 @needs_compiler
 @pytest.mark.parametrize("probe", ["none", "block_sched"])
 @pytest.mark.parametrize("workload", [FILL, ATTENTION], ids=lambda workload: workload.name)
-def test_a_kernel_that_writes_nothing_is_found_out_with_and_without_its_probe(gpu, workload, probe):
-    gpu.fails[probe] = "nothing"
+def test_a_kernel_that_writes_nothing_is_found_out_with_and_without_its_probe(gpu, runner, workload, probe):
+    gpu.fails.add(probe)
     with pytest.raises(InputError, match="result is wrong"):
-        Runner(DEVICE).run(workload, "block_sched")
+        runner.run(workload, "block_sched")
 
 
 @needs_compiler
-def test_the_flush_is_the_last_thing_before_a_timed_launch(gpu):
-    Runner(DEVICE).run(FILL, "gmem_bytes", repeats=2)
-    timed = [gpu.log[i - 1 : i + 3] for i, what in enumerate(gpu.log) if what == "record"][::2]
-    assert [what[2] for what in timed] == ["launch none", "launch gmem_bytes"] * 2
-    assert all((what[0], what[1], what[3]) == ("flush", "record", "record") for what in timed), gpu.log
+def test_a_timed_launch_follows_a_flush_by_reading_and_the_clock_is_measured_after_it(gpu, runner):
+    launched = runner.run(FILL, "gmem_bytes", repeats=2)
+    starts = [index for index, what in enumerate(gpu.log) if what == "record"][::2]
+    timed = [gpu.log[index - 1 : index + 4] for index in starts]
+    assert timed == [["launch read_all", "record", "launch fill", "record", "launch measure_clock"]] * 4, gpu.log
+    assert launched.clock_mhz == 1500, "not the 1980 MHz that the driver names as the maximum"
+
+
+def test_an_empty_kernel_and_a_memset_are_timed_like_any_other(gpu, runner):
+    assert runner.empty_ns() == 3000 and runner.memset_ns(1000) == 10
+    assert gpu.log.count("launch read_all") == gpu.log.count("launch measure_clock") == 40
 
 
 @needs_compiler
-def test_each_launch_allocates_its_probe_s_memory_alone(gpu):
-    runner = Runner(DEVICE)
+def test_each_launch_allocates_its_probe_s_memory_alone(gpu, runner):
     launched = runner.run(workloads.fill(256, 512), "program_progress", repeats=3)
     size = launched.records["program_progress"].nbytes
     assert size == 256 * 128 * 128 * 8 and gpu.most_bytes == size, "never twice at a time"
-    assert gpu.log.count("free") == 3, "nor from a pool: a user's launch finds none"
 
 
 @needs_compiler
-def test_blocks_that_share_an_sm_are_counted_before_it_is_said_of_them(gpu):
-    runner = Runner(DEVICE)
+def test_blocks_that_share_an_sm_are_counted_before_it_is_said_of_them(gpu, runner):
     # 228 KiB of an SM; of each block CUDA keeps 1 KiB and 40 KiB are static.
     for blocks, dynamic in ((1, 227 - 40), (2, 113 - 40)):
         gpu.resident = blocks
@@ -74,35 +85,41 @@ def test_blocks_that_share_an_sm_are_counted_before_it_is_said_of_them(gpu):
     gpu.resident = 1
     with pytest.raises(InputError, match="runs 1 of its blocks at once, not 2"):
         runner.run(workloads.gemm(128, 2), "block_sched")
-    assert runner.resident_blocks(FILL) == DEVICE.sms
+    assert runner.resident_blocks(FILL) == 132
 
 
-def test_an_older_gpu_is_told_what_it_lacks(gpu):
-    runner = Runner(replace(DEVICE, compute_capability="7.5"))
+@needs_compiler
+def test_a_launch_without_shared_memory_is_not_configured_like_the_one_before(gpu, runner):
+    """The driver keeps attributes with the function: a carveout that one launch needs must not stay for the next."""
+    gpu.resident = 2
+    for blocks_per_sm, carveout in ((2, 100), (0, -1), (2, 100)):
+        runner.run(workloads.gemm(128, blocks_per_sm), "block_sched")
+        assert {found[driver.SHARED_CARVEOUT_PERCENT] for found in gpu.attributes("gemm")} == {carveout}
+    assert len(gpu.attributes("gemm")) == 2, "with and without the probe, however often they are loaded"
+
+
+def test_an_older_gpu_is_told_what_it_lacks(gpu, runner):
+    runner = Runner(replace(runner.device, compute_capability="7.5"))
     with pytest.raises(InputError, match=r"gemm_128: .*compute capability 7\.5; record on a GPU of 8\.0"):
         runner.run(GEMM, "dmat")
-    assert runner.resident_blocks(FILL) == 8, "zeros need no tensor cores"
+    assert runner.resident_blocks(FILL) == 264, "zeros need no tensor cores"
 
 
-def test_shared_memory_is_asked_for_before_the_launch_and_preferred_to_l1(monkeypatch):
-    asked = []
-    occupancy = SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=lambda *what: asked.append(what) or 2)
-    monkeypatch.setattr(cuda, "cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(driver=occupancy)))
-    about = {"num_regs": 40, "local_size_bytes": 0, "shared_size_bytes": 1024, "max_threads_per_block": 1024}
-    function = SimpleNamespace(**about, kernel=SimpleNamespace(ptr=77))
-    kernel = cuda.LoadedKernel("gemm", function)
-    kernel.allow_shared(0)
-    assert function.max_dynamic_shared_size_bytes == 0 and not hasattr(function, "preferred_shared_memory_carveout")
-    kernel.allow_shared(190 * 1024)
-    assert function.max_dynamic_shared_size_bytes == 190 * 1024 and function.preferred_shared_memory_carveout == 100
-    assert kernel.blocks_per_sm(256, 1024) == 2 and asked == [(77, 256, 1024)]
+def test_the_cost_of_a_probe_that_measures_nothing_is_left_out(monkeypatch, tmp_path):
+    launched = []
+    monkeypatch.setattr(cases, "write_directory", lambda folder, *_, **__: launched.append(folder.parts[-3:-1]))
+    runner = SimpleNamespace(run=lambda *_: None, device=SimpleNamespace(sms=4))
+    cases.record_overhead(tmp_path, runner, Sizes())
+    operators = {operator for operator, _ in launched}
+    assert len(operators) == 3 and len(launched) == 3 * len(cases.COMPARED) - 1
+    assert ("fill", "program_progress") not in launched and ("fill", "gmem_bytes") in launched
 
 
 class Steps:
     """Steps that write a file each, with a log of their calls and a remedy for none."""
 
     def __init__(self, *names):
-        self.calls, self.fails, self.dead, self.device = [], {}, False, DEVICE
+        self.calls, self.fails, self.dead, self.device = [], {}, False, EmulatedRunner().device
         self.steps = {name: ("study", lambda *given, name=name: self.record(name, *given)) for name in names}
 
     def record(self, name, folder, runner, sizes):

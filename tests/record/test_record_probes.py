@@ -1,7 +1,6 @@
 """Recording with probes: what the kernels save, run on the CPU, becomes cases that the studies reduce."""
 
 import json
-import sys
 from importlib import import_module
 
 import numpy as np
@@ -176,4 +175,3 @@ def test_a_process_that_writes_no_time_is_named_and_nothing_is_left(tmp_path):
 
 def test_metrics_beside_probes_are_those_of_the_compared_probes():
     assert set(exposed.METRICS) < set(cases.COMPARED)
-    assert sys.modules.get("cupy") is None, "nothing of this needs CuPy"

@@ -184,6 +184,7 @@ static inline int __any_sync(unsigned, int predicate) {
 }
 
 static inline float4 __ldcs(const float4* from) { return *emulation::aligned(from); }
+static inline float4 __ldcg(const float4* from) { return *emulation::aligned(from); }
 static inline void __stcs(float4* to, float4 values) { *emulation::aligned(to) = values; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline int __popc(unsigned bits) { return __builtin_popcount(bits); }

@@ -5,26 +5,15 @@ import functools
 import shutil
 import subprocess
 import tempfile
-import weakref
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from gpuledger.readers.neutrino import PAGE_BYTES
 from gpuledger.record import cuda
-from gpuledger.record.probes.launch import (
-    FLUSH_BYTES,
-    PROBES,
-    SAVES,
-    TOOLS,
-    Built,
-    Launched,
-    on_pages,
-    split_records,
-    words_of,
-)
+from gpuledger.record.probes import workloads
+from gpuledger.record.probes.launch import PROBES, SAVES, TOOLS, Built, Launched, split_records, words_of
 
 COMPILER = shutil.which("g++") or shutil.which("c++")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to emulate CUDA kernels with")
@@ -76,7 +65,9 @@ class EmulatedRunner:
     """As gpuledger.record.probes.launch.Runner, on the CPU. Times are made up, records are what kernels save."""
 
     def __init__(self, sms=4, backwards=False):
-        self.device = cuda.CudaDevice(0, "emulated GPU", "8.0", sms, 1 << 20, 1 << 30, 1_000_000_000)
+        self.device = cuda.CudaDevice(
+            0, "emulated GPU", "8.0", sms, 1 << 20, 1 << 30, 10**9, 2048, 65_536, 164 << 10, 163 << 10
+        )
         self.backwards = backwards
 
     def execute(self, workload, probe, slots=0):
@@ -85,7 +76,8 @@ class EmulatedRunner:
         tensors = {}
         for tensor in workload.tensors:
             memory = np.empty(tensor.size_bytes + PAGE_BYTES, np.uint8)
-            tensors[tensor.name] = on_pages(memory, memory.ctypes.data, tensor)
+            start = -memory.ctypes.data % PAGE_BYTES
+            tensors[tensor.name] = memory[start : start + tensor.size_bytes].view(np.float16).reshape(tensor.shape)
             tensors[tensor.name][...] = 1 if tensor.written else random.standard_normal(tensor.shape)
         types = tuple(scalar.dtype for scalar in workload.scalars)
         launch = library(workload.source, workload.function, probe, len(tensors), types)
@@ -113,13 +105,16 @@ class EmulatedRunner:
         records = split_records(words, workload, probe, slots)
         addresses = {name: array.ctypes.data for name, array in tensors.items()}
         plain, probed = Built(40, 0, 0), Built(46, 0, 0)
-        return Launched(workload, probe, "sm_80", plain, probed, records, addresses, 0, 0.5, 0.25, 1.0, 0.125)
+        return Launched(workload, probe, "sm_80", plain, probed, records, addresses, 0, 0.5, 0.25, 1.0, 0.125, 1500.0)
 
     def check_alive(self):
         pass
 
     def time_ns(self, workload, repeats=1):
         return 1000.0
+
+    def empty_ns(self, repeats=1):
+        return 3000.0
 
     def memset_ns(self, size_bytes, repeats=1):
         return 900.0
@@ -128,115 +123,40 @@ class EmulatedRunner:
         return 2 * self.device.sms
 
 
-class Memory(np.ndarray):
-    """An array as CuPy has it, as far as probes need one."""
-
-    @property
-    def data(self):
-        return SimpleNamespace(ptr=self.ctypes.data, memset_async=self._fill)
-
-    def _fill(self, value, size):
-        assert size <= self.nbytes
-        self.gpu.log.append("flush" if size == FLUSH_BYTES else "memset")
-        if size != FLUSH_BYTES:
-            ctypes.memset(self.ctypes.data, value, size)
-
-    def __array_finalize__(self, parent):
-        self.gpu = getattr(parent, "gpu", None)
-
-    def set(self, values):
-        assert (values.dtype, values.shape) == (self.dtype, self.shape)
-        np.copyto(self, values)
-
-    def get(self):
-        return np.array(self, subok=False)
+#: Tensors and scalars of each kernel.
+SIGNATURES = {
+    work.function: (len(work.tensors), tuple(scalar.dtype for scalar in work.scalars))
+    for work in (workloads.fill(64, 512), workloads.fill_persistent(1), workloads.gemm(128), workloads.attention(1, 64))
+}
+#: Static shared memory of gemm.cu, and what the others need at most.
+STATIC_BYTES = 40 * 1024
+#: Nanoseconds of the kernels of ceilings.cu, and of all others.
+TIMES_NS = {"read_all": 80_000.0, "empty": 3000.0, "measure_clock": 1e6}
+KERNEL_NS = 500_000.0
 
 
-class EmulatedGpu:
-    """As CuPy and one GPU, with what gpuledger.record.probes.launch uses of them and nothing else.
-
-    Attributes
-    ----------
-    log : list of str
-        What was done, in order.
-    fails : dict of str to str
-        By probe, ``nothing``: the kernel writes nothing.
-    resident : int
-        Blocks that an SM holds.
-    most_bytes : int
-        Largest allocation at one time, of what is of a megabyte or more.
-    """
-
-    def __init__(self):
-        self.log, self.fails, self.resident, self.most_bytes = [], {}, 2, 0
-        self._live = {}
-        self.cuda = SimpleNamespace(
-            Event=self._event,
-            Stream=SimpleNamespace(null=SimpleNamespace(synchronize=lambda: None)),
-            get_elapsed_time=lambda start, end: 0.5,
-            runtime=SimpleNamespace(
-                deviceSynchronize=lambda: None,
-                getDeviceProperties=lambda index: {
-                    "sharedMemPerMultiprocessor": 228 * 1024,
-                    "sharedMemPerBlockOptin": 227 * 1024,
-                },
-            ),
-        )
-
-    def empty(self, size, dtype):
-        memory = np.empty(size, dtype).view(Memory)
-        memory.gpu = self
-        if memory.nbytes >= 1_000_000 and memory.nbytes != FLUSH_BYTES:
-            self._live[id(memory)] = memory.nbytes
-            weakref.finalize(memory, self._live.pop, id(memory))
-            self.most_bytes = max(self.most_bytes, sum(self._live.values()))
-        return memory
-
-    def zeros(self, size, dtype):
-        memory = self.empty(size, dtype)
-        memory[...] = 0
-        return memory
-
-    def get_default_memory_pool(self):
-        return SimpleNamespace(free_all_blocks=lambda: self.log.append("free"))
-
-    def _event(self):
-        self.log.append("event")
-        return SimpleNamespace(record=lambda: self.log.append("record"), synchronize=lambda: None)
-
-    def load_module(self, source, device, options):
-        """Stand in for :func:`gpuledger.record.cuda.load_module`."""
-        names = {macro: probe for probe, macro in PROBES.items()}
-        probe = names[options[-1].partition("PROBE=")[2]]
-        return SimpleNamespace(kernel=lambda function: EmulatedKernel(self, source, function, probe))
-
-
-class EmulatedKernel:
-    registers, local_bytes, shared_bytes = 40, 0, 40960
-
-    def __init__(self, gpu, source, function, probe):
-        self.gpu, self.source, self.function, self.probe, self.allowed = gpu, source, function, probe, None
-
-    def allow_shared(self, shared_bytes):
-        self.allowed = shared_bytes
-
-    def blocks_per_sm(self, threads, shared_bytes=0):
-        return self.gpu.resident
-
-    def launch(self, grid, block, *arguments, shared_bytes=0):
-        assert self.allowed == shared_bytes, "what a launch asks for is allowed before"
-        self.gpu.log.append(f"launch {self.probe}")
-        if self.gpu.fails.get(self.probe) == "nothing":
-            return
-        arrays = [value for value in arguments if isinstance(value, np.ndarray)]
-        scalars = [value for value in arguments if not isinstance(value, np.ndarray)]
-        more = 0 if self.probe == "none" else 1
-        own = scalars[: len(scalars) - more]
-        run = library(self.source, self.function, self.probe, len(arrays) - more, tuple(s.dtype for s in own))
-        pointers = [ctypes.c_void_p(array.data.ptr) for array in arrays]
-        values = [TYPES[scalar.dtype][1](scalar.item()) for scalar in scalars]
-        place = len(arrays) - more
-        sizes = np.array(grid, np.uint32)
-        start = (ctypes.c_void_p(sizes.ctypes.data), ctypes.c_uint(int(np.prod(block))), ctypes.c_int(0))
-        failure = run(*start, *pointers[:place], *values[: len(own)], *pointers[place:], *values[len(own) :])
-        assert failure is None, failure.decode()
+def run_on_cpu(fails, image, name, grid, block, shared_bytes, arguments):
+    """Run a kernel for :class:`fake_driver.FakeDriver`; `fails` are the probes with which it writes nothing."""
+    if name == "measure_clock":
+        address = int.from_bytes(arguments[0], "little")
+        ctypes.memmove(address, np.array([1_500_000, 1_000_000], np.uint64).ctypes.data, 16)
+    if name in TIMES_NS:
+        return TIMES_NS[name]
+    macro = image.rpartition("PROBE=")[2]
+    probe = next(probe for probe, known in PROBES.items() if known == macro)
+    if probe in fails:
+        return KERNEL_NS
+    tensors, types = SIGNATURES[name]
+    own, more = arguments[: tensors + len(types)], arguments[tensors + len(types) :]
+    values = [ctypes.c_void_p(int.from_bytes(value, "little")) for value in own[:tensors]]
+    values += [
+        TYPES[dtype][1](np.frombuffer(value, dtype)[0].item())
+        for value, dtype in zip(own[tensors:], types, strict=True)
+    ]
+    if more:
+        values += [ctypes.c_void_p(int.from_bytes(more[0], "little")), ctypes.c_uint(int.from_bytes(more[1], "little"))]
+    sizes = np.array(grid, np.uint32)
+    start = (ctypes.c_void_p(sizes.ctypes.data), ctypes.c_uint(int(np.prod(block))), ctypes.c_int(0))
+    failure = library(image.split()[0], name, probe, tensors, types)(*start, *values)
+    assert failure is None, failure.decode()
+    return KERNEL_NS

@@ -22,8 +22,8 @@ FEW = {
     )
     for name, design in sweeps.SWEEPS.items()
 }
-#: Of the stand-in for a Python with PyTorch and CuPy.
-VERSIONS = {"python": "3.12.3", "torch": "2.11.0", "cuda": "13.0", "cupy": "14.2.0"}
+#: Of the stand-in for a Python with PyTorch and NVRTC.
+VERSIONS = {"python": "3.12.3", "torch": "2.11.0", "cuda": "13.0", "nvrtc": "13.0"}
 ROOT = Path(__file__).resolve().parents[2]
 
 SMI = """#!{python} -SE
@@ -34,6 +34,9 @@ if (here / "smi_fails").is_file():
     print((here / "smi_fails").read_text())
     sys.exit(9)
 arguments = " ".join(sys.argv[1:])
+if arguments == "-L":
+    print((here / "smi_list").read_text(), end="")
+    sys.exit(0)
 if "--query-compute-apps" in arguments:
     print((here / "apps").read_text() if (here / "apps").is_file() else "", end="")
     sys.exit(0)
@@ -104,7 +107,8 @@ with log.open("w", newline="") as handle:
     identity = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
                 "Grid Size", "Device", "CC"]
     writer.writerow([*identity, *metrics])
-    unit = lambda m: "%" if "pct" in m else "byte" if "bytes" in m else "ns" if "duration" in m else "inst"
+    units = {{"pct": "%", "per_second": "hz", "cycles": "cycle", "bytes": "byte", "duration": "ns"}}
+    unit = lambda metric: next((units[word] for word in units if word in metric), "inst")
     writer.writerow([""] * len(identity) + [unit(metric) for metric in metrics])
     writer.writerows(rows)
     handle.write("==PROF== Disconnected from process 4242\\n")

@@ -227,7 +227,8 @@ _MMA_TENSOR = re.compile(r"tensor(\d{1,2})x(\d{1,2})x(\d{1,3})")
 _TENSOR = re.compile(
     r"[shid](?:884|1688|16816|16832|16864|161616|8816)\w{0,8}(?:gemm|fprop|dgrad|wgrad)|tensorop|wmma|gmma|tensor\d{1,2}x\d{1,2}x|^nvjet_|^sm(?:9|1\d)\d_xmma"
 )
-_SIMT = re.compile(r"simt|_ffma_|(?:^|_)sgemm(?=_|$)|gemmSN|gemmk1|gemv|dot_kernel")
+_FFMA = re.compile(r"_ffma(?=_|$)")  # multiplies and adds in FP32 units, whatever comes before in the name
+_SIMT = re.compile(r"simt|(?:^|_)sgemm(?=_|$)|gemmSN|gemmk1|gemv|dot_kernel")
 _NO_MATRIX = {
     "elementwise",
     "reduce",
@@ -243,6 +244,8 @@ _NO_MATRIX = {
 
 
 def _tensor_core(base: str, kernel_class: str | None, family: str | None) -> bool | None:
+    if kernel_class in ("gemm", "gemv", "convolution") and _FFMA.search(base):
+        return False
     if kernel_class in ("gemm", "convolution") and _TENSOR.search(base):
         return True
     if family == "flash":

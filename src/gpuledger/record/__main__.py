@@ -1,4 +1,7 @@
-"""Record this machine's GPU as a dataset: ``python -m gpuledger.record [PART ...]``, from the checkout."""
+"""Record this machine's GPU as a dataset: ``python -m gpuledger.record [PART ...]``, from the checkout.
+
+``python -m gpuledger.record [OPTION ...] -- COMMAND ...`` records a program instead.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,31 @@ import logging
 import sys
 from pathlib import Path
 
-import yaml
-
 from gpuledger.errors import InputError
-from gpuledger.record import device
+from gpuledger.record import command, device
 from gpuledger.record.parts import PARTS
 from gpuledger.record.profiler import Control
 from gpuledger.record.recording import MOST_BYTES, OutOfTimeError, Recording
 from gpuledger.record.run import record_parts
 
+LOG = logging.getLogger("gpuledger")
+CONFIG = Path("config/config.yaml")
+_PROGRAMS = "To record a program: %(prog)s [OPTION ...] -- COMMAND ...; its options: %(prog)s --help --"
 #: Exit status when time ran out before everything was recorded.
 UNFINISHED = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Record; return 0 if everything was recorded, 1 if something failed, 3 if time ran out."""
-    parser = argparse.ArgumentParser(prog="gpuledger.record", description=__doc__.partition(":")[0])
+    parser = argparse.ArgumentParser(prog="gpuledger.record", description=__doc__.partition(":")[0], epilog=_PROGRAMS)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
     parser.add_argument("--minutes", type=float, help="start no step that would exceed this; the next call resumes")
     parser.add_argument("--list", action="store_true", help="list the parts and exit")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "--" in arguments:
+        place = arguments.index("--")
+        return command.main(arguments[:place], arguments[place + 1 :])
     given = parser.parse_args(arguments)
     if given.list:
         for part in PARTS.values():
@@ -37,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"unknown part {name!r}; choose from {', '.join(PARTS)}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        settings = (yaml.safe_load(Path("config/config.yaml").read_text("utf-8")) or {}).get("record", {})
+        settings = _settings()
         device.select_device()
         folder = given.folder or Path("traces") / device.find_device().slug
         seconds = None if given.minutes is None else 60 * given.minutes
@@ -60,6 +68,16 @@ def main(arguments: list[str] | None = None) -> int:
     if recording.parts:
         print(f"add {folder.name} to datasets in config/config.yaml to include it in the default target")
     return 1 if failed else 0
+
+
+def _settings() -> dict[str, str | None]:
+    """Return the key `record` of config/config.yaml; none without PyYAML, which machines for recording may lack."""
+    try:
+        import yaml
+    except ImportError:
+        LOG.info("%s is not read, because PyYAML is not installed: defaults apply", CONFIG)
+        return {}
+    return (yaml.safe_load(CONFIG.read_text("utf-8")) or {}).get("record", {})
 
 
 if __name__ == "__main__":

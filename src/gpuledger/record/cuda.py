@@ -1,34 +1,36 @@
-"""CUDA kernels at run time: compile with NVRTC, load, launch (timing: gpuledger.record.cuda_timing).
+"""CUDA kernels at run time: compile, load and launch them, and arrays in device memory.
 
-A thin layer over CuPy, which is only imported when a function needs it. Compiling needs CuPy with NVRTC but no GPU;
-everything else needs a GPU.
+Needs only NumPy, the driver (:mod:`gpuledger.record.driver`) and NVRTC (:mod:`gpuledger.record.nvrtc`). Times are
+measured by :mod:`gpuledger.record.cuda_timing`.
 
 >>> from gpuledger.record import cuda
 >>> device = cuda.open_device()  # doctest: +SKIP
->>> kernel = cuda.load_module("ceilings.cu", device).kernel("copy_float4")  # doctest: +SKIP
->>> kernel.launch(grid, 512, target, source, np.int64(count))  # doctest: +SKIP
+>>> kernel = cuda.load_module("ceilings.cu", device).kernel("copy_4")  # doctest: +SKIP
+>>> kernel.launch(grid, 512, source, target, np.int64(count))  # doctest: +SKIP
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
+from math import prod
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from gpuledger.errors import InputError
+from gpuledger.record import driver as library
+from gpuledger.record import nvrtc
+from gpuledger.record.driver import CudaError, driver
 
 #: gpuledger's CUDA sources.
 SOURCES = Path(__file__).with_name("cuda_sources")
 #: Default options of NVRTC.
 OPTIONS = ("--std=c++17",)
+#: The stream of launches and copies; 0 is the default stream. See :func:`on_stream`.
+_stream = 0
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ class CudaDevice:
     l2_bytes, memory_bytes : int
     clock_hz : int
         Maximum SM clock (Hz); 0: unknown.
-    threads_per_sm, registers_per_sm : int
-        Limits of an SM; 0: not needed.
+    threads_per_sm, registers_per_sm, shared_bytes_per_sm : int
+        Limits of an SM.
     shared_bytes : int
         Maximum shared memory per block (bytes), static and dynamic.
     """
@@ -61,30 +63,15 @@ class CudaDevice:
     l2_bytes: int
     memory_bytes: int
     clock_hz: int
-    threads_per_sm: int = 0
-    registers_per_sm: int = 0
-    shared_bytes: int = 0
+    threads_per_sm: int
+    registers_per_sm: int
+    shared_bytes_per_sm: int
+    shared_bytes: int
 
     @property
     def architecture(self) -> str:
         """The target architecture for NVRTC: ``sm_90``."""
         return f"sm_{self.compute_capability.replace('.', '')}"
-
-
-def cupy() -> ModuleType:
-    """Import CuPy.
-
-    Raises
-    ------
-    InputError
-        CuPy is not installed, or its CUDA libraries cannot be loaded.
-    """
-    try:
-        return import_module("cupy")
-    except ImportError as error:
-        problem = f"CuPy cannot be imported ({_first_line(error)})"
-        remedy = "install CuPy for the installed CUDA version, e.g. pip install 'cupy-cuda13x[ctk]'"
-        raise InputError("GPU", "", problem, remedy) from None
 
 
 def open_device(index: int = 0) -> CudaDevice:
@@ -93,30 +80,31 @@ def open_device(index: int = 0) -> CudaDevice:
     Raises
     ------
     InputError
-        CuPy, the driver or the GPU is missing.
+        The driver or the GPU is missing.
     """
-    runtime = cupy().cuda.runtime
     with named_errors(f"device {index}", "check the driver with nvidia-smi"):
-        count = runtime.getDeviceCount()
-        if index >= count:
+        api = driver()
+        if index >= (count := api.count()):
             raise InputError("GPU", f"device {index}", f"there are only {count} devices", "choose one of them")
-        runtime.setDevice(index)
-        found = runtime.getDeviceProperties(index)
-        # Some CUDA versions have no clockRate in the properties; attribute 13 (kHz) works in all of them.
-        clock_khz = runtime.deviceGetAttribute(13, index)
-    name = found["name"]
-    return CudaDevice(
-        index=index,
-        name=name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name),
-        compute_capability=f"{found['major']}.{found['minor']}",
-        sms=int(found["multiProcessorCount"]),
-        l2_bytes=int(found["l2CacheSize"]),
-        memory_bytes=int(found["totalGlobalMem"]),
-        clock_hz=1000 * int(clock_khz),
-        threads_per_sm=int(found["maxThreadsPerMultiProcessor"]),
-        registers_per_sm=int(found["regsPerMultiprocessor"]),
-        shared_bytes=int(found["sharedMemPerBlockOptin"]),
-    )
+        handle = api.device(index)
+        api.use(handle)
+
+        def attribute(number: int) -> int:
+            return api.attribute(handle, number)
+
+        return CudaDevice(
+            index=index,
+            name=api.name(handle),
+            compute_capability=f"{attribute(library.CAPABILITY_MAJOR)}.{attribute(library.CAPABILITY_MINOR)}",
+            sms=attribute(library.MULTIPROCESSORS),
+            l2_bytes=attribute(library.L2_BYTES),
+            memory_bytes=api.memory_bytes(handle),
+            clock_hz=1000 * attribute(library.CLOCK_RATE_KHZ),
+            threads_per_sm=attribute(library.THREADS_PER_SM),
+            registers_per_sm=attribute(library.REGISTERS_PER_SM),
+            shared_bytes_per_sm=attribute(library.SHARED_BYTES_PER_SM),
+            shared_bytes=attribute(library.SHARED_BYTES_PER_BLOCK),
+        )
 
 
 def read_source(name: str) -> str:
@@ -124,52 +112,89 @@ def read_source(name: str) -> str:
     return (SOURCES / name).read_text("utf-8")
 
 
-def compile_source(
-    code: str, architecture: str, name: str = "kernel.cu", options: Sequence[str] = OPTIONS
-) -> tuple[bytes, str]:
-    """Compile CUDA C++ with NVRTC; needs no GPU.
+@contextlib.contextmanager
+def on_stream(stream: int) -> Iterator[None]:
+    """Enqueue launches and copies within the block on a stream of the driver."""
+    global _stream
+    before, _stream = _stream, stream
+    try:
+        yield
+    finally:
+        _stream = before
+
+
+def current_stream() -> int:
+    """Return the stream that launches go to; see :func:`on_stream`."""
+    return _stream
+
+
+class DeviceArray:
+    """An array in device memory; PyTorch takes it without a copy (``torch.as_tensor(array, device="cuda")``).
 
     Parameters
     ----------
-    code : str
-        Kernels as ``extern "C" __global__``; NVRTC has no host headers.
-    architecture : str
-        ``sm_90`` for machine code (cubin), ``compute_90`` for PTX.
-    name : str
-        File name for error messages.
-    options : sequence of str
-        Options of NVRTC; see :data:`OPTIONS`.
+    shape : tuple of int
+    dtype : NumPy dtype
+    alignment : int
+        Bytes to which the address is aligned, beyond the driver's own 256.
 
-    Returns
-    -------
-    image : bytes
-        The cubin or PTX.
-    log : str
-        Warnings of the compiler.
-
-    Raises
-    ------
-    InputError
-        The first compiler error with its line; an architecture that this NVRTC does not support.
+    Attributes
+    ----------
+    address, nbytes : int
     """
-    nvrtc = cupy().cuda.nvrtc
-    try:
-        program = nvrtc.createProgram(code, name, (), ())
-    except (RuntimeError, ImportError) as error:
-        remedy = "install the NVRTC of the same CUDA version, e.g. pip install 'cupy-cuda13x[ctk]'"
-        raise InputError(name, "", f"NVRTC cannot be used ({_first_line(error)})", remedy) from None
-    try:
-        nvrtc.compileProgram(program, (*options, f"--gpu-architecture={architecture}"))
-        read = nvrtc.getCUBIN if architecture.startswith("sm_") else nvrtc.getPTX
-        return bytes(read(program)), nvrtc.getProgramLog(program)
-    except nvrtc.NVRTCError as error:
-        log = nvrtc.getProgramLog(program)
-        found = re.search(r"\((\d+)\): (?:catastrophic )?error\s*:?\s*(.+)", log)
-        place = f"line {found[1]}" if found else f"architecture {architecture}"
-        problem = found[2] if found else _first_line(log or str(error))
-        raise InputError(name, place, f"does not compile: {problem}", "fix the source or the architecture") from None
-    finally:
-        nvrtc.destroyProgram(program)
+
+    def __init__(self, shape: int | Sequence[int], dtype: Any, alignment: int = 1):
+        self.shape = (shape,) if isinstance(shape, int) else tuple(map(int, shape))
+        self.dtype = np.dtype(dtype)
+        self.nbytes = prod(self.shape) * self.dtype.itemsize
+        self._driver = driver()
+        self._allocated = self._driver.allocate(self.nbytes + alignment - 1)
+        self.address = -(-self._allocated // alignment) * alignment
+
+    def __del__(self):
+        with contextlib.suppress(AttributeError, CudaError):  # not allocated, or the context is gone
+            self._driver.free(self._allocated)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.address, False), "version": 3}
+
+    def set(self, values: np.ndarray) -> None:
+        """Copy values from the host."""
+        values = np.ascontiguousarray(values, self.dtype)
+        driver().upload(self.address, values.ctypes.data, values.nbytes)
+
+    def get(self) -> np.ndarray:
+        """Copy the array to the host, after everything that was enqueued before."""
+        driver().synchronize()
+        values = np.empty(self.shape, self.dtype)
+        driver().download(values.ctypes.data, self.address, self.nbytes)
+        return values
+
+    def fill_bytes(self, byte: int) -> None:
+        """Set every byte, without waiting."""
+        driver().fill(self.address, byte, self.nbytes, _stream)
+
+    def copy(self) -> DeviceArray:
+        """Return a copy in device memory."""
+        array = DeviceArray(self.shape, self.dtype)
+        array.copy_from(self)
+        return array
+
+    def copy_from(self, other: DeviceArray) -> None:
+        """Copy an array of the same size in device memory, without waiting."""
+        driver().copy(self.address, other.address, self.nbytes, _stream)
+
+
+def to_device(values: np.ndarray) -> DeviceArray:
+    """Copy an array into device memory."""
+    array = DeviceArray(values.shape, values.dtype)
+    array.set(values)
+    return array
 
 
 class LoadedKernel:
@@ -186,38 +211,28 @@ class LoadedKernel:
         Static shared memory per block.
     """
 
-    def __init__(self, name: str, function: Any):
+    def __init__(self, name: str, function: int):
         self.name, self._function = name, function
-        self.registers = int(function.num_regs)
-        self.local_bytes = int(function.local_size_bytes)
-        self.shared_bytes = int(function.shared_size_bytes)
-
-    def allow_shared(self, shared_bytes: int) -> None:
-        """Set the maximum dynamic shared memory per block, which launches with more than 48 KiB need.
-
-        If it is not zero, the carveout favours shared memory, because the driver may favour L1 and then run fewer
-        blocks than would fit.
-        """
-        with named_errors(self.name, "ask for less shared memory"):
-            self._function.max_dynamic_shared_size_bytes = shared_bytes
-            if shared_bytes:
-                self._function.preferred_shared_memory_carveout = 100
+        self.registers = driver().function_attribute(function, library.REGISTERS)
+        self.local_bytes = driver().function_attribute(function, library.LOCAL_BYTES)
+        self.shared_bytes = driver().function_attribute(function, library.STATIC_SHARED_BYTES)
 
     def blocks_per_sm(self, threads: int, shared_bytes: int = 0) -> int:
         """CUDA's occupancy: blocks of `threads` that an SM runs at once with this dynamic shared memory."""
-        with named_errors(self.name, "update CuPy and the driver"):
-            occupancy = cupy().cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
-            return int(occupancy(self._function.kernel.ptr, threads, shared_bytes))
+        with named_errors(self.name, "update the driver"):
+            self._set_shared(shared_bytes)
+            return driver().resident_blocks(self._function, threads, shared_bytes)
 
-    def launch(self, grid: int | Sequence[int], block: int | Sequence[int], *arguments: Any, shared_bytes: int = 0):
-        """Launch on CuPy's current stream, without waiting.
+    def launch(
+        self, grid: int | Sequence[int], block: int | Sequence[int], *arguments: Any, shared_bytes: int = 0
+    ) -> None:
+        """Launch on the current stream, without waiting.
 
         Parameters
         ----------
         grid, block : int or up to three
         *arguments
-            CuPy arrays, and NumPy scalars of exactly the declared types (``np.int32(n)``): a plain int would be passed
-            as 64 bits, a plain float as a double.
+            Device arrays, and NumPy scalars of exactly the declared types (``np.int32(n)``).
         shared_bytes : int
             Dynamic shared memory per block.
 
@@ -227,7 +242,19 @@ class LoadedKernel:
             CUDA rejects the launch.
         """
         with named_errors(self.name, "check grid, block and shared memory"):
-            self._function(_three(grid), _three(block), arguments, shared_mem=shared_bytes)
+            self._set_shared(shared_bytes)
+            values = [_parameter(argument) for argument in arguments]
+            driver().launch(self._function, _three(grid), _three(block), shared_bytes, _stream, values)
+
+    def _set_shared(self, shared_bytes: int) -> None:
+        """Configure the function for a launch with this dynamic shared memory.
+
+        Attributes stay with the function, so they are set for every launch. With dynamic shared memory, the carveout
+        favours it, because the driver may favour L1 and run fewer blocks than fit; otherwise the driver decides.
+        """
+        driver().set_function_attribute(self._function, library.MOST_DYNAMIC_SHARED_BYTES, shared_bytes)
+        carveout = 100 if shared_bytes else -1
+        driver().set_function_attribute(self._function, library.SHARED_CARVEOUT_PERCENT, carveout)
 
 
 def resident_blocks(device: CudaDevice, kernel: LoadedKernel, threads: int) -> int:
@@ -238,11 +265,10 @@ def resident_blocks(device: CudaDevice, kernel: LoadedKernel, threads: int) -> i
 
 
 class LoadedModule:
-    """A loaded cubin or PTX."""
+    """A loaded cubin."""
 
-    def __init__(self, module: Any, name: str, folder: TemporaryDirectory):
-        # CuPy may read the file again for a kernel, so the folder lives as long as the module.
-        self._module, self.name, self._folder = module, name, folder
+    def __init__(self, module: int, name: str):
+        self._module, self.name = module, name
 
     def kernel(self, name: str) -> LoadedKernel:
         """Return a kernel by its ``extern "C"`` name.
@@ -253,7 +279,7 @@ class LoadedModule:
             The module has no such kernel.
         """
         with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
-            return LoadedKernel(name, self._module.get_function(name))
+            return LoadedKernel(name, driver().function(self._module, name))
 
 
 def load_module(name: str, device: CudaDevice, options: Sequence[str] = OPTIONS) -> LoadedModule:
@@ -270,36 +296,33 @@ def load_module(name: str, device: CudaDevice, options: Sequence[str] = OPTIONS)
     Raises
     ------
     InputError
-        See :func:`compile_source`; the driver rejects the image.
+        See :func:`gpuledger.record.nvrtc.compile_source`; the driver rejects the image.
     """
-    image, _ = compile_source(read_source(name), device.architecture, name, options)
-    folder = TemporaryDirectory(prefix="gpuledger-")
-    path = Path(folder.name, "module.cubin")
-    path.write_bytes(image)
-    with named_errors(name, "compile it for this GPU, and update the driver"):
-        module = cupy().RawModule(path=str(path))
-        module.compile()
-    return LoadedModule(module, name, folder)
+    image, _ = nvrtc.compile_source(read_source(name), device.architecture, name, options)
+    with named_errors(name, "use an NVRTC that is not newer than the driver, or update the driver"):
+        return LoadedModule(driver().load(image), name)
 
 
 @contextlib.contextmanager
 def named_errors(place: str, remedy: str) -> Iterator[None]:
-    """Convert CUDA errors within the block into an InputError with the given place and remedy."""
+    """Convert errors of CUDA and PyTorch within the block into an InputError with the given place and remedy."""
     try:
         yield
-    except InputError:
-        raise
     except Exception as error:
-        # CuPy's exceptions have no common base class, but they are recognised by their module.
-        if not type(error).__module__.startswith(("cupy", "torch")):
+        if not (isinstance(error, CudaError) or type(error).__module__.startswith("torch")):
             raise
-        if "OutOfMemory" in type(error).__name__ or "out of memory" in str(error).lower():
+        text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        if "out of memory" in str(error).lower():
             remedy = "free memory on the GPU (nvidia-smi lists its users), or choose smaller shapes"
-        raise InputError("GPU", place, _first_line(error), remedy) from None
+        raise InputError("GPU", place, text, remedy) from None
 
 
-def _first_line(error: object) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _parameter(argument: Any) -> bytes:
+    if isinstance(argument, DeviceArray):
+        return argument.address.to_bytes(8, "little")
+    if isinstance(argument, np.generic):
+        return argument.tobytes()
+    raise TypeError(f"a kernel takes device arrays and NumPy scalars, not {type(argument).__name__}")
 
 
 def _three(size: int | Sequence[int]) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """Timing of launches: CUDA events around batches, with a cold or warm L2 cache; median and spread.
 
 >>> from gpuledger.record import cuda, cuda_timing
->>> copy = cuda.load_module("ceilings.cu", device).kernel("copy_float4")  # doctest: +SKIP
->>> warm = cuda_timing.time_in_turn([lambda: copy.launch(132, 512, target, source, count)])  # doctest: +SKIP
+>>> copy = cuda.load_module("ceilings.cu", device).kernel("copy_4")  # doctest: +SKIP
+>>> warm = cuda_timing.time_in_turn([lambda: copy.launch(132, 512, source, target, count)])  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 
-from gpuledger.record.cuda import cupy, named_errors
+from gpuledger.record import cuda
+from gpuledger.record.driver import driver
 
 #: Maximum number of launches in one graph; instantiating larger ones takes longer than running them.
 MOST_LAUNCHES = 4096
@@ -77,22 +76,35 @@ def rotation(footprint_bytes: int, l2_bytes: int) -> int:
     return sets
 
 
-Capture = Callable[[Sequence[Launch], Any], Launch]
+Capture = Callable[[Sequence[Launch], int], Launch]
 
 
-def capture_graph(launches: Sequence[Launch], stream: Any) -> Launch:
-    """Capture launches on a CuPy stream into a CUDA graph; return a function that replays it on that stream.
+class Graph:
+    """Launches captured on a stream; calling it replays them there."""
+
+    def __init__(self, executable: int, stream: int):
+        self._driver, self._executable, self._stream = driver(), executable, stream
+
+    def __call__(self) -> None:
+        self._driver.run_graph(self._executable, self._stream)
+
+    def __del__(self):
+        self._driver.free_graph(self._executable)
+
+
+def capture_graph(launches: Sequence[Launch], stream: int) -> Launch:
+    """Capture launches on a stream into a CUDA graph; return what replays it.
 
     A graph hides the host's launch time, which often exceeds the time of a small kernel.
     """
-    with stream:
-        stream.begin_capture()
+    with cuda.on_stream(stream):
+        driver().begin_capture(stream)
         try:
             for launch in launches:
                 launch()
         finally:
-            graph = stream.end_capture()
-    return lambda: graph.launch(stream)
+            executable = driver().end_capture(stream)
+    return Graph(executable, stream)
 
 
 def time_in_turn(
@@ -112,7 +124,7 @@ def time_in_turn(
     Parameters
     ----------
     launches : sequence of callables
-        Each enqueues the same work on CuPy's current stream, on its own buffers, without allocating.
+        Each enqueues the same work on the current stream, on its own buffers, without allocating.
     samples : int
         Number of timed batches.
     batch_ms : float
@@ -120,37 +132,43 @@ def time_in_turn(
     warm_up_ms : float
         Warm-up time, so that the clocks have settled.
     capture : callable
-        From launches and a CuPy stream to a function that replays them; see :func:`capture_graph`.
+        From launches and a stream to a function that replays them; see :func:`capture_graph`.
 
     Raises
     ------
     InputError
         A CUDA error, such as out of memory.
     """
-    cuda = cupy().cuda
-    with named_errors("timing", "run it alone on the GPU"):
-        stream = cuda.Stream(non_blocking=True)
-        cuda.runtime.deviceSynchronize()
-        replay = capture(launches, stream)
-        _batches_ns(cuda, stream, replay, 2)
-        round_ns = max(float(np.median(_batches_ns(cuda, stream, replay, 5))), 1.0)
-        rounds = math.ceil(batch_ms * 1e6 / round_ns)
-        rounds = max(1, min(rounds, MOST_LAUNCHES // len(launches)))
-        if rounds > 1:
-            replay = capture([*launches] * rounds, stream)
-        warm_up = max(1, min(200, math.ceil(warm_up_ms * 1e6 / (rounds * round_ns))))
-        batches = _batches_ns(cuda, stream, replay, samples, warm_up)
+    with cuda.named_errors("timing", "run it alone on the GPU"):
+        stream = driver().stream()  # the default stream cannot be captured
+        try:
+            driver().synchronize()
+            replay = capture(launches, stream)
+            _batches_ns(stream, replay, 2)
+            round_ns = max(float(np.median(_batches_ns(stream, replay, 5))), 1.0)
+            rounds = math.ceil(batch_ms * 1e6 / round_ns)
+            rounds = max(1, min(rounds, MOST_LAUNCHES // len(launches)))
+            if rounds > 1:
+                replay = capture([*launches] * rounds, stream)
+            warm_up = max(1, min(200, math.ceil(warm_up_ms * 1e6 / (rounds * round_ns))))
+            batches = _batches_ns(stream, replay, samples, warm_up)
+        finally:
+            driver().free_stream(stream)
     return Timing.of(batches, rounds * len(launches))
 
 
-def _batches_ns(cuda: ModuleType, stream: Any, replay: Launch, samples: int, warm_up: int = 1) -> list[float]:
+def _batches_ns(stream: int, replay: Launch, samples: int, warm_up: int = 1) -> list[float]:
     """Time consecutive replays (ns). The host runs ahead, so that only the first could wait for it."""
-    events = [cuda.Event() for _ in range(samples + 1)]
+    api = driver()
+    events = [api.event() for _ in range(samples + 1)]
     for _ in range(warm_up):
         replay()
-    events[0].record(stream)
+    api.record(events[0], stream)
     for event in events[1:]:
         replay()
-        event.record(stream)
-    stream.synchronize()
-    return [1e6 * cuda.get_elapsed_time(*pair) for pair in pairwise(events)]
+        api.record(event, stream)
+    api.wait_for_stream(stream)
+    times = [1e6 * api.elapsed_ms(*pair) for pair in pairwise(events)]
+    for event in events:
+        api.free_event(event)
+    return times

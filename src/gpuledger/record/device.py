@@ -1,8 +1,13 @@
-"""The GPU of this machine, found and described through nvidia-smi for the provenance of a recording."""
+"""The GPU of this machine, found and described for the provenance of a recording.
+
+nvidia-smi describes it in most detail. Where it is missing or cannot see the GPU, as in containers that may only
+compute and on MIG instances, the driver's library describes it.
+"""
 
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import re
 import shutil
@@ -11,8 +16,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from gpuledger.errors import InputError
+from gpuledger.record import driver as library
 from gpuledger.record import failures
 
+LOG = logging.getLogger("gpuledger")
 #: Fields that identify a GPU; all drivers that run a current PyTorch know them.
 IDENTITY = ("name", "compute_cap", "driver_version", "memory.total")
 #: Further fields that are recorded if the driver reports them: clocks in MHz, power in W.
@@ -63,8 +70,21 @@ class Device:
 
 
 def selected_device() -> str:
-    """The GPU to use, in the notation of nvidia-smi and CUDA: the first of CUDA_VISIBLE_DEVICES, else number 0."""
-    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+    """The GPU to use, in CUDA's notation: the first of CUDA_VISIBLE_DEVICES, else number 0.
+
+    It is a number, a UUID or its beginning (``GPU-8932f937``), or a MIG instance (``MIG-…``).
+
+    Raises
+    ------
+    InputError
+        CUDA_VISIBLE_DEVICES hides every GPU.
+    """
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
+    # To CUDA, an empty variable means no GPU, and a name that it does not know hides this and all later GPUs.
+    if not re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", chosen):
+        problem = f"it is {chosen!r}, which hides every GPU" if chosen else "it is empty, which hides every GPU"
+        raise InputError("CUDA_VISIBLE_DEVICES", "", problem, "unset it, or set it to the number of a GPU")
+    return chosen
 
 
 def select_device() -> None:
@@ -75,14 +95,24 @@ def select_device() -> None:
 
 @cache
 def find_device() -> Device:
-    """Find the GPU to use with one call of nvidia-smi.
+    """Find the GPU to use.
 
     Raises
     ------
     InputError
         No driver, no GPU, or a driver that does not respond.
     """
-    (name, capability, driver, memory) = _query(IDENTITY)
+    if _is_instance() or shutil.which("nvidia-smi") is None:
+        return _ask_library()
+    try:
+        (name, capability, driver, memory) = _query(IDENTITY)
+    except InputError as error:
+        try:
+            found = _ask_library()
+        except InputError:
+            raise error from None
+        LOG.warning("the GPU is described by the driver's library: %s", error)
+        return found
     digits = re.search(r"\d+", memory)
     if not re.fullmatch(r"\d+\.\d+", capability):
         problem = f"the driver {driver} does not report the compute capability of {name}"
@@ -90,9 +120,26 @@ def find_device() -> Device:
     return Device(name, capability, driver, int(digits[0]) << 20 if digits else 0)
 
 
+def _ask_library() -> Device:
+    """Describe the GPU by the driver's library, which knows no clocks, limits or other processes."""
+    chosen = selected_device()
+    if chosen != os.environ.get("CUDA_VISIBLE_DEVICES"):
+        select_device()  # numbers GPUs as nvidia-smi does; read once, when the library is initialised
+    try:
+        api = library.driver()
+        handle = api.device(0)  # the only visible one
+        major, minor = (api.attribute(handle, n) for n in (library.CAPABILITY_MAJOR, library.CAPABILITY_MINOR))
+        return Device(api.name(handle), f"{major}.{minor}", library.release(), api.memory_bytes(handle))
+    except library.CudaError as error:
+        problem, remedy = failures.explain(str(error)) or (str(error), "check CUDA_VISIBLE_DEVICES and the driver")
+        raise InputError("GPU", chosen, problem, remedy) from None
+
+
 def describe_state() -> dict[str, str]:
-    """Current clocks (MHz), power limits (W) and modes, as far as the driver reports them."""
-    state = {}
+    """Current clocks (MHz), power limits (W) and modes, as far as nvidia-smi reports them."""
+    state: dict[str, str] = {}
+    if shutil.which("nvidia-smi") is None:
+        return state
     for field in STATE:
         try:
             (value,) = _query((field,))
@@ -111,7 +158,11 @@ def check_alone() -> None:
     InputError
         The processes that use it.
     """
-    rows = _call("--query-compute-apps=pid,used_memory,process_name", "--format=csv,noheader")
+    try:
+        rows = _call("--query-compute-apps=pid,used_memory,process_name", "--format=csv,noheader")
+    except InputError as error:
+        LOG.warning("other processes on the GPU cannot be seen: %s", error)
+        return
     others = []
     for row in csv.reader(rows.splitlines(), skipinitialspace=True):
         if len(row) >= 3 and row[0].strip().isdigit() and int(row[0]) != os.getpid():
@@ -121,6 +172,26 @@ def check_alone() -> None:
         problem = f"another process is on the GPU: {', '.join(others[:3])}"
         remedy = "wait for it to end or stop it, or choose another GPU with CUDA_VISIBLE_DEVICES"
         raise InputError("GPU", selected_device(), problem, remedy)
+
+
+def _is_instance() -> bool:
+    """Whether a part of a GPU is used, which nvidia-smi describes only as a whole."""
+    return selected_device().startswith("MIG-")
+
+
+def _in_smi() -> str:
+    """Return nvidia-smi's name of the GPU. It knows numbers and whole UUIDs, and of a MIG instance only its GPU."""
+    chosen = selected_device()
+    if chosen.isdigit():
+        return chosen
+    if whole := re.match(r"MIG-(GPU-[\w-]+)/", chosen):  # drivers before 470 name the GPU and two numbers
+        return whole[1]
+    gpu = ""
+    for uuid in re.findall(r"UUID: ([\w-]+)", _run("-L")):
+        gpu = uuid if uuid.startswith("GPU-") else gpu
+        if uuid.startswith(chosen):
+            return gpu
+    return chosen
 
 
 def _query(fields: tuple[str, ...]) -> list[str]:
@@ -133,10 +204,14 @@ def _query(fields: tuple[str, ...]) -> list[str]:
 
 
 def _call(*arguments: str) -> str:
+    return _run("-i", _in_smi(), *arguments)
+
+
+def _run(*arguments: str) -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
-        raise InputError("nvidia-smi", "", "it is not on the PATH, so there is no NVIDIA driver", _CHECK)
-    command = [program, "-i", selected_device(), *arguments]
+        raise InputError("nvidia-smi", "", "it is not on the PATH", "install the driver's utilities")
+    command = [program, *arguments]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False,

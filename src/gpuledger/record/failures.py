@@ -74,9 +74,9 @@ KNOWN = tuple(
             "pip install -e '.[gpu]', or name a Python that has it in record.python of config/config.yaml",
         ),
         (
-            r"No module named '?cupy'?",
-            "CuPy is not installed",
-            "install the CuPy of the driver's CUDA version: pip install -e '.[gpu]' for CUDA 13",
+            r"NVRTC (is not installed|cannot be (loaded|used))",
+            "NVRTC, CUDA's run-time compiler, is not installed",
+            "use a PyTorch with CUDA, or install the CUDA toolkit or the package nvidia-cuda-nvrtc",
         ),
         (
             r"No module named '?(?P<what>[\w.]+)'?",
@@ -90,7 +90,8 @@ KNOWN = tuple(
         ),
         (
             r"couldn'?t communicate with the NVIDIA driver|Driver could not be loaded|stub libcuda\.so|"
-            r"Found no NVIDIA driver|libcuda\.so(\.1)?: cannot open|Failed to load Nsight Compute CUDA modules",
+            r"Found no NVIDIA driver|libcuda\.so(\.1)?: cannot open|libcuda cannot be loaded|"
+            r"Failed to load Nsight Compute CUDA modules",
             "there is no working NVIDIA driver",
             "install and load the driver, and check it with nvidia-smi",
         ),

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 from gpuledger.errors import InputError
 from gpuledger.record import cuda, metrics, profiler, session
+from gpuledger.record.parts import Recorded
 from gpuledger.record.probes import exposed
 from gpuledger.record.probes.launch import Runner
 
@@ -16,7 +17,7 @@ TABLE = "exposed_latency/probes.csv"
 _SECONDS = 300
 
 
-def record_latency(folder: str | Path, control: Mapping[str, str]) -> dict[str, dict[str, dict]]:
+def record_latency(folder: str | Path, control: Mapping[str, str]) -> Recorded:
     """Record how long workloads take alone, under ncu and with probes.
 
     Parameters
@@ -26,28 +27,29 @@ def record_latency(folder: str | Path, control: Mapping[str, str]) -> dict[str, 
     control : mapping
         Settings of ncu, see :class:`gpuledger.record.profiler.Control`.
 
-    Returns
-    -------
-    dict
-        Cases by study and name, as in ``dataset.yaml``.
-
     Raises
     ------
     InputError
         See :func:`gpuledger.record.profiler.profile` and :func:`gpuledger.record.cuda.open_device`.
     """
     ncu, settings = profiler.find_ncu(), profiler.Control(**control)
+    # A probe without any metric that this ncu knows is left out of the table; the others are measured.
+    chosen = {
+        probe: metrics.choose([(name,) for name in names], ncu.metrics) for probe, names in exposed.METRICS.items()
+    }
+    known = {probe: wanted for probe, (wanted, _) in chosen.items() if wanted}
+    missing = sorted({name for _, names in chosen.values() for name in names})
+    if not known:
+        raise InputError("ncu", "--query-metrics", f"it does not list {missing[0]}", "use a newer ncu")
 
     def count(names: Sequence[str], command: Sequence[str]) -> None:
         if not names:
             session.run_captured(command, "latency", _SECONDS)
             return
-        wanted, missing = metrics.choose([(name,) for name in names], ncu.metrics)
-        if not wanted:
-            raise InputError("ncu", "--query-metrics", f"it does not list {missing[0]}", "use a newer ncu")
         with TemporaryDirectory(prefix="gpuledger-") as scratch:
             table, more = Path(scratch, "table.csv"), session.environment()
-            profiler.profile(ncu, wanted, command, settings, table, environment=more, seconds=_SECONDS)
+            profiler.profile(ncu, names, command, settings, table, environment=more, seconds=_SECONDS)
 
-    exposed.measure(Path(folder, TABLE), Runner(cuda.open_device()), count, sys.executable)
-    return {"exposed_latency": {"probes": {"table": TABLE}}}
+    exposed.measure(Path(folder, TABLE), Runner(cuda.open_device()), count, sys.executable, metrics=known)
+    about = {"metrics_missing": missing}
+    return Recorded({"exposed_latency": {"probes": {"table": TABLE}}}, about)

@@ -42,6 +42,92 @@ SWEEP: tuple[tuple[str, ...], ...] = (
     *((name,) for name in NEEDED),
 )
 
+_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+_TRAFFIC = (
+    ("dram__bytes_read.sum", "dram__bytes_op_read.sum"),
+    ("dram__bytes_write.sum", "dram__bytes_op_write.sum"),
+    ("lts__t_bytes.sum",),
+    ("l1tex__t_bytes.sum",),
+)
+#: Metrics of users' programs, by purpose, as groups of alternatives like :data:`SWEEP`. Every purpose includes time and
+#: clock; `flops`, `roofline` and `tensor` also include the FLOP metrics of the chip, `stalls` the stall reasons.
+PURPOSES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "flops": (),
+    "roofline": (
+        *_TRAFFIC,
+        (f"sm__throughput.{_ELAPSED}",),
+        (f"gpu__dram_throughput.{_ELAPSED}", f"dram__throughput.{_ELAPSED}"),
+        (f"lts__throughput.{_ELAPSED}",),
+        (f"l1tex__throughput.{_ELAPSED}",),
+        ("dram__cycles_elapsed.avg.per_second",),
+        ("dram__bytes.sum.peak_sustained",),
+        ("lts__cycles_elapsed.avg.per_second",),
+        ("lts__lts2xbar_cycles_active.sum.peak_sustained",),
+        ("sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained",),
+        ("sm__warps_active.avg.pct_of_peak_sustained_active",),
+    ),
+    "memory": (
+        *_TRAFFIC,
+        (f"gpu__dram_throughput.{_ELAPSED}", f"dram__throughput.{_ELAPSED}"),
+        (f"lts__throughput.{_ELAPSED}",),
+        (f"l1tex__throughput.{_ELAPSED}",),
+        ("lts__t_sector_hit_rate.pct",),
+        ("l1tex__t_sector_hit_rate.pct",),
+    ),
+    "tensor": (
+        ("sm__inst_executed_pipe_tensor.sum",),
+        ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",),
+    ),
+    "stalls": (
+        ("sm__warps_active.avg.pct_of_peak_sustained_active",),
+        ("smsp__issue_active.avg.pct_of_peak_sustained_active",),
+    ),
+}
+_ALWAYS = (("gpu__time_duration.sum",), ("sm__cycles_elapsed.avg.per_second",))
+_STALL = re.compile(r"smsp__average_warps_issue_stalled_\w+_per_issue_active")
+
+
+def for_purposes(
+    purposes: Iterable[str], compute_capability: str, known: Collection[str] | None
+) -> tuple[list[str], list[str]]:
+    """Choose metrics for a user's program.
+
+    Parameters
+    ----------
+    purposes : iterable of str
+        Keys of :data:`PURPOSES`.
+    compute_capability : str
+        ``9.0``; may be empty if unknown.
+    known : collection of str, optional
+        Names that the installed ncu lists, without suffix. Default: no ncu was asked, so the first names are taken.
+
+    Returns
+    -------
+    metrics, missing : lists of str
+        `missing` has what this ncu does not know.
+
+    Raises
+    ------
+    InputError
+        See :func:`flop_metrics`.
+    """
+    groups, found, missing = [*_ALWAYS], [], []
+    for purpose in purposes:
+        groups += PURPOSES[purpose]
+        if purpose in ("flops", "roofline", "tensor") and known is not None:
+            flops, lacking = flop_metrics(compute_capability, known)
+            found, missing = found + flops, missing + lacking
+        elif purpose in ("flops", "roofline", "tensor"):
+            found += NEEDED
+        if purpose == "stalls":
+            found += sorted(f"{name}.ratio" for name in known or () if _STALL.fullmatch(name))
+    if known is None:
+        chosen = [group[0] for group in groups]
+    else:
+        chosen, lacking = choose(groups, known)
+        missing += lacking
+    return list(dict.fromkeys([*chosen, *found])), list(dict.fromkeys(missing))
+
 
 def base_name(metric: str) -> str:
     """Name of a metric without its suffixes, as ``ncu --query-metrics`` lists it."""

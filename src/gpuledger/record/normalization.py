@@ -7,7 +7,9 @@ study ``normalization_roofline``.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import logging
 import math
@@ -16,18 +18,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.readers import gpus
 from gpuledger.record import cuda, normalization_torch
 from gpuledger.record import normalization_kernels as kernels
+from gpuledger.record.cuda import DeviceArray
 from gpuledger.record.cuda_timing import Capture, Launch, Timing, capture_graph, rotation, time_in_turn
+from gpuledger.record.parts import Recorded
 
+#: Normalizes or copies one array into another.
+Launcher = Callable[[DeviceArray, DeviceArray], object]
 LOG = logging.getLogger("gpuledger")
 #: Without contraction of a·b + c, rounding follows the source exactly, as on a CPU.
 OPTIONS = (*cuda.OPTIONS, "--fmad=false")
@@ -39,43 +42,22 @@ SHAPES = (
 )
 #: Bytes that the copies of the sweep move, read and written together.
 COPY_BYTES = tuple(2**power for power in range(18, 31))
+#: Timed batches per kernel, shape and cache state.
+SAMPLES = 30
+#: Values that are compared with double precision for each launch; all are checked for having been written.
+CHECKED_VALUES = 2**24
+#: Outputs are filled with this byte: a number that is not a result of any row.
+POISON_BYTE, POISON = 0xF5, 0xF5F5F5F5
 ROW_COLUMNS = ("kernel", "rows", "length", "cache", "configuration")
 CEILING_COLUMNS = ("ceiling", "cache", "moved_bytes", "flops", "configuration")
 TIME_COLUMNS = ("time_median_ns", "time_p5_ns", "time_p95_ns", "launches")
 
 
-def record_normalization(
-    folder: str | Path,
-    *,
-    shapes: Sequence[tuple[int, int]] = SHAPES,
-    copy_bytes: Sequence[int] = COPY_BYTES,
-    device: cuda.CudaDevice | None = None,
-    samples: int = 30,
-    progress: Callable[[str, int, int], object] | None = None,
-) -> dict[str, dict]:
+def record_normalization(folder: str | Path) -> Recorded:
     """Check and time every kernel at every shape, and the ceilings, on this machine's GPU.
 
     Finished steps are kept in ``<folder>/parts``, so that an interrupted recording can be resumed; ``rows.csv`` and
-    ``ceilings.csv`` are written at the end. Steps of another device, source or number of samples are repeated.
-
-    Parameters
-    ----------
-    folder : path
-    shapes : sequence of (int, int)
-        Rows and length.
-    copy_bytes : sequence of int
-        Bytes that the copies of the sweep move.
-    device : CudaDevice, optional
-        Default: the first one.
-    samples : int
-        Timed batches per kernel, shape and cache state.
-    progress : callable, optional
-        Called with the name of a finished step, the number of finished steps, and their total.
-
-    Returns
-    -------
-    dict
-        The cases for ``dataset.yaml``, by study and case, with paths in the folder.
+    ``ceilings.csv`` are written at the end. Steps of another device, other sources or settings are repeated.
 
     Raises
     ------
@@ -83,47 +65,56 @@ def record_normalization(
         See :func:`gpuledger.record.cuda.open_device`; a result that differs from double precision; a CUDA error, such
         as out of memory.
     """
-    device = device or cuda.open_device()
-    target = Path(folder)
+    device, target = cuda.open_device(), Path(folder)
     sources = "".join(cuda.read_source(name) for name in ("normalization.cu", "ceilings.cu"))
-    stamp = {"device": asdict(device), "samples": samples, "sources": hashlib.sha256(sources.encode()).hexdigest()}
-    bench = Bench(device, samples)
+    stamp = {"device": asdict(device), "samples": SAMPLES, "sources": hashlib.sha256(sources.encode()).hexdigest()}
+    bench = Bench(device)
     if not normalization_torch.available():
         LOG.warning("PyTorch with CUDA is not available: its baseline is left out")
     work: list[tuple[str, Callable[[], list[dict]]]] = [("hostile", bench.check_hostile)]
     work += [("launch", bench.launch), ("multiply_add", bench.multiply_add)]
-    work += [(f"copy_{size}", partial(bench.copy, size)) for size in copy_bytes]
-    work += [(f"rows_{rows}x{length}", partial(bench.normalize, rows, length)) for rows, length in shapes]
+    work += [(f"copy_{size}", partial(bench.copy, size)) for size in COPY_BYTES]
+    work += [(f"rows_{rows}x{length}", partial(bench.normalize, rows, length)) for rows, length in SHAPES]
     parts: dict[str, list[dict]] = {}
     for number, (name, measure) in enumerate(work, 1):
+        LOG.info("normalization: step %d of %d, %s", number, len(work), name)
         part = target / "parts" / f"{name}.json"
         made = _read_part(part, stamp)
         if made is None:
             made = measure()
             files.write_json(part, {"stamp": stamp, "rows": made})
         parts[name] = made
-        if progress is not None:
-            progress(name, number, len(work))
     measured = [row for name, rows in parts.items() if name.startswith("rows_") for row in rows]
     ceilings = [row for name, rows in parts.items() if not name.startswith("rows_") for row in rows]
-    case = {"rows": "rows.csv", "ceilings": "ceilings.csv"}
     write_rows(target / "rows.csv", measured, ROW_COLUMNS)
     write_rows(target / "ceilings.csv", ceilings, CEILING_COLUMNS)
     shutil.rmtree(target / "parts")
+    case = {"rows": "rows.csv", "ceilings": "ceilings.csv", "l2_bytes": device.l2_bytes, **_data_sheet(device)}
+    return Recorded({"normalization_roofline": {"measured": case}})
+
+
+def _data_sheet(device: cuda.CudaDevice) -> dict[str, str]:
+    """Return the key ``gpu`` of the case if the GPU's data sheet can be found here."""
     try:
-        case["gpu"] = gpus.find_gpu(device.name).name
+        # Imported here: it needs packages that a machine with little more than PyTorch does not have.
+        from gpuledger.readers import gpus
+
+        return {"gpu": gpus.find_gpu(device.name).name}
+    except ImportError as error:
+        LOG.warning("the case has no key gpu: %s; add it for the roofs of the data sheet", error)
     except InputError:
         remedy = "add it, and gpu: <its id> to the case, for the roofs of the data sheet"
         LOG.warning("%s is not in resources/gpus.csv: %s", device.name, remedy)
-    return {"normalization_roofline": {"measured": case}}
+    return {}
 
 
-def write_rows(path: str | Path, rows: Sequence[dict], columns: Sequence[str]) -> None:
+def write_rows(path: Path, rows: Sequence[dict], columns: Sequence[str]) -> None:
     """Write measurements as a CSV, times rounded to a tenth of a nanosecond."""
-    frame = pd.DataFrame(rows, columns=[*columns, *TIME_COLUMNS])
-    times = list(TIME_COLUMNS[:3])
-    frame[times] = frame[times].astype("float64").round(1)
-    files.write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*columns, *TIME_COLUMNS], restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row | {name: f"{row[name]:.1f}" for name in TIME_COLUMNS[:3]} for row in rows)
+    files.write_text(path, text.getvalue())
 
 
 def _read_part(part: Path, stamp: dict) -> list[dict] | None:
@@ -134,12 +125,27 @@ def _read_part(part: Path, stamp: dict) -> list[dict] | None:
         return None
 
 
+class Expected:
+    """Expected results of rows: of all of them or, if they are many, of evenly spaced ones."""
+
+    def __init__(self, x: np.ndarray):
+        rows, length = x.shape
+        count = max(2, min(rows, CHECKED_VALUES // length))
+        self._rows = np.unique(np.linspace(0, rows - 1, count).astype(int))
+        self._values = kernels.reference(x[self._rows])
+
+    def largest_error(self, y: np.ndarray) -> float:
+        """Largest error of a result, see :func:`kernels.largest_error`; infinite if a value was not written."""
+        if (y.view(np.uint32) == POISON).any():
+            return math.inf
+        return kernels.largest_error(y[self._rows], self._values)
+
+
 class Bench:
     """The kernels, loaded for one device."""
 
-    def __init__(self, device: cuda.CudaDevice, samples: int):
-        self.device, self.samples = device, samples
-        self.cupy = cuda.cupy()
+    def __init__(self, device: cuda.CudaDevice):
+        self.device = device
         # With a warm cache, data should stay in L2 and must not use streaming loads.
         self.modules = {
             cache: {
@@ -152,16 +158,16 @@ class Bench:
     def launch(self) -> list[dict]:
         """Time an empty kernel: the launch floor."""
         kernel = self.modules["warm"]["ceilings.cu"].kernel("empty")
-        timing = time_in_turn([lambda: kernel.launch(1, 32)], samples=self.samples)
+        timing = time_in_turn([lambda: kernel.launch(1, 32)], samples=SAMPLES)
         return [_row({"ceiling": "launch", "cache": "warm", "moved_bytes": 0, "flops": 0}, timing)]
 
     def multiply_add(self) -> list[dict]:
         """Time fused multiply-adds: the FP32 ceiling."""
         kernel = self.modules["warm"]["ceilings.cu"].kernel("multiply_add")
         blocks, iterations = 8 * self.device.sms, 4096
-        out = self.cupy.empty(256 * blocks, np.float32)
+        out = DeviceArray(256 * blocks, np.float32)
         arguments = (out, np.int32(iterations), np.float32(0.999), np.float32(0.001))
-        timing = time_in_turn([lambda: kernel.launch(blocks, 256, *arguments)], samples=self.samples, batch_ms=10.0)
+        timing = time_in_turn([lambda: kernel.launch(blocks, 256, *arguments)], samples=SAMPLES, batch_ms=10.0)
         flops = 2 * 8 * 16 * iterations * 256 * blocks
         return [_row({"ceiling": "multiply_add", "cache": "warm", "moved_bytes": 0, "flops": flops}, timing)]
 
@@ -174,9 +180,9 @@ class Bench:
 
     def normalize(self, rows: int, length: int) -> list[dict]:
         """Check and time every kernel, and a copy, at one shape."""
-        rng = self.cupy.random.default_rng(rows * length)
-        x = rng.standard_normal((rows, length), dtype=np.float32)
-        expected = kernels.reference(x)
+        values = np.random.default_rng(rows * length).standard_normal((rows, length), dtype=np.float32)
+        x, expected = cuda.to_device(values), Expected(values)
+        del values
         keys = {"rows": rows, "length": length}
         copied = self._copy(rows * length)
         found = [_row(keys | {"kernel": "copy", "cache": c, "configuration": what}, t) for c, what, t in copied]
@@ -202,11 +208,11 @@ class Bench:
         """Check every configuration on difficult lengths and values; returns no rows."""
         lengths = {4 * lanes * slots + more for lanes, slots, _ in kernels.CONFIGURATIONS for more in (-4, -3, 0, 1)}
         for length in sorted({*range(1, 10), *lengths, 40000, 100003}):
-            x = self.cupy.asarray(np.concatenate([kernels.hostile_rows(length, seed) for seed in range(3)]))
-            expected = self.cupy.asarray(kernels.reference(x.get()))
+            values = np.concatenate([kernels.hostile_rows(length, seed) for seed in range(3)])
+            x, expected = cuda.to_device(values), Expected(values)
             for cache in ("cold", "warm"):
                 choices = [kernels.TWO_PASS, *kernels.configurations(length)]
-                for configuration, at_most in self._grids(choices, cache, len(x)):
+                for configuration, at_most in self._grids(choices, cache, x.shape[0]):
                     launch = self._launcher(configuration, cache, at_most)
                     self._check(launch, x, expected, f"{configuration.kernel}, length {length}")
         return []
@@ -222,28 +228,25 @@ class Bench:
             if configuration.blocks(rows) > at_once:
                 yield configuration, at_once
 
-    def _launcher(
-        self, configuration: kernels.Configuration, cache: str, at_most: int | None
-    ) -> Callable[[Any, Any], None]:
+    def _launcher(self, configuration: kernels.Configuration, cache: str, at_most: int | None) -> Launcher:
         kernel = self.modules[cache]["normalization.cu"].kernel(configuration.kernel)
         kept = 0
         if configuration.kernel.startswith("streaming"):
             room = max(0, self.device.shared_bytes - kernel.shared_bytes)
             kept = room // kernels.KEPT_BYTES * kernels.KEPT_BYTES
-            kernel.allow_shared(kept)
 
-        def launch(x: Any, y: Any) -> None:
+        def launch(x: DeviceArray, y: DeviceArray) -> None:
             rows, length = x.shape
             blocks, sizes = configuration.blocks(rows, at_most), (np.int64(rows), np.int32(length))
             kernel.launch(blocks, configuration.threads, x, y, *sizes, shared_bytes=kept)
 
         return launch
 
-    def _check(self, launch: Callable[[Any, Any], None], x: Any, expected: Any, what: str) -> None:
-        # Poisoned, so that values that are not written are noticed.
-        y = self.cupy.full_like(x, 12345.0)
+    def _check(self, launch: Launcher, x: DeviceArray, expected: Expected, what: str) -> None:
+        y = DeviceArray(x.shape, np.float32)
+        y.fill_bytes(POISON_BYTE)
         launch(x, y)
-        error = kernels.largest_error(y, expected)
+        error = expected.largest_error(y.get())
         if not error <= kernels.tolerance(x.shape[1]):
             problem = (
                 f"{what}: differs from double precision by {error:.3g}, more than {kernels.tolerance(x.shape[1]):.3g}"
@@ -252,32 +255,33 @@ class Bench:
 
     def _copy(self, values: int) -> list[tuple[str, str, Timing]]:
         vectors = math.ceil(values / 4)
-        source = self.cupy.zeros((1, 4 * vectors), np.float32)
+        # Random, as the kernels' data: zeros take less power, and so allow higher clocks.
+        random = np.random.default_rng(vectors).standard_normal(min(4 * vectors, 2**20), dtype=np.float32)
+        source = cuda.to_device(np.resize(random, 4 * vectors))
         found = []
         for cache in ("cold", "warm"):
-            launches: dict[str, Callable[[Any, Any], object]] = {}
+            launches: dict[str, Launcher] = {}
             for unroll in (1, 4, 8):
                 kernel = self.modules[cache]["ceilings.cu"].kernel(f"copy_{unroll}")
                 full = math.ceil(vectors / (512 * unroll))
                 at_once = self.device.sms * cuda.resident_blocks(self.device, kernel, 512)
                 for blocks in {full, min(full, at_once)}:
                     launches[f"copy_{unroll}, {blocks} blocks"] = partial(_copy_launch, kernel, blocks)
-            launches["memcpy"] = lambda x, y: y.data.copy_from_device_async(x.data, x.nbytes)
+            launches["memcpy"] = lambda x, y: y.copy_from(x)
             found.append((cache, *self._fastest(launches, cache, 4 * vectors, source)))
         return found
 
     def _fastest(
         self,
-        launches: dict[str, Callable[[Any, Any], object]],
+        launches: dict[str, Launcher],
         cache: str,
         values: int,
-        x: Any,
+        x: DeviceArray,
         capture: Capture = capture_graph,
     ) -> tuple[str, Timing]:
         """Time every configuration briefly, and the fastest one thoroughly."""
-        self.cupy.get_default_memory_pool().free_all_blocks()
         sets = rotation(8 * values, self.device.l2_bytes) if cache == "cold" else 1
-        pairs = [(x.copy(), self.cupy.empty_like(x)) for _ in range(sets)]
+        pairs = [(x.copy(), DeviceArray(x.shape, x.dtype)) for _ in range(sets)]
         in_turn: dict[str, list[Launch]] = {
             what: [lambda pair=pair, launch=launch: launch(*pair) for pair in pairs]
             for what, launch in launches.items()
@@ -289,10 +293,10 @@ class Bench:
                 for what, launch in in_turn.items()
             }
             best = min(tried, key=tried.__getitem__)
-        return best, time_in_turn(in_turn[best], samples=self.samples, capture=capture)
+        return best, time_in_turn(in_turn[best], samples=SAMPLES, capture=capture)
 
 
-def _copy_launch(kernel: cuda.LoadedKernel, blocks: int, x: Any, y: Any) -> None:
+def _copy_launch(kernel: cuda.LoadedKernel, blocks: int, x: DeviceArray, y: DeviceArray) -> None:
     kernel.launch(blocks, 512, x, y, np.int64(x.size // 4))
 
 

@@ -72,7 +72,7 @@ def reference(x: Any) -> Any:
     Parameters
     ----------
     x : ndarray, shape (rows, length)
-        A NumPy or CuPy array.
+        Single precision.
 
     Returns
     -------

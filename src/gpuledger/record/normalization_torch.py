@@ -7,6 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from gpuledger.record.cuda import DeviceArray
 from gpuledger.record.cuda_timing import Launch
 
 
@@ -15,30 +16,29 @@ def available() -> bool:
     return find_spec("torch") is not None and bool(import_module("torch").cuda.is_available())
 
 
-def baseline() -> Callable[[Any, Any], None]:
-    """Return a function that normalizes a CuPy array x into y with PyTorch.
+def baseline() -> Callable[[DeviceArray, DeviceArray], None]:
+    """Return a function that normalizes an array x into y with PyTorch.
 
     It uses the population's standard deviation. Rows of equal values become NaN.
     """
     torch = import_module("torch")
     tensors: dict[int, Any] = {}
 
-    def launch(x: Any, y: Any) -> None:
-        # Converted once, because the conversion synchronizes, which a capture does not allow.
+    def launch(x: DeviceArray, y: DeviceArray) -> None:
         for array in (x, y):
-            if array.data.ptr not in tensors:
-                tensors[array.data.ptr] = torch.from_dlpack(array)
-        source, target = tensors[x.data.ptr], tensors[y.data.ptr]
+            if array.address not in tensors:  # only once: a capture allows no conversion
+                tensors[array.address] = torch.as_tensor(array, device="cuda")
+        source, target = tensors[x.address], tensors[y.address]
         std = source.std(dim=1, correction=0, keepdim=True)
         torch.div(source - source.mean(dim=1, keepdim=True), std, out=target)
 
     return launch
 
 
-def capture_torch_graph(launches: Sequence[Launch], stream: Any) -> Launch:
+def capture_torch_graph(launches: Sequence[Launch], stream: int) -> Launch:
     """Capture into a CUDA graph like :func:`gpuledger.record.cuda_timing.capture_graph`, with PyTorch's allocator."""
     torch = import_module("torch")
-    external = torch.cuda.ExternalStream(stream.ptr)
+    external = torch.cuda.ExternalStream(stream)
     with torch.cuda.stream(external):
         for launch in dict.fromkeys(launches):
             launch()

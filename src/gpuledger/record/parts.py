@@ -15,11 +15,11 @@ class Part:
     ----------
     name, title : str
     module, function : str
-        The function that records it. With `own_process` it takes a folder, and ``control`` if it needs ncu, and
-        returns cases by study and name with paths in that folder; otherwise it takes a
-        :class:`gpuledger.record.session.Session` and returns :class:`Recorded`.
+        The function that records it and returns :class:`Recorded`. With `own_process` it takes a folder, in which the
+        paths of the cases are, and ``control`` if it needs ncu; otherwise it takes a
+        :class:`gpuledger.record.session.Session`.
     needs : tuple of str
-        Among ``torch``, ``cupy`` and ``ncu``.
+        Among ``torch``, ``nvrtc`` and ``ncu``.
     minutes : float
         Maximum time on a data-centre GPU.
     own_process : bool
@@ -69,11 +69,11 @@ PARTS = {
             "normalization kernels",
             f"{_HERE}.normalization",
             "record_normalization",
-            ("torch", "cupy"),
+            ("torch", "nvrtc"),
             8,
             True,
         ),
-        Part("latency", "waiting for a profile", f"{_HERE}.latency", "record_latency", ("cupy", "ncu"), 8, True),
-        Part("probes", "traces of probed kernels", f"{_HERE}.probes", "record_probes", ("cupy",), 8, True),
+        Part("latency", "waiting for a profile", f"{_HERE}.latency", "record_latency", ("nvrtc", "ncu"), 8, True),
+        Part("probes", "traces of probed kernels", f"{_HERE}.probes", "record_probes", ("nvrtc",), 8, True),
     )
 }

@@ -6,10 +6,12 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from gpuledger.errors import InputError
+from gpuledger.record import driver
 from gpuledger.record.parts import PARTS, Part
 
 #: The dataset of this machine's GPU.
@@ -18,6 +20,11 @@ LOCAL = "local-gpu"
 _DRIVER = Path("/proc/driver/nvidia/params")
 _PROCESS = Path("/proc/self/status")
 _CAP_SYS_ADMIN = 1 << 21
+#: Whether a requirement is installed in this Python.
+_INSTALLED = {
+    "torch": lambda: find_spec("torch") is not None,
+    "nvrtc": lambda: import_module("gpuledger.record.nvrtc").find_library() is not None,
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,9 @@ def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
     InputError
         With ``require``: something is missing.
     """
-    if gpu in ("off", False) or (gpu == "auto" and shutil.which("nvidia-smi") is None):
+    if gpu in ("off", False):
+        return RecordingPlan()
+    if gpu == "auto" and shutil.which("nvidia-smi") is None and not driver.is_installed():
         return RecordingPlan()
     from gpuledger.record import device  # deferred, because most machines have no GPU
 
@@ -74,16 +83,23 @@ def lacking(part: Part, python: str | None = None) -> tuple[str, str] | None:
     """Return problem and remedy if something that a part needs is missing; nothing is executed to find out."""
     for need in part.needs:
         if need == "ncu":
-            from gpuledger.record.profiler import find_program
-
-            if find_program() is None:
-                return "Nsight Compute is not installed", "put ncu on the PATH"
-            if _counters_are_restricted():
-                problem = "only administrators may read the GPU's counters (ERR_NVGPUCTRPERM)"
-                return problem, "see Permissions in docs/GPU.md"
-        elif python is None and find_spec(need) is None:
-            name = {"torch": "PyTorch", "cupy": "CuPy"}[need]
+            if lack := counters_lack():
+                return lack
+        elif python is None and not _INSTALLED[need]():
+            name = {"torch": "PyTorch", "nvrtc": "NVRTC"}[need]
             return f"{name} is not installed", "pip install -e '.[gpu]', or set record.python"
+    return None
+
+
+def counters_lack() -> tuple[str, str] | None:
+    """Return problem and remedy if counters cannot be read here; nothing is executed to find out."""
+    from gpuledger.record.profiler import find_program
+
+    if find_program() is None:
+        return "Nsight Compute is not installed", "put ncu on the PATH"
+    if _counters_are_restricted():
+        problem = "only administrators may read the GPU's counters (ERR_NVGPUCTRPERM)"
+        return problem, "see Permissions in docs/GPU.md"
     return None
 
 

@@ -206,8 +206,10 @@ def profile(
     return counted
 
 
-def publishable(table: str, metrics: Sequence[str], path: str | Path) -> tuple[str, Counted]:
+def publishable(table: str, metrics: Sequence[str], path: str | Path, whole: bool = True) -> tuple[str, Counted]:
     """Extract the table from ncu's output, without the columns :data:`PRIVATE` and ncu's messages.
+
+    If ncu was interrupted (`whole` is false), a truncated last row is left out.
 
     Returns
     -------
@@ -225,6 +227,8 @@ def publishable(table: str, metrics: Sequence[str], path: str | Path) -> tuple[s
         problem, remedy = failures.explain(table) or ("ncu wrote no table", "check ncu's options and record again")
         raise InputError(path, "ncu", problem, remedy)
     header, *rows = csv.reader(lines[start:])
+    if not whole and rows and len(rows[-1]) != len(header):
+        del rows[-1]
     if short := next((number for number, row in enumerate(rows) if len(row) != len(header)), None):
         raise InputError(path, f"row {short + 1}", "ncu's table is truncated", "record again")
     launches = [row for row in rows if row[header.index("ID")].isdigit()]

@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gpuledger import __version__, files
 from gpuledger.errors import InputError
 
@@ -206,7 +204,12 @@ class Recording:
             **({"files": dict(sorted(notes.items()))} if notes else {}),
             "studies": {study: dict(sorted(studies[study].items())) for study in sorted(studies)},
         }
-        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+        try:
+            import yaml
+
+            text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+        except ImportError:  # every JSON text is also YAML
+            text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         head = f"# Written by gpuledger.record; the provenance of each part is in {MANIFEST}.\n"
         files.write_text(target, head + text)
 
@@ -219,7 +222,7 @@ class Recording:
         words = [f"gpuledger {__version__}, recorded {' to '.join(dict.fromkeys([dates[0], dates[-1]]))}"]
         drivers = sorted({part["device"]["driver"] for part in parts})
         words.append(f"driver {', '.join(drivers)}")
-        for tool, name in (("ncu", "Nsight Compute"), ("torch", "PyTorch"), ("cuda", "CUDA"), ("cupy", "CuPy")):
+        for tool, name in (("ncu", "Nsight Compute"), ("torch", "PyTorch"), ("cuda", "CUDA"), ("nvrtc", "NVRTC")):
             if versions := sorted({str(part["tools"][tool]) for part in parts if part["tools"].get(tool)}):
                 words.append(f"{name} {', '.join(versions)}")
         for what in ("clock", "cache"):

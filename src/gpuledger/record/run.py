@@ -38,7 +38,7 @@ def record_parts(
     parts : sequence of str
         Names in :data:`PARTS`.
     python : str, optional
-        Python of the workloads, with PyTorch and CuPy; default: the current one.
+        Python of the workloads, with PyTorch; default: the current one.
     control : Control, optional
         Clock and cache control.
     keep_going : bool
@@ -122,7 +122,7 @@ def _record_apart(now: Session, part: Part) -> None:
     ]
     seconds = 60 * _PATIENCE * part.minutes
     try:
-        cases = session.run_apart([*command, json.dumps(options)], answer, part.name, seconds)
+        recorded = session.run_apart([*command, json.dumps(options)], answer, part.name, seconds)
     except InputError:
         if not any(path.is_file() for path in folder.rglob("*")):
             shutil.rmtree(scratch)
@@ -139,7 +139,7 @@ def _record_apart(now: Session, part: Part) -> None:
         path.replace(target)
     shutil.rmtree(scratch)
     sums = {name.as_posix(): files.sha256(recording.folder / name) for name in made}
-    recording.finish(part.name, cases, now.about(key=key, files=sums), {})
+    recording.finish(part.name, recorded.cases, now.about(key=key, files=sums, **recorded.about), recorded.notes)
 
 
 def _sources(part: Part) -> list[Path]:

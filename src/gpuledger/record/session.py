@@ -15,6 +15,7 @@ from typing import Any
 from gpuledger.errors import InputError
 from gpuledger.record import failures
 from gpuledger.record.device import Device, describe_state
+from gpuledger.record.parts import Recorded
 from gpuledger.record.profiler import Control, Ncu, profile
 from gpuledger.record.recording import Recording, hash_sources, key_of
 
@@ -40,14 +41,15 @@ try:
 except Exception:
     errors["torch"] = traceback.format_exc()
 try:
-    import cupy
-    found["cupy"] = cupy.__version__
+    from gpuledger.record import cuda, nvrtc
+    cuda.open_device()
+    found["nvrtc"] = nvrtc.version()
 except Exception:
-    errors["cupy"] = traceback.format_exc()
+    errors["nvrtc"] = traceback.format_exc()
 print(json.dumps([found, errors]))
 """
 #: Versions that numbers depend on, by requirement of a part.
-_USED = {"torch": ("torch", "cuda"), "cupy": ("cupy",)}
+_USED = {"torch": ("torch", "cuda"), "nvrtc": ("nvrtc",)}
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ class Tools:
     Attributes
     ----------
     versions : dict
-        Versions of ``python``, ``torch``, ``cuda`` and ``cupy``, as far as they work.
+        Versions of ``python``, ``torch``, ``cuda`` and ``nvrtc``, as far as they work.
     errors : dict
-        Tracebacks of ``torch`` and ``cupy`` if they do not work with the GPU.
+        Tracebacks of ``torch`` and ``nvrtc`` if they do not work with the GPU.
     """
 
     versions: Mapping[str, str]
@@ -91,7 +93,7 @@ class Session:
     python : str
         Python of the workloads.
     tools : dict
-        Versions of the tools that the part uses: ``python``, ``torch``, ``cuda``, ``cupy``, ``ncu``.
+        Versions of the tools that the part uses: ``python``, ``torch``, ``cuda``, ``nvrtc``, ``ncu``.
     control : Control
         Settings of ncu.
     ncu : Ncu or None
@@ -175,7 +177,7 @@ def find_tools(python: str) -> Tools:
         return Tools(*json.loads(said.splitlines()[-1]))
     except (IndexError, ValueError, TypeError):
         problem = f"instead of its versions {python} prints {failures.last_words(said)!r}"
-        remedy = "name a Python with PyTorch and CuPy"
+        remedy = "name a Python with PyTorch and NumPy"
         raise InputError("config/config.yaml", "key record.python", problem, remedy) from None
 
 
@@ -193,8 +195,8 @@ def run_captured(command: Sequence[str], place: str, seconds: float) -> str:
     return done.stdout
 
 
-def run_apart(command: Sequence[str], answer: Path, place: str, seconds: float) -> dict:
-    """Run :mod:`gpuledger.record.subprocess_part`, with its output shown, and return the cases from its answer.
+def run_apart(command: Sequence[str], answer: Path, place: str, seconds: float) -> Recorded:
+    """Run :mod:`gpuledger.record.subprocess_part`, with its output shown, and return the result from its answer.
 
     Raises
     ------
@@ -211,7 +213,7 @@ def run_apart(command: Sequence[str], answer: Path, place: str, seconds: float) 
         raise InputError(*found["input_error"])
     if "traceback" in found:
         raise _failure(found["traceback"], place)
-    return found["cases"]
+    return Recorded(**found["recorded"])
 
 
 def _failure(said: str, place: str) -> InputError:

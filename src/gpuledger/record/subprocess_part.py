@@ -4,6 +4,7 @@ OPTIONS``."""
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import traceback
 from importlib import import_module
@@ -13,9 +14,10 @@ from gpuledger.errors import InputError
 
 
 def main(module: str, function: str, folder: str, answer: str, options: str) -> None:
-    """Call the part's function with the folder and options (JSON); write its cases or its error as JSON."""
+    """Call the part's function with the folder and options (JSON); write its result or its error as JSON."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        found = {"cases": getattr(import_module(module), function)(Path(folder), **json.loads(options))}
+        found = {"recorded": vars(getattr(import_module(module), function)(Path(folder), **json.loads(options)))}
     except InputError as error:
         found = {"input_error": [error.file, error.place, error.problem, error.remedy]}
     except Exception:  # reported by the waiting process

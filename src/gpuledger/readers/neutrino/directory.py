@@ -10,9 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from gpuledger.errors import InputError
 from gpuledger.readers.neutrino.event_log import EventLog, read_event_log
@@ -21,6 +19,9 @@ from gpuledger.readers.neutrino.probe import Probe, read_probe
 from gpuledger.readers.neutrino.process_log import ProcessLog, read_process_log
 from gpuledger.readers.neutrino.tensor_trace import read_tensor_trace
 from gpuledger.readers.neutrino.trace import Trace, open_trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KERNEL = re.compile(r"(\d{1,9})_([0-9a-f]{40})")
 SECONDS = re.compile(r"\d{1,12}\.\d{1,9}")

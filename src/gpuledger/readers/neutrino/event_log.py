@@ -10,14 +10,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from gpuledger.errors import InputError
 from gpuledger.readers.neutrino.layout import Version
 from gpuledger.readers.neutrino.lines import read_lines
 from gpuledger.readers.neutrino.records import Level
+
+if TYPE_CHECKING:  # the recorder writes logs on machines without pandas
+    import pandas as pd
 
 REMEDY = "give the event.log of a trace directory"
 #: Columns of the launches; see :class:`EventLog`.
@@ -340,6 +341,8 @@ class _Reader:
             self.current()["callback"] = word
 
     def finish(self) -> EventLog:
+        import pandas as pd
+
         launches = pd.DataFrame(
             {
                 name: pd.Series([launch[name] for launch in self.launches], dtype=dtype)

@@ -7,14 +7,17 @@ two spaces.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from gpuledger.errors import InputError
 from gpuledger.files import write_text
 from gpuledger.readers.neutrino.lines import read_lines
+
+if TYPE_CHECKING:  # the recorder writes tensor traces on machines without pandas
+    import pandas as pd
 
 REMEDY = "give the tensor.trace of a trace directory"
 #: Number of fields by tag: a returned tensor has no name.
@@ -56,6 +59,8 @@ def read_tensor_trace(path: str | Path) -> pd.DataFrame:
     InputError
         The file is missing or has no tensors, or a line is malformed.
     """
+    import pandas as pd
+
     path = Path(path)
     rows = []
     for number, line in enumerate(read_lines(path, REMEDY), 1):
@@ -88,13 +93,13 @@ def read_tensor_trace(path: str | Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def write_tensor_trace(path: str | Path, tensors: pd.DataFrame) -> None:
+def write_tensor_trace(path: str | Path, tensors: pd.DataFrame | Sequence[Mapping[str, Any]]) -> None:
     """Write a ``tensor.trace`` atomically.
 
     Parameters
     ----------
     path : path
-    tensors : DataFrame
+    tensors : DataFrame, or sequence of mappings from column to value
         ``tensor``, ``address``, ``bytes`` and ``shape`` as :func:`read_tensor_trace` returns them. Optional, with their
         defaults: ``time_ns`` (0), ``function`` (``function``), ``location`` (``file:1``), ``event`` (``call``).
 
@@ -104,13 +109,14 @@ def write_tensor_trace(path: str | Path, tensors: pd.DataFrame) -> None:
         An event other than call and ret; a text that is empty or contains a line feed or a field separator.
     """
     defaults = {"time_ns": 0, "function": "function", "location": "file:1", "event": "call"}
-    frame = tensors.assign(**{name: value for name, value in defaults.items() if name not in tensors})
     lines = []
-    for row in frame.itertuples():
-        names = [row.function] if row.event == "ret" else [row.tensor, row.function]
-        if row.event not in ("call", "ret") or not all(map(FIELD.fullmatch, names)) or "\n" in row.location:
-            raise ValueError(f"{[row.event, *names, row.location]} cannot be written as fields of a line")
-        shape = f"torch.Size({list(map(int, row.shape))})"
-        fields = [f"[{row.event}]", int(row.time_ns), shape, int(row.bytes), int(row.address), *names, row.location]
+    for given in tensors if isinstance(tensors, Sequence) else tensors.to_dict("records"):
+        row = defaults | dict(given)
+        event, location = row["event"], row["location"]
+        names = [row["function"]] if event == "ret" else [row["tensor"], row["function"]]
+        if event not in ("call", "ret") or not all(map(FIELD.fullmatch, names)) or "\n" in location:
+            raise ValueError(f"{[event, *names, location]} cannot be written as fields of a line")
+        shape = f"torch.Size({list(map(int, row['shape']))})"
+        fields = [f"[{event}]", int(row["time_ns"]), shape, int(row["bytes"]), int(row["address"]), *names, location]
         lines.append("  ".join(map(str, fields)))
     write_text(path, "".join(f"{line}\n" for line in lines))

@@ -6,14 +6,20 @@ Source: Neutrino trace format, as written by its driver.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from gpuledger.files import write_text
 from gpuledger.readers.neutrino.event_log import LAUNCHES, EventLog
 from gpuledger.readers.neutrino.layout import Version
+
+if TYPE_CHECKING:  # the recorder writes logs on machines without pandas
+    import pandas as pd
+
+Rows = list[Mapping[str, Any]]
 
 #: How the releases name the probe engine and the script run on every trace.
 ENGINE = {"V1": "jit", "V2": "jit", "V3": "probe"}
@@ -30,7 +36,8 @@ def write_event_log(path: str | Path, log: EventLog, version: Version | None = N
     ----------
     path : path
     log : EventLog
-        Its launches may lack columns, and ``line`` is ignored. A kernel without a function or a folder gets one.
+        Its launches may lack columns, and ``line`` is ignored. A kernel without a function or a folder gets one. Each
+        table may also be a list of mappings from column to value.
     version : {"V1", "V2", "V3"}, optional
         By default the log's, else V3.
 
@@ -42,21 +49,28 @@ def write_event_log(path: str | Path, log: EventLog, version: Version | None = N
     version = version or log.version or "V3"
     if version not in ENGINE:
         raise ValueError(f"versions are V1, V2 and V3, not {version!r}")
-    lines = _head(log, version) + _memory(log.memory)
+    lines = _head(log, version) + _memory(_rows(log.memory))
     named: dict[str, str] = {}  # kernels by function
     folders = dict(log.folders)
-    groups = {launch: rows for launch, rows in log.sections.groupby("launch", sort=False)}
+    groups: dict[int, Rows] = {}
+    for section in _rows(log.sections):
+        groups.setdefault(section["launch"], []).append(section)
     defaults = {name: default for name, (_, default) in LAUNCHES.items()}
-    for index, row in enumerate(log.launches.to_dict("records")):
+    for index, row in enumerate(_rows(log.launches)):
         launch = defaults | {name: value for name, value in row.items() if not _absent(value)}
-        lines += _launch(launch, groups.get(index, log.sections[:0]), version, named, folders)
+        lines += _launch(launch, groups.get(index, []), version, named, folders)
     if any("\n" in line or "\0" in line for line in lines):
         raise ValueError("a text contains a line feed or a zero byte")
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
+def _rows(table: pd.DataFrame | Rows) -> Rows:
+    return table if isinstance(table, Sequence) else table.to_dict("records")
+
+
 def _absent(value: object) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value))
+    """Whether a cell is empty: None, NaN or pandas.NA."""
+    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and np.isnan(value))
 
 
 def _head(log: EventLog, version: Version) -> list[str]:
@@ -69,16 +83,16 @@ def _head(log: EventLog, version: Version) -> list[str]:
     return lines
 
 
-def _memory(memory: pd.DataFrame) -> list[str]:
+def _memory(memory: Rows) -> list[str]:
     lines = []
-    for row in memory.itertuples():
-        size = "" if _absent(row.bytes) else f" bytesize {row.bytes}"
-        lines.append(f"[mem] {row.call} {row.status} dptr {row.address:x}{size}")
+    for row in memory:
+        size = "" if _absent(row["bytes"]) else f" bytesize {row['bytes']}"
+        lines.append(f"[mem] {row['call']} {row['status']} dptr {row['address']:x}{size}")
     return lines
 
 
 def _launch(
-    launch: dict, sections: pd.DataFrame, version: Version, named: dict[str, str], folders: dict[str, str]
+    launch: dict, sections: Rows, version: Version, named: dict[str, str], folders: dict[str, str]
 ) -> list[str]:
     lines = []
     kernel = launch["kernel"]
@@ -100,9 +114,9 @@ def _launch(
         lines += [f"[exec] grid {size}"]
     if launch["counted_bytes"] is not None:
         lines += [f"[count] size: {launch['counted_bytes']} "]
-    for row in sections.itertuples():
-        per = f"block {row.units_per_block}" if row.level == "thread" else f"warp  {row.units_per_block}"
-        lines += [f"[exec] grid {row.blocks} {per} probe {row.bytes_per_unit} total {row.total_bytes}"]
+    for row in sections:
+        per = f"{'block' if row['level'] == 'thread' else 'warp '} {row['units_per_block']}"
+        lines += [f"[exec] grid {row['blocks']} {per} probe {row['bytes_per_unit']} total {row['total_bytes']}"]
     if launch["probe_bytes"] is not None:
         lines += [f"[exec] probe-mem {launch['probe_bytes']} (bytes)"]
     if launch["outcome"] in ("succeed", "failed") or launch["code"] is not None:

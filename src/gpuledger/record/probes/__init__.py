@@ -13,12 +13,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuledger.record import cuda
-from gpuledger.record.probes.cases import STEPS
+from gpuledger.record.parts import Recorded
+from gpuledger.record.probes.cases import NOTES, STEPS
 from gpuledger.record.probes.launch import Runner
 from gpuledger.record.probes.steps import record_steps
 
 
-def record_probes(folder: str | Path) -> dict[str, dict[str, dict]]:
+def record_probes(folder: str | Path) -> Recorded:
     """Record all cases with probes on the first GPU; an interrupted recording resumes.
 
     Parameters
@@ -26,14 +27,11 @@ def record_probes(folder: str | Path) -> dict[str, dict[str, dict]]:
     folder : path
         Folder of the dataset.
 
-    Returns
-    -------
-    dict
-        Cases by study and name, as in ``dataset.yaml``, with paths in `folder`.
-
     Raises
     ------
     InputError
-        CuPy or the GPU is missing; see :func:`gpuledger.record.probes.steps.record_steps`.
+        NVRTC or the GPU is missing; see :func:`gpuledger.record.probes.steps.record_steps`.
     """
-    return record_steps(Path(folder), Runner(cuda.open_device()), STEPS)
+    runner = Runner(cuda.open_device())
+    cases = record_steps(Path(folder), runner, STEPS)
+    return Recorded(cases, {"empty_launch_ns": round(runner.empty_ns(), 1)}, NOTES)

@@ -60,6 +60,7 @@ def record_block_scheduling(folder: Path, runner: Runner, sizes: Sizes) -> dict[
         "original": runner.time_ns(plain),
         "memset": runner.memset_ns(plain.tensors[0].size_bytes),
         "persistent": runner.time_ns(persistent),
+        "empty": runner.empty_ns(),
     }
     what = f"zeros of ({sizes.zeros}, {sizes.zeros}), float16"
     cases = {}
@@ -67,8 +68,10 @@ def record_block_scheduling(folder: Path, runner: Runner, sizes: Sizes) -> dict[
         ("zeros_4096", plain, what),
         ("zeros_4096_persistent", persistent, f"{what}, by a persistent kernel"),
     ):
-        trace = _keep(folder, "block_scheduling", case, runner.run(workload, "block_sched"))
-        cases[case] = {"trace": trace, "kernel": name, "device": runner.device.name, "clock_mhz": _clock_mhz(runner)}
+        launched = runner.run(workload, "block_sched")
+        trace = _keep(folder, "block_scheduling", case, launched)
+        clock_mhz = round(launched.clock_mhz, 1)
+        cases[case] = {"trace": trace, "kernel": name, "device": runner.device.name, "clock_mhz": clock_mhz}
     cases["zeros_4096"]["times_ns"] = {name: round(time) for name, time in times.items()}
     return cases
 
@@ -100,7 +103,7 @@ def record_progress(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dic
         "progress": _keep(folder, "warp_scheduling", "fig13cd", launched, tool="warp_progress"),
         "trace": _keep(folder, "warp_scheduling", "fig13cd_blocks", launched, tool="block_sched"),
         "flop_per_iteration": workload.flop_per_iteration,
-        "clock_mhz": _clock_mhz(runner),
+        "clock_mhz": round(launched.clock_mhz, 1),
         "kernel": "FlashAttention-2 (own kernel)",
         "blocks": "shared",
     }
@@ -130,6 +133,8 @@ def record_overhead(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dic
     root = folder / "kernel_overhead"
     for group, workload in compared(runner, sizes).items():
         for probe in COMPARED:
+            if probe == "program_progress" and not workload.flop_per_iteration:
+                continue  # without a loop, the kernel with this probe is the plain kernel
             launched = runner.run(workload, probe, REPEATS)
             write_directory(root / group / workload.name / probe / "trace", launched, trace="", benchmark=True)
     return {"table2": {"traces": root.name}}
@@ -159,6 +164,14 @@ def compared(runner: Runner, sizes: Sizes) -> dict[str, ProbeWorkload]:
     }
 
 
+#: Notes for readers, by path in the dataset.
+NOTES = {
+    "kernel_overhead": (
+        "The probes are compiled together with their kernels, unlike binary probes, which are added to the compiled "
+        "kernel. The compiler optimises both at once, so extra registers can be negative. Times include the launch of "
+        "an empty kernel (empty_launch_ns in recording.json)."
+    )
+}
 #: Records cases of a study into a folder, and returns them as in ``dataset.yaml``.
 RecordCases = Callable[[Path, Any, Sizes], dict[str, dict]]
 #: By step, the study and the function that records its cases.
@@ -176,7 +189,3 @@ def _keep(folder: Path, study: str, case: str, launched: Launched, trace: str = 
     """Write a trace directory; return the path of the trace in the dataset."""
     write_directory(folder / study / case, launched, tool, trace=trace)
     return f"{study}/{case}/result/{STEM}.{trace}"
-
-
-def _clock_mhz(runner: Runner) -> float:
-    return round(runner.device.clock_hz / 1e6, 3)

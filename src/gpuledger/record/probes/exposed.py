@@ -6,17 +6,18 @@ time of the second launch (ms). Under ncu, this is the time that a user waits.
 
 from __future__ import annotations
 
+import csv
+import io
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
-import pandas as pd
+from statistics import median
 
 from gpuledger.errors import InputError
 from gpuledger.files import write_text
 from gpuledger.record import cuda
+from gpuledger.record.driver import driver
 from gpuledger.record.probes.launch import Runner
 from gpuledger.record.probes.workloads import ProbeWorkload, attention, fill, gemm
 
@@ -31,6 +32,7 @@ WORKLOADS: dict[str, Callable[[int], ProbeWorkload]] = {
     "gemm": gemm,
     "attention": lambda tokens: attention(64, tokens),
 }
+COLUMNS = ("workload", "probe", "original_ms", "ncu_ms", "neutrino_ms", "prologue_ms", "kernel_ms", "epilogue_ms")
 #: Runs per process, of which the median counts.
 REPEATS = 3
 
@@ -41,6 +43,7 @@ def measure(
     count: Callable[[Sequence[str], Sequence[str]], None],
     python: str = sys.executable,
     sizes: dict[str, int] | None = None,
+    metrics: Mapping[str, Sequence[str]] = METRICS,
 ) -> None:
     """Measure waiting times (ms) and write the table for the study of exposed latency.
 
@@ -55,27 +58,23 @@ def measure(
         The Python of the command.
     sizes : dict, optional
         Sizes of the workloads.
+    metrics : mapping
+        By probe, what ncu collects; a probe that is not in it is left out.
     """
     sizes = sizes or {"fill": 4096, "gemm": 2048, "attention": 1024}
-    rows = []
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
     for name, size in sizes.items():
         workload = WORKLOADS[name](size)
         command = [python, "-m", "gpuledger.record.probes.exposed", name, str(size)]
         original = _waited(path, command, (), count)
-        for probe, metrics in METRICS.items():
+        for probe, names in metrics.items():
             launched = runner.run(workload, probe, 5)
-            spent = {part: getattr(launched, f"{part}_ms") for part in ("prologue", "kernel", "epilogue")}
-            rows.append(
-                {
-                    "workload": name,
-                    "probe": probe,
-                    "original_ms": original,
-                    "ncu_ms": _waited(path, command, metrics, count),
-                    "neutrino_ms": sum(spent.values()),
-                    **{f"{part}_ms": value for part, value in spent.items()},
-                }
-            )
-    write_text(path, pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+            spent = [launched.prologue_ms, launched.kernel_ms, launched.epilogue_ms]
+            ncu_ms = _waited(path, command, names, count)
+            table.writerow([name, probe, original, ncu_ms, sum(spent), *spent])
+    write_text(path, text.getvalue())
 
 
 def _waited(
@@ -97,7 +96,7 @@ def _waited(
             waits.append(float(output.read_text("utf-8")))
     finally:
         output.unlink(missing_ok=True)
-    return float(np.median(waits))
+    return median(waits)
 
 
 def main(name: str, size: str, output: str) -> None:
@@ -105,14 +104,14 @@ def main(name: str, size: str, output: str) -> None:
     runner = Runner(cuda.open_device())
     launch = runner.launcher(WORKLOADS[name](int(size)))
     launch()
-    runtime = cuda.cupy().cuda.runtime
-    runtime.deviceSynchronize()
-    cuda.cupy().cuda.profiler.start()
+    api = driver()
+    api.synchronize()
+    api.start_profiler()
     start = time.perf_counter()
     launch()
-    runtime.deviceSynchronize()
+    api.synchronize()
     waited = time.perf_counter() - start
-    cuda.cupy().cuda.profiler.stop()
+    api.stop_profiler()
     write_text(output, f"{1e3 * waited!r}\n")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,9 @@ from gpuledger.readers.neutrino import PAGE_BYTES
 from gpuledger.readers.neutrino.records import PROGRAM_PROGRESS, Tool
 from gpuledger.readers.neutrino.records import TOOLS as SHIPPED
 from gpuledger.record import cuda
-from gpuledger.record.probes.workloads import DeviceTensor, ProbeWorkload
+from gpuledger.record.cuda import DeviceArray
+from gpuledger.record.driver import driver
+from gpuledger.record.probes.workloads import ProbeWorkload
 
 #: Macros of the probes in the sources; ``count`` determines how long the slices of ``dmat`` must be.
 PROBES = {
@@ -36,8 +37,12 @@ TOOLS = {**SHIPPED, "warp_progress": Tool("warp", PROGRAM_PROGRESS, 64)}
 SAVES = {"timeline": ("warp_progress", "block_sched")}
 #: Largest error of fp16 results relative to the largest value; a wrong fragment layout causes errors of order 1.
 TOLERANCE = 5e-3
-#: Buffer that is written between timed launches to flush the L2.
+#: Buffer that is read between timed launches to flush the L2: larger than any L2, and a multiple of 16.
 FLUSH_BYTES = 256_000_000
+#: Passes over it: a few tenths of a millisecond, in which the host enqueues the launch.
+FLUSH_PASSES = 4
+#: The clock is measured for this long after a timed launch (ns).
+CLOCK_NS = 1_000_000
 #: Shared memory that CUDA reserves per block, from compute capability 8.0 on (CUDA C++ Programming Guide).
 RESERVED_BYTES = 1024
 #: Fill of output tensors before a launch whose result is checked: NaN in fp16.
@@ -74,6 +79,8 @@ class Launched:
     original_ms, prologue_ms, kernel_ms, epilogue_ms : float
         Time of the kernel without a probe, after an L2 flush. With a probe: time to allocate and clear the probe's
         memory, to run the kernel (after a flush), and to copy the records to the host. Medians of repeated launches.
+    clock_mhz : float
+        SM clock right after the launch with the probe, median of repeated launches.
     """
 
     workload: ProbeWorkload
@@ -88,6 +95,7 @@ class Launched:
     prologue_ms: float
     kernel_ms: float
     epilogue_ms: float
+    clock_mhz: float
 
 
 @dataclass
@@ -101,6 +109,7 @@ class Runner:
 
     device: cuda.CudaDevice
     _modules: dict[tuple[str, str], cuda.LoadedModule] = field(default_factory=dict)
+    _flushed: DeviceArray | None = None
 
     def run(self, workload: ProbeWorkload, probe: str, repeats: int = 1) -> Launched:
         """Launch a workload without and with a probe.
@@ -118,39 +127,36 @@ class Runner:
         InputError
             A CUDA error, too little memory, or a wrong result.
         """
-        xp = cuda.cupy()
-        with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
+        with cuda.named_errors(workload.name, "free the GPU, or update the driver"):
             plain, probed = self._kernel(workload, "none"), self._kernel(workload, probe)
             dynamic = self._dynamic_bytes(workload, plain)
             for kernel in (plain, probed):
-                kernel.allow_shared(dynamic)
                 self._check_resident(workload, kernel, dynamic)
             arrays = self._arrays(workload)
-            flush = xp.empty(FLUSH_BYTES, np.uint8)
             arguments = (*arrays.values(), *workload.scalars)
             self._launch(plain, workload, arguments, dynamic)
             self._check(workload, arrays)
             slots = self._slots(workload, probe, arguments, dynamic)
             times: list[tuple[float, ...]] = []
             for _ in range(repeats):
-                original = self._timed(plain, workload, arguments, dynamic, flush)
+                original = self._timed(lambda: self._launch(plain, workload, arguments, dynamic))[0]
                 self._blank(workload, arrays)
                 # A user's launch allocates its buffer, so an earlier one must be neither reused nor kept.
                 records = words = more = None
-                xp.get_default_memory_pool().free_all_blocks()
-                xp.cuda.Stream.null.synchronize()
+                driver().synchronize()
                 start = time.perf_counter()
-                records = xp.zeros(words_of(workload, probe, slots), np.uint64)
-                xp.cuda.Stream.null.synchronize()
+                records = DeviceArray(words_of(workload, probe, slots), np.uint64)
+                records.fill_bytes(0)
+                driver().synchronize()
                 prologue = time.perf_counter() - start
                 more = (*arguments, records, np.uint32(slots))
-                kernel = self._timed(probed, workload, more, dynamic, flush)
+                kernel, clock = self._timed(lambda more=more: self._launch(probed, workload, more, dynamic))
                 start = time.perf_counter()
                 words = records.get()
-                times.append((original, 1e3 * prologue, kernel, 1e3 * (time.perf_counter() - start)))
+                times.append((original, 1e3 * prologue, kernel, 1e3 * (time.perf_counter() - start), clock))
             self._check(workload, arrays)
-            addresses = {name: int(array.data.ptr) for name, array in arrays.items()}
-        original_ms, prologue_ms, kernel_ms, epilogue_ms = map(median, zip(*times, strict=True))
+            addresses = {name: array.address for name, array in arrays.items()}
+        original_ms, prologue_ms, kernel_ms, epilogue_ms, clock_mhz = map(median, zip(*times, strict=True))
         return Launched(
             workload,
             probe,
@@ -164,33 +170,31 @@ class Runner:
             prologue_ms,
             kernel_ms,
             epilogue_ms,
+            clock_mhz,
         )
 
     def time_ns(self, workload: ProbeWorkload, repeats: int = 20) -> float:
         """Median time (ns) of a workload without a probe, each launch after an L2 flush."""
-        xp = cuda.cupy()
-        launch = self.launcher(workload)
-        with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
-            flush = xp.empty(FLUSH_BYTES, np.uint8)
-            return 1e6 * median(self._between(launch, flush) for _ in range(repeats))
+        return self._median_ns(workload.name, self.launcher(workload), repeats)
+
+    def empty_ns(self, repeats: int = 20) -> float:
+        """Median time (ns) of an empty kernel, which the times of all kernels contain as well."""
+        kernel = self._ceilings().kernel("empty")
+        return self._median_ns("empty kernel", lambda: kernel.launch(1, 32), repeats)
+
+    def memset_ns(self, size_bytes: int, repeats: int = 20) -> float:
+        """Median time (ns) of a memset, each after an L2 flush."""
+        with cuda.named_errors("memset", "free the GPU, or update the driver"):
+            target = DeviceArray(size_bytes, np.uint8)
+        return self._median_ns("memset", lambda: target.fill_bytes(0), repeats)
 
     def launcher(self, workload: ProbeWorkload) -> Callable[[], None]:
         """Return a function that launches a workload without a probe on allocated tensors, without waiting."""
-        with cuda.named_errors(workload.name, "free the GPU, or update CuPy and the driver"):
+        with cuda.named_errors(workload.name, "free the GPU, or update the driver"):
             kernel = self._kernel(workload, "none")
             dynamic = self._dynamic_bytes(workload, kernel)
-            kernel.allow_shared(dynamic)
             arguments = (*self._arrays(workload).values(), *workload.scalars)
         return lambda: self._launch(kernel, workload, arguments, dynamic)
-
-    def memset_ns(self, size_bytes: int, repeats: int = 20) -> float:
-        """Median time (ns) of cudaMemsetAsync, each launch after an L2 flush."""
-        xp = cuda.cupy()
-        with cuda.named_errors("memset", "free the GPU, or update CuPy and the driver"):
-            target, flush = xp.empty(size_bytes, np.uint8), xp.empty(FLUSH_BYTES, np.uint8)
-            return 1e6 * median(
-                self._between(lambda: target.data.memset_async(0, size_bytes), flush) for _ in range(repeats)
-            )
 
     def resident_blocks(self, workload: ProbeWorkload) -> int:
         """Blocks of a workload that the GPU runs at the same time."""
@@ -205,7 +209,7 @@ class Runner:
             It cannot.
         """
         with cuda.named_errors(self.device.name, "record again; finished steps are kept"):
-            cuda.cupy().cuda.runtime.deviceSynchronize()
+            driver().synchronize()
 
     def _kernel(self, workload: ProbeWorkload, probe: str) -> cuda.LoadedKernel:
         if workload.tensor_cores and int(self.device.compute_capability.partition(".")[0]) < 8:
@@ -222,10 +226,9 @@ class Runner:
         """Dynamic shared memory with which no more than the wanted number of blocks fit on an SM."""
         if not workload.blocks_per_sm:
             return 0
-        found = cuda.cupy().cuda.runtime.getDeviceProperties(self.device.index)
-        share = found["sharedMemPerMultiprocessor"] // workload.blocks_per_sm - RESERVED_BYTES
+        share = self.device.shared_bytes_per_sm // workload.blocks_per_sm - RESERVED_BYTES
         # In the allocation granularity of 1 KiB.
-        dynamic = min(share, found["sharedMemPerBlockOptin"]) // 1024 * 1024 - kernel.shared_bytes
+        dynamic = min(share, self.device.shared_bytes) // 1024 * 1024 - kernel.shared_bytes
         if dynamic < 0:
             problem = f"{workload.blocks_per_sm} blocks do not fit on an SM of {self.device.name}"
             raise InputError("GPU", workload.name, problem, "record on a GPU with more shared memory")
@@ -238,68 +241,76 @@ class Runner:
             problem = f"an SM of {self.device.name} runs {found} of its blocks at once, not {wanted}"
             raise InputError("GPU", workload.name, problem, "report it with the GPU's name")
 
-    def _arrays(self, workload: ProbeWorkload) -> dict[str, Any]:
-        # Values are generated and results checked on the host, so that NVRTC is the only CUDA library needed and the
-        # reference does not depend on the code under test.
+    def _arrays(self, workload: ProbeWorkload) -> dict[str, DeviceArray]:
+        # Values are generated and results checked on the host, so that the reference does not depend on the code under
+        # test. Every tensor starts on a page of its own, so that no page has two tensors.
         random, arrays = np.random.default_rng(20), {}
         for tensor in workload.tensors:
-            memory = cuda.cupy().empty(tensor.size_bytes + PAGE_BYTES, np.uint8)
-            array = arrays[tensor.name] = on_pages(memory, memory.data.ptr, tensor)
+            array = arrays[tensor.name] = DeviceArray(tensor.shape, np.float16, PAGE_BYTES)
             if not tensor.written:
                 array.set(random.standard_normal(tensor.shape, np.float32).astype(np.float16))
         self._blank(workload, arrays)
         return arrays
 
     @staticmethod
-    def _blank(workload: ProbeWorkload, arrays: dict[str, Any]) -> None:
+    def _blank(workload: ProbeWorkload, arrays: dict[str, DeviceArray]) -> None:
         """Fill output tensors with NaN, so that elements that are not written are noticed."""
         for tensor in workload.tensors:
             if tensor.written:
-                arrays[tensor.name].data.memset_async(BLANK_BYTE, tensor.size_bytes)
+                arrays[tensor.name].fill_bytes(BLANK_BYTE)
 
     def _slots(self, workload: ProbeWorkload, probe: str, arguments: tuple, dynamic: int) -> int:
         """Records per thread or warp; accesses are counted by a separate run."""
         if probe != "dmat":
             return TOOLS[SAVES.get(probe, (probe,))[0]].cap
-        kernel = self._kernel(workload, "count")
-        kernel.allow_shared(dynamic)
-        counts = cuda.cupy().zeros(workload.blocks * workload.threads, np.uint64)
-        self._launch(kernel, workload, (*arguments, counts, np.uint32(1)), dynamic)
+        counts = DeviceArray(workload.blocks * workload.threads, np.uint64)
+        counts.fill_bytes(0)
+        self._launch(self._kernel(workload, "count"), workload, (*arguments, counts, np.uint32(1)), dynamic)
         return int(counts.get().max())
 
     @staticmethod
     def _launch(kernel: cuda.LoadedKernel, workload: ProbeWorkload, arguments: tuple, dynamic: int) -> None:
         kernel.launch(workload.grid, workload.block, *arguments, shared_bytes=dynamic)
 
-    def _timed(
-        self, kernel: cuda.LoadedKernel, workload: ProbeWorkload, arguments: tuple, dynamic: int, flush: Any
-    ) -> float:
-        return self._between(lambda: self._launch(kernel, workload, arguments, dynamic), flush)
+    def _ceilings(self) -> cuda.LoadedModule:
+        key = ("ceilings.cu", "")
+        if key not in self._modules:
+            self._modules[key] = cuda.load_module("ceilings.cu", self.device)
+        return self._modules[key]
 
-    @staticmethod
-    def _between(launch: Any, flush: Any) -> float:
-        """Time (ms) between two events around a launch that follows an L2 flush."""
-        events = cuda.cupy().cuda
-        # Created first: the host enqueues everything else while the flush runs (0.1 ms).
-        start, end = events.Event(), events.Event()
-        flush.data.memset_async(0, FLUSH_BYTES)
-        start.record()
+    def _flush(self) -> None:
+        if self._flushed is None:
+            self._flushed = DeviceArray(FLUSH_BYTES, np.uint8)
+            self._flushed.fill_bytes(0)
+        sizes = np.int64(FLUSH_BYTES // 16), np.int32(FLUSH_PASSES)
+        self._ceilings().kernel("read_all").launch(8 * self.device.sms, 512, self._flushed, self._flushed, *sizes)
+
+    def _median_ns(self, place: str, launch: Callable[[], None], repeats: int) -> float:
+        with cuda.named_errors(place, "free the GPU, or update the driver"):
+            return 1e6 * median(self._timed(launch)[0] for _ in range(repeats))
+
+    def _timed(self, launch: Callable[[], None]) -> tuple[float, float]:
+        """Time (ms) between two events around a launch that follows an L2 flush, and the SM clock (MHz) after it."""
+        api, stream = driver(), cuda.current_stream()
+        # Everything else is ready before the flush, during which the host enqueues what follows.
+        start, end, counted = api.event(), api.event(), DeviceArray(2, np.uint64)
+        clock = self._ceilings().kernel("measure_clock")
+        self._flush()
+        api.record(start, stream)
         launch()
-        end.record()
-        end.synchronize()
-        return events.get_elapsed_time(start, end)
+        api.record(end, stream)
+        clock.launch(1, 1, counted, np.uint64(CLOCK_NS))
+        time_ms = api.elapsed_ms(start, end)
+        cycles, nanoseconds = counted.get().tolist()
+        for event in (start, end):
+            api.free_event(event)
+        return time_ms, 1e3 * cycles / nanoseconds
 
-    def _check(self, workload: ProbeWorkload, arrays: dict[str, Any]) -> None:
+    def _check(self, workload: ProbeWorkload, arrays: dict[str, DeviceArray]) -> None:
         error = workload.largest_error({name: array.get() for name, array in arrays.items()})
         if not error <= TOLERANCE:
             problem = f"the kernel's result is wrong on {self.device.name} (relative error {error:.2g})"
             raise InputError("GPU", workload.name, problem, "report it with the GPU's name; nothing is recorded")
-
-
-def on_pages(memory: Any, address: int, tensor: DeviceTensor) -> Any:
-    """Return a page-aligned fp16 tensor in memory that is one page larger, so that no page has two tensors."""
-    start = -address % PAGE_BYTES
-    return memory[start : start + tensor.size_bytes].view(np.float16).reshape(tensor.shape)
 
 
 def words_of(workload: ProbeWorkload, probe: str, slots: int) -> int:

@@ -7,10 +7,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from gpuledger.readers import neutrino
-from gpuledger.readers.neutrino.event_log import SECTIONS
 from gpuledger.readers.neutrino.process_log import Build, ProcessLog, write_process_log
 from gpuledger.readers.neutrino.records import saved
 from gpuledger.record.probes.launch import TOOLS, Built, Launched
@@ -62,17 +60,18 @@ def write_directory(
         neutrino.write_dmat(result, *count_accesses(records))
     log = describe_trace(launched, name, result, benchmark)
     neutrino.write_event_log(folder / "event.log", log, VERSION)
-    tensors = pd.DataFrame(
+    tensors = [
         {
-            "tensor": [tensor.name for tensor in work.tensors],
-            "address": [launched.addresses[tensor.name] for tensor in work.tensors],
-            "bytes": [tensor.size_bytes for tensor in work.tensors],
-            "shape": [tensor.shape for tensor in work.tensors],
-            "time_ns": log.launches["time_ns"].iloc[0] - 1,
+            "tensor": tensor.name,
+            "address": launched.addresses[tensor.name],
+            "bytes": tensor.size_bytes,
+            "shape": tensor.shape,
+            "time_ns": log.launches[0]["time_ns"] - 1,
             "function": work.function,
             "location": f"{work.source}:1",
         }
-    )
+        for tensor in work.tensors
+    ]
     neutrino.write_tensor_trace(folder / "tensor.trace", tensors)
     kernel = folder / "kernel" / f"0_{hashlib.sha1(work.function.encode()).hexdigest()}"
     builds = {
@@ -102,7 +101,7 @@ def count_accesses(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def describe_trace(launched: Launched, tool: str, result: Path, benchmark: bool) -> neutrino.EventLog:
-    """Return a launch's event.log; `result` is the trace, or the folder if there is none."""
+    """Return a launch's event.log with lists of rows as tables; `result` is the trace, or the folder without one."""
     work, records = launched.workload, launched.records[tool]
     blocks, units, slots = records.shape
     unit_bytes = slots * records.dtype.itemsize
@@ -144,9 +143,9 @@ def describe_trace(launched: Launched, tool: str, result: Path, benchmark: bool)
         for tensor in work.tensors
     ]
     return neutrino.EventLog(
-        launches=pd.DataFrame([row]).astype({"grid": object, "block": object, "parameters": object}),
-        sections=pd.DataFrame([section], columns=list(SECTIONS)),
-        memory=pd.DataFrame(memory),
+        launches=[row],
+        sections=[section],
+        memory=memory,
         version=VERSION,
         benchmark=benchmark,
         pid=1,

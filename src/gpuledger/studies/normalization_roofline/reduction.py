@@ -127,7 +127,8 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         result.provenance["label"] = provenance.label(case.dataset.content["kind"], case.inputs["device"])
     _add_shapes(result, rows)
     _add_roofs(result, rows, ceilings, gpu)
-    rows["bound"] = _bounds(rows, result, gpu)
+    l2_bytes = case.inputs.get("l2_bytes", gpu.l2_bytes if gpu else 0)
+    rows["bound"] = _bounds(rows, result, l2_bytes)
     _add_shares(result, rows, large_elements)
     _add_speedups(result, rows)
     result.add("finding", _finding(case, result), "text")
@@ -222,10 +223,10 @@ def roof_bandwidth(result: CaseResult) -> float:
     return result["dram_roof" if "dram_roof" in result.summary else "data_sheet_bandwidth"]
 
 
-def _bounds(rows: pd.DataFrame, result: CaseResult, gpu: Gpu | None) -> np.ndarray:
+def _bounds(rows: pd.DataFrame, result: CaseResult, l2_bytes: float) -> np.ndarray:
     """Return what bounds each row: the launch, if moving the bytes takes less; else where the bytes come from."""
     roof = roof_bandwidth(result)
-    near = (rows["cache"] == "warm") & (rows["moved_bytes"] <= (gpu.l2_bytes if gpu else 0))
+    near = (rows["cache"] == "warm") & (rows["moved_bytes"] <= l2_bytes)
     at_roof_ns = 1e9 * rows["moved_bytes"] / np.where(near, result.summary.get("l2_roof", {}).get("value", roof), roof)
     floor_ns = result.summary.get("launch_floor", {}).get("value", 0)
     return np.select([at_roof_ns < floor_ns, near], ["launch", "L2"], "DRAM")

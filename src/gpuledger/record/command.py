@@ -1,0 +1,315 @@
+"""Record any program as a dataset: ``python -m gpuledger.record [OPTION…] -- COMMAND…``.
+
+Counters come from ncu where they may be read. A timeline comes from nsys where it is installed, else, if there are no
+counters, from torch.profiler for a Python program. The program runs once for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import shlex
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gpuledger.errors import InputError
+from gpuledger.files import write_text
+from gpuledger.record import device, failures, metrics, plan, profiler
+from gpuledger.record.profiler import Control, Ncu
+from gpuledger.record.recording import Recording
+
+LOG = logging.getLogger("gpuledger")
+_TIMELINE = Path(__file__).with_name("timeline_of.py")
+#: Tables of an nsys export that say something about the machine and its user, but nothing about kernels.
+_PRIVATE = ("TARGET_INFO_SYSTEM_ENV", "PROCESS_STREAMS")
+#: How long a tool may take to finish its output after Ctrl-C or at the end of the time (s).
+_GRACE_S = 120
+_NO_TOOL = "neither counters nor a timeline can be recorded"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of the program.
+
+    Attributes
+    ----------
+    tool : {"ncu", "nsys", "kineto"}
+    command : tuple of str
+    made : Path
+        What the tool writes, in a scratch folder.
+    metrics : tuple of str
+        Of ncu.
+    """
+
+    tool: str
+    command: tuple[str, ...]
+    made: Path
+    metrics: tuple[str, ...] = ()
+
+
+def main(options: Sequence[str], target: Sequence[str]) -> int:
+    """Record a program.
+
+    Parameters
+    ----------
+    options : sequence of str
+        Options before ``--``; ``--help`` lists them.
+    target : sequence of str
+        The program and its arguments.
+
+    Returns
+    -------
+    int
+        0 if everything was recorded, 1 if something failed, 130 after Ctrl-C; what was whole by then is kept.
+    """
+    given = _parser().parse_args(options)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        return _record(given, list(target))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpuledger.record", usage="%(prog)s [OPTION ...] -- COMMAND ...")
+    parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>-<name of the program>")
+    known = ", ".join(metrics.PURPOSES)
+    parser.add_argument("--for", dest="purposes", default="roofline", help=f"metrics, separated by commas: {known}")
+    parser.add_argument("--range", default="", help="only launches in the NVTX range of this name")
+    parser.add_argument("--kernel", default="", help="only kernels whose name matches this regular expression")
+    parser.add_argument("--skip", type=int, default=0, help="launches to leave out before the first one")
+    parser.add_argument("--launches", type=int, default=0, help="number of launches to count (default: all)")
+    parser.add_argument("--replay", choices=("kernel", "application", "range"), default="kernel")
+    parser.add_argument("--clock", choices=("none", "base"), default="none", help="base locks the SM clock")
+    parser.add_argument("--cache", choices=("all", "none"), default="all", help="none keeps caches between passes")
+    parser.add_argument("--minutes", type=float, help="end each run after this time and keep what is whole")
+    parser.add_argument("--dry-run", action="store_true", help="print the command lines only")
+    return parser
+
+
+def _record(given: argparse.Namespace, target: list[str]) -> int:
+    if not target:
+        raise InputError("gpuledger.record", "COMMAND", "there is none", "write it after --")
+    purposes = given.purposes.split(",")
+    if unknown := [name for name in purposes if name not in metrics.PURPOSES]:
+        known = ", ".join(metrics.PURPOSES)
+        raise InputError("gpuledger.record", "--for", f"unknown purpose {unknown[0]!r}", f"choose from {known}")
+    found = None
+    environment = {**os.environ, "LC_ALL": "C"}  # before one of several GPUs is selected to be described
+    try:
+        found = device.find_device()
+    except InputError as error:
+        if not given.dry_run:
+            raise
+        print(f"# {error}")
+    with TemporaryDirectory(prefix="gpuledger-") as scratch:
+        steps, reasons = plan_steps(given, target, found, Path(scratch))
+        if given.dry_run:
+            print(*(f"# {reason}" for reason in reasons), *(shlex.join(step.command) for step in steps), sep="\n")
+            return 0
+        for reason in reasons:
+            LOG.warning("%s", reason)
+        if not steps:
+            raise InputError("gpuledger.record", "", _NO_TOOL, "; ".join(reasons))
+        folder = given.folder or Path("traces", f"{found.slug}-{_name(target)}")
+        return _run_steps(given, target, found, Recording(folder), steps, Path(scratch), environment)
+
+
+def plan_steps(
+    given: argparse.Namespace, target: list[str], found: device.Device | None, scratch: Path
+) -> tuple[list[Step], list[str]]:
+    """Return the runs of the program, and why others are not possible."""
+    steps, reasons = [], []
+    lack = plan.counters_lack()
+    if lack and not given.dry_run:
+        reasons.append(f"no counters: {'; '.join(lack)}")
+    else:
+        ncu, why = _ncu(given.dry_run)
+        reasons += [f"ncu: {reason}" for reason in (why, *(lack or ())[:1]) if reason]
+        steps.append(_count(given, target, found, ncu, scratch))
+    if program := shutil.which("nsys"):
+        options = ("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true", "--export=sqlite")
+        command = (program, "profile", *options, f"--output={scratch / 'timeline'}", *target)
+        steps.append(Step("nsys", command, scratch / "timeline.sqlite"))
+    elif not steps and _is_python(target):
+        steps.append(_kineto(target, scratch))
+    elif not steps:
+        reasons.append("no timeline: install Nsight Systems, or write the command as: python SCRIPT …")
+    return steps, reasons
+
+
+def _ncu(dry: bool) -> tuple[Ncu | None, str]:
+    """Return ncu; for a dry run None and the reason if it cannot be asked here."""
+    try:
+        return profiler.find_ncu(), ""
+    except InputError as error:
+        if not dry:
+            raise
+        return None, f"{error.problem}; metrics are those of the newest ncu"
+
+
+def _count(
+    given: argparse.Namespace, target: list[str], found: device.Device | None, ncu: Ncu | None, scratch: Path
+) -> Step:
+    capability = found.compute_capability if found else ""
+    names, missing = metrics.for_purposes(given.purposes.split(","), capability, ncu.metrics if ncu else None)
+    if missing:
+        LOG.warning("this ncu does not know %s", ", ".join(missing))
+    selection = ["--nvtx", "--nvtx-include", _pushed(given.range)] if given.range else []
+    selection += ["--kernel-name", f"regex:{given.kernel}"] if given.kernel else []
+    selection += ["--launch-skip", str(given.skip)] if given.skip else []
+    selection += ["--launch-count", str(given.launches)] if given.launches else []
+    log = scratch / "ncu.csv"
+    command = [
+        ncu.program if ncu else (profiler.find_program() or "ncu"),
+        *("--csv", "--page", "raw", "--print-units", "base"),
+        *Control(given.clock, given.cache, given.replay).options(),
+        *("--target-processes", "all", *selection),
+        *("--section", "LaunchStats", "--section", "Occupancy"),
+        *("--metrics", ",".join(names), "--log-file", str(log), *target),
+    ]
+    return Step("ncu", tuple(command), log, tuple(names))
+
+
+def _pushed(name: str) -> str:
+    """Return ncu's filter for a range by name: one that is pushed and popped, as PyTorch's are, unless it says more."""
+    return name if re.search(r"[/@]", name) else f"{name}/"
+
+
+def _is_python(target: list[str]) -> bool:
+    """Whether the program is a script, a module or code for Python, without other options of Python."""
+    called = re.fullmatch(r"python(\d+(\.\d+)*)?", Path(target[0]).name) and len(target) > 1
+    return bool(called) and (not target[1].startswith("-") or (target[1] in ("-m", "-c") and len(target) > 2))
+
+
+def _kineto(target: list[str], scratch: Path) -> Step:
+    made = scratch / "timeline.json"
+    return Step("kineto", (target[0], str(_TIMELINE), str(made), *target[1:]), made)
+
+
+def _run_steps(
+    given: argparse.Namespace,
+    target: list[str],
+    found: device.Device,
+    recording: Recording,
+    steps: list[Step],
+    scratch: Path,
+    environment: dict[str, str],
+) -> int:
+    name, failed, seconds = _name(target), 0, 60 * given.minutes if given.minutes else None
+    control = vars(Control(given.clock, given.cache, given.replay))
+    with recording.alone():
+        recording.belong_to(vars(found))
+        while steps:
+            step = steps.pop(0)
+            recording.begin(step.tool)
+            recording.withdraw()
+            started = datetime.now(UTC).date().isoformat()
+            about: dict[str, Any] = {"date": started, "device": vars(found), "state": device.describe_state()}
+            status, ended = run_whole(step.command, seconds, environment)
+            try:
+                cases, notes, more = _take(step, recording.folder, name, status, ended)
+            except InputError as error:
+                failed = 1
+                recording.leave_out(step.tool, f"{error.problem}; {error.remedy}")
+                LOG.error("%s", error)
+                if "ERR_NVGPUCTRPERM" in error.problem and not steps and _is_python(target):
+                    steps.append(_kineto(target, scratch))
+            else:
+                counted = {"control": control} if step.tool == "ncu" else {"control": None}
+                recording.finish(step.tool, cases, {**about, **counted, **more, "ended": ended}, notes)
+            if ended == "by Ctrl-C":
+                break
+        recording.write_dataset()
+    print(f"{recording.folder}: {', '.join(sorted(recording.parts)) or 'nothing'} recorded")
+    return 130 if ended == "by Ctrl-C" else failed
+
+
+def _take(step: Step, folder: Path, name: str, status: int, ended: str) -> tuple[dict, dict[str, str], dict[str, Any]]:
+    """Move what a tool made into the recording; return its cases, notes and provenance."""
+    note = "" if ended == "by itself" else f"Ended {ended}: what was recorded until then."
+    if status and not note:
+        note = f"The program ended with status {status}: what was recorded until then."
+    if step.tool == "ncu":
+        table = step.made.read_text("utf-8", errors="replace") if step.made.is_file() else ""
+        if status and ended == "by itself" and (known := failures.explain(table)):
+            raise InputError(name, "ncu", *known)
+        path = f"kernel_profile/{name}.csv"
+        text, counted = profiler.publishable(table, step.metrics, folder / path, whole=ended == "by itself")
+        write_text(folder / path, text)
+        more = {"tools": {"ncu": profiler.find_ncu().version}, "launches": counted.launches}
+        more |= {"metrics": list(step.metrics), "metrics_without_value": list(counted.absent)}
+        return {"kernel_profile": {name: {"report": path}}}, {path: note} if note else {}, more
+    if not step.made.is_file():
+        remedy = "run it without gpuledger and fix its error"
+        raise InputError(name, step.tool, f"no timeline was written (status {status})", remedy)
+    path = f"kernel_breakdown/{name}{step.made.suffix}"
+    if step.tool == "nsys":
+        with closing(sqlite3.connect(step.made)) as database:
+            for table in _PRIVATE:
+                database.execute(f"DROP TABLE IF EXISTS {table}")
+            database.commit()
+            database.execute("VACUUM")
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(step.made, folder / path)
+    return {"kernel_breakdown": {name: {"timeline": path}}}, {path: note} if note else {}, {"tools": {}}
+
+
+def run_whole(
+    command: Sequence[str], seconds: float | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Run a command with its output shown, until it ends, time is up or Ctrl-C; then let it finish its output.
+
+    Returns
+    -------
+    status : int
+    ended : {"by itself", "by Ctrl-C", "after its time"}
+    """
+    try:
+        # In a session of its own, so that Ctrl-C reaches the tool once.
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=environment)
+    except OSError as error:
+        remedy = "correct the command"
+        raise InputError(command[0], "", f"it cannot be started ({error.strerror})", remedy) from None
+    ended = "by itself"
+    try:
+        try:
+            process.wait(seconds)
+        except KeyboardInterrupt:
+            ended = "by Ctrl-C"
+        except subprocess.TimeoutExpired:
+            ended = "after its time"
+        if ended != "by itself" and process.poll() is None:
+            LOG.info("%s; waiting for %s to write what it has", ended, Path(command[0]).name)
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(_GRACE_S)
+    except (KeyboardInterrupt, subprocess.TimeoutExpired):
+        LOG.warning("%s is killed", Path(command[0]).name)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return process.returncode, ended
+
+
+def _name(target: list[str]) -> str:
+    """Return a name for the program: that of its script or module, without arguments, which can be private."""
+    words = [word for word in target if not word.startswith("-")]
+    first = Path(words[0]).name
+    if first.startswith("python"):
+        first = "python" if target[1:2] == ["-c"] or len(words) < 2 else Path(words[1]).name.removesuffix(".py")
+        first = first.rpartition(".")[2] if target[1:2] == ["-m"] else first
+    return re.sub(r"[^a-z0-9]+", "_", first.lower()).strip("_") or "program"

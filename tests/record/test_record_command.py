@@ -1,0 +1,206 @@
+"""Recording a user's program, with stand-ins for nvidia-smi, ncu, nsys and PyTorch."""
+
+import json
+import os
+import shlex
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import record_fakes
+import yaml
+from record_fakes import calls
+
+from gpuledger.readers import ncu as ncu_reader
+from gpuledger.record import __main__ as recorder
+from gpuledger.record import metrics, plan, profiler
+
+tools = record_fakes.tools
+TOY = ["python3", "-m", "gpuledger.record.workloads.toy_network", "--passes=forward", "--key=secret"]
+TORCH = """
+import json, sys, types
+class Profile:
+    def __init__(self, activities, record_shapes):
+        assert activities == ["cpu", "cuda"] and record_shapes
+    def start(self):
+        self.events = ["started"]
+    def stop(self):
+        self.events.append("stopped")
+    def export_chrome_trace(self, path):
+        open(path, "w").write(json.dumps({"traceEvents": self.events, "argv": sys.argv}))
+profiler = types.SimpleNamespace(profile=Profile, ProfilerActivity=types.SimpleNamespace(CPU="cpu", CUDA="cuda"))
+sys.modules["torch.profiler"] = profiler
+"""
+NSYS = """#!{python} -SE
+import sqlite3, sys
+output = next(word for word in sys.argv if word.startswith("--output=")).partition("=")[2]
+database = sqlite3.connect(output + ".sqlite")
+database.execute("CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT)")
+database.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'secret-host')")
+database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER)")
+database.commit()
+"""
+
+
+@pytest.fixture
+def uncounted(tools, monkeypatch):
+    """No ncu, and a stand-in for PyTorch; returns where it is."""
+    (tools / "ncu").unlink()
+    monkeypatch.setattr(profiler, "PLACES", ())
+    (tools / "torch").mkdir()
+    (tools / "torch/__init__.py").write_text(TORCH)
+    os.environ["PYTHONPATH"] = str(tools)
+    return tools
+
+
+def dataset(folder):
+    return yaml.safe_load((folder / "dataset.yaml").read_text("utf-8"))
+
+
+def test_counters_of_a_program_become_a_dataset(tools, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1,2"
+    assert recorder.main(["--for", "roofline,stalls", "--", *TOY]) == 0
+    folder = tmp_path / "traces/nvidia-h200-toy_network"
+    content = dataset(folder)
+    assert content["studies"] == {"kernel_profile": {"toy_network": {"report": "kernel_profile/toy_network.csv"}}}
+    assert content["device"] == {"name": "NVIDIA H200", "compute_capability": "9.0"}
+    assert "Nsight Compute 2025.3.1" in content["source"]
+    report = ncu_reader.read(folder / "kernel_profile/toy_network.csv")
+    assert report.wide([metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
+    (call,) = calls(tools)
+    assert call[-len(TOY) :] == TOY
+    asked = call[call.index("--metrics") + 1].split(",")
+    assert {"gpu__time_duration.sum", "dram__bytes_op_read.sum", "dram__bytes_write.sum", *metrics.NEEDED} < set(asked)
+    assert "sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum" in asked
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1,2", "the program keeps all its GPUs"
+    for path in folder.rglob("*"):
+        assert not path.is_file() or "secret" not in path.read_text("utf-8"), path
+
+
+def test_a_dry_run_prints_command_lines_and_runs_nothing(tools, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
+    monkeypatch.chdir(tmp_path)
+    given = ["--range", "step", "--kernel", "gemm|flash", "--skip", "2", "--launches", "50", "--replay", "application"]
+    assert recorder.main([*given, "--clock", "base", "--dry-run", "--", "python", "my train.py", "--lr", "1"]) == 0
+    (line,) = capsys.readouterr().out.strip().splitlines()
+    words = shlex.split(line)
+    assert words[0] == str(tools / "ncu") and words[-4:] == ["python", "my train.py", "--lr", "1"]
+    for option in (
+        *("--nvtx --nvtx-include step/", "--kernel-name regex:gemm|flash", "--launch-skip 2 --launch-count 50"),
+        *("--clock-control base --cache-control all --replay-mode application", "--target-processes all"),
+    ):
+        assert option in " ".join(words)
+    assert "--profile-from-start" not in words, "a user's program does not call cudaProfilerStart"
+    assert calls(tools) == [] and not (tmp_path / "traces").exists()
+
+
+def test_a_dry_run_needs_neither_gpu_nor_tools(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(profiler, "PLACES", ())
+    profiler.find_ncu.cache_clear()
+    assert recorder.main(["--for", "flops", "--dry-run", "--", "./a.out"]) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert "Nsight Compute is not installed" in "".join(line for line in lines if line.startswith("#"))
+    (line,) = (line for line in lines if not line.startswith("#"))
+    assert line.startswith("ncu --csv") and set(metrics.NEEDED) <= set(
+        line.split("--metrics ")[1].split()[0].split(",")
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "argv"),
+    [
+        (["script.py", "--lr", "1"], ["script.py", "--lr", "1"]),
+        (["-m", "script", "1"], None),
+        (["-c", "import sys; assert __name__ == '__main__'; print(sys.argv)", "1"], ["-c", "1"]),
+    ],
+)
+def test_without_counters_pytorch_records_a_timeline(uncounted, tmp_path, monkeypatch, program, argv):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "beside.py").touch()
+    (tmp_path / "script.py").write_text("import beside\nassert __name__ == '__main__'\nopen('ran', 'a').write('1')\n")
+    assert recorder.main(["--folder", "out", "--", sys.executable, *program]) == 0
+    ((name, case),) = dataset(tmp_path / "out")["studies"]["kernel_breakdown"].items()
+    assert name == ("python" if program[0] == "-c" else "script")
+    timeline = json.loads((tmp_path / "out" / case["timeline"]).read_text())
+    assert timeline["traceEvents"] == ["started", "stopped"]
+    assert argv is None or timeline["argv"] == argv
+    assert program[0] == "-c" or (tmp_path / "ran").read_text() == "1"
+
+
+def test_counters_that_turn_out_to_be_forbidden_are_replaced_by_a_timeline(uncounted, tmp_path, monkeypatch, capfd):
+    record_fakes.install(tmp_path / "again")
+    (tmp_path / "again/ncu").rename(uncounted / "ncu")
+    monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
+    (uncounted / "ncu_fails").write_text(json.dumps({"always": {"log": "==ERROR== ERR_NVGPUCTRPERM\n"}}))
+    monkeypatch.chdir(tmp_path)
+    assert recorder.main(["--folder", "out", "--", sys.executable, "-c", "pass"]) == 1
+    assert list(dataset(tmp_path / "out")["studies"]) == ["kernel_breakdown"]
+    left_out = json.loads((tmp_path / "out/recording.json").read_text())["left_out"]
+    assert "ERR_NVGPUCTRPERM" in left_out["ncu"]
+
+
+def test_nsys_records_the_timeline_where_it_is_installed(uncounted, tmp_path, monkeypatch):
+    (uncounted / "nsys").write_text(NSYS.format(python=sys.executable))
+    (uncounted / "nsys").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert recorder.main(["--folder", "out", "--", "./my-program"]) == 0
+    case = dataset(tmp_path / "out")["studies"]["kernel_breakdown"]["my_program"]
+    assert b"secret-host" not in (tmp_path / "out" / case["timeline"]).read_bytes()
+    with sqlite3.connect(tmp_path / "out" / case["timeline"]) as database:
+        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("CUPTI_ACTIVITY_KIND_KERNEL",)]
+
+
+def test_ctrl_c_keeps_what_is_whole(uncounted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("slow.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
+
+    def interrupt():
+        while not Path("begun").is_file():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    assert recorder.main(["--folder", "out", "--", sys.executable, "slow.py"]) == 130
+    thread.join()
+    content = dataset(tmp_path / "out")
+    path = content["studies"]["kernel_breakdown"]["slow"]["timeline"]
+    assert json.loads((tmp_path / "out" / path).read_text())["traceEvents"] == ["started", "stopped"]
+    assert content["files"][path]["note"] == "Ended by Ctrl-C: what was recorded until then."
+
+
+def test_time_that_is_up_ends_a_program(uncounted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ["--folder", "out", "--minutes", "0.02", "--", sys.executable, "-c", "import time; time.sleep(60)"]
+    assert recorder.main(given) == 0
+    assert "after its time" in json.dumps(dataset(tmp_path / "out")["files"])
+
+
+def test_a_table_that_is_cut_off_keeps_its_whole_rows():
+    table = '"ID","Kernel Name","a__b.sum"\n"","","inst"\n"0","k","12"\n"1","k"'
+    text, counted = profiler.publishable(table, ["a__b.sum"], "x.csv", whole=False)
+    assert counted.launches == 1 and text.endswith('"0","k","12"\n')
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--"], "there is none; write it after --"),
+        (["--for", "flosp", "--", "x"], "unknown purpose 'flosp'; choose from flops, roofline"),
+        (["--", "./a.out"], "neither counters nor a timeline can be recorded"),
+        (["--", "python"], "install Nsight Systems, or write the command as: python SCRIPT"),
+        (["--", "python", "-u", "x.py"], "install Nsight Systems"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said_in_one_line(uncounted, tmp_path, monkeypatch, capsys, given, message):
+    monkeypatch.chdir(tmp_path)
+    assert recorder.main(given) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "traces").exists()
