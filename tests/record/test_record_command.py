@@ -201,6 +201,6 @@ def test_a_table_that_is_cut_off_keeps_its_whole_rows():
 )
 def test_what_cannot_be_recorded_is_said_in_one_line(uncounted, tmp_path, monkeypatch, capsys, given, message):
     monkeypatch.chdir(tmp_path)
-    assert recorder.main(given) == 1
+    assert recorder.main(given) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "traces").exists()

@@ -14,6 +14,7 @@ from gpuledger.cli.gpus import gpus
 from gpuledger.cli.inspect import inspect
 from gpuledger.cli.new import new_dataset, new_study
 from gpuledger.cli.profile import profile
+from gpuledger.cli.record import record
 from gpuledger.errors import InputError, InputWarning
 
 BAD_INPUT = 2
@@ -37,7 +38,7 @@ def commands() -> None:
     """What GPU kernels did, from the files that profilers and probes leave behind."""
 
 
-for command in (inspect, diagnose, profile, gpus, new_dataset, new_study):
+for command in (inspect, diagnose, profile, gpus, record, new_dataset, new_study):
     commands.add_command(command)
 
 

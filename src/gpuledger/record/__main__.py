@@ -19,14 +19,17 @@ from gpuledger.record.run import record_parts
 
 LOG = logging.getLogger("gpuledger")
 CONFIG = Path("config/config.yaml")
-_PROGRAMS = "To record a program: %(prog)s [OPTION ...] -- COMMAND ...; its options: %(prog)s --help --"
+_PROGRAMS = (
+    "To record a program: %(prog)s [OPTION ...] -- COMMAND ...; its options: %(prog)s --help --. "
+    "Example: gpuledger record -- python train.py"
+)
 #: Exit status when time ran out before everything was recorded.
 UNFINISHED = 3
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Record; return 0 if everything was recorded, 1 if something failed, 3 if time ran out."""
-    parser = argparse.ArgumentParser(prog="gpuledger.record", description=__doc__.partition(":")[0], epilog=_PROGRAMS)
+    parser = argparse.ArgumentParser(prog="gpuledger record", description=__doc__.partition(":")[0], epilog=_PROGRAMS)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
     parser.add_argument("--minutes", type=float, help="start no step that would exceed this; the next call resumes")

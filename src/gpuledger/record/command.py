@@ -36,6 +36,8 @@ _TIMELINE = Path(__file__).with_name("timeline_of.py")
 _PRIVATE = ("TARGET_INFO_SYSTEM_ENV", "PROCESS_STREAMS")
 #: How long a tool may take to finish its output after Ctrl-C or at the end of the time (s).
 _GRACE_S = 120
+#: Exit status for options that cannot be used, and without a GPU.
+BAD_INPUT = 2
 _NO_TOOL = "neither counters nor a timeline can be recorded"
 
 
@@ -72,7 +74,8 @@ def main(options: Sequence[str], target: Sequence[str]) -> int:
     Returns
     -------
     int
-        0 if everything was recorded, 1 if something failed, 130 after Ctrl-C; what was whole by then is kept.
+        0 if everything was recorded, 1 if something failed, 2 for bad options or no GPU, 130 after Ctrl-C; what was
+        whole by then is kept.
     """
     given = _parser().parse_args(options)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -80,11 +83,11 @@ def main(options: Sequence[str], target: Sequence[str]) -> int:
         return _record(given, list(target))
     except InputError as error:
         print(error, file=sys.stderr)
-        return 1
+        return BAD_INPUT
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gpuledger.record", usage="%(prog)s [OPTION ...] -- COMMAND ...")
+    parser = argparse.ArgumentParser(prog="gpuledger record", usage="%(prog)s [OPTION ...] -- COMMAND ...")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>-<name of the program>")
     known = ", ".join(metrics.PURPOSES)
     parser.add_argument("--for", dest="purposes", default="roofline", help=f"metrics, separated by commas: {known}")
