@@ -331,3 +331,20 @@ def test_record_leaves_its_words_to_the_recorder(capsys):
     run("record", "--dry-run", "--", "python", "train.py", "--", "x")
     assert "counters" in run("record", "--list")
     run("record", "--for", "nothing", "--", "python", status=2)
+
+
+def test_inspect_of_a_dataset_says_what_is_missing_and_what_nobody_names(tmp_path):
+    folder = tmp_path / "mine"
+    cases = {"a": {"table": "deep/a.csv"}, "b": {"table": "b.csv"}}
+    content = {"title": "t", "kind": "downloaded", "source": "s", "license": "CC0-1.0"}
+    content |= {"download": [{"url": "https://example.org/trace.zip", "sha256": None, "bytes": None, "unpack": "zip"}]}
+    (folder / "deep").mkdir(parents=True)
+    (folder / "dataset.yaml").write_text(yaml.safe_dump({**content, "studies": {"kernel_overhead": cases}}))
+    (before,) = json.loads(run("inspect", folder, "--json"))
+    assert before["problems"] == []
+    (folder / "deep/a.csv").touch()
+    (folder / "deep/c.csv").touch()
+    (folder / "README").touch()
+    (after,) = json.loads(run("inspect", folder, "--json", status=1))
+    assert after["problems"] == ["kernel_overhead/b: b.csv is missing", "no case names README, deep/c.csv"]
+    assert "1 of 2 cases have all their files" in run("inspect", folder, status=1)

@@ -25,7 +25,6 @@ WHOLE_BYTES = 8 << 20
 MOST_FILES = 2000
 _NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
 _TRACE_PARTS = {"event.log", "process.log", "kernel.info", "probe.toml", "tensor.trace"}
-_FILE = re.compile(r"\.(csv|json|gz|zip|bin|dmat|log|parquet|pkl|sqlite|toml|trace|txt|xlsx|ncu-rep)$")
 _EVENTS = b'"traceEvents"'
 
 
@@ -389,20 +388,11 @@ def _trace_directory(path: Path) -> Found:
 
 
 def _dataset(path: Path) -> Found:
-    from gpuledger.ledger.datasets import Dataset
+    from gpuledger.cli.dataset_check import check_dataset
 
     found = Found(path, "dataset of the ledger")
     try:
-        dataset = Dataset.load(path / "dataset.yaml")
-        found.content = f"{dataset.content['title']}; {len(dataset.cases())} cases"
-        for study, name in dataset.cases():
-            case = dataset.case(study, name)
-            found.cases.setdefault(study, dict(case.inputs))
-            # Models and GPUs may be files or names of what the ledger has.
-            absent = [file.relative_to(path).as_posix() for file in case.paths() if _FILE.search(file.name)]
-            absent = [name for name in absent if not (path / name).exists()]
-            if absent and dataset.content["kind"] not in ("downloaded", "simulated"):
-                found.problems.append(f"{study}/{name}: {', '.join(absent)} is missing")
+        found.content, found.cases, found.problems = check_dataset(path)
     except InputError as error:
         found.problems.append(f"{error.place}: {error.problem}; {error.remedy}" if error.place else error.problem)
     return found

@@ -152,7 +152,7 @@ class Case:
     def paths(self) -> list[Path]:
         """Return every input file, present or not; for a folder, the files in it."""
         found = []
-        for name, kind in self._files():
+        for name, kind in self.files():
             path = self.dataset.folder / name
             found += folder_files(path) if kind != "file" and path.is_dir() else [path]
         return found
@@ -165,7 +165,7 @@ class Case:
         """
         return _beside(self.dataset.folder / self.inputs[key], name)
 
-    def _files(self) -> Iterator[tuple[str, str]]:
+    def files(self) -> Iterator[tuple[str, str]]:
         """Yield name and format of every input, and of the files beside declared files."""
         declared = [(value, schema) for _, value, schema in _path_values(self.inputs, self.schema)]
         yield from ((value, schema["format"]) for value, schema in declared)
@@ -213,7 +213,7 @@ class Case:
 
     def _present(self) -> Iterator[tuple[str, Path]]:
         """Yield every input file or folder that exists, and files beside them: name in the dataset's folder, path."""
-        for name, kind in self._files():
+        for name, kind in self.files():
             path = self.dataset.folder / name
             if path.is_file() or (kind != "file" and path.is_dir()):
                 yield name, path

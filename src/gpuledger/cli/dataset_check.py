@@ -1,0 +1,66 @@
+"""What is there of a dataset: its cases, the files that they lack, and those that none of them names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gpuledger.ledger.datasets import Dataset
+
+#: Models and GPUs may be files or names of what the ledger has; files have a suffix.
+_FILE = re.compile(r"\.(csv|json|gz|zip|bin|dmat|log|parquet|pkl|sqlite|toml|trace|txt|xlsx|ncu-rep)$")
+_SHOWN = 5
+
+
+def check_dataset(folder: Path) -> tuple[str, dict[str, dict], list[str]]:
+    """Compare a dataset's folder with its ``dataset.yaml``.
+
+    Returns
+    -------
+    content : str
+        Its title, and how many cases have all their files.
+    cases : dict of str to dict
+        The inputs of the first case by study.
+    problems : list of str
+        Cases that lack files and, if there are any, files that no case names.
+
+    Raises
+    ------
+    InputError
+        From an invalid ``dataset.yaml``.
+    """
+    dataset = Dataset.load(folder / "dataset.yaml")
+    cases, problems, named, whole = {}, [], set(), 0
+    for study, name in dataset.cases():
+        case = dataset.case(study, name)
+        cases.setdefault(study, dict(case.inputs))
+        wanted = [name for name, kind in case.files() if kind != "file" or _FILE.search(name)]
+        absent = [name for name in wanted if not (folder / name).exists()]
+        named |= {path for path in case.paths() if path.exists()}
+        whole += not absent
+        if absent:
+            more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
+            problems.append(f"{study}/{name}: {', '.join(absent[:_SHOWN])}{more} is missing")
+    content = f"{dataset.content['title']}; {whole} of {len(dataset.cases())} cases have all their files"
+    if not named and problems and dataset.content["kind"] in ("downloaded", "simulated"):
+        return f"{content}; they are fetched or made when a result is asked for", cases, []
+    # Files that no case names may be those that a case misses, under another name.
+    return content, cases, problems + (_unnamed(folder, named) if problems else [])
+
+
+def _unnamed(folder: Path, named: set[Path]) -> list[str]:
+    """List what lies in the folder beside the files of cases, by the first folder that holds none of them."""
+    used = {parent for path in named for parent in (path, *path.parents)}
+    found, waiting = [], [folder]
+    while waiting:
+        for path in sorted(waiting.pop().iterdir()):
+            if path.name.startswith(".") or path.name in ("dataset.yaml", "recording.json") or path in named:
+                continue
+            if path in used and path.is_dir():
+                waiting.append(path)
+            else:
+                found.append(path.relative_to(folder).as_posix() + ("/" if path.is_dir() else ""))
+    if not found:
+        return []
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return [f"no case names {', '.join(sorted(found)[:_SHOWN])}{more}"]
