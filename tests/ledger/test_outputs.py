@@ -67,7 +67,18 @@ def test_table_in_three_formats(tmp_path):
     latex = (tmp_path / "table.tex").read_text("utf-8")
     assert all(word in latex for word in (r"\toprule", r"\bottomrule", r"50 \% \textless{}of\textgreater{} it\_all"))
     assert r"\{\textasciitilde{}\textasciicircum{}\} \textbackslash{}" in latex
+    assert latex.startswith("\\begin{table*}[t]\n") and r"\label{tab:mine-kernel_overhead-one}" in latex
+    # What the numbers are is said once, in the caption.
+    assert "it\\_all Recorded on NVIDIA L4. run 1.}" in latex and latex.count("NVIDIA L4") == 1
     assert "<unnamed>" not in shown.to_html()
+
+
+def test_a_long_table_breaks_over_pages_and_can_be_referred_to(tmp_path):
+    frame = pd.DataFrame({"a": range(51), "provenance": "published"})
+    tables.write(frame, None, tmp_path, caption="√2", name="all")
+    latex = (tmp_path / "all.tex").read_text("utf-8")
+    assert latex.startswith("\\begin{longtable}{rl}\n\\caption{$\\surd$2} \\label{tab:all}")
+    assert latex.count("published") == 51
 
 
 @pytest.mark.parametrize(
