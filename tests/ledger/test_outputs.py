@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 
 import matplotlib.pyplot as plt
 import nbformat
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 
 from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.ledger import figures, pages, provenance, tables
+from gpuledger.ledger import figures, pages, provenance, report, tables
 from gpuledger.ledger.case_result import CaseResult, brief, settle
+from gpuledger.ledger.claims import Outcome
 
 RECORD = {
     "dataset": "mine",
@@ -65,7 +67,18 @@ def test_table_in_three_formats(tmp_path):
     latex = (tmp_path / "table.tex").read_text("utf-8")
     assert all(word in latex for word in (r"\toprule", r"\bottomrule", r"50 \% \textless{}of\textgreater{} it\_all"))
     assert r"\{\textasciitilde{}\textasciicircum{}\} \textbackslash{}" in latex
+    assert latex.startswith("\\begin{table*}[t]\n") and r"\label{tab:mine-kernel_overhead-one}" in latex
+    # What the numbers are is said once, in the caption.
+    assert "it\\_all Recorded on NVIDIA L4. run 1.}" in latex and latex.count("NVIDIA L4") == 1
     assert "<unnamed>" not in shown.to_html()
+
+
+def test_a_long_table_breaks_over_pages_and_can_be_referred_to(tmp_path):
+    frame = pd.DataFrame({"a": range(51), "provenance": "published"})
+    tables.write(frame, None, tmp_path, caption="√2", name="all")
+    latex = (tmp_path / "all.tex").read_text("utf-8")
+    assert latex.startswith("\\begin{longtable}{rl}\n\\caption{$\\surd$2} \\label{tab:all}")
+    assert latex.count("published") == 51
 
 
 @pytest.mark.parametrize(
@@ -189,7 +202,25 @@ def test_page_needs_nothing_from_outside(tmp_path, root):
     html = (tmp_path / "page.html").read_text("utf-8")
     assert "<math" in html and "&lt;b&gt;2&lt;/b&gt;" in html and "A &lt;title&gt;" in html
     assert '<span class="badge simulated">simulated &amp; &lt;more&gt;</span>' in html
-    assert not any(word in html for word in ("<script", 'src="http', 'href="http', "@import", "x = 1"))
+    assert not any(word in html for word in ("<script ", 'src="http', 'href="http', "@import", "x = 1"))
+    assert html.count("<script>") == 1
+
+
+def test_page_says_its_claims_its_neighbours_and_what_its_figures_show(tmp_path, root):
+    output = nbformat.v4.new_output("display_data", {"image/png": base64.b64encode(b"png").decode()})
+    cells = [nbformat.v4.new_markdown_cell("## Method"), nbformat.v4.new_code_cell("draw()", outputs=[output, output])]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
+    content = {"claims": [{"id": "a", "case": "one", "quantity": "x", "value": 5, "unit": "1", "source": "s"}]}
+    outcome = Outcome("mine", "kernel_overhead", "one", {"x": {"value": 5, "unit": "1"}}, RECORD)
+    around = {"finding": "A <good> one", "claims": report.claims_of_case(content, outcome), "next": "dmat/fig1"}
+    pages.render(tmp_path / "a.ipynb", tmp_path / "a.html", root / "workflow/templates", "T", RECORD, around)
+    html = (tmp_path / "a.html").read_text("utf-8")
+    assert re.findall(r'alt="([^"]*)"', html) == [f"A &lt;good&gt; one (figure {number} of 2)" for number in (1, 2)]
+    assert "snakemake --cores 4 results/mine/kernel_overhead/one/notebook.html<" in html
+    assert '<a href="../../../scorecard.html#mine--one--a">X: 5.</a> Here: 5,\n<span class="exact">exact</span>' in html
+    assert '<a href="../../dmat/fig1/notebook.html" rel="next"' in html and ' rel="prev"' not in html
+    assert '<a href="../../../index.html#mine-kernel_overhead-one">gallery</a>' in html
+    assert '<a class="anchor-link" href="#Method">' in html
 
 
 def test_bad_input_in_a_cell_is_one_line(tmp_path):

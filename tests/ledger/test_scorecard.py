@@ -30,7 +30,7 @@ def test_every_row_of_the_page_has_an_id_of_its_own(card, page):
 def test_page_tables_and_counts_use_the_same_words(finished, card, page):
     expected = Counter(card["verdict"])
     assert set(expected) <= {verdict for verdicts in claims.GROUPS.values() for verdict in verdicts}
-    rows = page.split("<h2>", 1)[1]
+    rows = page.split('<table class="scorecard">', 1)[1]
     assert Counter(re.findall(r'<span class="badge [^"]*">([^<]*)</span>', rows)) == expected
     for name in ("scorecard.html", "index.html"):
         head = (finished / "results" / name).read_text("utf-8").split("<h2")[0]
@@ -40,6 +40,13 @@ def test_page_tables_and_counts_use_the_same_words(finished, card, page):
         assert counted == expected
     markdown = (finished / "results/tables/scorecard.md").read_text("utf-8").splitlines()[2:]
     assert Counter(line.split(" | ")[9].strip() for line in markdown) == expected
+
+
+def test_the_gallery_has_a_square_for_every_row(finished, card, page):
+    gallery = (finished / "results/index.html").read_text("utf-8")
+    squares = re.findall(r'<a href="scorecard.html#([^"=]*)" title="[^"]+"></a>', gallery)
+    assert sorted(squares) == sorted(re.findall(r'<tr id="([^"]*)"', page))
+    assert len(gallery.encode()) < 300_000
 
 
 def test_what_is_tested_independently_comes_first(card):

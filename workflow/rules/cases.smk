@@ -37,7 +37,9 @@ for study in STUDIES.values():
             data=f"{folder}/data.parquet",
             summary=f"{folder}/summary.json",
             provenance=f"{folder}/provenance.json",
+            claims=f"resources/claims/{study.name}.yaml",
             template="workflow/templates/page/index.html.j2",
+            script="workflow/templates/page/page.js",
             style="workflow/templates/page/style.css",
         output:
             notebook=f"{folder}/notebook.ipynb",
@@ -68,6 +70,7 @@ for study in STUDIES.values():
         params:
             code=code_of(study.name),
             title=study.title,
+            neighbours=partial(neighbours, study.name),
         message:
             f"draw {{wildcards.dataset}}/{study.name}/{{wildcards.case}}"
         script:

@@ -207,6 +207,16 @@ def notebook_of(study, wildcards):
     return f"notebooks/{study.notebook(inputs)}.ipynb"
 
 
+def neighbours(study, wildcards):
+    """The cases before and after one in its dataset, as <study>/<case>; None at the ends."""
+    dataset = dataset_named(wildcards.dataset)
+    found = ["/".join(path) for path in dataset.cases()] if dataset else []
+    here = f"{study}/{wildcards.case}"
+    pairs = zip([None, *found], found, [*found[1:], None])
+    around = {case: {"previous": previous, "next": following} for previous, case, following in pairs}
+    return around.get(here, {})
+
+
 def declaration(wildcards):
     """What dataset.yaml and the configuration say of a case: a change of it makes this case again, and no other."""
     try:

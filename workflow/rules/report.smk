@@ -1,5 +1,8 @@
 """Across cases: the paper's tables, the scorecard and the gallery."""
 
+# What the templates of both pages include.
+PARTS = expand("workflow/templates/{part}", part=["counts.html.j2", "choices.html.j2", "filter.js", "page/style.css"])
+
 
 rule collect_summaries:
     """One table a study: every quantity of every case."""
@@ -31,8 +34,7 @@ rule compare_claims:
         provenance=every_case_file("provenance.json"),
         datasets=every_dataset(),
         template="workflow/templates/scorecard.html.j2",
-        counts="workflow/templates/counts.html.j2",
-        style="workflow/templates/page/style.css",
+        parts=PARTS,
     output:
         csv="results/tables/scorecard.csv",
         md="results/tables/scorecard.md",
@@ -68,8 +70,7 @@ rule build_gallery:
         tables=expand("results/tables/{study}.csv", study=STUDIES),
         scorecard="results/tables/scorecard.csv",
         template="workflow/templates/gallery.html.j2",
-        counts="workflow/templates/counts.html.j2",
-        style="workflow/templates/page/style.css",
+        parts=PARTS,
     output:
         page="results/index.html",
     log:

@@ -8,7 +8,8 @@ from pathlib import Path
 sys.modules.setdefault("pyarrow", None)
 
 from gpuledger import logs  # noqa: E402
-from gpuledger.ledger import pages  # noqa: E402
+from gpuledger.ledger import claims, pages, report  # noqa: E402
+from gpuledger.ledger.claims import Outcome  # noqa: E402
 
 with logs.to(snakemake.log[0]):
     wildcards, output = snakemake.wildcards, snakemake.output
@@ -16,6 +17,13 @@ with logs.to(snakemake.log[0]):
     parameters = {"dataset": wildcards.dataset, "case": wildcards.case, "results": folder, "save_to": folder}
     pages.execute(snakemake.input.notebook, output.notebook, parameters)
     record = json.loads(Path(snakemake.input.provenance).read_text("utf-8"))
+    summary = json.loads(Path(snakemake.input.summary).read_text("utf-8"))
+    outcome = Outcome(record["dataset"], record["study"], record["case"], summary, record)
+    around = {
+        "finding": summary.get("finding", {}).get("value", snakemake.params.title),
+        "claims": report.claims_of_case(claims.load(snakemake.input.claims), outcome),
+        **snakemake.params.neighbours,
+    }
     templates = Path(snakemake.input.template).parent.parent
     title = f"{snakemake.params.title}: {wildcards.dataset}/{wildcards.case}"
-    pages.render(output.notebook, output.page, templates, title, record)
+    pages.render(output.notebook, output.page, templates, title, record, around)

@@ -146,6 +146,20 @@ def _place(row: Mapping) -> tuple[int, int]:
     return group, groups[group].index(row["verdict"])
 
 
+def group(row: Mapping) -> str:
+    """Return the title of a scorecard row's group in `GROUPS`."""
+    return list(GROUPS)[_place(row)[0]]
+
+
+def in_words(row: Mapping) -> tuple[str, str]:
+    """Return what a scorecard row is about, in words, and its unit as it follows a number: ``Tail ratio``, `` %``."""
+    words = re.sub(r"[_\s]+", " ", row["quantity"] or row["id"].replace("-", " "))
+    if row["unit"] == "%":
+        words = words.removesuffix(" percent")
+    words = re.sub(r"\b(mape|dram|gemm|ncu)\b", lambda found: found[0].upper(), words)
+    return words[:1].upper() + words[1:], "" if row["unit"] in ("", "1", "text") else f" {row['unit']}"
+
+
 def for_people(card: pd.DataFrame) -> pd.DataFrame:
     """Return a scorecard whose reproduced values have four significant digits, or as many as the published ones."""
     pairs = zip(card["reproduced"], card["published"], strict=True)
@@ -232,6 +246,5 @@ def counts(card: pd.DataFrame) -> dict[str, dict[str, int]]:
     """Count the rows of a scorecard by group and verdict, in the order of `GROUPS`."""
     found: dict[str, dict[str, int]] = {title: dict.fromkeys(words, 0) for title, words in GROUPS.items()}
     for row in card.to_dict("records"):
-        group, _ = _place(row)
-        found[list(GROUPS)[group]][row["verdict"]] += 1
+        found[group(row)][row["verdict"]] += 1
     return {title: {word: count for word, count in words.items() if count} for title, words in found.items()}

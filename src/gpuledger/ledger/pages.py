@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,14 @@ def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> N
                 raise
 
 
-def render(notebook: str | Path, output: str | Path, templates: str | Path, title: str, record: Mapping) -> None:
+def render(
+    notebook: str | Path,
+    output: str | Path,
+    templates: str | Path,
+    title: str,
+    record: Mapping,
+    around: Mapping | None = None,
+) -> None:
     """Render an executed notebook to one HTML page.
 
     Images are embedded, formulas are MathML, and the page loads nothing from elsewhere.
@@ -84,14 +92,28 @@ def render(notebook: str | Path, output: str | Path, templates: str | Path, titl
     title : str
     record : mapping
         The ``provenance.json`` of its numbers. Its ``warnings`` go to the top of the page.
+    around : mapping, optional
+        What the page says besides: ``finding`` (of the case, which describes its figures), ``claims`` (rows of
+        `gpuledger.ledger.report.claims_of_case`), ``previous`` and ``next`` (``<study>/<case>`` of the same dataset).
     """
     content = nbformat.read(notebook, as_version=4)
+    about = {"finding": title, "claims": [], "previous": None, "next": None} | dict(around or {})
     for cell in content.cells:
         if cell.cell_type == "markdown":
             cell.source = formulas_to_mathml(cell.source)
+    outputs = [output for cell in content.cells for output in cell.get("outputs", [])]
+    pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+    for number, picture in enumerate(pictures):
+        of_all = f" (figure {number + 1} of {len(pictures)})" if len(pictures) > 1 else ""
+        picture.metadata.setdefault("image/png", {})["alt"] = about["finding"] + of_all
     exporter = HTMLExporter(template_name="page", extra_template_basedirs=[str(templates)])
-    about = {"name": title, "label": record["label"], "kind": record["kind"], "warnings": record.get("warnings", [])}
-    html, _ = exporter.from_notebook_node(content, {"metadata": about})
+    metadata = {
+        "name": title,
+        "record": record,
+        "verdicts": Counter(row["verdict"] for row in about["claims"]),
+        **about,
+    }
+    html, _ = exporter.from_notebook_node(content, {"metadata": metadata})
     files.write_text(output, html)
 
 

@@ -44,7 +44,7 @@ def write(
     folder : path or None
         None writes nothing.
     caption : str
-        Caption of the LaTeX table; the source is added to it.
+        Caption of the LaTeX table; what the numbers are and their source are added to it.
     headers : mapping, optional
         Column headers in Markdown and LaTeX.
     formats : mapping, optional
@@ -68,8 +68,13 @@ def write(
         target = Path(folder) / name
         files.write_text(target.with_suffix(".csv"), _csv(frame))
         files.write_text(target.with_suffix(".md"), _markdown(shown, numeric))
-        source = f" {provenance.sources(record)}." if record is not None else ""
-        files.write_text(target.with_suffix(".tex"), _latex(shown, f"{caption}{source}", numeric))
+        label, paper = name, shown
+        if record is not None:
+            # In a paper, what holds for all rows is said once.
+            caption += f" {record['label'][:1].upper()}{record['label'][1:]}. {provenance.sources(record)}."
+            paper = shown.iloc[:, :-1]
+            label = "-".join([record["dataset"], record["study"], record["case"]] + [name] * (name != "table"))
+        files.write_text(target.with_suffix(".tex"), _latex(paper, caption, f"tab:{label}", numeric))
     return _styled(shown, numeric)
 
 
@@ -138,15 +143,16 @@ def escape_markdown(text: str) -> str:
     return text
 
 
-def _latex(shown: pd.DataFrame, caption: str, numeric: Sequence[bool]) -> str:
-    alignment = "".join("r" if is_number else "l" for is_number in numeric)
+def _latex(shown: pd.DataFrame, caption: str, label: str, numeric: Sequence[bool]) -> str:
+    alignment = "".join("r" if is_number else "l" for _, is_number in zip(shown, numeric, strict=False))
     escaped = pd.Series(shown.columns).map(_escape_latex)
     table = shown.map(_escape_latex).set_axis(escaped, axis=1)
     style = table.style.hide(axis="index")
-    about = {"hrules": True, "caption": _escape_latex(caption), "column_format": alignment}
+    about = {"hrules": True, "caption": _escape_latex(caption), "label": label, "column_format": alignment}
     if len(table) > 50:
         return style.to_latex(**about, environment="longtable")
-    return style.to_latex(**about, position_float="centering")
+    # Across both columns of a paper.
+    return style.to_latex(**about, environment="table*", position="t", position_float="centering")
 
 
 _LATEX = {
@@ -170,6 +176,7 @@ _LATEX = {
     "≈": r"$\approx$",
     "→": r"$\rightarrow$",
     "·": r"$\cdot$",
+    "√": r"$\surd$",
     "ε": r"$\varepsilon$",
     "ρ": r"$\rho$",
     "κ": r"$\kappa$",

@@ -1,0 +1,111 @@
+"""The gallery and the scorecard page: everything on them once, nothing unescaped, nothing from outside, readable."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from gpuledger.ledger import claims, report
+from gpuledger.ledger.claims import Outcome
+
+NASTY = '<b>"5 %" & more'
+CLAIM = {"case": "table2", "unit": "%", "source": NASTY}
+CONTENT = {
+    "claims": [
+        CLAIM | {"id": "share", "quantity": "dram_share_percent", "value": 5, "why": "because <i>"},
+        CLAIM | {"id": "more", "quantity": "more", "value": 6},
+        CLAIM | {"id": "typed", "quantity": "more", "value": 7, "input": True},
+        CLAIM | {"id": "open", "quantity": "absent", "value": 1, "needs": "GPU"},
+    ],
+    "source_errors": [{"id": "wrong-sign", "claimed": 1, "right": 2, "why": "it is", "source": "s"}],
+}
+STUDY = "kernel_overhead"
+
+
+@pytest.fixture
+def outcomes():
+    record = {"source": "me", "inputs": [{"file": "a.csv", "note": NASTY}]}
+    summary = {"dram_share_percent": {"value": 5, "unit": "%"}, "more": {"value": 7, "unit": "%"}}
+    summary["finding"] = {"value": NASTY, "unit": "text"}
+    kinds = {"mine": ("recorded", "recorded on NVIDIA L4"), "made": ("simulated", "simulated, not measured")}
+    return [
+        Outcome(dataset, STUDY, "table2", summary, record | {"kind": kind, "label": label})
+        for dataset, (kind, label) in kinds.items()
+    ]
+
+
+@pytest.fixture
+def card(outcomes):
+    return claims.scorecard({STUDY: CONTENT}, outcomes)
+
+
+@pytest.fixture
+def pages(outcomes, card, root, tmp_path):
+    for outcome in outcomes:
+        folder = tmp_path / outcome.dataset / STUDY / "table2"
+        folder.mkdir(parents=True)
+        (folder / "figure.svg").touch()
+    templates = root / "workflow/templates"
+    return {
+        "gallery": report.gallery_page(outcomes, card, tmp_path, templates),
+        "scorecard": report.scorecard_page(card, {STUDY: "Kernel overhead"}, templates),
+    }
+
+
+@pytest.mark.parametrize("name", ["gallery", "scorecard"])
+def test_pages_are_escaped_offline_and_have_unique_ids(pages, name):
+    html = pages[name]
+    ids = re.findall(r' id="([^"]*)"', html)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"=]+)"', html)) <= set(ids)
+    assert "<i>" not in html and "&lt;b&gt;&#34;5 %" in html
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', html)
+    assert re.findall(r"<script[^>]*>|@import|url\(", html) == ["<script>"]
+
+
+def test_every_claim_has_a_square_that_leads_to_its_row(card, pages):
+    rows = re.findall(r'<tr id="([^"]*)"', pages["scorecard"])
+    squares = re.findall(r'<a href="scorecard\.html#([^"=]*)" title="([^"]*)"></a>', pages["gallery"])
+    assert len(card) == len(rows) == 8
+    assert sorted(anchor for anchor, _ in squares) == sorted(rows)
+    assert dict(squares)["mine--table2--share"] == "DRAM share: 5 %. Exact: 5 (mine)"
+    assert dict(squares)["none--none--wrong-sign"].endswith("Error in source")
+
+
+def test_the_headline_counts_what_is_tested_independently(card, pages):
+    tested = [row for row in card.to_dict("records") if claims.group(row) == "tested independently"]
+    assert Counter(row["verdict"] for row in tested) == {"exact": 2, "differs": 1}
+    for html in pages.values():
+        assert (
+            "<h1>Of 3 independent tests of claims, 2 agree and 1 differ; 1 error found in the source documents" in html
+        )
+
+
+def test_what_differs_and_errors_of_sources_come_before_the_table(pages):
+    before, table = pages["scorecard"].split('<table class="scorecard">')
+    assert before.count('<li class="differs">') == table.count('verdict differs">') == 2
+    assert before.count('<li class="error-in-source">') == 1
+
+
+def test_cards_offer_their_facets(pages):
+    kinds = re.findall(r'data-study="kernel_overhead" data-dataset="(\w+)" data-kind="(\w+)"', pages["gallery"])
+    assert sorted(kinds) == [("made", "simulated"), ("mine", "recorded")]
+    for value in ("made", "simulated", "mine", "recorded"):
+        assert f'value="{value}"' in pages["gallery"]
+
+
+def luminance(colour):
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_a_contrast_of_at_least_4_5(root, scheme):
+    style = (root / "workflow/templates/page/style.css").read_text("utf-8")
+    blocks = [dict(re.findall(r"--([a-z]+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)]
+    colours = blocks[["light", "dark"].index(scheme)]
+    for name in set(colours) - {"line", "paper", "wash"}:
+        for ground in ("paper", "wash"):
+            bright, dim = sorted((luminance(colours[name]), luminance(colours[ground])), reverse=True)
+            assert (bright + 0.05) / (dim + 0.05) >= 4.5, (name, ground)

@@ -1,0 +1,96 @@
+// Search, facets with live counts, the state in the address, and sorting; without it, the page shows everything.
+(() => {
+  const form = document.querySelector(".filter");
+  const items = [...document.querySelectorAll("[data-study]")];
+  const texts = new Map(items.map((item) => [item, item.textContent.toLowerCase()]));
+  const facets = [...new Set([...form.elements].map((control) => control.name).filter((name) => name && name !== "q"))];
+
+  const wanted = () => {
+    const state = new FormData(form);
+    return Object.fromEntries(facets.map((name) => [name, state.getAll(name).filter(Boolean)]));
+  };
+  const apply = () => {
+    const words = form.q.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const state = wanted();
+    const fits = (item, name) => !state[name].length || state[name].includes(item.dataset[name]);
+    const found = items.filter((item) => words.every((word) => texts.get(item).includes(word)));
+    const shown = new Set(found.filter((item) => facets.every((name) => fits(item, name))));
+    for (const item of items) item.hidden = !shown.has(item);
+    for (const name of facets) {
+      // What each choice would give, with the other facets as they are.
+      const counts = {};
+      for (const item of found)
+        if (facets.every((other) => other === name || fits(item, other)))
+          counts[item.dataset[name]] = (counts[item.dataset[name]] || 0) + 1;
+      for (const choice of form.querySelectorAll(`[name="${name}"][type=checkbox]`)) {
+        choice.parentNode.querySelector("output").value = counts[choice.value] || 0;
+        choice.parentNode.classList.toggle("none", !counts[choice.value]);
+      }
+      for (const choice of form.querySelectorAll(`select[name="${name}"] option[value]:not([value=""])`))
+        choice.textContent = `${choice.dataset.words} (${counts[choice.value] || 0})`;
+    }
+    form.querySelector(".shown").value = `${shown.size} of ${items.length}`;
+    document.documentElement.style.setProperty("--bar", `${form.offsetHeight - 1}px`);
+  };
+  const write = () => {
+    const state = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+    history.replaceState(null, "", state.size ? `#${state}` : location.pathname + location.search);
+  };
+  const read = () => {
+    const state = new URLSearchParams(location.hash.includes("=") ? location.hash.slice(1) : "");
+    for (const control of form.elements) {
+      if (control.type === "checkbox") control.checked = state.getAll(control.name).includes(control.value);
+      else if (control.name) control.value = state.get(control.name) || "";
+    }
+    apply();
+    if (state.size) form.scrollIntoView();
+    else if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+  };
+
+  form.addEventListener("input", () => (apply(), write()));
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("reset", () => setTimeout(() => (apply(), write())));
+  addEventListener("hashchange", read);
+  addEventListener("resize", apply);
+  addEventListener("keydown", (event) => {
+    const typing = /INPUT|SELECT|TEXTAREA/.test(event.target.tagName);
+    if (event.key === "/" && !typing) {
+      event.preventDefault();
+      form.q.focus();
+    }
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const card = event.target.closest?.(".card");
+    if (step && card) {
+      const open = items.filter((item) => !item.hidden);
+      open[open.indexOf(card) + step]?.querySelector("a").focus();
+    }
+  });
+
+  const sort = (head) => {
+    const column = head.cellIndex;
+    const down = head.getAttribute("aria-sort") === "ascending";
+    for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const body = head.closest("table").tBodies[0];
+    const key = (row) => {
+      const words = row.cells[column].textContent.trim();
+      const number = parseFloat(words.replace(/,/g, "").replace(/^(at (most|least) |\+)/, ""));
+      // A difference counts by its size.
+      return Number.isNaN(number) ? words : head.dataset.size === undefined ? number : Math.abs(number);
+    };
+    const order = (a, b) => {
+      if (a[0] === "" || b[0] === "") return (a[0] === "") - (b[0] === "");
+      if (typeof a[0] !== typeof b[0]) return typeof a[0] === "number" ? -1 : 1;
+      return (typeof a[0] === "number" ? a[0] - b[0] : a[0].localeCompare(b[0])) * (down ? -1 : 1);
+    };
+    body.append(...[...body.rows].map((row) => [key(row), row]).sort(order).map((pair) => pair[1]));
+  };
+  for (const head of document.querySelectorAll(".scorecard thead th")) {
+    const button = document.createElement("button");
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => sort(head));
+  }
+  form.hidden = false;
+  read();
+})();
