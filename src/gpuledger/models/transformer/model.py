@@ -283,8 +283,9 @@ class Model:
         return (*tables, *(() if self.tied else (self.lm_head,)))
 
     def precision_of(self, group: Layers, precision: Precision | None = None) -> Precision:
-        """Return *precision*, by default the checkpoint's with the exceptions of these layers."""
-        return precision or self.precision.keeping(group.unconverted)
+        """Return *precision*; that of the checkpoint, which is the default, with the exceptions of these layers."""
+        own = precision is None or precision == self.precision
+        return self.precision.keeping(group.unconverted) if own else precision
 
     @property
     def parameters(self) -> int:
