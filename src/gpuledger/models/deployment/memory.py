@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.transformer import Attention, Model, Parallel, Precision, Workload
-from gpuledger.models.transformer.model import Layers, Linear
+from gpuledger.models.transformer.blocks import Linear
+from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import share
 from gpuledger.models.transformer.precision import BITS
 from gpuledger.readers.gpus import Gpu
@@ -119,7 +120,9 @@ def _cache_bytes(model: Model, parallel: Parallel, bits: int, numbers: range, wo
         if isinstance(attention, Attention):
             width = width // attention.kv_heads * max(attention.kv_heads // parallel.tensor, 1)
         kept = context if attention.window is None else np.minimum(context, attention.window)
-        total += _count(group, numbers) * -(-width * bits // 8) * kept
+        row = -(-width * bits // 8) + attention.side_cache_bytes
+        state = attention.state_bytes // parallel.tensor
+        total += _count(group, numbers) * (row * kept + state)
     return work.total(total * work.requests)
 
 

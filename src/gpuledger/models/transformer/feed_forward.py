@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuledger.models.transformer.model import Experts, FeedForward, Layers, Linear
+from gpuledger.models.transformer.blocks import Experts, FeedForward, Linear
+from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import ring_bytes
 from gpuledger.models.transformer.routing import busiest_share, choice_probability
 from gpuledger.models.transformer.rows import Rows

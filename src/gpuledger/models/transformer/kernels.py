@@ -9,8 +9,9 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.models.transformer.attention import add_attention
+from gpuledger.models.transformer.blocks import DeltaAttention, Experts, LatentAttention
 from gpuledger.models.transformer.feed_forward import add_feed_forward, first_kernel
-from gpuledger.models.transformer.model import Experts, LatentAttention, Layers, Model
+from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel, ring_bytes
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.routing import as_load
@@ -128,6 +129,8 @@ def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: flo
     reader = "qkv_proj"
     if isinstance(group.attention, LatentAttention):
         reader = "q_proj" if group.attention.q_rank is None else "qkv_a_proj"
+    elif isinstance(group.attention, DeltaAttention):
+        reader = "delta_in_proj"
     # The previous stage sends the sum, so the first norm of a stage has no residual to add.
     alone = int(numbers.start in group.numbers) if fused else count
     _add_norm(rows, "attn_norm", reader, False, alone)

@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer.model import Experts, LatentAttention, Linear, Model
+from gpuledger.models.transformer.blocks import Attention, DeltaAttention, Experts, Linear
+from gpuledger.models.transformer.model import Model
 
 MAX_DEVICES = 2**16
 
@@ -79,7 +80,9 @@ class Parallel:
         for group in model.layers:
             attention, ffn = group.attention, group.ffn
             shared = [("query heads", attention.heads, self.tensor)]
-            if not isinstance(attention, LatentAttention):
+            if isinstance(attention, DeltaAttention):
+                shared.append(("value heads", attention.value_heads, self.tensor))
+            if isinstance(attention, Attention):
                 few = attention.kv_heads < self.tensor
                 shared.append(
                     ("devices per key/value head", self.tensor, attention.kv_heads)
