@@ -68,9 +68,10 @@ ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_act, down_proj, ffn_post_norm, 
 (q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb,
 value_absorb; with an indexer index_q_proj, index_k_proj, index_weights_proj, index_rope, index_scores
 (decode_index_scores), index_topk; for linear attention delta_in_proj, delta_gates_proj, delta_conv, delta_rule
-(decode_delta_rule), delta_norm; attn_gate; with experts router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate,
-shared_scale, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine, shared_add;
-final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused attention is attention_scores,
+(decode_delta_rule), delta_norm; attn_gate; with experts router, router_topk, shared_gate_up_proj (…), shared_act,
+shared_down_proj, shared_gate, shared_scale, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj,
+expert_combine, shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused
+attention is attention_scores,
 softmax, attention_values (decode_attention_scores, decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 
 **Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, vision towers and multi-token
