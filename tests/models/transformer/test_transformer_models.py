@@ -181,6 +181,30 @@ MIMO = {
     **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151680},
     **{"attention_bias": True, "use_mrope": False, "num_nextn_predict_layers": 1},
 }
+NEMOTRON3_NANO = {
+    **{"model_type": "nemotron_h", "hidden_size": 2688, "intermediate_size": 1856, "num_hidden_layers": 52},
+    **{"hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "vocab_size": 131072},
+    **{"num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": 64},
+    **{"mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4, "mlp_hidden_act": "relu2"},
+    **{"n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856, "n_shared_experts": 1},
+    **{"moe_shared_expert_intermediate_size": 3712, "chunk_size": 128},
+}
+NEMOTRON3_SUPER = {
+    **NEMOTRON3_NANO,
+    **{"hidden_size": 4096, "num_hidden_layers": 88, "hybrid_override_pattern": None, "mamba_num_heads": 128},
+    "layers_block_type": [
+        {"M": "mamba", "E": "moe", "*": "attention"}[sign]
+        for sign in "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME"
+    ],
+    **{"n_routed_experts": 512, "num_experts_per_tok": 22, "moe_intermediate_size": 2688, "moe_latent_size": 1024},
+    **{"moe_shared_expert_intermediate_size": 5376, "num_nextn_predict_layers": 1},
+}
+NEMOTRON_H_56B = {
+    **{"model_type": "nemotron_h", "hidden_size": 8192, "intermediate_size": 32768, "num_hidden_layers": 118},
+    "hybrid_override_pattern": "M-M-M-M*-" + "M-M-M-M-M*-" * 9 + "M-M-M-M-M-",
+    **{"num_attention_heads": 64, "num_key_value_heads": 8, "attention_head_dim": 128, "mamba_num_heads": 256},
+    **{"mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 256, "conv_kernel": 4, "vocab_size": 131072},
+}
 # Billions of parameters, and of them active, as model cards, reports and the hub give them. What the checkpoints hold
 # besides is subtracted: vision towers (Llama 4: 0.87), multi-token prediction (MiMo: a layer and a projection, 0.21;
 # DeepSeek-V3.2: 13.5; GLM-5.2: a layer with an indexer, and a projection, 9.9). The active ones of GLM-5 and DeepSeek
@@ -194,6 +218,9 @@ ROUNDED = {
     "Llama-4-Scout": (SCOUT, 108.64 - 0.87, 17),
     "Llama-4-Maverick": (MAVERICK, 401.58 - 0.87, 17),
     "Qwen3-Coder-480B-A35B": (CODER, 480, 35),
+    "Nemotron-3-Nano": (NEMOTRON3_NANO, 31.6, 3.6),
+    "Nemotron-3-Super": (NEMOTRON3_SUPER, 120.6, 12.7),
+    "Nemotron-H-56B": (NEMOTRON_H_56B, 56.3, 56.3),
     "MiMo-7B": (MIMO, 7.83 - 0.21, 7.83 - 0.21),
 }
 
@@ -282,6 +309,22 @@ def test_the_delta_rule_keeps_a_state_instead_of_a_cache(config):
     assert frame.loc[0, "attn_gate"]["count"] == 16
     halves = kernels(model, decode(1000, 4), Parallel(tensor=2)).set_index("kernel").loc["decode_delta_rule"]
     assert 2 * halves["read_bytes"] == rule["read_bytes"]
+
+
+def test_layers_with_one_block_have_one_norm_and_one_sum(config):
+    model = read_model(config(NEMOTRON3_SUPER))
+    assert [group.count for group in model.layers] == [40, 40, 8]
+    assert model.kv_bytes_per_token() == 8 * 2 * 2 * 128 * 2
+    assert model.state_bytes == 40 * (128 * 64 * 128 * 4 + 3 * (128 * 64 + 2 * 8 * 128) * 2)
+    for fused in (True, False):
+        rows = kernels(model, decode(1000, 4), Parallel(tensor=2), fused=fused)
+        counts = rows.groupby("kernel", observed=True)["count"].sum()
+        assert counts["attn_norm"] == 48 and counts["ffn_norm"] == 40
+        assert counts["all_reduce"] == 88 + 1  # the embedding's too
+        assert counts["decode_ssm_scan"] == 40 and counts["decode_attention" if fused else "decode_softmax"] == 8
+        assert fused or counts["ffn_residual"] == 88
+    with pytest.raises(InputError, match="not a sequence of mamba"):
+        read_model(config({**NEMOTRON3_NANO, "hybrid_override_pattern": "MEX"}))
 
 
 def test_llama_4_attends_within_chunks(config):

@@ -108,7 +108,7 @@ def _weight_bytes(model: Model, parallel: Parallel, given: Precision | None, sta
         count = _count(group, numbers)
         of_group = model.precision_of(group, given)
         total += count * sum(stored(linear, of_group) for linear in group.linears(model.hidden))
-        vectors += count * ((4 if group.post_norms else 2) * model.norm_parameters + group.attention.vectors())
+        vectors += count * (group.norms * model.norm_parameters + group.attention.vectors())
     return total + vectors * BITS[precision.plain] // 8
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuledger.models.transformer.blocks import Attention, DeltaAttention, LatentAttention
+from gpuledger.models.transformer.blocks import Attention, DeltaAttention, LatentAttention, StateSpace
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import ring_bytes
 from gpuledger.models.transformer.precision import BITS
@@ -21,6 +21,8 @@ def add_attention(rows: Rows, group: Layers) -> None:
         _latent(rows, attention, by_kernel)
     elif isinstance(attention, DeltaAttention):
         _delta(rows, attention, by_kernel)
+    elif isinstance(attention, StateSpace):
+        _state_space(rows, attention, by_kernel)
     else:
         rows.gemms(by_kernel["qkv_proj"], tokens, "qkv" in rows.fused or attention.stored_fused)
         _heads(rows, attention)
@@ -301,3 +303,40 @@ def _delta(rows: Rows, attention: DeltaAttention, by_kernel: dict[str, list]) ->
         )
     output = tokens * width
     rows.elementwise("delta_norm", tokens, width, 2 * output * value, output * rows.operand_bytes("out_proj"))
+
+
+#: Tokens of a chunk of a Mamba-2 scan, within which several new tokens are a product of matrices.
+_SCAN_CHUNK = 128
+
+
+def _state_space(rows: Rows, attention: StateSpace, by_kernel: dict[str, list]) -> None:
+    """Add a Mamba-2 scan; its time is taken to be that of its traffic, a lower bound for long prompts."""
+    work, tokens, value, tensor = rows.work, rows.work.tokens, rows.value_bytes, rows.parallel.tensor
+    rows.gemms(by_kernel["ssm_in_proj"], tokens)
+    heads, groups = attention.heads // tensor, max(attention.groups // tensor, 1)
+    width = heads * attention.head_dim
+    mixed = width + 2 * groups * attention.state
+    last = work.total(work.requests) * (mixed * (attention.conv - 1) * value)
+    stream = tokens * (mixed * value)
+    weight = rows.plain_bytes(mixed * (attention.conv + attention.conv_bias))
+    rows.elementwise("ssm_conv", tokens, mixed, stream + last, stream + last, weight=weight)
+    matrix = width * attention.state
+    state = matrix * attention.state_bits // 8
+    for decoding in (False, True):
+        own = _requests(rows, decoding)
+        if not own.any():
+            continue
+        new, kept = work.total(own * work.new_tokens), work.total(own) * state
+        # Every chunk's state is written once and read once.
+        chunks = 0 if decoding else work.total(own * -(-work.new_tokens // _SCAN_CHUNK)) * (matrix * value)
+        inside = 0 if decoding else _SCAN_CHUNK * (groups * attention.state + width)
+        rows.elementwise(
+            ("decode_" if decoding else "") + "ssm_scan",
+            new,
+            width,
+            new * ((mixed + heads) * value) + kept + chunks,
+            new * (width * value) + kept + chunks,
+            macs=rows.product(new, 2 * matrix + inside),
+        )
+    output = tokens * width
+    rows.elementwise("ssm_norm", tokens, width, 2 * output * value, output * rows.operand_bytes("out_proj"))

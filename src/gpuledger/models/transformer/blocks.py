@@ -241,6 +241,74 @@ class DeltaAttention:
 
 
 @dataclass(frozen=True)
+class StateSpace:
+    """A Mamba-2 layer (Nemotron-H): a state of fixed size per request instead of a cache.
+
+    Attributes
+    ----------
+    heads, head_dim : int
+    groups, state : int
+        Groups of heads that share an input and an output matrix, and the width of the state.
+    conv : int
+        Tokens that the causal convolution spans; it has a bias if *conv_bias*.
+    state_bits : int
+        Bits of a value of the state.
+    """
+
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    conv: int
+    conv_bias: bool = True
+    state_bits: int = 32
+    cache_width = 0
+    side_cache_bytes = 0
+    window = None
+
+    @property
+    def mixed(self) -> int:
+        """Width over which the convolution runs: values, and the input and output matrices of all groups."""
+        return self.heads * self.head_dim + 2 * self.groups * self.state
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes per request and layer: the state, and the last tokens of the convolution in 16 bits."""
+        state = self.heads * self.head_dim * self.state * self.state_bits // 8
+        return state + 2 * self.mixed * (self.conv - 1)
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        width = self.heads * self.head_dim
+        for part in ("gate", "values"):
+            yield Linear("ssm_in_proj", part, width, hidden, False, "columns", self.heads)
+        for part in ("input", "output"):
+            groups = self.groups * self.state
+            yield Linear("ssm_in_proj", part, groups, hidden, False, "columns", self.groups, replicable=True)
+        yield Linear("ssm_in_proj", "step", self.heads, hidden, False, "columns", self.heads)
+        yield Linear("out_proj", "out_proj", hidden, width, False, "rows", self.heads)
+
+    def vectors(self) -> int:
+        # The convolution; per head a decay, a skip and a bias of the step; the norm of the output.
+        return self.mixed * (self.conv + self.conv_bias) + 3 * self.heads + self.heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """In place of the attention or the feed-forward block of layers that have only one of them."""
+
+    cache_width = 0
+    side_cache_bytes = 0
+    state_bytes = 0
+    window = None
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        yield from ()
+
+    def vectors(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
 class FeedForward:
     """A feed-forward block of *width*; gated: down(act(gate(x)) · up(x)), else down(act(up(x)))."""
 
@@ -274,6 +342,8 @@ class Experts:
         A sigmoid gate scales the output of the shared experts (Qwen2-MoE).
     router_bias : bool
         The router, or only its top-k selection, has a bias per expert.
+    latent : int
+        Width to which tokens are projected for the routed experts; 0: none.
     """
 
     experts: int
@@ -282,6 +352,10 @@ class Experts:
     shared: FeedForward | None = None
     shared_gate: bool = False
     router_bias: bool = False
+    latent: int = 0
+
+    def expert_linears(self, hidden: int) -> Iterator[Linear]:
+        return self.expert.linears(self.latent or hidden, "expert_", self.experts)
 
     def linears(self, hidden: int) -> Iterator[Linear]:
         yield Linear("router", "router", self.experts, hidden, self.router_bias)
@@ -289,4 +363,7 @@ class Experts:
             yield from self.shared.linears(hidden, "shared_")
         if self.shared_gate:
             yield Linear("shared_gate", "shared_gate", 1, hidden)
-        yield from self.expert.linears(hidden, "expert_", self.experts)
+        if self.latent:
+            yield Linear("latent_down_proj", "latent_down_proj", self.latent, hidden)
+            yield Linear("latent_up_proj", "latent_up_proj", hidden, self.latent)
+        yield from self.expert_linears(hidden)

@@ -44,6 +44,8 @@ class ModelFamily:
         Layers of linear attention among those of full attention.
     rope_in_windows : bool
         Only layers with a window have RoPE, and a norm of queries and keys without weights.
+    single : bool
+        Layers that have either attention, a state space, or a feed-forward block.
     renamed : mapping
         The architecture's own key names, and the usual ones.
 
@@ -66,6 +68,7 @@ class ModelFamily:
     sparse: bool = False
     delta: bool = False
     rope_in_windows: bool = False
+    single: bool = False
     positions: bool = False
     norm_bias: bool = False
     tied: bool = False
@@ -331,6 +334,15 @@ FAMILIES = {
     "deepseek_v3": ModelFamily(**_MLA, ffn=deepseek(router_bias=True)),
     "deepseek_v32": ModelFamily(**_MLA, ffn=deepseek(router_bias=True), sparse=True),
     "glm_moe_dsa": ModelFamily(**_MLA, ffn=deepseek(router_bias=True), sparse=True),
+    "nemotron_h": ModelFamily(
+        no_window,
+        dense,
+        {"norm_eps": 1e-5},
+        {"use_bias": False, "mamba_proj_bias": False, "mlp_bias": False, "attention_bias": False},
+        gated=False,
+        single=True,
+        renamed={"mlp_hidden_act": "hidden_act", "attention_head_dim": "head_dim"},
+    ),
     "kimi_k2": ModelFamily(**_MLA, ffn=deepseek(router_bias=True)),
     "minimax_m2": ModelFamily(no_window, minimax, {"attention_bias": False}, qk_norm="full"),
     "olmoe": ModelFamily(no_window, all_routed("num_experts"), qk_norm="full"),

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuledger.models.transformer.blocks import Attention, DeltaAttention, FeedForward, Indexer, LatentAttention
+from gpuledger.models.transformer.blocks import (
+    Attention,
+    DeltaAttention,
+    Experts,
+    FeedForward,
+    Indexer,
+    LatentAttention,
+    Nothing,
+    StateSpace,
+)
 from gpuledger.models.transformer.families import (
     ACTIVATIONS,
     MAX_EXPERTS,
@@ -127,6 +136,8 @@ def _delta(keys: Keys) -> DeltaAttention:
 
 def read_layers(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
     """Return the layers of a model, grouped by kind, in the order of their first occurrence."""
+    if family.single:
+        return _single_blocks(keys, family, hidden)
     count = keys.integer("num_hidden_layers", MAX_LAYERS)
     windows = family.window(keys, count)
     attentions = _attention(keys, family, hidden, windows)
@@ -141,3 +152,69 @@ def read_layers(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, .
     for number, kind in enumerate(zip(attentions, ffns, strict=True)):
         kinds.setdefault(kind, []).append(number)
     return tuple(Layers(tuple(numbers), *kind, family.post_norms) for kind, numbers in kinds.items())
+
+
+_BLOCKS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
+
+
+def _single_blocks(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
+    """Return the layers of Nemotron-H, each of which has one block."""
+    names = keys.strings("layers_block_type")
+    if not names:
+        pattern = keys.value("hybrid_override_pattern")
+        names = [_BLOCKS.get(sign, sign) for sign in pattern] if isinstance(pattern, str) else []
+    if not names or set(names) - set(_BLOCKS.values()):
+        key = "hybrid_override_pattern" if "hybrid_override_pattern" in keys.known else "layers_block_type"
+        raise keys.error(key, "not a sequence of mamba, attention, moe and mlp", "correct it")
+    keys.fixed("num_hidden_layers", len(names), f"{len(names)} blocks are listed")
+    keys.choice("hidden_act", ACTIVATIONS, "relu2")
+    # What changes no kernel; multi-token prediction is left out; a step's limits; no rotary embedding is applied.
+    keys.known |= {"chunk_size", "expand", "mamba_hidden_act", "num_logits_to_keep", "rescale_prenorm_residual"}
+    keys.known |= {"residual_in_fp32", "time_step_floor", "time_step_limit", "time_step_max", "time_step_min"}
+    keys.known |= {"time_step_rank", "use_mamba_kernels", "mtp_hybrid_override_pattern", "mtp_layers_block_type"}
+    keys.known |= {"moe_shared_expert_overlap", "partial_rotary_factor", "intermediate_size", "sliding_window"}
+    makers = {"mamba": _state_space, "attention": _plain_attention, "moe": _latent_experts, "mlp": _plain_ffn}
+    blocks = {name: makers[name](keys) for name in dict.fromkeys(names)}
+    found = []
+    for name, block in blocks.items():
+        numbers = tuple(i for i, other in enumerate(names) if other == name)
+        pair = (block, Nothing()) if name in ("mamba", "attention") else (Nothing(), block)
+        found.append(Layers(numbers, *pair))
+    return tuple(found)
+
+
+def _state_space(keys: Keys) -> StateSpace:
+    heads, head_dim = keys.integer("mamba_num_heads", MAX_HEADS), keys.integer("mamba_head_dim", MAX_WIDTH)
+    groups, state = keys.integer("n_groups", MAX_HEADS), keys.integer("ssm_state_size", MAX_WIDTH)
+    if heads % groups:
+        raise keys.error("n_groups", f"{heads} heads are not a multiple of {groups} groups", "correct one of them")
+    kinds = {"float32", "bfloat16", "float16"}
+    bits = 32 if keys.choice("mamba_ssm_cache_dtype", kinds, "float32") == "float32" else 16
+    conv = keys.integer("conv_kernel", MAX_WIDTH)
+    return StateSpace(heads, head_dim, groups, state, conv, keys.flag("use_conv_bias", True), bits)
+
+
+def _plain_attention(keys: Keys) -> Attention:
+    heads = keys.integer("num_attention_heads", MAX_HEADS)
+    return Attention(heads, keys.integer("num_key_value_heads", MAX_HEADS), keys.integer("head_dim", MAX_WIDTH))
+
+
+def _plain_ffn(keys: Keys) -> FeedForward:
+    return FeedForward(keys.integer("intermediate_size", MAX_WIDTH), gated=False)
+
+
+def _latent_experts(keys: Keys) -> Experts:
+    count, active = keys.integer("n_routed_experts", MAX_EXPERTS), keys.integer("num_experts_per_tok", MAX_EXPERTS)
+    if active > count:
+        raise keys.error("num_experts_per_tok", f"a token uses {active} of {count} experts", "correct one of them")
+    shared = keys.integer("n_shared_experts", MAX_EXPERTS, 0, low=0)
+    width = keys.integer("moe_shared_expert_intermediate_size", MAX_WIDTH) if shared else 0
+    keys.fixed("n_shared_experts", 1, "several shared experts")
+    return Experts(
+        count,
+        active,
+        FeedForward(keys.integer("moe_intermediate_size", MAX_WIDTH), gated=False),
+        FeedForward(width, gated=False) if shared else None,
+        router_bias=True,
+        latent=keys.integer("moe_latent_size", MAX_WIDTH, None) or 0,
+    )

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuledger.models.transformer.blocks import Attention, DeltaAttention, Experts, FeedForward, LatentAttention, Linear
+from gpuledger.models.transformer.blocks import (
+    Attention,
+    DeltaAttention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Linear,
+    Nothing,
+    StateSpace,
+)
 from gpuledger.models.transformer.precision import BITS, Precision
 
 
@@ -19,14 +28,20 @@ class Layers:
     """
 
     numbers: tuple[int, ...]
-    attention: Attention | LatentAttention | DeltaAttention
-    ffn: FeedForward | Experts
+    attention: Attention | LatentAttention | DeltaAttention | StateSpace | Nothing
+    ffn: FeedForward | Experts | Nothing
     post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 and 3)
     unconverted: frozenset[str] = frozenset()
 
     @property
     def count(self) -> int:
         return len(self.numbers)
+
+    @property
+    def norms(self) -> int:
+        """Norms of the residual stream in one layer."""
+        blocks = 2 - isinstance(self.attention, Nothing) - isinstance(self.ffn, Nothing)
+        return blocks * (2 if self.post_norms else 1)
 
     def linears(self, hidden: int) -> Iterator[Linear]:
         yield from self.attention.linears(hidden)
@@ -82,7 +97,7 @@ class Model:
         return self.hidden * (2 if self.norm_bias else 1)
 
     def _vectors(self, group: Layers) -> int:
-        return (4 if group.post_norms else 2) * self.norm_parameters + group.attention.vectors()
+        return group.norms * self.norm_parameters + group.attention.vectors()
 
     @property
     def lm_head(self) -> Linear:
@@ -117,7 +132,7 @@ class Model:
             group.count * linear.parameters // linear.copies * (linear.copies - group.ffn.active)
             for group in self.layers
             if isinstance(group.ffn, Experts)
-            for linear in group.ffn.expert.linears(self.hidden, "expert_", group.ffn.experts)
+            for linear in group.ffn.expert_linears(self.hidden)
         )
         return self.parameters - idle
 

@@ -26,9 +26,12 @@ _MODULES = (
     (r"(self_attn|attn|attention|linear_attn)(\.\w+)?", "attention"),
     (r"self_attn\.indexer(\.\w+)?", "attention"),
     (r"((\w+\.)?(q_proj|k_proj|v_proj|qkv_proj|o_proj|q_a_proj|q_b_proj|kv_a_proj_with_mqa|kv_b_proj))", "attention"),
-    (rf"(mlp|block_sparse_moe|feed_forward)?\.?shared_experts?(\.({_PROJECTIONS}))?", "shared_"),
-    (rf"(mlp|block_sparse_moe|feed_forward)?\.?experts(\.[\w*]+)?(\.({_PROJECTIONS}))?", "expert_"),
+    (rf"(mlp|block_sparse_moe|feed_forward|mixer)?\.?shared_experts?(\.({_PROJECTIONS}))?", "shared_"),
+    (rf"(mlp|block_sparse_moe|feed_forward|mixer)?\.?experts(\.[\w*]+)?(\.({_PROJECTIONS}))?", "expert_"),
+    (r"mixer\.(in_proj|out_proj|q_proj|k_proj|v_proj|o_proj|conv1d)", "attention"),
+    (r"mixer\.fc[12]_latent_proj", "latent"),
     (rf"(mlp|feed_forward)(\.({_PROJECTIONS}))?", ""),
+    (rf"mixer\.({_PROJECTIONS})", ""),
     (rf"({_PROJECTIONS})", ""),
 )
 _ATTENTION_PARTS = {
@@ -38,6 +41,7 @@ _ATTENTION_PARTS = {
     **{"indexer": {"index_q_proj", "index_k_proj"}, "wq_b": {"index_q_proj"}, "wk": {"index_k_proj"}},
     **{"weights_proj": {"index_weights_proj"}, "in_proj_qkv": {"delta_in_proj"}, "in_proj_z": {"delta_in_proj"}},
     **{part: {"delta_gates_proj"} for part in ("in_proj_a", "in_proj_b", "in_proj_ba")},
+    **{"in_proj": {"ssm_in_proj"}, "out_proj": {"out_proj"}},
     **{"conv1d": set(), "linear_attn": {"delta_in_proj", "out_proj"}},
 }
 _ALL_ATTENTION = {"qkv_proj", "q_proj", "out_proj", "qkv_a_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"} | {
@@ -182,6 +186,8 @@ def _kernels_of(module: str) -> set[str] | None:
     for pattern, where in _MODULES:
         if re.fullmatch(pattern, module):
             last = module.rpartition(".")[2]
+            if where == "latent":
+                return {"latent_down_proj" if "fc1" in last else "latent_up_proj"}
             if where == "attention":
                 return set(_ATTENTION_PARTS.get(last, _ALL_ATTENTION))
             kernels = {f"{where}gate_up_proj", f"{where}up_proj", f"{where}down_proj"}
