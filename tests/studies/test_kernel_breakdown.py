@@ -21,11 +21,11 @@ from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.provenance import caption
+from gpuledger.models.deployment.memory import fits
 from gpuledger.models.transformer import Parallel, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.studies import kernel_breakdown
 from gpuledger.studies.kernel_breakdown import source_model, split_parts
-from gpuledger.studies.kernel_breakdown.memory import fits, memory_bytes
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.source_model import Chunk, SourceChip, SourceModel
 from gpuledger.studies.kernel_breakdown.tables import describe_memory, kernel_table
@@ -302,7 +302,7 @@ def scenario(model, precision=None, **parallel):
 def test_a_gpu_keeps_a_reserve():
     gpus = read_gpus()
     deepseek = scenario("DeepSeek-V3", tensor=8, expert=8)
-    needed = memory_bytes(deepseek, decode([1024, 8192], [1, 128]))
+    needed = deepseek.memory_bytes(decode([1024, 8192], [1, 128]))
     # Weights and a short cache would fill all but 0.8 % of an H100: serving frameworks run out of memory there.
     assert 0.98 * gpus["h100-sxm"].dram_bytes < needed["memory_bytes"][0] < gpus["h100-sxm"].dram_bytes
     assert not fits(needed["memory_bytes"][0], gpus["h100-sxm"])
@@ -316,22 +316,22 @@ def test_one_gpu_holds_the_whole_model_and_several_share_it():
     work = join([prefill([64, 1000], [1, 3]), decode(500, 7)])
     for name in sorted(path.stem for path in (ROOT / "resources/models").glob("*.json")):
         alone = scenario(name)
-        needed = memory_bytes(alone, work)
+        needed = alone.memory_bytes(work)
         assert set(needed["weight_bytes"]) == {alone.model.weight_bytes()}
         cache = alone.model.kv_bytes([64, 1000, 501]) * [1, 3, 7]
         assert needed["cache_bytes"].tolist() == cache.tolist()
-    whole = memory_bytes(scenario("Llama-3.1-70B"), work)
-    shared = memory_bytes(scenario("Llama-3.1-70B", tensor=8), work)
+    whole = scenario("Llama-3.1-70B").memory_bytes(work)
+    shared = scenario("Llama-3.1-70B", tensor=8).memory_bytes(work)
     assert (8 * shared["weight_bytes"] / whole["weight_bytes"]).between(1, 1.001).all()
     assert (8 * shared["cache_bytes"]).equals(whole["cache_bytes"])
     # Eight key/value heads cannot be split over sixteen GPUs.
-    assert memory_bytes(scenario("Llama-3.1-70B", tensor=16), work)["cache_bytes"].equals(shared["cache_bytes"])
-    piped = memory_bytes(scenario("Llama-3.1-70B", pipeline=2), work)
+    assert scenario("Llama-3.1-70B", tensor=16).memory_bytes(work)["cache_bytes"].equals(shared["cache_bytes"])
+    piped = scenario("Llama-3.1-70B", pipeline=2).memory_bytes(work)
     assert (2 * piped["memory_bytes"] / whole["memory_bytes"]).between(1, 1.02).all()
 
 
 def test_a_prefill_of_many_tokens_needs_room_for_their_activations():
-    needed = memory_bytes(scenario("Llama-3.1-8B"), prefill([8192, 16384]))
+    needed = scenario("Llama-3.1-8B").memory_bytes(prefill([8192, 16384]))
     # ffn_act reads 2 · 14,336 values per token and writes 14,336; 4,096 more are the residual stream; in bf16.
     assert needed["activation_bytes"].tolist() == [2 * n * (3 * 14336 + 4096) for n in (8192, 16384)]
 

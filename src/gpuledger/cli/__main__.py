@@ -13,6 +13,7 @@ from gpuledger.cli.diagnose import diagnose
 from gpuledger.cli.gpus import gpus
 from gpuledger.cli.inspect import inspect
 from gpuledger.cli.new import new_dataset, new_study
+from gpuledger.cli.predict import predict
 from gpuledger.cli.profile import profile
 from gpuledger.cli.record import record
 from gpuledger.errors import InputError, InputWarning
@@ -23,6 +24,7 @@ EPILOG = """\b
 Examples:
   gpuledger inspect report.csv trace/
   gpuledger profile report.csv --gpu h100-sxm
+  gpuledger predict Llama-3.1-70B --gpu h200-sxm --tp 8
 
 Exit status: 0 fine, 1 something was found wrong in what was asked about, 2 bad input.
 
@@ -38,7 +40,7 @@ def commands() -> None:
     """What GPU kernels did, from the files that profilers and probes leave behind."""
 
 
-for command in (inspect, diagnose, profile, gpus, record, new_dataset, new_study):
+for command in (inspect, diagnose, profile, predict, gpus, record, new_dataset, new_study):
     commands.add_command(command)
 
 

@@ -128,6 +128,102 @@ OTHERS = {
     4_300_079_472 - 416_866_032 - 2_950_272: GEMMA3_4B,
 }
 
+GLM5 = {
+    **{"model_type": "glm_moe_dsa", "hidden_size": 6144, "intermediate_size": 12288, "num_hidden_layers": 78},
+    **{"num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 154880, "kv_lora_rank": 512},
+    **{"q_lora_rank": 2048, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "qk_head_dim": 256, "v_head_dim": 256},
+    **{"n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
+    **{"first_k_dense_replace": 3, "moe_layer_freq": 1, "num_nextn_predict_layers": 1},
+    **{"index_head_dim": 128, "index_n_heads": 32, "index_topk": 2048, "indexer_rope_interleave": True},
+}
+GLM52 = {
+    **GLM5,
+    **{"indexer_types": ["full" if i < 3 or i % 4 == 2 else "shared" for i in range(78)], "index_topk_freq": 4},
+    **{"mlp_layer_types": ["dense"] * 3 + ["sparse"] * 75, "layer_types": ["deepseek_sparse_attention"] * 78},
+}
+V32 = {
+    **{"model_type": "deepseek_v32", "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61},
+    **{"num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129280, "kv_lora_rank": 512},
+    **{"n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
+    **{"first_k_dense_replace": 3, "index_head_dim": 128, "index_n_heads": 64, "index_topk": 2048},
+}
+QWEN35_27B = {
+    "model_type": "qwen3_5",
+    "text_config": {
+        **{"model_type": "qwen3_5_text", "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 64},
+        **{"num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 248320},
+        **{"linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16},
+        **{"linear_num_value_heads": 48, "linear_value_head_dim": 128, "full_attention_interval": 4},
+        **{"attn_output_gate": True, "mtp_num_hidden_layers": 1, "rope_parameters": {"partial_rotary_factor": 0.25}},
+    },
+}
+QWEN35_397B = {
+    **{"model_type": "qwen3_5_moe_text", "hidden_size": 4096, "num_hidden_layers": 60, "num_attention_heads": 32},
+    **{"num_key_value_heads": 2, "head_dim": 256, "vocab_size": 248320, "num_experts": 512, "num_experts_per_tok": 10},
+    **{"moe_intermediate_size": 1024, "shared_expert_intermediate_size": 1024, "linear_conv_kernel_dim": 4},
+    **{"linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 64},
+    **{"linear_value_head_dim": 128, "mamba_ssm_dtype": "float32"},
+}
+LLAMA4 = {
+    **{"model_type": "llama4_text", "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384},
+    **{"num_hidden_layers": 48, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128},
+    **{"vocab_size": 202048, "num_experts_per_tok": 1, "attention_chunk_size": 8192, "use_qk_norm": True},
+}
+SCOUT = {**LLAMA4, "num_local_experts": 16, "interleave_moe_layer_step": 1}
+MAVERICK = {**LLAMA4, "num_local_experts": 128, "interleave_moe_layer_step": 2, "use_qk_norm": False}
+CODER = {
+    **{"model_type": "qwen3_moe", "hidden_size": 6144, "intermediate_size": 8192, "num_hidden_layers": 62},
+    **{"num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "num_experts": 160},
+    **{"num_experts_per_tok": 8, "moe_intermediate_size": 2560, "use_qk_norm": True},
+}
+MIMO = {
+    **{"model_type": "mimo", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 36},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151680},
+    **{"attention_bias": True, "use_mrope": False, "num_nextn_predict_layers": 1},
+}
+NEMOTRON3_NANO = {
+    **{"model_type": "nemotron_h", "hidden_size": 2688, "intermediate_size": 1856, "num_hidden_layers": 52},
+    **{"hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "vocab_size": 131072},
+    **{"num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128, "mamba_num_heads": 64},
+    **{"mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4, "mlp_hidden_act": "relu2"},
+    **{"n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856, "n_shared_experts": 1},
+    **{"moe_shared_expert_intermediate_size": 3712, "chunk_size": 128},
+}
+NEMOTRON3_SUPER = {
+    **NEMOTRON3_NANO,
+    **{"hidden_size": 4096, "num_hidden_layers": 88, "hybrid_override_pattern": None, "mamba_num_heads": 128},
+    "layers_block_type": [
+        {"M": "mamba", "E": "moe", "*": "attention"}[sign]
+        for sign in "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME"
+    ],
+    **{"n_routed_experts": 512, "num_experts_per_tok": 22, "moe_intermediate_size": 2688, "moe_latent_size": 1024},
+    **{"moe_shared_expert_intermediate_size": 5376, "num_nextn_predict_layers": 1},
+}
+NEMOTRON_H_56B = {
+    **{"model_type": "nemotron_h", "hidden_size": 8192, "intermediate_size": 32768, "num_hidden_layers": 118},
+    "hybrid_override_pattern": "M-M-M-M*-" + "M-M-M-M-M*-" * 9 + "M-M-M-M-M-",
+    **{"num_attention_heads": 64, "num_key_value_heads": 8, "attention_head_dim": 128, "mamba_num_heads": 256},
+    **{"mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 256, "conv_kernel": 4, "vocab_size": 131072},
+}
+# Billions of parameters, and of them active, as model cards, reports and the hub give them. What the checkpoints hold
+# besides is subtracted: vision towers (Llama 4: 0.87), multi-token prediction (MiMo: a layer and a projection, 0.21;
+# DeepSeek-V3.2: 13.5; GLM-5.2: a layer with an indexer, and a projection, 9.9). The active ones of GLM-5 and DeepSeek
+# do not count the tables of the vocabulary, 1.9 each.
+ROUNDED = {
+    "GLM-5": (GLM5, 744, 40 + 1.9),
+    "GLM-5.2": (GLM52, 753 - 9.9, 40 + 1.9),
+    "DeepSeek-V3.2": (V32, 685 - 13.5, 37 + 1.9),
+    "Qwen3.5-27B": (QWEN35_27B, 27, 27),
+    "Qwen3.5-397B-A17B": (QWEN35_397B, 397, 17),
+    "Llama-4-Scout": (SCOUT, 108.64 - 0.87, 17),
+    "Llama-4-Maverick": (MAVERICK, 401.58 - 0.87, 17),
+    "Qwen3-Coder-480B-A35B": (CODER, 480, 35),
+    "Nemotron-3-Nano": (NEMOTRON3_NANO, 31.6, 3.6),
+    "Nemotron-3-Super": (NEMOTRON3_SUPER, 120.6, 12.7),
+    "Nemotron-H-56B": (NEMOTRON_H_56B, 56.3, 56.3),
+    "MiMo-7B": (MIMO, 7.83 - 0.21, 7.83 - 0.21),
+}
+
 
 @pytest.fixture
 def config(tmp_path):
@@ -167,6 +263,76 @@ def test_kernels_of_others_multiply_every_weight_once_per_token(config, paramete
         frame = kernels(model, prefill(11, 3), parallel, Precision())
         gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"])]
         assert (gemms["count"] * gemms["macs"]).sum() == 33 * used + 3 * model.vocab * model.hidden
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounded_counts_of_families_without_exact_ones(config, name):
+    content, billions, active = ROUNDED[name]
+    model = read_model(config(content))
+    # 27 stands for anything from 26.5 to 27.5.
+    assert model.parameters / 1e9 == pytest.approx(billions, rel=0.003, abs=0.5 if billions == 27 else 0)
+    assert model.active_parameters / 1e9 == pytest.approx(active, abs=0.7)
+    frame = kernels(model, prefill(11, 3), Parallel(pipeline=2), Precision())
+    gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"])]
+    assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + 3 * model.vocab * model.hidden
+
+
+def test_an_indexer_limits_what_latent_attention_reads(config):
+    model = read_model(config(V32))
+    assert model.kv_bytes_per_token() == 61 * (2 * 576 + 132)
+    frame = kernels(model, decode([1000, 100_000], 4)).query("layers == 0").set_index(["shape", "kernel"])
+    for shape, context in enumerate((1001, 100_001)):
+        seen = min(context, 2048)
+        assert frame.loc[shape, "decode_attention"]["cache_bytes"] == 4 * seen * 1152
+        assert frame.loc[shape, "decode_attention"]["macs"] == 4 * seen * 128 * (576 + 512)
+        scores = frame.loc[shape, "decode_index_scores"]
+        assert (scores["macs"], scores["cache_bytes"]) == (4 * context * 64 * 128, 4 * context * 132)
+    # Layers that share an indexer's selection launch none of its kernels, and cache no keys of it.
+    shared = read_model(config(GLM52))
+    own = sum(kind == "full" for kind in GLM52["indexer_types"])
+    assert shared.kv_bytes_per_token() == 78 * 1152 + own * 132
+    rows = kernels(shared, prefill(4096))
+    assert rows.loc[rows["kernel"] == "index_scores", "count"].sum() == own
+    assert rows.loc[rows["kernel"] == "attention", "count"].sum() == 78
+
+
+def test_the_delta_rule_keeps_a_state_instead_of_a_cache(config):
+    model = read_model(config(QWEN35_27B))
+    assert model.kv_bytes_per_token() == 16 * 2 * 4 * 256 * 2
+    state = 48 * 128 * 128 * 4 + 3 * (2 * 16 * 128 + 48 * 128) * 2
+    assert model.state_bytes == 48 * state
+    assert model.kv_bytes([0, 10]).tolist() == [48 * state, 48 * state + 10 * 65536]
+    frame = kernels(model, decode([1000, 100_000], 4)).set_index(["shape", "kernel"])
+    rule = frame.loc[0, "decode_delta_rule"]
+    assert rule["count"] == 48 and rule["read_bytes"] > 4 * 48 * 128 * 128 * 4
+    assert frame.loc[0, "decode_delta_rule"].equals(frame.loc[1, "decode_delta_rule"])
+    assert frame.loc[0, "attn_gate"]["count"] == 16
+    halves = kernels(model, decode(1000, 4), Parallel(tensor=2)).set_index("kernel").loc["decode_delta_rule"]
+    assert 2 * halves["read_bytes"] == rule["read_bytes"]
+
+
+def test_layers_with_one_block_have_one_norm_and_one_sum(config):
+    model = read_model(config(NEMOTRON3_SUPER))
+    assert [group.count for group in model.layers] == [40, 40, 8]
+    assert model.kv_bytes_per_token() == 8 * 2 * 2 * 128 * 2
+    assert model.state_bytes == 40 * (128 * 64 * 128 * 4 + 3 * (128 * 64 + 2 * 8 * 128) * 2)
+    for fused in (True, False):
+        rows = kernels(model, decode(1000, 4), Parallel(tensor=2), fused=fused)
+        counts = rows.groupby("kernel", observed=True)["count"].sum()
+        assert counts["attn_norm"] == 48 and counts["ffn_norm"] == 40
+        assert counts["all_reduce"] == 88 + 1  # the embedding's too
+        assert counts["decode_ssm_scan"] == 40 and counts["decode_attention" if fused else "decode_softmax"] == 8
+        assert fused or counts["ffn_residual"] == 88
+    with pytest.raises(InputError, match="not a sequence of mamba"):
+        read_model(config({**NEMOTRON3_NANO, "hybrid_override_pattern": "MEX"}))
+
+
+def test_llama_4_attends_within_chunks(config):
+    model = read_model(config(SCOUT))
+    assert [group.attention.window for group in model.layers] == [8192, None]
+    assert [group.count for group in model.layers] == [36, 12]
+    rows = kernels(model, decode(100, 1))
+    assert rows.loc[rows["kernel"].isin(["rope", "qk_norm"]), "count"].to_list() == [36, 36]
 
 
 def test_kernels_that_only_some_families_have(config):
@@ -423,7 +589,7 @@ HOSTILE = [
         {**LLAMA, "quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.mixer"]}},
         "unknown module",
     ),
-    ({**GEMMA3_4B, "text_config": {"model_type": "llama4_text"}}, "unknown architecture 'llama4_text'"),
+    ({**GEMMA3_4B, "text_config": {"model_type": "llama9_text"}}, "unknown architecture 'llama9_text'"),
     (
         {"model_type": "qwen3_next", "hidden_size": 2048, "linear_conv_kernel_dim": 4, "full_attention_interval": 4},
         "unknown architecture 'qwen3_next' with the unknown keys full_attention_interval, linear_conv_kernel_dim",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from gpuledger.errors import InputError
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.readers.gpus import Gpu
 
-__all__ = ["BOUNDS", "GEMMS", "MEMORY", "predict", "totals"]
+__all__ = ["BOUNDS", "GEMMS", "MEMORY", "check_peaks", "predict", "totals"]
 
 #: Bounds that more memory bandwidth would relax.
 MEMORY = ("dram", "l2")
@@ -63,3 +64,14 @@ def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.n
     memory = count * np.where(rows["bound"].isin(MEMORY), rows["time_s"], 0.0)
     found["memory_bound_percent"] = 100 * np.bincount(group, memory, groups) / found["time_s"]
     return found
+
+
+def check_peaks(rows: pd.DataFrame, gpu: Gpu) -> None:
+    """Raise an InputError if the data sheet lacks the peak of a precision that kernels compute in."""
+    for precision in rows.loc[rows["macs"] > 0, "precision"].astype(str).unique():
+        try:
+            gpu.peak_flop_per_s(precision)
+        except ValueError:
+            problem = f"the peak of {precision} is missing; there are only {', '.join(gpu.precisions)}"
+            remedy = f"add {precision}_tflop_per_s, or set another precision"
+            raise InputError(gpu.file, f"GPU {gpu.name}", problem, remedy) from None

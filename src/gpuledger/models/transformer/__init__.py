@@ -58,26 +58,31 @@ requests with more are ``attention``; a mixed batch launches both. MLA's ``decod
 head (k = kv_rank + rope_dim) shared by all query heads; its ``attention`` reads expanded keys and values, which count
 as ``read_bytes``.
 
-**elementwise**: m rows of n values, k = 1. Outputs are written in the format that the following GEMM reads
-(``Precision.operands``).
+**elementwise**: m rows of n values, k = 1; ``macs`` are 0 but for delta_rule and ssm_scan. Outputs are written in the
+format that the following GEMM reads (``Precision.operands``).
 **collective**: m rows of n values are exchanged among ``devices``.
 
 **Kernels** in the order of a pass: embedding, embedding_scale, position_embedding; per layer attn_norm, qkv_proj
 (q_proj, k_proj, v_proj), qk_norm, rope, kv_write, attention, decode_attention, out_proj, attn_post_norm, attn_residual,
 ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_act, down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj
 (q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb,
-value_absorb; with experts router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate,
-shared_scale, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine, shared_add;
-final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused attention is attention_scores,
-softmax, attention_values (decode_attention_scores, decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
+value_absorb; with an indexer index_q_proj, index_k_proj, index_weights_proj, index_rope, index_scores
+(decode_index_scores), index_topk; for linear attention delta_in_proj, delta_gates_proj, delta_conv, delta_rule
+(decode_delta_rule), delta_norm, or ssm_in_proj, ssm_conv, ssm_scan (decode_ssm_scan), ssm_norm; attn_gate; with
+experts latent_down_proj, latent_up_proj, router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj,
+shared_gate, shared_scale, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine,
+shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused attention is
+attention_scores, softmax, attention_values (decode_attention_scores, decode_softmax, …); with ragged requests
+``batch·m·n·k ≥ macs``.
 
 **Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, vision towers and multi-token
 prediction layers (:func:`read_model` accepts models that have them).
 """
 
+from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, LatentAttention
 from gpuledger.models.transformer.configuration import read_model
 from gpuledger.models.transformer.kernels import kernels
-from gpuledger.models.transformer.model import Attention, Experts, FeedForward, LatentAttention, Layers, Model
+from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.workloads import Workload, chunk, decode, join, mixed, prefill

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuledger.models.transformer.model import Attention, LatentAttention, Layers
+from gpuledger.models.transformer.blocks import Attention, DeltaAttention, LatentAttention, StateSpace
+from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import ring_bytes
 from gpuledger.models.transformer.precision import BITS
 from gpuledger.models.transformer.rows import Rows
@@ -18,6 +19,10 @@ def add_attention(rows: Rows, group: Layers) -> None:
         by_kernel.setdefault(linear.kernel, []).append(linear)
     if isinstance(attention, LatentAttention):
         _latent(rows, attention, by_kernel)
+    elif isinstance(attention, DeltaAttention):
+        _delta(rows, attention, by_kernel)
+    elif isinstance(attention, StateSpace):
+        _state_space(rows, attention, by_kernel)
     else:
         rows.gemms(by_kernel["qkv_proj"], tokens, "qkv" in rows.fused or attention.stored_fused)
         _heads(rows, attention)
@@ -38,7 +43,7 @@ def _heads(rows: Rows, attention: Attention) -> None:
             sent = ring_bytes(tokens * (everything * value), tensor)
             rows.collective("all_gather", tokens, everything, sent, tensor)
         m, n = (tokens, turned) if full else (tokens * (heads + kv_heads), width)
-        weight = rows.plain_bytes(turned if full else 2 * width)
+        weight = rows.plain_bytes({"full": turned, "head": 2 * width}.get(attention.qk_norm, 0))
         rows.elementwise("qk_norm", m, n, tokens * (turned * value), tokens * (turned * value), weight=weight)
     if attention.rotary_dim:
         _rope(rows, (heads + kv_heads) * attention.rotary_dim, attention.rotary_dim)
@@ -48,6 +53,9 @@ def _heads(rows: Rows, attention: Attention) -> None:
     written = rows.operand_bytes("out_proj")
     for decoding in (False, True):
         _attend(rows, decoding, (heads, kv_heads), (width, width), written, attention.window, cached_row=row)
+    if attention.gate:
+        output = tokens * (heads * width)
+        rows.elementwise("attn_gate", tokens, heads * width, 2 * output * value, output * written)
 
 
 def _rope(rows: Rows, width: int, table: int) -> None:
@@ -156,6 +164,9 @@ def _latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) 
     _kv_write(rows, attention.cache_width)
     row = _row_bytes(attention.cache_width, BITS[rows.precision.cache])
 
+    if attention.indexer:
+        _sparse(rows, attention, by_kernel, row)
+        return
     several = _requests(rows, decoding=False)
     if several.any():  # expanded: separate keys and values for every head
         rows.gemms(by_kernel["kv_b_proj"], work.total(several * work.new_tokens))
@@ -202,3 +213,130 @@ def _absorb(rows: Rows, kernel: str, m: np.ndarray, heads: int, n: int, k: int, 
         read=m * (heads * k * rows.value_bytes),
         write=m * (heads * n * written),
     )
+
+
+def _sparse(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list], row: int) -> None:
+    """Add attention to the tokens that an indexer selects, in the absorbed form for every request.
+
+    The traffic is that of different tokens: a lower bound where the tokens of a prompt select far apart.
+    """
+    tokens, heads, rank = rows.work.tokens, attention.heads // rows.parallel.tensor, attention.kv_rank
+    if attention.indexer.own:
+        _index(rows, attention, by_kernel)
+    _absorb(rows, "q_absorb", tokens, heads, rank, attention.nope_dim, rows.value_bytes)
+    dims = (attention.cache_width, rank)
+    for decoding in (False, True):
+        _attend(rows, decoding, (heads, 1), dims, rows.value_bytes, window=attention.indexer.selected, cached_row=row)
+    _absorb(rows, "value_absorb", tokens, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
+
+
+def _index(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) -> None:
+    """Add the selection of tokens: scores of all pairs in fp8 summed over heads, then the largest of each token.
+
+    Every device computes it in full.
+    """
+    work, tokens, index = rows.work, rows.work.tokens, attention.indexer
+    for kernel in ("index_q_proj", "index_k_proj", "index_weights_proj"):
+        rows.gemms(by_kernel[kernel], tokens)
+    width = (index.heads + 1) * index.dim
+    rows.elementwise("index_rope", tokens, width, tokens * (width * rows.value_bytes), tokens * (width + 4))
+    for decoding in (False, True):
+        requests = _requests(rows, decoding)
+        if not requests.any():
+            continue
+        context = work.new_tokens + work.past_tokens
+        m, n = (work.largest(np.where(requests > 0, what, 0)) for what in (work.new_tokens, context))
+        queries, pairs = work.total(requests * work.new_tokens), work.total(requests * work.pairs())
+        rows.product(work.total(requests), m, work.largest(context), index.heads, index.dim)
+        rows.add(
+            ("decode_" if decoding else "") + "index_scores",
+            "attention",
+            m,
+            n,
+            index.dim,
+            batch=work.total(requests) * index.heads,
+            heads=index.heads,
+            kv_heads=1,
+            macs=pairs * (index.heads * index.dim),
+            read=queries * (index.heads * (index.dim + 4)),
+            write=pairs * 4,
+            cache=work.total(requests * context) * attention.side_cache_bytes,
+            math="fp8",
+            stored="fp8",
+        )
+        rows.elementwise("index_topk", queries, n, pairs * 4, queries * (index.selected * 4))
+
+
+#: Tokens of a chunk, within which the delta rule of several new tokens is a product of matrices (FLA, vLLM, SGLang).
+_CHUNK = 64
+
+
+def _delta(rows: Rows, attention: DeltaAttention, by_kernel: dict[str, list]) -> None:
+    """Add the gated delta rule; its time is taken to be that of its traffic, a lower bound for long prompts."""
+    work, tokens, value, tensor = rows.work, rows.work.tokens, rows.value_bytes, rows.parallel.tensor
+    rows.gemms(by_kernel["delta_in_proj"], tokens)
+    rows.gemms(by_kernel["delta_gates_proj"], tokens)
+    mixed, heads = attention.mixed // tensor, attention.value_heads // tensor
+    width, key_dim, value_dim = heads * attention.value_dim, attention.key_dim, attention.value_dim
+    requests = work.total(work.requests)
+    last = requests * (mixed * (attention.conv - 1) * value)  # the tokens before, kept for the convolution
+    stream = tokens * (mixed * value)
+    weight = rows.plain_bytes(mixed * attention.conv)
+    rows.elementwise("delta_conv", tokens, mixed, stream + last, stream + last, weight=weight)
+    matrix = heads * key_dim * value_dim
+    state = matrix * attention.state_bits // 8
+    for decoding in (False, True):
+        own = _requests(rows, decoding)
+        if not own.any():
+            continue
+        new, kept = work.total(own * work.new_tokens), work.total(own) * state
+        # Every chunk's state is written once and read once.
+        chunks = 0 if decoding else work.total(own * -(-work.new_tokens // _CHUNK)) * (matrix * value)
+        each = 3 * key_dim * value_dim + (0 if decoding else _CHUNK * (3 * key_dim + 2 * value_dim))
+        rows.elementwise(
+            ("decode_" if decoding else "") + "delta_rule",
+            new,
+            width,
+            new * ((mixed + 2 * heads) * value) + kept + chunks,
+            new * (width * value) + kept + chunks,
+            macs=rows.product(new, heads, each),
+        )
+    output = tokens * width
+    rows.elementwise("delta_norm", tokens, width, 2 * output * value, output * rows.operand_bytes("out_proj"))
+
+
+#: Tokens of a chunk of a Mamba-2 scan, within which several new tokens are a product of matrices.
+_SCAN_CHUNK = 128
+
+
+def _state_space(rows: Rows, attention: StateSpace, by_kernel: dict[str, list]) -> None:
+    """Add a Mamba-2 scan; its time is taken to be that of its traffic, a lower bound for long prompts."""
+    work, tokens, value, tensor = rows.work, rows.work.tokens, rows.value_bytes, rows.parallel.tensor
+    rows.gemms(by_kernel["ssm_in_proj"], tokens)
+    heads, groups = attention.heads // tensor, max(attention.groups // tensor, 1)
+    width = heads * attention.head_dim
+    mixed = width + 2 * groups * attention.state
+    last = work.total(work.requests) * (mixed * (attention.conv - 1) * value)
+    stream = tokens * (mixed * value)
+    weight = rows.plain_bytes(mixed * (attention.conv + attention.conv_bias))
+    rows.elementwise("ssm_conv", tokens, mixed, stream + last, stream + last, weight=weight)
+    matrix = width * attention.state
+    state = matrix * attention.state_bits // 8
+    for decoding in (False, True):
+        own = _requests(rows, decoding)
+        if not own.any():
+            continue
+        new, kept = work.total(own * work.new_tokens), work.total(own) * state
+        # Every chunk's state is written once and read once.
+        chunks = 0 if decoding else work.total(own * -(-work.new_tokens // _SCAN_CHUNK)) * (matrix * value)
+        inside = 0 if decoding else _SCAN_CHUNK * (groups * attention.state + width)
+        rows.elementwise(
+            ("decode_" if decoding else "") + "ssm_scan",
+            new,
+            width,
+            new * ((mixed + heads) * value) + kept + chunks,
+            new * (width * value) + kept + chunks,
+            macs=rows.product(new, 2 * matrix + inside),
+        )
+    output = tokens * width
+    rows.elementwise("ssm_norm", tokens, width, 2 * output * value, output * rows.operand_bytes("out_proj"))

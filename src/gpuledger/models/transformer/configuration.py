@@ -12,8 +12,9 @@ from typing import Any
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger.download.names import name_fault, shown
-from gpuledger.models.transformer.families import FAMILIES, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, read_layers
+from gpuledger.models.transformer.families import FAMILIES, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH
 from gpuledger.models.transformer.keys import Keys
+from gpuledger.models.transformer.layer_kinds import read_layers
 from gpuledger.models.transformer.model import Model
 from gpuledger.models.transformer.quantisation import read_precision
 
@@ -195,7 +196,9 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
     problem = f"unknown architecture {shown(kind)}"
     if strange:
         problem += f" with the unknown keys {', '.join(sorted(strange))}"
-    return InputError(file, "key model_type", problem, f"known architectures: {', '.join(FAMILIES)}")
+    nearest = get_close_matches(str(kind), FAMILIES, 1, 0.0)[0]
+    remedy = f"the nearest by name is {nearest}; known architectures: {', '.join(FAMILIES)}"
+    return InputError(file, "key model_type", problem, remedy)
 
 
 def _refuse_unknown(keys: Keys, outer: Keys, kind: str, nested: bool) -> None:

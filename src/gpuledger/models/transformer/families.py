@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from gpuledger.models.transformer.blocks import (
+    Experts,
+    FeedForward,
+)
 from gpuledger.models.transformer.keys import Keys
-from gpuledger.models.transformer.model import Attention, Experts, FeedForward, LatentAttention, Layers
 
 MAX_WIDTH, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_EXPERTS = 2**20, 2**14, 10_000, 2**26, 2**16
 MAX_POSITIONS = 2**31
@@ -35,6 +38,14 @@ class ModelFamily:
         Keys of which only one value is modelled.
     qkv_bias, out_bias, mlp_bias : bool or str
         Whether these projections have a bias, or the key that says so.
+    sparse : bool
+        Latent attention to tokens that an indexer selects.
+    delta : bool
+        Layers of linear attention among those of full attention.
+    rope_in_windows : bool
+        Only layers with a window have RoPE, and a norm of queries and keys without weights.
+    single : bool
+        Layers that have either attention, a state space, or a feed-forward block.
     renamed : mapping
         The architecture's own key names, and the usual ones.
 
@@ -54,6 +65,10 @@ class ModelFamily:
     stored_fused: bool = False
     gated: bool = True
     latent: bool = False
+    sparse: bool = False
+    delta: bool = False
+    rope_in_windows: bool = False
+    single: bool = False
     positions: bool = False
     norm_bias: bool = False
     tied: bool = False
@@ -119,6 +134,16 @@ def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[Keys, int], 
     return windows
 
 
+def window_of_chunks(keys: Keys, layers: int) -> list[int | None]:
+    """Llama 4: three of four layers attend within chunks, taken as windows of that length, which is an upper bound."""
+    chunk = keys.integer("attention_chunk_size", MAX_POSITIONS, 8192)
+    local = keys.value("no_rope_layers", None) or [(i + 1) % 4 != 0 for i in range(layers)]
+    if not isinstance(local, list) or len(local) != layers or any(value not in (0, 1) for value in local):
+        raise keys.error("no_rope_layers", f"not a list of {layers} zeros and ones", "correct it")
+    keys.known |= {"use_qk_norm", "attn_temperature_tuning", "attn_scale", "floor_scale", "for_llm_compressor"}
+    return [chunk if value else None for value in local]
+
+
 def dense(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     return [block] * layers
 
@@ -170,6 +195,9 @@ def deepseek(router_bias: bool) -> Callable:
             return [block] * layers
         width = keys.integer("moe_intermediate_size", MAX_WIDTH)
         shared = keys.integer("n_shared_experts", MAX_EXPERTS, 0, low=0)
+        # Newer files say the same once more, layer by layer.
+        types = ["sparse" if i >= first and i % step == 0 else "dense" for i in range(layers)]
+        keys.fixed("mlp_layer_types", types, "differs from first_k_dense_replace and moe_layer_freq")
         routed = _routed(keys, "n_routed_experts", "moe_intermediate_size")
         routed = Experts(
             routed.experts,
@@ -178,9 +206,19 @@ def deepseek(router_bias: bool) -> Callable:
             FeedForward(shared * width) if shared else None,
             router_bias=router_bias and keys.choice("topk_method", TOP_K, "noaux_tc") == "noaux_tc",
         )
-        return [routed if i >= first and i % step == 0 else block for i in range(layers)]
+        return [routed if kind == "sparse" else block for kind in types]
 
     return ffns
+
+
+def llama4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every n-th layer has experts beside a shared one, all of the width of ``block``; the others are wider."""
+    step = keys.integer("interleave_moe_layer_step", MAX_LAYERS, 1)
+    routed = _routed(keys, "num_local_experts", "intermediate_size", shared=block)
+    wide = FeedForward(keys.integer("intermediate_size_mlp", MAX_WIDTH))
+    sparse = [i for i in range(layers) if (i + 1) % step == 0]
+    keys.fixed("moe_layers", sparse, "differs from interleave_moe_layer_step")
+    return [routed if i in sparse else wide for i in range(layers)]
 
 
 def minimax(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
@@ -218,6 +256,15 @@ _QWEN = {
     "defaults": {"num_key_value_heads": 32, "sliding_window": 4096},
     "window": window_if_used(lambda i, first: i >= first),
 }
+_QWEN3 = ModelFamily(**_QWEN, ffn=dense, qk_norm="head")
+_QWEN3_MOE = ModelFamily(
+    window_if_used(lambda i, first: True),
+    sparse_steps(shared=False),
+    {"num_key_value_heads": 4, "sliding_window": 4096},
+    {"use_qk_norm": True},
+    qk_norm="head",
+)
+_QWEN35 = {"attn_output_gate": True, "full_attention_interval": 4}
 _GEMMA = {"tied": True, "scaled_embedding": True}
 _MLA = {"latent": True, "defaults": _DEEPSEEK, "window": no_window, "fixed": {"mlp_bias": False}}
 
@@ -237,13 +284,15 @@ FAMILIES = {
         qkv_bias="qkv_bias",
         out_bias=False,
     ),
-    "qwen3": ModelFamily(**_QWEN, ffn=dense, qk_norm="head"),
-    "qwen3_moe": ModelFamily(
-        window_if_used(lambda i, first: True),
-        sparse_steps(shared=False),
-        {"num_key_value_heads": 4, "sliding_window": 4096},
-        qk_norm="head",
-    ),
+    # MiMo-7B: Qwen2 with multi-token prediction.
+    "mimo": ModelFamily(**_QWEN, ffn=dense, fixed={"use_mrope": False}, qkv_bias="attention_bias", out_bias=False),
+    "qwen3": _QWEN3,
+    "qwen3_vl_text": _QWEN3,
+    "qwen3_moe": _QWEN3_MOE,
+    "qwen3_vl_moe_text": _QWEN3_MOE,
+    "qwen3_5_text": ModelFamily(no_window, dense, _QWEN35, qk_norm="head", delta=True),
+    "qwen3_5_moe_text": ModelFamily(no_window, sparse_steps(shared=True), _QWEN35, qk_norm="head", delta=True),
+    "llama4_text": ModelFamily(window_of_chunks, llama4, {"num_key_value_heads": 8}, rope_in_windows=True),
     "gpt2": ModelFamily(
         no_window,
         dense,
@@ -283,77 +332,18 @@ FAMILIES = {
     ),
     "deepseek_v2": ModelFamily(**_MLA, ffn=deepseek(router_bias=False)),
     "deepseek_v3": ModelFamily(**_MLA, ffn=deepseek(router_bias=True)),
+    "deepseek_v32": ModelFamily(**_MLA, ffn=deepseek(router_bias=True), sparse=True),
+    "glm_moe_dsa": ModelFamily(**_MLA, ffn=deepseek(router_bias=True), sparse=True),
+    "nemotron_h": ModelFamily(
+        no_window,
+        dense,
+        {"norm_eps": 1e-5},
+        {"use_bias": False, "mamba_proj_bias": False, "mlp_bias": False, "attention_bias": False},
+        gated=False,
+        single=True,
+        renamed={"mlp_hidden_act": "hidden_act", "attention_head_dim": "head_dim"},
+    ),
     "kimi_k2": ModelFamily(**_MLA, ffn=deepseek(router_bias=True)),
     "minimax_m2": ModelFamily(no_window, minimax, {"attention_bias": False}, qk_norm="full"),
     "olmoe": ModelFamily(no_window, all_routed("num_experts"), qk_norm="full"),
 }
-
-
-def _bias(keys: Keys, rule: bool | str) -> bool:
-    return keys.flag(rule) if isinstance(rule, str) else rule
-
-
-def _attention(
-    keys: Keys, family: ModelFamily, hidden: int, windows: list[int | None]
-) -> list[Attention | LatentAttention]:
-    heads = keys.integer("num_attention_heads", MAX_HEADS)
-    if family.latent:
-        rank = keys.integer("q_lora_rank", MAX_WIDTH, None)
-        names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-        sizes = [keys.integer(name, MAX_WIDTH) for name in names]
-        # Latent attention caches one vector for all heads; these keys do not apply to it.
-        keys.known |= {"num_key_value_heads", "head_dim", "qk_head_dim"}
-        return [LatentAttention(heads, rank, *sizes, _bias(keys, family.out_bias))] * len(windows)
-    kv_heads = keys.integer("num_key_value_heads", MAX_HEADS, heads)
-    if heads % kv_heads:
-        problem = f"{heads} query heads are not a multiple of {kv_heads} key/value heads"
-        raise keys.error("num_key_value_heads", problem, "correct one of them")
-    head_dim = keys.integer("head_dim", MAX_WIDTH, None)
-    if head_dim is None:
-        if hidden % heads:
-            problem = f"hidden_size {hidden} is not divisible by {heads} heads, and there is no head_dim"
-            raise keys.error("num_attention_heads", problem, "correct one of them or give head_dim")
-        head_dim = hidden // heads
-    share = keys.number("partial_rotary_factor", None)
-    for key in ("rope_parameters", "rope_scaling"):
-        inner = Keys(keys.mapping(key), keys.file, key)
-        share = inner.number("partial_rotary_factor", None) if share is None else share
-    rotary = keys.integer("rotary_dim", MAX_WIDTH, None)
-    if share is None and rotary is not None:
-        share = rotary / head_dim
-    if share is not None and not 0 <= share <= 1:
-        raise keys.error("partial_rotary_factor", f"{share} is not within 0 … 1", "correct it")
-    of_window = {
-        window: Attention(
-            heads,
-            kv_heads,
-            head_dim,
-            window,
-            _bias(keys, family.qkv_bias),
-            _bias(keys, family.out_bias),
-            0 if family.positions else int(head_dim * (1 if share is None else share)),
-            family.qk_norm,
-            family.sinks,
-            family.stored_fused,
-        )
-        for window in set(windows)
-    }
-    return [of_window[window] for window in windows]
-
-
-def read_layers(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
-    """Return the layers of a model, grouped by kind, in the order of their first occurrence."""
-    count = keys.integer("num_hidden_layers", MAX_LAYERS)
-    windows = family.window(keys, count)
-    attentions = _attention(keys, family, hidden, windows)
-    keys.choice("hidden_activation" if keys.content.get("hidden_activation") else "hidden_act", ACTIVATIONS, "silu")
-    keys.known |= {"hidden_act", "hidden_activation"}
-    width = keys.integer("intermediate_size", MAX_WIDTH, 4 * hidden if family.positions else None)
-    block = FeedForward(width or 1, family.gated, _bias(keys, family.mlp_bias), family.stored_fused)
-    ffns = family.ffn(keys, count, block)
-    if width is None and block in ffns:
-        raise keys.error("intermediate_size", "it is missing", "use a model's complete config.json")
-    kinds: dict[tuple, list[int]] = {}
-    for number, kind in enumerate(zip(attentions, ffns, strict=True)):
-        kinds.setdefault(kind, []).append(number)
-    return tuple(Layers(tuple(numbers), *kind, family.post_norms) for kind, numbers in kinds.items())

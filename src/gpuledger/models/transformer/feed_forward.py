@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpuledger.models.transformer.model import Experts, FeedForward, Layers, Linear
+from gpuledger.models.transformer.blocks import Experts, FeedForward, Linear
+from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import ring_bytes
 from gpuledger.models.transformer.routing import busiest_share, choice_probability
 from gpuledger.models.transformer.rows import Rows
@@ -53,7 +54,10 @@ def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
     rows.product(tokens, parallel.replicas, ffn.active, hidden, 8)
     probability = choice_probability(ffn.experts, ffn.active, load)
     chosen, touched = busiest_share(probability, ffn.active, tokens * parallel.replicas, parallel.expert)
-    *up, down = ffn.expert.linears(hidden, "expert_", ffn.experts)
+    *up, down = ffn.expert_linears(hidden)
+    if ffn.latent:
+        rows.gemms([linear for linear in others if linear.kernel == "latent_down_proj"], tokens)
+        hidden = ffn.latent
     spread = parallel.replicas > 1
     own = -(-tokens // parallel.tensor) if spread else tokens  # a replica splits its tokens among its devices
     if spread:
@@ -76,6 +80,9 @@ def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
     if spread and parallel.tensor > 1:
         sent = ring_bytes(tokens * (hidden * value), parallel.tensor)
         rows.collective("all_gather", tokens, hidden, sent, parallel.tensor)
+    if ffn.latent:
+        hidden = rows.model.hidden
+        rows.gemms([linear for linear in others if linear.kernel == "latent_up_proj"], tokens)
     if ffn.shared:
         stream = tokens * (hidden * value)
         rows.elementwise("shared_add", tokens, hidden, 2 * stream, stream)
@@ -84,7 +91,7 @@ def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
 def _exchanged(rows: Rows, own: np.ndarray, ffn: Experts, kernel: str) -> np.ndarray:
     """Return the bytes that a device sends when its tokens go to, or come back from, the devices of their experts."""
     width = rows.operand_bytes(kernel) if kernel else rows.value_bytes
-    return ring_bytes(own * (ffn.active * rows.model.hidden * width), rows.parallel.expert)
+    return ring_bytes(own * (ffn.active * (ffn.latent or rows.model.hidden) * width), rows.parallel.expert)
 
 
 def _grouped(

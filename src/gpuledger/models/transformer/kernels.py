@@ -9,8 +9,9 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.models.transformer.attention import add_attention
+from gpuledger.models.transformer.blocks import DeltaAttention, Experts, LatentAttention, Nothing, StateSpace
 from gpuledger.models.transformer.feed_forward import add_feed_forward, first_kernel
-from gpuledger.models.transformer.model import Experts, LatentAttention, Layers, Model
+from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel, ring_bytes
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.routing import as_load
@@ -128,24 +129,33 @@ def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: flo
     reader = "qkv_proj"
     if isinstance(group.attention, LatentAttention):
         reader = "q_proj" if group.attention.q_rank is None else "qkv_a_proj"
+    elif isinstance(group.attention, DeltaAttention):
+        reader = "delta_in_proj"
+    elif isinstance(group.attention, StateSpace):
+        reader = "ssm_in_proj"
     # The previous stage sends the sum, so the first norm of a stage has no residual to add.
     alone = int(numbers.start in group.numbers) if fused else count
-    _add_norm(rows, "attn_norm", reader, False, alone)
-    _add_norm(rows, "attn_norm", reader, True, count - alone)
-    add_attention(rows, group)
-    if group.post_norms:
-        _add_norm(rows, "attn_post_norm", "", False, count)
-    if not fused:
-        _add_residual(rows, "attn_residual", count)
-    _add_norm(rows, "ffn_norm", first_kernel(group.ffn), fused, count)
-    add_feed_forward(rows, group, load)
+    attends, feeds = (not isinstance(block, Nothing) for block in (group.attention, group.ffn))
+    if attends:
+        _add_norm(rows, "attn_norm", reader, False, alone)
+        _add_norm(rows, "attn_norm", reader, True, count - alone)
+        add_attention(rows, group)
+        if group.post_norms:
+            _add_norm(rows, "attn_post_norm", "", False, count)
+        if not fused and feeds:
+            _add_residual(rows, "attn_residual", count)
+    if feeds:
+        first = 0 if attends or not fused else alone
+        _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, first)
+        _add_norm(rows, "ffn_norm", first_kernel(group.ffn), fused, count - first)
+        add_feed_forward(rows, group, load)
     if tensor > 1:
         spread = rows.parallel.replicas > 1 and isinstance(group.ffn, Experts)
-        sums = 1 if spread and not group.ffn.shared else 2
+        sums = attends + (feeds and not (spread and not group.ffn.shared))
         payload = rows.work.tokens * (hidden * rows.value_bytes)
         sent = ring_bytes(payload, tensor, 2)
         rows.collective("all_reduce", rows.work.tokens, hidden, sent, tensor, count=sums * count)
-    if group.post_norms:
+    if group.post_norms and feeds:
         _add_norm(rows, "ffn_post_norm", "", False, count)
     ends_stage = int(numbers[-1] in group.numbers and not last)
     _add_residual(rows, "ffn_residual", ends_stage if fused else count)

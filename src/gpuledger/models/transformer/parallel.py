@@ -8,7 +8,16 @@ from itertools import pairwise
 import numpy as np
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer.model import Experts, LatentAttention, Linear, Model
+from gpuledger.models.transformer.blocks import (
+    Attention,
+    DeltaAttention,
+    Experts,
+    FeedForward,
+    LatentAttention,
+    Linear,
+    StateSpace,
+)
+from gpuledger.models.transformer.model import Model
 
 MAX_DEVICES = 2**16
 
@@ -78,8 +87,15 @@ class Parallel:
             raise InputError(model.name, "parallel.pipeline", problem, "use at most as many stages as layers")
         for group in model.layers:
             attention, ffn = group.attention, group.ffn
-            shared = [("query heads", attention.heads, self.tensor)]
-            if not isinstance(attention, LatentAttention):
+            shared = []
+            if isinstance(attention, Attention | LatentAttention | DeltaAttention):
+                shared.append(("query heads", attention.heads, self.tensor))
+            if isinstance(attention, StateSpace):
+                shared.append(("heads of the state space", attention.heads, self.tensor))
+                shared.append(("its groups", max(attention.groups, self.tensor), min(attention.groups, self.tensor)))
+            if isinstance(attention, DeltaAttention):
+                shared.append(("value heads", attention.value_heads, self.tensor))
+            if isinstance(attention, Attention):
                 few = attention.kv_heads < self.tensor
                 shared.append(
                     ("devices per key/value head", self.tensor, attention.kv_heads)
@@ -93,7 +109,7 @@ class Parallel:
                 if self.expert > ffn.experts:
                     problem = f"{ffn.experts} experts for {self.expert} devices"
                     raise InputError(model.name, "parallel.expert", problem, "use at most as many devices as experts")
-            else:
+            elif isinstance(ffn, FeedForward):
                 shared.append(("the feed-forward width", ffn.width, self.tensor))
             for what, number, devices in shared:
                 if number % devices:

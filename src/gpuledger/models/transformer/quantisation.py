@@ -23,22 +23,33 @@ EXCLUDED = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modul
 _PROJECTIONS = "gate_proj|up_proj|gate_up_proj|down_proj|w1|w2|w3"
 #: Patterns of module names after the layer's number, and the kernels that hold their weights.
 _MODULES = (
-    (r"(self_attn|attn|attention)(\.\w+)?", "attention"),
+    (r"(self_attn|attn|attention|linear_attn)(\.\w+)?", "attention"),
+    (r"self_attn\.indexer(\.\w+)?", "attention"),
     (r"((\w+\.)?(q_proj|k_proj|v_proj|qkv_proj|o_proj|q_a_proj|q_b_proj|kv_a_proj_with_mqa|kv_b_proj))", "attention"),
-    (rf"(mlp|block_sparse_moe|feed_forward)?\.?shared_experts?(\.({_PROJECTIONS}))?", "shared_"),
-    (rf"(mlp|block_sparse_moe|feed_forward)?\.?experts(\.[\w*]+)?(\.({_PROJECTIONS}))?", "expert_"),
+    (rf"(mlp|block_sparse_moe|feed_forward|mixer)?\.?shared_experts?(\.({_PROJECTIONS}))?", "shared_"),
+    (rf"(mlp|block_sparse_moe|feed_forward|mixer)?\.?experts(\.[\w*]+)?(\.({_PROJECTIONS}))?", "expert_"),
+    (r"mixer\.(in_proj|out_proj|q_proj|k_proj|v_proj|o_proj|conv1d)", "attention"),
+    (r"mixer\.fc[12]_latent_proj", "latent"),
     (rf"(mlp|feed_forward)(\.({_PROJECTIONS}))?", ""),
+    (rf"mixer\.({_PROJECTIONS})", ""),
     (rf"({_PROJECTIONS})", ""),
 )
 _ATTENTION_PARTS = {
     **{part: {"qkv_proj", "q_proj"} for part in ("q_proj", "k_proj", "v_proj", "qkv_proj")},
     **{"o_proj": {"out_proj"}, "q_a_proj": {"qkv_a_proj"}, "q_b_proj": {"q_b_proj"}, "kv_b_proj": {"kv_b_proj"}},
     "kv_a_proj_with_mqa": {"qkv_a_proj", "kv_a_proj"},
+    **{"indexer": {"index_q_proj", "index_k_proj"}, "wq_b": {"index_q_proj"}, "wk": {"index_k_proj"}},
+    **{"weights_proj": {"index_weights_proj"}, "in_proj_qkv": {"delta_in_proj"}, "in_proj_z": {"delta_in_proj"}},
+    **{part: {"delta_gates_proj"} for part in ("in_proj_a", "in_proj_b", "in_proj_ba")},
+    **{"in_proj": {"ssm_in_proj"}, "out_proj": {"out_proj"}},
+    **{"conv1d": set(), "linear_attn": {"delta_in_proj", "out_proj"}},
 }
-_ALL_ATTENTION = {"qkv_proj", "q_proj", "out_proj", "qkv_a_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"}
+_ALL_ATTENTION = {"qkv_proj", "q_proj", "out_proj", "qkv_a_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"} | {
+    *("index_q_proj", "index_k_proj"),
+}
 _UNTOUCHED = re.compile(
     r".*(lm_head|embed_tokens|wte|norm|layernorm|router|(^|[._])gate|shared_expert_gate|vision\w*|visual|multi_modal\w*"
-    r"|mm_\w+|rotary_emb|indexer|e_score_correction_bias)([.\w*]*)"
+    r"|mm_\w+|rotary_emb|e_score_correction_bias)([.\w*]*)"
 )
 
 
@@ -61,7 +72,9 @@ def read_precision(keys: Keys, outer: Keys, layers: tuple[Layers, ...]) -> tuple
     if not settings:
         return Precision(plain, plain, plain), layers
     inner = Keys(settings, keys.file, "quantization_config")
-    method = inner.choice("quant_method", METHODS, "")
+    # Early files of Model Optimizer omit the method.
+    by = inner.mapping("producer").get("name")
+    method = inner.choice("quant_method", METHODS, "modelopt" if by == "modelopt" else "")
     weights, operands, cache = METHODS[method](inner, plain)
     precision = Precision(weights, plain, cache or plain, operands)
     names = [name for key in EXCLUDED for name in inner.strings(key)]
@@ -151,7 +164,7 @@ def _modelopt(keys: Keys, plain: str) -> tuple[str, str | None, str | None]:
     if algorithm is None and keys.content.get("config_groups"):
         return _compressed(keys, plain)
     keys.choice("quant_algo", _MODELOPT, "")
-    cache = keys.value("kv_cache_quant_algo", None) or keys.mapping("kv_cache_scheme")
+    cache = keys.value("kv_cache_quant_algo", None) or keys.value("kv_cache_scheme", None)
     return *_MODELOPT[algorithm], "fp8" if cache else None
 
 
@@ -168,9 +181,13 @@ METHODS: dict[str, Callable] = {
 
 def _kernels_of(module: str) -> set[str] | None:
     """Return the kernels that hold the weights of *module*; None if it is unknown."""
+    if "norm" in module.rpartition(".")[2]:
+        return set()
     for pattern, where in _MODULES:
         if re.fullmatch(pattern, module):
             last = module.rpartition(".")[2]
+            if where == "latent":
+                return {"latent_down_proj" if "fc1" in last else "latent_up_proj"}
             if where == "attention":
                 return set(_ATTENTION_PARTS.get(last, _ALL_ATTENTION))
             kernels = {f"{where}gate_up_proj", f"{where}up_proj", f"{where}down_proj"}
@@ -192,9 +209,14 @@ def _alternatives(name: str) -> list[str]:
 def _leave_out(names: list[str], layers: tuple[Layers, ...], keys: Keys) -> tuple[Layers, ...]:
     everywhere: set[str] = set()
     by_layer: dict[int, set[str]] = {}
+    count = sum(group.count for group in layers)
     for name in itertools.chain.from_iterable(map(_alternatives, names)):
         plain = name.removeprefix("re:").replace("\\.", ".").replace(".*", "*").strip("^$*")
+        if plain.startswith("mtp"):  # multi-token prediction is left out
+            continue
         match = re.fullmatch(r"(?:.*?)layers\.?(\d+|\*)\.?(.*)", plain)
+        if match and match[1] != "*" and int(match[1]) >= count:
+            continue
         module = match[2] if match else plain.removeprefix("model.").removeprefix("language_model.")
         kernels = _kernels_of(module.strip(".*").removesuffix(".weight")) if module else set(WEIGHTS - UNCONVERTED)
         if kernels is None:

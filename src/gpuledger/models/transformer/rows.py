@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer.model import Linear, Model
+from gpuledger.models.transformer.blocks import Linear
+from gpuledger.models.transformer.model import Model
 from gpuledger.models.transformer.names import KERNELS, KINDS, PHASES
 from gpuledger.models.transformer.parallel import Parallel, share
 from gpuledger.models.transformer.precision import BITS, MATH, Precision

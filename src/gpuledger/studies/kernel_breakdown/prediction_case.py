@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, slug
+from gpuledger.models.deployment.memory import RESERVE, fits
 from gpuledger.models.time_model.choice import gemm_entry
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.corrections import corrections
 from gpuledger.studies.kernel_breakdown.groups import group_of, step_shares
-from gpuledger.studies.kernel_breakdown.memory import RESERVE, fits, memory_bytes
 from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.prediction import predict, totals
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
@@ -101,7 +101,7 @@ def _ideal_s(rows: pd.DataFrame, gpu: Gpu) -> float:
 
 def _add_memory(result: CaseResult, scenario: Scenario, phase: str) -> None:
     """Add what a phase needs on the GPU that holds most, and the GPUs that have room for it."""
-    needed = memory_bytes(scenario, scenario.workload(phase)).iloc[0]
+    needed = scenario.memory_bytes(scenario.workload(phase)).iloc[0]
     for name, value in needed.items():
         result.add(f"{phase}_{name}", int(value), "byte/GPU")
     held = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +12,8 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
+from gpuledger.models.deployment.memory import memory_bytes
+from gpuledger.models.time_model.step import check_peaks
 from gpuledger.models.transformer import (
     Model,
     Parallel,
@@ -107,6 +109,10 @@ class Scenario:
         """Return the kernels of a workload; see :func:`gpuledger.models.transformer.kernels`."""
         return kernels(self.model, workload, self.parallel, self.precision, self.fused, self.expert_load)
 
+    def memory_bytes(self, workload: Workload) -> pd.DataFrame:
+        """Return what each shape needs on a GPU; see :func:`gpuledger.models.deployment.memory.memory_bytes`."""
+        return memory_bytes(self.model, self.parallel, self.precision, workload, self.kernels(workload))
+
     def workload(self, phase: str) -> Workload:
         """Return one forward pass of a phase."""
         given = self.phases[phase]
@@ -158,7 +164,7 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
     with _name_key(case, "expert_load"):
         rows = scenario.kernels(prefill(1))
     for gpu in scenario.gpus:
-        _check_peaks(gpu, rows.loc[rows["macs"] > 0, "precision"].astype(str).unique())
+        check_peaks(rows, gpu)
     given = scenario.phases.get("chunked_prefill")
     if given and not 0 < Chunk(**given).prefill_tokens <= given["input"]:
         requests = f"{given['input']:,} + {given['output']:,} tokens"
@@ -174,16 +180,6 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
             remedy = "shorten it, or use a config.json with a larger max_position_embeddings"
             raise InputError(file, f"{case.place}.phases.{phase}", problem, remedy)
     return scenario
-
-
-def _check_peaks(gpu: Gpu, precisions: Iterable[str]) -> None:
-    for precision in precisions:
-        try:
-            gpu.peak_flop_per_s(precision)
-        except ValueError:
-            problem = f"the peak of {precision} is missing; there are only {', '.join(gpu.precisions)}"
-            remedy = f"add {precision}_tflop_per_s, or set another precision in the case"
-            raise InputError(gpu.file, f"GPU {gpu.name}", problem, remedy) from None
 
 
 @contextmanager

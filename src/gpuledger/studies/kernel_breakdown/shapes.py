@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.deployment.memory import fits
 from gpuledger.models.transformer import Workload, decode, prefill
-from gpuledger.studies.kernel_breakdown.memory import fits, memory_bytes
 from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.prediction import BOUNDS
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
@@ -86,7 +86,7 @@ def _maps(scenario: Scenario, largest_context: int, largest_batch: int) -> dict[
 
 
 def _fits(scenario: Scenario, phase: str, shapes: pd.DataFrame) -> np.ndarray:
-    needed = memory_bytes(scenario, shapes_of(phase, shapes))["memory_bytes"].to_numpy()
+    needed = scenario.memory_bytes(shapes_of(phase, shapes))["memory_bytes"].to_numpy()
     return fits(needed, scenario.gpus[0])
 
 

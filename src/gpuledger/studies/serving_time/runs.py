@@ -13,7 +13,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.transformer import Model, Parallel, Precision, read_model
-from gpuledger.models.transformer.model import Experts
+from gpuledger.models.transformer.blocks import Experts
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
 

@@ -6,6 +6,9 @@ A pass fits if ``weights + KV cache + activations ≤ (1 − RESERVE) · DRAM`` 
 * *KV cache*: of every request, for the GPU's own key/value heads; heads that cannot be split further, and MLA's
   compressed cache, are on every GPU;
 * *activations*: the largest input and output of a kernel, and the residual stream.
+
+What the reserve is for, by :func:`reserve_bytes`: *communication* buffers, the CUDA *context* and loaded kernels, and
+the *rest* (workspaces of libraries and of attention, CUDA graphs, fragmentation).
 """
 
 from __future__ import annotations
@@ -15,33 +18,51 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.transformer import Attention, Workload
-from gpuledger.models.transformer.model import Layers, Linear
+from gpuledger.models.transformer import Attention, Model, Parallel, Precision, Workload
+from gpuledger.models.transformer.blocks import Linear
+from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import share
 from gpuledger.models.transformer.precision import BITS
 from gpuledger.readers.gpus import Gpu
-from gpuledger.studies.kernel_breakdown.scenario import Scenario
 
 #: Share of a GPU's DRAM that is left to what is not counted: CUDA context, workspaces of libraries and of attention,
 #: CUDA graphs, communication buffers, fragmentation. As much as vLLM leaves by default (``gpu_memory_utilization``
 #: 0.9; docs.vllm.ai, Engine Arguments) and TensorRT-LLM (``free_gpu_memory_fraction`` 0.9; KvCacheConfig).
 RESERVE = 0.1
+#: NCCL's buffers on a GPU in a group of two, and of more; the CUDA context with loaded kernels. As AIConfigurator 0.12
+#: observed them (``nccl_mem``, and ``other_mem`` before its safety margin, in its systems/*.yaml).
+NCCL_BYTES = (342 * 2**20, 392 * 2**20)
+CONTEXT_BYTES = 551 * 2**20
 
 
-def memory_bytes(scenario: Scenario, work: Workload) -> pd.DataFrame:
+def memory_bytes(
+    model: Model, parallel: Parallel, precision: Precision | None, work: Workload, rows: pd.DataFrame
+) -> pd.DataFrame:
     """Return what each shape of a workload needs on the GPU that holds most.
+
+    Parameters
+    ----------
+    model : Model
+    parallel : Parallel
+    precision : Precision or None
+        None: the checkpoint's.
+    work : Workload
+    rows : DataFrame
+        The workload's kernels, from :func:`gpuledger.models.transformer.kernels`.
 
     Returns
     -------
     DataFrame, one row per shape
         ``weight_bytes, cache_bytes, activation_bytes`` and their sum ``memory_bytes``.
     """
-    stages = scenario.parallel.stages(scenario.model.layer_count)
-    weights = np.array([[_weight_bytes(scenario, stage, numbers)] for stage, numbers in enumerate(stages)])
-    cache = np.array([_cache_bytes(scenario, numbers, work) for numbers in stages])
-    rows = scenario.kernels(work)
+    stages = parallel.stages(model.layer_count)
+    weights = np.array(
+        [[_weight_bytes(model, parallel, precision, stage, numbers)] for stage, numbers in enumerate(stages)]
+    )
+    bits = BITS[(precision or model.precision).cache]
+    cache = np.array([_cache_bytes(model, parallel, bits, numbers, work) for numbers in stages])
     largest = (rows["read_bytes"] + rows["write_bytes"]).groupby(rows["shape"]).max().to_numpy()
-    stream = work.tokens * scenario.model.hidden * BITS[scenario.precision.activations] // 8
+    stream = work.tokens * model.hidden * BITS[(precision or model.precision).activations] // 8
     fullest = (weights + cache).argmax(axis=0), np.arange(work.shapes)
     held = np.broadcast_to(weights, cache.shape)[fullest], cache[fullest], largest + stream
     names = ("weight_bytes", "cache_bytes", "activation_bytes")
@@ -53,10 +74,18 @@ def fits(needed_bytes: np.ndarray, gpu: Gpu) -> np.ndarray:
     return ~(needed_bytes > (1 - RESERVE) * gpu.dram_bytes)
 
 
-def _weight_bytes(scenario: Scenario, stage: int, numbers: range) -> int:
-    model, parallel, precision = scenario.model, scenario.parallel, scenario.precision
+def reserve_bytes(gpu: Gpu, parallel: Parallel) -> dict[str, float]:
+    """Return what the reserve of a GPU is for: ``communication``, ``context`` and ``rest``, in bytes."""
+    group = max(parallel.tensor, parallel.expert, parallel.pipeline)
+    communication = 0 if group == 1 else NCCL_BYTES[group > 2]
+    rest = max(RESERVE * gpu.dram_bytes - communication - CONTEXT_BYTES, 0.0)
+    return {"communication": communication, "context": CONTEXT_BYTES, "rest": rest}
 
-    def stored(linear: Linear) -> int:
+
+def _weight_bytes(model: Model, parallel: Parallel, given: Precision | None, stage: int, numbers: range) -> int:
+    precision = given or model.precision
+
+    def stored(linear: Linear, precision: Precision = precision) -> int:
         if linear.kernel.startswith("expert_"):
             devices, copies = parallel.expert_width_devices, -(-linear.copies // parallel.expert)
         else:
@@ -77,20 +106,23 @@ def _weight_bytes(scenario: Scenario, stage: int, numbers: range) -> int:
     total = sum(map(stored, kept))
     for group in model.layers:
         count = _count(group, numbers)
-        total += count * sum(map(stored, group.linears(model.hidden)))
-        vectors += count * ((4 if group.post_norms else 2) * model.norm_parameters + group.attention.vectors())
+        of_group = model.precision_of(group, given)
+        total += count * sum(stored(linear, of_group) for linear in group.linears(model.hidden))
+        vectors += count * (group.norms * model.norm_parameters + group.attention.vectors())
     return total + vectors * BITS[precision.plain] // 8
 
 
-def _cache_bytes(scenario: Scenario, numbers: range, work: Workload) -> np.ndarray:
+def _cache_bytes(model: Model, parallel: Parallel, bits: int, numbers: range, work: Workload) -> np.ndarray:
     """Return the cache of all requests of each shape in some layers: int64 array of shape (shapes,)."""
     context, total = work.new_tokens + work.past_tokens, np.zeros(len(work.requests), np.int64)
-    for group in scenario.model.layers:
+    for group in model.layers:
         attention, width = group.attention, group.attention.cache_width
         if isinstance(attention, Attention):
-            width = width // attention.kv_heads * max(attention.kv_heads // scenario.parallel.tensor, 1)
+            width = width // attention.kv_heads * max(attention.kv_heads // parallel.tensor, 1)
         kept = context if attention.window is None else np.minimum(context, attention.window)
-        total += _count(group, numbers) * -(-width * BITS[scenario.precision.cache] // 8) * kept
+        row = -(-width * bits // 8) + attention.side_cache_bytes
+        state = attention.state_bytes // parallel.tensor
+        total += _count(group, numbers) * (row * kept + state)
     return work.total(total * work.requests)
 
 

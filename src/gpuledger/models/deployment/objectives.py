@@ -1,0 +1,101 @@
+"""Service-level objectives: which deployment meets them, and which of those makes a token cheapest."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.models.deployment.passes import Deployment, passes
+
+_TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(s|ms|us|µs)")
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Longest allowed time to the first token and per output token, in seconds."""
+
+    ttft_s: float = math.inf
+    tpot_s: float = math.inf
+
+    @classmethod
+    def parse(cls, text: str, place: str) -> Objective:
+        """Read ``ttft=1s,tpot=30ms``; *place* names the option in errors."""
+        found = {}
+        for part in text.split(","):
+            name, _, value = (piece.strip() for piece in part.partition("="))
+            match = _TIME.fullmatch(value)
+            if name not in ("ttft", "tpot") or not match or not float(match[1]) > 0 or f"{name}_s" in found:
+                raise InputError("command line", place, f"'{part}' is no objective", "write ttft=1s,tpot=30ms")
+            found[f"{name}_s"] = float(match[1]) * _SECONDS[match[2]]
+        return cls(**found)
+
+
+def cheapest(
+    deployments: Sequence[Deployment],
+    batches: Sequence[int],
+    objective: Objective,
+    prices: Mapping[str, float] | None = None,
+) -> pd.DataFrame:
+    """Return, of each deployment, the batch size with the cheapest output token that meets an objective.
+
+    A batch of requests is taken to be prefilled one prompt after the other and then decoded together, so that output
+    tokens per second = batch · output / (batch · prefill + output · step). Queueing, mixed steps and the host's work
+    are not included.
+
+    Parameters
+    ----------
+    deployments : sequence of Deployment
+    batches : sequence of int
+    objective : Objective
+    prices : mapping of str to float, optional
+        USD per GPU and hour, by GPU.
+
+    Returns
+    -------
+    DataFrame, the cheapest first (without prices: that with the most tokens per GPU); empty if none meets it
+        ``gpu, tensor, pipeline, expert, gpus, batch, ttft_s, tpot_s, memory_bytes, output_tokens_per_s,
+        output_tokens_per_s_per_gpu, usd_per_million_output_tokens`` (NaN without a price) and
+        ``joule_per_output_token_at_most`` (all GPUs at their board power all the time).
+    """
+    found = []
+    for deployment in deployments:
+        table = passes(deployment, batches)
+        prompt, steps = table.iloc[0], table.iloc[1:]
+        parallel, gpu = deployment.parallel, deployment.gpu
+        good = steps[steps["fits"] & (steps["time_s"] <= objective.tpot_s)]
+        if good.empty or not prompt["fits"] or prompt["time_s"] > objective.ttft_s:
+            continue
+        batch = good["batch"].to_numpy(float)
+        # A pipeline holds one batch per stage, and each replica its own.
+        tokens = batch * deployment.output_tokens * parallel.replicas
+        prompts_s = batch * deployment.input_tokens * parallel.replicas / prompt["tokens_per_s"]
+        rate = tokens / (prompts_s + tokens / good["tokens_per_s"].to_numpy())
+        best = rate.argmax()
+        row = good.iloc[best]
+        price = (prices or {}).get(gpu.name, math.nan)
+        found.append(
+            {
+                "gpu": gpu.name,
+                "tensor": parallel.tensor,
+                "pipeline": parallel.pipeline,
+                "expert": parallel.expert,
+                "gpus": parallel.devices,
+                "batch": int(row["batch"]),
+                "ttft_s": prompt["time_s"],
+                "tpot_s": row["time_s"],
+                "memory_bytes": int(row["memory_bytes"]),
+                "output_tokens_per_s": rate[best],
+                "output_tokens_per_s_per_gpu": rate[best] / parallel.devices,
+                "usd_per_million_output_tokens": price * parallel.devices / 3600 / rate[best] * 1e6,
+                "joule_per_output_token_at_most": gpu.board_power_w * parallel.devices / rate[best],
+            }
+        )
+    table = pd.DataFrame(found)
+    order, up = ("usd_per_million_output_tokens", True) if prices else ("output_tokens_per_s_per_gpu", False)
+    return table if table.empty else table.sort_values(order, ascending=up, kind="stable", ignore_index=True)

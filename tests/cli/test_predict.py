@@ -1,0 +1,154 @@
+"""``gpuledger predict``: sums that kernel_breakdown gives too, objectives, GPUs of one's own, bad input."""
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+import yaml
+from click.testing import CliRunner
+from conftest import ROOT
+
+from gpuledger.cli import __main__ as cli
+from gpuledger.cli.predict import COLUMNS
+from gpuledger.errors import InputError
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.deployment import reserve_bytes
+from gpuledger.models.transformer import Parallel
+from gpuledger.readers.gpus import read_gpus
+from gpuledger.studies import kernel_breakdown
+
+
+def run(*arguments, status=0):
+    done = CliRunner().invoke(cli.commands, ["predict", *map(str, arguments)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == status, done.output
+    return done.stdout
+
+
+def predict(*arguments):
+    return pd.DataFrame(json.loads(run(*arguments, "--json")))
+
+
+@pytest.fixture
+def breakdown(tmp_path):
+    """Reduce a case of kernel_breakdown."""
+
+    def reduce(**case):
+        content = {"title": "Mine", "kind": "local", "source": "me", "license": "CC0-1.0"}
+        content["studies"] = {"kernel_breakdown": {"mine": case}}
+        file = tmp_path / "dataset.yaml"
+        file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+        knobs = {"largest_context": 512, "largest_batch": 4}
+        return reduce_case(Dataset.load(file).case("kernel_breakdown", "mine"), kernel_breakdown.reduce, knobs)
+
+    return reduce
+
+
+def test_a_pass_is_that_of_kernel_breakdown(breakdown):
+    found = predict("Llama-3.1-8B", "--gpu", "h100-sxm", "--tp", 2, "--input", 1000, "--output", 100, "--batch", "3,7")
+    assert tuple(found) == COLUMNS
+    assert list(zip(found["phase"], found["batch"], strict=True)) == [("prefill", 1), ("decode", 3), ("decode", 7)]
+    phases = {"prefill": {"batch": 1, "input": 1000}, "decode": {"batch": 7, "context": 1050}}
+    case = breakdown(model="Llama-3.1-8B", hardware=["h100-sxm"], phases=phases, parallel={"tensor": 2})
+    for phase, row in (("prefill", found.iloc[0]), ("decode", found.iloc[2])):
+        assert row["time_s"] == pytest.approx(case[f"{phase}_time"], rel=1e-9)
+        assert row["tokens_per_s"] == pytest.approx(case[f"{phase}_tokens_per_s"], rel=1e-9)
+        assert row["tokens_per_s_per_gpu"] == row["tokens_per_s"] / 2
+        assert row["communication_percent"] == pytest.approx(case[f"{phase}_communication_percent"], rel=1e-9)
+    assert found["memory_bytes"][0] == case["prefill_memory_bytes"]
+    # Memory is that of the last step, which has 49 tokens more in each of 7 caches of 32 layers, 4 heads here.
+    more = 49 * 7 * 32 * 2 * 4 * 128 * 2
+    assert found["memory_bytes"][2] == case["decode_memory_bytes"] + more
+
+
+def test_a_model_that_does_not_fit_says_so():
+    options = ("--tp", 8, "--ep", 8, "--input", 1024, "--output", 128, "--batch", "1..3")
+    found = predict("DeepSeek-V3", "--gpu", "h100-sxm", "--gpu", "h200-sxm", *options)
+    assert found.groupby("gpu")["fits"].agg(["any", "all"]).to_numpy().tolist() == [[False, False], [True, True]]
+    assert set(found["bound"]) <= {"compute", "dram", "l2", "launch", "link"}
+
+
+def test_stages_that_are_all_busy_cache_a_batch_each():
+    one = predict("Llama-3.1-8B", "--gpu", "h200-sxm", "--batch", 16, "--input", 4096, "--output", 1)
+    two = predict("Llama-3.1-8B", "--gpu", "h200-sxm", "--batch", 16, "--input", 4096, "--output", 1, "--pp", 2)
+    assert two["memory_bytes"][1] < 0.75 * one["memory_bytes"][1]
+    cache = 16 * 4097 * 131072  # half the layers, twice the batches
+    assert two["memory_bytes"][1] > 8.03e9 + cache
+    assert two["tokens_per_s"][1] > 1.8 * one["tokens_per_s"][1]
+
+
+def test_the_reserve_is_a_tenth_of_the_memory():
+    gpu = read_gpus()["h100-sxm"]
+    for parallel, communication in ((Parallel(), 0), (Parallel(2), 342), (Parallel(8), 392)):
+        parts = reserve_bytes(gpu, parallel)
+        assert parts["communication"] == communication * 2**20
+        assert sum(parts.values()) == pytest.approx(0.1 * gpu.dram_bytes)
+
+
+def test_objectives_and_prices():
+    base = ("Llama-3.1-8B", "--gpu", "h100-sxm", "--gpu", "h200-sxm", "--tp", "1,2", "--batch", "1..64")
+    base += ("--input", 1024, "--output", 256)
+    found = predict(*base, "--slo", "ttft=1s,tpot=8ms", "--price", 2, "--price", "h200-sxm=3")
+    assert len(found) == 4
+    assert found["usd_per_million_output_tokens"].is_monotonic_increasing
+    assert (found["tpot_s"] <= 0.008).all()
+    assert (found["ttft_s"] <= 1).all()
+    price = found["gpu"].map({"h100-sxm": 2, "h200-sxm": 3}) / 3600
+    cost = price / found["output_tokens_per_s_per_gpu"] * 1e6
+    assert found["usd_per_million_output_tokens"].to_list() == pytest.approx(cost.to_list())
+    # Every step up to the next batch would break the objective.
+    first = found.iloc[0]
+    options = ("--gpu", first["gpu"], "--tp", first["tensor"], "--batch", first["batch"] + 1)
+    step = predict("Llama-3.1-8B", *options, "--input", 1024, "--output", 256).iloc[1]
+    assert first["batch"] == 64 or step["time_s"] > 0.008
+    assert run(*base, "--slo", "ttft=1us", "--json", status=1) == "[]\n"
+
+
+def test_a_gpu_of_ones_own(tmp_path):
+    table = pd.read_csv(ROOT / "resources/gpus.csv", dtype=str)
+    own = table[table["name"] == "h100-sxm"].assign(name="mine", title="Mine", aliases="", dram_gb_per_s="6700")
+    own.to_csv(tmp_path / "own.csv", index=False)
+    options = ("gpt2", "--gpu-file", tmp_path / "own.csv", "--batch", 1, "--input", 64, "--output", 8)
+    assert set(predict(*options)["gpu"]) == {"mine"}
+    assert set(predict(*options, "--gpu", "mine", "--gpu", "a100")["gpu"]) == {"mine", "a100-sxm-80gb"}
+
+
+def test_a_table_for_people(tmp_path):
+    shutil.copy(ROOT / "resources/models/Qwen3-8B.json", tmp_path / "config.json")
+    options = ("--gpu", "h200-sxm", "--batch", "1..2", "--precision", "fp8")
+    text = run(tmp_path, *options)
+    assert "8.19 billion parameters" in text
+    assert "communication buffers" in text
+    assert len(text.strip().splitlines()) == 2 + 2 + 3
+    narrow = predict(tmp_path, *options)
+    wide = predict(tmp_path, *options[:-2])
+    assert narrow["memory_bytes"][1] < 0.65 * wide["memory_bytes"][1]
+
+
+@pytest.mark.parametrize(
+    ("options", "fragment"),
+    [
+        ((), "no GPU is given"),
+        (("--gpu", "h900"), "unknown GPU"),
+        (("--gpu", "a100", "--batch", "0"), "out of range"),
+        (("--gpu", "a100", "--batch", "9..3"), "out of range"),
+        (("--gpu", "a100", "--batch", "x"), "no whole number"),
+        (("--gpu", "a100", "--input", "1,2"), "more than one number"),
+        (("--gpu", "a100", "--tp", "5"), "cannot be split evenly"),
+        (("--gpu", "a100", "--input", "4096"), "supports 1,024"),
+        (("--gpu", "a100", "--slo", "ttft=1"), "no objective"),
+        (("--gpu", "a100", "--price", "free"), "no price"),
+        (("--gpu", "a100", "--precision", "fp9"), "no number format"),
+        (("--gpu", "a100", "--precision", "values=fp8"), "unknown part"),
+        (("--gpu", "nvl-ax", "--precision", "weights=fp32,activations=fp32"), "the peak of fp32 is missing"),
+        (("--gpu", "jgs", "--tp", "2"), "no link to other GPUs"),
+        (("--gpu-file", "missing.csv"), "missing.csv"),
+    ],
+)
+def test_bad_input_is_one_line(options, fragment):
+    with pytest.raises(InputError, match=fragment) as found:
+        run("gpt2", "--output", "8", "--input", "64", *options)
+    assert "\n" not in str(found.value)
