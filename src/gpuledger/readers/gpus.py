@@ -370,9 +370,7 @@ def _read_excel(path: Path) -> dict[str, Gpu]:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist() if member.filename.endswith(".xml"))
         if unpacked > _LARGEST_SHEET_BYTES:
-            problem = (
-                f"it unpacks to {unpacked:,} bytes, more than the {_LARGEST_SHEET_BYTES:,} of a large table of GPUs"
-            )
+            problem = f"it unpacks to {unpacked:,} bytes, more than the {_LARGEST_SHEET_BYTES:,} that are read"
             raise InputError(path, "", problem, "remove what is not the table, or save it as CSV")
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True, max_row=10_000, max_col=200)]
