@@ -161,7 +161,8 @@ def test_a_folder_or_a_home_that_cannot_be_written_is_one_line(checkout):
     (checkout / ".snakemake").rmdir()
     (checkout / ".snakemake").write_text("")  # permissions do not bind root
     done = snakemake(checkout, "-n")
-    assert ".snakemake: no file can be made here" in done.stderr and "Traceback" not in done.stderr
+    said = done.stdout + done.stderr
+    assert ".snakemake: no file can be made here" in said and "Traceback" not in said
 
 
 def test_a_killed_run_is_cleared_and_a_living_one_is_not(checkout):
