@@ -3,7 +3,7 @@ PYTHON ?= python3
 CORES ?= 4
 BIN := .venv/bin
 
-.PHONY: results check env test lint bench record study requirements help
+.PHONY: results check env test lint bench fuzz record study requirements help
 .DEFAULT_GOAL := results
 
 results: env ## make everything that the configured datasets can answer (the default)
@@ -34,6 +34,11 @@ bench: env ## time the workflow, the readers and the models
 	$(BIN)/python benchmarks/transformer.py
 	$(BIN)/python benchmarks/gemm_time.py
 	$(BIN)/python benchmarks/kernel_breakdown.py
+
+RUNS ?= 2000
+SEED ?= 1
+fuzz: env ## damage files of every format and read them: make fuzz RUNS=100000 SEED=2
+	$(BIN)/python benchmarks/fuzz.py $(RUNS) $(SEED)
 
 # RECORD_PYTHON names a Python with PyTorch, RECORD_PART one of the parts, RECORD_MINUTES limits the time of a call (the
 # next one resumes), COMMAND is a program to record instead of the parts.

@@ -32,3 +32,14 @@ def test_what_does_not_fail_stays_in_the_log(tmp_path, statement):
     status, said, log = run(tmp_path, statement)
     assert (status, said) == (0, "")
     assert "odd" in log
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [("ENOSPC", "free disk space"), ("EROFS", "work in a folder that can be"), ("EACCES", "correct the permissions")],
+)
+def test_a_full_disk_or_a_read_only_folder_is_no_defect(tmp_path, number, remedy):
+    statement = f"import errno, os; raise OSError(errno.{number}, os.strerror(errno.{number}), 'results/a')"
+    status, said, log = run(tmp_path, statement)
+    assert status == 1 and said == log
+    assert said.startswith("results/a: ") and remedy in said and said.count("\n") == 1

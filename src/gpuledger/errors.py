@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import warnings
 from pathlib import Path
 
@@ -30,6 +31,21 @@ class InputError(Exception):
 
     def __reduce__(self):
         return InputError, (self.file, self.place, self.problem, self.remedy)
+
+
+#: What to do when the machine, not the input, is at fault.
+REMEDIES = {
+    errno.ENOSPC: "free disk space, and run the same command again",
+    errno.EDQUOT: "free disk space of your quota, and run the same command again",
+    errno.EROFS: "work in a folder that can be written",
+    errno.EACCES: "correct the permissions, or work in a folder of your own",
+    errno.EPERM: "correct the permissions, or work in a folder of your own",
+}
+
+
+def of_the_machine(error: OSError) -> InputError:
+    """Describe a full disk or a folder that cannot be written in one line; `error` is one of `REMEDIES`."""
+    return InputError(error.filename or "this folder", "", error.strerror or str(error), REMEDIES[error.errno])
 
 
 class InputWarning(UserWarning):

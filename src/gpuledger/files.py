@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+
+from gpuledger.errors import REMEDIES, InputError
 
 #: The checkout, and the reference data in it: GPU data sheets, time constants, models, claims.
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +39,30 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+#: Free space that a run needs at least; results of the tracked datasets take less.
+LEAST_FREE_BYTES = 64 * 2**20
+
+
+def check_writable(folder: str | Path, remedy: str | None = None) -> None:
+    """Check that files can be made in a folder, which is made if it is missing.
+
+    Raises
+    ------
+    InputError
+        It cannot be written, or its disk is full; with `remedy` or the usual one.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=folder, prefix="."):
+            pass
+        if (free := shutil.disk_usage(folder).free) < LEAST_FREE_BYTES:
+            raise OSError(errno.ENOSPC, f"the disk has {free:,} bytes free", str(folder))
+    except OSError as error:
+        problem = f"no file can be made here ({error.strerror})"
+        usual = REMEDIES.get(error.errno, "give a folder that can be written")
+        raise InputError(folder, "", problem, remedy or usual) from None
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpuledger.errors import InputError
+from gpuledger.errors import REMEDIES, InputError, of_the_machine
 
 
 @contextmanager
 def to(path: str | Path) -> Iterator[logging.Logger]:
-    """Send this process's log to `path`; on bad input, print its one line and exit with status 1.
+    """Send this process's log to `path`; on bad input or a full disk, print one line and exit with status 1.
 
     Any other exception is a defect of gpuledger: its traceback goes to the log, and is printed once as the process
     ends.
@@ -26,10 +26,19 @@ def to(path: str | Path) -> Iterator[logging.Logger]:
     try:
         yield log
     except InputError as error:
-        with open(path, "a", encoding="utf-8") as handle:
-            print(error, file=handle)
-        print(error, file=sys.stderr)
-        sys.exit(1)
+        _end(path, error)
+    except OSError as error:
+        if error.errno not in REMEDIES:
+            log.exception("this is a defect in gpuledger, not in the input")
+            raise
+        _end(path, of_the_machine(error))
     except Exception:
         log.exception("this is a defect in gpuledger, not in the input")
         raise
+
+
+def _end(path: str | Path, error: InputError) -> None:
+    print(error, file=sys.stderr)
+    with suppress(OSError), open(path, "a", encoding="utf-8") as handle:
+        print(error, file=handle)
+    sys.exit(1)

@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.download import transfer
+from gpuledger.ledger.download import session, transfer, unpack
 from gpuledger.ledger.download.dataset import fetch_dataset
 from gpuledger.ledger.download.transfer import Fetched, fetch
 from gpuledger.ledger.download.unpack import unpack_zip
@@ -93,11 +93,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(body)
             self.wfile.write(body[: fault.get("drop", len(body))])
             self.wfile.flush()
+            while "trickle" in fault and not fault["trickle"].wait(0.02):
+                self.wfile.write(b"x")
             if "hang" in fault:
                 fault["hang"].wait(10)
         except OSError:
             pass
-        if {"drop", "endless", "unsized", "hang"} & fault.keys():
+        if {"drop", "endless", "unsized", "hang", "trickle"} & fault.keys():
             self.close_connection = True
 
 
@@ -323,7 +325,8 @@ def test_a_body_of_another_length_than_said_or_pinned_is_refused(site, target):
 
 
 def test_an_endless_body_stops_without_a_pin_too(site, target, monkeypatch):
-    monkeypatch.setattr(f"{transfer.__name__}.MAX_FILE_BYTES", 10**6)
+    for bound in ("MAX_FILE_BYTES", "MAX_STREAM_BYTES"):
+        monkeypatch.setattr(f"{transfer.__name__}.{bound}", 10**6)
     url = site.put("/w", BODY, faults=[{"endless": True}])
     refused(lambda: fetch(url, target), "more than 1000000 bytes")
     url = site.put("/x", BODY * 2)
@@ -714,7 +717,8 @@ def test_bombs_are_refused_before_anything_is_written(tmp_path, monkeypatch):
 @pytest.mark.parametrize("said", [0, 100, 10**6 - 1, 10**6 + 1, 2**32 - 2])
 def test_a_header_that_lies_about_its_size_is_found_out(tmp_path, said):
     archive = patched(zipped(tmp_path / "t.zip", {"a": bytes(10**6)}), 24, "<L", said, local=22)
-    refused(lambda: unpack_zip(archive, tmp_path / "out"), "cannot be unpacked")
+    word = "unpack to 4,294,967,294" if said > 2**31 else "cannot be unpacked"
+    refused(lambda: unpack_zip(archive, tmp_path / "out"), word)
     assert left(tmp_path) == ["t.zip"]
 
 
@@ -886,3 +890,51 @@ def test_a_dataset_from_the_mirror_needs_no_network(tmp_path, source):
     words = [f"{source}, download[0]", "the mirror's file of https://data.example/t.bin"]
     entries[0] |= {"sha256": "0" * 64, "to": "u"}
     refused(lambda: fetch_dataset(entries, source.parent, mirror=mirror, source_file=source), *words)
+
+
+def test_a_server_that_sends_single_bytes_is_given_up(site, target, monkeypatch):
+    monkeypatch.setattr(session, "BLOCK_S", 0.2)
+    end = threading.Event()
+    url = site.put("/t", b"x" * 10**6, faults=[{"trickle": end, "drop": 10}] * 2)
+    refused(lambda: fetch(url, target, retries=1), "2 attempts")
+    end.set()
+    assert fetch(url, target).size_bytes == 10**6
+
+
+def test_credentials_of_netrc_are_not_sent(site, target, monkeypatch, tmp_path):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    site.put("/new", BODY)
+    fetch(site.put("/t", b"", faults=[{"status": 302, "headers": {"Location": "/new"}}]), target)
+    assert len(site.seen) == 2 and not any("Authorization" in headers for _, headers in site.seen)
+
+
+@pytest.mark.parametrize("place", ["http://10.0.0.1/", "http://[::1]/", "http://169.254.169.254/latest/meta-data"])
+def test_a_public_host_does_not_redirect_to_a_private_address(site, target, monkeypatch, place):
+    monkeypatch.setattr(
+        session, "_is_private", lambda host, real=session._is_private: host != "127.0.0.1" and real(host)
+    )
+    url = site.put("/t", BODY, faults=[{"status": 302, "headers": {"Location": place}}])
+    refused(lambda: fetch(url, target), "redirects to the private address")
+    assert len(site.seen) == 1
+
+
+def test_a_length_that_is_no_number_is_refused(site, target):
+    for length in ("x", "-1", "5, 5", "9" * 30):
+        url = site.put("/t", BODY, faults=[{"unsized": True, "headers": {"content-length": length}}])
+        refused(lambda url=url: fetch(url, target), "for the number of bytes")
+
+
+@pytest.mark.parametrize("name", ["NUL", "a/con.txt", "COM1.csv", "lpt9", "a\u202ecsv.exe", "a\u200f"])
+def test_names_that_mean_something_else_elsewhere_are_refused(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(name, "x")
+    refused(lambda: unpack_zip(tmp_path / "a.zip", tmp_path / "out"), "not safe to unpack")
+
+
+def test_an_archive_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(unpack, "ALWAYS_BYTES", 2**20)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a", bytes(2**21))
+    refused(lambda: unpack_zip(tmp_path / "a.zip", tmp_path / "out"), "more than 200 times as many")
+    assert not (tmp_path / "out").exists()

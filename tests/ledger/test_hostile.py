@@ -101,6 +101,15 @@ def test_headers_are_text_on_a_page():
     assert "<img" not in page and "&lt;img src=x onerror=alert(1)&gt;" in page and "&lt;b&gt;" in page
 
 
+def test_no_cell_of_a_table_is_a_formula_and_numbers_stay(tmp_path):
+    texts = ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "-1.5e3", "a=b"]
+    frame = pd.DataFrame({"=cmd": texts, "n": [-1.5, 2.0, -3.0, 0.0, 1.0, 2.0, 3.0], "provenance": "simulated"})
+    tables.write(frame, None, tmp_path, caption="c")
+    rows = pd.read_csv(tmp_path / "table.csv")
+    assert rows["'=cmd"].tolist() == ["'=1+1", "'+A1", "'-A1", "'@SUM(A1)", "'\t=1", "-1.5e3", "a=b"]
+    assert rows["n"].tolist() == frame["n"].tolist()
+
+
 def test_dates_stay_text(tmp_path):
     file = tmp_path / "a.yaml"
     file.write_text("source: 2025-13-45\n")

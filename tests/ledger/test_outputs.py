@@ -223,6 +223,17 @@ def test_page_says_its_claims_its_neighbours_and_what_its_figures_show(tmp_path,
     assert '<a class="anchor-link" href="#Method">' in html
 
 
+def test_standard_error_goes_to_the_log_and_never_into_a_notebook(tmp_path, caplog):
+    source = "import sys, warnings\nwarnings.warn('odd')\nprint('kept')\nprint('lost', file=sys.stderr)"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "p", "language": "python"}}
+    nbformat.write(notebook, tmp_path / "in.ipynb")
+    pages.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {})
+    (cell,) = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
+    assert [(output.name, output.text) for output in cell.outputs] == [("stdout", "kept\n")]
+    assert "UserWarning: odd" in caplog.text and "lost" in caplog.text
+
+
 def test_bad_input_in_a_cell_is_one_line(tmp_path):
     source = "from gpuledger.errors import InputError\nraise InputError('a.csv', 'line 2', 'is bad', 'mend it')"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
@@ -241,6 +252,7 @@ def test_a_kernel_that_dies_before_its_first_cell_is_started_again(tmp_path, mon
         calls.append(options["shutdown_kernel"])
         if len(calls) <= deaths:
             raise RuntimeError("Kernel died before replying to kernel_info")
+        nbformat.write(nbformat.v4.new_notebook(), target)
 
     monkeypatch.setattr(pages.papermill, "execute_notebook", execute)
     if deaths < runs:

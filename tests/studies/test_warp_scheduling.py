@@ -498,7 +498,16 @@ def test_pickles_of_other_objects_are_refused(folder, name):
         assert "\n" not in str(caught.value)
 
 
+TUPLES = b"\x80\x04)" + b"2\x86" * 60
 CRAFTED = {
+    "doubled tuples in a frozenset": b"\x80\x04(" + TUPLES[2:] + b"\x91.",
+    "doubled tuples in a set": b"\x80\x04\x8f(" + TUPLES[2:] + b"\x90.",
+    "doubled tuples as a key": b"\x80\x04}" + TUPLES[2:] + b"Ns.",
+    "doubled tuples among keys": b"\x80\x04}(" + TUPLES[2:] + b"Nu.",
+    "doubled tuples as a key of old": b"(" + TUPLES[2:] + b"Nd.",
+    "doubled tuples in a list made a set": b"\x80\x04cbuiltins\nset\n](" + TUPLES[2:] + b"e\x85R.",
+    "a large integer as a key": b"\x80\x04}" + b"\x8a\xff" + b"\x01" * 255 + b"Ns.",
+    "more than a million operations": b"\x80\x04]" + b"N0" * 500_001 + b".",
     "not a pickle": b"\x89PNG",
     "empty": b"",
     "cut short": pickle.dumps([1, 2, 3])[:-3],

@@ -152,6 +152,19 @@ def test_wrong_targets_and_settings_name_the_nearest(checkout, arguments, messag
     assert message in done.stdout + done.stderr
 
 
+def test_a_folder_or_a_home_that_cannot_be_written_is_one_line(checkout):
+    clear = [sys.executable, "workflow/clear_stale.py"]
+    homeless = {**os.environ, "HOME": "/dev/null/nobody"}
+    said = subprocess.run(clear, cwd=checkout, check=False, capture_output=True, text=True, env=homeless)
+    assert said.returncode == 1 and said.stderr.count("\n") == 1
+    assert "no file can be made here" in said.stderr and "set HOME" in said.stderr
+    (checkout / ".snakemake").rmdir()
+    (checkout / ".snakemake").write_text("")  # permissions do not bind root
+    done = snakemake(checkout, "-n")
+    said = done.stdout + done.stderr
+    assert ".snakemake: no file can be made here" in said and "Traceback" not in said
+
+
 def test_a_killed_run_is_cleared_and_a_living_one_is_not(checkout):
     target = "results/published/kernel_overhead/table2/summary.json"
     command = [sys.executable, "-m", "snakemake", "--cores", "1", target]

@@ -18,7 +18,7 @@ os.environ.update(PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT / "src"), os
 # Here they are plain values, and jobs are processes of their own.
 sys.modules.setdefault("pandas", None)
 
-from gpuledger import schemas
+from gpuledger import files, schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import download_record
 from gpuledger.ledger.datasets import Repository
@@ -27,6 +27,8 @@ from gpuledger.ledger.study import read_studies
 from gpuledger.record.plan import LOCAL, make_plan
 
 try:
+    # Snakemake itself would end in a traceback.
+    files.check_writable(".snakemake")
     schemas.check(config, schemas.load_yaml(ROOT / "workflow/schemas/config.schema.yaml"), "config/config.yaml")
     STUDIES = read_studies()
     REPOSITORY = Repository(Path(), config)

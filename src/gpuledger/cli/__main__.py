@@ -16,7 +16,7 @@ from gpuledger.cli.new import new_dataset, new_study
 from gpuledger.cli.predict import predict
 from gpuledger.cli.profile import profile
 from gpuledger.cli.record import record
-from gpuledger.errors import InputError, InputWarning
+from gpuledger.errors import REMEDIES, InputError, InputWarning, of_the_machine
 
 BAD_INPUT = 2
 
@@ -57,6 +57,11 @@ def main() -> None:
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in REMEDIES:
+            raise
+        print(f"gpuledger: {of_the_machine(error)}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:

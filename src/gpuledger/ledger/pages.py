@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ from nbconvert import HTMLExporter
 
 from gpuledger import files
 from gpuledger.errors import InputError
+
+log = logging.getLogger(__name__)
 
 # $$…$$, and $…$ without white space just inside the signs (a price is not a formula).
 _STARTS = 4
@@ -42,6 +45,20 @@ def execute(notebook: str | Path, output: str | Path, parameters: Mapping[str, A
                 problem = re.sub(r"\s+", " ", error.evalue)
                 raise InputError(notebook, f"cell {error.cell_index}", problem, "correct the input") from None
             raise
+        _drop_standard_error(temporary)
+
+
+def _drop_standard_error(notebook: Path) -> None:
+    """Move what cells wrote to standard error to the log: it names folders of this machine."""
+    content, found = nbformat.read(notebook, as_version=4), False
+    for cell in content.cells:
+        outputs = cell.get("outputs", [])
+        kept = [output for output in outputs if output.get("name") != "stderr"]
+        if len(kept) < len(outputs):
+            log.warning("".join(output.text for output in outputs if output.get("name") == "stderr").rstrip())
+            cell.outputs, found = kept, True
+    if found:
+        nbformat.write(content, notebook)
 
 
 def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import re
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from numbers import Integral
@@ -33,6 +34,9 @@ def write(
     people: pd.DataFrame | None = None,
 ) -> Styler:
     """Write a frame as ``<name>.csv``, ``.md`` and ``.tex``.
+
+    In the CSV, a text that a spreadsheet would run as a formula (``=``, ``+``, ``-`` or ``@`` first) begins with an
+    apostrophe.
 
     Parameters
     ----------
@@ -101,9 +105,19 @@ def _csv(frame: pd.DataFrame) -> str:
     settled = frame.assign(
         **{column: [None if pd.isna(value) else settle(value) for value in frame[column]] for column in floats}
     )
+    settled = settled.map(_inert).rename(columns=_inert)
     buffer = StringIO()
     settled.to_csv(buffer, index=False, lineterminator="\n")
     return buffer.getvalue()
+
+
+def _inert(cell: object) -> object:
+    """Put an apostrophe before a text that a spreadsheet would run as a formula; numbers stay as they are."""
+    formula = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if formula and not _NUMBER.fullmatch(cell) else cell
+
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
 def _for_people(frame: pd.DataFrame, headers: Mapping, formats: Mapping) -> tuple[pd.DataFrame, list[bool]]:

@@ -357,6 +357,9 @@ def _check_identity(path: Path, place: str, gpu: Gpu) -> None:
         raise InputError(path, f"{place}, GPU {gpu.name}", problem, remedy)
 
 
+_LARGEST_SHEET_BYTES = 16 * 2**20
+
+
 def _read_excel(path: Path) -> dict[str, Gpu]:
     """Read the first sheet of an Excel file like a CSV."""
     import openpyxl  # takes 0.2 s
@@ -364,10 +367,17 @@ def _read_excel(path: Path) -> dict[str, Gpu]:
     if not path.is_file():
         raise InputError(path, "", "the file does not exist", "put it there, or correct the path")
     try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(member.file_size for member in archive.infolist() if member.filename.endswith(".xml"))
+        if unpacked > _LARGEST_SHEET_BYTES:
+            problem = f"it unpacks to {unpacked:,} bytes, more than the {_LARGEST_SHEET_BYTES:,} that are read"
+            raise InputError(path, "", problem, "remove what is not the table, or save it as CSV")
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True, max_row=10_000, max_col=200)]
         book.close()
-    except (zipfile.BadZipFile, KeyError, ValueError, IndexError, OSError, TypeError, AttributeError) as error:
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file raises almost anything
         raise InputError(path, "", f"not an Excel file ({error})", "save it as .xlsx or as CSV") from None
     rows = [["" if cell is None else str(cell).strip() for cell in row] for row in rows]
     # Ignore empty rows and columns at the end of the sheet.

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from re import _parser as sre
 
 from gpuledger.errors import InputError
 
@@ -119,7 +120,8 @@ def extend_patterns(
     Raises
     ------
     InputError
-        A missing or unknown key, a value that is not text, a regex that does not compile or that matches everything.
+        A missing or unknown key, a value that is not text, a regex that does not compile, that matches everything, or
+        that can take long: with repetitions or alternatives inside a repetition, or with more than two long ones.
     """
     rows = []
     for number, entry in enumerate(extra, start=1):
@@ -139,7 +141,37 @@ def extend_patterns(
             matches_all = re.compile(regex).search("") is not None
         except re.error as error:
             raise InputError(file, place, f"regex {regex!r} does not compile: {error}", "correct it") from error
+        if fault := _slow(regex):
+            raise InputError(file, place, f"regex {regex!r} {fault}", "write it with fewer or bounded repetitions")
         if matches_all:
             raise InputError(file, place, f"regex {regex!r} matches every name", "make it specific")
         rows.append(Pattern(name, regex, kernel_class, entry.get("family", ""), entry.get("on", "path")))
     return (*rows, *patterns)
+
+
+#: A repetition of more than so many counts as long; a regex may have two.
+_LONG, _MOST_LONG, _LONGEST_REGEX = 100, 2, 500
+
+
+def _slow(regex: str) -> str | None:
+    """Return why a regex may take time that grows with more than a small power of a name's length."""
+    if len(regex) > _LONGEST_REGEX:
+        return f"is longer than {_LONGEST_REGEX} characters"
+    long = 0
+
+    def nested(part: object, within: bool) -> bool:
+        nonlocal long
+        if isinstance(part, tuple) and len(part) == 2 and part[0] in _REPEATS:
+            least, most, content = part[1]
+            long += most > _LONG
+            return (within and least != most) or nested(content, within or most > 1)
+        if isinstance(part, tuple) and len(part) == 2 and part[0] is sre.BRANCH and within:
+            return True
+        return isinstance(part, (tuple, list, sre.SubPattern)) and any(nested(inner, within) for inner in part)
+
+    if nested(sre.parse(regex), False):
+        return "repeats what has repetitions or alternatives in it"
+    return f"has more than {_MOST_LONG} long repetitions" if long > _MOST_LONG else None
+
+
+_REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)

@@ -18,6 +18,9 @@ import pandas as pd
 from gpuledger import schemas
 from gpuledger.errors import InputError, warn
 
+#: Columns that a table may have: the time for reading grows with the square of repeated ones.
+MOST_COLUMNS = 2000
+
 
 @dataclass(frozen=True)
 class Column:
@@ -71,6 +74,7 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
     """
     path = Path(path)
     names = ", ".join(column.name for column in columns)
+    header(path)
     try:
         with warnings.catch_warnings():
             # pandas only warns when it drops the surplus cells of a line longer than the header.
@@ -108,12 +112,22 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
 
 
 def header(path: str | Path) -> list[str]:
-    """Return the column names in the first line, to choose a layout; empty where :func:`read_csv` will raise."""
+    """Return the column names in the first line; empty where :func:`read_csv` will raise.
+
+    Raises
+    ------
+    InputError
+        More columns than `MOST_COLUMNS`.
+    """
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            return next(csv.reader(file), [])
+            names = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error):
         return []
+    if len(names) > MOST_COLUMNS:
+        problem = f"{len(names):,} columns are more than the {MOST_COLUMNS:,} that are read"
+        raise InputError(path, "line 1", problem, "keep those that are needed")
+    return names
 
 
 def _check_columns(path: Path, found: list[str], columns: Sequence[Column]) -> None:

@@ -7,6 +7,7 @@ import io
 import random
 import re
 import tempfile
+import time
 import zipfile
 from pathlib import Path
 
@@ -289,3 +290,15 @@ LINES = st.lists(st.sampled_from([HEADER.encode(), row("a", "1.5").encode(), row
 @given(LINES, st.binary(max_size=20))
 def test_any_order_of_known_pieces_is_read_or_refused(pieces, junk):
     read_or_refuse(HEADER.encode() + b"".join(pieces) + junk)
+
+
+def test_open_quotes_in_every_row_take_linear_time(tmp_path):
+    header = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size",'
+    header += '"Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+    row = '"0","1","p","h","k","1","7","(1, 1, 1)","(1, 1, 1)","0","8.0","S","m","inst","1"\n'
+    path = tmp_path / "a.csv"
+    path.write_text(header + row + '"0","1","p","h","k\n' * 80_000)
+    begin = time.process_time()
+    with pytest.raises(InputError, match=r"line 2: the row is incomplete: a quote is open"):
+        ncu.read(path)
+    assert time.process_time() - begin < 4  # 13 s when each row was compared with all others

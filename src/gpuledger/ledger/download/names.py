@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 MAX_DEPTH = 32
+_DEVICE = re.compile(r"(?i)con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]")
 
 
 def shown(name: object) -> str:
@@ -26,8 +27,11 @@ def name_fault(name: str) -> str | None:
     parts = name.split("/")
     if not name or name.startswith("/"):
         return "is absolute" if name else "is empty"
-    if any(unicodedata.category(sign) in ("Cc", "Cs") for sign in name):
+    # Among those of format (Cf) are marks that turn the direction of writing, so that a name looks like another.
+    if any(unicodedata.category(sign) in ("Cc", "Cs", "Cf", "Zl", "Zp") for sign in name):
         return "holds a control character"
+    if any(_DEVICE.fullmatch(part.partition(".")[0].rstrip()) for part in parts):
+        return "is the name of a device on Windows"
     if "\\" in name or any(re.match("[A-Za-z]:", part) for part in parts):
         return "holds a backslash or a drive letter"
     if any(part in ("", ".", "..") for part in parts):

@@ -32,9 +32,11 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.download.entries import mirrored
 from gpuledger.ledger.download.names import shown
 from gpuledger.ledger.download.partial import note_of, own_part
+from gpuledger.ledger.download.session import BLOCK_S, Session, watched
 
 CHUNK_BYTES = 1 << 18
 MAX_FILE_BYTES = 64 * 2**30  # bound of a file whose size is not pinned
+MAX_STREAM_BYTES = 2 * 2**30  # bound of one whose size the server does not say either
 BACKOFF_S, MAX_PAUSE_S = 0.5, 60
 RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 Digest = type(hashlib.sha256())
@@ -247,8 +249,7 @@ class _Transfer:
         # urllib3 counts attempts and spaces them; its own loop would not see a body that breaks off.
         budget = urllib3.Retry(total=max(retries, 0), backoff_factor=BACKOFF_S, backoff_max=MAX_PAUSE_S)
         try:
-            with requests.Session() as session:
-                session.max_redirects = 10
+            with Session() as session:
                 while True:
                     try:
                         return self.attempt(session)
@@ -321,6 +322,9 @@ class _Transfer:
             raise _BrokenOffError(f"the server answered {status}", response.headers.get("Retry-After", ""))
         elif status != 200:
             raise _FailedError(f"the server answered {status} {shown(response.reason)}")
+        length = response.headers.get("Content-Length", "0")
+        if not re.fullmatch(r"\s*[0-9]{1,18}\s*", length):
+            raise _FailedError(f"the server says {shown(length)} for the number of bytes")
         if whole is not None and self.size not in (None, whole):
             raise _FailedError(f"the server offers {whole} bytes, pinned are {self.size}")
         if self.size is None and (whole or 0) > MAX_FILE_BYTES:
@@ -329,12 +333,13 @@ class _Transfer:
 
     def receive(self, response: requests.Response, digest: Digest, size: int, whole: int | None) -> int:
         expected = self.size if whole is None else whole
-        limit = MAX_FILE_BYTES if expected is None else expected
+        limit = MAX_STREAM_BYTES if expected is None else expected
         if expected is not None and expected - size > shutil.disk_usage(self.part.parent).free:
             raise OSError(errno.ENOSPC, f"{expected - size} more bytes are needed than the disk has free")
         silent = None if self.progress else True  # None: silent unless the output is a terminal
         look = {"unit": "B", "unit_scale": True, "desc": self.target.name, "disable": silent}
-        with tqdm(total=expected, initial=size, **look) as bar:
+        stream = self.stream
+        with tqdm(total=expected, initial=size, **look) as bar, watched(response, stream.tell) as slow:
             for block in response.raw.stream(CHUNK_BYTES, decode_content=False):
                 size += len(block)
                 if size > limit:
@@ -343,6 +348,8 @@ class _Transfer:
                 self.stream.write(block)
                 digest.update(block)
                 bar.update(len(block))
+        if slow.is_set():
+            raise _BrokenOffError(f"the server sent less than {CHUNK_BYTES} bytes in {BLOCK_S} s")
         return size
 
     def noted_validator(self) -> str | None:

@@ -22,6 +22,8 @@ from gpuledger.ledger.download.names import folded, matches, name_fault, shown
 
 CHUNK_BYTES = 1 << 18
 MAX_UNPACKED_BYTES, MAX_MEMBERS = 32 * 2**30, 100_000
+#: What is unpacked may be so much larger than the archive, or as large as the second number.
+MAX_RATIO, ALWAYS_BYTES = 200, 256 * 2**20
 # What zipfile raises at damaged or unsupported input, and what the disk does.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, ValueError, RuntimeError)
 
@@ -101,6 +103,10 @@ def _checked_members(
     total = sum(info.file_size for info in infos)
     if len(infos) > max_members or total > max_bytes:
         problem = f"{len(infos)} members of {total} bytes in all, more than {max_members} or {max_bytes}"
+        raise InputError(archive, "", problem, "unpack it by hand if you trust it")
+    packed = archive.stat().st_size
+    if total > max(MAX_RATIO * packed, ALWAYS_BYTES):
+        problem = f"its {packed:,} bytes unpack to {total:,}, more than {MAX_RATIO} times as many"
         raise InputError(archive, "", problem, "unpack it by hand if you trust it")
     files, seen = {}, {}
     for info in infos:

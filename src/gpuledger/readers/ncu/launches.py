@@ -151,4 +151,6 @@ def _integers(texts: pd.Series) -> pd.Series:
         return pd.Series(pa.array(texts, pa.string()).cast(pa.int64()).to_numpy()).astype("Int64")
     except pa.ArrowInvalid:
         pass
-    return _mapped(texts, lambda text: int(text) if re.fullmatch(r"\s*[0-9]{1,18}\s*", text) else None).astype("Int64")
+    # int() itself takes fewer signs for white space than \s and strip() do.
+    numbers = _mapped(texts, lambda text: int(text.strip()) if re.fullmatch(r"\s*[0-9]{1,18}\s*", text) else None)
+    return numbers.astype("Int64")

@@ -90,8 +90,8 @@ class RepairedRows:
         for begin in odd:
             if begin <= done or not self._row_start.match(self._line(begin)):
                 continue
-            later = odd[(odd > begin) & (odd <= begin + _JOINED_LINES)]
-            end = int(later[0]) if len(later) else None
+            later = int(np.searchsorted(odd, begin, side="right"))
+            end = int(odd[later]) if later < len(odd) and odd[later] <= begin + _JOINED_LINES else None
             if end is None:
                 reaches_end = len(self._ends) - begin <= _JOINED_LINES
                 if not last and reaches_end and not self._good[begin + 1 :].any():

@@ -60,9 +60,10 @@ def read_kernel_info(path: str | Path) -> KernelInfo:
     def number(line: int, what: str) -> int:
         if line > len(lines):
             raise InputError(path, f"line {line}", f"truncated, or not a kernel.info: {what} is missing", REMEDY)
-        if not re.fullmatch(r"[0-9]{1,9}", lines[line - 1].strip()):
+        found = re.fullmatch(r"\s*([0-9]{1,9})\s*", lines[line - 1])
+        if not found:
             raise InputError(path, f"line {line}", f"{_short(lines[line - 1])} is not {what}", REMEDY)
-        return int(lines[line - 1])
+        return int(found[1])
 
     parameters, count = number(2, "the number of parameters"), number(3, "the number of maps")
     if 3 + count > len(lines):

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
+from gpuledger.readers import tabular
 from gpuledger.readers.gpus import Gpu
 
 SECONDS: Mapping[str, float] = MappingProxyType({"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9})
@@ -280,9 +281,11 @@ def read_table(path: Path, wanted: Sequence[str], optional: Sequence[str] | None
             chosen = [name for name in names if optional is None or name in wanted or name in optional]
             table = pd.read_parquet(path, columns=chosen)
         else:
+            tabular.header(path)
             table = pd.read_csv(path, encoding="utf-8-sig", low_memory=False)
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, OSError, UnicodeDecodeError, ValueError) as error:
-        # pyarrow's errors are ValueErrors and OSErrors too.
+    except InputError:
+        raise
+    except Exception as error:  # a damaged Parquet file raises almost anything
         raise InputError(path, "", f"not a Parquet or CSV table ({error})", "check the file") from None
     for name in wanted:
         if name not in table:
@@ -299,18 +302,25 @@ def read_table(path: Path, wanted: Sequence[str], optional: Sequence[str] | None
 
 def whole_numbers(path: Path, cells: pd.Series, least: int = 1, most: int = 2**20) -> np.ndarray:
     """Return a column as integers; a cell that is none within the bounds is an error."""
-    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float)
+    numbers = _as_numbers(cells)
     # Products of three sizes stay exact integers below 2^63.
-    bad = ~((numbers >= least) & (numbers <= most) & (numbers % 1 == 0))
+    bad = ~((numbers >= least) & (numbers <= most) & (np.floor(numbers) == numbers))
     refuse(path, bad, cells, f"is not a whole number from {least} to 2^{most.bit_length() - 1}", "correct it")
     return numbers.astype(np.int64)
 
 
 def positive_numbers(path: Path, cells: pd.Series, known: np.ndarray | bool = True) -> np.ndarray:
     """Return a column as numbers; a cell among the `known` ones that is not positive is an error."""
-    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float)
+    numbers = _as_numbers(cells)
     refuse(path, known & ~(np.isfinite(numbers) & (numbers > 0)), cells, "is not a positive number", "remove the row")
     return numbers
+
+
+def _as_numbers(cells: pd.Series) -> np.ndarray:
+    try:
+        return pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float)
+    except OverflowError:  # an integer with hundreds of digits
+        return pd.to_numeric(cells.astype(str), errors="coerce").to_numpy(dtype=float)
 
 
 def refuse(path: Path, bad: np.ndarray, cells: pd.Series, problem: str, remedy: str) -> None:

@@ -12,16 +12,17 @@ import pickle
 import pickletools
 import warnings
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from gpuledger.errors import InputError
 
-#: Larger files are refused: scanning their operations alone would take minutes.
 MAX_BYTES = 256 * 1024**2
-MAX_OPERATIONS = 20_000_000
+#: An operation takes a few microseconds.
+MAX_OPERATIONS = 1_000_000
 REMEDY = "give plain lists, tuples, dicts and arrays of numbers, or the trace itself as 'progress'"
 #: Types of array elements: booleans, integers, floats.
 KINDS = "biuf"
@@ -167,7 +168,8 @@ def _array(content: Any, kind: Any, shape: Any, order: str) -> np.ndarray:
         expected *= length
     if expected != len(content):
         raise _Refused(f"an array of shape {shape} has {len(content)} bytes, not {expected}")
-    return np.frombuffer(bytes(content), kind.dtype).reshape(shape, order=order)
+    # A view: many arrays of the same bytes take no more memory.
+    return np.frombuffer(content, kind.dtype).reshape(shape, order=order)
 
 
 def _reconstruct(*_: Any) -> _Array:
@@ -203,6 +205,8 @@ def _container(kind: type) -> Any:
     def make(*arguments: Any) -> Any:
         if len(arguments) > 1 or (arguments and not isinstance(arguments[0], (list, tuple))):
             raise _Refused(f"it makes a {kind.__name__} from something other than a list")
+        for content in arguments:
+            _check_keys(content if kind is not OrderedDict else [key for key, _ in content])
         return kind(*arguments)
 
     return make
@@ -229,7 +233,20 @@ _NAMES = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+def _check_keys(keys: Iterable[Any]) -> None:
+    """Refuse what takes long to hash: a short pickle can hold a tuple that contains itself a billion times over."""
+    for key in keys:
+        plain = isinstance(key, (str, bytes, float, np.generic, type(None)))
+        if not plain and not (isinstance(key, int) and abs(key) < 2**64):
+            kind = "large integer" if isinstance(key, int) else type(key).__name__
+            raise _Refused(f"a key of its dicts or an element of its sets is a {kind}")
+
+
+class _Unpickler(pickle._Unpickler):
+    """The unpickler in Python, because the one in C hashes keys before anyone can look at them."""
+
+    dispatch: ClassVar[dict] = dict(pickle._Unpickler.dispatch)
+
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
         if full not in _NAMES:
@@ -238,6 +255,24 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         raise _Refused("it refers to objects outside itself")
+
+
+def _checked(operation: bytes, keys: slice) -> None:
+    """Check keys, which lie on the stack, before an operation hashes them."""
+    run = _Unpickler.dispatch[operation[0]]
+
+    def checked(unpickler: _Unpickler) -> None:
+        _check_keys(unpickler.stack[keys])
+        run(unpickler)
+
+    _Unpickler.dispatch[operation[0]] = checked
+
+
+_checked(pickle.SETITEM, slice(-2, -1))
+for _operation in (pickle.SETITEMS, pickle.DICT):
+    _checked(_operation, slice(None, None, 2))
+for _operation in (pickle.ADDITEMS, pickle.FROZENSET):
+    _checked(_operation, slice(None))
 
 
 def _finish(value: Any, done: dict[int, Any]) -> Any:

@@ -1,0 +1,70 @@
+"""What a server may not make a download do: send credentials, reach into the local network, take for ever."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import requests
+
+#: A server that sends no block of :data:`gpuledger.ledger.download.transfer.CHUNK_BYTES` for so long is given up.
+BLOCK_S = 120
+
+
+class Session(requests.Session):
+    """A session that sends no credentials and follows no redirect from a public host to a private address."""
+
+    def __init__(self):
+        super().__init__()
+        self.max_redirects = 10
+        # Any value keeps requests from looking into ~/.netrc; proxies and certificates of the environment stay.
+        self.auth = lambda request: request
+
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        """Judge where a redirect leads; requests calls this for each."""
+        prepared_request.headers.pop("Authorization", None)
+        here, there = (urlsplit(url).hostname or "" for url in (response.url, prepared_request.url))
+        if there != here and _is_private(there) and not _is_private(here):
+            raise requests.exceptions.InvalidURL(f"{here} redirects to the private address of {there}")
+
+
+def _is_private(host: str) -> bool:
+    """Whether any address of a host is not public; one that only a proxy can resolve counts as public."""
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError):
+        return False
+    return any(not ipaddress.ip_address(address.partition("%")[0]).is_global for address in found)
+
+
+@contextmanager
+def watched(response: requests.Response, received: Callable[[], int]) -> Iterator[threading.Event]:
+    """End a response when `received` did not grow for `BLOCK_S`: single bytes keep a socket's timeout from passing.
+
+    Yields
+    ------
+    Event
+        Set when the response was ended.
+    """
+    done, slow = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        before = received()
+        while not done.wait(BLOCK_S):
+            if received() == before:
+                slow.set()
+                response.raw.shutdown()
+                return
+            before = received()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield slow
+    finally:
+        done.set()
+        thread.join()

@@ -1,0 +1,101 @@
+"""Tables and logs that fuzzing found to end in a traceback, or to take minutes or gigabytes: each gives one line."""
+
+import io
+import random
+import zipfile
+
+import pandas as pd
+import pytest
+
+from gpuledger.errors import InputError
+from gpuledger.readers.gpus import read_gpus
+from gpuledger.readers.ncu.launches import _integers
+from gpuledger.readers.neutrino.event_log import read_event_log
+from gpuledger.readers.neutrino.kernel_info import read_kernel_info
+from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.studies.kernel_time.measurements import positive_numbers, read_table, whole_numbers
+
+
+def test_a_header_of_100_000_columns_is_refused_before_it_is_compared(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(",".join(["a"] * 100_000) + "\n" + ",".join(["1"] * 100_000) + "\n")
+    for read in (lambda: read_csv(path, [Column("a")]), lambda: read_table(path, ["a"]), lambda: read_gpus(path)):
+        with pytest.raises(InputError, match=r"line 1: 100,000 columns are more than the 2,000 that are read"):
+            read()
+
+
+@pytest.mark.parametrize("convert", [whole_numbers, positive_numbers])
+def test_an_integer_with_hundreds_of_digits_is_no_number_here(tmp_path, convert):
+    path = tmp_path / "a.csv"
+    path.write_text(f"m\n1\n{'9' * 400}\n")
+    with pytest.raises(InputError, match=r"a\.csv, line 3, column m: '9{400}' is not a"):
+        convert(path, read_table(path, ["m"])["m"])
+
+
+def test_separator_signs_around_a_number_are_white_space(tmp_path):
+    path = tmp_path / "kernel.info"
+    path.write_text("k\n\x1c1\n\x1d1\x1e\n0,16\n")
+    assert read_kernel_info(path).parameters == 1
+    assert _integers(pd.Series(["\x1c12", "x"])).tolist() == [12, pd.NA]
+
+
+def test_a_release_without_its_allocation(tmp_path):
+    path = tmp_path / "event.log"
+    path.write_text("[pid] 1\n[mem] cuMemFree_v2 0 dptr 7f00\n")
+    memory = read_event_log(path).memory
+    assert memory["bytes"].tolist() == [pd.NA] and memory["address"].tolist() == [0x7F00]
+
+
+def parquet():
+    buffer = io.BytesIO()
+    pd.DataFrame({"m": [1, 2, 3], "name": ["a", "b", "c"]}).to_parquet(buffer)
+    return buffer.getvalue()
+
+
+def workbook():
+    from openpyxl import Workbook
+
+    book, buffer = Workbook(), io.BytesIO()
+    book.active.append(["name", "sms"])
+    book.save(buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "read"),
+    [
+        ("a.parquet", parquet, lambda path: read_table(path, ["m"], None)),
+        ("a.xlsx", workbook, read_gpus),
+    ],
+)
+def test_flipped_bits_give_one_line_or_a_table(tmp_path, name, make, read):
+    content, path, refused, chance = make(), tmp_path / name, 0, random.Random(1)
+    for _ in range(100):
+        damaged = bytearray(content)
+        for _ in range(3):
+            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            read(path)
+        except InputError:
+            refused += 1
+    assert refused > 30
+
+
+@pytest.mark.parametrize("sheet", ["<worksheet><sheetData><row r='x'><c t='s'><v>9</v></c></row>", "<a/>", ""])
+def test_a_damaged_sheet(tmp_path, sheet):
+    path = tmp_path / "a.xlsx"
+    with zipfile.ZipFile(io.BytesIO(workbook())) as book, zipfile.ZipFile(path, "w") as damaged:
+        for name in book.namelist():
+            damaged.writestr(name, sheet if "sheet1" in name else book.read(name))
+    with pytest.raises(InputError, match=r"a\.xlsx"):
+        read_gpus(path)
+
+
+def test_a_workbook_that_unpacks_to_gigabytes_is_not_read(tmp_path):
+    path = tmp_path / "a.xlsx"
+    path.write_bytes(workbook())
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as book:
+        book.writestr("xl/sharedStrings.xml", b" " * (17 * 2**20))
+    with pytest.raises(InputError, match=r"it unpacks to 17,8\d\d,\d\d\d bytes, more than the 16,777,216"):
+        read_gpus(path)
