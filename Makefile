@@ -17,7 +17,7 @@ check: env ## the same, and fail if a dataset cannot be downloaded or a result d
 	$(BIN)/python -m gpuledger.ledger.changes
 
 test: env ## run the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: env ## check the form of code, workflow and notebooks
 	$(BIN)/ruff check
