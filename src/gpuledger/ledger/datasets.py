@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -356,7 +357,8 @@ class Repository:
         if not file.is_file():
             remedy = schemas.nearest(name, self.dataset_names())
             raise InputError(file, "", f"there is no dataset '{name}'", remedy)
-        return Dataset.load(file)
+        found = file.stat()
+        return _loaded(file, found.st_mtime_ns, found.st_size)
 
     def case(self, dataset: str, study: str, name: str) -> Case:
         """Open one case, with the configuration's ``overrides`` of what the dataset declares.
@@ -369,6 +371,12 @@ class Repository:
         case = self.dataset(dataset).case(study, name)
         changed = self.config.get("overrides", {}).get(f"{dataset}/{study}/{name}")
         return case if changed is None else overridden(case, changed)
+
+
+@lru_cache
+def _loaded(file: Path, _modified_ns: int, _size: int) -> Dataset:
+    """Load a dataset once, however many of its cases the workflow asks about."""
+    return Dataset.load(file)
 
 
 def overridden(case: Case, changed: Mapping[str, Any]) -> Case:
