@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.readers.timelines import read_timeline
 from gpuledger.studies import kernel_breakdown
 from gpuledger.studies.kernel_breakdown import split_parts
-from gpuledger.studies.kernel_breakdown.prediction import predict
 from gpuledger.studies.kernel_breakdown.timeline_activity import explain_idle, length, merge, subtract, waiting_times
 from gpuledger.studies.kernel_breakdown.timeline_case import _phases
 from gpuledger.studies.kernel_breakdown.timeline_export import export_step

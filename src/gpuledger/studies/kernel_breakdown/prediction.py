@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.step import BOUNDS, GEMMS, MEMORY, predict, totals
+from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Model, Parallel, Precision, Workload, kernels
 from gpuledger.readers.gpus import Gpu
-
-__all__ = ["BOUNDS", "GEMMS", "MEMORY", "predict", "sweep", "totals"]
 
 
 def sweep(

@@ -11,11 +11,11 @@ import pandas as pd
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.models.deployment.memory import RESERVE, fits
 from gpuledger.models.time_model.choice import gemm_entry
+from gpuledger.models.time_model.step import predict, totals
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.corrections import corrections
 from gpuledger.studies.kernel_breakdown.groups import group_of, step_shares
 from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
-from gpuledger.studies.kernel_breakdown.prediction import predict, totals
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.shapes import TimeShapes, map_bounds, shapes_of, stack_times
 from gpuledger.studies.kernel_breakdown.source_model import SourceChip, SourceModel

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.deployment.memory import fits
+from gpuledger.models.time_model.step import BOUNDS
 from gpuledger.models.transformer import Workload, decode, prefill
 from gpuledger.studies.kernel_breakdown.parts import settle_frame
-from gpuledger.studies.kernel_breakdown.prediction import BOUNDS
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 
 #: From a phase and shapes (``tokens, requests``) to kernels: ``shape, group, time_s`` (of all launches), ``bound``.

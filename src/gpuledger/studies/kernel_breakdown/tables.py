@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, brief, settle, slug, text
+from gpuledger.models.time_model.step import BOUNDS, MEMORY
 from gpuledger.studies.kernel_breakdown.formatting import format_binary
 from gpuledger.studies.kernel_breakdown.parts import split_parts
-from gpuledger.studies.kernel_breakdown.prediction import BOUNDS, MEMORY
 
 #: Share of a phase's time below which a kernel is left out of the table for people.
 LEAST_PERCENT = 0.5

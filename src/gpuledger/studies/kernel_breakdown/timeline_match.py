@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import Model
 from gpuledger.readers.gpus import Gpu
-from gpuledger.studies.kernel_breakdown.prediction import predict
 from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes, product_sizes
 
 #: Kernel classes that a model's pass fixes the order of, and the kinds of the model's kernels that they can be.
