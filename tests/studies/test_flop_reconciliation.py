@@ -8,7 +8,7 @@ import yaml
 from linear_recording import COUNTERS, LAUNCHES, SHAPES, write_launches, write_shapes
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import claims, pages
+from gpuledger.ledger import claims, notebooks
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.ledger.download.dataset import fetch_dataset
@@ -158,7 +158,7 @@ def test_the_notebook_draws_every_kind_of_recording(root, folder, launches, inpu
     write_shapes(folder / "a.json", SHAPES[-len(launches) :] if len(launches) == 1 else SHAPES)
     result(folder, launches="a.csv", **inputs).write(folder / "reduced")
     parameters = {"dataset": "mine", "case": "linear", "results": str(folder / "reduced"), "save_to": str(folder)}
-    pages.execute(root / "notebooks/flop_reconciliation_launches.ipynb", folder / "out.ipynb", parameters)
+    notebooks.execute(root / "notebooks/flop_reconciliation_launches.ipynb", folder / "out.ipynb", parameters)
     assert (folder / "figure.pdf").is_file()
     assert len((folder / "table.csv").read_text().splitlines()) == 1 + len(launches)
     assert said in (folder / "out.ipynb").read_text()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import pages, provenance
+from gpuledger.ledger import notebooks, pages, provenance
 from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.studies import exposed_latency, kernel_overhead, memory_usage
@@ -297,7 +297,7 @@ def test_warnings_are_kept_and_shown_on_figure_and_page(folder):
     caption = provenance.caption(result.provenance)
     assert "Warning: table0.csv, line 2" in caption and caption.endswith("(and 1 more)")
     notebook = ROOT / "notebooks/exposed_latency.ipynb"
-    pages.execute(notebook, folder / "out.ipynb", {"results": str(folder / "reduced"), "save_to": str(folder)})
+    notebooks.execute(notebook, folder / "out.ipynb", {"results": str(folder / "reduced"), "save_to": str(folder)})
     pages.render(folder / "out.ipynb", folder / "page.html", ROOT / "workflow/templates", "T", result.provenance)
     assert (folder / "page.html").read_text("utf-8").count('<p class="warning">Warning: table0.csv, line') == 2
     assert "Warning: table0.csv" in (folder / "figure.svg").read_text("utf-8")

@@ -1,5 +1,10 @@
 """One page with every figure, what its numbers are, and links to all that was made of them."""
 
+import fork_server
+
+fork_server.hand_over("gpuledger.ledger.report")
+
+
 from pathlib import Path
 
 import pandas as pd

@@ -1,5 +1,10 @@
 """Check a dataset.yaml as a whole and say what it can answer."""
 
+import fork_server
+
+fork_server.hand_over("gpuledger.ledger.datasets")
+
+
 from gpuledger import files, logs
 from gpuledger.ledger.datasets import Dataset
 

@@ -1,5 +1,10 @@
 """One table a study: every quantity of every case."""
 
+import fork_server
+
+fork_server.hand_over("gpuledger.ledger.report", "gpuledger.ledger.tables")
+
+
 from pathlib import Path
 
 from gpuledger import logs

@@ -1,5 +1,10 @@
 """Every published claim beside what each dataset reproduces of it."""
 
+import fork_server
+
+fork_server.hand_over("gpuledger.ledger.report", "gpuledger.ledger.tables")
+
+
 from pathlib import Path
 
 from gpuledger import files, logs

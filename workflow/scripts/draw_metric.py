@@ -1,5 +1,10 @@
 """Draw one metric of a sweep: a panel for each class and variable."""
 
+import fork_server
+
+fork_server.hand_over("gpuledger.ledger.case_result", "gpuledger.studies.metric_sweep.figures")
+
+
 import logging
 from pathlib import Path
 

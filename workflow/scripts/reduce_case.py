@@ -1,5 +1,10 @@
 """A case's input to tidy data, a summary and a record of where the numbers come from."""
 
+import fork_server
+
+fork_server.hand_over("gpuledger.ledger.case_result", f"gpuledger.studies.{snakemake.wildcards.study}")
+
+
 from importlib import import_module
 from pathlib import Path
 

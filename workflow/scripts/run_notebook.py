@@ -1,21 +1,31 @@
 """Run a study's notebook on a reduced case: figures, tables and an offline page."""
 
+import fork_server
+
+study = snakemake.rule.removeprefix("run_")
+fork_server.hand_over(
+    "gpuledger.ledger.notebooks",
+    "gpuledger.ledger.pages",
+    "gpuledger.ledger.report",
+    "gpuledger.ledger.figures",
+    "matplotlib.backends.backend_pdf",
+    "matplotlib.backends.backend_svg",
+    f"gpuledger.studies.{study}.figures",
+    f"gpuledger.studies.{study}.tables",
+)
+
 import json
-import sys
 from pathlib import Path
 
-# papermill would import it, and numpy with it (0.2 s), to read notebooks from Hadoop.
-sys.modules.setdefault("pyarrow", None)
-
-from gpuledger import logs  # noqa: E402
-from gpuledger.ledger import claims, pages, report  # noqa: E402
-from gpuledger.ledger.claims import Outcome  # noqa: E402
+from gpuledger import logs
+from gpuledger.ledger import claims, notebooks, pages, report
+from gpuledger.ledger.claims import Outcome
 
 with logs.to(snakemake.log[0]):
     wildcards, output = snakemake.wildcards, snakemake.output
     folder = str(Path(output.notebook).parent)
     parameters = {"dataset": wildcards.dataset, "case": wildcards.case, "results": folder, "save_to": folder}
-    pages.execute(snakemake.input.notebook, output.notebook, parameters)
+    notebooks.execute(snakemake.input.notebook, output.notebook, parameters)
     record = json.loads(Path(snakemake.input.provenance).read_text("utf-8"))
     summary = json.loads(Path(snakemake.input.summary).read_text("utf-8"))
     outcome = Outcome(record["dataset"], record["study"], record["case"], summary, record)

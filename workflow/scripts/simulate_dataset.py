@@ -1,5 +1,10 @@
 """Simulate every trace that the dataset declares, and record the files."""
 
+import fork_server
+
+fork_server.hand_over("gpuledger.ledger.datasets", "gpuledger.models.simulate")
+
+
 from gpuledger import files, logs
 from gpuledger.ledger import download_record
 from gpuledger.ledger.datasets import Dataset

@@ -1,89 +1,23 @@
-"""Notebooks: executed with papermill and rendered to self-contained HTML pages."""
+"""Pages: executed notebooks as self-contained HTML."""
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import nbformat
-import papermill
 from latex2mathml.converter import convert as mathml
 from nbconvert import HTMLExporter
 
 from gpuledger import files
-from gpuledger.errors import InputError
-
-log = logging.getLogger(__name__)
 
 # $$…$$, and $…$ without white space just inside the signs (a price is not a formula).
-_STARTS = 4
 _BLOCK = r"\$\$(?P<block>.+?)\$\$"
 _INLINE = r"(?<![\\$])\$(?P<inline>[^\s$](?:(?:(?!\n\n)[^$])*[^\s$])?)\$(?!\d)"
 _FORMULA = re.compile(f"{_BLOCK}|{_INLINE}", re.DOTALL)
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
-
-
-def execute(notebook: str | Path, output: str | Path, parameters: Mapping[str, Any]) -> None:
-    """Execute a notebook with papermill and write it to `output`.
-
-    Raises
-    ------
-    InputError
-        A cell met bad input; with its one line.
-    papermill.PapermillExecutionError
-        A cell failed for another reason.
-    """
-    with files.replacing(output) as temporary:
-        try:
-            _run(notebook, temporary, parameters)
-        except papermill.PapermillExecutionError as error:
-            if error.ename == "InputError":
-                problem = re.sub(r"\s+", " ", error.evalue)
-                raise InputError(notebook, f"cell {error.cell_index}", problem, "correct the input") from None
-            raise
-        _drop_standard_error(temporary)
-
-
-def _drop_standard_error(notebook: Path) -> None:
-    """Move what cells wrote to standard error to the log: it names folders of this machine."""
-    content, found = nbformat.read(notebook, as_version=4), False
-    for cell in content.cells:
-        outputs = cell.get("outputs", [])
-        kept = [output for output in outputs if output.get("name") != "stderr"]
-        if len(kept) < len(outputs):
-            log.warning("".join(output.text for output in outputs if output.get("name") == "stderr").rstrip())
-            cell.outputs, found = kept, True
-    if found:
-        nbformat.write(content, notebook)
-
-
-def _run(notebook: str | Path, output: Path, parameters: Mapping[str, Any]) -> None:
-    for attempt in range(_STARTS):
-        try:
-            papermill.execute_notebook(
-                str(notebook),
-                str(output),
-                parameters=dict(parameters),
-                kernel_name="python3",
-                progress_bar=False,
-                log_output=False,
-                # Written when it is done: after each cell, the whole notebook would be validated and written again.
-                request_save_on_cell_execute=False,
-                autosave_cell_every=0,
-                # ipykernel warns about TCP on stderr; a graceful shutdown of the kernel can stall for seconds.
-                extra_arguments=["--log-level=ERROR"],
-                shutdown_kernel="immediate",
-            )
-            return
-        except RuntimeError as error:
-            # Kernels that start at the same time may pick the same free ports; one of them then dies before its first
-            # cell, so it is safe to start again.
-            if "replying to kernel_info" not in str(error) or attempt == _STARTS - 1:
-                raise
 
 
 def render(

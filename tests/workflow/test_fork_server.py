@@ -1,0 +1,92 @@
+"""Scripts that hand themselves over to a fork server end as they would by themselves."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+
+FOLDER = ROOT / "workflow" / "scripts"
+HEAD = f"import sys; sys.path.append({str(FOLDER)!r}); import fork_server; fork_server.hand_over('colorsys'); "
+
+
+@pytest.fixture(scope="module")
+def started():
+    """An environment in which a server is running."""
+    code = (
+        "import fork_server, os, sys; fork_server.start(); print(os.environ[fork_server.VARIABLE], flush=True); input()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    address = holder.stdout.readline() + holder.stdout.readline()
+    yield os.environ | {"GPULEDGER_FORK_SERVER": address.rstrip("\n")}
+    holder.communicate("\n", timeout=20)
+    assert not os.path.exists(address.split("\n")[0])
+
+
+def run(code, folder, environment, **options):
+    """Run a script that hands itself over."""
+    script = folder / "script.py"
+    script.write_text(HEAD + code, "utf-8")
+    command = [sys.executable, str(script)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd=folder, **options)
+
+
+WHERE = "print(('colorsys' in sys.modules), sys.argv[0].endswith('script.py'), os.getcwd(), os.environ.get('X'))"
+
+
+def test_a_script_runs_in_a_fork_with_its_own_folder_arguments_and_environment(started, tmp_path):
+    done = run(f"import os; {WHERE}; print('odd', file=sys.stderr)", tmp_path, started | {"X": "1"})
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"True True {tmp_path} 1\n", "odd\n")
+
+
+@pytest.mark.parametrize("address", ["", "/nowhere\n" + sys.executable, "/nowhere\n/another/python"])
+def test_without_a_server_a_script_goes_on_by_itself(tmp_path, address):
+    done = run(f"import os; {WHERE}", tmp_path, os.environ | {"GPULEDGER_FORK_SERVER": address})
+    assert (done.returncode, done.stdout) == (0, f"False True {tmp_path} None\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said"),
+    [
+        ("sys.exit(3)", 3, ""),
+        ("sys.exit('no')", 1, "no"),
+        ("sys.exit()", 0, ""),
+        ("1 / 0", 1, "ZeroDivisionError"),
+        ("import os; os._exit(7)", 1, "was killed"),
+        ("import os; os.kill(os.getpid(), 9)", 1, "perhaps because memory ran out"),
+        ("import subprocess; sys.exit(subprocess.run(['false']).returncode + 4)", 5, ""),
+    ],
+)
+def test_status_and_standard_error_are_the_scripts(started, tmp_path, code, status, said):
+    done = run(code, tmp_path, started)
+    assert done.returncode == status
+    assert said in done.stderr
+    # The server still serves.
+    assert run("print(1)", tmp_path, started).stdout == "1\n"
+
+
+def test_a_fork_ends_with_the_script_that_handed_itself_over(started, tmp_path):
+    script, begun, left = tmp_path / "script.py", tmp_path / "begun", tmp_path / "left"
+    work = f"""
+import pathlib, time
+pathlib.Path({str(begun)!r}).touch()
+try:
+    time.sleep(60)
+finally:
+    pathlib.Path({str(left)!r}).touch()
+"""
+    script.write_text(f"{HEAD}\n{work}", "utf-8")
+    process = subprocess.Popen([sys.executable, str(script)], env=started)
+    until = time.monotonic() + 30
+    while not begun.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    while not left.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert left.exists()
