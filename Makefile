@@ -2,19 +2,27 @@
 PYTHON ?= python3
 CORES ?= 4
 BIN := .venv/bin
+# A folder that `make mirror` filled: packages and data come from it, and no network is needed.
+MIRROR ?=
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(MIRROR),--no-index --find-links $(MIRROR)/packages)
+SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) $(if $(MIRROR),--config mirror=$(MIRROR) --)
 
-.PHONY: results check env test lint bench fuzz record study requirements help
+.PHONY: results check mirror env test lint bench fuzz record study requirements help
 .DEFAULT_GOAL := results
 
 results: env ## make everything that the configured datasets can answer (the default)
 	@$(BIN)/python workflow/clear_stale.py
-	$(BIN)/snakemake --cores $(CORES)
+	$(SNAKEMAKE)
 	@echo "results: $(CURDIR)/results/index.html"
 
 check: env ## the same, and fail if a dataset cannot be downloaded or a result differs from what is tracked
 	@$(BIN)/python workflow/clear_stale.py
-	$(BIN)/snakemake --cores $(CORES) all downloads
+	$(SNAKEMAKE) all downloads
 	$(BIN)/python -m gpuledger.ledger.changes
+
+mirror: env ## collect packages and data in a folder: make mirror FOLDER=/path; elsewhere, make MIRROR=/path
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes -r requirements.txt --dest $(FOLDER)/packages
+	$(BIN)/python -m gpuledger.ledger.download.mirror $(FOLDER)
 
 test: env ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
@@ -56,8 +64,8 @@ env: .venv/ready ## set up .venv
 .venv/ready: requirements.txt pyproject.toml
 	rm -rf .venv
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(INSTALL) --require-hashes -r requirements.txt
+	$(INSTALL) --no-deps --no-build-isolation -e .
 	touch $@
 
 # For every Python from 3.11 on and every platform, without the address of an index.

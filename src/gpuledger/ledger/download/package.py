@@ -65,7 +65,7 @@ def fetch_package(wheel: Wheel, folder: Path, *, mirror: Path | None = None, kee
             with own_part(target):
                 found = wheel.unpacked(folder)
                 if found is None:
-                    with _archive(wheel, target, mirror) as (archive, done):
+                    with verified_archive(wheel, target, mirror) as (archive, done):
                         unpacked = unpack_zip(archive, folder, keep=(target, *keep), members=wheel.members)
                         found = {path: files.sha256(path) for path in unpacked}
                     _write_listing(wheel, folder, found)
@@ -98,7 +98,7 @@ def _write_listing(wheel: Wheel, folder: Path, found: Mapping[Path, str]) -> Non
 
 
 @contextmanager
-def _archive(wheel: Wheel, target: Path, mirror: Path | None):
+def verified_archive(wheel: Wheel, target: Path, mirror: Path | None):
     """Yield the verified wheel and where it comes from."""
     if target.is_file():
         if not (fault := _fault(wheel, target)):
