@@ -20,8 +20,10 @@ check: env ## the same, and fail if a dataset cannot be downloaded or a result d
 	$(SNAKEMAKE) all downloads
 	$(BIN)/python -m gpuledger.ledger.changes
 
+# Packages that come as source are built with setuptools and wheel.
 mirror: env ## collect packages and data in a folder: make mirror FOLDER=/path; elsewhere, make MIRROR=/path
-	$(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes -r requirements.txt --dest $(FOLDER)/packages
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --dest $(FOLDER)/packages --require-hashes -r requirements.txt
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --dest $(FOLDER)/packages setuptools wheel
 	$(BIN)/python -m gpuledger.ledger.download.mirror $(FOLDER)
 
 test: env ## run the tests
