@@ -235,6 +235,11 @@ def config(tmp_path):
     return write
 
 
+def unquantised(group):
+    """Kernels whose weights a quantised checkpoint leaves as they were in these layers."""
+    return {kernel for kernel, weights, _ in group.formats if not weights}
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_those_published(name):
     assert read_model(name).parameters == PUBLISHED[name]
@@ -446,7 +451,7 @@ def test_model_optimizer_writes_the_precision_beside_the_configuration(tmp_path)
     model = read_model(file)
     assert model.precision == Precision("nvfp4", "bf16", "fp8", "fp4")
     assert model.precision.math_of("qkv_proj") == "fp4" and model.precision.math_of("lm_head") == "bf16"
-    assert [group.count for group in model.layers] == [1, 15] and model.layers[0].unconverted >= {"down_proj"}
+    assert [group.count for group in model.layers] == [1, 15] and unquantised(model.layers[0]) >= {"down_proj"}
     rows = kernels(model, decode(100, 8)).set_index(["kernel", "layers"])
     act, down = rows.loc[("ffn_act", 1)], rows.loc[("down_proj", 1)]
     assert act["write_bytes"] == 8 * 8192 // 2 and (down["precision"], down["weight_precision"]) == ("fp4", "nvfp4")
@@ -474,7 +479,7 @@ def test_modules_left_unquantised(config):
     names += ["lm_head", "model.layers.3.input_layernorm"]
     fbgemm = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": names}
     model = read_model(config({**LLAMA, "quantization_config": fbgemm}))
-    assert [(group.numbers, sorted(group.unconverted)) for group in model.layers] == [
+    assert [(group.numbers, sorted(unquantised(group))) for group in model.layers] == [
         ((0, 15), ["down_proj", "gate_up_proj", "out_proj", "qkv_proj"]),
         (tuple(range(1, 15)), ["out_proj", "qkv_proj"]),
     ]
@@ -488,13 +493,13 @@ def test_modules_left_unquantised(config):
         "ignore": ["re:.*self_attn.*"],
     }
     model = read_model(config({**LLAMA, "quantization_config": packed}))
-    assert model.precision.weights == "int4_g64" and model.layers[0].unconverted == {"qkv_proj", "out_proj"}
+    assert model.precision.weights == "int4_g64" and unquantised(model.layers[0]) == {"qkv_proj", "out_proj"}
     # As moonshotai/Kimi-K2.5.
     packed["ignore"] = ["re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]
-    assert read_model(config({**LLAMA, "quantization_config": packed})).layers[0].unconverted == {
-        "gate_up_proj",
-        "down_proj",
-    }
+    assert read_model(config({**LLAMA, "quantization_config": packed})).layers[0].formats == (
+        ("down_proj", "", None),
+        ("gate_up_proj", "", None),
+    )
 
 
 def test_number_formats():

@@ -79,9 +79,10 @@ attention_scores, softmax, attention_values (decode_attention_scores, decode_sof
 prediction layers (:func:`read_model` accepts models that have them).
 """
 
-from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, LatentAttention
+from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward
 from gpuledger.models.transformer.configuration import read_model
 from gpuledger.models.transformer.kernels import kernels
+from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
@@ -89,6 +90,7 @@ from gpuledger.models.transformer.workloads import Workload, chunk, decode, join
 
 __all__ = [
     "Attention",
+    "CompressedAttention",
     "Experts",
     "FeedForward",
     "LatentAttention",
