@@ -63,10 +63,10 @@ def _grouped(keys: Keys, family: ModelFamily, hidden: int) -> Attention:
     )
 
 
-def _divisor(keys: Keys, key: str, heads: int, default: int | None) -> int:
-    kv_heads = keys.integer(key, MAX_HEADS, default)
+def _divisor(keys: Keys, key: str, heads: int, *default: int) -> int:
+    kv_heads = keys.integer(key, MAX_HEADS, *default)
     if heads % kv_heads:
-        raise keys.error(key, f"{heads} query heads are not a multiple of {kv_heads} key/value heads", "correct one")
+        raise keys.error(key, f"{heads} query heads are not a multiple of {kv_heads}", "correct one of them")
     return kv_heads
 
 
@@ -251,7 +251,7 @@ def compressed(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -
     keys.fixed("num_key_value_heads", 1, "more than one key/value head")
     keys.known |= {"compress_ratios", "compress_rope_theta", "hc_eps", "hc_sinkhorn_iters", "expert_dtype"}
     heads = keys.integer("num_attention_heads", MAX_HEADS)
-    groups = _divisor(keys, "o_groups", heads, None)
+    groups = _divisor(keys, "o_groups", heads)
     dims = keys.integer("head_dim", MAX_WIDTH), keys.integer("qk_rope_head_dim", MAX_WIDTH)
     ranks = keys.integer("q_lora_rank", MAX_WIDTH), groups, keys.integer("o_lora_rank", MAX_WIDTH)
     plain = CompressedAttention(heads, *dims, *ranks, keys.integer("sliding_window", MAX_POSITIONS))
