@@ -2,13 +2,14 @@
 
 import copy
 import json
+import warnings
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transformer_counts import multiplied_per_token
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.models.transformer import Parallel, Precision, decode, kernels, mixed, prefill, read_model
 
 V4_FLASH = {
@@ -190,6 +191,9 @@ ROUNDED = {
 ALL = {name: content for name, (content, *_) in (EXACT | ROUNDED).items()}
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*attention_other_setting")
+
+
 @pytest.fixture
 def config(tmp_path):
     def write(content, name="config.json"):
@@ -314,7 +318,8 @@ def test_layers_with_a_window_have_other_heads(config):
     assert [(g.attention.heads, g.attention.window, g.attention.rotary_dim) for g in step.layers] == [
         *((64, None, 64), (96, 512, 128), (96, 512, 128), (64, None, 64)),
     ]
-    assert not step.notes and "96 query heads" in read_model(config(STEP37)).notes[0]
+    with pytest.warns(InputWarning, match="attention_other_setting: it is missing; 96 query heads"):
+        read_model(config(STEP37))
     frame = kernels(step, decode(1000, 4))
     assert set(frame.loc[frame["kernel"] == "attn_gate_proj", "n"]) == {64, 96}
     mimo = read_model(config(MIMO_V2))
@@ -427,21 +432,23 @@ def test_experts_alone_converted_by_model_optimizer(config):
 
 def test_a_name_that_says_fp8_while_nothing_states_it_is_noted(config):
     for name in ("Llama-3.1-8B-FP8_config.json", "llama-awq.json", "x-NVFP4-y.json"):
-        (note,) = read_model(config(LLAMA, name)).notes
-        assert "neither config.json nor hf_quant_config.json states a quantisation" in note and "bf16" in note
+        with pytest.warns(InputWarning, match="the name says .* states a quantisation; weights are taken as bf16"):
+            read_model(config(LLAMA, name))
     fp8 = {**LLAMA, "quantization_config": {"quant_method": "fp8"}}
-    assert not read_model(config(fp8, "Llama-FP8.json")).notes
-    assert not read_model(config(LLAMA, "Llama-bf16-fp32.json")).notes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_model(config(fp8, "Llama-FP8.json"))
+        read_model(config(LLAMA, "Llama-bf16-fp32.json"))
 
 
 def test_an_unknown_architecture_is_read_as_another_at_the_readers_risk(config):
     strange = config({**LLAMA, "model_type": "lama_x", "residual_multiplier": 0.22})
     with pytest.raises(InputError, match=r"unknown architecture 'lama_x' .*nearest .*treat_as"):
         read_model(strange)
-    model = read_model(strange, treat_as="llama")
+    message = "'lama_x'; read as llama, at your own risk, without its keys residual_multiplier"
+    with pytest.warns(InputWarning, match=message):
+        model = read_model(strange, treat_as="llama")
     assert model.parameters == read_model(config(LLAMA, "llama.json")).parameters
-    (note,) = model.notes
-    assert note == "read as llama, at your own risk: its model_type is 'lama_x', without its keys residual_multiplier"
     with pytest.raises(InputError, match="no known architecture is called 'lamma'"):
         read_model(strange, treat_as="lamma")
 

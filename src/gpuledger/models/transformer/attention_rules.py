@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuledger.errors import warn
 from gpuledger.models.transformer.blocks import Attention, Block, Indexer
 from gpuledger.models.transformer.keys import (
     MAX_EXPERTS,
@@ -129,7 +130,8 @@ def step(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list
     if heads is None and (heads := other.integer("num_attention_heads", MAX_HEADS, None)) is None:
         heads = _STEP_SLIDING_HEADS if any(windows) else full.heads
         if any(windows):
-            keys.notes.append(f"attention_other_setting is missing: {heads} query heads in layers with a window")
+            done = f"{heads} query heads in layers with a window, as in the published checkpoints"
+            warn(keys.file, "key attention_other_setting", "it is missing", done)
     kv_heads = _divisor(other, "num_attention_groups", heads, full.kv_heads)
     sliding = replace(full, heads=heads, kv_heads=kv_heads)
     shares = keys.value("partial_rotary_factors", None)

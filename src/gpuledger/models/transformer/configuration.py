@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuledger import files
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import name_fault, shown
 from gpuledger.models.transformer.families import FAMILIES
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, Keys
@@ -50,7 +50,7 @@ def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: s
         A folder laid out as ``huggingface.co/<id>/resolve/main/config.json``.
     treat_as : str, optional
         The ``model_type`` of a known architecture, as which the file is read whatever it says it is, and without the
-        keys that this architecture does not know: at the reader's own risk, which ``Model.notes`` says.
+        keys that this architecture does not know: at the reader's own risk, of which an ``InputWarning`` tells.
 
     Returns
     -------
@@ -58,6 +58,8 @@ def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: s
 
     Raises
     ------
+    InputWarning
+        The name says that weights are quantised, which nothing states; *treat_as*; a count that the file omits.
     InputError
         The model does not exist or is not accessible (gated, offline); the file is not JSON; a key is missing, has the
         wrong type, an absurd value or one that contradicts another; the architecture is unknown; or the file has keys
@@ -95,14 +97,14 @@ def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: s
     strange = _unknown_keys(keys, outer, bool(inside))
     if treat_as is not None:
         ignored = f", without its keys {', '.join(sorted(strange))}" if strange else ""
-        keys.notes.append(f"read as {kind}, at your own risk: its model_type is {shown(stated)}{ignored}")
+        warn(shown_file, "key model_type", shown(stated), f"read as {kind}, at your own risk{ignored}")
     elif strange:
         problem = f"unknown keys for the architecture {kind}, which may change its kernels"
         remedy = f"remove them if they change no kernel, or ignore them at your own risk with treat_as: {kind}"
         raise InputError(shown_file, f"keys {', '.join(sorted(strange))}", problem, remedy)
     if (named := _NAMED_FORMAT.search(name)) and set(_formats(precision, layers)) == {precision.plain}:
-        beside = "neither config.json nor hf_quant_config.json states a quantisation"
-        keys.notes.append(f"the name says {named[0]}, but {beside}: its weights are taken as {precision.plain}")
+        problem = f"the name says {named[0]}, but neither this file nor hf_quant_config.json states a quantisation"
+        warn(shown_file, "", problem, f"weights are taken as {precision.plain}; set precision: to change that")
     return Model(
         name=name,
         source=str(content.get("_source", shown_file)),
@@ -116,7 +118,6 @@ def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: s
         scaled_embedding=family.scaled_embedding,
         logit_softcap=softcap,
         precision=precision,
-        notes=tuple(keys.notes),
     )
 
 

@@ -37,9 +37,7 @@ MAX_POSITIONS, MAX_NUMBER = 2**31, 1e30
 
 
 class Keys:
-    """The keys of one object of a config.json.
-
-    ``known`` collects those that were read, ``notes`` what a reader of results should know.
+    """The keys of one object of a config.json; ``known`` collects those that were read.
 
     Parameters
     ----------
@@ -67,7 +65,6 @@ class Keys:
         self.file, self.inside, self.defaults = file, inside, defaults or {}
         self.spelt = {usual: own for own, usual in renamed.items()}
         self.known: set[str] = set()
-        self.notes: list[str] = []
 
     def error(self, key: str, problem: str, remedy: str) -> InputError:
         key = f"{self.inside}.{self.spelt.get(key, key)}" if self.inside else self.spelt.get(key, key)

@@ -76,8 +76,6 @@ class Model:
         The embedding is multiplied by a constant; logits are capped by a tanh (Gemma).
     precision : Precision
         Precision of the checkpoint as an engine serves it: quantised weights as stored, 32-bit weights as bf16.
-    notes : tuple of str
-        What a reader of results should know of how the configuration was read.
     """
 
     name: str
@@ -92,7 +90,6 @@ class Model:
     scaled_embedding: bool = False
     logit_softcap: bool = False
     precision: Precision = field(default_factory=Precision)
-    notes: tuple[str, ...] = ()
 
     @property
     def residuals(self) -> HyperConnections | BlockResiduals | None:
