@@ -2,9 +2,11 @@
 
 import copy
 import json
+import re
 import warnings
 
 import pytest
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from transformer_counts import multiplied_per_token
@@ -451,6 +453,41 @@ def test_an_unknown_architecture_is_read_as_another_at_the_readers_risk(config):
     assert model.parameters == read_model(config(LLAMA, "llama.json")).parameters
     with pytest.raises(InputError, match="no known architecture is called 'lamma'"):
         read_model(strange, treat_as="lamma")
+
+
+#: Downloaded by the workflow: the configurations that NVIDIA's AIConfigurator carries.
+CONFIGURATIONS = ROOT / "traces/aiconfigurator/aiconfigurator_core/model_configs"
+OF_FILE = {
+    "deepseek-ai--DeepSeek-V4-Flash": V4_FLASH,
+    "deepseek-ai--DeepSeek-V4-Pro": V4_PRO,
+    "google--gemma-4-26B-A4B": GEMMA4_26B,
+    "MiniMaxAI--MiniMax-M3": MINIMAX_M3,
+    "XiaomiMiMo--MiMo-V2-Flash": MIMO_V2,
+    "stepfun-ai--Step-3.7-Flash": STEP37,
+    "moonshotai--Kimi-K3": KIMI_K3,
+    "nvidia--Llama-3_3-Nemotron-Super-49B-v1": NEMOTRON_NAS,
+}
+
+
+@pytest.mark.skipif(not CONFIGURATIONS.is_dir(), reason="the dataset aiconfigurator is not downloaded")
+def test_every_configuration_of_aiconfigurator_is_read(config):
+    files = [file for file in sorted(CONFIGURATIONS.glob("*_config.json")) if "hf_quant" not in file.name]
+    assert len(files) >= 89
+    with warnings.catch_warnings():
+        # None is of quantised weights that nothing states.
+        warnings.filterwarnings("error", "the name says")
+        models = {file.name.removesuffix("_config.json"): read_model(file) for file in files}
+    for name, content in OF_FILE.items():
+        ours, theirs = read_model(config(content)), models[name]
+        assert (ours.parameters, ours.active_parameters) == (theirs.parameters, theirs.active_parameters)
+        assert ours.kv_bytes_per_token() == theirs.kv_bytes_per_token()
+    for name, model in models.items():
+        formats = {
+            model.precision_of(group).format_of(linear.kernel) for group in model.layers for linear in group.linears(1)
+        }
+        assert (formats == {model.precision.format_of("router")}) == (
+            not re.search("FP4|FP8|V3|R1|K2|K3|M2|V4|MiMo-V2|oss", name)
+        )
 
 
 def refused(config, content, message):

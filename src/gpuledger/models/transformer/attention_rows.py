@@ -140,7 +140,8 @@ def add_index(rows: Rows, index: Indexer, by_kernel: dict[str, list], keys: Keys
             rows.gemms(by_kernel[kernel], tokens)
     width = (heads + ("index_k_proj" in by_kernel)) * index.dim
     query = index.dim + 4 if index.weighted else index.dim * value
-    rows.elementwise("index_rope", tokens, width, tokens * (width * value), tokens * (width // index.dim * query))
+    written = width + 4 if index.weighted else width * value
+    rows.elementwise("index_rope", tokens, width, tokens * (width * value), tokens * written)
     formats = {"math": "fp8", "stored": "fp8"} if index.weighted else {"math": rows.precision.activations}
     # What is written per pair: one score in 32 bits, or one per head and block.
     share = heads / index.block if index.block > 1 else 1

@@ -171,7 +171,8 @@ def minimax(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | E
         keys.fixed(key, wanted, "another kind of attention")
     # Multi-token prediction layers are left out.
     keys.known |= {"use_mtp", "mtp_transformer_layers", "num_mtp_modules"}
-    return all_routed("num_local_experts", bias=keys.flag("use_routing_bias"))(keys, layers, block)
+    routed = _routed(keys, "num_local_experts", "intermediate_size")
+    return [replace(routed, router_bias=keys.flag("use_routing_bias"))] * layers
 
 
 #: Ways to select experts, of which the first has a bias per expert.
