@@ -214,7 +214,18 @@ KIMI_K2 = {
     **{"n_routed_experts": 384, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 2048},
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
 }
+GLM45_AIR = {
+    **{"model_type": "glm4_moe", "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 46},
+    **{"num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151552},
+    **{"n_routed_experts": 128, "num_experts_per_tok": 8, "n_shared_experts": 1, "moe_intermediate_size": 1408},
+    **{"first_k_dense_replace": 1, "attention_bias": True, "use_qk_norm": False, "partial_rotary_factor": 0.5},
+}
+OLMO2 = {
+    **{"model_type": "olmo2", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32},
+    **{"num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 100352},
+}
 OTHERS |= {
+    7_298_617_344: OLMO2,  # hub: allenai/OLMo-2-1124-7B
     743_911_218_432: GLM5,  # Fireworks' catalogue of models: zai-org/GLM-5
     26_895_998_464: QWEN35_27B,  # gguf: Qwen/Qwen3.5-27B
     396_346_350_336: QWEN35_397B,  # headers: Qwen/Qwen3.5-397B-A17B, text
@@ -229,7 +240,7 @@ OTHERS |= {
 # added: 1.9 each for GLM-5 and DeepSeek.
 ROUNDED = {
     "GLM-5": (GLM5, 744, 40 + 1.9),  # zai-org/GLM-5, model card
-    "GLM-5.2": (GLM52, 753 - 9.9, 40 + 1.9),  # zai-org/GLM-5.2: hub, as its page shows it; report of GLM-5
+    "GLM-5.2": (GLM52, 743.377, 40 + 1.9),  # hub: 753,329,940,480, with 9.953 (tested below); report of GLM-5
     "DeepSeek-V3.2": (V32, 685.4 - 13.5, 37 + 1.9),  # hub: 685,396,921,376; report of DeepSeek-V3
     "Qwen3.5-397B-A17B": (QWEN35_397B, 396.35, 17),  # model card
     "Llama-4-Scout": (SCOUT, 107.77, 17),  # llama.cpp: 107.77 B; model card
@@ -296,6 +307,18 @@ def test_rounded_counts_of_families_without_exact_ones(config, name):
     frame = kernels(model, prefill(11, 3), Parallel(pipeline=2), Precision())
     gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"])]
     assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + 3 * model.vocab * model.hidden
+
+
+@pytest.mark.parametrize(
+    ("content", "on_the_hub", "tables"), [(GLM45_AIR, 110_468_824_832, 2), (GLM52, 753_329_940_480, 0)]
+)
+def test_counts_of_the_hub_with_a_layer_of_multi_token_prediction(config, content, on_the_hub, tables):
+    """zai-org/GLM-4.5-Air and GLM-5.3: one more of the last layers, which has a projection, three norms and tables."""
+    model = read_model(config(content))
+    last = max(model.layers, key=lambda group: sum(linear.parameters for linear in group.linears(model.hidden)))
+    layer = model.vectors(last) + sum(linear.parameters for linear in last.linears(model.hidden))
+    further = 2 * model.hidden**2 + 3 * model.hidden + tables * model.vocab * model.hidden
+    assert model.parameters + layer + further == on_the_hub
 
 
 def test_an_indexer_limits_what_latent_attention_reads(config):

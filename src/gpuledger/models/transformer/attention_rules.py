@@ -80,6 +80,11 @@ def grouped(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> l
     return _per_window(_grouped(keys, family, hidden), windows)
 
 
+def optional_norm(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Queries and keys are normalised per head if ``use_qk_norm`` says so (GLM-4.5)."""
+    return _per_window(replace(_grouped(keys, family, hidden), qk_norm="head" * keys.flag("use_qk_norm")), windows)
+
+
 def llama4(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Only layers with a window have RoPE, and a norm of queries and keys without weights."""
     one = _grouped(keys, family, hidden)

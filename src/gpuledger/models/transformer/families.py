@@ -203,6 +203,14 @@ FAMILIES = {
     "deepseek_v3": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.latent),
     "deepseek_v32": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.sparse_latent),
     "glm_moe_dsa": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.sparse_latent),
+    # GLM-4.5: experts as DeepSeek-V3's.
+    "glm4_moe": ModelFamily(
+        no_window,
+        rules.deepseek(router_bias=True),
+        {"partial_rotary_factor": 0.5, "num_key_value_heads": 8},
+        out_bias=False,
+        attention=attention.optional_norm,
+    ),
     "nemotron_h": ModelFamily(
         no_window,
         dense,
@@ -250,5 +258,10 @@ FAMILIES = {
     ),
     # Nemotron-NAS: Llama with layers of different sizes.
     "nemotron-nas": ModelFamily(no_window, dense, fixed={"mlp_bias": False}, single="block_configs"),
+    # Their norms follow the blocks, which takes the same kernels.
+    "olmo2": ModelFamily(no_window, dense, qk_norm="full"),
+    "olmo3": ModelFamily(
+        rules.window_but_every_nth, dense, {"sliding_window": 4096, "sliding_window_pattern": 4}, qk_norm="full"
+    ),
     "olmoe": ModelFamily(no_window, rules.all_routed("num_experts"), qk_norm="full"),
 }
