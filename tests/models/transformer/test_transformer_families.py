@@ -512,6 +512,14 @@ def test_what_is_not_modelled_is_refused(config):
 HOSTILE = (-1, 0, 10**400, -(10**400), 1.5, float("nan"), float("inf"), "x", "9" * 400, [], [{}], {"a": {}}, None, True)
 OF_FAMILY = {name: ALL[name] for name in ("DeepSeek-V4-Flash", "gemma-4-26B-A4B", "MiniMax-M3", "MiMo-V2-Flash")} | {
     **{name: ALL[name] for name in ("Step-3.7-Flash of the hub", "Kimi-K3", "Kimi-Linear-48B-A3B")},
+    "mixed precision": {
+        **LLAMA,
+        "quantization_config": {
+            **{"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "kv_cache_quant_algo": "FP8"},
+            **{"exclude_modules": ["lm_head"], "producer": {"name": "modelopt"}},
+            "quantized_layers": {"model.layers.0.mlp": {"quant_algo": "NVFP4", "group_size": 16}},
+        },
+    },
     "Nemotron-Super-49B": {**NEMOTRON_NAS, "num_hidden_layers": 1, "block_configs": NEMOTRON_NAS["block_configs"][:1]},
 }
 

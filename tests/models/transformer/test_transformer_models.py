@@ -604,6 +604,8 @@ HOSTILE = [
     ("[1]", "not a JSON object"),
     ('{"model_type": "llama", "model_type": "gpt2"}', "'model_type' appears twice"),
     ("[" * 100_000, "not valid JSON"),
+    ('{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}", "not valid JSON: .*digits"),
+    ({**LLAMA, "hidden_size": 10**400}, "hidden_size: a number of more than 18 digits is not within 1"),
     ({}, "the key model_type is missing"),
     ({"model_type": ["llama"]}, "unknown architecture"),
     ({"model_type": "llama"}, "key hidden_size: it is missing"),
@@ -660,7 +662,7 @@ def test_no_value_of_any_key_is_more_than_an_input_error(config, content):
     places += [(content[key], inner) for key in content if isinstance(content[key], dict) for inner in content[key]]
     for holder, key in places:
         before = holder[key]
-        for value in (None, True, 3, float("nan"), "x", [[1, 2], None], {"a": 1}):
+        for value in (None, True, 3, -1, 10**400, float("nan"), "x", [[1, 2], None], {"a": 1}):
             holder[key] = value
             try:
                 assert read_model(config(content)).parameters > 0
@@ -724,6 +726,21 @@ def test_the_hub_is_asked_last(monkeypatch, tmp_path, config):
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 2}), "utf-8")
     assert read_model("unsloth/Llama-3.2-1B", mirror=tmp_path).layer_count == 2
+
+
+def test_the_hub_is_asked_for_model_optimizers_file(monkeypatch, config):
+    file = config(LLAMA)
+    asked = []
+
+    def download(hub_id, name):
+        asked.append(name)
+        if name != "config.json":
+            config({"quantization": {"quant_algo": "FP8"}}, name)
+        return str(file)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    assert read_model("nvidia/Llama-FP8").precision.weights == "fp8"
+    assert asked == ["config.json", "hf_quant_config.json"]
 
 
 @pytest.mark.parametrize(

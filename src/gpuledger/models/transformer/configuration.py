@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,12 @@ def _from_hub(source: str, mirror: Path | None) -> Path:
     if mirror is not None:
         remedy += f" ({shown(mirror)} does not)"
     try:
-        return Path(hf_hub_download(source, "config.json"))
+        file = Path(hf_hub_download(source, "config.json"))
+        if "quantization_config" not in _load(file):
+            # Model Optimizer's quantisation; it comes to lie beside the other file.
+            with suppress(errors.EntryNotFoundError):
+                hf_hub_download(source, "hf_quant_config.json")
+        return file
     except errors.GatedRepoError as error:
         problem = "the model is gated: the hub requires that you accept its licence"
         remedy = f"accept it on the model's page and set HF_TOKEN, or {remedy}"
