@@ -4,6 +4,7 @@ import copy
 import json
 import re
 import warnings
+from dataclasses import replace
 
 import pytest
 from conftest import ROOT
@@ -266,6 +267,10 @@ def test_the_tensors_of_deepseek_v4_pro(config):
         ("expert_gate_up_proj", "mxfp4", "fp8"),
     )
     assert model.precision_of(model.layers[0]).math_of("expert_down_proj") == "fp8"
+    # Another cache does not change how weights are stored, other weights do.
+    for changed, weights in (({"cache": "fp8"}, "mxfp4"), ({"weights": "fp8"}, "fp8")):
+        precision = model.precision_of(model.layers[0], replace(model.precision, **changed))
+        assert precision.format_of("expert_down_proj").values == weights
 
 
 @given(
@@ -421,6 +426,19 @@ def test_mixed_precision_names_every_module(config):
     packed = {"quant_method": "compressed-tensors", "config_groups": groups}
     (group,) = read_model(config({**LLAMA, "quantization_config": packed})).layers
     assert group.formats == (("qkv_proj", "fp8", "fp8"),)
+
+
+def test_modules_that_gptq_stores_otherwise(config):
+    dynamic = {"-:.*self_attn.*": {}, "+:model.layers.1.mlp.down_proj": {"bits": 8, "group_size": 64}}
+    settings = {"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": dynamic}
+    model = read_model(config({**LLAMA, "quantization_config": settings}))
+    assert [(group.numbers[0], group.count) for group in model.layers] == [(0, 15), (1, 1)]
+    assert model.layers[1].formats == (
+        ("down_proj", "int8_g64_zero", None),
+        ("out_proj", "", None),
+        ("qkv_proj", "", None),
+    )
+    assert model.precision.weights == "int4_g128_zero"
 
 
 def test_experts_alone_converted_by_model_optimizer(config):

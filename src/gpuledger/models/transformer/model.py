@@ -129,9 +129,14 @@ class Model:
         return (*tables, *(() if self.tied else (self.lm_head,)))
 
     def precision_of(self, group: Layers, precision: Precision | None = None) -> Precision:
-        """Return *precision*; that of the checkpoint, which is the default, with the exceptions of these layers."""
-        own = precision is None or precision == self.precision
-        return self.precision.with_formats(group.formats) if own else precision
+        """Return *precision* (default: the checkpoint's) with the exceptions of these layers.
+
+        They do not apply where *precision* has other formats of weights or operands than the checkpoint.
+        """
+        chosen, stored = precision or self.precision, self.precision
+        if (chosen.weights, chosen.operands) != (stored.weights, stored.operands):
+            return chosen
+        return chosen.with_formats(group.formats)
 
     @property
     def parameters(self) -> int:

@@ -35,9 +35,13 @@ def read_precision(keys: Keys, outer: Keys, layers: tuple[Layers, ...]) -> tuple
     plain = SERVED.get(name.removeprefix("torch.")) if isinstance(name, str) else None
     if plain is None:
         raise keys.error("torch_dtype", f"unknown data type {shown(name)}", f"known types: {', '.join(SERVED)}")
+    # DeepSeek-V4's experts: mxfp4, multiplied with fp8 operands.
+    fp4 = keys.choice("expert_dtype", {"fp4", "fp8"}, "fp8") == "fp4"
+    experts = [("experts", ("mxfp4", "fp8"))] if fp4 else []
     settings = keys.mapping("quantization_config")
     if not settings:
-        return Precision(plain, plain, plain), layers
+        precision = Precision(plain, plain, plain)
+        return precision, by_module(layers, keys, experts, precision)
     inner = Keys(settings, keys.file, "quantization_config")
     # Early files of Model Optimizer omit the method.
     by = inner.mapping("producer").get("name")
@@ -57,11 +61,7 @@ def read_precision(keys: Keys, outer: Keys, layers: tuple[Layers, ...]) -> tuple
     heads = [pair for name, pair in scheme.modules if name.rpartition(".")[2] in ("lm_head", "head") and pair[0]]
     if heads:
         precision = precision.with_formats([("lm_head", *heads[-1])])
-    modules = [*scheme.modules, *unquantised]
-    if keys.choice("expert_dtype", {"fp4", "fp8"}, "fp8") == "fp4":
-        # DeepSeek-V4: mxfp4, multiplied with fp8 operands.
-        modules.append(("experts", ("mxfp4", "fp8")))
-    return precision, by_module(layers, inner, modules, precision)
+    return precision, by_module(layers, inner, [*scheme.modules, *unquantised, *experts], precision)
 
 
 @dataclass(frozen=True)
@@ -86,18 +86,27 @@ def _block_format(keys: Keys, block: Any) -> str:
     return f"fp8_block{side}"
 
 
-def _grouped(zero_default: bool) -> Callable:
-    """4- and 8-bit integers with a scale per group; the arithmetic is in the format of the activations."""
+def _integers(keys: Keys, plain: str) -> _Scheme:
+    """4- and 8-bit integers with a scale per group; the arithmetic is in the format of the activations (AWQ, GPTQ)."""
+    base = _integer_format(keys)
+    modules = []
+    # GPTQModel: patterns of modules that differ, or (with a minus) are left out.
+    for name in (dynamic := keys.inner("dynamic")).content:
+        left_out = name.startswith("-:")
+        own = "" if left_out else _integer_format(dynamic.inner(name), keys)
+        modules.append((name.removeprefix("-:").removeprefix("+:"), (own, None)))
+    return _Scheme(base, modules=tuple(modules))
 
-    def method(keys: Keys, plain: str) -> _Scheme:
-        bits = keys.integer("bits", 8, 4)
-        group = keys.integer("group_size", MAX_GROUP, 128, low=-1)
-        if bits not in (4, 8) or group == 0:
-            raise keys.error("bits", f"{bits} bits with group_size {group}", "only 4 and 8 bits are modelled")
-        zero = "_zero" if keys.flag("zero_point", zero_default) else ""
-        return _Scheme(f"int{bits}_g{group}{zero}" if group > 0 else f"int{bits}")
 
-    return method
+def _integer_format(keys: Keys, usual: Keys | None = None) -> str:
+    """Return the format that *keys* state, with those of *usual* for what they do not."""
+    usual = usual or keys
+    bits = keys.integer("bits", 8, None) or usual.integer("bits", 8, 4)
+    group = keys.integer("group_size", MAX_GROUP, None, low=-1) or usual.integer("group_size", MAX_GROUP, 128, low=-1)
+    if bits not in (4, 8) or group == 0:
+        raise keys.error("bits", f"{bits} bits with group_size {group}", "only 4 and 8 bits are modelled")
+    zero = "_zero" if usual.flag("zero_point", True) else ""
+    return f"int{bits}_g{group}{zero}" if group > 0 else f"int{bits}"
 
 
 def _mxfp4(keys: Keys, plain: str) -> _Scheme:
@@ -186,8 +195,8 @@ def _modelopt(keys: Keys, plain: str) -> _Scheme:
 METHODS: dict[str, Callable] = {
     "fp8": _fp8,
     "fbgemm_fp8": lambda keys, plain: _Scheme("fp8", "fp8"),
-    "awq": _grouped(zero_default=True),
-    "gptq": _grouped(zero_default=True),
+    "awq": _integers,
+    "gptq": _integers,
     "mxfp4": _mxfp4,
     "compressed-tensors": _compressed,
     "modelopt": _modelopt,
