@@ -224,7 +224,28 @@ OLMO2 = {
     **{"model_type": "olmo2", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32},
     **{"num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 100352},
 }
+GLM47_FLASH = {
+    **{"model_type": "glm4_moe_lite", "hidden_size": 2048, "intermediate_size": 10240, "num_hidden_layers": 47},
+    **{"num_attention_heads": 20, "q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192},
+    **{"qk_rope_head_dim": 64, "v_head_dim": 256, "n_routed_experts": 64, "num_experts_per_tok": 4},
+    **{"n_shared_experts": 1, "moe_intermediate_size": 1536, "first_k_dense_replace": 1, "vocab_size": 154880},
+}
+QWEN3_NEXT = {
+    **{"model_type": "qwen3_next", "hidden_size": 2048, "intermediate_size": 5120, "num_hidden_layers": 48},
+    **{"num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256, "vocab_size": 151936, "num_experts": 512},
+    **{"num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512},
+    **{"linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128},
+    **{"linear_value_head_dim": 128, "linear_conv_kernel_dim": 4},
+}
+SEED_OSS = {
+    **{"model_type": "seed_oss", "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64},
+    **{"num_attention_heads": 80, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 155136},
+    **{"attention_bias": True, "attention_out_bias": False},
+}
 OTHERS |= {
+    29_943_393_920: GLM47_FLASH,  # gguf: zai-org/GLM-4.7-Flash
+    79_674_391_296: QWEN3_NEXT,  # gguf and hub: Qwen/Qwen3-Coder-Next
+    36_151_104_512: SEED_OSS,  # hub: ByteDance-Seed/Seed-OSS-36B-Instruct
     7_298_617_344: OLMO2,  # hub: allenai/OLMo-2-1124-7B
     743_911_218_432: GLM5,  # Fireworks' catalogue of models: zai-org/GLM-5
     26_895_998_464: QWEN35_27B,  # gguf: Qwen/Qwen3.5-27B
@@ -639,8 +660,8 @@ HOSTILE = [
     ),
     ({**GEMMA3_4B, "text_config": {"model_type": "llama9_text"}}, "unknown architecture 'llama9_text'"),
     (
-        {"model_type": "qwen3_next", "hidden_size": 2048, "linear_conv_kernel_dim": 4, "full_attention_interval": 4},
-        "unknown architecture 'qwen3_next' with the unknown keys full_attention_interval, linear_conv_kernel_dim",
+        {"model_type": "qwen9_next", "hidden_size": 2048, "linear_conv_kernel_dim": 4, "full_attention_interval": 4},
+        "unknown architecture 'qwen9_next' with the unknown keys full_attention_interval, linear_conv_kernel_dim",
     ),
     ({"model_type": "gpt2", "n_embd": 768.5, "vocab_size": 1}, "key n_embd: '768.5' is not a whole number"),
 ]

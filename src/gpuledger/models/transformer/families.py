@@ -138,6 +138,7 @@ FAMILIES = {
     "mistral": ModelFamily(
         window_everywhere, dense, {"num_key_value_heads": 8, "sliding_window": 4096}, _NO_BIAS, False, False
     ),
+    "seed_oss": ModelFamily(no_window, dense, out_bias="attention_out_bias", mlp_bias="mlp_bias"),
     "mixtral": ModelFamily(
         window_everywhere, rules.all_routed("num_local_experts"), {"num_key_value_heads": 8}, _NO_BIAS, False, False
     ),
@@ -158,6 +159,13 @@ FAMILIES = {
     "qwen3_5_text": ModelFamily(no_window, dense, _QWEN35, qk_norm="head", attention=attention.with_delta),
     "qwen3_5_moe_text": ModelFamily(
         no_window, rules.sparse_steps(shared=True), _QWEN35, qk_norm="head", attention=attention.with_delta
+    ),
+    "qwen3_next": ModelFamily(
+        no_window,
+        rules.sparse_steps(shared=True),
+        {**_QWEN35, "partial_rotary_factor": 0.25},
+        qk_norm="head",
+        attention=attention.with_delta,
     ),
     "llama4_text": ModelFamily(
         rules.window_of_chunks, rules.llama4, {"num_key_value_heads": 8}, attention=attention.llama4
@@ -201,6 +209,7 @@ FAMILIES = {
     ),
     "deepseek_v2": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=False), attention=attention.latent),
     "deepseek_v3": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.latent),
+    "glm4_moe_lite": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.latent),
     "deepseek_v32": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.sparse_latent),
     "glm_moe_dsa": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=True), attention=attention.sparse_latent),
     # GLM-4.5: experts as DeepSeek-V3's.
