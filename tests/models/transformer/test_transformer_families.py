@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from transformer_counts import multiplied_per_token
 
 from gpuledger.errors import InputError, InputWarning
+from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import Parallel, Precision, decode, kernels, mixed, prefill, read_model
+from gpuledger.readers.gpus import find_gpu
 
 V4_FLASH = {
     **{"model_type": "deepseek_v4", "hidden_size": 4096, "num_hidden_layers": 43, "num_attention_heads": 64},
@@ -387,6 +389,53 @@ def test_blocks_that_are_left_out_or_of_another_size(config):
         read_model(config(blocks))
 
 
+FALCON_7B = {
+    **{"model_type": "falcon", "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71},
+    **{"multi_query": True, "new_decoder_architecture": False, "vocab_size": 65024, "alibi": False, "bias": False},
+}
+FALCON_40B = {
+    **{**FALCON_7B, "hidden_size": 8192, "num_hidden_layers": 60, "num_attention_heads": 128},
+    **{"num_kv_heads": 8, "new_decoder_architecture": True},
+}
+COMMAND_R = {
+    **{"model_type": "cohere", "hidden_size": 8192, "intermediate_size": 22528, "num_hidden_layers": 40},
+    **{"num_attention_heads": 64, "num_key_value_heads": 64, "vocab_size": 256000, "logit_scale": 0.0625},
+}
+COMMAND_R_PLUS = {
+    **{**COMMAND_R, "hidden_size": 12288, "intermediate_size": 33792, "num_hidden_layers": 64},
+    **{"num_attention_heads": 96, "num_key_value_heads": 8, "use_qk_norm": True},
+}
+COMMAND_A = {
+    **{**COMMAND_R_PLUS, "model_type": "cohere2", "intermediate_size": 36864, "head_dim": 128, "use_qk_norm": False},
+    **{"sliding_window": 4096, "sliding_window_pattern": 4},
+}
+# No source is at hand for these exact counts, which the structure gives: models of 7, 40, 35, 104 and 111 billion.
+PARALLEL = {
+    "falcon-7b": (FALCON_7B, 6_921_720_704, 1),
+    "falcon-40b": (FALCON_40B, 41_303_293_952, 2),
+    "c4ai-command-r-v01": (COMMAND_R, 34_980_831_232, 1),
+    "c4ai-command-r-plus": (COMMAND_R_PLUS, 103_810_674_688, 1),
+    "c4ai-command-a": (COMMAND_A, 111_057_580_032, 1),
+}
+
+
+@pytest.mark.parametrize("name", PARALLEL)
+def test_blocks_side_by_side_share_a_sum(config, name):
+    content, parameters, norms = PARALLEL[name]
+    model = read_model(config(content))
+    assert model.parameters == parameters and {group.norms for group in model.layers} == {norms}
+    count = model.layer_count
+    for fused in (True, False):
+        frame = kernels(model, prefill(11, 3), fused=fused)
+        gemms = frame[frame["kind"].eq("gemm") & ~frame["kernel"].str.startswith("attention_")]
+        head = 3 * model.vocab * model.hidden
+        assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + head
+        assert launches(frame, "attn_norm") == launches(frame, "attn_residual") == count
+        assert launches(frame, "ffn_norm") == (norms - 1) * count
+    if name != "falcon-7b":  # 71 heads
+        assert launches(kernels(model, decode(10), Parallel(tensor=2)), "all_reduce") == count + 1
+
+
 LLAMA = {
     **{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16},
     **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256},
@@ -504,6 +553,17 @@ def test_every_configuration_of_aiconfigurator_is_read(config):
         formats = {model.precision_of(group).format_of(linear.kernel) for group, linear in linears}
         quantised = re.search("FP4|FP8|V3|R1|K2|K3|M2|V4|MiMo-V2|oss", name)
         assert (formats != {model.precision.format_of("router")}) == bool(quantised), name
+
+
+def test_attention_is_timed_by_what_it_caches(config):
+    """Of latent attention's kernels are those whose heads share one entry of the cache, whatever their widths."""
+    for content, latent in ((V4_FLASH, True), (MIMO_V2, False), (GEMMA4_26B, False), (KIMI_LINEAR, True)):
+        rows = kernels(read_model(config(content)), decode(10_000, 8), Parallel(tensor=2))
+        rows = predict(rows[rows["kernel"] == "decode_attention"].reset_index(drop=True), find_gpu("b200-sxm"))
+        assert rows["constants"].str.contains("MLA").all() == latent
+        # No faster than the cache can be read, nor slower than a hundred times that.
+        least = rows["cache_bytes"] / find_gpu("b200-sxm").dram_bytes_per_s
+        assert (rows["time_s"] >= least).all() and (rows["time_s"] < 1e-4 + 100 * least).all()
 
 
 def refused(config, content, message):

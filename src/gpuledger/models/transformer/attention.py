@@ -51,7 +51,7 @@ def _heads(rows: Rows, attention: Attention, by_kernel: dict[str, list]) -> None
             sent = ring_bytes(tokens * (everything * value), tensor)
             rows.collective("all_gather", tokens, everything, sent, tensor)
         m, n = (tokens, turned) if full else (tokens * vectors, width)
-        weight = rows.plain_bytes({"full": turned, "head": 2 * width}.get(attention.qk_norm, 0))
+        weight = rows.plain_bytes({"full": turned, "heads": turned, "head": 2 * width}.get(attention.qk_norm, 0))
         rows.elementwise("qk_norm", m, n, tokens * (turned * value), tokens * (turned * value), weight=weight)
     if attention.rotary_dim:
         add_rope(rows, (heads + kv_heads) * attention.rotary_dim, attention.rotary_dim)

@@ -92,6 +92,22 @@ def llama4(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> li
     return _per_window(replace(one, rotary_dim=0), windows, replace(one, qk_norm=norm))
 
 
+def falcon(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """One key/value head for all queries, but in the newer architecture, which says how many."""
+    one = _grouped(keys, family, hidden)
+    single = keys.flag("multi_query") and not keys.flag("new_decoder_architecture")
+    return [replace(one, kv_heads=1) if single else one] * len(windows)
+
+
+def cohere(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Heads may be normalised, each with weights of its own; with windows, only those layers have RoPE."""
+    one = replace(_grouped(keys, family, hidden), qk_norm="heads" if keys.flag("use_qk_norm") else "")
+    keys.known |= {"logit_scale", "use_parallel_block", "use_parallel_embedding", "use_gated_activation"}
+    if any(windows):
+        return _per_window(replace(one, rotary_dim=0), windows, one)
+    return _per_window(one, windows)
+
+
 def gemma4(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Layers without a window have wider and fewer key/value heads, whose keys are the values too."""
     sliding = replace(_grouped(keys, family, hidden), value_norm=True)

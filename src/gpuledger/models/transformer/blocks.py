@@ -154,8 +154,8 @@ class Attention(Block):
     rotary_dim : int
         Width of the part of a head that RoPE rotates; 0 without RoPE.
     qk_norm : str
-        ``head`` (normalised per head), ``unweighted`` (so, without weights), ``full`` (over all heads together), or
-        empty.
+        ``head`` (normalised per head), ``heads`` (so, each with weights of its own), ``unweighted`` (so, without
+        weights), ``full`` (over all heads together), or empty.
     sinks : bool
         The softmax has a learned logit per head (gpt-oss).
     stored_fused : bool
@@ -219,7 +219,8 @@ class Attention(Block):
             yield from self.indexer.linears(hidden, hidden)
 
     def vectors(self, hidden: int) -> int:
-        widths = {"": 0, "unweighted": 0, "head": 2, "full": self.heads + self.kv_heads}
+        all_heads = self.heads + self.kv_heads
+        widths = {"": 0, "unweighted": 0, "head": 2, "heads": all_heads, "full": all_heads}
         index = self.indexer.vectors() if self.indexer else 0
         return widths[self.qk_norm] * self.head_dim + self.sinks * self.heads + index
 

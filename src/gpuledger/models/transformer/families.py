@@ -44,6 +44,8 @@ class ModelFamily:
         The key that lists layers of which each is described on its own; empty: none.
     residuals : str
         What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``blocks`` (Kimi-K3), or empty.
+    parallel : bool
+        Attention and the feed-forward block of a layer read the same input and are added together.
     renamed : mapping
         The architecture's own key names, and the usual ones.
 
@@ -65,6 +67,7 @@ class ModelFamily:
     attention: Callable[..., list[Block]] = attention.grouped
     single: str = ""
     residuals: str = ""
+    parallel: bool = False
     positions: bool = False
     norm_bias: bool = False
     tied: bool = False
@@ -117,6 +120,12 @@ _STEP_NAMES = {
 }
 _MLA = {"defaults": _DEEPSEEK, "window": no_window, "fixed": {"mlp_bias": False}}
 
+_FALCON_NAMES = {
+    **{"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"},
+    **{"num_kv_heads": "num_key_value_heads", "n_head_kv": "num_key_value_heads", "bias": "attention_bias"},
+    "ffn_hidden_size": "intermediate_size",
+}
+_COHERE = {"tied": True, "parallel": True}
 _MINIMAX_M3 = ModelFamily(
     no_window, rules.minimax_m3, {"attention_bias": False}, qk_norm="head", attention=attention.minimax_m3
 )
@@ -271,6 +280,29 @@ FAMILIES = {
     "olmo2": ModelFamily(no_window, dense, qk_norm="full"),
     "olmo3": ModelFamily(
         rules.window_but_every_nth, dense, {"sliding_window": 4096, "sliding_window_pattern": 4}, qk_norm="full"
+    ),
+    "falcon": ModelFamily(
+        no_window,
+        rules.dense_falcon,
+        {"multi_query": True, "hidden_act": "gelu"},
+        {"alibi": False, "parallel_attn": True},
+        mlp_bias="attention_bias",
+        stored_fused=True,
+        gated=False,
+        attention=attention.falcon,
+        parallel=True,
+        norm_bias=True,
+        tied=True,
+        renamed=_FALCON_NAMES,
+    ),
+    "cohere": ModelFamily(no_window, dense, attention=attention.cohere, **_COHERE),
+    # Command-A: only layers with a window have RoPE.
+    "cohere2": ModelFamily(
+        rules.window_but_every_nth,
+        dense,
+        {"sliding_window": 4096, "sliding_window_pattern": 4},
+        attention=attention.cohere,
+        **_COHERE,
     ),
     "olmoe": ModelFamily(no_window, rules.all_routed("num_experts"), qk_norm="full"),
 }

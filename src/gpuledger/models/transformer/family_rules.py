@@ -97,6 +97,12 @@ def dense(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Exp
     return [block] * layers
 
 
+def dense_falcon(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """A block four times as wide as the residual stream, unless the file says otherwise."""
+    width = keys.integer("intermediate_size", MAX_WIDTH, 4 * keys.integer("hidden_size", MAX_WIDTH))
+    return [replace(block, width=width)] * layers
+
+
 def _routed(keys: Keys, experts: str, width: str, bias: bool = False, **more: object) -> Experts:
     count = keys.integer(experts, MAX_EXPERTS)
     active = keys.integer("num_experts_per_tok", MAX_EXPERTS)

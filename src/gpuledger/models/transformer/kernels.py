@@ -140,16 +140,21 @@ def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: flo
         add_attention(rows, group)
         if group.post_norms:
             _add_norm(rows, "attn_post_norm", "", False, count)
-        _add_output(rows, group, "attn_residual", count * (not fused and feeds))
+        # In parallel layers, this is the sum of both blocks' outputs.
+        _add_output(rows, group, "attn_residual", count * (bool(group.parallel) or (not fused and feeds)))
     if feeds:
         first = 0 if attends or not fused else alone
         _add_input(rows, group, numbers, 1)
-        _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, first if plain else count)
-        _add_norm(rows, "ffn_norm", first_kernel(group.ffn), fused, count - first if plain else 0)
+        if group.parallel:
+            _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, count * (group.parallel - 1))
+        else:
+            _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, first if plain else count)
+            _add_norm(rows, "ffn_norm", first_kernel(group.ffn), fused, count - first if plain else 0)
         add_feed_forward(rows, group, load)
     if tensor > 1:
         spread = rows.parallel.replicas > 1 and isinstance(group.ffn, Experts)
         sums = attends + (feeds and not (spread and not group.ffn.shared))
+        sums = min(sums, 1) if group.parallel else sums
         # Norms of their own cannot read the partial sums of shared and routed experts.
         sums += isinstance(group.ffn, Experts) and group.ffn.own_norms and not spread
         payload = rows.work.tokens * (hidden * rows.value_bytes)

@@ -30,7 +30,15 @@ def read_layers(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, .
     ffns = family.ffn(keys, count, block)
     if width is None and block in ffns:
         raise keys.error("intermediate_size", "it is missing", "use a model's complete config.json")
-    return _group(zip(attentions, ffns, strict=True), family, _residuals(keys, family))
+    parallel = _parallel_norms(keys, family)
+    return _group(zip(attentions, ffns, strict=True), family, _residuals(keys, family), parallel)
+
+
+def _parallel_norms(keys: Keys, family: ModelFamily) -> int:
+    """Return the norms of layers whose blocks run side by side; 0: they follow each other."""
+    if not family.parallel or not keys.flag("new_decoder_architecture"):
+        return int(family.parallel)
+    return keys.integer("num_ln_in_parallel_attn", 2, 2)  # Falcon-40B: one for each block
 
 
 def _residuals(keys: Keys, family: ModelFamily) -> HyperConnections | BlockResiduals | None:
@@ -44,12 +52,14 @@ def _group(
     layers: Iterable[tuple[Block, Block]],
     family: ModelFamily,
     residuals: HyperConnections | BlockResiduals | None = None,
+    parallel: int = 0,
 ) -> tuple[Layers, ...]:
     kinds: dict[tuple, list[int]] = {}
     for number, kind in enumerate(layers):
         kinds.setdefault(kind, []).append(number)
     return tuple(
-        Layers(tuple(numbers), *kind, family.post_norms, residuals=residuals) for kind, numbers in kinds.items()
+        Layers(tuple(numbers), *kind, family.post_norms, residuals=residuals, parallel=parallel)
+        for kind, numbers in kinds.items()
     )
 
 

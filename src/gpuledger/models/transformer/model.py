@@ -29,6 +29,7 @@ class Layers:
     post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 to 4)
     formats: tuple[tuple[str, str, str | None], ...] = ()
     residuals: HyperConnections | BlockResiduals | None = None
+    parallel: int = 0  # norms of layers whose blocks read the same input and are added together (Falcon, Cohere)
 
     @property
     def count(self) -> int:
@@ -37,6 +38,8 @@ class Layers:
     @property
     def norms(self) -> int:
         """Norms of the residual stream in one layer."""
+        if self.parallel:
+            return self.parallel
         blocks = 2 - isinstance(self.attention, Nothing) - isinstance(self.ffn, Nothing)
         return blocks * (2 if self.post_norms else 1)
 
