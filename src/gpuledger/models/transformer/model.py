@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuledger.models.transformer.blocks import (
-    Attention,
-    DeltaAttention,
-    Experts,
-    FeedForward,
-    LatentAttention,
-    Linear,
-    Nothing,
-    StateSpace,
-)
+from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
+from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.precision import BITS, Precision
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
+from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
 
 
 @dataclass(frozen=True)
 class Layers:
     """All layers of one kind; ``numbers`` are their positions in the model, from 0.
 
-    ``unconverted`` names kernels whose weights a quantised checkpoint leaves unquantised in these layers.
+    ``formats`` names the kernels whose weights the checkpoint stores in another format than those of the model, with
+    the format and that of the operands (see :class:`Precision`); an empty format: unquantised.
     """
 
     numbers: tuple[int, ...]
-    attention: Attention | LatentAttention | DeltaAttention | StateSpace | Nothing
+    attention: Attention | LatentAttention | CompressedAttention | DeltaAttention | StateSpace | Nothing
     ffn: FeedForward | Experts | Nothing
-    post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 and 3)
-    unconverted: frozenset[str] = frozenset()
+    post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 to 4)
+    formats: tuple[tuple[str, str, str | None], ...] = ()
+    residuals: HyperConnections | BlockResiduals | None = None
+    parallel: int = 0  # norms of layers whose blocks read the same input and are added together (Falcon, Cohere)
 
     @property
     def count(self) -> int:
@@ -40,12 +38,21 @@ class Layers:
     @property
     def norms(self) -> int:
         """Norms of the residual stream in one layer."""
+        if self.parallel:
+            return self.parallel
         blocks = 2 - isinstance(self.attention, Nothing) - isinstance(self.ffn, Nothing)
         return blocks * (2 if self.post_norms else 1)
 
     def linears(self, hidden: int) -> Iterator[Linear]:
+        if self.residuals:
+            yield from self.residuals.linears(hidden)
         yield from self.attention.linears(hidden)
         yield from self.ffn.linears(hidden)
+
+    def vectors(self, hidden: int) -> int:
+        """Return the parameters of one layer outside matrices, but those of the norms of the residual stream."""
+        own = self.residuals.vectors(hidden) if self.residuals else 0
+        return own + self.attention.vectors(hidden) + self.ffn.vectors(hidden)
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,11 @@ class Model:
     precision: Precision = field(default_factory=Precision)
 
     @property
+    def residuals(self) -> HyperConnections | BlockResiduals | None:
+        """What replaces the sum of the residual stream, if anything."""
+        return self.layers[0].residuals
+
+    @property
     def layer_count(self) -> int:
         return sum(group.count for group in self.layers)
 
@@ -96,8 +108,14 @@ class Model:
         """Parameters of one norm of the residual stream."""
         return self.hidden * (2 if self.norm_bias else 1)
 
-    def _vectors(self, group: Layers) -> int:
-        return group.norms * self.norm_parameters + group.attention.vectors()
+    def vectors(self, group: Layers) -> int:
+        """Return the parameters of one layer of *group* outside matrices."""
+        return group.norms * self.norm_parameters + group.vectors(self.hidden)
+
+    @property
+    def _final_vectors(self) -> int:
+        own = self.residuals.final_vectors(self.hidden) if self.residuals else 0
+        return self.norm_parameters + own
 
     @property
     def lm_head(self) -> Linear:
@@ -105,25 +123,32 @@ class Model:
 
     @property
     def embeddings(self) -> tuple[Linear, ...]:
-        """The token and position tables and, unless it is tied, the LM head."""
+        """The matrices outside layers: token and position tables and, unless it is tied, the LM head."""
         tables = [Linear("embedding", "embedding", self.vocab, self.hidden)]
+        if self.residuals:
+            tables += self.residuals.final_linears(self.hidden)
         if self.positions:
             tables.append(Linear("position_embedding", "position_embedding", self.positions, self.hidden))
         return (*tables, *(() if self.tied else (self.lm_head,)))
 
     def precision_of(self, group: Layers, precision: Precision | None = None) -> Precision:
-        """Return *precision*; that of the checkpoint, which is the default, with the exceptions of these layers."""
-        own = precision is None or precision == self.precision
-        return self.precision.keeping(group.unconverted) if own else precision
+        """Return *precision* (default: the checkpoint's) with the exceptions of these layers.
+
+        They do not apply where *precision* has other formats of weights or operands than the checkpoint.
+        """
+        chosen, stored = precision or self.precision, self.precision
+        if (chosen.weights, chosen.operands) != (stored.weights, stored.operands):
+            return chosen
+        return chosen.with_formats(group.formats)
 
     @property
     def parameters(self) -> int:
         """Number of parameters; a tied LM head counts once, multi-token prediction layers do not count."""
         layers = sum(
-            group.count * (self._vectors(group) + sum(linear.parameters for linear in group.linears(self.hidden)))
+            group.count * (self.vectors(group) + sum(linear.parameters for linear in group.linears(self.hidden)))
             for group in self.layers
         )
-        return layers + sum(table.parameters for table in self.embeddings) + self.norm_parameters
+        return layers + sum(table.parameters for table in self.embeddings) + self._final_vectors
 
     @property
     def active_parameters(self) -> int:
@@ -138,7 +163,7 @@ class Model:
 
     def weight_bytes(self, precision: Precision | None = None) -> int:
         """Return the bytes of all weights and their scales, by default in the checkpoint's precision."""
-        vectors = sum(group.count * self._vectors(group) for group in self.layers) + self.norm_parameters
+        vectors = sum(group.count * self.vectors(group) for group in self.layers) + self._final_vectors
         layers = sum(
             group.count * linear.stored_bytes(self.precision_of(group, precision))
             for group in self.layers
@@ -149,8 +174,12 @@ class Model:
         return layers + tables + vectors * BITS[precision.plain] // 8
 
     def kv_bytes_per_token(self, precision: Precision | None = None) -> int:
-        """Return the cache bytes of one token over all layers, while no window is full."""
-        return int(self.kv_bytes(1, precision)) - self.state_bytes
+        """Return the cache bytes of one token over all layers while no window is full.
+
+        An entry that several tokens share (DeepSeek-V4) counts with its share.
+        """
+        period = math.lcm(*(group.attention.period for group in self.layers))
+        return (int(self.kv_bytes(period, precision)) - self.state_bytes) // period
 
     @property
     def state_bytes(self) -> int:
@@ -175,7 +204,5 @@ class Model:
         context, bits = np.asarray(context_tokens, np.int64), BITS[(precision or self.precision).cache]
         total = np.full(context.shape, self.state_bytes, np.int64)
         for group in self.layers:
-            kept = context if group.attention.window is None else np.minimum(context, group.attention.window)
-            row = -(-group.attention.cache_width * bits // 8) + group.attention.side_cache_bytes
-            total += group.count * row * kept
+            total += group.count * group.attention.cache_bytes(context, bits)
         return total
