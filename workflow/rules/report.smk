@@ -37,8 +37,7 @@ rule compare_claims:
         parts=PARTS,
     output:
         csv="results/tables/scorecard.csv",
-        md="results/tables/scorecard.md",
-        tex="results/tables/scorecard.tex",
+        tables=expand("results/tables/scorecard/{study}.{suffix}", study=STUDIES, suffix=["csv", "md", "tex"]),
         page=report(
             "results/scorecard.html",
             caption="../report/scorecard.rst",
@@ -69,6 +68,7 @@ rule build_gallery:
         provenance=every_case_file("provenance.json"),
         tables=expand("results/tables/{study}.csv", study=STUDIES),
         scorecard="results/tables/scorecard.csv",
+        paper="resources/paper.yaml",
         template="workflow/templates/gallery.html.j2",
         parts=PARTS,
     output:

@@ -70,7 +70,7 @@ def write(
     shown, numeric = _for_people(people, headers or {}, formats or {})
     if folder is not None:
         target = Path(folder) / name
-        files.write_text(target.with_suffix(".csv"), _csv(frame))
+        files.write_text(target.with_suffix(".csv"), as_csv(frame))
         files.write_text(target.with_suffix(".md"), _markdown(shown, numeric))
         label, paper = name, shown
         if record is not None:
@@ -100,7 +100,8 @@ def _styled(shown: pd.DataFrame, numeric: Sequence[bool]) -> Styler:
     return styler.set_properties(subset=right, **{"text-align": "right"}) if right else styler
 
 
-def _csv(frame: pd.DataFrame) -> str:
+def as_csv(frame: pd.DataFrame) -> str:
+    """Return a frame as CSV without its index, the same bytes on every machine."""
     floats = frame.select_dtypes("floating").columns
     settled = frame.assign(
         **{column: [None if pd.isna(value) else settle(value) for value in frame[column]] for column in floats}
