@@ -120,8 +120,9 @@ def scorecard(
     -------
     DataFrame
         Columns ``study, id, case, quantity, published, unit, dataset, reproduced, relative_difference,
-        relative_tolerance, verdict, source, why, provenance``, in the order of `GROUPS`. A claim that no dataset tests has a row that says what
-        that takes, or why it is impossible. So has every error of the source documents (claimed, right, why).
+        relative_tolerance, verdict, source, why, provenance``, in the order of `GROUPS`. A claim that no dataset tests
+        has a row that says what is needed, or why it is impossible. So has every error of the source documents
+        (claimed, right, why).
     """
     outcomes = list(outcomes)
     rows = []

@@ -160,10 +160,10 @@ def escape_markdown(text: str) -> str:
 
 def _latex(shown: pd.DataFrame, caption: str, label: str, numeric: Sequence[bool]) -> str:
     alignment = "".join("r" if is_number else "l" for _, is_number in zip(shown, numeric, strict=False))
-    escaped = pd.Series(shown.columns).map(_escape_latex)
-    table = shown.map(_escape_latex).set_axis(escaped, axis=1)
+    escaped = pd.Series(shown.columns).map(escape_latex)
+    table = shown.map(escape_latex).set_axis(escaped, axis=1)
     style = table.style.hide(axis="index")
-    about = {"hrules": True, "caption": _escape_latex(caption), "label": label, "column_format": alignment}
+    about = {"hrules": True, "caption": escape_latex(caption), "label": label, "column_format": alignment}
     if len(table) > 50:
         return style.to_latex(**about, environment="longtable")
     # Across both columns of a paper.
@@ -198,5 +198,6 @@ _LATEX = {
 }
 
 
-def _escape_latex(text: str) -> str:
+def escape_latex(text: str) -> str:
+    """Escape a text for LaTeX."""
     return "".join(_LATEX.get(sign, sign) for sign in str(text))
