@@ -17,8 +17,7 @@ from nbconvert import HTMLExporter
 
 from gpuledger import __version__, files
 from gpuledger.errors import InputError
-from gpuledger.ledger import provenance
-from gpuledger.ledger.tables import escape_latex
+from gpuledger.ledger import latex, provenance
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +153,7 @@ def citation(record: Mapping) -> str:
         "title": f"gpuledger: {'/'.join(path)}",
         "note": f"{said}; gpuledger {record.get('gpuledger', __version__)}",
     }
-    lines = [f"  {name} = {{{text if name == 'author' else escape_latex(text)}}}," for name, text in fields.items()]
+    lines = [f"  {name} = {{{text if name == 'author' else latex.escape(text)}}}," for name, text in fields.items()]
     return "\n".join([f"@misc{{{'-'.join(['gpuledger', *path])},", *lines, "}"])
 
 
