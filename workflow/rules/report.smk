@@ -83,3 +83,40 @@ rule build_gallery:
         "build the gallery"
     script:
         "../scripts/build_gallery.py"
+
+
+def every_file_of_paper(kind):
+    """Input function: figures or tables of every case, as their studies declare them."""
+
+    def inputs(wildcards):
+        found = []
+        for study in STUDIES.values():
+            if kind == "tables":
+                names = [f"{table}.tex" for table in study.tables]
+            else:
+                names = [f"{figure}.pdf" for figure in study.figures] + ["figure_column.pdf"] * study.column
+            for name in names:
+                found += every_case_file(name, study.name)(wildcards)
+        return found
+
+    return inputs
+
+
+rule write_paper:
+    """On demand, a LaTeX document of two columns with every figure and table."""
+    input:
+        summaries=every_case_file("summary.json"),
+        figures=every_file_of_paper("figures"),
+        tables=every_file_of_paper("tables"),
+    output:
+        document="results/paper/paper.tex",
+    log:
+        "results/logs/write_paper.log",
+    conda:
+        "../../environment.yml"
+    params:
+        code=digest_of("studies"),
+    message:
+        "write a document with every figure and table"
+    script:
+        "../scripts/write_paper.py"

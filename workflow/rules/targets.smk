@@ -28,6 +28,12 @@ rule scorecard:
         "results/tables/scorecard.csv",
 
 
+rule paper:
+    """A LaTeX document with every figure and table."""
+    input:
+        "results/paper/paper.tex",
+
+
 rule downloads:
     """The files that the configured datasets fetch; it fails where the default target would do without them."""
     input:

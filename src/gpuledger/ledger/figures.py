@@ -162,5 +162,5 @@ def _lay_out(figure: Figure, record: Mapping) -> Bbox:
     )
     noted = note.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
     # Exactly as wide as the figure, unless something sticks out.
-    left, right = min(0, drawn.x0 - pad), max(width, drawn.x1 + pad)
+    left, right = min(0, drawn.x0), max(width, drawn.x1)
     return Bbox([[left, noted.y0 - pad], [right, drawn.y1 + pad]])

@@ -88,13 +88,17 @@ def table(shown: pd.DataFrame, caption: str, label: str, numeric: Sequence[bool]
         Which columns are numbers.
     """
     columns = list(shown)
+    numeric = [
+        is_number and any(map(_NUMBER.fullmatch, shown.iloc[:, number]))
+        for number, (is_number, _) in enumerate(zip(numeric, columns, strict=False))
+    ]
     size = next((size for size in SIZES if sum(_widths(shown, numeric, size)) <= TEXT_WIDTH), "scriptsize")
     formats, cells = [], {}
     limits = _limits(_widths(shown, numeric, size), numeric)
     for number, (name, is_number, limit) in enumerate(zip(columns, numeric, limits, strict=False)):
         texts = list(shown.iloc[:, number])
         parts = [_NUMBER.fullmatch(text) for text in texts]
-        if is_number and any(parts):
+        if is_number:
             formats.append(_siunitx(filter(None, parts)))
             bare = [
                 text.replace(",", "") if part else f"{{{escape(text)}}}"
@@ -105,7 +109,7 @@ def table(shown: pd.DataFrame, caption: str, label: str, numeric: Sequence[bool]
             formats.append(f">{{\\raggedright\\arraybackslash}}p{{{limit:.0f}pt}}")
             cells[number] = [_breakable(text) for text in (name, *texts)]
         else:
-            formats.append("r" if is_number else "l")
+            formats.append("l")
             cells[number] = [_header(name, texts), *map(escape, texts)]
     lines = [" & ".join(row) + r" \\" for row in zip(*cells.values(), strict=True)]
     return _framed(lines, formats, size, f"\\caption{{{escape(caption)}}}\\label{{{label}}}")
@@ -126,7 +130,7 @@ def _framed(lines: list[str], formats: list[str], size: str, caption: str) -> st
 def _widths(shown: pd.DataFrame, numeric: Sequence[bool], size: str) -> list[float]:
     """Estimate the columns' widths in points."""
     columns = [(_wrapped(name, shown.iloc[:, number]), shown.iloc[:, number]) for number, name in enumerate(shown)]
-    longest = [max(map(len, [*header, *texts])) for header, texts in columns]
+    longest = [max(len(_MARKUP.sub("", escape(text))) for text in [*header, *texts]) for header, texts in columns]
     return [characters * SIZES[size] * _CHARACTER + 2 * GAP for characters in longest]
 
 
