@@ -25,9 +25,11 @@ def apply(figure: Figure) -> None:
     figure.set_size_inches(WIDTH, _stack(figure, axes))
     for text in figure.findobj(Text):
         text.set_fontsize(min(LARGEST, max(SMALLEST, 0.85 * text.get_fontsize())))
-    across = int((WIDTH - 0.4) * 72 / SMALLEST / 0.62)
+    # Characters of plain and of bold text that fit across.
+    plain, bold = 52, 40
     for ax in axes:
         for text in (ax.title, ax._left_title, ax._right_title, ax.xaxis.label):
+            across = plain if text is ax.xaxis.label else bold
             text.set_text("\n".join(textwrap.fill(line, across) for line in text.get_text().splitlines()))
         legend = ax.get_legend()
         if legend and legend.get_in_layout() and legend.get_window_extent().y0 >= ax.bbox.y1:

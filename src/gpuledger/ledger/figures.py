@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from base64 import b64encode
 from collections.abc import Mapping
@@ -79,13 +80,21 @@ def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: 
         Columns of the legend.
     """
     # About 12.8 characters of the bold title fit into an inch.
-    lines = textwrap.fill(plain(finding), int(figure.get_figwidth() * 12.7))
+    width = figure.get_figwidth() if figure.get_figwidth() > WIDEST else WIDTH
+    lines = _balanced(plain(finding), int(width * 12.7))
     # The legend goes onto an empty line below: as a part of the layout, its width would squeeze its own axes.
     figure.suptitle(lines if legend is None else f"{lines}\n", x=0.005, ha="left", fontsize=9.5, fontweight="bold")
     if legend is not None:
         anchor = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
         box = legend.legend(**anchor, ncols=columns, handletextpad=0.4, columnspacing=1.4, borderpad=0.2)
         box.set_in_layout(False)
+
+
+def _balanced(text: str, most: int) -> str:
+    """Break a text into as few lines as possible of about the same length; a number stays with its sign or unit."""
+    kept = re.sub(r"(?<=[=≤≥<>]) | (?=[=≤≥<>%])", "\u00a0", text)
+    layouts = [textwrap.wrap(kept, width, break_long_words=False) for width in range(most // 2, most + 1)]
+    return "\n".join(next(lines for lines in layouts if len(lines) == len(layouts[-1])))
 
 
 def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str = "figure") -> Figure:
