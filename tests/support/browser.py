@@ -28,8 +28,8 @@ def chromium(profile):
         yield tab
         tab.socket.close()
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()
+        process.wait(20)
 
 
 def _wait_for(result, seconds=20):

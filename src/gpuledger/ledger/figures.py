@@ -118,7 +118,8 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     if for_columns:
         column_layout.apply(figure)
         name = f"{name}_column"
-    elif figure.get_figwidth() <= WIDEST:
+    elif figure.get_figwidth() <= WIDEST and isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        # A layout that is finished, with labels placed in it, keeps its size.
         figure.set_figwidth(WIDTH)
     box = _lay_out(figure, record)
     if folder is not None:
