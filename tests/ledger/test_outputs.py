@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import nbformat
@@ -73,14 +74,6 @@ def test_table_in_three_formats(tmp_path):
     assert "<unnamed>" not in shown.to_html()
 
 
-def test_a_long_table_breaks_over_pages_and_can_be_referred_to(tmp_path):
-    frame = pd.DataFrame({"a": range(51), "provenance": "published"})
-    tables.write(frame, None, tmp_path, caption="√2", name="all")
-    latex = (tmp_path / "all.tex").read_text("utf-8")
-    assert latex.startswith("\\begin{longtable}{rl}\n\\caption{$\\surd$2} \\label{tab:all}")
-    assert latex.count("published") == 51
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
@@ -103,7 +96,7 @@ def test_people_read_four_digits(value, words):
 
 def test_people_read_four_digits_and_programs_all(tmp_path):
     tables.write(pd.DataFrame({"running_cycles": [603_501.02]}), RECORD, tmp_path, caption="c")
-    for suffix, words in (("csv", "603501.02,"), ("md", "603,500 "), ("tex", "603,500 ")):
+    for suffix, words in (("csv", "603501.02,"), ("md", "603,500 "), ("tex", "603500 ")):
         assert words in (tmp_path / f"table.{suffix}").read_text("utf-8")
     result = CaseResult(pd.DataFrame(), {"share_percent": {"value": 14.52839336, "unit": "%"}})
     assert result.summary_table()["value"].tolist() == ["14.53"]
@@ -132,6 +125,33 @@ def test_figures_are_the_same_bytes_and_say_what_they_are(tmp_path):
     assert set(sums[0]) == {"figure.pdf", "figure.svg", "figure.png"}
     assert sums[0] == sums[1]
     assert "Recorded on NVIDIA L4. run 1" in (tmp_path / "one/figure.svg").read_text("utf-8")
+
+
+def width_points(file):
+    return float(re.search(r'width="([\d.]+)pt"', file.read_text("utf-8"))[1])
+
+
+def test_figures_are_exactly_as_wide_as_a_page_or_a_column(tmp_path, monkeypatch):
+    draw(tmp_path)
+    assert width_points(tmp_path / "figure.svg") == 504
+    monkeypatch.setattr(figures, "for_columns", True)
+    figure = draw(tmp_path)
+    assert width_points(tmp_path / "figure_column.svg") == pytest.approx(3.33 * 72)
+    assert "A finding" not in [text.get_text() for text in figure.findobj(plt.Text)]
+    assert min(text.get_fontsize() for text in figure.findobj(plt.Text)) >= 6.5
+    box = figure.axes[0].get_legend().get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    assert 0 <= box.x0 < box.x1 <= 3.33
+
+
+def test_panels_of_a_column_are_below_one_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "for_columns", True)
+    figures.use_style()
+    figure, panels = plt.subplots(1, 3, figsize=(7, 2))
+    panels[1].set_title("A title of so many words that it does not fit into the width of a column of a paper")
+    figures.save(figure, RECORD, tmp_path)
+    boxes = [panel.get_position() for panel in panels]
+    assert all(upper.y0 > lower.y1 and upper.x0 == lower.x0 for upper, lower in pairwise(boxes))
+    assert "\n" in panels[1].get_title("left") + panels[1].get_title()
 
 
 @pytest.mark.parametrize("kind", provenance.NOT_MEASURED)

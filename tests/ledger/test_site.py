@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from gpuledger.ledger import claims, report
+from gpuledger.ledger import claims, gallery, report
 from gpuledger.ledger.claims import Outcome
 
 NASTY = '<b>"5 %" & more'
@@ -20,11 +20,15 @@ CONTENT = {
     "source_errors": [{"id": "wrong-sign", "claimed": 1, "right": 2, "why": "it is", "source": "s"}],
 }
 STUDY = "kernel_overhead"
+PAPER = [
+    {"place": "Table 3", "shows": NASTY, "target": "table2", "study": STUDY, "case": "table2"},
+    {"place": "Fig. 1", "shows": "other", "missing": "its trace is <gone>"},
+]
 
 
 @pytest.fixture
 def outcomes():
-    record = {"source": "me", "inputs": [{"file": "a.csv", "note": NASTY}]}
+    record = {"source": "me", "inputs": [{"file": "a.csv", "note": NASTY, "device": "NVIDIA L4"}]}
     summary = {"dram_share_percent": {"value": 5, "unit": "%"}, "more": {"value": 7, "unit": "%"}}
     summary["finding"] = {"value": NASTY, "unit": "text"}
     kinds = {"mine": ("recorded", "recorded on NVIDIA L4"), "made": ("simulated", "simulated, not measured")}
@@ -47,7 +51,7 @@ def pages(outcomes, card, root, tmp_path):
         (folder / "figure.svg").touch()
     templates = root / "workflow/templates"
     return {
-        "gallery": report.gallery_page(outcomes, card, tmp_path, templates),
+        "gallery": gallery.page(outcomes, card, PAPER, tmp_path, templates),
         "scorecard": report.scorecard_page(card, {STUDY: "Kernel overhead"}, templates),
     }
 
@@ -88,10 +92,60 @@ def test_what_differs_and_errors_of_sources_come_before_the_table(pages):
 
 
 def test_cards_offer_their_facets(pages):
-    kinds = re.findall(r'data-study="kernel_overhead" data-dataset="(\w+)" data-kind="(\w+)"', pages["gallery"])
-    assert sorted(kinds) == [("made", "simulated"), ("mine", "recorded")]
-    for value in ("made", "simulated", "mine", "recorded"):
+    found = re.findall(r'data-dataset="(\w+)" data-kind="(\w+)" data-gpu="(.*)" data-paper="(.*)"', pages["gallery"])
+    assert sorted(found) == [("made", "simulated", "L4", "Table 3"), ("mine", "recorded", "L4", "Table 3")]
+    for value in ("made", "simulated", "mine", "recorded", "L4", "Table 3"):
         assert f'value="{value}"' in pages["gallery"]
+
+
+def test_versions_of_a_case_share_a_card(pages):
+    assert pages["gallery"].count('<article class="card">\n<div class="version"') == 1
+    assert pages["gallery"].count('<div class="version"') == 2
+
+
+def test_the_map_of_the_paper_has_a_row_for_each_place(pages):
+    (table,) = re.findall(r'id="paper">.*?</table>', pages["gallery"], re.DOTALL)
+    assert re.findall(r'<th scope="row">(.*?)</th>', table) == ["Table 3", "Fig. 1"]
+    assert 'href="mine/kernel_overhead/table2/notebook.html">mine</a>' in table
+    assert "<code>table2</code>" in table and "its trace is &lt;gone&gt;" in table
+
+
+def test_verdicts_in_the_map_are_those_of_the_place_and_no_other(card, outcomes, tmp_path, root):
+    card["source"] = ["OSDI 2025, Fig. 1: a", "OSDI 2025, Fig. 1A", "OSDI 2025, Fig. 11"] + ["OSDI 2025, Table 3"] * 5
+    page = gallery.page(outcomes, card, PAPER, tmp_path, root / "workflow/templates")
+    row = page.split('<th scope="row">Fig. 1</th>')[1].split("</tr>")[0]
+    assert re.findall(r'<span class="badge verdict [^"]*">([^<]*)</span>', row) == ["1 exact"]
+
+
+def test_what_is_missing_says_how_to_get_it(pages):
+    (card,) = re.findall(r'<div class="grid missing">.*?</article>', pages["gallery"], re.DOTALL)
+    assert "An NVIDIA GPU" in card and "1 claim of 1 case" in card and "<pre>make record</pre>" in card
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("NVIDIA A100-SXM4-80GB", ["A100"]),
+        ("rtx-pro-6000", ["RTX PRO 6000"]),
+        ("AMD Instinct MI300X", ["MI300X"]),
+        ("NVIDIA H200 SXM 141 GB, NVIDIA B200 (HGX)", ["B200", "H200"]),
+        ("a simulated GPU", []),
+    ],
+)
+def test_gpus_have_short_names(name, short):
+    outcome = Outcome("mine", STUDY, "a", {"gpu": {"value": name, "unit": "text"}}, {"inputs": [], "device": None})
+    assert gallery.gpus(outcome) == short
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(100, 50), (105, 55), (90, 40), (1000, 95), (0, 5)],
+)
+def test_the_dot_shows_the_difference_in_tolerances(outcomes, value, expected):
+    claim = CLAIM | {"id": "a", "quantity": "more", "value": 100, "tolerance": 10}
+    outcomes[0].summary["more"]["value"] = value
+    (row,) = report.rows_for_pages(claims.scorecard({STUDY: {"claims": [claim]}}, outcomes[:1]), {STUDY: ""})
+    assert (row["offset"], row["tolerance"]) == (expected, "tolerance ± 10 %")
 
 
 def luminance(colour):
@@ -105,7 +159,7 @@ def test_text_has_a_contrast_of_at_least_4_5(root, scheme):
     style = (root / "workflow/templates/page/style.css").read_text("utf-8")
     blocks = [dict(re.findall(r"--([a-z]+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)]
     colours = blocks[["light", "dark"].index(scheme)]
-    for name in set(colours) - {"line", "paper", "wash"}:
+    for name in set(colours) - {"line", "paper", "wash", "band"}:
         for ground in ("paper", "wash"):
             bright, dim = sorted((luminance(colours[name]), luminance(colours[ground])), reverse=True)
             assert (bright + 0.05) / (dim + 0.05) >= 4.5, (name, ground)

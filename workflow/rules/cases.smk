@@ -75,3 +75,27 @@ for study in STUDIES.values():
             f"draw {{wildcards.dataset}}/{study.name}/{{wildcards.case}}"
         script:
             "../scripts/run_notebook.py"
+
+
+rule draw_column:
+    """On demand, a case's first figure at 3.33 inches, for one column of a paper."""
+    input:
+        notebook=lambda wildcards: notebook_of(STUDIES[wildcards.study], wildcards),
+        data="results/{dataset}/{study}/{case}/data.parquet",
+        summary="results/{dataset}/{study}/{case}/summary.json",
+        provenance="results/{dataset}/{study}/{case}/provenance.json",
+    output:
+        pdf="results/{dataset}/{study}/{case}/figure_column.pdf",
+        svg="results/{dataset}/{study}/{case}/figure_column.svg",
+    log:
+        "results/logs/draw_column/{dataset}.{study}.{case}.log",
+    wildcard_constraints:
+        study="|".join(study.name for study in STUDIES.values() if study.column),
+    conda:
+        "../../environment.yml"
+    params:
+        code=lambda wildcards: code_of(wildcards.study),
+    message:
+        "draw {wildcards.dataset}/{wildcards.study}/{wildcards.case} for one column"
+    script:
+        "../scripts/draw_column.py"

@@ -37,8 +37,7 @@ rule compare_claims:
         parts=PARTS,
     output:
         csv="results/tables/scorecard.csv",
-        md="results/tables/scorecard.md",
-        tex="results/tables/scorecard.tex",
+        tables=expand("results/tables/scorecard/{study}.{suffix}", study=STUDIES, suffix=["csv", "md", "tex"]),
         page=report(
             "results/scorecard.html",
             caption="../report/scorecard.rst",
@@ -69,6 +68,7 @@ rule build_gallery:
         provenance=every_case_file("provenance.json"),
         tables=expand("results/tables/{study}.csv", study=STUDIES),
         scorecard="results/tables/scorecard.csv",
+        paper="resources/paper.yaml",
         template="workflow/templates/gallery.html.j2",
         parts=PARTS,
     output:
@@ -83,3 +83,40 @@ rule build_gallery:
         "build the gallery"
     script:
         "../scripts/build_gallery.py"
+
+
+def every_file_of_paper(kind):
+    """Input function: figures or tables of every case, as their studies declare them."""
+
+    def inputs(wildcards):
+        found = []
+        for study in STUDIES.values():
+            if kind == "tables":
+                names = [f"{table}.tex" for table in study.tables]
+            else:
+                names = [f"{figure}.pdf" for figure in study.figures] + ["figure_column.pdf"] * study.column
+            for name in names:
+                found += every_case_file(name, study.name)(wildcards)
+        return found
+
+    return inputs
+
+
+rule write_paper:
+    """On demand, a LaTeX document of two columns with every figure and table."""
+    input:
+        summaries=every_case_file("summary.json"),
+        figures=every_file_of_paper("figures"),
+        tables=every_file_of_paper("tables"),
+    output:
+        document="results/paper/paper.tex",
+    log:
+        "results/logs/write_paper.log",
+    conda:
+        "../../environment.yml"
+    params:
+        code=digest_of("studies"),
+    message:
+        "write a document with every figure and table"
+    script:
+        "../scripts/write_paper.py"

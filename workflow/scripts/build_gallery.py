@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpuledger import files, logs
-from gpuledger.ledger import report
+from gpuledger import files, logs, schemas
+from gpuledger.ledger import gallery, report
 
 with logs.to(snakemake.log[0]):
     outcomes = report.read_outcomes(snakemake.input.summaries)
     card = pd.read_csv(snakemake.input.scorecard, dtype=str, keep_default_na=False)
     folder, templates = Path(snakemake.output.page).parent, Path(snakemake.input.template).parent
-    page = report.gallery_page(outcomes, card, folder, templates)
+    page = gallery.page(outcomes, card, schemas.load_yaml(snakemake.input.paper), folder, templates)
     files.write_text(snakemake.output.page, page)
     # The last line of a run: where to look.
     print(f"open {snakemake.output.page}")

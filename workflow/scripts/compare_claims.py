@@ -16,8 +16,11 @@ with logs.to(snakemake.log[0]):
     by_study = {Path(file).stem: claims.load(file) for file in snakemake.input.claims}
     card = claims.scorecard(by_study, outcomes, snakemake.params.downloads)
     csv = Path(snakemake.output.csv)
-    about = {"caption": "Published claims and what is reproduced.", "people": claims.for_people(card)}
-    tables.write(card, None, csv.parent, name=csv.stem, **about)
     titles = {name: study.title for name, study in read_studies().items()}
+    files.write_text(csv, tables.as_csv(card))
+    for study, title in titles.items():
+        table = report.claims_table(card[card["study"] == study])
+        about = {"caption": f"{title}: published claims and what is reproduced.", "name": study}
+        tables.write(table, None, csv.with_suffix(""), **about)
     page = report.scorecard_page(card, titles, Path(snakemake.input.template).parent)
     files.write_text(snakemake.output.page, page)

@@ -5,6 +5,39 @@
   const texts = new Map(items.map((item) => [item, item.textContent.toLowerCase()]));
   const facets = [...new Set([...form.elements].map((control) => control.name).filter((name) => name && name !== "q"))];
 
+  // An item may have several values of a facet.
+  const values = (item, name) => item.dataset[name].split("|");
+
+  // Versions of one case share a card, which shows one of those that fit; a switch chooses it.
+  const cards = [...document.querySelectorAll(".grid .card")].filter((card) => card.querySelector(".version"));
+  for (const card of cards) {
+    const versions = [...card.querySelectorAll(".version")];
+    if (versions.length < 2) continue;
+    const bar = document.createElement("div");
+    bar.className = "switch";
+    bar.setAttribute("role", "group");
+    bar.setAttribute("aria-label", "version");
+    for (const version of versions) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = version.dataset.dataset;
+      button.version = version;
+      button.addEventListener("click", () => ((card.chosen = version), apply()));
+      bar.append(button);
+    }
+    card.append(bar);
+  }
+  const choose = (card, shown) => {
+    const fitting = [...card.querySelectorAll(".version")].filter((version) => shown.has(version));
+    const chosen = fitting.includes(card.chosen) ? card.chosen : fitting[0];
+    for (const version of fitting) version.hidden = version !== chosen;
+    for (const button of card.querySelectorAll(".switch button")) {
+      button.setAttribute("aria-pressed", button.version === chosen);
+      button.disabled = !fitting.includes(button.version);
+    }
+    card.hidden = !fitting.length;
+  };
+
   const wanted = () => {
     const state = new FormData(form);
     return Object.fromEntries(facets.map((name) => [name, state.getAll(name).filter(Boolean)]));
@@ -12,16 +45,17 @@
   const apply = () => {
     const words = form.q.value.toLowerCase().split(/\s+/).filter(Boolean);
     const state = wanted();
-    const fits = (item, name) => !state[name].length || state[name].includes(item.dataset[name]);
+    const fits = (item, name) => !state[name].length || values(item, name).some((value) => state[name].includes(value));
     const found = items.filter((item) => words.every((word) => texts.get(item).includes(word)));
     const shown = new Set(found.filter((item) => facets.every((name) => fits(item, name))));
     for (const item of items) item.hidden = !shown.has(item);
+    for (const card of cards) choose(card, shown);
     for (const name of facets) {
       // What each choice would give, with the other facets as they are.
       const counts = {};
       for (const item of found)
         if (facets.every((other) => other === name || fits(item, other)))
-          counts[item.dataset[name]] = (counts[item.dataset[name]] || 0) + 1;
+          for (const value of values(item, name)) counts[value] = (counts[value] || 0) + 1;
       for (const choice of form.querySelectorAll(`[name="${name}"][type=checkbox]`)) {
         choice.parentNode.querySelector("output").value = counts[choice.value] || 0;
         choice.parentNode.classList.toggle("none", !counts[choice.value]);
@@ -42,9 +76,11 @@
       if (control.type === "checkbox") control.checked = state.getAll(control.name).includes(control.value);
       else if (control.name) control.value = state.get(control.name) || "";
     }
+    const named = state.size ? null : document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (named?.closest(".version")) named.closest(".card").chosen = named.closest(".version");
     apply();
     if (state.size) form.scrollIntoView();
-    else if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+    else named?.scrollIntoView();
   };
 
   form.addEventListener("input", () => (apply(), write()));
@@ -58,11 +94,15 @@
       event.preventDefault();
       form.q.focus();
     }
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const card = event.target.closest?.(".card");
-    if (step && card) {
-      const open = items.filter((item) => !item.hidden);
-      open[open.indexOf(card) + step]?.querySelector("a").focus();
+    if (!card || typing) return;
+    const open = cards.filter((other) => !other.hidden);
+    const across = open.filter((other) => other.offsetTop === open[0].offsetTop).length;
+    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across }[event.key];
+    const next = step && open[open.indexOf(card) + step];
+    if (next) {
+      event.preventDefault();
+      next.querySelector(".version:not([hidden]) h3 a").focus();
     }
   });
 

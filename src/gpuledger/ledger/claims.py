@@ -119,9 +119,10 @@ def scorecard(
     Returns
     -------
     DataFrame
-        Columns ``study, id, case, quantity, published, unit, dataset, reproduced, relative_difference, verdict,
-        source, why, provenance``, in the order of `GROUPS`. A claim that no dataset tests has a row that says what
-        that takes, or why it is impossible. So has every error of the source documents (claimed, right, why).
+        Columns ``study, id, case, quantity, published, unit, dataset, reproduced, relative_difference,
+        relative_tolerance, verdict, source, why, provenance``, in the order of `GROUPS`. A claim that no dataset tests
+        has a row that says what is needed, or why it is impossible. So has every error of the source documents
+        (claimed, right, why).
     """
     outcomes = list(outcomes)
     rows = []
@@ -134,7 +135,7 @@ def scorecard(
         rows += [_source_error_row(study, error, outcomes) for error in content.get("source_errors", [])]
     rows.sort(key=_place)
     columns = ["study", "id", "case", "quantity", "published", "unit", "dataset", "reproduced"]
-    columns += ["relative_difference", "verdict", "source", "why", "provenance"]
+    columns += ["relative_difference", "relative_tolerance", "verdict", "source", "why", "provenance"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -182,6 +183,7 @@ def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome], absent: lis
         **{key: claim[key] for key in ("id", "case", "quantity", "unit", "source")},
         "published": value if relation == "equal" else f"{relation} {value}",
         "why": claim.get("why", ""),
+        "relative_tolerance": _relative_tolerance(claim),
     }
     having = [outcome for outcome in outcomes if outcome.get(claim["quantity"])]
     rows = [base | _compared(claim, outcome) for outcome in having]
@@ -195,6 +197,15 @@ def _claim_rows(study: str, claim: Mapping, outcomes: list[Outcome], absent: lis
         if opened:
             rows.append(base | {"dataset": "", "reproduced": "", "provenance": "published"} | opened)
     return rows
+
+
+def _relative_tolerance(claim: Mapping) -> float | None:
+    """Return a claim's tolerance, or half a unit of the last printed digit if that is more, over its value."""
+    value = claim["value"]
+    if isinstance(value, str) or not value:
+        return None
+    printed = 0.5 * 10.0 ** -claim["decimals"] if "decimals" in claim else 0
+    return max(claim.get("tolerance", 0), printed) / abs(value)
 
 
 def _compared(claim: Mapping, outcome: Outcome) -> dict:

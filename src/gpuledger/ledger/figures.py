@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from base64 import b64encode
 from collections.abc import Mapping
@@ -13,10 +14,11 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.transforms import Bbox
 
 from gpuledger import files
-from gpuledger.ledger import provenance
+from gpuledger.ledger import column_layout, provenance
 
 #: Okabe and Ito's palette, which readers with any colour vision can tell apart.
 #: https://jfly.uni-koeln.de/color/ (Color Universal Design, 2008)
@@ -25,6 +27,13 @@ YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, PALE = "#888888", "#D9D9D9"
 
 FORMATS = ("pdf", "svg", "png")
+#: Inches of a figure across both columns of a paper.
+WIDTH = 7.0
+#: Wider figures are for a page of their own, and keep their width.
+WIDEST = 7.6
+
+#: Whether :func:`save` lays figures out for one column of a paper, as ``<name>_column``; for the rule that draws those.
+for_columns = False
 
 _saved: WeakKeyDictionary[Figure, bytes] = WeakKeyDictionary()
 
@@ -71,13 +80,21 @@ def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: 
         Columns of the legend.
     """
     # About 12.8 characters of the bold title fit into an inch.
-    lines = textwrap.fill(plain(finding), int(figure.get_figwidth() * 12.7))
+    width = figure.get_figwidth() if figure.get_figwidth() > WIDEST else WIDTH
+    lines = _balanced(plain(finding), int(width * 12.7))
     # The legend goes onto an empty line below: as a part of the layout, its width would squeeze its own axes.
     figure.suptitle(lines if legend is None else f"{lines}\n", x=0.005, ha="left", fontsize=9.5, fontweight="bold")
     if legend is not None:
         anchor = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
         box = legend.legend(**anchor, ncols=columns, handletextpad=0.4, columnspacing=1.4, borderpad=0.2)
         box.set_in_layout(False)
+
+
+def _balanced(text: str, most: int) -> str:
+    """Break a text into as few lines as possible of about the same length; a number stays with its sign or unit."""
+    kept = re.sub(r"(?<=[=≤≥<>]) | (?=[=≤≥<>%])", "\u00a0", text)
+    layouts = [textwrap.wrap(kept, width, break_long_words=False) for width in range(most // 2, most + 1)]
+    return "\n".join(next(lines for lines in layouts if len(lines) == len(layouts[-1])))
 
 
 def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str = "figure") -> Figure:
@@ -98,29 +115,16 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     Figure
         The same figure, for a notebook to show.
     """
-    # Compute and measure the layout once; savefig would draw the figure once more to do so, for each format.
-    if (engine := figure.get_layout_engine()) is not None:
-        engine.execute(figure)
-        figure.set_layout_engine("none")
-    for legend in figure.legends:
-        # A legend outside the axes is anchored to the saved region, which the caption extends: keep it where it is.
-        legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
-    drawn = figure.get_tightbbox()
-    caption = provenance.caption(record)
-    measured = record["kind"] not in provenance.NOT_MEASURED
-    note = figure.text(
-        0.005,
-        drawn.y0 / figure.get_figheight() - 0.02,
-        textwrap.fill(plain(caption), int(figure.get_figwidth() * 19)),
-        va="top",
-        fontsize=6.5,
-        color="#666666" if measured else VERMILLION,
-        fontweight="normal" if measured else "bold",
-    )
+    if for_columns:
+        column_layout.apply(figure)
+        name = f"{name}_column"
+    elif figure.get_figwidth() <= WIDEST and isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        # A layout that is finished, with labels placed in it, keeps its size.
+        figure.set_figwidth(WIDTH)
+    box = _lay_out(figure, record)
     if folder is not None:
-        noted = note.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
-        box = Bbox.union([drawn, noted]).padded(mpl.rcParams["savefig.pad_inches"])
         described = {"Title": f"{record['dataset']}/{record['study']}/{record['case']}"}
+        caption = provenance.caption(record)
         # No dates: a figure made again must be byte-identical.
         metadata = {
             "pdf": {**described, "Subject": caption, "CreationDate": None},
@@ -136,3 +140,37 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
         figure.stale = False
     plt.close(figure)
     return figure
+
+
+def _lay_out(figure: Figure, record: Mapping) -> Bbox:
+    """Lay a figure out at its width, put the provenance below it, and return the region to save."""
+    # Once and measured here; savefig would do so once more for each format.
+    engine, width, pad = figure.get_layout_engine(), figure.get_figwidth(), mpl.rcParams["savefig.pad_inches"]
+    if isinstance(engine, ConstrainedLayoutEngine):
+        engine.execute(figure)
+        drawn = figure.get_tightbbox()
+        left, right = max(0, pad - drawn.x0), max(0, drawn.x1 + pad - width)
+        if left + right > 0.02:
+            # What the engine does not know of (legends and texts beside axes) gets room.
+            engine.set(rect=(left / width, 0, 1 - (left + right) / width, 1))
+            engine.execute(figure)
+            engine.set(rect=(0, 0, 1, 1))
+    figure.set_layout_engine("none")
+    for legend in figure.legends:
+        # A legend outside the axes is anchored to the saved region, which the caption extends: keep it where it is.
+        legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
+    drawn = figure.get_tightbbox()
+    measured = record["kind"] not in provenance.NOT_MEASURED
+    note = figure.text(
+        0.005,
+        drawn.y0 / figure.get_figheight() - 0.02,
+        textwrap.fill(plain(provenance.caption(record)), int(width * (19 if measured else 16.5))),
+        va="top",
+        fontsize=6.5,
+        color="#666666" if measured else VERMILLION,
+        fontweight="normal" if measured else "bold",
+    )
+    noted = note.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    # Exactly as wide as the figure, unless something sticks out.
+    left, right = min(0, drawn.x0), max(width, drawn.x1)
+    return Bbox([[left, noted.y0 - pad], [right, drawn.y1 + pad]])

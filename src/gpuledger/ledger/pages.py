@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -11,12 +12,19 @@ import nbformat
 from latex2mathml.converter import convert as mathml
 from nbconvert import HTMLExporter
 
-from gpuledger import files
+from gpuledger import __version__, files
+from gpuledger.ledger import latex, provenance
 
 # $$…$$, and $…$ without white space just inside the signs (a price is not a formula).
 _BLOCK = r"\$\$(?P<block>.+?)\$\$"
 _INLINE = r"(?<![\\$])\$(?P<inline>[^\s$](?:(?:(?!\n\n)[^$])*[^\s$])?)\$(?!\d)"
 _FORMULA = re.compile(f"{_BLOCK}|{_INLINE}", re.DOTALL)
+_HEADINGS = re.compile(r'<h2 id="([^"]*)">(.*?)<a class="anchor-link"', re.DOTALL)
+#: Where the template wants the list of headings.
+_CONTENTS = "<!-- contents -->"
+_ABOVE = '<p class="meta">The figure is <a href="#figure">at the top of the page</a>.</p>'
+#: Tables of more quantities are folded.
+_LONGEST = 15
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
 
@@ -49,23 +57,75 @@ def render(
     """
     content = nbformat.read(notebook, as_version=4)
     about = {"finding": title, "claims": [], "previous": None, "next": None} | dict(around or {})
+    heading = _take_heading(content)
     for cell in content.cells:
         if cell.cell_type == "markdown":
             cell.source = formulas_to_mathml(cell.source)
+        for part in cell.get("outputs", []):
+            _arrange(part, about["finding"])
+    exporter = HTMLExporter(template_name="page", extra_template_basedirs=[str(templates)])
+    metadata = {
+        "name": title,
+        "heading": heading or title,
+        "picture": _take_picture(content, about["finding"]),
+        "record": record,
+        "citation": citation(record),
+        "verdicts": Counter(row["verdict"] for row in about["claims"]),
+        **about,
+    }
+    page, _ = exporter.from_notebook_node(content, {"metadata": metadata})
+    contents = "".join(f'<li><a href="#{name}">{words}</a></li>' for name, words in _HEADINGS.findall(page))
+    files.write_text(output, page.replace(_CONTENTS, contents, 1))
+
+
+def citation(record: Mapping) -> str:
+    """Return a BibTeX entry for a case: what its numbers are and where they come from, by its provenance record."""
+    path = [str(record[name]) for name in ("dataset", "study", "case") if name in record]
+    said = f"{record['label']}; {provenance.sources(record)}" if "inputs" in record else record["label"]
+    fields = {
+        "author": "{The gpuledger developers}",
+        "title": f"gpuledger: {'/'.join(path)}",
+        "note": f"{said}; gpuledger {record.get('gpuledger', __version__)}",
+    }
+    lines = [f"  {name} = {{{text if name == 'author' else latex.escape(text)}}}," for name, text in fields.items()]
+    return "\n".join([f"@misc{{{'-'.join(['gpuledger', *path])},", *lines, "}"])
+
+
+def _take_heading(content: nbformat.NotebookNode) -> str | None:
+    """Cut the heading off the first cell: the page begins with it, above finding and figure."""
+    first = content.cells[0] if content.cells else None
+    found = first is not None and first.cell_type == "markdown" and re.match(r"# ([^\n`$]+)\n*", first.source)
+    if not found:
+        return None
+    first.source = first.source[found.end() :]
+    return found[1].strip()
+
+
+def _take_picture(content: nbformat.NotebookNode, finding: str) -> dict | None:
+    """Move the first figure to the top of the page, leave a link in its place, and describe the other ones."""
     outputs = [output for cell in content.cells for output in cell.get("outputs", [])]
     pictures = [output for output in outputs if "image/png" in output.get("data", {})]
     for number, picture in enumerate(pictures):
         of_all = f" (figure {number + 1} of {len(pictures)})" if len(pictures) > 1 else ""
-        picture.metadata.setdefault("image/png", {})["alt"] = about["finding"] + of_all
-    exporter = HTMLExporter(template_name="page", extra_template_basedirs=[str(templates)])
-    metadata = {
-        "name": title,
-        "record": record,
-        "verdicts": Counter(row["verdict"] for row in about["claims"]),
-        **about,
-    }
-    html, _ = exporter.from_notebook_node(content, {"metadata": metadata})
-    files.write_text(output, html)
+        picture.metadata.setdefault("image/png", {})["alt"] = finding + of_all
+    if not pictures:
+        return None
+    first = pictures[0]
+    taken = {"png": "".join(first.data["image/png"].split()), **first.metadata["image/png"]}
+    first.data, first.metadata = nbformat.NotebookNode({"text/html": _ABOVE}), nbformat.NotebookNode()
+    return taken
+
+
+def _arrange(output: nbformat.NotebookNode, finding: str) -> None:
+    """Drop a repetition of the finding, which the page begins with, and fold a long table of quantities."""
+    data = output.get("data", {})
+    words = data.get("text/markdown", "")
+    if words.startswith("**") and re.sub(r"[\\*]", "", html.unescape(words)).strip() == finding:
+        data["text/markdown"] = ""
+    table = data.get("text/html", "")
+    rows = table.count("<tr>") - 1
+    if rows > _LONGEST and re.search(r"<th[^>]*>quantity</th>", table):
+        data["text/html"] = f"<details><summary>{rows} quantities</summary>{table}</details>"
 
 
 def formulas_to_mathml(markdown: str) -> str:

@@ -1,20 +1,17 @@
-"""Reports across cases: tables of all quantities, the scorecard page and the gallery."""
+"""Reports across cases: tables of all quantities, the scorecard page, and what pages say of claims."""
 
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from gpuledger import __version__
-from gpuledger.ledger import claims, provenance
+from gpuledger.ledger import claims
 from gpuledger.ledger.case_result import Value, text
 from gpuledger.ledger.claims import Outcome
-from gpuledger.ledger.study import read_studies
 
 
 def read_outcomes(summaries: Iterable[str | Path]) -> list[Outcome]:
@@ -37,7 +34,8 @@ def ledger(outcomes: Iterable[Outcome], form: Callable[[Value], str] = text) -> 
     return pd.DataFrame(rows, columns=["dataset", "case", "quantity", "value", "unit", "provenance"])
 
 
-def _environment(templates: Path) -> Environment:
+def environment(templates: Path) -> Environment:
+    """Return the environment of the pages' templates."""
     # Kernel names and sources are data, so everything is escaped.
     loader = FileSystemLoader([templates, templates / "page"])
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
@@ -45,68 +43,57 @@ def _environment(templates: Path) -> Environment:
 
 def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path) -> str:
     """Return the HTML page of a scorecard; `titles` are the studies' titles by name."""
-    rows = _rows(card, titles)
+    rows = rows_for_pages(card, titles)
     tested: dict[str, list[dict]] = {}
     for row in rows:
         if row["group"] == "tested independently":
             tested.setdefault(row["title"], []).append(row)
     words = {
-        "headline": _headline(rows),
+        "headline": headline(rows),
         "counts": claims.counts(card),
         "squares": None,
         "tested": sorted(tested.items()),
         "differing": [row for row in rows if row["verdict"] == claims.DIFFERS],
         "errors": [row for row in rows if row["verdict"] == claims.SOURCE_ERROR],
         "rows": rows,
-        "facets": [_facet(rows, "verdict"), _facet(rows, "kind", "provenance"), _facet(rows, "study", words=titles)],
+        "exports": sorted({row["study"]: row["title"] for row in rows}.items()),
+        "facets": [
+            facet(rows, "verdict", order=list(dict.fromkeys(row["verdict"] for row in rows))),
+            facet(rows, "kind", "provenance"),
+            facet(rows, "study", words=titles),
+        ],
     }
-    return _environment(templates).get_template("scorecard.html.j2").render(words)
+    return environment(templates).get_template("scorecard.html.j2").render(words)
 
 
-def gallery_page(outcomes: Iterable[Outcome], card: pd.DataFrame, root: Path, templates: Path) -> str:
-    """Return the HTML page of all claims and figures.
-
-    Parameters
-    ----------
-    outcomes : iterable of Outcome
-    card : DataFrame
-        The scorecard.
-    root : path
-        The page's folder, ``results/``.
-    templates : path
-    """
-    studies = read_studies()
-    titles = {name: study.title for name, study in studies.items()}
-    cards = sorted((_card(outcome, root) for outcome in outcomes), key=lambda card: card["study"])
-    rows = _rows(card, titles)
-    squares: dict[tuple[str, str], list[dict]] = {}
-    for row in rows:
-        squares.setdefault((row["group"], row["verdict"]), []).append(row)
-    words = {
-        "version": __version__,
-        "headline": _headline(rows),
-        "counts": claims.counts(card),
-        "squares": squares,
-        "cards": cards,
-        "studies": [study for study in studies.values() if study.name in {card["study"] for card in cards}],
-        "facets": [_facet(cards, "kind", "provenance"), _facet(cards, "study", words=titles), _facet(cards, "dataset")],
-    }
-    return _environment(templates).get_template("gallery.html.j2").render(words)
+def claims_table(card: pd.DataFrame) -> pd.DataFrame:
+    """Return a study's claims as a table for people: ``claim, published, reproduced, verdict, provenance``."""
+    rows = []
+    for row in claims.for_people(card).to_dict("records"):
+        name, measure = claims.in_words(row)
+        case = f" ({row['case']})" if row["case"] else ""
+        where = ": ".join(filter(None, (row["dataset"], row["provenance"])))
+        rows.append((f"{name}{case}", f"{row['published']}{measure}", row["reproduced"], row["verdict"], where))
+    return pd.DataFrame(rows, columns=["claim", "published", "reproduced", "verdict", "provenance"])
 
 
 def claims_of_case(content: Mapping, outcome: Outcome) -> list[dict]:
     """Return what a case's own page says of its claims: anchor, words, reproduced value and verdict of each."""
     card = claims.scorecard({outcome.study: content}, [outcome])
-    return _rows(card[card["dataset"] == outcome.dataset], {outcome.study: ""})
+    return rows_for_pages(card[card["dataset"] == outcome.dataset], {outcome.study: ""})
 
 
-def _rows(card: pd.DataFrame, titles: Mapping[str, str]) -> list[dict]:
+def rows_for_pages(card: pd.DataFrame, titles: Mapping[str, str]) -> list[dict]:
     """Return the rows of a scorecard with the words and names that pages need."""
     rows = claims.for_people(card).to_dict("records")
     for row in rows:
         difference = row["relative_difference"]
         known = difference != "" and not pd.isna(difference)
         row["difference"] = (f"{100 * float(difference):+.2g} %" if float(difference) else "0") if known else ""
+        relative = row["relative_tolerance"]
+        tolerance = 0.0 if relative == "" or pd.isna(relative) else float(relative)
+        row["tolerance"] = f"tolerance ± {100 * tolerance:.2g} %" if tolerance else "no tolerance"
+        row["offset"] = _offset(float(difference), tolerance) if known else None
         row["anchor"] = f"{row['dataset'] or 'none'}--{row['case'] or 'none'}--{row['id']}"
         row["kind"] = row["provenance"].split(",")[0].split(" ")[0]
         row["group"], row["title"] = claims.group(row), titles[row["study"]]
@@ -118,7 +105,14 @@ def _rows(card: pd.DataFrame, titles: Mapping[str, str]) -> list[dict]:
     return rows
 
 
-def _headline(rows: list[dict]) -> str:
+def _offset(difference: float, tolerance: float) -> int:
+    """Return where a dot is drawn, in percent of a strip whose middle fifth is the tolerance's band."""
+    bands = difference / tolerance if tolerance else difference * 1e9
+    return round(50 + 10 * max(-4.5, min(4.5, bands)))
+
+
+def headline(rows: list[dict]) -> str:
+    """Return the one sentence that both pages begin with."""
     verdicts = [row["verdict"] for row in rows if row["group"] == "tested independently"]
     differ = verdicts.count(claims.DIFFERS)
     wrong = sum(row["verdict"] == claims.SOURCE_ERROR for row in rows)
@@ -128,31 +122,15 @@ def _headline(rows: list[dict]) -> str:
     )
 
 
-def _facet(rows: list[dict], name: str, title: str = "", words: Mapping[str, str] | None = None) -> dict:
-    """Return a facet of the pages' filter: few choices are chips, many a list."""
-    values = list(dict.fromkeys(row[name] for row in rows))
-    if name != "verdict":
-        values.sort()
-    choices = [(value, (words or {}).get(value, value)) for value in values]
+def facet(
+    items: list[dict],
+    name: str,
+    title: str = "",
+    words: Mapping[str, str] | None = None,
+    order: list[str] | None = None,
+) -> dict:
+    """Return a facet of the pages' filter: few choices are chips, many a list. An item may have several values."""
+    values = {value for item in items for value in (item[name] if isinstance(item[name], list) else [item[name]])}
+    ordered = order if order is not None else sorted(values)
+    choices = [(value, (words or {}).get(value, value)) for value in ordered]
     return {"name": name, "title": title or name, "choices": choices, "chips": name in ("verdict", "kind")}
-
-
-def _card(outcome: Outcome, root: Path) -> dict:
-    folder = Path(outcome.dataset, outcome.study, outcome.case)
-    figures = sorted(file.stem for file in (root / folder).glob("figure*.svg"))
-    finding = outcome.summary.get("finding", {}).get("value", "")
-    return {
-        "study": outcome.study,
-        "title": read_studies()[outcome.study].title,
-        "case": outcome.case,
-        "dataset": outcome.dataset,
-        "folder": folder.as_posix(),
-        "kind": outcome.record["kind"],
-        "label": outcome.label,
-        "finding": finding,
-        # Of the figure's headline, which says the same: thumbnails are cropped by so much.
-        "lines": len(textwrap.wrap(finding, 88)),
-        "caption": provenance.caption(outcome.record),
-        "notes": list(dict.fromkeys(entry["note"] for entry in outcome.record["inputs"] if "note" in entry)),
-        "figures": figures,
-    }

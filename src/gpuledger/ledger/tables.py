@@ -1,4 +1,4 @@
-"""Tables as CSV, Markdown and LaTeX (booktabs), with provenance in every row."""
+"""Tables as CSV, Markdown and LaTeX, with provenance in every row or in the caption."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pandas.api.types import is_numeric_dtype
 from pandas.io.formats.style import Styler
 
 from gpuledger import files
-from gpuledger.ledger import provenance
+from gpuledger.ledger import latex, provenance
 from gpuledger.ledger.case_result import brief, settle
 
 FORMATS = ("csv", "md", "tex")
@@ -70,7 +70,7 @@ def write(
     shown, numeric = _for_people(people, headers or {}, formats or {})
     if folder is not None:
         target = Path(folder) / name
-        files.write_text(target.with_suffix(".csv"), _csv(frame))
+        files.write_text(target.with_suffix(".csv"), as_csv(frame))
         files.write_text(target.with_suffix(".md"), _markdown(shown, numeric))
         label, paper = name, shown
         if record is not None:
@@ -78,7 +78,7 @@ def write(
             caption += f" {record['label'][:1].upper()}{record['label'][1:]}. {provenance.sources(record)}."
             paper = shown.iloc[:, :-1]
             label = "-".join([record["dataset"], record["study"], record["case"]] + [name] * (name != "table"))
-        files.write_text(target.with_suffix(".tex"), _latex(paper, caption, f"tab:{label}", numeric))
+        files.write_text(target.with_suffix(".tex"), latex.table(paper, caption, f"tab:{label}", numeric))
     return _styled(shown, numeric)
 
 
@@ -100,7 +100,8 @@ def _styled(shown: pd.DataFrame, numeric: Sequence[bool]) -> Styler:
     return styler.set_properties(subset=right, **{"text-align": "right"}) if right else styler
 
 
-def _csv(frame: pd.DataFrame) -> str:
+def as_csv(frame: pd.DataFrame) -> str:
+    """Return a frame as CSV without its index, the same bytes on every machine."""
     floats = frame.select_dtypes("floating").columns
     settled = frame.assign(
         **{column: [None if pd.isna(value) else settle(value) for value in frame[column]] for column in floats}
@@ -155,47 +156,3 @@ def escape_markdown(text: str) -> str:
     for sign in "\\|*_`[]$":
         text = text.replace(sign, f"\\{sign}")
     return text
-
-
-def _latex(shown: pd.DataFrame, caption: str, label: str, numeric: Sequence[bool]) -> str:
-    alignment = "".join("r" if is_number else "l" for _, is_number in zip(shown, numeric, strict=False))
-    escaped = pd.Series(shown.columns).map(_escape_latex)
-    table = shown.map(_escape_latex).set_axis(escaped, axis=1)
-    style = table.style.hide(axis="index")
-    about = {"hrules": True, "caption": _escape_latex(caption), "label": label, "column_format": alignment}
-    if len(table) > 50:
-        return style.to_latex(**about, environment="longtable")
-    # Across both columns of a paper.
-    return style.to_latex(**about, environment="table*", position="t", position_float="centering")
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "×": r"$\times$",
-    "−": r"$-$",
-    "–": "--",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "≈": r"$\approx$",
-    "→": r"$\rightarrow$",
-    "·": r"$\cdot$",
-    "√": r"$\surd$",
-    "ε": r"$\varepsilon$",
-    "ρ": r"$\rho$",
-    "κ": r"$\kappa$",
-}
-
-
-def _escape_latex(text: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in str(text))

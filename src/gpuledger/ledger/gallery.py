@@ -1,0 +1,128 @@
+"""The gallery: a square for every claim, a card for every case, a map of the paper, and what is not here yet."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from gpuledger import __version__
+from gpuledger.ledger import claims, report
+from gpuledger.ledger.claims import Outcome
+from gpuledger.ledger.study import read_studies
+
+_GPU = re.compile(r"\b(RTX[ -](?:PRO[ -])?\d{4}|(?:MI|GB|GH|[ABHLV])\d{1,3}[SX]?)\b", re.IGNORECASE)
+_ABSENT = "not downloaded: "
+
+
+def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mapping], root: Path, templates: Path) -> str:
+    """Return the HTML page of all claims and figures.
+
+    Parameters
+    ----------
+    outcomes : iterable of Outcome
+    card : DataFrame
+        The scorecard.
+    paper : iterable of mapping
+        The figures and tables of the paper, as in ``resources/paper.yaml``.
+    root : path
+        The page's folder, ``results/``.
+    templates : path
+    """
+    studies, paper = read_studies(), list(paper)
+    titles = {name: study.title for name, study in studies.items()}
+    rows = report.rows_for_pages(card, titles)
+    versions = [_version(outcome, paper, root) for outcome in outcomes]
+    cards: dict[tuple[str, str], list[dict]] = {}
+    for version in sorted(versions, key=lambda version: version["study"]):
+        cards.setdefault((version["study"], version["case"]), []).append(version)
+    squares: dict[tuple[str, str], list[dict]] = {}
+    for row in rows:
+        squares.setdefault((row["group"], row["verdict"]), []).append(row)
+    places = [entry["place"] for entry in paper if any(entry["place"] in version["paper"] for version in versions)]
+    words = {
+        "version": __version__,
+        "headline": report.headline(rows),
+        "counts": claims.counts(card),
+        "squares": squares,
+        "cards": list(cards.values()),
+        "count": len(versions),
+        "paper": [_place(entry, rows, versions) for entry in paper],
+        "missing": _missing(rows),
+        "studies": [study for study in studies.values() if study.name in {version["study"] for version in versions}],
+        "facets": [
+            report.facet(versions, "kind", "provenance"),
+            report.facet(versions, "study", words=titles),
+            report.facet(versions, "gpu", "GPU"),
+            report.facet(versions, "paper", "paper figure", order=places),
+            report.facet(versions, "dataset"),
+        ],
+    }
+    return report.environment(templates).get_template("gallery.html.j2").render(words)
+
+
+def _version(outcome: Outcome, paper: list[Mapping], root: Path) -> dict:
+    """Return what a card says of a case of one dataset."""
+    folder = Path(outcome.dataset, outcome.study, outcome.case)
+    finding = outcome.summary.get("finding", {}).get("value", "")
+    return {
+        "study": outcome.study,
+        "title": read_studies()[outcome.study].title,
+        "case": outcome.case,
+        "dataset": outcome.dataset,
+        "folder": folder.as_posix(),
+        "kind": outcome.record["kind"],
+        "label": outcome.label,
+        "gpu": gpus(outcome),
+        "paper": [entry["place"] for entry in paper if (outcome.study, outcome.case) == _case(entry)],
+        "finding": finding,
+        # Of the figure's headline, which says the same: thumbnails are cropped by so much.
+        "lines": len(textwrap.wrap(finding, 88)),
+        "figures": sorted(file.stem for file in (root / folder).glob("figure*.svg") if file.stem != "figure_column"),
+    }
+
+
+def gpus(outcome: Outcome) -> list[str]:
+    """Return the short names of the GPUs that a case is about: ``A100``, ``RTX 5070``, …"""
+    record, summary = outcome.record, outcome.summary
+    named = [(record.get("device") or {}).get("name"), *(entry.get("device") for entry in record["inputs"])]
+    named += [summary.get(name, {}).get("value") for name in ("gpu", "hardware", "recorded_device")]
+    found = [match for name in named if name for match in _GPU.findall(str(name))]
+    return sorted({name.upper().replace("-", " ") for name in found})
+
+
+def _case(entry: Mapping) -> tuple[str | None, str | None]:
+    return entry.get("study"), entry.get("case")
+
+
+def _place(entry: Mapping, rows: list[dict], versions: list[dict]) -> dict:
+    """Return a row of the map of the paper: a published figure or table, what is here, the verdicts on its claims."""
+    source = re.compile(rf"OSDI 2025\b.*{re.escape(entry['place'])}(?![0-9A-Za-z])")
+    return {
+        **{name: entry.get(name, "") for name in ("place", "shows", "target", "missing")},
+        "here": [version for version in versions if entry["place"] in version["paper"]],
+        "verdicts": Counter(row["verdict"] for row in rows if source.search(row["source"])),
+    }
+
+
+def _missing(rows: list[dict]) -> list[dict]:
+    """Return a card for each dataset to download, and one for a GPU: how many claims wait for it, and the command."""
+    waiting: dict[str, list[dict]] = {}
+    for row in rows:
+        if row["verdict"] == claims.NEEDS_DOWNLOAD:
+            for dataset in row["why"].removeprefix(_ABSENT).split(", "):
+                waiting.setdefault(dataset, []).append(row)
+    cards = []
+    for dataset, found in waiting.items():
+        targets = dict.fromkeys(f"results/{dataset}/{row['study']}/{row['case']}/notebook.html" for row in found)
+        command = f"snakemake --cores 4 {next(iter(targets))}"
+        cards.append({"name": f"Dataset {dataset}", "claims": found, "cases": len(targets), "command": command})
+    found = [row for row in rows if row["verdict"] == claims.NEEDS_GPU]
+    if found:
+        cases = len({(row["study"], row["case"]) for row in found})
+        cards.append({"name": "An NVIDIA GPU", "claims": found, "cases": cases, "command": "make record"})
+    return cards

@@ -1,0 +1,147 @@
+"""The pages in a real browser, where Chromium is installed: no complaint, no request, and what the scripts do."""
+
+import base64
+
+import browser
+import nbformat
+import pytest
+
+from gpuledger.ledger import claims, gallery, pages, report
+from gpuledger.ledger.claims import Outcome
+
+pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+STUDY = "kernel_overhead"
+PAPER = [{"place": "Table 3", "shows": "slowdown", "target": "table2", "study": STUDY, "case": "table2"}]
+
+
+def outcome(dataset, case, kind, value):
+    label = {"published": "published", "simulated": "simulated, not measured"}[kind]
+    record = {"dataset": dataset, "study": STUDY, "case": case, "kind": kind, "label": label, "source": "me"}
+    record |= {"inputs": [{"file": "a.csv", "sha256": "0" * 64, "device": "NVIDIA L4"}], "title": "A title"}
+    summary = {"slowdown_ratio": {"value": value, "unit": "1"}, "finding": {"value": f"{case} is slow", "unit": "text"}}
+    return Outcome(dataset, STUDY, case, summary, record)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory, root):
+    """A site of three results: two of one case, one of another."""
+    folder, templates = tmp_path_factory.mktemp("site"), root / "workflow/templates"
+    outcomes = [
+        outcome("published", "other", "published", 3.0),
+        outcome("published", "table2", "published", 1.0),
+        outcome("simulated", "table2", "simulated", 2.0),
+    ]
+    claim = {"case": "table2", "quantity": "slowdown_ratio", "unit": "1", "source": "OSDI 2025, Table 3"}
+    content = {"claims": [claim | {"id": f"a{value}", "value": value, "tolerance": 0.5} for value in (1.0, 2.0)]}
+    card = claims.scorecard({STUDY: content}, outcomes)
+    cells = [nbformat.v4.new_markdown_cell("# Title\n\n## Method\n\n$a_1$"), nbformat.v4.new_code_cell("x = 1")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "a.ipynb")
+    for number, each in enumerate(outcomes):
+        target = folder / each.dataset / STUDY / each.case
+        target.mkdir(parents=True)
+        (target / "figure.svg").touch()
+        (target / "figure.png").write_bytes(PIXEL)
+        around = {"claims": report.claims_of_case(content, each), "next": f"{STUDY}/table2" if not number else None}
+        pages.render(folder / "a.ipynb", target / "notebook.html", templates, "A title", each.record, around)
+    (folder / "index.html").write_text(gallery.page(outcomes, card, PAPER, folder, templates), "utf-8")
+    (folder / "scorecard.html").write_text(report.scorecard_page(card, {STUDY: "Overhead"}, templates), "utf-8")
+    return folder.as_uri()
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory):
+    with browser.chromium(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+def shown(tab, selector):
+    """How many elements a reader sees."""
+    return tab.run(f"[...document.querySelectorAll('{selector}')].filter((one) => one.offsetHeight).length")
+
+
+NAMES = ["index.html", "scorecard.html", f"published/{STUDY}/table2/notebook.html"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [360, 768, 1440])
+@pytest.mark.parametrize("dark", [False, True])
+def test_pages_load_without_complaint_or_request_and_fit_the_screen(tab, site, name, width, dark):
+    tab.open(f"{site}/{name}", width=width, dark=dark)
+    assert tab.complaints == []
+    assert all(address.startswith(("file:", "data:", "about:")) for address in tab.requests)
+    assert tab.run("[...document.images].every((image) => image.loading === 'lazy' || image.naturalWidth)")
+    assert tab.run("document.documentElement.scrollWidth") <= width
+    ground = tab.run("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
+
+
+def test_search_and_facets_filter_the_gallery_and_are_in_its_address(tab, site):
+    tab.open(f"{site}/index.html")
+    assert shown(tab, ".card .version") == 2
+    tab.press("/")
+    assert tab.run("document.activeElement.name") == "q"
+    for letter in "other":
+        tab.press(letter)
+    assert shown(tab, ".card .version") == 1
+    assert tab.run("location.hash") == "#q=other"
+    tab.open(f"{site}/index.html#kind=simulated&paper=Table+3")
+    assert tab.run("document.querySelector('.shown').value") == "1 of 3"
+    assert tab.run("document.querySelector('.version:not([hidden])').id") == f"simulated-{STUDY}-table2"
+    tab.run("document.querySelector('.filter').reset()")
+    assert tab.run("new Promise((done) => setTimeout(() => done(location.hash), 50))") == ""
+    assert shown(tab, ".card .version") == 2
+
+
+def test_a_switch_chooses_between_versions_of_a_case(tab, site):
+    tab.open(f"{site}/index.html#simulated-{STUDY}-table2")
+    visible = "[...document.querySelectorAll('.version')].filter((one) => one.offsetHeight).map((one) => one.id)"
+    assert f"simulated-{STUDY}-table2" in tab.run(visible)
+    tab.run("document.querySelector('.switch button').click()")
+    assert f"published-{STUDY}-table2" in tab.run(visible)
+    assert tab.run("document.querySelector('.switch [aria-pressed=true]').textContent") == "published"
+
+
+def test_arrow_keys_walk_through_the_cards_and_enter_opens_one(tab, site):
+    tab.open(f"{site}/index.html")
+    tab.run("document.querySelector('.card h3 a').focus()")
+    tab.press("ArrowRight")
+    tab.press("Enter")
+    tab.run("new Promise((done) => setTimeout(done, 300))")
+    assert tab.run("location.pathname").endswith(f"published/{STUDY}/table2/notebook.html")
+
+
+def test_the_scorecard_filters_sorts_and_leads_to_a_row(tab, site):
+    tab.open(f"{site}/scorecard.html#verdict=differs")
+    assert shown(tab, ".scorecard tbody tr") == 2
+    column = "[...document.querySelectorAll('.scorecard tbody td:nth-child(2)')].map((one) => one.textContent)"
+    tab.open(f"{site}/scorecard.html")
+    for ordered in (["1", "1", "2", "2"], ["2", "2", "1", "1"]):
+        tab.run("document.querySelectorAll('.scorecard thead button')[1].click()")
+        assert tab.run(column) == ordered
+    tab.open(f"{site}/scorecard.html#published--table2--a1.0")
+    assert tab.run("document.querySelector(':target').id") == "published--table2--a1.0"
+
+
+def test_keys_turn_the_pages_of_cases_and_buttons_copy(tab, site):
+    tab.open(f"{site}/published/{STUDY}/other/notebook.html")
+    assert shown(tab, "button[data-copy]") == 2
+    tab.run("document.querySelector('button[data-copy=cite]').click()")
+    assert tab.run("getSelection().toString() || document.querySelector('[data-copy=cite]').textContent")
+    tab.press("j")
+    tab.run("new Promise((done) => setTimeout(done, 300))")
+    assert tab.run("location.pathname").endswith(f"published/{STUDY}/table2/notebook.html")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_are_readable_without_scripts(tab, site, name):
+    tab.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        tab.open(f"{site}/{name}")
+        assert shown(tab, "h1") == 1 and shown(tab, ".filter") == shown(tab, "button") == 0
+        assert shown(tab, ".version") == (3 if name == "index.html" else 0)
+    finally:
+        tab.call("Emulation.setScriptExecutionDisabled", value=False)

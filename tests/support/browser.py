@@ -1,0 +1,104 @@
+"""Drive an installed Chromium through its DevTools protocol: pages, what they ask for, what they complain of."""
+
+import base64
+import contextlib
+import json
+import shutil
+import subprocess
+import time
+from itertools import count
+from urllib.request import urlopen
+
+import websocket
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@contextlib.contextmanager
+def chromium(profile):
+    """A browser whose profile is in the folder `profile`; yields its first tab."""
+    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+    command += ["--remote-debugging-port=0", "--remote-allow-origins=*", f"--user-data-dir={profile}", "about:blank"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        port = _wait_for(lambda: (profile / "DevToolsActivePort").read_text().split()[0])
+        tabs = _wait_for(lambda: json.load(urlopen(f"http://127.0.0.1:{port}/json")))
+        address = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
+        tab = Tab(websocket.create_connection(address, timeout=30, suppress_origin=True))
+        yield tab
+        tab.socket.close()
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _wait_for(result, seconds=20):
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return result()
+        except (OSError, IndexError, ValueError):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+
+
+class Tab:
+    """A tab: `complaints` of the console and `requests` for addresses since the page was opened."""
+
+    def __init__(self, socket):
+        self.socket, self.numbers = socket, count(1)
+        self.events, self.complaints, self.requests = [], [], []
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method, **parameters):
+        """Call a method of the protocol and return its result."""
+        number = next(self.numbers)
+        self.socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+        while (message := json.loads(self.socket.recv())).get("id") != number:
+            self._note(message)
+        assert "error" not in message, message["error"]
+        return message["result"]
+
+    def _note(self, message):
+        method, parameters = message.get("method"), message.get("params", {})
+        self.events.append(method)
+        if method == "Network.requestWillBeSent":
+            self.requests.append(parameters["request"]["url"])
+        elif method == "Runtime.exceptionThrown":
+            self.complaints.append(parameters["exceptionDetails"]["exception"]["description"])
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
+            self.complaints.append(f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}")
+
+    def open(self, address, width=1440, height=900, dark=False):
+        """Open an address and wait until it is loaded."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        # An address that differs in its fragment only would not be loaded again.
+        self.call("Page.navigate", url="about:blank")
+        self.events, self.complaints, self.requests = [], [], []
+        self.call("Page.navigate", url=address)
+        end = time.monotonic() + 30
+        while not (self.run("document.readyState") == "complete" and self.run("location.href") != "about:blank"):
+            assert time.monotonic() < end, f"{address} is not loaded"
+            time.sleep(0.02)
+
+    def run(self, script):
+        """Return the value of a JavaScript expression."""
+        done = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in done, done["exceptionDetails"]
+        return done["result"].get("value")
+
+    def press(self, key):
+        """Press a key."""
+        named = {"Enter": 13, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9}
+        text = {} if key in named and key != "Enter" else {"text": "\r" if key == "Enter" else key}
+        code = {"windowsVirtualKeyCode": named[key]} if key in named else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text, **code)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
+
+    def picture(self, file):
+        """Save what the tab shows as PNG."""
+        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
