@@ -37,6 +37,8 @@ rule compare_claims:
         parts=PARTS,
     output:
         csv="results/tables/scorecard.csv",
+        md="results/tables/scorecard.md",
+        tex="results/tables/scorecard.tex",
         tables=expand("results/tables/scorecard/{study}.{suffix}", study=STUDIES, suffix=["csv", "md", "tex"]),
         page=report(
             "results/scorecard.html",

@@ -4,7 +4,6 @@ import fork_server
 
 fork_server.hand_over("gpuledger.ledger.report", "gpuledger.ledger.tables")
 
-
 from pathlib import Path
 
 from gpuledger import files, logs
@@ -17,7 +16,10 @@ with logs.to(snakemake.log[0]):
     card = claims.scorecard(by_study, outcomes, snakemake.params.downloads)
     csv = Path(snakemake.output.csv)
     titles = {name: study.title for name, study in read_studies().items()}
-    files.write_text(csv, tables.as_csv(card))
+    people = report.claims_table(card)
+    people.insert(0, "study", list(card["study"]))
+    about = {"caption": "Published claims and what is reproduced.", "people": people}
+    tables.write(card, None, csv.parent, name=csv.stem, **about)
     for study, title in titles.items():
         table = report.claims_table(card[card["study"] == study])
         about = {"caption": f"{title}: published claims and what is reproduced.", "name": study}

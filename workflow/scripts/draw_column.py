@@ -1,27 +1,21 @@
-"""On demand, a case's first figure for one column of a paper: its notebook's code, with another layout."""
+"""On demand, a case's first figure for one column of a paper: its notebook, with another layout."""
+
+import fork_server
+
+fork_server.hand_over("gpuledger.ledger.notebooks", "gpuledger.ledger.figures")
 
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import matplotlib
-import nbformat
-
 from gpuledger import files, logs
+from gpuledger.ledger import figures, notebooks
 
 with logs.to(snakemake.log[0]), TemporaryDirectory() as folder:
-    matplotlib.use("agg")
-    from gpuledger.ledger import figures
-
     figures.for_columns = True
-    wildcards, scope = snakemake.wildcards, {"display": lambda *shown: None}
-    results = str(Path(snakemake.input.data).parent)
+    results, wildcards = str(Path(snakemake.input.data).parent), snakemake.wildcards
     parameters = {"dataset": wildcards.dataset, "case": wildcards.case, "results": results, "save_to": folder}
-    for cell in nbformat.read(snakemake.input.notebook, as_version=4).cells:
-        if cell.cell_type == "code":
-            exec(cell.source, scope)
-            if "parameters" in cell.metadata.get("tags", []):
-                scope.update(parameters)
+    notebooks.execute(snakemake.input.notebook, Path(folder, "notebook.ipynb"), parameters)
     for target in map(Path, snakemake.output):
         with files.replacing(target) as temporary:
-            shutil.copyfile(Path(folder) / target.name, temporary)
+            shutil.copyfile(Path(folder, target.name), temporary)
