@@ -1,4 +1,4 @@
-"""The constants of a GEMM on one GPU, at most seven with a physical meaning, and the table of all fitted constants."""
+"""The constants of a GEMM on one GPU, each with a physical meaning, and the table of all fitted constants."""
 
 from __future__ import annotations
 
@@ -57,6 +57,17 @@ class Constants:
     conversion_row_s : float
         Time (s) that an SM takes to convert one row of up to 2048 values, where a thread block converts a row; longer
         rows take half as long again for every further 2048 values (0: no such kernel).
+    split_s : float
+        Time (s) that adding the partial sums of a split k takes beside their traffic: a kernel of its own, or a wait.
+    result_factor : float
+        Bytes of operands that an SM takes in in the time in which it writes a byte of results, when all SMs write.
+    throttled : float
+        Share by which long kernels take longer because full matrix units draw more power than the board allows.
+    host_s : float
+        Time (s) that the host takes for a call, where it launches without a captured graph (0: in a graph). It overlaps
+        with the GPU's work on the calls before.
+    dispatch : str
+        Which tiles the kernel may take, one of :data:`gpuledger.models.time_model.dispatch.NAMES`.
     source : str
         Where they come from: fitted, or transferred from another GPU or precision.
     """
@@ -68,11 +79,16 @@ class Constants:
     step_s: float
     conversion_bytes: float = 0.0
     conversion_row_s: float = 0.0
+    split_s: float = 2.9e-6
+    result_factor: float = 3.2
+    throttled: float = 0.0
+    host_s: float = 0.0
+    dispatch: str = "any"
     source: str = field(default="", compare=False)
 
 
 #: Names of the constants, in order.
-NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.name != "source")
+NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.type == "float")
 
 
 def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) -> Constants:
@@ -117,9 +133,10 @@ def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) ->
 def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     """Return one GPU's constants applied to another through the data sheets of both.
 
-    The shares are of the data sheet and carry over as they are, and so does the time of a launch. A step along k, a
-    block and the conversion of a row take as many cycles. What an SM takes in of tiles grows with what its matrix units
-    compute in a cycle: they would starve otherwise. (Both rules hold within 10 % between the fitted A100 and H100.)
+    The shares are of the data sheet and carry over as they are; so do the times of a launch and of the host, and what
+    the library does. A step along k, a block and the conversion of a row take as many cycles. What an SM takes in of
+    tiles grows with what its matrix units compute in a cycle: they would starve otherwise. (Both rules hold within 10 %
+    between the fitted A100 and H100.)
     """
     factors = dict.fromkeys(("step_s", "block_s", "conversion_row_s"), donor.clock_hz / gpu.clock_hz)
     factors["l2_bytes_per_clock"] = _rate(gpu) / _rate(donor)
@@ -139,7 +156,7 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
         Its own rows of the table are left out.
     kernel : str
         As the table names it. A GEMM without it on another GPU takes that precision's with the shortest launch: most
-        names stand for the same libraries.
+        names stand for the same libraries. Constants without the host's calls come first.
     precision : str
     path : path
 
@@ -157,7 +174,12 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
     donors = {entry.gpu: find_gpu(entry.gpu, file=path, place=f"GPU {entry.gpu}") for entry in same}
     nearest = nearest_gpu(gpu, donors.values())
     own = [entry.constants for entry in same if entry.gpu == nearest.name]
-    return transferred(min(own, key=lambda found: getattr(found, "launch_s", 0.0)), nearest, gpu)
+    return transferred(min(own, key=_readiness), nearest, gpu)
+
+
+def _readiness(constants: AnyConstants) -> tuple[float, float]:
+    # A benchmark that times the host's calls says little about the start of a kernel.
+    return getattr(constants, "host_s", 0.0), getattr(constants, "launch_s", 0.0)
 
 
 def nearest_gpu(gpu: Gpu, donors: Iterable[Gpu]) -> Gpu:
@@ -194,7 +216,7 @@ def read_constants(path: str | Path = TABLE) -> dict[tuple[str, str], Constants]
     found: dict[tuple[str, str], Constants] = {}
     for entry in read_table("gemm", path):
         key = entry.gpu, entry.precision
-        if key not in found or entry.constants.launch_s < found[key].launch_s:
+        if key not in found or _readiness(entry.constants) < _readiness(found[key]):
             found[key] = entry.constants
     return found
 
