@@ -18,6 +18,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model.attention_laws import DecodeConstants, PrefillConstants
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.moe import MoeConstants
+from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
 
@@ -133,15 +134,26 @@ def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) ->
 def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     """Return one GPU's constants applied to another through the data sheets of both.
 
-    The shares are of the data sheet and carry over as they are; so do the times of a launch and of the host, and what
-    the library does. A step along k, a block and the conversion of a row take as many cycles. What an SM takes in of
-    tiles grows with what its matrix units compute in a cycle: they would starve otherwise. (Both rules hold within 10 %
-    between the fitted A100 and H100.)
+    The shares are of the data sheet and carry over as they are; so do the time of the host and what the library does. A
+    step along k, a block and the conversion of a row take as many cycles; of a GEMM's launch, half does. What an SM takes
+    in of tiles grows with what its matrix units compute in a cycle: they would starve otherwise. (These rules hold within
+    10 % between the fitted A100 and H100.) How far the clock drops is known of one generation only. Boards without HBM
+    sustain what their power allows: their share of the peak grows with the watts per FLOP, up to the whole peak.
     """
-    factors = dict.fromkeys(("step_s", "block_s", "conversion_row_s"), donor.clock_hz / gpu.clock_hz)
+    slower = donor.clock_hz / gpu.clock_hz
+    factors = dict.fromkeys(("step_s", "block_s", "conversion_row_s"), slower)
     factors["l2_bytes_per_clock"] = _rate(gpu) / _rate(donor)
+    if isinstance(constants, Constants):
+        factors["launch_s"] = (1 + slower) / 2
     own = {name: getattr(constants, name) for name in factors if hasattr(constants, name)}
     scaled = {name: float(f"{value * factors[name]:.4g}") for name, value in own.items()}
+    if isinstance(constants, Constants):
+        if generation_of(donor) is not generation_of(gpu):
+            scaled["throttled"] = generation_of(gpu).throttled
+        if _small(donor) and _small(gpu):
+            power = _watts_per_flop(gpu) / _watts_per_flop(donor)
+            if np.isfinite(power):
+                scaled["tensor_share"] = float(f"{min(1.0, constants.tensor_share * power):.4g}")
     return dataclasses.replace(constants, **scaled, source=f"transferred from {donor.name}: {constants.source}")
 
 
@@ -190,8 +202,15 @@ def nearest_gpu(gpu: Gpu, donors: Iterable[Gpu]) -> Gpu:
 def _distance(gpu: Gpu, other: Gpu) -> tuple[bool, bool, float]:
     # SMs of data centre GPUs have more shared memory, an L2 in two partitions and HBM behind it: the first of the
     # three tells them apart, and their kernels differ most.
-    small, other_small = (one.shared_memory_bytes_per_sm < 160 * 1024 for one in (gpu, other))
-    return small != other_small, gpu.architecture != other.architecture, abs(np.log(_rate(gpu) / _rate(other)))
+    return _small(gpu) != _small(other), gpu.architecture != other.architecture, abs(np.log(_rate(gpu) / _rate(other)))
+
+
+def _small(gpu: Gpu) -> bool:
+    return gpu.shared_memory_bytes_per_sm < 160 * 1024
+
+
+def _watts_per_flop(gpu: Gpu) -> float:
+    return gpu.board_power_w / gpu.peak_flop_per_s("bf16")
 
 
 def _rate(gpu: Gpu) -> float:
