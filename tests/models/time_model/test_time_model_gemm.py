@@ -304,9 +304,13 @@ def test_every_dispatch_table_covers_every_shape():
     sizes = np.array([1, 16, 17, 64, 65, 129, 257, 8193, 24577, 2**20])
     m, n = (sizes.ravel() for sizes in np.meshgrid(sizes, sizes))
     for name in ("l40s", "h100-sxm", "b200", "rtx-pro-6000"):
-        for dispatch in DISPATCHES[1:]:
+        for dispatch in ("vllm-fp8", "sglang-fp8"):
             tiles, first, last = candidates(find_gpu(name), dispatch, m, n, 1.0)
             assert (last - first == 1).all() and last.max() <= len(tiles)
+    # Vectors have a kernel of their own, other shapes any tile but that.
+    tiles, first, last = candidates(A100, "tensorrt-int8", np.array([4, 5]), np.array([64, 64]), 1.0)
+    assert tiles[0, 0] == 4 and (first.tolist(), last.tolist()) == ([0, 1], [1, len(tiles)])
+    assert {"any", "vllm-fp8", "sglang-fp8", "tensorrt-int8"} == set(DISPATCHES)
 
 
 def test_the_host_hides_behind_the_gpu_or_the_gpu_behind_the_host():

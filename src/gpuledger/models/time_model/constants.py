@@ -135,10 +135,11 @@ def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     """Return one GPU's constants applied to another through the data sheets of both.
 
     The shares are of the data sheet and carry over as they are; so do the time of the host and what the library does. A
-    step along k, a block and the conversion of a row take as many cycles; of a GEMM's launch, half does. What an SM takes
-    in of tiles grows with what its matrix units compute in a cycle: they would starve otherwise. (These rules hold within
-    10 % between the fitted A100 and H100.) How far the clock drops is known of one generation only. Boards without HBM
-    sustain what their power allows: their share of the peak grows with the watts per FLOP, up to the whole peak.
+    step along k, a block and the conversion of a row take as many cycles; of a GEMM's launch, half does. What an SM
+    takes in of tiles grows with what its matrix units compute in a cycle: they would starve otherwise. (These rules
+    hold within 10 % between the fitted A100 and H100.) How far the clock drops is known of one generation only. Boards
+    without HBM sustain what their power allows: their share of the peak grows with the watts per FLOP, up to the whole
+    peak (chosen with an L40S's error in sight, not an RTX PRO 6000's).
     """
     slower = donor.clock_hz / gpu.clock_hz
     factors = dict.fromkeys(("step_s", "block_s", "conversion_row_s"), slower)

@@ -8,6 +8,8 @@ picks one by m, sometimes by n, and never splits k. The tables below are facts f
   ``c3x/scaled_mm_sm{90,100,120}_fp8_dispatch.cuh``;
 * SGLang, ``sgl-kernel/csrc/gemm/fp8_gemm_kernel.cu``.
 
+TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
+
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half.
 """
 
@@ -90,10 +92,16 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
     ("sglang-fp8", "sm100"): (_Rule(64, _ALL, 64, 64), _Rule(256, _ALL, 64, 128), _Rule(_ALL, _ALL, 128, 128, 64)),
     ("sglang-fp8", "sm120"): (_Rule(128, 64, 128, 64), _Rule(128, _ALL, 128, 128), _Rule(_ALL, _ALL, 256, 128, 64)),
 }
+# Kernels for vectors, beside a free choice for more rows.
+_VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048)}
 #: By a part of the kernel's name: its dispatch table.
-_KERNELS = {"CutlassFP8ScaledMM": "vllm-fp8", "sgl_kernel_fp8_scaled_mm": "sglang-fp8"}
+_KERNELS = {
+    "CutlassFP8ScaledMM": "vllm-fp8",
+    "sgl_kernel_fp8_scaled_mm": "sglang-fp8",
+    "SmoothQuantGemm": "tensorrt-int8",
+}
 #: All names that a row of constants may have.
-NAMES = (ANY, *dict.fromkeys(name for name, _ in _TABLES))
+NAMES = (ANY, *dict.fromkeys(name for name, _ in _TABLES), *_VECTORS)
 
 
 def dispatch_of(kernel: str) -> str:
@@ -134,7 +142,12 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes:
         generation = generation_of(gpu)
         tiles = generation.tiles().astype(float)
         step = np.full((len(tiles), 1), generation.step_bytes / operand_bytes)
-        return Candidates(np.hstack([tiles, step]), np.zeros(len(m), np.int64), np.full(len(m), len(tiles)))
+        tiles = np.hstack([tiles, step])
+        first, last = np.zeros(len(m), np.int64), np.full(len(m), len(tiles))
+        if vector := _VECTORS.get(name):
+            few = m <= vector.rows
+            return Candidates(np.vstack([vector[2:], tiles]), first + ~few, np.where(few, 1, last + 1))
+        return Candidates(tiles, first, last)
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
     return Candidates(np.array([rule[2:] for rule in rules], dtype=float), first, first + 1)

@@ -17,8 +17,8 @@ where ‖ ‖ is the 4-norm: what overlaps takes as long as its longest part, a 
   passes once at the rate of its slices.
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them.
 * split: adding partial sums (`split_s`), and their traffic.
-* conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`; where a
-  thread block converts a row, `conversion_row_s`).
+* conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`, out of L2 if
+  they stay there from use to use; where a thread block converts a row, `conversion_row_s`).
 
 Without a captured graph the host launches the next call while the GPU works: the time is then the longer of the
 GPU's and the host's (`host_s`).
@@ -30,8 +30,8 @@ A100, H100, B200 and L40S in all precisions. Each time the errors of the held-ba
 the constants, not the structure. No choice was made with an error of an RTX PRO 6000 in sight.
 
 Tried, and of little or no use: a latency per block or per pipeline fill, other norms, more or fewer bytes in flight
-from DRAM, another share of L2 that keeps data, tiles of 16 and 32 rows for mma.sync (each below 0.3 percentage points
-of the MAPE in bf16). What is left in bf16 is mostly that libraries do not always choose their fastest kernel, and that
+from DRAM, another share of L2 that keeps data, tiles of 16 rows for mma.sync (each below 0.3 percentage points of the
+MAPE in bf16). What is left in bf16 is mostly that libraries do not always choose their fastest kernel, and that
 boards of one model differ by a tenth and more in their clocks under load (L40S, B200).
 
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
@@ -60,8 +60,8 @@ RESULT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4}
 #: What can bound the time of a GEMM.
 BOUNDS = ("launch", "compute", "latency", "l2", "dram", "conversion", "host")
 
-#: Precisions whose libraries do not split k (DeepGEMM; CUTLASS and cuBLASLt in 4 bits).
-UNSPLIT = ("fp8_block", "fp4")
+#: Precisions whose libraries do not split k (DeepGEMM; CUTLASS and cuBLASLt in 4 bits; CUTLASS in int8).
+UNSPLIT = ("fp8_block", "fp4", "int8")
 
 _CHUNK = 4096
 _TERMS = ("compute_s", "latency_s", "l2_s", "dram_s", "drain_s", "split_s")
@@ -234,13 +234,13 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
         ``split_s``, ``conversion_s``, ``host_s``; ``flop`` (useful), ``padded_flop`` (with the padding of tiles),
         ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    time, flat, machine, chosen, terms = _run(gpu, constants, *sizes, **options, plan=True)
+    time, flat, machine, chosen, terms, conversion = _run(gpu, constants, *sizes, **options, plan=True)
     rows, columns, depth, many = flat
     tile_m, tile_n, split, step = chosen.T
     blocks = -(-rows // tile_m) * -(-columns // tile_n) * many * split
     plan = {"time_s": time.reshape(-1), "tile_m": tile_m, "tile_n": tile_n, "split_k": split, "blocks": blocks}
     plan["waves"] = -(-blocks // gpu.sms)
-    launch, conversion = np.full(len(blocks), machine.launch), _conversion_s(machine, flat)
+    launch = np.full(len(blocks), machine.launch)
     bound = np.array(BOUNDS)[np.column_stack([launch, terms[:, :4], conversion]).argmax(axis=1)]
     plan["bound"] = np.where(plan["time_s"] < _OVERLAPPED * machine.host, "host", bound)
     plan["launch_s"] = launch
@@ -298,10 +298,11 @@ def _run(
     else:
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, starts))
-    time += _conversion_s(machine, flat)
+    conversion = _conversion_s(machine, flat, weights, in_turn if own_activations else 1.0)
+    time += conversion
     if machine.host > 0:
         time = machine.host * (1 + (time / machine.host) ** _OVERLAP) ** (1 / _OVERLAP)
-    return time.reshape(arrays[0].shape), flat, machine, chosen, terms
+    return time.reshape(arrays[0].shape), flat, machine, chosen, terms, conversion
 
 
 def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
@@ -330,8 +331,17 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
     )
 
 
-def _conversion_s(machine: _Machine, flat: list[np.ndarray]) -> np.ndarray:
-    rows, _, depth, many = flat
+def _conversion_s(
+    machine: _Machine, flat: list[np.ndarray], weights: np.ndarray, in_turn: np.ndarray | float
+) -> np.ndarray:
+    if not machine.conversion and not machine.conversion_row:
+        return np.zeros(len(weights))
+    rows, columns, depth, many = flat
+    values = rows * depth * many
     passes = (1 + np.ceil(depth / _CONVERTED)) / 2
     by_row = machine.conversion_row * np.maximum(1, rows * many / machine.sms) * passes
-    return machine.conversion * rows * depth * many / machine.dram + by_row
+    # Between two conversions pass the values of 2 bytes, what they become, the weights and the results.
+    between = in_turn * (weights + (2 + machine.operand) * values + machine.result * rows * columns * many)
+    cold = _cold_share(between, machine.l2_bytes)
+    second = cold / machine.dram + (1 - cold) / (_STREAM * machine.sms * machine.clock)
+    return machine.conversion * values * second + by_row

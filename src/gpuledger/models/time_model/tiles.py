@@ -55,7 +55,7 @@ def _tiles(generation: Generation) -> np.ndarray:
 
 #: Multiplications of one warp out of registers (mma.sync). Tiles as in the names of cuBLAS's kernels for such GPUs
 #: (``ampere_bf16_s16816gemm_bf16_128x64_...``); smaller ones exist, but hardly win.
-WARP = Generation((64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0)
+WARP = Generation((32, 64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0)
 #: Asynchronous multiplications of four warps out of shared memory (wgmma, tcgen05): multiples of 64 by multiples of 8,
 #: fetched by the bulk copy engine in rows of 128 bytes; tiles as in the names of cuBLAS's kernels ``nvjet_...``.
 WARP_GROUP = Generation(
