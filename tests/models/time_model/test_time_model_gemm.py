@@ -66,7 +66,8 @@ def test_errors_of_held_back_shapes(mirror, folder, gpu, dtype, precision, mape,
     sizes, time_s = measured(mirror, folder, dtype)
     held = held_back(*sizes)
     # The checkout's constants are of newer versions: of cuBLAS they serve as well, of the other kernels not.
-    fitted = fit_constants(gpu, *(size[~held] for size in sizes), time_s[~held], precision)
+    dispatch = {"fp8": "vllm-fp8"}.get(precision, ANY)
+    fitted = fit_constants(gpu, *(size[~held] for size in sizes), time_s[~held], precision, dispatch=dispatch)
     constants = constants_of(gpu) if precision == "bf16" else fitted
     found = errors_of(gpu, constants, [size[held] for size in sizes], time_s[held], precision)
     assert found[0] <= mape and found[1] <= median and found[2] <= large
