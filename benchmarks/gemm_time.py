@@ -1,12 +1,12 @@
 """Time of the GEMM time model, and its judgement against measurements.
 
-    python benchmarks/gemm_time.py [--repeats N] [GPU=TABLE ...] [--write]
+    python benchmarks/gemm_time.py [--repeats N] [GPU=TABLE ...]
 
 The time is that of 400,000 random shapes on one GPU, after a call that loads the compiled code. A table
 is a file of AIConfigurator, such as a100-sxm-80gb=.../systems/data/a100_sxm/gemm/vllm/0.14.0/gemm_perf.parquet, with
 the columns gemm_dtype, m, n, k and latency (ms): the constants are fitted to the half of its shapes that is not held
-back, and judged by the other; where there are several GPUs, also by transferring each one's to the others. --write puts
-them into resources/time_constants.csv, which is made by this and nothing else.
+back, and judged by the other; where there are several GPUs, also by transferring each one's to the others.
+(`benchmarks/time_constants.py` makes resources/time_constants.csv.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.time_model import Constants, constants_of, fit_constants, gemm_time_s, held_back, transferred
-from gpuledger.models.time_model.constants import NAMES, TABLE, read_constants
 from gpuledger.readers.gpus import find_gpu
 
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "fp8_block": "fp8_block"}
@@ -61,7 +60,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="GPU=TABLE")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="put the constants into resources/time_constants.csv")
     arguments = parser.parse_args()
 
     gpu = find_gpu("h100-sxm")
@@ -87,11 +85,6 @@ def main() -> None:
             constants = transferred(results[donor][precision][0], find_gpu(donor), find_gpu(other))
             errors = judged(find_gpu(other), constants, results[other][precision][1], precision)
             print(f"{precision} of {donor} transferred to {other}: {errors}")
-    if arguments.write:
-        rows = read_constants() if TABLE.exists() else {}
-        rows |= {(name, precision): row for name, found in results.items() for precision, (row, _) in found.items()}
-        records = [{"gpu": key[0], "precision": key[1], **dataclasses.asdict(row)} for key, row in sorted(rows.items())]
-        pd.DataFrame(records)[["gpu", "precision", *NAMES, "source"]].to_csv(TABLE, index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

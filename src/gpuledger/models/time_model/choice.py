@@ -22,8 +22,6 @@ MOE_DTYPES = {
 }
 #: Kernels of the tables that are no default of any engine, or timed with the host's calls.
 _SET_ASIDE = re.compile("triton_attn|^triton|^MLA triton|fa4|_eager|nongated|situ_as_silu|trtllmdecode$")
-#: A GEMM that starts this late (s) was timed with the host's calls: its constants say little about the kernel.
-_HOST_BOUND_S = 3e-5
 
 
 def candidates(
@@ -72,7 +70,7 @@ ATTENTION = ("prefill", "decode")
 
 def _usual(kind: str, entry: Entry) -> bool:
     if kind == "gemm":
-        return entry.constants.launch_s < _HOST_BOUND_S
+        return not entry.constants.host_s
     return not _SET_ASIDE.search(entry.kernel) or (kind == "decode" and entry.kernel.endswith("trtllmdecode"))
 
 
@@ -91,6 +89,8 @@ def gemm_entry(gpu: Gpu, precision: str, engine: str = "") -> Entry:
         candidates("gemm", gpu, (precision, *RELATED.get(precision, ("bf16",))), engine),
         key=lambda entry: entry.constants.launch_s,
     )
+    # Engines launch decode steps from a captured graph.
+    own = own._replace(constants=replace(own.constants, host_s=0.0))
     if not own.constants.conversion_bytes or engine in SEPARATE:
         return own
     launch_s = min(own.constants.launch_s, gemm_entry(gpu, "bf16", engine).constants.launch_s)

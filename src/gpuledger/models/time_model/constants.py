@@ -1,4 +1,4 @@
-"""The constants of a GEMM on one GPU, at most seven with a physical meaning, and the table of all fitted constants."""
+"""The constants of a GEMM on one GPU, each with a physical meaning, and the table of all fitted constants."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model.attention_laws import DecodeConstants, PrefillConstants
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.moe import MoeConstants
+from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
 
@@ -57,6 +58,17 @@ class Constants:
     conversion_row_s : float
         Time (s) that an SM takes to convert one row of up to 2048 values, where a thread block converts a row; longer
         rows take half as long again for every further 2048 values (0: no such kernel).
+    split_s : float
+        Time (s) that adding the partial sums of a split k takes beside their traffic: a kernel of its own, or a wait.
+    result_factor : float
+        Bytes of operands that an SM takes in in the time in which it writes a byte of results, when all SMs write.
+    throttled : float
+        Share by which long kernels take longer because full matrix units draw more power than the board allows.
+    host_s : float
+        Time (s) that the host takes for a call, where it launches without a captured graph (0: in a graph). It overlaps
+        with the GPU's work on the calls before.
+    dispatch : str
+        Which tiles the kernel may take, one of :data:`gpuledger.models.time_model.dispatch.NAMES`.
     source : str
         Where they come from: fitted, or transferred from another GPU or precision.
     """
@@ -68,11 +80,16 @@ class Constants:
     step_s: float
     conversion_bytes: float = 0.0
     conversion_row_s: float = 0.0
+    split_s: float = 2.9e-6
+    result_factor: float = 3.2
+    throttled: float = 0.0
+    host_s: float = 0.0
+    dispatch: str = "any"
     source: str = field(default="", compare=False)
 
 
 #: Names of the constants, in order.
-NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.name != "source")
+NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.type == "float")
 
 
 def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) -> Constants:
@@ -117,14 +134,27 @@ def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) ->
 def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     """Return one GPU's constants applied to another through the data sheets of both.
 
-    The shares are of the data sheet and carry over as they are, and so does the time of a launch. A step along k, a
-    block and the conversion of a row take as many cycles. What an SM takes in of tiles grows with what its matrix units
-    compute in a cycle: they would starve otherwise. (Both rules hold within 10 % between the fitted A100 and H100.)
+    The shares are of the data sheet and carry over as they are; so do the time of the host and what the library does. A
+    step along k, a block and the conversion of a row take as many cycles; of a GEMM's launch, half does. What an SM
+    takes in of tiles grows with what its matrix units compute in a cycle: they would starve otherwise. (These rules
+    hold within 10 % between the fitted A100 and H100.) How far the clock drops is known of one generation only. Boards
+    without HBM sustain what their power allows: their share of the peak grows with the watts per FLOP, up to the whole
+    peak (chosen with an L40S's error in sight, not an RTX PRO 6000's).
     """
-    factors = dict.fromkeys(("step_s", "block_s", "conversion_row_s"), donor.clock_hz / gpu.clock_hz)
+    slower = donor.clock_hz / gpu.clock_hz
+    factors = dict.fromkeys(("step_s", "block_s", "conversion_row_s"), slower)
     factors["l2_bytes_per_clock"] = _rate(gpu) / _rate(donor)
+    if isinstance(constants, Constants):
+        factors["launch_s"] = (1 + slower) / 2
     own = {name: getattr(constants, name) for name in factors if hasattr(constants, name)}
     scaled = {name: float(f"{value * factors[name]:.4g}") for name, value in own.items()}
+    if isinstance(constants, Constants):
+        if generation_of(donor) is not generation_of(gpu):
+            scaled["throttled"] = generation_of(gpu).throttled
+        if _small(donor) and _small(gpu):
+            power = _watts_per_flop(gpu) / _watts_per_flop(donor)
+            if np.isfinite(power):
+                scaled["tensor_share"] = float(f"{min(1.0, constants.tensor_share * power):.4g}")
     return dataclasses.replace(constants, **scaled, source=f"transferred from {donor.name}: {constants.source}")
 
 
@@ -139,7 +169,7 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
         Its own rows of the table are left out.
     kernel : str
         As the table names it. A GEMM without it on another GPU takes that precision's with the shortest launch: most
-        names stand for the same libraries.
+        names stand for the same libraries. Constants without the host's calls come first.
     precision : str
     path : path
 
@@ -157,7 +187,12 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
     donors = {entry.gpu: find_gpu(entry.gpu, file=path, place=f"GPU {entry.gpu}") for entry in same}
     nearest = nearest_gpu(gpu, donors.values())
     own = [entry.constants for entry in same if entry.gpu == nearest.name]
-    return transferred(min(own, key=lambda found: getattr(found, "launch_s", 0.0)), nearest, gpu)
+    return transferred(min(own, key=_readiness), nearest, gpu)
+
+
+def _readiness(constants: AnyConstants) -> tuple[float, float]:
+    # A benchmark that times the host's calls says little about the start of a kernel.
+    return getattr(constants, "host_s", 0.0), getattr(constants, "launch_s", 0.0)
 
 
 def nearest_gpu(gpu: Gpu, donors: Iterable[Gpu]) -> Gpu:
@@ -168,8 +203,15 @@ def nearest_gpu(gpu: Gpu, donors: Iterable[Gpu]) -> Gpu:
 def _distance(gpu: Gpu, other: Gpu) -> tuple[bool, bool, float]:
     # SMs of data centre GPUs have more shared memory, an L2 in two partitions and HBM behind it: the first of the
     # three tells them apart, and their kernels differ most.
-    small, other_small = (one.shared_memory_bytes_per_sm < 160 * 1024 for one in (gpu, other))
-    return small != other_small, gpu.architecture != other.architecture, abs(np.log(_rate(gpu) / _rate(other)))
+    return _small(gpu) != _small(other), gpu.architecture != other.architecture, abs(np.log(_rate(gpu) / _rate(other)))
+
+
+def _small(gpu: Gpu) -> bool:
+    return gpu.shared_memory_bytes_per_sm < 160 * 1024
+
+
+def _watts_per_flop(gpu: Gpu) -> float:
+    return gpu.board_power_w / gpu.peak_flop_per_s("bf16")
 
 
 def _rate(gpu: Gpu) -> float:
@@ -194,7 +236,7 @@ def read_constants(path: str | Path = TABLE) -> dict[tuple[str, str], Constants]
     found: dict[tuple[str, str], Constants] = {}
     for entry in read_table("gemm", path):
         key = entry.gpu, entry.precision
-        if key not in found or entry.constants.launch_s < found[key].launch_s:
+        if key not in found or _readiness(entry.constants) < _readiness(found[key]):
             found[key] = entry.constants
     return found
 

@@ -9,22 +9,28 @@ from typing import TypeVar
 import numpy as np
 
 from gpuledger.models.time_model.constants import NAMES, Constants
-from gpuledger.models.time_model.gemm import gemm_time_s
+from gpuledger.models.time_model.dispatch import ANY
+from gpuledger.models.time_model.gemm import UNSPLIT, gemm_time_s
 from gpuledger.readers.gpus import Gpu
 
 T = TypeVar("T")
 
+#: Tables whose shortest times (s) are longer than this hold the host's calls, not kernels out of a graph.
+HOST_BOUND_S = 4e-5
 #: Where a fit starts, and the bounds within which a constant has its meaning.
-START = Constants(2.6e-6, 0.85, 0.95, 40.0, 1e-7)
+START = Constants(2.6e-6, 0.85, 0.95, 40.0, 1e-7, throttled=0.2)
 BOUNDS = {
-    # Up to a millisecond: some benchmarks time the host's calls, not kernels out of a graph.
-    "launch_s": (5e-7, 1e-3),
+    "launch_s": (5e-7, HOST_BOUND_S),
     "dram_share": (0.1, 1.0),
     "tensor_share": (0.1, 1.0),
     "l2_bytes_per_clock": (4.0, 256.0),
     "step_s": (1e-8, 1e-5),
     "conversion_bytes": (1.0, 200.0),
     "conversion_row_s": (1e-9, 1e-5),
+    "split_s": (1e-7, 1e-4),
+    "result_factor": (0.3, 30.0),
+    "throttled": (1e-3, 3.0),
+    "host_s": (1e-5, 1e-2),
 }
 #: Precisions whose measurements contain the conversion of the activations.
 CONVERTED = ("fp8", "fp8_block", "fp4", "int8")
@@ -66,8 +72,10 @@ def fit_constants(
     k: np.ndarray,
     time_s: np.ndarray,
     precision: str = "bf16",
-    weights_in_turn: int = 6,
+    weights_in_turn: np.ndarray | int = 6,
     weight_bytes: np.ndarray | None = None,
+    own_activations: bool = False,
+    dispatch: str = ANY,
 ) -> Constants:
     """Fit the constants of a GPU to measured times.
 
@@ -81,8 +89,10 @@ def fit_constants(
     time_s : float array of shape (shapes,)
         Measured; use ``~held_back(m, n, k)`` to keep a half for judging.
     precision : str
-    weights_in_turn, weight_bytes : int, array
+    weights_in_turn, weight_bytes, own_activations : integer array, array, bool
         As for :func:`gpuledger.models.time_model.gemm_time_s`.
+    dispatch : str
+        The kernel's dispatch table, one of :data:`gpuledger.models.time_model.dispatch.NAMES`.
 
     Returns
     -------
@@ -98,17 +108,25 @@ def fit_constants(
         raise ValueError("a fit needs at least 20 shapes, and m, n, k and time_s of one length")
     if not (np.isfinite(time_s) & (time_s > 0)).all():
         raise ValueError("measured times must be positive and finite")
+    shortest = float(np.quantile(time_s, 0.01))
+    host_bound = shortest > HOST_BOUND_S
     converted = precision in CONVERTED
-    bounds = {name: BOUNDS[name] for name in NAMES if converted or not name.startswith("conversion")}
+    idle = {"host_s"} if not host_bound else set()
+    idle |= set() if converted else {"conversion_bytes", "conversion_row_s"}
+    idle |= {"split_s"} if precision in UNSPLIT or dispatch != ANY else set()
+    bounds = {name: BOUNDS[name] for name in NAMES if name not in idle}
     start = dataclasses.replace(
         START,
-        launch_s=float(np.clip(np.quantile(time_s, 0.01), *BOUNDS["launch_s"])),
+        launch_s=6e-6 if host_bound else float(np.clip(shortest, *BOUNDS["launch_s"])),
+        host_s=float(np.quantile(time_s, 0.05)) if host_bound else 0.0,
         conversion_bytes=10.0 if converted else 0.0,
         conversion_row_s=1e-7 if converted else 0.0,
+        dispatch=dispatch,
     )
+    turns = np.broadcast_to(weights_in_turn, m.shape)
 
     def times(constants: Constants) -> np.ndarray:
-        return gemm_time_s(gpu, constants, m, n, k, 1, precision, weights_in_turn, weight_bytes)
+        return gemm_time_s(gpu, constants, m, n, k, 1, precision, turns, weight_bytes, own_activations)
 
     return fit_law(times, start, bounds, time_s)
 

@@ -1,29 +1,38 @@
-"""Time of a matrix multiplication from tiles, waves, the traffic of L2 and DRAM, and at most seven constants.
+"""Time of a matrix multiplication from tiles, waves, the traffic of L2 and DRAM, and a few constants.
 
-The time of m × k by k × n is the least over all tiles and splits of k (:mod:`gpuledger.models.time_model.tiles`) of
+The time of m × k by k × n is the least over the tiles that its library may choose
+(:mod:`gpuledger.models.time_model.dispatch`) and over all splits of k of
 
     launch + ‖ chain, DRAM ‖ + split + conversion,    chain = ‖ compute, latency, L2 ‖ + drain
 
 where ‖ ‖ is the 4-norm: what overlaps takes as long as its longest part, a little longer where two are alike.
 
 * compute: the waves of tiles, padding included, at the matrix units' reachable rate (`tensor_share`); where kernels
-  keep all units busy for milliseconds, the clock drops.
+  keep all units busy for long, the clock drops (`throttled`).
 * latency: steps along k, each of which has to be fetched and waited for (`step_s`); tiles that an SM holds side by side
   hide each other's.
-* L2: the rows and columns of tiles on their way into an SM, and the results on theirs out (`l2_bytes_per_clock`); few
-  blocks have the way out to themselves.
+* L2: the rows and columns of tiles on their way into an SM (`l2_bytes_per_clock`), and the results on theirs out
+  (`result_factor`); few blocks have the way out to themselves.
 * DRAM: what L2 does not keep (`dram_share`); a few SMs alone cannot have enough in flight to fill it. What L2 does keep
   passes once at the rate of its slices.
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them.
-* split: the kernel that adds partial sums, and their traffic.
-* conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`; where a
-  thread block converts a row, `conversion_row_s`).
+* split: adding partial sums (`split_s`), and their traffic.
+* conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`, out of L2 if
+  they stay there from use to use; where a thread block converts a row, `conversion_row_s`).
 
-Besides the constants there are the numbers below and the tiles. They are structure: no GPU has its own (the drop of the
-clock, the step along k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100
-together, with the errors of the held-back halves in sight: those measure the constants, not the structure. A quarter
-more or less of one, constants fitted anew, moves the MAPE of the held-back halves by less than 0.9 percentage points
-(`_SPLIT`), or 0.2 (the others).
+Without a captured graph the host launches the next call while the GPU works: the time is then the longer of the
+GPU's and the host's (`host_s`).
+
+Besides the constants there are the numbers below and the tiles. They are structure: no GPU has its own (the step along
+k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100 together. That `split_s`,
+`result_factor`, `throttled` and `host_s` are constants, and how long the clock takes to drop, was chosen on tables of
+A100, H100, B200 and L40S in all precisions. Each time the errors of the held-back halves were in sight: those measure
+the constants, not the structure. No choice was made with an error of an RTX PRO 6000 in sight.
+
+Tried, and of little or no use: a latency per block or per pipeline fill, other norms, more or fewer bytes in flight
+from DRAM, another share of L2 that keeps data, tiles of 16 rows for mma.sync (each below 0.3 percentage points of the
+MAPE in bf16). What is left in bf16 is mostly that libraries do not always choose their fastest kernel, and that
+boards of one model differ by a tenth and more in their clocks under load (L40S, B200).
 
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
 (tiles and their schedule); NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation);
@@ -40,6 +49,7 @@ import pandas as pd
 from numba import njit
 
 from gpuledger.models.time_model.constants import Constants
+from gpuledger.models.time_model.dispatch import candidates
 from gpuledger.models.time_model.tiles import SPLITS, WARP_GROUP, generation_of
 from gpuledger.readers.gpus import Gpu
 
@@ -48,10 +58,10 @@ OPERAND_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1
 RESULT_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4}
 
 #: What can bound the time of a GEMM.
-BOUNDS = ("launch", "compute", "latency", "l2", "dram", "conversion")
+BOUNDS = ("launch", "compute", "latency", "l2", "dram", "conversion", "host")
 
-#: Precisions whose libraries do not split k (DeepGEMM; CUTLASS and cuBLASLt in 4 bits).
-UNSPLIT = ("fp8_block", "fp4")
+#: Precisions whose libraries do not split k (DeepGEMM; CUTLASS and cuBLASLt in 4 bits; CUTLASS in int8).
+UNSPLIT = ("fp8_block", "fp4", "int8")
 
 _CHUNK = 4096
 _TERMS = ("compute_s", "latency_s", "l2_s", "dram_s", "drain_s", "split_s")
@@ -70,25 +80,25 @@ class _Machine(NamedTuple):
     sms: float
     operand: float
     result: float
-    step_bytes: float
     least_rows: float
     throttled: float
-    weights_in_turn: float
     conversion: float
     conversion_row: float
+    split: float
+    result_factor: float
+    host: float
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
 _KEPT, _KEPT_WHOLE = 0.7, 0.9  # share of L2 that keeps data until their next use: in two partitions, in one
 _SHARPNESS = 8  # how sharply hits end there: cyclic reuse under LRU, smoothed
 _HELD = 2.0 * 128 * 128  # elements of all tiles that an SM computes side by side
-_WRITTEN = 3.2  # bytes of operands that take as long as one of a result, when all SMs write
 _FLIGHT = 30.0  # bytes that an SM gets from DRAM in a cycle at most: what it has in flight over the latency
 _STREAM = 20.0  # bytes that an SM gets out of L2 in a cycle, of data that no other asks for
-_SPLIT = 2.9e-6  # what adding the partial sums of a split k costs: a kernel of its own (s)
 _LEAST = 128  # k of a block at least, when k is split
-_THROTTLED = 0.2  # longer by this share where the clock drops, because all matrix units are busy
-_THROTTLED_AFTER = 2e-3  # for about so long (s)
+_THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
+_OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
+_OVERLAPPED = 2 ** (1 / _OVERLAP)  # both together over one, where they are as long
 _CONVERTED = 2048  # values of a row that a block converts at once: 256 threads of 8 values
 
 
@@ -100,41 +110,45 @@ def _cold_share(footprint, capacity):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _search(m, n, k, batch, weight_bytes, tiles, splits, machine, time, chosen, terms):
-    """Fill the time (s), the best tile and split, and their terms.
+def _search(m, n, k, batch, weight_bytes, in_turn, own, first, last, tiles, splits, machine, time, chosen, terms):
+    """Fill the time (s), the best tile, split and step along k, and their terms.
+
+    `in_turn`: of how many equal weights these are one; `own`: whether each has its own activations and results.
 
     Terms: compute, latency, L2, DRAM, drain, split (s); bytes between L2 and SMs, bytes of DRAM.
     """
     g = machine
-    step = g.step_bytes / g.operand
     for i in range(len(m)):
         rows, columns, depth, many = float(m[i]), float(n[i]), float(k[i]), float(batch[i])
         weights = weight_bytes[i]
         others = (depth * g.operand + columns * g.result) * rows * many
-        cold = _cold_share(g.weights_in_turn * weights + others, g.l2_bytes) * weights
-        cold += _cold_share(weights + others, g.l2_bytes) * others
+        between = in_turn[i] * weights + (in_turn[i] if own else 1.0) * others
+        cold = _cold_share(between, g.l2_bytes) * weights
+        cold += _cold_share(between if own else weights + others, g.l2_bytes) * others
+        stored = min(g.operand, weights / (columns * depth * many))
         warm = (weights + others - cold) / (_STREAM * g.sms * g.clock)
         best = np.inf
-        for j in range(len(tiles)):
-            tile_m, tile_n = tiles[j, 0], tiles[j, 1]
-            if tile_m > g.least_rows and tile_m > 2 * rows:
+        free = last[i] - first[i] > 1
+        for j in range(first[i], last[i]):
+            tile_m, tile_n, step = tiles[j, 0], tiles[j, 1], tiles[j, 2]
+            if free and tile_m > g.least_rows and tile_m > 2 * rows:
                 continue
             whole = np.ceil(rows / tile_m) * np.ceil(columns / tile_n) * many
             area = tile_m * tile_n
             held = max(1.0, _HELD / area)
             used_m, used_n = min(tile_m, rows), min(tile_n, columns)
-            operands = (used_m + used_n) * g.operand
+            operands = used_m * g.operand + used_n * stored
             result = used_m * used_n * g.result
             for split in splits:
                 blocks = whole * split
-                if split > 1 and (depth < split * _LEAST or blocks > 4 * g.sms):
+                if split > 1 and (not free or depth < split * _LEAST or blocks > 4 * g.sms):
                     break
                 waves = np.ceil(blocks / g.sms)
                 length = np.ceil(depth / (split * step)) * step
                 compute = waves * area * length * 2.0 / g.flop_per_sm
                 latency = np.ceil(waves / held) * (length / step) * g.step
                 active = min(blocks, g.sms)
-                written = _WRITTEN * result * active / g.sms
+                written = g.result_factor * result * active / g.sms
                 l2 = waves * (operands * length + written) / g.l2_per_sm
                 if compute > best or latency > best or l2 > best:
                     continue
@@ -143,12 +157,12 @@ def _search(m, n, k, batch, weight_bytes, tiles, splits, machine, time, chosen, 
                 dram = cold / min(g.dram, active * _FLIGHT * g.clock) + warm
                 extra = 0.0
                 if split > 1:
-                    extra = _SPLIT + split * rows * columns * many * 4.0 / (active * g.l2_per_sm)
+                    extra = g.split + split * rows * columns * many * 4.0 / (active * g.l2_per_sm)
                 chain = np.sqrt(np.sqrt(compute**4 + latency**4 + l2**4)) + drain
                 total = np.sqrt(np.sqrt(chain**4 + dram**4)) + extra
                 if total < best:
                     best = total
-                    chosen[i, 0], chosen[i, 1], chosen[i, 2] = tile_m, tile_n, split
+                    chosen[i, 0], chosen[i, 1], chosen[i, 2], chosen[i, 3] = tile_m, tile_n, split, step
                     terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3] = compute, latency, l2, dram
                     terms[i, 4], terms[i, 5] = drain, extra
                     terms[i, 6], terms[i, 7] = blocks * (operands * length + result), cold
@@ -163,13 +177,14 @@ def gemm_time_s(
     k: np.ndarray | int,
     batch: np.ndarray | int = 1,
     precision: str = "bf16",
-    weights_in_turn: int = 6,
+    weights_in_turn: np.ndarray | int = 6,
     weight_bytes: np.ndarray | None = None,
+    own_activations: bool = False,
 ) -> np.ndarray:
     """Predict the time of matrix multiplications, m × k by k × n.
 
     Each time is the least over all tiles of the GPU's generation and all splits of k, as a library with a good
-    heuristic would choose.
+    heuristic would choose; kernels with a dispatch table (``constants.dispatch``) take the tile that it names.
 
     Parameters
     ----------
@@ -182,12 +197,14 @@ def gemm_time_s(
         How many multiplications of that shape are in one kernel.
     precision : str
         One of `OPERAND_BYTES`.
-    weights_in_turn : int
-        Of how many equal weights, used in turn, these are one (the layers of a model; 6 in the measurements that the
-        constants were fitted to): what the others leave of L2 decides whether the weights come from there.
+    weights_in_turn : integer array
+        Of how many equal weights, used in turn, these are one (the layers of a model; up to 6 in the measurements that
+        the constants were fitted to): what the others leave of L2 decides whether the weights come from there.
     weight_bytes : array, optional
         Bytes of each multiplication's weights in DRAM and L2, all of its batch, where they are stored in fewer bits
         than they are multiplied in: they are widened on their way to the matrix units.
+    own_activations : bool
+        Whether each of the weights in turn has its own activations and results, too.
 
     Returns
     -------
@@ -199,7 +216,7 @@ def gemm_time_s(
     ValueError
         A size that is no whole number or below 1, an unknown precision, or one that the GPU has no peak for.
     """
-    return _run(gpu, constants, m, n, k, batch, precision, weights_in_turn, weight_bytes)[0]
+    return _run(gpu, constants, m, n, k, batch, precision, weights_in_turn, weight_bytes, own_activations)[0]
 
 
 def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **options) -> pd.DataFrame:
@@ -212,22 +229,23 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
     DataFrame
         One row a multiplication, in the order of the flattened shapes: ``time_s``; ``tile_m``, ``tile_n``,
         ``split_k``; ``blocks``; ``waves`` (blocks of the busiest SM); ``bound`` (one of `BOUNDS`, the longest
-        term) and the terms, which overlap but for the launch, ``drain_s`` and ``split_s``: ``launch_s``,
-        ``compute_s``, ``latency_s``, ``l2_s``, ``dram_s``, ``drain_s``, ``split_s``, ``conversion_s``; ``flop``
-        (useful), ``padded_flop`` (with the padding of tiles), ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
+        term, or ``host`` where its calls take longer than all of them) and the terms, which overlap but for the launch,
+        ``drain_s`` and ``split_s``: ``launch_s``, ``compute_s``, ``latency_s``, ``l2_s``, ``dram_s``, ``drain_s``,
+        ``split_s``, ``conversion_s``, ``host_s``; ``flop`` (useful), ``padded_flop`` (with the padding of tiles),
+        ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    time, flat, machine, chosen, terms = _run(gpu, constants, *sizes, **options, plan=True)
+    time, flat, machine, chosen, terms, conversion = _run(gpu, constants, *sizes, **options, plan=True)
     rows, columns, depth, many = flat
-    tile_m, tile_n, split = chosen.T
+    tile_m, tile_n, split, step = chosen.T
     blocks = -(-rows // tile_m) * -(-columns // tile_n) * many * split
-    step = machine.step_bytes / machine.operand
     plan = {"time_s": time.reshape(-1), "tile_m": tile_m, "tile_n": tile_n, "split_k": split, "blocks": blocks}
     plan["waves"] = -(-blocks // gpu.sms)
-    launch, conversion = np.full(len(blocks), machine.launch), _conversion_s(machine, flat)
-    plan["bound"] = np.array(BOUNDS)[np.column_stack([launch, terms[:, :4], conversion]).argmax(axis=1)]
+    launch = np.full(len(blocks), machine.launch)
+    bound = np.array(BOUNDS)[np.column_stack([launch, terms[:, :4], conversion]).argmax(axis=1)]
+    plan["bound"] = np.where(plan["time_s"] < _OVERLAPPED * machine.host, "host", bound)
     plan["launch_s"] = launch
     plan |= dict(zip(_TERMS, terms.T[:6], strict=True))
-    plan["conversion_s"] = conversion
+    plan["conversion_s"], plan["host_s"] = conversion, np.full(len(blocks), machine.host)
     plan["flop"] = 2.0 * rows * columns * depth * many
     plan["padded_flop"] = 2.0 * blocks * tile_m * tile_n * np.ceil(depth / (split * step)) * step
     return pd.DataFrame(plan | {"l2_bytes": terms[:, 6], "dram_bytes": terms[:, 7]})
@@ -241,36 +259,38 @@ def _run(
     k: np.ndarray | int,
     batch: np.ndarray | int = 1,
     precision: str = "bf16",
-    weights_in_turn: int = 6,
+    weights_in_turn: np.ndarray | int = 6,
     weight_bytes: np.ndarray | None = None,
+    own_activations: bool = False,
     plan: bool = False,
 ):
     if precision not in OPERAND_BYTES:
         raise ValueError(f"unknown precision '{precision}'; one of {', '.join(OPERAND_BYTES)}")
-    if weights_in_turn < 1:
+    if np.any(np.asarray(weights_in_turn) < 1):
         raise ValueError("weights_in_turn must be at least 1")
     arrays = np.broadcast_arrays(*(np.asarray(size) for size in (m, n, k, batch)))
     if any(array.dtype.kind not in "iu" for array in arrays) or any((array < 1).any() for array in arrays):
         raise ValueError("m, n, k and batch must be whole numbers of at least 1")
     flat = [np.ascontiguousarray(array, dtype=np.int64).reshape(-1) for array in arrays]
-    machine = _machine(gpu, constants, precision, weights_in_turn)
-    if weight_bytes is None:
-        weight_bytes = machine.operand * flat[1] * flat[2] * flat[3]
-    else:
-        stored = np.broadcast_to(np.asarray(weight_bytes, dtype=float), arrays[0].shape)
-        weight_bytes = np.ascontiguousarray(stored).reshape(-1)
-    tiles = generation_of(gpu).tiles().astype(float)
+    machine = _machine(gpu, constants, precision)
+
+    def for_each_shape(values) -> np.ndarray:
+        return np.ascontiguousarray(np.broadcast_to(np.asarray(values, dtype=float), arrays[0].shape)).reshape(-1)
+
+    in_turn = for_each_shape(weights_in_turn)
+    weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
+    tiles, first, last = candidates(gpu, constants.dispatch, flat[0], flat[1], machine.operand)
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
-    time, chosen = np.empty(count), np.empty((count, 3), np.int64)
+    time, chosen = np.empty(count), np.empty((count, 4), np.int64)
     # Only a plan needs the terms of all; a time gets by with those of one chunk a thread.
     terms = np.empty((count if plan else 0, 8))
 
     def chunk(start: int) -> None:
         part = slice(start, start + _CHUNK)
         own = terms[part] if plan else np.empty((_CHUNK, 8))
-        each = (array[part] for array in (*flat, weight_bytes))
-        _search(*each, tiles, splits, machine, time[part], chosen[part], own)
+        sizes = (*(array[part] for array in (*flat, weights, in_turn)), own_activations, first[part], last[part])
+        _search(*sizes, tiles, splits, machine, time[part], chosen[part], own)
 
     starts = range(0, count, _CHUNK)
     if len(starts) < 2:
@@ -278,11 +298,14 @@ def _run(
     else:
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, starts))
-    time += _conversion_s(machine, flat)
-    return time.reshape(arrays[0].shape), flat, machine, chosen, terms
+    conversion = _conversion_s(machine, flat, weights, in_turn if own_activations else 1.0)
+    time += conversion
+    if machine.host > 0:
+        time = machine.host * (1 + (time / machine.host) ** _OVERLAP) ** (1 / _OVERLAP)
+    return time.reshape(arrays[0].shape), flat, machine, chosen, terms, conversion
 
 
-def _machine(gpu: Gpu, constants: Constants, precision: str, weights_in_turn: int) -> _Machine:
+def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
     generation = generation_of(gpu)
     peak = gpu.peak_flop_per_s("fp8" if precision == "fp8_block" else precision)
     # Only the data centre GPUs' L2 is in two partitions.
@@ -298,17 +321,27 @@ def _machine(gpu: Gpu, constants: Constants, precision: str, weights_in_turn: in
         sms=float(gpu.sms),
         operand=float(OPERAND_BYTES[precision]),
         result=float(RESULT_BYTES.get(precision, 2)),
-        step_bytes=float(generation.step_bytes),
         least_rows=float(min(generation.rows)),
-        throttled=_THROTTLED if generation.throttles else 0.0,
-        weights_in_turn=float(weights_in_turn),
+        throttled=float(constants.throttled),
         conversion=float(constants.conversion_bytes),
         conversion_row=float(constants.conversion_row_s),
+        split=float(constants.split_s),
+        result_factor=float(constants.result_factor),
+        host=float(constants.host_s),
     )
 
 
-def _conversion_s(machine: _Machine, flat: list[np.ndarray]) -> np.ndarray:
-    rows, _, depth, many = flat
+def _conversion_s(
+    machine: _Machine, flat: list[np.ndarray], weights: np.ndarray, in_turn: np.ndarray | float
+) -> np.ndarray:
+    if not machine.conversion and not machine.conversion_row:
+        return np.zeros(len(weights))
+    rows, columns, depth, many = flat
+    values = rows * depth * many
     passes = (1 + np.ceil(depth / _CONVERTED)) / 2
     by_row = machine.conversion_row * np.maximum(1, rows * many / machine.sms) * passes
-    return machine.conversion * rows * depth * many / machine.dram + by_row
+    # Between two conversions pass the values of 2 bytes, what they become, the weights and the results.
+    between = in_turn * (weights + (2 + machine.operand) * values + machine.result * rows * columns * many)
+    cold = _cold_share(between, machine.l2_bytes)
+    second = cold / machine.dram + (1 - cold) / (_STREAM * machine.sms * machine.clock)
+    return machine.conversion * values * second + by_row

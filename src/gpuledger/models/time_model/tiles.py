@@ -28,15 +28,16 @@ class Generation:
         Elements of the largest tile: more do not fit the accumulators.
     step_bytes : int
         Bytes of an operand's row in one step along k; k is padded to it.
-    throttles : bool
-        At full use of its matrix units it draws more power than its board allows, and lowers its clock.
+    throttled : float
+        By which share long kernels usually take longer, because at full use the matrix units draw more power than
+        boards allow: what another generation's measurements cannot tell.
     """
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     largest: int
     step_bytes: int
-    throttles: bool
+    throttled: float
 
     def tiles(self) -> np.ndarray:
         """Return all tiles, the largest first: shape (tiles, 2) of m, n; int64."""
@@ -54,11 +55,11 @@ def _tiles(generation: Generation) -> np.ndarray:
 
 #: Multiplications of one warp out of registers (mma.sync). Tiles as in the names of cuBLAS's kernels for such GPUs
 #: (``ampere_bf16_s16816gemm_bf16_128x64_...``); smaller ones exist, but hardly win.
-WARP = Generation((64, 128, 256), (64, 128, 256), 128 * 256, 64, False)
+WARP = Generation((32, 64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0)
 #: Asynchronous multiplications of four warps out of shared memory (wgmma, tcgen05): multiples of 64 by multiples of 8,
 #: fetched by the bulk copy engine in rows of 128 bytes; tiles as in the names of cuBLAS's kernels ``nvjet_...``.
 WARP_GROUP = Generation(
-    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, True
+    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, 0.2
 )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, slug
+from gpuledger.models.time_model.fit import HOST_BOUND_S
 from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.baselines import fit_derate, look_up, noise_floor
 from gpuledger.studies.kernel_time.prediction import LARGE_FLOP
@@ -22,8 +23,6 @@ PREDICTORS: Mapping[str, str] = {
 }
 #: Fitted to one half or taken from it: they are judged on the other half only.
 FITTED = ("lookup", "derated")
-#: Tables whose shortest times (s) are longer than this hold the host's calls, not kernels out of a graph.
-HOST_BOUND_S = 4e-5
 
 
 def add_errors(result: CaseResult, rows: pd.DataFrame, prefix: str = "", suffix: str = "") -> None:

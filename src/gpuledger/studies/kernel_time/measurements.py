@@ -83,12 +83,13 @@ def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         Its ``unit`` is the latency's.
     path : path
         A Parquet or CSV file with the columns ``gemm_dtype, m, n, k, latency`` and, if it likes, ``kernel_source``
-        (others are ignored). With the unit ``TFLOP/s`` the column ``rate`` takes the latency's place.
+        and ``framework`` (others are ignored). With the unit ``TFLOP/s`` the column ``rate`` takes the latency's place.
 
     Returns
     -------
     frame : DataFrame
-        ``group, kernel, precision, m, n, k, measured_s``; one row per kernel and shape (the median of equal ones).
+        ``group, framework, kernel, precision, m, n, k, measured_s``; one row per kernel and shape (the median
+        of equal ones).
     skipped : list of str
         Types that no model knows; their rows are left out.
 
@@ -99,7 +100,7 @@ def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     """
     unit = case.inputs["unit"]
     name = "rate" if unit == RATE else "latency"
-    table = read_table(path, ["gemm_dtype", "m", "n", "k", name], ["kernel_source"])
+    table = read_table(path, ["gemm_dtype", "m", "n", "k", name], ["kernel_source", "framework"])
     values = positive_numbers(path, table[name])
     for size in ("m", "n", "k"):
         table[size] = whole_numbers(path, table[size])
@@ -115,7 +116,8 @@ def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         problem = f"no row of a known type (found {', '.join(skipped)})"
         raise InputError(path, "column gemm_dtype", problem, f"known are: {', '.join(DTYPES)}")
     table["kernel"] = table["kernel_source"].astype(str) if "kernel_source" in table else ""
-    keys = ["group", "kernel", "precision", "m", "n", "k"]
+    table["framework"] = table["framework"].astype(str) if "framework" in table else ""
+    keys = ["group", "framework", "kernel", "precision", "m", "n", "k"]
     return table.groupby(keys, as_index=False)["measured_s"].median(), skipped
 
 

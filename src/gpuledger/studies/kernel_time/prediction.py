@@ -17,8 +17,10 @@ from gpuledger.models.time_model import (
     gemm_time_s,
     held_back,
 )
+from gpuledger.models.time_model.dispatch import dispatch_of
 from gpuledger.models.time_model.operators import OperatorConstants, fit_operator_constants, operator_times
 from gpuledger.readers.gpus import Gpu, roofline_time_s
+from gpuledger.studies.kernel_time.benchmark_loops import copies_in_turn
 from gpuledger.studies.kernel_time.measurements import ELEMENT_BYTES, WEIGHT_BYTES
 
 #: The derate baseline: shares of the peak and of the bandwidth, and a launch (s).
@@ -42,6 +44,10 @@ GEMM_UNITS: Mapping[str, str] = MappingProxyType(
         "step_s": "s",
         "conversion_bytes": "byte",
         "conversion_row_s": "s",
+        "split_s": "s",
+        "result_factor": "1",
+        "throttled": "1",
+        "host_s": "s",
     }
 )
 
@@ -98,21 +104,31 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
     ----------
     gpu : Gpu
     frame : DataFrame
-        ``group, precision, m, n, k, measured_s`` of the held-in half; too few rows are not fitted to.
+        ``group, framework, kernel, precision, m, n, k, measured_s`` of the held-in half of one kernel's rows; too few
+        are not fitted to.
     precision : str
     """
     if len(frame) < LEAST_SHAPES:
         return constants_of(gpu, precision), False
     frame = frame.iloc[:: max(1, len(frame) // FIT_SHAPES)]
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k", "measured_s"))
-    return fit_constants(gpu, *sizes, precision, weight_bytes=weight_bytes(frame)), True
+    dispatch = dispatch_of(str(frame["kernel"].iloc[0]))
+    return fit_constants(gpu, *sizes, precision, dispatch=dispatch, **_operands(gpu, frame)), True
 
 
 def predict_gemms(gpu: Gpu, constants: Constants, frame: pd.DataFrame, precision: str) -> pd.DataFrame:
     """Return ``predicted_s`` and ``bound`` of GEMMs, in the frame's order and with its index."""
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k"))
-    plan = gemm_plan(gpu, constants, *sizes, 1, precision, weight_bytes=weight_bytes(frame))
+    plan = gemm_plan(gpu, constants, *sizes, 1, precision, **_operands(gpu, frame))
     return pd.DataFrame({"predicted_s": rounded(plan["time_s"]), "bound": plan["bound"].to_numpy()}, index=frame.index)
+
+
+def _operands(gpu: Gpu, frame: pd.DataFrame) -> dict:
+    """Return where the operands of one kernel's GEMMs come from, as arguments of the model."""
+    weights = weight_bytes(frame)
+    framework = str(frame["framework"].iloc[0]) if "framework" in frame and len(frame) else ""
+    copies, own = copies_in_turn(framework, frame["group"].to_numpy(), weights, gpu.l2_bytes)
+    return {"weight_bytes": weights, "weights_in_turn": copies, "own_activations": own}
 
 
 def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Constants, bool]:

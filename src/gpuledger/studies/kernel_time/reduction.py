@@ -59,7 +59,7 @@ def reduce(case: Case) -> CaseResult:
         built-in one has not.
 
         * ``measurements`` and ``unit``: GEMMs; see :func:`gpuledger.studies.kernel_time.measurements.read_gemms`. All
-          constants of the GEMM model are fitted (five; six with the conversion to 8 bits).
+          constants of the GEMM model are fitted (eight; ten with the conversion of activations; one for the host).
         * ``layers``, ``model`` and ``unit``: a model's layers, of which the GEMMs are judged as those of
           ``measurements``; see :func:`gpuledger.studies.kernel_time.layer_measurements.read_layers`.
         * ``operators`` and ``unit``: a model's operators as vidur records them;

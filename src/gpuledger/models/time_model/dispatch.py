@@ -1,0 +1,158 @@
+"""Which tiles a kernel may take: any of its generation, or the one that its library's dispatch table names for a shape.
+
+cuBLAS, cuBLASLt, DeepGEMM and profiled kernels have many tiles, and a heuristic or a measurement that chooses well: the
+model takes the fastest. The CUTLASS kernels of serving engines are compiled with a handful of tiles, and the host code
+picks one by m, sometimes by n, and never splits k. The tables below are facts from that code:
+
+* vLLM, ``csrc/quantization/w8a8/cutlass``: ``scaled_mm_c2x_sm89_fp8_dispatch.cuh`` and
+  ``c3x/scaled_mm_sm{90,100,120}_fp8_dispatch.cuh``;
+* SGLang, ``sgl-kernel/csrc/gemm/fp8_gemm_kernel.cu``.
+
+TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
+
+On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
+from gpuledger.readers.gpus import Gpu
+
+#: The name of the free choice among all tiles of a generation.
+ANY = "any"
+_ALL = np.iinfo(np.int64).max
+
+
+class _Rule(NamedTuple):
+    """A tile (m × n) for shapes of at most so many rows and columns; `step` elements along k are fetched at once."""
+
+    rows: int
+    columns: int
+    tile_m: int
+    tile_n: int
+    step: int = 128
+
+
+# The first rule that covers a shape holds.
+_TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
+    ("vllm-fp8", "sm89"): (
+        _Rule(16, 8192, 16, 64),
+        _Rule(16, 16384, 16, 128, 64),
+        _Rule(32, 8192, 32, 64),
+        _Rule(32, 16384, 32, 128),
+        _Rule(32, _ALL, 32, 64),
+        _Rule(64, 8192, 64, 64),
+        _Rule(64, 16384, 64, 128),
+        _Rule(64, _ALL, 64, 64),
+        _Rule(128, 8192, 64, 128),
+        _Rule(128, 16384, 128, 128, 64),
+        _Rule(128, _ALL, 128, 64),
+        _Rule(256, 4096, 64, 128),
+        _Rule(_ALL, 4096, 128, 128, 64),
+        _Rule(256, _ALL, 128, 128, 64),
+        _Rule(_ALL, 8192, 256, 128, 64),
+        _Rule(_ALL, _ALL, 128, 128, 64),
+    ),
+    ("vllm-fp8", "sm90"): (
+        _Rule(16, _ALL, 16, 64, 256),
+        _Rule(64, 1280, 16, 64, 256),
+        _Rule(64, _ALL, 64, 64, 256),
+        _Rule(128, _ALL, 64, 128),
+        _Rule(_ALL, _ALL, 128, 128),
+    ),
+    ("vllm-fp8", "sm100"): (
+        _Rule(16, _ALL, 32, 64),
+        _Rule(64, _ALL, 64, 64, 256),
+        _Rule(256, _ALL, 64, 128),
+        _Rule(_ALL, _ALL, 128, 128),
+    ),
+    ("vllm-fp8", "sm120"): (
+        _Rule(16, _ALL, 16, 64),
+        _Rule(32, _ALL, 32, 64),
+        _Rule(256, _ALL, 64, 64),
+        _Rule(_ALL, _ALL, 128, 128),
+    ),
+    ("sglang-fp8", "sm89"): (
+        _Rule(16, 8192, 16, 64),
+        _Rule(16, 16384, 32, 64),
+        _Rule(64, 16384, 32, 64),
+        _Rule(64, _ALL, 16, 64),
+        _Rule(128, 16384, 64, 64),
+        _Rule(128, _ALL, 32, 64),
+        _Rule(256, 8192, 128, 64, 64),
+        _Rule(256, 16384, 64, 128, 64),
+        _Rule(256, _ALL, 128, 64),
+        _Rule(_ALL, _ALL, 128, 128, 64),
+    ),
+    ("sglang-fp8", "sm90"): (_Rule(256, _ALL, 64, 64), _Rule(_ALL, _ALL, 128, 128)),
+    ("sglang-fp8", "sm100"): (_Rule(64, _ALL, 64, 64), _Rule(256, _ALL, 64, 128), _Rule(_ALL, _ALL, 128, 128, 64)),
+    ("sglang-fp8", "sm120"): (_Rule(128, 64, 128, 64), _Rule(128, _ALL, 128, 128), _Rule(_ALL, _ALL, 256, 128, 64)),
+}
+# Kernels for vectors, beside a free choice for more rows.
+_VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048)}
+#: By a part of the kernel's name: its dispatch table.
+_KERNELS = {
+    "CutlassFP8ScaledMM": "vllm-fp8",
+    "sgl_kernel_fp8_scaled_mm": "sglang-fp8",
+    "SmoothQuantGemm": "tensorrt-int8",
+}
+#: All names that a row of constants may have.
+NAMES = (ANY, *dict.fromkeys(name for name, _ in _TABLES), *_VECTORS)
+
+
+def dispatch_of(kernel: str) -> str:
+    """Return the name of the dispatch table of a kernel, as measurements call it; `ANY` if it has none."""
+    return next((name for part, name in _KERNELS.items() if part in kernel), ANY)
+
+
+class Candidates(NamedTuple):
+    """The tiles that each shape may take.
+
+    Attributes
+    ----------
+    tiles : ndarray, shape (tiles, 3)
+        Rows, columns, elements of one step along k; float64.
+    first, last : ndarray of int64, shape (shapes,)
+        Those of a shape are ``tiles[first:last]``; one is no choice, and leaves k whole.
+    """
+
+    tiles: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+
+
+def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes: float) -> Candidates:
+    """Return the tiles that GEMMs of m rows and n columns may take.
+
+    Parameters
+    ----------
+    gpu : Gpu
+    name : str
+        One of `NAMES`; a table that says nothing about the GPU's generation leaves the choice free.
+    m, n : ndarray of int64, shape (shapes,)
+    operand_bytes : float
+        Bytes of an operand's element.
+    """
+    rules = _TABLES.get((name, _compiled_for(gpu)))
+    if rules is None:
+        generation = generation_of(gpu)
+        tiles = generation.tiles().astype(float)
+        step = np.full((len(tiles), 1), generation.step_bytes / operand_bytes)
+        tiles = np.hstack([tiles, step])
+        first, last = np.zeros(len(m), np.int64), np.full(len(m), len(tiles))
+        if vector := _VECTORS.get(name):
+            few = m <= vector.rows
+            return Candidates(np.vstack([vector[2:], tiles]), first + ~few, np.where(few, 1, last + 1))
+        return Candidates(tiles, first, last)
+    covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
+    first = np.argmax(covered, axis=0)
+    return Candidates(np.array([rule[2:] for rule in rules], dtype=float), first, first + 1)
+
+
+def _compiled_for(gpu: Gpu) -> str:
+    large = generation_of(gpu) is WARP_GROUP
+    return {"ada": "sm89", "hopper": "sm90", "blackwell": "sm100" if large else "sm120"}.get(gpu.architecture, "")
