@@ -32,12 +32,14 @@ J. Little, Operations Research 9(3), 1961 (bytes in flight).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from math import ceil, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numba import njit
 
 from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.tiles import SPLITS, WARP_GROUP, generation_of
@@ -92,34 +94,25 @@ _THROTTLED_AFTER = 2e-3  # for about so long (s)
 _CONVERTED = 2048  # values of a row that a block converts at once: 256 threads of 8 values
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _cold_share(footprint, capacity):
-    """Return the share of bytes that come from DRAM when so many are used in turn."""
-    ratio = (footprint / capacity) ** _SHARPNESS
-    return ratio / (1.0 + ratio)
+#: Multiplications up to which the search is interpreted: loading its compiled form takes 0.7 s.
+_FEW = 2000
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _search(m, n, k, batch, weight_bytes, tiles, splits, machine, time, chosen, terms):
+def _search(m, n, k, batch, colds, warms, tiles_m, tiles_n, splits, g, time, chosen, terms):
     """Fill the time (s), the best tile and split, and their terms.
 
-    Terms: compute, latency, L2, DRAM, drain, split (s); bytes between L2 and SMs, bytes of DRAM.
+    Terms: compute, latency, L2, DRAM, drain, split (s); bytes between L2 and SMs. The same statements run interpreted
+    and compiled, with the same bits: powers are written as products, because ``pow`` of C and numba round differently.
     """
-    g = machine
     step = g.step_bytes / g.operand
     for i in range(len(m)):
-        rows, columns, depth, many = float(m[i]), float(n[i]), float(k[i]), float(batch[i])
-        weights = weight_bytes[i]
-        others = (depth * g.operand + columns * g.result) * rows * many
-        cold = _cold_share(g.weights_in_turn * weights + others, g.l2_bytes) * weights
-        cold += _cold_share(weights + others, g.l2_bytes) * others
-        warm = (weights + others - cold) / (_STREAM * g.sms * g.clock)
-        best = np.inf
-        for j in range(len(tiles)):
-            tile_m, tile_n = tiles[j, 0], tiles[j, 1]
+        rows, columns, depth, many, cold, warm = m[i], n[i], k[i], batch[i], colds[i], warms[i]
+        best = inf
+        for j in range(len(tiles_m)):
+            tile_m, tile_n = tiles_m[j], tiles_n[j]
             if tile_m > g.least_rows and tile_m > 2 * rows:
                 continue
-            whole = np.ceil(rows / tile_m) * np.ceil(columns / tile_n) * many
+            whole = ceil(rows / tile_m) * ceil(columns / tile_n) * many
             area = tile_m * tile_n
             held = max(1.0, _HELD / area)
             used_m, used_n = min(tile_m, rows), min(tile_n, columns)
@@ -129,30 +122,55 @@ def _search(m, n, k, batch, weight_bytes, tiles, splits, machine, time, chosen, 
                 blocks = whole * split
                 if split > 1 and (depth < split * _LEAST or blocks > 4 * g.sms):
                     break
-                waves = np.ceil(blocks / g.sms)
-                length = np.ceil(depth / (split * step)) * step
+                waves = ceil(blocks / g.sms)
+                length = ceil(depth / (split * step)) * step
                 compute = waves * area * length * 2.0 / g.flop_per_sm
-                latency = np.ceil(waves / held) * (length / step) * g.step
+                latency = ceil(waves / held) * (length / step) * g.step
                 active = min(blocks, g.sms)
                 written = _WRITTEN * result * active / g.sms
                 l2 = waves * (operands * length + written) / g.l2_per_sm
                 if compute > best or latency > best or l2 > best:
                     continue
                 compute *= 1.0 + g.throttled * compute / (compute + _THROTTLED_AFTER)
-                drain = np.ceil(waves / held) * written / g.l2_per_sm
+                drain = ceil(waves / held) * written / g.l2_per_sm
                 dram = cold / min(g.dram, active * _FLIGHT * g.clock) + warm
                 extra = 0.0
                 if split > 1:
                     extra = _SPLIT + split * rows * columns * many * 4.0 / (active * g.l2_per_sm)
-                chain = np.sqrt(np.sqrt(compute**4 + latency**4 + l2**4)) + drain
-                total = np.sqrt(np.sqrt(chain**4 + dram**4)) + extra
+                a, b, c, d = compute * compute, latency * latency, l2 * l2, dram * dram
+                chain = sqrt(sqrt(a * a + b * b + c * c)) + drain
+                e = chain * chain
+                total = sqrt(sqrt(e * e + d * d)) + extra
                 if total < best:
                     best = total
                     chosen[i, 0], chosen[i, 1], chosen[i, 2] = tile_m, tile_n, split
                     terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3] = compute, latency, l2, dram
-                    terms[i, 4], terms[i, 5] = drain, extra
-                    terms[i, 6], terms[i, 7] = blocks * (operands * length + result), cold
+                    terms[i, 4], terms[i, 5], terms[i, 6] = drain, extra, blocks * (operands * length + result)
         time[i] = best + g.launch
+
+
+@cache
+def _compiled() -> Callable:
+    from numba import njit
+
+    return njit(cache=True, nogil=True, error_model="numpy")(_search)
+
+
+def _from_dram(machine: _Machine, flat: Sequence[np.ndarray], weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bytes that come from DRAM, and the time (s) in which the rest leaves L2 once."""
+    rows, columns, depth, many = flat
+
+    def cold_share(footprint: np.ndarray) -> np.ndarray:
+        """Return the share of bytes that come from DRAM when so many are used in turn."""
+        ratio = footprint / machine.l2_bytes
+        for _ in range(_SHARPNESS.bit_length() - 1):
+            ratio = ratio * ratio
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isinf(ratio), 1.0, ratio / (1.0 + ratio))
+
+    others = (depth * machine.operand + columns * machine.result) * rows * many
+    cold = cold_share(machine.weights_in_turn * weights + others) * weights + cold_share(weights + others) * others
+    return cold, (weights + others - cold) / (_STREAM * machine.sms * machine.clock)
 
 
 def gemm_time_s(
@@ -216,7 +234,7 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
         ``compute_s``, ``latency_s``, ``l2_s``, ``dram_s``, ``drain_s``, ``split_s``, ``conversion_s``; ``flop``
         (useful), ``padded_flop`` (with the padding of tiles), ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    time, flat, machine, chosen, terms = _run(gpu, constants, *sizes, **options, plan=True)
+    time, flat, machine, chosen, terms, cold = _run(gpu, constants, *sizes, **options, plan=True)
     rows, columns, depth, many = flat
     tile_m, tile_n, split = chosen.T
     blocks = -(-rows // tile_m) * -(-columns // tile_n) * many * split
@@ -230,7 +248,7 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
     plan["conversion_s"] = conversion
     plan["flop"] = 2.0 * rows * columns * depth * many
     plan["padded_flop"] = 2.0 * blocks * tile_m * tile_n * np.ceil(depth / (split * step)) * step
-    return pd.DataFrame(plan | {"l2_bytes": terms[:, 6], "dram_bytes": terms[:, 7]})
+    return pd.DataFrame(plan | {"l2_bytes": terms[:, 6], "dram_bytes": cold})
 
 
 def _run(
@@ -259,27 +277,30 @@ def _run(
     else:
         stored = np.broadcast_to(np.asarray(weight_bytes, dtype=float), arrays[0].shape)
         weight_bytes = np.ascontiguousarray(stored).reshape(-1)
-    tiles = generation_of(gpu).tiles().astype(float)
+    tiles = generation_of(gpu).tiles().astype(float).T
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
+    sizes = [array.astype(float) for array in flat]
+    cold, warm = _from_dram(machine, sizes, weight_bytes)
     time, chosen = np.empty(count), np.empty((count, 3), np.int64)
     # Only a plan needs the terms of all; a time gets by with those of one chunk a thread.
-    terms = np.empty((count if plan else 0, 8))
-
-    def chunk(start: int) -> None:
-        part = slice(start, start + _CHUNK)
-        own = terms[part] if plan else np.empty((_CHUNK, 8))
-        each = (array[part] for array in (*flat, weight_bytes))
-        _search(*each, tiles, splits, machine, time[part], chosen[part], own)
-
-    starts = range(0, count, _CHUNK)
-    if len(starts) < 2:
-        list(map(chunk, starts))
+    terms = np.empty((count if plan else min(count, _CHUNK), 7))
+    if count <= _FEW and not _compiled.cache_info().currsize:
+        lists = [array.tolist() for array in (*sizes, cold, warm, *tiles, splits)]
+        _search(*lists, machine, time, chosen, terms)
     else:
+        search, tiles = _compiled(), np.ascontiguousarray(tiles)
+
+        def chunk(start: int) -> None:
+            part = slice(start, start + _CHUNK)
+            own = terms[part] if plan else np.empty((_CHUNK, 7))
+            each = (array[part] for array in (*sizes, cold, warm))
+            search(*each, *tiles, splits, machine, time[part], chosen[part], own)
+
         with ThreadPoolExecutor() as pool:
-            list(pool.map(chunk, starts))
+            list(pool.map(chunk, range(0, count, _CHUNK)))
     time += _conversion_s(machine, flat)
-    return time.reshape(arrays[0].shape), flat, machine, chosen, terms
+    return time.reshape(arrays[0].shape), flat, machine, chosen, terms, cold
 
 
 def _machine(gpu: Gpu, constants: Constants, precision: str, weights_in_turn: int) -> _Machine:
