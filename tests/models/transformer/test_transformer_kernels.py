@@ -224,11 +224,34 @@ def test_latent_attention():
     assert frame.loc["q_absorb"].iloc[0][["batch", "m", "n", "k"]].tolist() == [128, 2, 512, 128]
     assert frame.loc["value_absorb"].iloc[0][["batch", "m", "n", "k"]].tolist() == [128, 2, 128, 512]
     assert "kv_b_proj" not in frame.index
-    frame = kernels(model, chunk(10, 90)).set_index("kernel")
-    assert frame.loc["context_kv_b_proj", "m"].tolist() == [90, 90] and frame.loc["kv_b_proj", "m"].tolist() == [10, 10]
+    frame = kernels(model, chunk(300, 90)).set_index("kernel")
+    assert frame.loc["context_kv_b_proj", "m"].tolist() == [90] * 2
+    assert frame.loc["kv_b_proj", "m"].tolist() == [300] * 2
     expanded = frame.loc["attention"].iloc[0]
-    assert expanded[["batch", "m", "n", "k"]].tolist() == [128, 10, 100, 192]
-    assert expanded["macs"] == (10 * 90 + 55) * 128 * (192 + 128) and expanded["cache_bytes"] == 0
+    assert expanded[["batch", "m", "n", "k"]].tolist() == [128, 300, 390, 192]
+    assert expanded["macs"] == (300 * 90 + 45150) * 128 * (192 + 128) and expanded["cache_bytes"] == 0
+
+
+def test_latent_attention_is_absorbed_where_that_takes_fewer_multiplications():
+    model = MODELS["DeepSeek-V3"]
+    two = kernels(model, mixed([0], [2], [8192], 3)).set_index("kernel")
+    attention = two.loc["decode_attention"].iloc[0]
+    assert attention[["batch", "m", "n", "k"]].tolist() == [384, 2, 8194, 576]
+    assert attention["macs"] == 3 * (2 * 8192 + 3) * 128 * (576 + 512)
+    assert attention["cache_bytes"] == 3 * 8194 * 576 * 2  # read once for both tokens
+    assert two.loc["q_absorb", "m"].tolist() == [6, 6] and "context_kv_b_proj" not in two.index
+    # Expanding a cached token takes 512 · (128 + 128) multiplications a head, an absorbed pair 576 + 512 - 192 - 128
+    # more: as many at 170.7 new tokens behind an endless context.
+    names = [set(kernels(model, chunk(new, 100_000))["kernel"]) for new in (170, 171)]
+    assert ["context_kv_b_proj" in each for each in names] == [False, True]
+    assert "decode_attention" not in set(kernels(model, prefill(2))["kernel"])
+
+
+@pytest.mark.parametrize(("new", "past", "kernel"), [(16, 17, "decode_"), (17, 99, ""), (16, 16, ""), (2, 0, "")])
+def test_few_tokens_behind_a_longer_context_go_to_the_kernel_that_splits_it(new, past, kernel):
+    frame = kernels(MODELS["Llama-3.1-8B"], chunk(new, past, 1, 7)).set_index("kernel")
+    own = frame.loc[f"{kernel}attention"]
+    assert own["m"] == new and (("attention" in frame.index) == (kernel == ""))
 
 
 # ---- fusion

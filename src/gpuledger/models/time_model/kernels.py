@@ -147,7 +147,8 @@ def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict
     latent = bool(value_dim[0] != k[0])
     # The requests of a launch stand for as many of their mean length, with as many pairs of query and key.
     pairs = macs / (requests * heads * (k + value_dim))
-    tokens = m if decode or latent else np.minimum(m, read / (requests * heads * k * value_bytes))
+    # Those that latent attention expands are read, too.
+    tokens = m if latent and not decode else np.minimum(m, read / (requests * heads * k * value_bytes))
     context = np.maximum((pairs - tokens * (tokens + 1) / 2) / tokens, 0)
     short = pairs < 0.999 * tokens * (tokens + 1) / 2
     shapes = {

@@ -45,27 +45,30 @@ def _heads(rows: Rows, attention: Attention) -> None:
         m, n = (tokens, turned) if full else (tokens * (heads + kv_heads), width)
         weight = rows.plain_bytes({"full": turned, "head": 2 * width}.get(attention.qk_norm, 0))
         rows.elementwise("qk_norm", m, n, tokens * (turned * value), tokens * (turned * value), weight=weight)
-    if attention.rotary_dim:
-        _rope(rows, (heads + kv_heads) * attention.rotary_dim, attention.rotary_dim)
     cached = 2 * kv_heads * width
-    _kv_write(rows, cached)
+    _rope_and_cache(rows, (heads + kv_heads) * attention.rotary_dim, attention.rotary_dim, cached, kv_heads)
     row = _row_bytes(cached, BITS[rows.precision.cache])
     written = rows.operand_bytes("out_proj")
-    for decoding in (False, True):
-        _attend(rows, decoding, (heads, kv_heads), (width, width), written, attention.window, cached_row=row)
+    for decoding, requests in _split(rows, _few(rows)).items():
+        sizes = (heads, kv_heads), (width, width)
+        _attend(rows, decoding, requests, *sizes, written, attention.window, cached_row=row)
     if attention.gate:
         output = tokens * (heads * width)
         rows.elementwise("attn_gate", tokens, heads * width, 2 * output * value, output * written)
 
 
-def _rope(rows: Rows, width: int, table: int) -> None:
-    tokens, value = rows.work.tokens, rows.value_bytes
-    rows.elementwise("rope", tokens, width, tokens * ((width + table) * value), tokens * (width * value))
-
-
-def _kv_write(rows: Rows, width: int) -> None:
-    tokens, stored = rows.work.tokens, _row_bytes(width, BITS[rows.precision.cache])
-    rows.elementwise("kv_write", tokens, width, tokens * (width * rows.value_bytes), tokens * stored)
+def _rope_and_cache(rows: Rows, turned: int, table: int, cached: int, keys: int) -> None:
+    """Add RoPE over *turned* values a token, *keys* heads of them keys, and the copy of *cached* ones to the cache."""
+    tokens, value, stored = rows.work.tokens, rows.value_bytes, _row_bytes(cached, BITS[rows.precision.cache])
+    if "rope_kv" in rows.fused and turned:
+        # Rotated keys go to the cache only, and are not read again.
+        queries = turned - keys * table
+        read = tokens * ((queries + cached + table) * value)
+        rows.elementwise("rope_kv_write", tokens, queries + cached, read, tokens * (queries * value + stored))
+        return
+    if turned:
+        rows.elementwise("rope", tokens, turned, tokens * ((turned + table) * value), tokens * (turned * value))
+    rows.elementwise("kv_write", tokens, cached, tokens * (cached * value), tokens * stored)
 
 
 def _requests(rows: Rows, decoding: bool) -> np.ndarray:
@@ -73,9 +76,26 @@ def _requests(rows: Rows, decoding: bool) -> np.ndarray:
     return np.where((rows.work.new_tokens == 1) == decoding, rows.work.requests, 0)
 
 
+#: New tokens behind a longer context that engines still give to a kernel for decoding, which splits the context among
+#: blocks: those of a draft that is verified, or the end of a prompt whose beginning is cached.
+FEW = 16
+
+
+def _split(rows: Rows, decodes: np.ndarray) -> dict[bool, np.ndarray]:
+    """Return, per workload row, the number of requests that kernels for decoding (True) and for prompts process."""
+    single, requests = rows.work.new_tokens == 1, rows.work.requests
+    return {decoding: np.where((single | decodes) == decoding, requests, 0) for decoding in (False, True)}
+
+
+def _few(rows: Rows) -> np.ndarray:
+    work = rows.work
+    return (work.new_tokens <= FEW) & (work.past_tokens > work.new_tokens)
+
+
 def _attend(
     rows: Rows,
     decoding: bool,
+    requests: np.ndarray,
     heads_of: tuple[int, int],
     dims: tuple[int, int],
     written: float,
@@ -83,13 +103,12 @@ def _attend(
     cached_row: int = 0,
     expanded_row: int = 0,
 ) -> None:
-    """Add attention over *heads_of* = (query heads, KV heads) of *dims* = (query width, value width).
+    """Add attention of *requests* over *heads_of* = (query heads, KV heads) of *dims* = (query width, value width).
 
     It writes *written* bytes per output value.
     The keys and values of a token occupy *cached_row* bytes of the cache, or *expanded_row* bytes of activations.
     """
     work, value, (heads, kv_heads), (query_dim, value_dim) = rows.work, rows.value_bytes, heads_of, dims
-    requests = _requests(rows, decoding)
     if not requests.any():
         return
     prefix = "decode_" if decoding else ""
@@ -160,26 +179,38 @@ def _latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) 
         rows.gemms(by_kernel["q_b_proj"], tokens)
     weight = rows.plain_bytes(rank)
     rows.elementwise("kv_a_norm", tokens, rank, tokens * (rank * value), tokens * (rank * value), weight=weight)
-    _rope(rows, (heads + 1) * attention.rope_dim, attention.rope_dim)
-    _kv_write(rows, attention.cache_width)
+    _rope_and_cache(rows, (heads + 1) * attention.rope_dim, attention.rope_dim, attention.cache_width, 1)
     row = _row_bytes(attention.cache_width, BITS[rows.precision.cache])
 
     if attention.indexer:
         _sparse(rows, attention, by_kernel, row)
         return
-    several = _requests(rows, decoding=False)
+    of_form = _split(rows, _fewer_macs_absorbed(rows, attention))
+    several = of_form[False]
     if several.any():  # expanded: separate keys and values for every head
         rows.gemms(by_kernel["kv_b_proj"], work.total(several * work.new_tokens))
         _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(several * work.past_tokens))
         expanded = heads * (attention.query_dim + attention.value_dim) * value
         dims = (attention.query_dim, attention.value_dim)
-        _attend(rows, False, (heads, heads), dims, rows.operand_bytes("out_proj"), expanded_row=expanded)
+        _attend(rows, False, several, (heads, heads), dims, rows.operand_bytes("out_proj"), expanded_row=expanded)
 
-    single = work.total(_requests(rows, decoding=True))
-    if single.any():  # absorbed: all query heads share one compressed head of keys and values
-        _absorb(rows, "q_absorb", single, heads, rank, attention.nope_dim, value)
-        _attend(rows, True, (heads, 1), (attention.cache_width, rank), value, cached_row=row)
-        _absorb(rows, "value_absorb", single, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
+    absorbed = work.total(of_form[True] * work.new_tokens)
+    if absorbed.any():  # all query heads share one compressed head of keys and values
+        _absorb(rows, "q_absorb", absorbed, heads, rank, attention.nope_dim, value)
+        _attend(rows, True, of_form[True], (heads, 1), (attention.cache_width, rank), value, cached_row=row)
+        _absorb(rows, "value_absorb", absorbed, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
+
+
+def _fewer_macs_absorbed(rows: Rows, attention: LatentAttention) -> np.ndarray:
+    """Return which requests need fewer multiplications absorbed than if the cached tokens were expanded again.
+
+    For DeepSeek-V3, those with up to 170 new tokens behind a long context. Engines draw the line at a number of new
+    tokens: vLLM at 128 (FlashMLA) or 512 (FlashAttention).
+    """
+    work = rows.work
+    wider = attention.cache_width + attention.kv_rank - attention.query_dim - attention.value_dim
+    expansion = attention.kv_rank * (attention.nope_dim + attention.value_dim)
+    return work.pairs() * float(wider) < work.past_tokens * float(expansion)
 
 
 def _expand_context(rows: Rows, attention: LatentAttention, linear, past: np.ndarray) -> None:
@@ -225,8 +256,9 @@ def _sparse(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list], 
         _index(rows, attention, by_kernel)
     _absorb(rows, "q_absorb", tokens, heads, rank, attention.nope_dim, rows.value_bytes)
     dims = (attention.cache_width, rank)
-    for decoding in (False, True):
-        _attend(rows, decoding, (heads, 1), dims, rows.value_bytes, window=attention.indexer.selected, cached_row=row)
+    for decoding, requests in _split(rows, _few(rows)).items():
+        window = attention.indexer.selected
+        _attend(rows, decoding, requests, (heads, 1), dims, rows.value_bytes, window=window, cached_row=row)
     _absorb(rows, "value_absorb", tokens, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
 
 

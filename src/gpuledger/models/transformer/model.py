@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -72,6 +72,8 @@ class Model:
         The embedding is multiplied by a constant; logits are capped by a tanh (Gemma).
     precision : Precision
         Precision of the checkpoint as an engine serves it: quantised weights as stored, 32-bit weights as bf16.
+    drafts : bool
+        This is the layer of another model that drafts its next tokens (:meth:`draft_layer`).
     """
 
     name: str
@@ -86,6 +88,17 @@ class Model:
     scaled_embedding: bool = False
     logit_softcap: bool = False
     precision: Precision = field(default_factory=Precision)
+    drafts: bool = False
+
+    def draft_layer(self) -> Model:
+        """Return a layer of multi-token prediction (DeepSeek-V3; EAGLE's drafts are alike) as a model of its own.
+
+        It is a layer as the model's last one, after a projection that joins the hidden state before it and the next
+        token's embedding; embedding and LM head are the model's own and do not count again.
+        """
+        last = max(self.layers, key=lambda group: group.numbers[-1])
+        layer = Layers((0,), last.attention, last.ffn, last.post_norms, last.unconverted)
+        return replace(self, name=f"{self.name} (draft layer)", layers=(layer,), drafts=True)
 
     @property
     def layer_count(self) -> int:
@@ -96,6 +109,11 @@ class Model:
         """Parameters of one norm of the residual stream."""
         return self.hidden * (2 if self.norm_bias else 1)
 
+    @property
+    def final_norms(self) -> int:
+        """Parameters of the norms outside layers: a draft layer also normalises its two inputs."""
+        return self.norm_parameters * (3 if self.drafts else 1)
+
     def _vectors(self, group: Layers) -> int:
         return group.norms * self.norm_parameters + group.attention.vectors()
 
@@ -105,7 +123,9 @@ class Model:
 
     @property
     def embeddings(self) -> tuple[Linear, ...]:
-        """The token and position tables and, unless it is tied, the LM head."""
+        """The token and position tables and, unless it is tied, the LM head; of a draft layer, its projection."""
+        if self.drafts:
+            return (Linear("draft_proj", "draft_proj", self.hidden, 2 * self.hidden),)
         tables = [Linear("embedding", "embedding", self.vocab, self.hidden)]
         if self.positions:
             tables.append(Linear("position_embedding", "position_embedding", self.positions, self.hidden))
@@ -123,7 +143,7 @@ class Model:
             group.count * (self._vectors(group) + sum(linear.parameters for linear in group.linears(self.hidden)))
             for group in self.layers
         )
-        return layers + sum(table.parameters for table in self.embeddings) + self.norm_parameters
+        return layers + sum(table.parameters for table in self.embeddings) + self.final_norms
 
     @property
     def active_parameters(self) -> int:
@@ -138,7 +158,7 @@ class Model:
 
     def weight_bytes(self, precision: Precision | None = None) -> int:
         """Return the bytes of all weights and their scales, by default in the checkpoint's precision."""
-        vectors = sum(group.count * self._vectors(group) for group in self.layers) + self.norm_parameters
+        vectors = sum(group.count * self._vectors(group) for group in self.layers) + self.final_norms
         layers = sum(
             group.count * linear.stored_bytes(self.precision_of(group, precision))
             for group in self.layers
