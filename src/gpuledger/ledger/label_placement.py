@@ -29,8 +29,9 @@ def place_labels(
     labels: Sequence[str],
     radii: np.ndarray,
     size: float = 6.8,
+    joint: str = "\n",
 ) -> None:
-    """Write a label beside each point; points that nearly coincide share one label of several lines.
+    """Write a label beside each point; points that nearly coincide share one label.
 
     Parameters
     ----------
@@ -44,6 +45,8 @@ def place_labels(
         Of the points' markers (printer's points).
     size : float
         Font size (printer's points).
+    joint : str
+        Between the parts of a shared label.
     """
     renderer = axes.figure.canvas.get_renderer()
     scale = axes.figure.dpi / 72
@@ -56,7 +59,7 @@ def place_labels(
         boxes.append(tuple(axes.get_legend().get_window_extent(renderer).padded(4).extents))
     leaders = np.empty((0, 2))
     for members in _clusters(centres, _NEAR * scale):
-        label = "\n".join(labels[member] for member in members)
+        label = joint.join(labels[member] for member in members)
         centre, radius = centres[members[0]], radii[members[0]]
         probe = axes.text(0, 0, label, fontsize=size, transform=None)
         extent = probe.get_window_extent(renderer)

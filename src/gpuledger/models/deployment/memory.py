@@ -131,9 +131,7 @@ def memory_rows(
         "KV cache": cache,
         "activations": f"{int(needed['activation_bytes']) - stream:,} (largest input and output of a kernel) + "
         f"{tokens:,} × {model.hidden:,} × {value} (residual stream)",
-        "communication buffers": f"NCCL's, observed in a group of {'two' if group == 2 else 'more'}"
-        if group > 1
-        else "",
+        "communication buffers": "NCCL's, as observed with more than one GPU" if group > 1 else "",
         "CUDA context": "with loaded kernels, observed",
         "workspaces, CUDA graphs, fragmentation": f"{100 * RESERVE:.0f} % of {gpu.dram_bytes:,.0f} − the two above",
     }
