@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from conftest import ROOT
 
 from gpuledger.cli import __main__ as cli
-from gpuledger.cli.predict import COLUMNS
+from gpuledger.cli.predict_report import COLUMNS
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
@@ -122,7 +122,10 @@ def test_a_table_for_people(tmp_path):
     text = run(tmp_path, *options)
     assert "8.19 billion parameters" in text
     assert "communication buffers" in text
-    assert len(text.strip().splitlines()) == 2 + 2 + 3
+    # Title; GPUs; header and three passes; seven parts of the memory and their sum below a title; what fits.
+    assert len(text.strip().splitlines()) == 2 + 1 + 4 + 8 + 1
+    parts = [line.split(" GB ")[0] for line in text.splitlines() if " GB  " in line]
+    assert sum(map(float, parts[:-1])) == pytest.approx(float(parts[-1]), abs=0.4)
     narrow = predict(tmp_path, *options)
     wide = predict(tmp_path, *options[:-2])
     assert narrow["memory_bytes"][1] < 0.65 * wide["memory_bytes"][1]

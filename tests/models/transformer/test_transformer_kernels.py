@@ -28,6 +28,7 @@ from gpuledger.models.transformer import (
     prefill,
     read_model,
 )
+from gpuledger.models.transformer.kernels import FUSIONS
 from gpuledger.models.transformer.routing import busiest_share, choice_probability
 
 NAMES = sorted(file.stem for file in (ROOT / "resources/models").glob("*.json"))
@@ -255,6 +256,27 @@ def test_few_tokens_behind_a_longer_context_go_to_the_kernel_that_splits_it(new,
 
 
 # ---- fusion
+
+
+def test_rope_and_the_copy_to_the_cache_in_one_kernel():
+    model, work = MODELS["Llama-3.1-8B"], decode(99, 8)
+    apart, fused = (kernels(model, work, fused=names).set_index("kernel") for names in (True, [*FUSIONS, "rope_kv"]))
+    assert "rope_kv_write" not in apart.index and not {"rope", "kv_write"} & set(fused.index)
+    one = fused.loc["rope_kv_write"]
+    # Queries (32 heads), keys and values (8 each) are read, queries and the cache written; cosines for both.
+    assert one["read_bytes"] == 8 * 2 * 128 * (32 + 16 + 1) and one["write_bytes"] == 8 * 2 * 128 * (32 + 16)
+    saved = apart.loc[["rope", "kv_write"], ["read_bytes", "write_bytes"]].sum().sum()
+    # Keys rotated are not written and read again.
+    assert saved - one[["read_bytes", "write_bytes"]].sum() == 2 * 8 * 2 * 128 * 8
+    latent = kernels(MODELS["DeepSeek-V3"], work, fused=[*FUSIONS, "rope_kv"]).set_index("kernel")
+    assert (latent.loc["rope_kv_write", "write_bytes"] == 8 * 2 * (128 * 64 + 576)).all()
+
+
+def test_every_device_has_a_part_of_the_vocabulary():
+    rows = kernels(MODELS["Llama-3.1-8B"], decode(99, 8), Parallel(tensor=8)).set_index("kernel")
+    assert rows.loc["lm_head", ["m", "n", "k"]].tolist() == [8, 128256 // 8, 4096]
+    gathered = rows.loc["all_gather"]
+    assert gathered["n"] == 128256 and gathered["comm_bytes"] == 8 * 128256 * 2 * 7 // 8
 
 
 def test_fusion_changes_launches_and_traffic_but_not_the_gemms():

@@ -135,9 +135,12 @@ def memory_rows(
         "CUDA context": "with loaded kernels, observed",
         "workspaces, CUDA graphs, fragmentation": f"{100 * RESERVE:.0f} % of {gpu.dram_bytes:,.0f} − the two above",
     }
-    sizes = [int(needed["weight_bytes"]), cached, int(needed["activation_bytes"]), *map(int, reserve.values())]
+    sizes = [needed["weight_bytes"], cached, needed["activation_bytes"], *reserve.values()]
     table = pd.DataFrame({"part": list(formulas), "bytes": sizes, "formula": list(formulas.values())})
-    whole = {"part": "sum", "bytes": table["bytes"].sum(), "formula": f"of {gpu.dram_bytes:,.0f}"}
+    # Of a GPU of unknown capacity, what is kept free is unknown.
+    table = table.dropna().astype({"bytes": np.int64})
+    known = "unknown" if np.isnan(gpu.dram_bytes) else f"{gpu.dram_bytes:,.0f}"
+    whole = {"part": "sum", "bytes": table["bytes"].sum(), "formula": f"of {known}"}
     return pd.concat([table, pd.DataFrame([whole])], ignore_index=True)
 
 

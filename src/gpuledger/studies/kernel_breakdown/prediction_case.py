@@ -140,7 +140,7 @@ def _add_memory(result: CaseResult, scenario: Scenario, phase: str) -> None:
         if fits(needed["memory_bytes"], gpu)
     ]
     result.add(f"{phase}_fits", ", ".join(held) or "none", "text")
-    if phase == "decode":
+    if phase == "decode" and not np.isnan(scenario.gpus[0].dram_bytes):
         given, gpu = scenario.phases[phase], scenario.gpus[0]
         deployment = Deployment(scenario.model, gpu, given["context"], 1, scenario.parallel, scenario.precision)
         result.add("decode_largest_batch", largest_batch(deployment), "request")

@@ -17,9 +17,9 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
     """Return the kernels as arguments of :func:`gpuledger.ledger.tables.write`.
 
     One row per kernel and phase: ``phase, kernel, count, m, n, k, batch, macs, dram_bytes, time_s, bound``, where
-    ``m, n, k, batch`` are per launch and ``macs, dram_bytes, time_s`` are for all ``count`` launches of a pass. The
-    number formats of ``weights``, ``kv`` (of the cache, where a kernel reads or writes it) and ``activations`` follow
-    and, if the case has several GPUs, ``hardware``; for the source notebook's model, its ``tile`` and cycles per layer.
+    ``m, n, k, batch`` are per launch and ``macs, dram_bytes, time_s`` are for all ``count`` launches of a pass. If the
+    case has several GPUs, ``hardware`` follows; then the number formats of ``weights``, ``kv`` (of the cache, where a
+    kernel reads or writes it) and ``activations``; for the source notebook's model, its ``tile`` and cycles per layer.
     """
     rows = one_part(result.data, "kernels")
     several = rows["hardware"].nunique() > 1
@@ -41,7 +41,7 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
         table[column] = [int(settle(value)) * count for value, count in zip(table[column], table["count"], strict=True)]
     table["time_s"] = table["time_s"] * table["count"]
     order = ["phase", "kernel", "count", "m", "n", "k", "batch", *one]
-    frame = table[[*order, *formats, *(["hardware"] if several else [])]]
+    frame = table[[*order, *(["hardware"] if several else []), *formats]]
     if "tile_m" in rows:
         # Here the rows are those of `rows`, in the same order.
         frame = frame.assign(
@@ -243,7 +243,7 @@ def describe_memory(result: CaseResult) -> str:
     lines = []
     for phase in (name.removesuffix("_memory_bytes") for name in result.summary if name.endswith("_memory_bytes")):
         line = f"* {phase.replace('_', ' ')}: fits on {result[f'{phase}_fits']}"
-        if phase == "decode":
+        if f"{phase}_largest_batch" in result.summary:
             most, longest = (int(result[f"decode_largest_{what}"]) for what in ("batch", "context"))
             line += f"; on the first GPU at most {most:,} requests of this context, or at most {longest:,} tokens each"
         lines.append(line)
