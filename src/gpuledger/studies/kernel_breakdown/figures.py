@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from scipy.ndimage import distance_transform_edt
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.label_placement import place_labels
@@ -43,6 +44,44 @@ _LEAST_AREA, _AREA = 10, 420
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
 
 
+def lay_out(phases: Sequence[str], bars: int, lines: int) -> tuple[Figure, Axes, dict[str, tuple[Axes, Axes]]]:
+    """Make a figure with room for a bar a pass, and below, for each phase, a roofline and the key to its numbers.
+
+    Parameters
+    ----------
+    phases : sequence of str
+    bars : int
+        Bars above the rooflines.
+    lines : int
+        Lines of the longest key.
+
+    Returns
+    -------
+    figure : Figure
+    above : Axes
+        For the bars.
+    below : dict of str to (Axes, Axes)
+        By phase, for the roofline and its key.
+    """
+    columns = 2 if len(phases) == 4 else len(phases)
+    rows = -(-len(phases) // columns)
+    heights = [0.42 * bars, *[2.7, 0.13 * lines] * rows]
+    figure = plt.figure(figsize=(7.2, 0.9 + sum(heights) + 0.5 * rows))
+    grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
+    below = {}
+    for place, phase in enumerate(phases):
+        row, column = divmod(place, columns)
+        axes, key = (figure.add_subplot(grid[1 + 2 * row + part, column]) for part in (0, 1))
+        axes.set_title(phase.replace("_", " "), fontsize=9)
+        axes.set_xlabel("arithmetic intensity (FLOP/byte)")
+        if column == 0:
+            axes.set_ylabel("achieved (TFLOP/s)")
+        axes.tick_params(labelleft=column == 0)
+        key.axis("off")
+        below[phase] = axes, key
+    return figure, figure.add_subplot(grid[0, :]), below
+
+
 def draw_roofline(
     axes: Axes,
     points: pd.DataFrame,
@@ -69,6 +108,7 @@ def draw_roofline(
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(format_decimal))
+        axis.set_minor_locator(NullLocator())
     axes.grid(which="major", linewidth=0.4)
     _draw_roofs(axes, roofs, flop_per_s, name_roofs)
     level, group = points["flop_per_s"] / flop_per_s, points["group"].map(colours)
@@ -115,7 +155,7 @@ def _draw_roofs(axes: Axes, roofs: Roofs, flop_per_s: float, named: bool) -> Non
         axes.text(right / 1.2, peak * 1.15, text, ha="right", va="bottom", **style)
 
 
-def number_kernels(axes: Axes, points: pd.DataFrame, flop_per_s: float = 1e12) -> list[str]:
+def number_kernels(axes: Axes, key: Axes, points: pd.DataFrame, flop_per_s: float = 1e12) -> None:
     """Number the kernels of :func:`draw_roofline` that take at least 5 % of the time, the longest first.
 
     Numbers are placed in the figure's final layout: finish everything else and call ``figure.draw_without_rendering()``
@@ -124,24 +164,22 @@ def number_kernels(axes: Axes, points: pd.DataFrame, flop_per_s: float = 1e12) -
     Parameters
     ----------
     axes : Axes
+    key : Axes
+        Where to write what the numbers stand for, with shares of the phase's time.
     points : DataFrame
     flop_per_s : float
         As for :func:`draw_roofline`.
-
-    Returns
-    -------
-    list of str
-        What the numbers stand for, with shares of the phase's time.
     """
     named = numbered(points)
     at = named["dram_intensity"].where(_has_dram_point(axes, named), named["l2_intensity"])
     radii = np.sqrt(_LEAST_AREA + _AREA * named["share"].to_numpy()) / 2
     numbers = [str(number + 1) for number in range(len(named))]
     place_labels(axes, np.column_stack([at, named["flop_per_s"] / flop_per_s]), numbers, radii, joint=", ")
-    return [
+    lines = [
         f"{number} {kernel.replace('_', ' ')} {100 * share:.0f} %"
         for number, (kernel, share) in zip(numbers, named[["kernel", "share"]].to_numpy(), strict=True)
     ]
+    key.text(0, 1, "\n".join(lines), va="top", fontsize=6.8, linespacing=1.25)
 
 
 def numbered(points: pd.DataFrame) -> pd.DataFrame:
@@ -320,7 +358,11 @@ def _cell_edges(values: pd.Index) -> np.ndarray:
 
 def _deepest_cell(region: np.ndarray) -> tuple[int, int]:
     """Return the cell farthest from the region's border; of several, the one nearest to the region's centre."""
-    depth = distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
+    # Beyond the edge of the map nothing belongs to the region.
+    inner, outer = (np.argwhere(part) for part in (np.pad(region, 1), ~np.pad(region, 1)))
+    distance = np.hypot(*(inner[:, None] - outer[None]).transpose(2, 0, 1)).min(axis=1)
+    depth = np.zeros(region.shape)
+    depth[region] = distance
     offsets = [place - inside.mean() for place, inside in zip(np.indices(region.shape), region.nonzero(), strict=True)]
     return np.unravel_index((depth - 0.01 * np.hypot(*offsets)).argmax(), depth.shape)
 

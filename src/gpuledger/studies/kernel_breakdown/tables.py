@@ -216,26 +216,23 @@ def structure_table(result: CaseResult) -> dict[str, Any]:
     frame = pd.DataFrame(
         {
             **rows[["component", "layers", "description"]],
-            "parameters (10⁶)": rows["parameters"] / 1e6,
-            "weights (GB)": rows["weight_bytes"] / 1e9,
-            "KV cache per token (bytes)": rows["cache_bytes"],
+            "weights (10⁶)": rows["parameters"] / 1e6,
+            "GB": rows["weight_bytes"] / 1e9,
+            "KV (B/token)": rows["cache_bytes"],
         }
     )
     return {"frame": frame}
 
 
 def memory_table(result: CaseResult) -> dict[str, Any]:
-    """Return what fills a GPU in each phase, each part with its formula, for :func:`tables.show`."""
+    """Return what fills a GPU in each phase, each part with its formula in decoding, for :func:`tables.show`."""
     rows = one_part(result.data, "memory_parts")
-    frame = pd.DataFrame(
-        {
-            "phase": rows["phase"].str.replace("_", " "),
-            "part": rows["held_by"],
-            "GB": rows["bytes"] / 1e9,
-            "formula": rows["formula"].fillna(""),
-        }
-    )
-    return {"frame": frame, "formats": {"GB": "{:.2f}"}}
+    own = {str(phase): part.set_index("held_by") for phase, part in rows.groupby("phase", sort=False)}
+    sizes = {f"{phase.replace('_', ' ')} (GB)": part["bytes"] / 1e9 for phase, part in own.items()}
+    phase = "decode" if "decode" in own else next(iter(own))
+    formula = {f"formula, in {phase.replace('_', ' ')}": own[phase]["formula"].fillna("")}
+    frame = pd.DataFrame(sizes | formula).rename_axis("part").reset_index()
+    return {"frame": frame, "formats": dict.fromkeys(sizes, "{:.2f}")}
 
 
 def describe_memory(result: CaseResult) -> str:
