@@ -407,12 +407,6 @@ def test_shares_are_of_the_step_in_the_table_and_in_the_figure(ask, drawn):
         assert f"launches {result[f'{phase}_launch_percent']:.0f} %" in written
 
 
-def test_texts_of_the_bars_do_not_overlap(llama, drawn):
-    figure = drawn(llama)["figure"]
-    boxes = [text.get_window_extent() for text in figure.axes[-1].texts]
-    assert len(boxes) > 30 and not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
-
-
 def test_people_read_four_digits_and_programs_all(llama, tmp_path):
     written = kernel_table(llama)
     tables.write(record=llama.provenance, folder=tmp_path, **written)
@@ -603,9 +597,11 @@ def test_kernels_without_products_are_not_bound_by_compute(llama):
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "llama-3.1-8b-source", "deepseek-v3"])
-def test_labels_of_the_roofline_stay_in_their_panels_and_apart(name, drawn):
+def test_labels_stay_in_their_panels_and_apart(name, drawn):
     figure = drawn(reduce(PUBLISHED, name))["figure"]
     figure.draw_without_rendering()  # puts annotations where their points are
+    boxes = [text.get_window_extent() for text in figure.axes[-1].texts]
+    assert len(boxes) > 8 and not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
     rooflines = [axes for axes in figure.axes if axes.get_xscale() == "log"]
     assert len(rooflines) == 3
     for axes in rooflines:

@@ -94,8 +94,8 @@ _THROTTLED_AFTER = 2e-3  # for about so long (s)
 _CONVERTED = 2048  # values of a row that a block converts at once: 256 threads of 8 values
 
 
-#: Multiplications up to which the search is interpreted: loading its compiled form takes 0.7 s.
-_FEW = 2000
+#: Multiplications up to which the search is interpreted in a process: loading its compiled form takes 0.7 s.
+_FEW = 3500
 
 
 def _search(m, n, k, batch, colds, warms, tiles_m, tiles_n, splits, g, time, chosen, terms):
@@ -147,6 +147,17 @@ def _search(m, n, k, batch, colds, warms, tiles_m, tiles_n, splits, g, time, cho
                     terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3] = compute, latency, l2, dram
                     terms[i, 4], terms[i, 5], terms[i, 6] = drain, extra, blocks * (operands * length + result)
         time[i] = best + g.launch
+
+
+_interpreted = 0
+
+
+def _search_interpreted(count: int) -> bool:
+    """Return whether to interpret the search for so many further multiplications, and count them."""
+    global _interpreted
+    few = _interpreted + count <= _FEW and not _compiled.cache_info().currsize
+    _interpreted += count * few
+    return few
 
 
 @cache
@@ -285,7 +296,7 @@ def _run(
     time, chosen = np.empty(count), np.empty((count, 3), np.int64)
     # Only a plan needs the terms of all; a time gets by with those of one chunk a thread.
     terms = np.empty((count if plan else min(count, _CHUNK), 7))
-    if count <= _FEW and not _compiled.cache_info().currsize:
+    if _search_interpreted(count):
         lists = [array.tolist() for array in (*sizes, cold, warm, *tiles, splits)]
         _search(*lists, machine, time, chosen, terms)
     else:

@@ -128,8 +128,12 @@ def _gemms(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str
     # Weights in fewer bits are widened on the way from L2 to the matrix units.
     wide = float(OPERAND_BYTES[precision]) * k * n * batch
     stored = np.where(weight_bytes > 0, np.minimum(weight_bytes, wide), wide)
-    plan = gemm_plan(gpu, own or entry.constants, m, n, k, batch, precision, constants.weights_in_turn, stored)
-    parts = {name: plan[name].to_numpy() for name in plan if name != "bound"}
+    # Steps of many contexts, or batches of equal tokens, multiply the same shapes.
+    sizes, again = np.unique(np.column_stack([m, n, k, batch, stored]), axis=0, return_inverse=True)
+    *shape, stored = sizes.T
+    shape = [side.astype(np.int64) for side in shape]
+    plan = gemm_plan(gpu, own or entry.constants, *shape, precision, constants.weights_in_turn, stored)
+    parts = {name: plan[name].to_numpy()[again.reshape(-1)] for name in plan if name != "bound"}
     parts["l2_s"] = parts["l2_s"] + parts["drain_s"]
     parts["fixed_s"] = parts["launch_s"]
     parts["launch_s"] = np.maximum(parts["launch_s"], parts["latency_s"])

@@ -221,7 +221,7 @@ def structure_table(result: CaseResult) -> dict[str, Any]:
             "KV (B/token)": rows["cache_bytes"],
         }
     )
-    return {"frame": frame}
+    return {"frame": frame, "formats": {"GB": "{:.3f}"}}
 
 
 def memory_table(result: CaseResult) -> dict[str, Any]:
