@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pandas as pd
 
 from gpuledger.models.transformer.blocks import (
@@ -102,4 +104,6 @@ def _describe(block: object) -> str:
         return f"{block.active} of {block.experts} experts, each {_describe(block.expert)}{latent}{shared}"
     if isinstance(block, FeedForward):
         return f"{'gated, ' if block.gated else ''}{block.width:,} wide" + (", biases" if block.bias else "")
-    raise TypeError(f"{type(block).__name__} is no block of a layer")
+    # A kind without words of its own: the sizes that it is made of.
+    sizes = ", ".join(f"{part.name.replace('_', ' ')} {getattr(block, part.name)}" for part in fields(block))
+    return f"{type(block).__name__}: {sizes}"
