@@ -180,7 +180,7 @@ def save_report(
     memory = pd.concat(rows, ignore_index=True)[["deployment", "part", "bytes", "formula"]]
     tables.write(memory, record, folder, caption=f"Memory of {label}, on the GPU that holds most.", name="memory")
     figures.use_style()
-    figure = panels.draw_deployments(deployments, parts, [placed(one) for one in deployments], objective)
+    figure = panels.draw_deployments(deployments, parts, objective)
     figures.headline(figure, label)
     figures.save(figure, record, folder)
     click.echo(f"Figures and tables: {folder}", err=True)

@@ -75,7 +75,9 @@ def draw_passes(
         _draw_pass(axes, place, rows, 100 * time / longest[phase], width / 116, colours)
         axes.text(100 * time / longest[phase] + 1, place, format_time(time), va="center", fontsize=7.6, weight="bold")
     axes.set(xlim=(0, 116), ylim=(len(passes) - 0.45, -0.5), xticks=[])
-    axes.set_yticks(range(len(passes)), ["\n".join(part for part in names[:2] if part) for names in passes])
+    # The space leaves room for what hinting adds to a text's width at the resolution of print.
+    names = ["\n".join(f"\N{EN SPACE}{part}" for part in labels[:2] if part) for labels in passes]
+    axes.set_yticks(range(len(passes)), names)
     axes.tick_params(axis="y", length=0, labelsize=7.4)
     axes.spines[:].set_visible(False)
 
@@ -127,6 +129,7 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None,
     titles : mapping, optional
         Names for the legend, by hardware.
     """
+    noted: list[tuple[str, float]] = []
     for colour, (name, own) in zip(_LINES * 9, rows.groupby("hardware", sort=False), strict=False):
         own, fits = own.sort_values("requests"), own.sort_values("requests")["fits"].to_numpy(bool)
         x, y = own["user_tokens_per_s"].to_numpy(), own["gpu_tokens_per_s"].to_numpy()
@@ -138,6 +141,10 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None,
         # The first and the last batch that fits.
         for at in sorted({int(np.argmax(fits)), int(len(fits) - 1 - np.argmax(fits[::-1]))} if fits.any() else set()):
             text = format_binary(own["requests"].iloc[at])
+            # Where lines meet, one number does for both.
+            if any(text == other and abs(np.log(x[at] / place)) < 0.1 for other, place in noted):
+                continue
+            noted.append((text, x[at]))
             axes.annotate(text, (x[at], y[at]), (4, 2), textcoords="offset points", fontsize=6.2, color=colour)
     axes.set(xscale="log", yscale="log", xlabel="tokens/s of a request (numbers: batch)", ylabel="tokens/s per GPU")
     for axis in (axes.xaxis, axes.yaxis):
@@ -205,7 +212,6 @@ def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float, reserve: floa
 def draw_deployments(
     deployments: Sequence[Deployment],
     parts: Sequence[pd.DataFrame],
-    names: Sequence[str],
     objective: Objective | None = None,
 ) -> Figure:
     """Draw the passes of up to six deployments, throughput against speed, and the memory of the first over context.
@@ -215,14 +221,16 @@ def draw_deployments(
     deployments : sequence of Deployment
     parts : sequence of DataFrame
         Of each, :func:`gpuledger.models.deployment.passes`.
-    names : sequence of str
     objective : Objective, optional
     """
     bars, lines = [], []
     # The largest batch that fits all deployments that any batch fits.
     fitting = [part.loc[(part["phase"] == "decode") & part["fits"], "batch"] for part in parts]
     batch = min([int(own.max()) for own in fitting if len(own)], default=int(parts[0]["batch"].max()))
-    for deployment, part, name in zip(deployments, parts, names, strict=True):
+    for deployment, part in zip(deployments, parts, strict=True):
+        split = zip(("TP", "PP", "EP"), ("tensor", "pipeline", "expert"), strict=True)
+        degrees = [f" {short}{getattr(deployment.parallel, name)}" for short, name in split]
+        name = deployment.gpu.name + "".join(degree for degree in degrees if degree[3:] != "1")
         steps = part[part["phase"] == "decode"]
         lines.append(
             pd.DataFrame(
@@ -238,9 +246,8 @@ def draw_deployments(
         work = deployment.workload(np.array([batch]), deployment.input_tokens + deployment.output_tokens // 2)
         rows = predict(deployment.kernels(work), deployment.gpu, deployment.engine)
         rows["group"] = group_of(rows)
-        short = f"{deployment.parallel.devices} × {deployment.gpu.name}"
-        bars += [(phase, short, own) for phase, own in rows.groupby(rows["phase"].astype(str), sort=False)]
-    sizes = {"prefill": f"prefill of {deployments[0].input_tokens:,}", "decode": f"decode, batch {batch}"}
+        bars += [(phase, name, own) for phase, own in rows.groupby(rows["phase"].astype(str), sort=False)]
+    sizes = {"prefill": f"prefill {deployments[0].input_tokens:,}", "decode": f"decode × {batch}"}
     bars = [(sizes[phase], *rest) for phase, *rest in sorted(bars[:12], key=lambda bar: bar[0] != "prefill")]
     figure, grid = plt.subplot_mosaic(
         [["passes", "passes"], ["throughput", "memory"]],
