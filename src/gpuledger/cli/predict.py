@@ -36,6 +36,7 @@ MAX_NUMBER, MAX_ROWS = 2**31, 100_000
 @click.option("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt.")
 @click.option("--output", "output_tokens", default="256", show_default=True, help="Tokens generated per request.")
 @click.option("--precision", help="fp8, or weights=fp8,operands=fp8,cache=fp8.  [default: that of the checkpoint]")
+@click.option("--treat-as", help="Read CONFIG as this known model_type, at your own risk.")
 @click.option("--engine", type=click.Choice(["trtllm", "vllm", "sglang"]), help="Whose kernels.  [default: fastest]")
 @click.option("--cached", default="0", help="First tokens of every prompt that a prefix cache holds.")
 @click.option("--draft", help="Speculative decoding: mtp (a layer as the model's own), or a smaller model.")
@@ -60,6 +61,7 @@ def predict(
     input_tokens: str,
     output_tokens: str,
     precision: str | None,
+    treat_as: str | None,
     engine: str | None,
     cached: str,
     draft: str | None,
@@ -89,7 +91,7 @@ def predict(
     splits = [_numbers(text, name) for text, name in ((tp, "--tp"), (pp, "--pp"), (ep, "--ep"))]
     chosen = _gpus(gpu_ids, gpu_file)
     prices = _prices(price, chosen)
-    model = read_model(config)
+    model = read_model(config, treat_as=treat_as)
     formats = _precision(precision, model.precision) if precision else None
     drafts = _speculation(draft, model, _number(draft_tokens, "--draft-tokens"), acceptance) if draft else None
     count = len(chosen) * len(batches) * len(splits[0]) * len(splits[1]) * len(splits[2])

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.transformer import Attention, Model, Parallel, Precision, Workload
+from gpuledger.models.transformer import Model, Parallel, Precision, Workload
 from gpuledger.models.transformer.blocks import Linear
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import share
@@ -151,7 +151,7 @@ def _weight_bytes(model: Model, parallel: Parallel, given: Precision | None, sta
         if linear.kernel.startswith("expert_"):
             devices, copies = parallel.expert_width_devices, -(-linear.copies // parallel.expert)
         else:
-            devices, copies = parallel.tensor, linear.copies
+            devices, copies = parallel.tensor, -(-linear.copies // (parallel.tensor if linear.grouped else 1))
         outputs, inputs = share(linear, devices)
         return replace(linear, outputs=outputs, inputs=inputs, copies=copies).stored_bytes(precision)
 
@@ -164,13 +164,13 @@ def _weight_bytes(model: Model, parallel: Parallel, given: Precision | None, sta
     kept = [table for table in tables if (last if table.kernel == "lm_head" else first)]
     if model.tied and last and not first and not model.drafts:
         kept.append(model.lm_head)
-    vectors = model.final_norms * last
+    vectors = model.final_vectors * last
     total = sum(map(stored, kept))
     for group in model.layers:
         count = _count(group, numbers)
         of_group = model.precision_of(group, given)
         total += count * sum(stored(linear, of_group) for linear in group.linears(model.hidden))
-        vectors += count * (group.norms * model.norm_parameters + group.attention.vectors())
+        vectors += count * model.vectors(group)
     return total + vectors * BITS[precision.plain] // 8
 
 
@@ -178,13 +178,9 @@ def _cache_bytes(model: Model, parallel: Parallel, bits: int, numbers: range, wo
     """Return the cache of all requests of each shape in some layers: int64 array of shape (shapes,)."""
     context, total = work.new_tokens + work.past_tokens, np.zeros(len(work.requests), np.int64)
     for group in model.layers:
-        attention, width = group.attention, group.attention.cache_width
-        if isinstance(attention, Attention):
-            width = width // attention.kv_heads * max(attention.kv_heads // parallel.tensor, 1)
-        kept = context if attention.window is None else np.minimum(context, attention.window)
-        row = -(-width * bits // 8) + attention.side_cache_bytes
-        state = attention.state_bytes // parallel.tensor
-        total += _count(group, numbers) * (row * kept + state)
+        attention, tensor = group.attention, parallel.tensor
+        state = attention.device_state_bytes(tensor)
+        total += _count(group, numbers) * (attention.cache_bytes(context, bits, tensor) + state)
     return work.total(total * work.requests)
 
 

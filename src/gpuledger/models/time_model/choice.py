@@ -15,6 +15,8 @@ MOE_DTYPES = {
     ("fp8_block", "fp8"): (("fp8_block", "fp8", "bf16"),),
     ("fp8", "fp8"): (("fp8", "fp8_block", "bf16"),),
     ("nvfp4", "fp4"): (("nvfp4",),),
+    ("nvfp4", "bf16"): (("w4a16_mxfp4", "int4_wo"),),
+    ("mxfp4", "fp8"): (("w4a8_mxfp4_mxfp8", "w4a8_mxfp4_fp8", "w4afp8", "w4a16_mxfp4"),),
     ("mxfp4", "bf16"): (("w4a16_mxfp4", "int4_wo"), ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4")),
     ("int4", "bf16"): (("int4_wo", "w4a16_mxfp4"),),
 }

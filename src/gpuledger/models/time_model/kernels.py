@@ -20,6 +20,8 @@ from gpuledger.readers.gpus import Gpu
 #: What a kernel's time is bounded by. `launch` stands for all fixed latencies: the launch, steps that wait.
 BOUNDS = ("compute", "dram", "l2", "launch", "link")
 
+#: Wider query heads are those of absorbed latent attention.
+_WIDEST_HEAD = 256
 #: Bits of a cached value.
 _CACHE_BITS = {"fp8": 8, "int8": 8, "fp8_block": 8, "fp4": 4, "int4": 4, "mxfp4": 4, "nvfp4": 4, "fp32": 32, "tf32": 32}
 
@@ -144,14 +146,24 @@ def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict
     values, cache = (str(rows[name].iloc[0]) for name in ("precision", "weight_precision"))
     decode = str(rows["kernel"].iloc[0]).startswith("decode")
     batch, heads, kv_heads, value_dim = _floats(rows, "batch", "heads", "kv_heads", "value_dim")
-    m, k, macs, read, write, cached = _floats(rows, "m", "k", "macs", "read_bytes", "write_bytes", "cache_bytes")
+    m, n, k, macs = _floats(rows, "m", "n", "k", "macs")
+    read, write, cached = _floats(rows, "read_bytes", "write_bytes", "cache_bytes")
     value_bytes, cache_bytes = (_CACHE_BITS.get(name, 16) / 8 for name in (values, cache))
     requests = batch / heads
-    # Only of latent attention, keys are wider than values.
-    latent = bool(value_dim[0] != k[0])
     # The requests of a launch stand for as many of their mean length, with as many pairs of query and key.
     pairs = macs / (requests * heads * (k + value_dim))
-    # Those that latent attention expands are read, too.
+    # Decoding latent attention, keys and values share what is cached; expanded, every head has its own. An indexer's
+    # scores have no values.
+    scores = value_dim[0] == 0
+    width = k if scores else kv_heads * (k + value_dim)
+    if decode and not scores:
+        # Of requests that differ and have several tokens, this is less than the width.
+        kept = np.rint(cached / (requests * np.where(m == 1, pairs, n) * cache_bytes))
+        latent = _shares(kept, k, width, kv_heads)
+        width = k if latent else width
+    else:
+        latent = bool(scores or (value_dim[0] != k[0] and (heads[0] == kv_heads[0] or k[0] > _WIDEST_HEAD)))
+    # Keys that latent attention expands are read, too.
     tokens = m if latent and not decode else np.minimum(m, read / (requests * heads * k * value_bytes))
     context = np.maximum((pairs - tokens * (tokens + 1) / 2) / tokens, 0)
     short = pairs < 0.999 * tokens * (tokens + 1) / 2
@@ -163,7 +175,7 @@ def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict
         "kv_heads": kv_heads,
         "head_dim": (k + value_dim) / 2,
         # The cache is written by a kernel of its own.
-        "cache_values": (k if latent else 2 * k * kv_heads) if decode else np.zeros_like(k),
+        "cache_values": width if decode else np.zeros_like(k),
         "window": np.where(short, np.ceil(pairs / tokens), 0),
         "value_bytes": np.full_like(k, value_bytes),
         "cache_bytes": np.full_like(k, cache_bytes),
@@ -179,6 +191,13 @@ def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict
     terms[waits] = terms[waits] + terms["block_s"] * (terms["block_s"] > terms["dram_s"])
     moved = read + write + cached
     return terms | {"dram_bytes": moved, "l2_bytes": moved}
+
+
+def _shares(kept: np.ndarray, k: np.ndarray, width: np.ndarray, kv_heads: np.ndarray) -> bool:
+    """Return whether keys and values are the same *k* values, instead of *width*, if at least *kept* are cached."""
+    most = kept.max()
+    shared = most == k[0] or (k[0] > _WIDEST_HEAD and most < (k[0] + width[0]) / 2)
+    return bool(shared and kv_heads.max() == 1)
 
 
 def _elementwise(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:

@@ -42,7 +42,7 @@ The DRAM traffic of a launch that reads each tensor once is
 ``weight_bytes + read_bytes + write_bytes + cache_bytes``.
 
 **gemm**: ``macs = batch·m·n·k``. Batch is 1 except for the two per-head products of absorbed MLA decoding (whose
-weights engines keep unquantised) and for unfused attention.
+weights engines keep unquantised), for ``out_a_proj`` (one matrix per group of heads) and for unfused attention.
 
 **grouped_gemm** (routed experts): ``macs`` = rows·n·k with rows = tokens × experts per token (with expert parallelism:
 the rows of the busiest device, rounded to the nearest). Batch is the expected number of experts on the device that
@@ -57,6 +57,9 @@ causal mask and the window. ``cache_bytes`` counts each visible key and value on
 longer context, are ``decode_attention``, the others ``attention``; a mixed batch launches both. MLA's
 ``decode_attention`` has one compressed key head (k = kv_rank + rope_dim) shared by all query heads; its ``attention``
 reads expanded keys and values, which count as ``read_bytes``. With MLA, requests are in the form that takes fewer MACs.
+With an indexer, the keys are those that it selects (blocks of keys count in full), and MLA has one key head for every
+request. With a compressed past (DeepSeek-V4), they are those of the window and the complete entries, one per 4 or 128
+tokens.
 
 **elementwise**: m rows of n values, k = 1; ``macs`` are 0 but for delta_rule and ssm_scan. Outputs are written in the
 format that the following GEMM reads (``Precision.operands``).
@@ -68,22 +71,26 @@ decode_attention, out_proj, attn_post_norm, attn_residual, ffn_norm, gate_up_pro
 down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj
 (q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb,
 value_absorb; with an indexer index_q_proj, index_k_proj, index_weights_proj, index_rope, index_scores
-(decode_index_scores), index_topk; for linear attention delta_in_proj, delta_gates_proj, delta_conv, delta_rule
-(decode_delta_rule), delta_norm, or ssm_in_proj, ssm_conv, ssm_scan (decode_ssm_scan), ssm_norm; attn_gate; with
-experts latent_down_proj, latent_up_proj, router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj,
-shared_gate, shared_scale, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine,
-shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused attention is
-attention_scores, softmax, attention_values (decode_attention_scores, decode_softmax, …); with ragged requests
-``batch·m·n·k ≥ macs``.
+(decode_index_scores), index_topk; with a compressed past compress_proj, compress_pool, index_compress_proj,
+index_compress_pool, out_rope, out_a_proj; for linear attention delta_in_proj, delta_gates_proj, delta_decay_proj,
+delta_gate_proj, delta_conv, delta_rule (decode_delta_rule), delta_norm, or ssm_in_proj, ssm_conv, ssm_scan
+(decode_ssm_scan), ssm_norm; attn_gate_proj, attn_gate; in place of residual adds hyper_proj, hyper_sum, hyper_add
+(streams of hyper-connections), or residual_sum beside them (snapshots of the stream); with experts router_norm,
+latent_down_proj, router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate, shared_scale,
+shared_norm, expert_norm, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine,
+latent_norm, expert_post_norm, latent_up_proj, shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather,
+all_to_all, send. Unfused attention is attention_scores, softmax, attention_values (decode_attention_scores,
+decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 
 **Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, vision towers
 (:func:`read_model` accepts models that have them). Layers of multi-token prediction are models of their own
 (:meth:`Model.draft_layer`).
 """
 
-from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, LatentAttention
+from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward
 from gpuledger.models.transformer.configuration import read_model
 from gpuledger.models.transformer.kernels import kernels
+from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
@@ -91,6 +98,7 @@ from gpuledger.models.transformer.workloads import Workload, chunk, decode, join
 
 __all__ = [
     "Attention",
+    "CompressedAttention",
     "Experts",
     "FeedForward",
     "LatentAttention",

@@ -1,9 +1,11 @@
-"""The blocks of a layer: attention and feed-forward, their weight matrices and what they cache."""
+"""The blocks of a layer, attention and feed-forward: their weight matrices and what they cache."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+import numpy as np
 
 from gpuledger.models.transformer.precision import BITS, Precision
 
@@ -14,7 +16,8 @@ class Linear:
 
     ``kernel`` is the GEMM that may process it together with others, ``part`` its own name. Tensor parallelism splits
     the outputs (``columns``) or inputs (``rows``) in whole *units* (heads). Key and value heads may be ``replicable``
-    when there are more devices than heads.
+    when there are more devices than heads. The *copies* of a matrix are experts or, if ``grouped``, groups of heads,
+    each of which has a matrix of its own (DeepSeek-V4).
     """
 
     kernel: str
@@ -26,6 +29,7 @@ class Linear:
     units: int = 1
     replicable: bool = False
     copies: int = 1
+    grouped: bool = False
 
     @property
     def parameters(self) -> int:
@@ -37,28 +41,136 @@ class Linear:
         return self.copies * (precision.format_of(self.kernel).matrix_bytes(self.outputs, self.inputs) + bias)
 
 
+class Block:
+    """What the attention blocks of all architectures have in common.
+
+    Attributes
+    ----------
+    window : int or None
+        Keys that a token attends to at most, itself included; None: no limit.
+    cache_width : int
+        Values per cached token of one layer.
+    side_cache_bytes : int
+        Bytes per cached token of one layer besides, whatever the format of the cache (keys of an indexer).
+    state_bytes : int
+        Bytes per request of one layer, whatever its length.
+    period : int
+        Tokens after which the growth of the cache repeats.
+    """
+
+    window: int | None = None
+    cache_width = 0
+    side_cache_bytes = 0
+    state_bytes = 0
+    period = 1
+
+    def cache_bytes(self, context: np.ndarray, bits: int, tensor: int = 1) -> np.ndarray:
+        """Return the cache of one request on one of *tensor* devices, without its state.
+
+        Parameters
+        ----------
+        context : int64 array
+            Tokens of the request.
+        bits : int
+            Bits of a cached value.
+        """
+        kept = context if self.window is None else np.minimum(context, self.window)
+        return kept * (-(-self.device_cache_width(tensor) * bits // 8) + self.side_cache_bytes)
+
+    def device_cache_width(self, tensor: int) -> int:
+        """Return the values that one of *tensor* devices caches per token."""
+        return self.cache_width
+
+    def device_state_bytes(self, tensor: int) -> int:
+        return self.state_bytes // tensor
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        yield from ()
+
+    def vectors(self, hidden: int) -> int:
+        """Return the number of parameters outside matrices."""
+        return 0
+
+
 @dataclass(frozen=True)
-class Attention:
+class Nothing(Block):
+    """In place of the attention or the feed-forward block of layers that have only one of them."""
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """What selects the keys that sparse attention reads.
+
+    Attributes
+    ----------
+    heads, dim : int
+        Heads of the indexer's queries, and their width; all heads share one key.
+    selected : int
+        Keys that a token attends to at most.
+    own : bool
+        False: the layer reuses the selection of the nearest layer before it that has an indexer (GLM-5.2).
+    block : int
+        Keys are selected in blocks of this many, for each head of the indexer on its own (MiniMax-M3); else one by
+        one, by a sum over heads whose weights are a projection (DeepSeek-V3.2, GLM-5).
+    """
+
+    heads: int
+    dim: int
+    selected: int
+    own: bool = True
+    block: int = 1
+
+    @property
+    def weighted(self) -> bool:
+        return self.block == 1
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes of a cached key: fp8 with a 32-bit scale, as engines store it; keys of blocks in 16 bits."""
+        return self.dim + 4 if self.weighted else 2 * self.dim
+
+    def linears(self, hidden: int, query_inputs: int) -> Iterator[Linear]:
+        # Heads that select on their own are split as key/value heads are.
+        split = {} if self.weighted else {"split": "columns", "units": self.heads, "replicable": True}
+        yield Linear("index_q_proj", "index_q_proj", self.heads * self.dim, query_inputs, **split)
+        yield Linear("index_k_proj", "index_k_proj", self.dim, hidden)
+        if self.weighted:
+            yield Linear("index_weights_proj", "index_weights_proj", self.heads, hidden)
+
+    def vectors(self) -> int:
+        # A LayerNorm of the key; with blocks, RMSNorms of query and key.
+        return 2 * self.dim
+
+
+@dataclass(frozen=True)
+class Attention(Block):
     """Multi-head, grouped-query or multi-query attention.
 
     Attributes
     ----------
     heads, kv_heads, head_dim : int
         Number of query heads and of key/value heads, and width of a head.
-    window : int or None
-        Keys that a token attends to at most, itself included; None: no limit.
     qkv_bias, out_bias : bool
     rotary_dim : int
         Width of the part of a head that RoPE rotates; 0 without RoPE.
     qk_norm : str
-        ``head`` (normalised per head), ``unweighted`` (so, without weights), ``full`` (over all heads together), or
-        empty.
+        ``head`` (normalised per head), ``heads`` (so, each with weights of its own), ``unweighted`` (so, without
+        weights), ``full`` (over all heads together), or empty.
     sinks : bool
         The softmax has a learned logit per head (gpt-oss).
     stored_fused : bool
         The checkpoint stores queries, keys and values as one matrix (GPT-2, Phi-3).
-    gate : bool
-        A sigmoid gate per value, projected with the queries, scales the output (Qwen3.5).
+    gate : str
+        A sigmoid gate scales the output: ``value`` (one per value, projected with the queries, Qwen3.5), ``head`` (one
+        per head, Step-3.5), or empty.
+    value_width : int
+        Width of a value head, if it differs from *head_dim* (MiMo-V2); else 0.
+    shared_value : bool
+        Values are the projected keys, without a projection of their own (Gemma 4); both are cached.
+    value_norm : bool
+        Values are normalised per head, without weights (Gemma 4).
+    indexer : Indexer or None
+        With one, a token attends to the keys that it selects.
     """
 
     heads: int
@@ -71,245 +183,50 @@ class Attention:
     qk_norm: str = ""
     sinks: bool = False
     stored_fused: bool = False
-    gate: bool = False
-    side_cache_bytes = 0
-    state_bytes = 0
+    gate: str = ""
+    value_width: int = 0
+    shared_value: bool = False
+    value_norm: bool = False
+    indexer: Indexer | None = None
+
+    @property
+    def value_dim(self) -> int:
+        return self.value_width or self.head_dim
 
     @property
     def cache_width(self) -> int:
-        """Values per token in the cache of one layer."""
-        return 2 * self.kv_heads * self.head_dim
-
-    def linears(self, hidden: int) -> Iterator[Linear]:
-        width = self.heads * self.head_dim
-        queries = width * (2 if self.gate else 1)
-        yield Linear("qkv_proj", "q_proj", queries, hidden, self.qkv_bias, "columns", self.heads)
-        for part in ("k_proj", "v_proj"):
-            outputs = self.kv_heads * self.head_dim
-            yield Linear("qkv_proj", part, outputs, hidden, self.qkv_bias, "columns", self.kv_heads, replicable=True)
-        yield Linear("out_proj", "out_proj", hidden, width, self.out_bias, "rows", self.heads)
-
-    def vectors(self) -> int:
-        """Return the number of parameters outside matrices."""
-        widths = {"": 0, "unweighted": 0, "head": 2, "full": self.heads + self.kv_heads}
-        return widths[self.qk_norm] * self.head_dim + self.sinks * self.heads
-
-
-@dataclass(frozen=True)
-class Indexer:
-    """What selects the tokens that sparse latent attention attends to (DeepSeek-V3.2, GLM-5).
-
-    Attributes
-    ----------
-    heads, dim : int
-        Heads of the indexer's queries, and their width; all heads share one key.
-    selected : int
-        Tokens that a token attends to at most.
-    own : bool
-        False: the layer reuses the selection of the nearest layer before it that has an indexer (GLM-5.2).
-    """
-
-    heads: int
-    dim: int
-    selected: int
-    own: bool = True
-
-
-@dataclass(frozen=True)
-class LatentAttention:
-    """Multi-head latent attention (MLA, DeepSeek-V2): the cache holds one compressed vector per token for all heads.
-
-    Requests with several new tokens expand the keys and values of every head (``kv_b_proj``; cached tokens are
-    expanded again by ``context_kv_b_proj``). Requests with one new token attend to the compressed vectors: the
-    expansion is absorbed into the query (``q_absorb``) and the output (``value_absorb``), and attention has one head
-    with keys of width kv_rank + rope_dim and values of width kv_rank.
-
-    Attributes
-    ----------
-    heads : int
-    q_rank : int or None
-        Width of the compressed query; None: queries are not compressed.
-    kv_rank, nope_dim, rope_dim, value_dim : int
-        Width of the compressed keys and values; of a query head's parts without and with RoPE; of a value head.
-    bias : bool
-        Whether the compressing and output projections have one.
-    indexer : Indexer or None
-        With one, every request attends to the compressed vectors of the selected tokens.
-    """
-
-    heads: int
-    q_rank: int | None
-    kv_rank: int
-    nope_dim: int
-    rope_dim: int
-    value_dim: int
-    bias: bool = False
-    indexer: Indexer | None = None
-    window = None
-    state_bytes = 0
+        return self.kv_heads * (self.head_dim + self.value_dim)
 
     @property
     def side_cache_bytes(self) -> int:
-        """Bytes per token and layer beside the compressed keys: the indexer's key in fp8 and its 32-bit scale."""
-        return self.indexer.dim + 4 if self.indexer and self.indexer.own else 0
+        return self.indexer.key_bytes if self.indexer else 0
 
-    @property
-    def query_dim(self) -> int:
-        return self.nope_dim + self.rope_dim
-
-    @property
-    def cache_width(self) -> int:
-        """Values per token in the cache of one layer."""
-        return self.kv_rank + self.rope_dim
+    def device_cache_width(self, tensor: int) -> int:
+        return max(self.kv_heads // tensor, 1) * (self.head_dim + self.value_dim)
 
     def linears(self, hidden: int) -> Iterator[Linear]:
-        queries = self.heads * self.query_dim
-        if self.q_rank is None:
-            yield Linear("q_proj", "q_proj", queries, hidden, False, "columns", self.heads)
-            yield Linear("kv_a_proj", "kv_a_proj", self.cache_width, hidden, self.bias)
-        else:
-            yield Linear("qkv_a_proj", "q_a_proj", self.q_rank, hidden, self.bias)
-            yield Linear("qkv_a_proj", "kv_a_proj", self.cache_width, hidden, self.bias)
-            yield Linear("q_b_proj", "q_b_proj", queries, self.q_rank, False, "columns", self.heads)
-        expanded = self.heads * (self.nope_dim + self.value_dim)
-        yield Linear("kv_b_proj", "kv_b_proj", expanded, self.kv_rank, False, "columns", self.heads)
-        yield Linear("out_proj", "out_proj", hidden, self.heads * self.value_dim, self.bias, "rows", self.heads)
-        if self.indexer and self.indexer.own:
-            heads, dim = self.indexer.heads, self.indexer.dim
-            yield Linear("index_q_proj", "index_q_proj", heads * dim, self.q_rank or hidden)
-            yield Linear("index_k_proj", "index_k_proj", dim, hidden)
-            yield Linear("index_weights_proj", "index_weights_proj", heads, hidden)
+        queries = self.heads * self.head_dim * (2 if self.gate == "value" else 1)
+        yield Linear("qkv_proj", "q_proj", queries, hidden, self.qkv_bias, "columns", self.heads)
+        widths = {"k_proj": self.head_dim, **({} if self.shared_value else {"v_proj": self.value_dim})}
+        for part, width in widths.items():
+            outputs = self.kv_heads * width
+            yield Linear("qkv_proj", part, outputs, hidden, self.qkv_bias, "columns", self.kv_heads, replicable=True)
+        if self.gate == "head":
+            yield Linear("attn_gate_proj", "attn_gate_proj", self.heads, hidden, False, "columns", self.heads)
+        inputs = self.heads * self.value_dim
+        yield Linear("out_proj", "out_proj", hidden, inputs, self.out_bias, "rows", self.heads)
+        if self.indexer:
+            yield from self.indexer.linears(hidden, hidden)
 
-    def vectors(self) -> int:
-        # The indexer's key has a LayerNorm.
-        index = 2 * self.indexer.dim if self.indexer and self.indexer.own else 0
-        return self.kv_rank + (self.q_rank or 0) + index
+    def vectors(self, hidden: int) -> int:
+        all_heads = self.heads + self.kv_heads
+        widths = {"": 0, "unweighted": 0, "head": 2, "heads": all_heads, "full": all_heads}
+        index = self.indexer.vectors() if self.indexer else 0
+        return widths[self.qk_norm] * self.head_dim + self.sinks * self.heads + index
 
 
 @dataclass(frozen=True)
-class DeltaAttention:
-    """Linear attention by the gated delta rule (Qwen3.5): a state of fixed size per request instead of a cache.
-
-    Attributes
-    ----------
-    key_heads, key_dim, value_heads, value_dim : int
-        Heads of queries and of keys, of values, and their widths; the state has one matrix per value head.
-    conv : int
-        Tokens that the causal convolution over queries, keys and values spans.
-    state_bits : int
-        Bits of a value of the state.
-    """
-
-    key_heads: int
-    key_dim: int
-    value_heads: int
-    value_dim: int
-    conv: int
-    state_bits: int = 32
-    cache_width = 0
-    side_cache_bytes = 0
-    window = None
-
-    @property
-    def heads(self) -> int:
-        return self.key_heads
-
-    @property
-    def mixed(self) -> int:
-        """Width of queries, keys and values together, over which the convolution runs."""
-        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes per request and layer: the state, and the last tokens of the convolution in 16 bits."""
-        state = self.value_heads * self.key_dim * self.value_dim * self.state_bits // 8
-        return state + 2 * self.mixed * (self.conv - 1)
-
-    def linears(self, hidden: int) -> Iterator[Linear]:
-        width = self.value_heads * self.value_dim
-        keys = 2 * self.key_heads * self.key_dim
-        yield Linear("delta_in_proj", "delta_in_proj", keys, hidden, False, "columns", self.key_heads)
-        for part in ("values", "gate"):
-            yield Linear("delta_in_proj", part, width, hidden, False, "columns", self.value_heads)
-        for part in ("decay", "beta"):
-            yield Linear("delta_gates_proj", part, self.value_heads, hidden, False, "columns", self.value_heads)
-        yield Linear("out_proj", "out_proj", hidden, width, False, "rows", self.value_heads)
-
-    def vectors(self) -> int:
-        # The convolution's weights; per head a decay and its bias; the norm of the output.
-        return self.mixed * self.conv + 2 * self.value_heads + self.value_dim
-
-
-@dataclass(frozen=True)
-class StateSpace:
-    """A Mamba-2 layer (Nemotron-H): a state of fixed size per request instead of a cache.
-
-    Attributes
-    ----------
-    heads, head_dim : int
-    groups, state : int
-        Groups of heads that share an input and an output matrix, and the width of the state.
-    conv : int
-        Tokens that the causal convolution spans; it has a bias if *conv_bias*.
-    state_bits : int
-        Bits of a value of the state.
-    """
-
-    heads: int
-    head_dim: int
-    groups: int
-    state: int
-    conv: int
-    conv_bias: bool = True
-    state_bits: int = 32
-    cache_width = 0
-    side_cache_bytes = 0
-    window = None
-
-    @property
-    def mixed(self) -> int:
-        """Width over which the convolution runs: values, and the input and output matrices of all groups."""
-        return self.heads * self.head_dim + 2 * self.groups * self.state
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes per request and layer: the state, and the last tokens of the convolution in 16 bits."""
-        state = self.heads * self.head_dim * self.state * self.state_bits // 8
-        return state + 2 * self.mixed * (self.conv - 1)
-
-    def linears(self, hidden: int) -> Iterator[Linear]:
-        width = self.heads * self.head_dim
-        for part in ("gate", "values"):
-            yield Linear("ssm_in_proj", part, width, hidden, False, "columns", self.heads)
-        for part in ("input", "output"):
-            groups = self.groups * self.state
-            yield Linear("ssm_in_proj", part, groups, hidden, False, "columns", self.groups, replicable=True)
-        yield Linear("ssm_in_proj", "step", self.heads, hidden, False, "columns", self.heads)
-        yield Linear("out_proj", "out_proj", hidden, width, False, "rows", self.heads)
-
-    def vectors(self) -> int:
-        # The convolution; per head a decay, a skip and a bias of the step; the norm of the output.
-        return self.mixed * (self.conv + self.conv_bias) + 3 * self.heads + self.heads * self.head_dim
-
-
-@dataclass(frozen=True)
-class Nothing:
-    """In place of the attention or the feed-forward block of layers that have only one of them."""
-
-    cache_width = 0
-    side_cache_bytes = 0
-    state_bytes = 0
-    window = None
-
-    def linears(self, hidden: int) -> Iterator[Linear]:
-        yield from ()
-
-    def vectors(self) -> int:
-        return 0
-
-
-@dataclass(frozen=True)
-class FeedForward:
+class FeedForward(Block):
     """A feed-forward block of *width*; gated: down(act(gate(x)) · up(x)), else down(act(up(x)))."""
 
     width: int
@@ -327,7 +244,7 @@ class FeedForward:
 
 
 @dataclass(frozen=True)
-class Experts:
+class Experts(Block):
     """A mixture of experts: routed experts, of which a token uses some, and shared experts, which every token uses.
 
     Attributes
@@ -344,6 +261,10 @@ class Experts:
         The router, or only its top-k selection, has a bias per expert.
     latent : int
         Width to which tokens are projected for the routed experts; 0: none.
+    latent_norm : bool
+        The routed experts' output is normalised before it is projected back (Kimi-K3).
+    own_norms : bool
+        Router, shared and routed experts have norms of their own (Gemma 4).
     """
 
     experts: int
@@ -353,6 +274,8 @@ class Experts:
     shared_gate: bool = False
     router_bias: bool = False
     latent: int = 0
+    latent_norm: bool = False
+    own_norms: bool = False
 
     def expert_linears(self, hidden: int) -> Iterator[Linear]:
         return self.expert.linears(self.latent or hidden, "expert_", self.experts)
@@ -367,3 +290,8 @@ class Experts:
             yield Linear("latent_down_proj", "latent_down_proj", self.latent, hidden)
             yield Linear("latent_up_proj", "latent_up_proj", hidden, self.latent)
         yield from self.expert_linears(hidden)
+
+    def vectors(self, hidden: int) -> int:
+        # Gemma 4: a norm after the shared expert, before and after the routed ones, and scales of the router's input
+        # and of every expert.
+        return self.latent_norm * self.latent + self.own_norms * (4 * hidden + self.experts)

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from gpuledger import files
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import name_fault, shown
-from gpuledger.models.transformer.families import FAMILIES, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH
-from gpuledger.models.transformer.keys import Keys
+from gpuledger.models.transformer.families import FAMILIES
+from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, Keys
 from gpuledger.models.transformer.layer_kinds import read_layers
-from gpuledger.models.transformer.model import Model
+from gpuledger.models.transformer.model import Layers, Model
+from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.quantisation import read_precision
 
 MODELS = files.RESOURCES / "models"
 MAX_BYTES = 8 * 2**20
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 #: Multimodal architectures, and the model_type of their text part where the file omits it.
-_NESTED = {"gemma3": "gemma3_text"}
+_NESTED = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "minimax_m3_vl": "minimax_m3", "step3p7": "step3p5"}
 #: Keys beside ``text_config`` that describe the parts in front of the text model.
 _OTHER_MODALITIES = re.compile(
-    "(vision|image|video|audio|mm_|projector|multimodal|spatial_merge|boi_|eoi_|ignore_index|use_unified_vision).*"
+    "(vision|image|img_|video|audio|mm_|projector|process_image|multimodal|media_|spatial_merge|bo[ia]_|eo[ia]_|"
+    "ignore_index|use_unified_vision|use_im_|understand_|im_).*"
+)
+#: Number formats in the name of a checkpoint.
+_NAMED_FORMAT = re.compile(
+    r"(?<![a-z0-9])(nvfp4|mxfp[48]|fp[48]|int[48]|w[48]a(?:16|8|4)|awq|gptq|[48]bit)(?![a-z0-9])", re.I
 )
 
 
-def read_model(source: str | Path, mirror: str | Path | None = None) -> Model:
+def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: str | None = None) -> Model:
     """Read a model.
 
     Only the text part of a multimodal checkpoint is read, without multi-token prediction layers.
@@ -42,6 +49,9 @@ def read_model(source: str | Path, mirror: str | Path | None = None) -> Model:
         sources of ``resources/models/``, and on the hub (or in its cache), in this order.
     mirror : path, optional
         A folder laid out as ``huggingface.co/<id>/resolve/main/config.json``.
+    treat_as : str, optional
+        The ``model_type`` of a known architecture, as which the file is read whatever it says it is, and without the
+        keys that this architecture does not know: at the reader's own risk, of which an ``InputWarning`` tells.
 
     Returns
     -------
@@ -49,11 +59,16 @@ def read_model(source: str | Path, mirror: str | Path | None = None) -> Model:
 
     Raises
     ------
+    InputWarning
+        The name says that weights are quantised, which nothing states; *treat_as*; a count that the file omits.
     InputError
         The model does not exist or is not accessible (gated, offline); the file is not JSON; a key is missing, has the
         wrong type, an absurd value or one that contradicts another; the architecture is unknown; or the file has keys
         that may change the kernels in a way that is not modelled.
     """
+    if treat_as is not None and treat_as not in FAMILIES:
+        problem = f"no known architecture is called {shown(treat_as)}"
+        raise InputError(source, "treat_as", problem, f"known architectures: {', '.join(FAMILIES)}")
     name, file = _find(str(source), Path(mirror) if mirror is not None else None)
     content = _with_model_optimizer(_load(file), file)
     shown_file = str(file)
@@ -61,6 +76,7 @@ def read_model(source: str | Path, mirror: str | Path | None = None) -> Model:
     if isinstance(content.get("text_config"), Mapping):
         inner, inside = content["text_config"], "text_config"
         kind = inner.get("model_type", _NESTED.get(str(kind)))
+    kind, stated = treat_as or kind, kind
     if kind is None:
         raise InputError(shown_file, "", "the key model_type is missing", "use a model's complete config.json")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
@@ -77,8 +93,20 @@ def read_model(source: str | Path, mirror: str | Path | None = None) -> Model:
     positions = keys.integer("max_position_embeddings", MAX_POSITIONS, None)
     if family.positions and positions is None:
         raise keys.error("max_position_embeddings", "it is missing", "use a model's complete config.json")
+    softcap = keys.number("final_logit_softcapping", None) is not None
     precision, layers = read_precision(outer if outer.content.get("quantization_config") else keys, outer, layers)
-    model = Model(
+    strange = _unknown_keys(keys, outer, bool(inside))
+    if treat_as is not None:
+        ignored = f", without its keys {', '.join(sorted(strange))}" if strange else ""
+        warn(shown_file, "key model_type", shown(stated), f"read as {kind}, at your own risk{ignored}")
+    elif strange:
+        problem = f"unknown keys for the architecture {kind}, which may change its kernels"
+        remedy = f"remove them if they change no kernel, or ignore them at your own risk with treat_as: {kind}"
+        raise InputError(shown_file, f"keys {', '.join(sorted(strange))}", problem, remedy)
+    if (named := _NAMED_FORMAT.search(name)) and set(_formats(precision, layers)) == {precision.plain}:
+        problem = f"the name says {named[0]}, but neither this file nor hf_quant_config.json states a quantisation"
+        warn(shown_file, "", problem, f"weights are taken as {precision.plain}; set precision: to change that")
+    return Model(
         name=name,
         source=str(content.get("_source", shown_file)),
         hidden=hidden,
@@ -89,11 +117,9 @@ def read_model(source: str | Path, mirror: str | Path | None = None) -> Model:
         positions=positions if family.positions else 0,
         max_positions=positions,
         scaled_embedding=family.scaled_embedding,
-        logit_softcap=keys.number("final_logit_softcapping", None) is not None,
+        logit_softcap=softcap,
         precision=precision,
     )
-    _refuse_unknown(keys, outer, kind, bool(inside))
-    return model
 
 
 def _find(source: str, mirror: Path | None) -> tuple[str, Path]:
@@ -129,7 +155,12 @@ def _from_hub(source: str, mirror: Path | None) -> Path:
     if mirror is not None:
         remedy += f" ({shown(mirror)} does not)"
     try:
-        return Path(hf_hub_download(source, "config.json"))
+        file = Path(hf_hub_download(source, "config.json"))
+        if "quantization_config" not in _load(file):
+            # Model Optimizer's quantisation; it comes to lie beside the other file.
+            with suppress(errors.EntryNotFoundError):
+                hf_hub_download(source, "hf_quant_config.json")
+        return file
     except errors.GatedRepoError as error:
         problem = "the model is gated: the hub requires that you accept its licence"
         remedy = f"accept it on the model's page and set HF_TOKEN, or {remedy}"
@@ -197,17 +228,24 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
     if strange:
         problem += f" with the unknown keys {', '.join(sorted(strange))}"
     nearest = get_close_matches(str(kind), FAMILIES, 1, 0.0)[0]
-    remedy = f"the nearest by name is {nearest}; known architectures: {', '.join(FAMILIES)}"
+    remedy = (
+        f"the nearest by name is {nearest}: try it at your own risk with treat_as: {nearest}; known architectures: "
+    )
+    remedy += ", ".join(FAMILIES)
     return InputError(file, "key model_type", problem, remedy)
 
 
-def _refuse_unknown(keys: Keys, outer: Keys, kind: str, nested: bool) -> None:
+def _unknown_keys(keys: Keys, outer: Keys, nested: bool) -> list[str]:
     # Multi-token prediction layers are left out.
-    strange = keys.unknown({"quantization_config", "num_nextn_predict_layers"})
+    strange = keys.unknown({"quantization_config", "num_nextn_predict_layers", "expert_dtype"})
     if nested:
         beside = outer.unknown({"text_config", "quantization_config"})
         strange += [key for key in beside if not _OTHER_MODALITIES.fullmatch(key)]
-    if strange:
-        problem = f"unknown keys for the architecture {kind}, which may change its kernels"
-        remedy = "remove them if they change no kernel"
-        raise InputError(keys.file, f"keys {', '.join(sorted(strange))}", problem, remedy)
+    return strange
+
+
+def _formats(precision: Precision, layers: tuple[Layers, ...]) -> Iterator[str]:
+    """Yield the formats in which the matrices of the layers are stored."""
+    for group in layers:
+        own = precision.with_formats(group.formats)
+        yield from (own.format_of(linear.kernel).values for linear in group.linears(1))

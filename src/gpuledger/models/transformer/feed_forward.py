@@ -42,6 +42,8 @@ def _activation(rows: Rows, block: FeedForward, prefix: str, m: np.ndarray, widt
 def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
     hidden, tokens, value, parallel = rows.model.hidden, rows.work.tokens, rows.value_bytes, rows.parallel
     router, *others = ffn.linears(hidden)
+    if ffn.own_norms:
+        _norm(rows, "router_norm", hidden)
     rows.gemms([router], tokens)
     rows.elementwise("router_topk", tokens, ffn.experts, tokens * (ffn.experts * value), tokens * (ffn.active * 8))
     if ffn.shared:
@@ -50,6 +52,9 @@ def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
         rows.gemms([linear for linear in others if linear.kernel == "shared_gate"], tokens)
         stream = tokens * (hidden * value)
         rows.elementwise("shared_scale", tokens, hidden, stream + tokens * value, stream)
+    if ffn.own_norms:
+        _norm(rows, "shared_norm", hidden)
+        _norm(rows, "expert_norm", hidden, first_kernel(ffn))
 
     rows.product(tokens, parallel.replicas, ffn.active, hidden, 8)
     probability = choice_probability(ffn.experts, ffn.active, load)
@@ -80,12 +85,27 @@ def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
     if spread and parallel.tensor > 1:
         sent = ring_bytes(tokens * (hidden * value), parallel.tensor)
         rows.collective("all_gather", tokens, hidden, sent, parallel.tensor)
+    if ffn.latent_norm:
+        if parallel.tensor > 1 and not spread:  # partial sums cannot be normalised
+            sent = ring_bytes(tokens * (hidden * value), parallel.tensor, 2)
+            rows.collective("all_reduce", tokens, hidden, sent, parallel.tensor)
+        _norm(rows, "latent_norm", hidden)
+    if ffn.own_norms:
+        _norm(rows, "expert_post_norm", hidden)
     if ffn.latent:
         hidden = rows.model.hidden
         rows.gemms([linear for linear in others if linear.kernel == "latent_up_proj"], tokens)
     if ffn.shared:
         stream = tokens * (hidden * value)
         rows.elementwise("shared_add", tokens, hidden, 2 * stream, stream)
+
+
+def _norm(rows: Rows, kernel: str, width: int, reader: str = "") -> None:
+    """Add a norm of *width* values per token, whose output the GEMM *reader* reads (empty: none)."""
+    tokens, value = rows.work.tokens, rows.value_bytes
+    written = rows.operand_bytes(reader) if reader else value
+    weight = rows.plain_bytes(width)
+    rows.elementwise(kernel, tokens, width, tokens * (width * value), tokens * (width * written), weight=weight)
 
 
 def _exchanged(rows: Rows, own: np.ndarray, ffn: Experts, kernel: str) -> np.ndarray:

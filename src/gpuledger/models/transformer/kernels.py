@@ -8,12 +8,13 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer.attention import add_attention
-from gpuledger.models.transformer.blocks import DeltaAttention, Experts, LatentAttention, Nothing, StateSpace
+from gpuledger.models.transformer.attention import add_attention, first_attention_kernel
+from gpuledger.models.transformer.blocks import Experts, Linear, Nothing
 from gpuledger.models.transformer.feed_forward import add_feed_forward, first_kernel
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel, ring_bytes
 from gpuledger.models.transformer.precision import Precision
+from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
 from gpuledger.models.transformer.routing import as_load
 from gpuledger.models.transformer.rows import Rows
 from gpuledger.models.transformer.workloads import Workload
@@ -88,7 +89,9 @@ def kernels(
             _add_head(rows)
         else:
             tokens, hidden = workload.tokens, model.hidden
-            rows.collective("send", tokens, hidden, tokens * (hidden * rows.value_bytes), 2)
+            # With other residuals than one sum, all of their streams or snapshots travel.
+            width = hidden * (model.residuals.sent(numbers.stop) if model.residuals else 1)
+            rows.collective("send", tokens, width, tokens * (width * rows.value_bytes), 2)
     return rows.frame()
 
 
@@ -111,7 +114,7 @@ def _add_embedding(rows: Rows) -> None:
         gather("position_embedding", model.positions, 1, tokens * TOKEN_ID_BYTES + stream)
     if model.drafts:
         _add_norm(rows, "draft_norm", "draft_proj", False, 2)
-        rows.gemms(list(model.embeddings), tokens)
+        rows.gemms([model.embeddings[0]], tokens)
 
 
 def _add_norm(rows: Rows, kernel: str, reader: str, with_residual: bool, count: int) -> None:
@@ -131,45 +134,84 @@ def _add_residual(rows: Rows, kernel: str, count: int) -> None:
 
 def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: float | tuple[float, ...]) -> None:
     fused, tensor, hidden = "residual_norm" in rows.fused, rows.parallel.tensor, rows.model.hidden
-    count = rows.count
-    reader = "qkv_proj"
-    if isinstance(group.attention, LatentAttention):
-        reader = "q_proj" if group.attention.q_rank is None else "qkv_a_proj"
-    elif isinstance(group.attention, DeltaAttention):
-        reader = "delta_in_proj"
-    elif isinstance(group.attention, StateSpace):
-        reader = "ssm_in_proj"
+    count, plain = rows.count, group.residuals is None
     # The previous stage sends the sum, so the first norm of a stage has no residual to add.
-    alone = int(numbers.start in group.numbers) if fused else count
+    alone = (int(numbers.start in group.numbers) if fused else count) if plain else count
     attends, feeds = (not isinstance(block, Nothing) for block in (group.attention, group.ffn))
     if attends:
+        reader = first_attention_kernel(group.attention)
+        _add_input(rows, group, numbers, 0)
         _add_norm(rows, "attn_norm", reader, False, alone)
         _add_norm(rows, "attn_norm", reader, True, count - alone)
         add_attention(rows, group)
         if group.post_norms:
             _add_norm(rows, "attn_post_norm", "", False, count)
-        if not fused and feeds:
-            _add_residual(rows, "attn_residual", count)
+        # In parallel layers, this is the sum of both blocks' outputs.
+        _add_output(rows, group, "attn_residual", count * (bool(group.parallel) or (not fused and feeds)))
     if feeds:
         first = 0 if attends or not fused else alone
-        _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, first)
-        _add_norm(rows, "ffn_norm", first_kernel(group.ffn), fused, count - first)
+        _add_input(rows, group, numbers, 1)
+        if group.parallel:
+            _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, count * (group.parallel - 1))
+        else:
+            _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, first if plain else count)
+            _add_norm(rows, "ffn_norm", first_kernel(group.ffn), fused, count - first if plain else 0)
         add_feed_forward(rows, group, load)
     if tensor > 1:
         spread = rows.parallel.replicas > 1 and isinstance(group.ffn, Experts)
         sums = attends + (feeds and not (spread and not group.ffn.shared))
+        sums = min(sums, 1) if group.parallel else sums
+        # Norms of their own cannot read the partial sums of shared and routed experts.
+        sums += isinstance(group.ffn, Experts) and group.ffn.own_norms and not spread
         payload = rows.work.tokens * (hidden * rows.value_bytes)
         sent = ring_bytes(payload, tensor, 2)
         rows.collective("all_reduce", rows.work.tokens, hidden, sent, tensor, count=sums * count)
     if group.post_norms and feeds:
         _add_norm(rows, "ffn_post_norm", "", False, count)
     ends_stage = int(numbers[-1] in group.numbers and not last)
-    _add_residual(rows, "ffn_residual", ends_stage if fused else count)
+    _add_output(rows, group, "ffn_residual", ends_stage if fused else count)
+
+
+def _add_input(rows: Rows, group: Layers, numbers: range, block: int) -> None:
+    """Add what makes the input of a block, 0 (attention) or 1 (feed-forward), of something else than one sum."""
+    tokens, hidden, value, residuals = rows.work.tokens, rows.model.hidden, rows.value_bytes, group.residuals
+    if isinstance(residuals, HyperConnections):
+        _add_streams_sum(rows, residuals, list(residuals.linears(hidden))[block])
+    elif isinstance(residuals, BlockResiduals):
+        read = [residuals.snapshots(number)[block] + 1 for number in group.numbers if number in numbers]
+        for sources in sorted(set(read) - {1}):
+            traffic = tokens * (sources * hidden * value), tokens * (hidden * value)
+            weight = rows.plain_bytes(2 * hidden)
+            rows.elementwise("residual_sum", tokens, hidden, *traffic, weight=weight, count=read.count(sources))
+
+
+def _add_streams_sum(rows: Rows, residuals: HyperConnections, linear: Linear) -> None:
+    tokens, hidden, value = rows.work.tokens, rows.model.hidden, rows.value_bytes
+    rows.gemms([linear], tokens)
+    streams = tokens * ((residuals.streams * hidden + linear.outputs) * value)
+    rows.elementwise("hyper_sum", tokens, hidden, streams, tokens * (hidden * value))
+
+
+def _add_output(rows: Rows, group: Layers, kernel: str, count: int) -> None:
+    """Add a block's output to the residual stream: *count* plain sums, if no other scheme replaces them."""
+    if isinstance(group.residuals, HyperConnections):
+        tokens, value = rows.work.tokens, rows.value_bytes
+        streams = tokens * (group.residuals.streams * rows.model.hidden * value)
+        read = streams + tokens * ((rows.model.hidden + group.residuals.width) * value)
+        rows.elementwise("hyper_add", tokens, rows.model.hidden, read, streams)
+    else:
+        _add_residual(rows, kernel, rows.count if group.residuals else count)
 
 
 def _add_head(rows: Rows) -> None:
     model, tokens, tensor = rows.model, rows.work.logit_tokens, rows.parallel.tensor
-    _add_norm(rows, "final_norm", "lm_head", "residual_norm" in rows.fused, 1)
+    if isinstance(model.residuals, HyperConnections):
+        _add_streams_sum(rows, model.residuals, model.residuals.final_linears(model.hidden)[0])
+    elif model.residuals:
+        sources = -(-model.layer_count // model.residuals.every) + 1
+        read = tokens * (sources * model.hidden * rows.value_bytes)
+        rows.elementwise("residual_sum", tokens, model.hidden, read, tokens * (model.hidden * rows.value_bytes))
+    _add_norm(rows, "final_norm", "lm_head", "residual_norm" in rows.fused and not model.residuals, 1)
     rows.gemms([model.lm_head], tokens)
     part = -(-model.vocab // tensor)
     if model.logit_softcap:

@@ -32,6 +32,8 @@ NEUTRAL = frozenset(
 NEUTRAL_STARTS = ("_", "rope_", "unsloth", "transformers")
 NEUTRAL_ENDS = ("_token_id", "_token_ids", "_token_index", "_loss_coef", "_loss_alpha")
 _REQUIRED = object()
+MAX_WIDTH, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_EXPERTS = 2**20, 2**14, 10_000, 2**26, 2**16
+MAX_POSITIONS, MAX_NUMBER = 2**31, 1e30
 
 
 class Keys:
@@ -84,7 +86,9 @@ class Keys:
         if type(value) is not int:
             raise self.error(key, f"{shown(value)} is not a whole number", "correct it")
         if not low <= value <= high:
-            raise self.error(key, f"{value} is not within {low} … {high}", "correct it")
+            # Python refuses to write very long numbers.
+            text = value if abs(value) < 2**63 else "a number of more than 18 digits"
+            raise self.error(key, f"{text} is not within {low} … {high}", "correct it")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -95,8 +99,10 @@ class Keys:
 
     def number(self, key: str, default: float | None) -> float | None:
         value = self.value(key, default)
-        if value is not None and type(value) not in (int, float):
-            raise self.error(key, f"{shown(value)} is not a number", "correct it")
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not abs(value) <= MAX_NUMBER:
+            raise self.error(key, f"{shown(value)} is not a number within ±{MAX_NUMBER:g}", "correct it")
         return value
 
     def choice(self, key: str, choices: Iterable[str], default: str) -> str:
@@ -111,6 +117,19 @@ class Keys:
         if value is not None and not isinstance(value, Mapping):
             raise self.error(key, f"{shown(value)} is not an object", "correct it")
         return value or {}
+
+    def inner(self, key: str) -> Keys:
+        """Return the keys of the object that *key* holds; of an empty one if missing or null."""
+        return Keys(self.mapping(key), self.file, f"{self.inside}.{key}" if self.inside else key)
+
+    def flags(self, key: str, layers: int) -> list[bool] | None:
+        """Return a list of zeros and ones, one per layer; None if missing or null."""
+        value = self.value(key, None)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) != layers or any(one not in (0, 1) for one in value):
+            raise self.error(key, f"not a list of {layers} zeros and ones", "correct it")
+        return [bool(one) for one in value]
 
     def strings(self, key: str) -> list[str]:
         value = self.value(key, None)

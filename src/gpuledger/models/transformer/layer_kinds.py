@@ -2,162 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Iterable
 
-from gpuledger.models.transformer.blocks import (
-    Attention,
-    DeltaAttention,
-    Experts,
-    FeedForward,
-    Indexer,
-    LatentAttention,
-    Nothing,
-    StateSpace,
-)
-from gpuledger.models.transformer.families import (
-    ACTIVATIONS,
-    MAX_EXPERTS,
-    MAX_HEADS,
-    MAX_LAYERS,
-    MAX_POSITIONS,
-    MAX_WIDTH,
-    ModelFamily,
-)
-from gpuledger.models.transformer.keys import Keys
+from gpuledger.models.transformer.blocks import Attention, Block, Experts, FeedForward, Nothing
+from gpuledger.models.transformer.families import ACTIVATIONS, ModelFamily
+from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, Keys
 from gpuledger.models.transformer.model import Layers
-
-
-def _bias(keys: Keys, rule: bool | str) -> bool:
-    return keys.flag(rule) if isinstance(rule, str) else rule
-
-
-def _attention(
-    keys: Keys, family: ModelFamily, hidden: int, windows: list[int | None]
-) -> list[Attention | LatentAttention]:
-    heads = keys.integer("num_attention_heads", MAX_HEADS)
-    if family.latent:
-        rank = keys.integer("q_lora_rank", MAX_WIDTH, None)
-        names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-        sizes = [keys.integer(name, MAX_WIDTH) for name in names]
-        # Latent attention caches one vector for all heads; these keys do not apply to it.
-        keys.known |= {"num_key_value_heads", "head_dim", "qk_head_dim"}
-        bias = _bias(keys, family.out_bias)
-        indexers = _indexers(keys, len(windows)) if family.sparse else [None] * len(windows)
-        return [LatentAttention(heads, rank, *sizes, bias, indexer) for indexer in indexers]
-    kv_heads = keys.integer("num_key_value_heads", MAX_HEADS, heads)
-    if heads % kv_heads:
-        problem = f"{heads} query heads are not a multiple of {kv_heads} key/value heads"
-        raise keys.error("num_key_value_heads", problem, "correct one of them")
-    head_dim = keys.integer("head_dim", MAX_WIDTH, None)
-    if head_dim is None:
-        if hidden % heads:
-            problem = f"hidden_size {hidden} is not divisible by {heads} heads, and there is no head_dim"
-            raise keys.error("num_attention_heads", problem, "correct one of them or give head_dim")
-        head_dim = hidden // heads
-    share = keys.number("partial_rotary_factor", None)
-    for key in ("rope_parameters", "rope_scaling"):
-        inner = Keys(keys.mapping(key), keys.file, key)
-        share = inner.number("partial_rotary_factor", None) if share is None else share
-    rotary = keys.integer("rotary_dim", MAX_WIDTH, None)
-    if share is None and rotary is not None:
-        share = rotary / head_dim
-    if share is not None and not 0 <= share <= 1:
-        raise keys.error("partial_rotary_factor", f"{share} is not within 0 … 1", "correct it")
-    gate = keys.flag("attn_output_gate") if family.delta else False
-    of_window = {
-        window: Attention(
-            heads,
-            kv_heads,
-            head_dim,
-            window,
-            _bias(keys, family.qkv_bias),
-            _bias(keys, family.out_bias),
-            0 if family.positions else int(head_dim * (1 if share is None else share)),
-            family.qk_norm,
-            family.sinks,
-            family.stored_fused,
-            gate,
-        )
-        for window in set(windows)
-    }
-    if family.rope_in_windows:
-        norm = "unweighted" if keys.flag("use_qk_norm", True) else ""
-        of_window = {
-            window: replace(one, qk_norm=norm) if window else replace(one, rotary_dim=0)
-            for window, one in of_window.items()
-        }
-    if family.delta:
-        delta = _delta(keys)
-        return [delta if linear else of_window[None] for linear in _linear_layers(keys, len(windows))]
-    return [of_window[window] for window in windows]
-
-
-def _indexers(keys: Keys, layers: int) -> list[Indexer]:
-    heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
-    selected = keys.integer("index_topk", MAX_POSITIONS)
-    keys.known |= {"indexer_rope_interleave", "moe_router_dtype"}
-    keys.fixed("layer_types", ["deepseek_sparse_attention"] * layers, "another kind of attention")
-    keys.fixed("num_experts", keys.integer("n_routed_experts", MAX_EXPERTS), "differs from n_routed_experts")
-    types = keys.strings("indexer_types")
-    if not types:
-        keys.fixed("index_topk_freq", 1, "layers share an indexer, but indexer_types does not say which")
-        types = ["full"] * layers
-    # What indexer_types follows from; and multi-token prediction, which is left out.
-    keys.known |= {"index_topk_freq", "index_topk_pattern", "index_skip_topk_offset", "index_share_for_mtp_iteration"}
-    if set(types) - {"full", "shared"} or len(types) != layers or types[0] != "full":
-        raise keys.error("indexer_types", f"not full or shared for each of {layers} layers", "correct it")
-    return [Indexer(heads, dim, selected, kind == "full") for kind in types]
-
-
-def _linear_layers(keys: Keys, layers: int) -> list[bool]:
-    """Return which layers have linear attention."""
-    interval = keys.integer("full_attention_interval", MAX_LAYERS)
-    types = keys.strings("layer_types")
-    types = types or [("linear" if (i + 1) % interval else "full") + "_attention" for i in range(layers)]
-    if set(types) - {"linear_attention", "full_attention"} or len(types) != layers:
-        problem = f"not linear_attention or full_attention for each of {layers} layers"
-        raise keys.error("layer_types", problem, "correct it")
-    return [kind == "linear_attention" for kind in types]
-
-
-def _delta(keys: Keys) -> DeltaAttention:
-    key_heads, value_heads = (keys.integer(f"linear_num_{part}_heads", MAX_HEADS) for part in ("key", "value"))
-    key_dim, value_dim = (keys.integer(f"linear_{part}_head_dim", MAX_WIDTH) for part in ("key", "value"))
-    if value_heads % key_heads:
-        problem = f"{value_heads} value heads are not a multiple of {key_heads} key heads"
-        raise keys.error("linear_num_value_heads", problem, "correct one of them")
-    # Multi-token prediction is left out.
-    keys.known |= {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"}
-    keys.fixed("output_gate_type", "swish", "another gate")
-    conv = keys.integer("linear_conv_kernel_dim", MAX_WIDTH)
-    bits = 32 if keys.choice("mamba_ssm_dtype", {"float32", "bfloat16", "float16"}, "float32") == "float32" else 16
-    return DeltaAttention(key_heads, key_dim, value_heads, value_dim, conv, bits)
+from gpuledger.models.transformer.recurrent_blocks import StateSpace
+from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
 
 
 def read_layers(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
     """Return the layers of a model, grouped by kind, in the order of their first occurrence."""
+    if family.single == "hybrid_override_pattern":
+        return _group(_single_blocks(keys), family)
     if family.single:
-        return _single_blocks(keys, family, hidden)
+        return _group(_described_blocks(keys, hidden), family)
     count = keys.integer("num_hidden_layers", MAX_LAYERS)
     windows = family.window(keys, count)
-    attentions = _attention(keys, family, hidden, windows)
+    attentions = family.attention(keys, family, hidden, windows)
     keys.choice("hidden_activation" if keys.content.get("hidden_activation") else "hidden_act", ACTIVATIONS, "silu")
     keys.known |= {"hidden_act", "hidden_activation"}
     width = keys.integer("intermediate_size", MAX_WIDTH, 4 * hidden if family.positions else None)
-    block = FeedForward(width or 1, family.gated, _bias(keys, family.mlp_bias), family.stored_fused)
+    mlp_bias = keys.flag(family.mlp_bias) if isinstance(family.mlp_bias, str) else family.mlp_bias
+    block = FeedForward(width or 1, family.gated, mlp_bias, family.stored_fused)
     ffns = family.ffn(keys, count, block)
     if width is None and block in ffns:
         raise keys.error("intermediate_size", "it is missing", "use a model's complete config.json")
+    parallel = _parallel_norms(keys, family)
+    return _group(zip(attentions, ffns, strict=True), family, _residuals(keys, family), parallel)
+
+
+def _parallel_norms(keys: Keys, family: ModelFamily) -> int:
+    """Return the norms of layers whose blocks run side by side; 0: they follow each other."""
+    if not family.parallel or not keys.flag("new_decoder_architecture"):
+        return int(family.parallel)
+    return keys.integer("num_ln_in_parallel_attn", 2, 2)  # Falcon-40B: one for each block
+
+
+def _residuals(keys: Keys, family: ModelFamily) -> HyperConnections | BlockResiduals | None:
+    if family.residuals == "hyper":
+        return HyperConnections(keys.integer("hc_mult", MAX_HEADS, 4))
+    every = keys.integer("attn_res_block_size", MAX_LAYERS, None) if family.residuals else None
+    return BlockResiduals(every) if every else None
+
+
+def _group(
+    layers: Iterable[tuple[Block, Block]],
+    family: ModelFamily,
+    residuals: HyperConnections | BlockResiduals | None = None,
+    parallel: int = 0,
+) -> tuple[Layers, ...]:
     kinds: dict[tuple, list[int]] = {}
-    for number, kind in enumerate(zip(attentions, ffns, strict=True)):
+    for number, kind in enumerate(layers):
         kinds.setdefault(kind, []).append(number)
-    return tuple(Layers(tuple(numbers), *kind, family.post_norms) for kind, numbers in kinds.items())
+    return tuple(
+        Layers(tuple(numbers), *kind, family.post_norms, residuals=residuals, parallel=parallel)
+        for kind, numbers in kinds.items()
+    )
 
 
 _BLOCKS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 
 
-def _single_blocks(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
+def _single_blocks(keys: Keys) -> list[tuple[Block, Block]]:
     """Return the layers of Nemotron-H, each of which has one block."""
     names = keys.strings("layers_block_type")
     if not names:
@@ -175,12 +84,53 @@ def _single_blocks(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers
     keys.known |= {"moe_shared_expert_overlap", "partial_rotary_factor", "intermediate_size", "sliding_window"}
     makers = {"mamba": _state_space, "attention": _plain_attention, "moe": _latent_experts, "mlp": _plain_ffn}
     blocks = {name: makers[name](keys) for name in dict.fromkeys(names)}
-    found = []
-    for name, block in blocks.items():
-        numbers = tuple(i for i, other in enumerate(names) if other == name)
-        pair = (block, Nothing()) if name in ("mamba", "attention") else (Nothing(), block)
-        found.append(Layers(numbers, *pair))
-    return tuple(found)
+    return [
+        (blocks[name], Nothing()) if name in ("mamba", "attention") else (Nothing(), blocks[name]) for name in names
+    ]
+
+
+def _described_blocks(keys: Keys, hidden: int) -> list[tuple[Block, Block]]:
+    """Return the layers of Nemotron-NAS, whose blocks differ in size or are left out."""
+    count = keys.integer("num_hidden_layers", MAX_LAYERS)
+    described = keys.value("block_configs")
+    if not isinstance(described, list) or len(described) != count:
+        raise keys.error("block_configs", f"not a list of {count} blocks", "correct it")
+    heads, bias = keys.integer("num_attention_heads", MAX_HEADS), keys.flag("attention_bias")
+    keys.choice("hidden_act", ACTIVATIONS, "silu")
+    keys.known |= {"num_key_value_heads", "intermediate_size"}  # null, or those of the model that it began with
+    head_dim = keys.integer("head_dim", MAX_WIDTH, None) or hidden // heads
+    found: list[tuple[Block, Block]] = []
+    for number, block in enumerate(described):
+        if not isinstance(block, dict):
+            raise keys.error("block_configs", f"block {number} is not an object", "correct it")
+        parts = Keys(block, keys.file, f"block_configs[{number}]")
+        attention, ffn = parts.inner("attention"), parts.inner("ffn")
+        for part in (attention, ffn):
+            part.fixed("replace_with_linear", False, "a block replaced by one matrix")
+            part.fixed("sparsify", False, "sparse weights")
+        pair: list[Block] = [Nothing(), Nothing()]
+        if not attention.flag("no_op"):
+            for key in ("num_sink_tokens", "window_length"):
+                attention.fixed(key, 0, "attention with a window")
+            share = attention.integer("n_heads_in_group", MAX_HEADS)
+            if heads % share:
+                raise attention.error("n_heads_in_group", f"{heads} heads are not a multiple of {share}", "correct it")
+            pair[0] = Attention(heads, heads // share, head_dim, None, bias, bias, head_dim)
+        if not ffn.flag("no_op"):
+            pair[1] = FeedForward(_described_width(ffn, hidden))
+        found.append((pair[0], pair[1]))
+    return found
+
+
+def _described_width(ffn: Keys, hidden: int) -> int:
+    """Return the width of a block: two thirds of a multiple of *hidden*, up to the next multiple of 256."""
+    multiple = ffn.number("ffn_mult", None)
+    if multiple is None:
+        return ffn.integer("intermediate_size", MAX_WIDTH)
+    width = 256 * math.ceil(int(2 * multiple * hidden / 3) / 256)
+    if not 1 <= width <= MAX_WIDTH:
+        raise ffn.error("ffn_mult", f"{multiple:g} gives a width of {width:g}", "correct it")
+    return width
 
 
 def _state_space(keys: Keys) -> StateSpace:

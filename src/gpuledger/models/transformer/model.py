@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gpuledger.models.transformer.blocks import (
-    Attention,
-    DeltaAttention,
-    Experts,
-    FeedForward,
-    LatentAttention,
-    Linear,
-    Nothing,
-    StateSpace,
-)
+from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
+from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.precision import BITS, Precision
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
+from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
 
 
 @dataclass(frozen=True)
 class Layers:
     """All layers of one kind; ``numbers`` are their positions in the model, from 0.
 
-    ``unconverted`` names kernels whose weights a quantised checkpoint leaves unquantised in these layers.
+    ``formats`` names the kernels whose weights the checkpoint stores in another format than those of the model, with
+    the format and that of the operands (see :class:`Precision`); an empty format: unquantised.
     """
 
     numbers: tuple[int, ...]
-    attention: Attention | LatentAttention | DeltaAttention | StateSpace | Nothing
+    attention: Attention | LatentAttention | CompressedAttention | DeltaAttention | StateSpace | Nothing
     ffn: FeedForward | Experts | Nothing
-    post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 and 3)
-    unconverted: frozenset[str] = frozenset()
+    post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 to 4)
+    formats: tuple[tuple[str, str, str | None], ...] = ()
+    residuals: HyperConnections | BlockResiduals | None = None
+    parallel: int = 0  # norms of layers whose blocks read the same input and are added together (Falcon, Cohere)
 
     @property
     def count(self) -> int:
@@ -40,12 +38,21 @@ class Layers:
     @property
     def norms(self) -> int:
         """Norms of the residual stream in one layer."""
+        if self.parallel:
+            return self.parallel
         blocks = 2 - isinstance(self.attention, Nothing) - isinstance(self.ffn, Nothing)
         return blocks * (2 if self.post_norms else 1)
 
     def linears(self, hidden: int) -> Iterator[Linear]:
+        if self.residuals:
+            yield from self.residuals.linears(hidden)
         yield from self.attention.linears(hidden)
         yield from self.ffn.linears(hidden)
+
+    def vectors(self, hidden: int) -> int:
+        """Return the parameters of one layer outside matrices, but those of the norms of the residual stream."""
+        own = self.residuals.vectors(hidden) if self.residuals else 0
+        return own + self.attention.vectors(hidden) + self.ffn.vectors(hidden)
 
 
 @dataclass(frozen=True)
@@ -94,11 +101,22 @@ class Model:
         """Return a layer of multi-token prediction (DeepSeek-V3; EAGLE's drafts are alike) as a model of its own.
 
         It is a layer as the model's last one, after a projection that joins the hidden state before it and the next
-        token's embedding; embedding and LM head are the model's own and do not count again.
+        token's embedding; embedding and LM head are the model's own and do not count again. MLA that reuses a
+        selection has an indexer of its own there (GLM-5.2), and DeepSeek-V4's has no compressed past.
         """
         last = max(self.layers, key=lambda group: group.numbers[-1])
-        layer = Layers((0,), last.attention, last.ffn, last.post_norms, last.unconverted)
+        attention, indexer = last.attention, getattr(last.attention, "indexer", None)
+        if isinstance(attention, CompressedAttention):
+            attention = replace(attention, ratio=0, overlap=False, indexer=None)
+        elif indexer and not indexer.own:
+            attention = replace(attention, indexer=replace(indexer, own=True))
+        layer = replace(last, numbers=(0,), attention=attention)
         return replace(self, name=f"{self.name} (draft layer)", layers=(layer,), drafts=True)
+
+    @property
+    def residuals(self) -> HyperConnections | BlockResiduals | None:
+        """What replaces the sum of the residual stream, if anything."""
+        return self.layers[0].residuals
 
     @property
     def layer_count(self) -> int:
@@ -109,13 +127,15 @@ class Model:
         """Parameters of one norm of the residual stream."""
         return self.hidden * (2 if self.norm_bias else 1)
 
-    @property
-    def final_norms(self) -> int:
-        """Parameters of the norms outside layers: a draft layer also normalises its two inputs."""
-        return self.norm_parameters * (3 if self.drafts else 1)
+    def vectors(self, group: Layers) -> int:
+        """Return the parameters of one layer of *group* outside matrices."""
+        return group.norms * self.norm_parameters + group.vectors(self.hidden)
 
-    def _vectors(self, group: Layers) -> int:
-        return group.norms * self.norm_parameters + group.attention.vectors()
+    @property
+    def final_vectors(self) -> int:
+        """Parameters outside layers and matrices: the last norm; a draft layer also normalises its two inputs."""
+        own = self.residuals.final_vectors(self.hidden) if self.residuals else 0
+        return self.norm_parameters * (3 if self.drafts else 1) + own
 
     @property
     def lm_head(self) -> Linear:
@@ -123,27 +143,36 @@ class Model:
 
     @property
     def embeddings(self) -> tuple[Linear, ...]:
-        """The token and position tables and, unless it is tied, the LM head; of a draft layer, its projection."""
+        """The matrices outside layers: token and position tables and, unless it is tied, the LM head.
+
+        A draft layer has its projection instead.
+        """
+        sums = self.residuals.final_linears(self.hidden) if self.residuals else []
         if self.drafts:
-            return (Linear("draft_proj", "draft_proj", self.hidden, 2 * self.hidden),)
-        tables = [Linear("embedding", "embedding", self.vocab, self.hidden)]
+            return (Linear("draft_proj", "draft_proj", self.hidden, 2 * self.hidden), *sums)
+        tables = [Linear("embedding", "embedding", self.vocab, self.hidden), *sums]
         if self.positions:
             tables.append(Linear("position_embedding", "position_embedding", self.positions, self.hidden))
         return (*tables, *(() if self.tied else (self.lm_head,)))
 
     def precision_of(self, group: Layers, precision: Precision | None = None) -> Precision:
-        """Return *precision*; that of the checkpoint, which is the default, with the exceptions of these layers."""
-        own = precision is None or precision == self.precision
-        return self.precision.keeping(group.unconverted) if own else precision
+        """Return *precision* (default: the checkpoint's) with the exceptions of these layers.
+
+        They do not apply where *precision* has other formats of weights or operands than the checkpoint.
+        """
+        chosen, stored = precision or self.precision, self.precision
+        if (chosen.weights, chosen.operands) != (stored.weights, stored.operands):
+            return chosen
+        return chosen.with_formats(group.formats)
 
     @property
     def parameters(self) -> int:
         """Number of parameters; a tied LM head counts once, multi-token prediction layers do not count."""
         layers = sum(
-            group.count * (self._vectors(group) + sum(linear.parameters for linear in group.linears(self.hidden)))
+            group.count * (self.vectors(group) + sum(linear.parameters for linear in group.linears(self.hidden)))
             for group in self.layers
         )
-        return layers + sum(table.parameters for table in self.embeddings) + self.final_norms
+        return layers + sum(table.parameters for table in self.embeddings) + self.final_vectors
 
     @property
     def active_parameters(self) -> int:
@@ -158,7 +187,7 @@ class Model:
 
     def weight_bytes(self, precision: Precision | None = None) -> int:
         """Return the bytes of all weights and their scales, by default in the checkpoint's precision."""
-        vectors = sum(group.count * self._vectors(group) for group in self.layers) + self.final_norms
+        vectors = sum(group.count * self.vectors(group) for group in self.layers) + self.final_vectors
         layers = sum(
             group.count * linear.stored_bytes(self.precision_of(group, precision))
             for group in self.layers
@@ -169,8 +198,12 @@ class Model:
         return layers + tables + vectors * BITS[precision.plain] // 8
 
     def kv_bytes_per_token(self, precision: Precision | None = None) -> int:
-        """Return the cache bytes of one token over all layers, while no window is full."""
-        return int(self.kv_bytes(1, precision)) - self.state_bytes
+        """Return the cache bytes of one token over all layers while no window is full.
+
+        An entry that several tokens share (DeepSeek-V4) counts with its share.
+        """
+        period = math.lcm(*(group.attention.period for group in self.layers))
+        return (int(self.kv_bytes(period, precision)) - self.state_bytes) // period
 
     @property
     def state_bytes(self) -> int:
@@ -195,7 +228,5 @@ class Model:
         context, bits = np.asarray(context_tokens, np.int64), BITS[(precision or self.precision).cache]
         total = np.full(context.shape, self.state_bytes, np.int64)
         for group in self.layers:
-            kept = context if group.attention.window is None else np.minimum(context, group.attention.window)
-            row = -(-group.attention.cache_width * bits // 8) + group.attention.side_cache_bytes
-            total += group.count * row * kept
+            total += group.count * group.attention.cache_bytes(context, bits)
         return total

@@ -17,29 +17,35 @@ def _attention(prefix: str) -> tuple[str, ...]:
 
 KERNELS = (
     *("embedding", "embedding_scale", "position_embedding", "draft_norm", "draft_proj"),
+    *("hyper_proj", "hyper_sum", "residual_sum"),
     *("attn_norm", "qkv_proj", "q_proj", "k_proj", "v_proj", "qkv_a_proj", "q_a_proj", "kv_a_proj"),
     *("q_a_norm", "kv_a_norm", "q_b_proj", "kv_b_proj", "context_kv_b_proj", "q_absorb"),
+    *("compress_proj", "compress_pool", "index_compress_proj", "index_compress_pool"),
     *("index_q_proj", "index_k_proj", "index_weights_proj", "index_rope", "index_scores", "decode_index_scores"),
-    *("index_topk", "delta_in_proj", "delta_gates_proj", "delta_conv", "delta_rule", "decode_delta_rule"),
+    *("index_topk", "delta_in_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj", "delta_conv"),
+    *("delta_rule", "decode_delta_rule"),
     *("ssm_in_proj", "ssm_conv", "ssm_scan", "decode_ssm_scan", "ssm_norm"),
     *("qk_norm", "rope", "kv_write", "rope_kv_write", *_attention(""), *_attention("decode_"), "value_absorb"),
-    *("delta_norm", "attn_gate"),
+    *("delta_norm", "attn_gate_proj", "attn_gate", "out_rope", "out_a_proj"),
     *("out_proj", "attn_post_norm", "attn_residual", "ffn_norm"),
     *(*_ffn(""), "router", "router_topk", *_ffn("shared_"), "shared_gate", "shared_scale"),
     "latent_down_proj",
-    *("expert_permute", *_ffn("expert_"), "expert_combine", "latent_up_proj", "shared_add"),
+    *("expert_permute", *_ffn("expert_"), "expert_combine", "latent_norm", "latent_up_proj"),
+    *("shared_norm", "expert_norm", "expert_post_norm", "router_norm", "shared_add", "hyper_add"),
     *("ffn_post_norm", "ffn_residual", "final_norm", "lm_head", "logit_softcap"),
     *("all_reduce", "all_gather", "all_to_all", "send"),
 )
 
 #: Kernels whose weights a quantised checkpoint leaves unquantised unless it says otherwise.
 UNCONVERTED = frozenset({"embedding", "position_embedding", "draft_proj", "lm_head", "router", "shared_gate"}) | {
-    *("index_weights_proj", "delta_gates_proj"),
+    *("index_weights_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj"),
+    *("compress_proj", "index_compress_proj", "hyper_proj"),
 }
 
 #: Kernels with a weight matrix, for which a precision can be set.
 WEIGHTS = UNCONVERTED | {
     *("qkv_proj", "out_proj", "qkv_a_proj", "q_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"),
     *("index_q_proj", "index_k_proj", "delta_in_proj", "ssm_in_proj", "latent_down_proj", "latent_up_proj"),
+    *("attn_gate_proj", "out_a_proj"),
     *(prefix + name for prefix in ("", "shared_", "expert_") for name in ("gate_up_proj", "up_proj", "down_proj")),
 }

@@ -8,16 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer.blocks import (
-    Attention,
-    DeltaAttention,
-    Experts,
-    FeedForward,
-    LatentAttention,
-    Linear,
-    StateSpace,
-)
+from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
+from gpuledger.models.transformer.latent_blocks import CompressedAttention
 from gpuledger.models.transformer.model import Model
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
 
 MAX_DEVICES = 2**16
 
@@ -88,10 +82,12 @@ class Parallel:
         for group in model.layers:
             attention, ffn = group.attention, group.ffn
             shared = []
-            if isinstance(attention, Attention | LatentAttention | DeltaAttention):
-                shared.append(("query heads", attention.heads, self.tensor))
+            if not isinstance(attention, Nothing):
+                what = "heads of the state space" if isinstance(attention, StateSpace) else "query heads"
+                shared.append((what, attention.heads, self.tensor))
+            if isinstance(attention, CompressedAttention):
+                shared.append(("groups of heads", attention.out_groups, self.tensor))
             if isinstance(attention, StateSpace):
-                shared.append(("heads of the state space", attention.heads, self.tensor))
                 shared.append(("its groups", max(attention.groups, self.tensor), min(attention.groups, self.tensor)))
             if isinstance(attention, DeltaAttention):
                 shared.append(("value heads", attention.value_heads, self.tensor))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -61,17 +61,17 @@ def number_format(name: str) -> Format:
 
     Besides those of :data:`BITS`: ``int4_g128`` and ``int8_g64`` (groups of 128 or 64 values along the depth share a
     16-bit scale), ``int4_g128_zero`` (with a zero point of the values' width, as in AWQ and GPTQ), ``fp8_block128``
-    (blocks of 128 × 128 share a 32-bit scale, as in DeepSeek-V3). ``mxfp4`` has an 8-bit scale per 32 values (OCP
-    Microscaling Formats 1.0), ``nvfp4`` one per 16. Scales per tensor or output channel, less than 0.1 % of the
-    matrix, are not counted.
+    (blocks of 128 × 128 share a 32-bit scale, as in DeepSeek-V3). ``mxfp4`` and ``mxfp8`` have an 8-bit scale per 32
+    values (OCP Microscaling Formats 1.0), ``nvfp4`` one per 16. Scales per tensor or output channel, less than 0.1 % of
+    the matrix, are not counted.
 
     Raises
     ------
     InputError
         There is no such format.
     """
-    if name == "mxfp4":
-        return Format("mxfp4", 32, 8)
+    if name in ("mxfp4", "mxfp8"):
+        return Format("fp8" if name == "mxfp8" else name, 32, 8)
     if name == "nvfp4":
         return Format("nvfp4", 16, 8)
     if isinstance(name, str) and name in BITS:
@@ -81,7 +81,7 @@ def number_format(name: str) -> Format:
         if match[4]:
             return Format(match[1], block=int(match[4]), scale_bits=32)
         return Format(match[1], int(match[2]), 16 + (BITS[match[1]] if match[3] else 0))
-    remedy = f"use one of {', '.join(BITS)}, or with scales int4_g128, int4_g128_zero, fp8_block128"
+    remedy = f"use one of {', '.join(BITS)}, or with scales mxfp8, int4_g128, int4_g128_zero, fp8_block128"
     raise InputError("precision", "", f"there is no number format {name!r}", remedy)
 
 
@@ -98,10 +98,11 @@ class Precision:
         Format of kernel outputs and of the residual stream.
     cache : str
         Format of cached keys and values. Attention computes in ``activations`` regardless.
-    operands : str, optional
+    operands : str or mapping, optional
         Format to which the inputs of a GEMM are converted if its weights are narrower than ``activations``: ``fp8``
         for a checkpoint with fp8 weights and dynamically quantised activations. The preceding kernel converts them
-        (fused). None: weights are converted when read, and the arithmetic is in ``activations``.
+        (fused). None: weights are converted when read, and the arithmetic is in ``activations``. A mapping sets it per
+        kernel, with ``"*"`` for the rest.
     unquantised : str, optional
         Format of embeddings, LM head, norms, router and biases. None: ``activations``, at least 16 bits.
     """
@@ -109,30 +110,41 @@ class Precision:
     weights: str | Mapping[str, str] = "bf16"
     activations: str = "bf16"
     cache: str = "bf16"
-    operands: str | None = None
+    operands: str | Mapping[str, str | None] | None = None
     unquantised: str | None = None
 
     def __post_init__(self):
-        weights = self.weights if isinstance(self.weights, Mapping) else {"*": self.weights}
-        for kernel, name in weights.items():
-            if kernel != "*" and kernel not in WEIGHTS:
+        for what in ("weights", "operands"):
+            for kernel in set(_per_kernel(getattr(self, what))) - {"*"} - WEIGHTS:
                 remedy = f"name one of {', '.join(sorted(WEIGHTS))}, or '*' for the rest"
-                raise InputError("precision", "weights", f"no kernel with weights is named {kernel!r}", remedy)
+                raise InputError("precision", what, f"no kernel with weights is named {kernel!r}", remedy)
+        for name in _per_kernel(self.weights).values():
             number_format(name)
-        for what in ("activations", "operands"):
-            name = getattr(self, what)
-            if name not in MATH and not (what == "operands" and name is None):
-                raise InputError("precision", what, f"GPUs do not compute in {name!r}", f"use {', '.join(MATH)}")
+        for what, names in (("activations", [self.activations]), ("operands", _per_kernel(self.operands).values())):
+            for name in names:
+                if name not in MATH and not (what == "operands" and name is None):
+                    raise InputError("precision", what, f"GPUs do not compute in {name!r}", f"use {', '.join(MATH)}")
         for what in ("cache", "unquantised"):
             if (name := getattr(self, what)) is not None and name not in BITS:
                 raise InputError("precision", what, f"there is no number format {name!r}", f"use {', '.join(BITS)}")
 
-    def keeping(self, kernels: Collection[str]) -> Precision:
-        """Return this precision with the weights of *kernels* unquantised."""
-        if not kernels:
+    def with_formats(self, formats: Iterable[tuple[str, str, str | None]]) -> Precision:
+        """Return this precision with other formats of the weights and operands of some kernels.
+
+        Parameters
+        ----------
+        formats : iterable of (kernel, format of the weights, format of the operands)
+            An empty format of the weights: unquantised.
+        """
+        if not formats:
             return self
-        weights = self.weights if isinstance(self.weights, Mapping) else {"*": self.weights}
-        return replace(self, weights={**weights, **dict.fromkeys(kernels, self.plain)})
+        weights = {kernel: weight or self.plain for kernel, weight, _ in formats}
+        operands = {kernel: operand for kernel, _, operand in formats}
+        return replace(
+            self,
+            weights={**_per_kernel(self.weights), **weights},
+            operands={**_per_kernel(self.operands), **operands},
+        )
 
     @property
     def plain(self) -> str:
@@ -141,7 +153,7 @@ class Precision:
 
     def format_of(self, kernel: str) -> Format:
         """Return the format of the weights of *kernel*."""
-        weights = self.weights if isinstance(self.weights, Mapping) else {"*": self.weights}
+        weights = _per_kernel(self.weights)
         if kernel in weights:
             return number_format(weights[kernel])
         if kernel in UNCONVERTED:
@@ -150,10 +162,16 @@ class Precision:
 
     def operands_of(self, kernel: str) -> str:
         """Return the format of the activations that *kernel* multiplies with its weights."""
-        narrow = self.operands is not None and self.format_of(kernel).bits < BITS[self.activations]
-        return self.operands if narrow else self.activations
+        given = _per_kernel(self.operands)
+        operands = given.get(kernel, given.get("*"))
+        narrow = operands is not None and self.format_of(kernel).bits < BITS[self.activations]
+        return operands if narrow else self.activations
 
     def math_of(self, kernel: str) -> str:
         """Return the format in which *kernel* computes: its operands', or its weights' if wider."""
         weights, operands = self.format_of(kernel), self.operands_of(kernel)
         return weights.values if weights.bits > BITS[operands] else operands
+
+
+def _per_kernel(formats: str | Mapping | None) -> Mapping:
+    return formats if isinstance(formats, Mapping) else {"*": formats}

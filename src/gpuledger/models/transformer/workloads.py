@@ -87,6 +87,30 @@ class Workload:
         context = self.new_tokens + self.past_tokens
         return context if window is None else np.minimum(context, self.new_tokens + (window - 1))
 
+    def entries(self, ratio: int) -> np.ndarray:
+        """Return how many complete groups of *ratio* tokens the new and cached tokens of one request make."""
+        return (self.new_tokens + self.past_tokens) // ratio
+
+    def new_entries(self, ratio: int) -> np.ndarray:
+        """Return how many of them the new tokens complete."""
+        return self.entries(ratio) - self.past_tokens // ratio
+
+    def entry_pairs(self, ratio: int, most: int | None = None) -> np.ndarray:
+        """Return the number of (query, group) pairs of one request of each row.
+
+        Token t (from 1) sees the groups of *ratio* tokens that are complete with it, ⌊t / ratio⌋, but at most *most*.
+        """
+        last = self.new_tokens + self.past_tokens
+        return _entry_sum(last, ratio, most) - _entry_sum(self.past_tokens, ratio, most)
+
+
+def _entry_sum(last: np.ndarray, ratio: int, most: int | None) -> np.ndarray:
+    """Return Σ min(⌊t / ratio⌋, most) over t = 1 … last."""
+    growing = last if most is None else np.minimum(last, ratio * most - 1)
+    groups = growing // ratio
+    total = ratio * (groups * (groups - 1) // 2) + groups * (growing - ratio * groups + 1)
+    return total if most is None else total + most * (last - growing)
+
 
 def _whole(what: str, values: npt.ArrayLike, low: int = 0) -> np.ndarray:
     array = np.asarray(values)

@@ -153,7 +153,7 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
         if path.suffix == ".json" and not path.is_file():
             problem = f"the file {path.as_posix()} does not exist"
             raise InputError(file, f"{case.place}.model", problem, "put it there, or correct the path")
-        model = read_model(path if path.is_file() else inputs["model"], mirror=mirror)
+        model = read_model(path if path.is_file() else inputs["model"], mirror, inputs.get("treat_as"))
     with _name_key(case, "precision"):
         precision = replace(model.precision, **inputs.get("precision", {}))
     with _name_key(case, "parallel"):

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import numpy as np
 import pandas as pd
 
-from gpuledger.models.transformer.blocks import (
-    Attention,
-    DeltaAttention,
-    Experts,
-    FeedForward,
-    LatentAttention,
-    Nothing,
-    StateSpace,
-)
+from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Nothing
+from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.precision import BITS, Precision
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
 
 
 def structure_rows(model: Model, precision: Precision) -> pd.DataFrame:
@@ -32,7 +27,8 @@ def structure_rows(model: Model, precision: Precision) -> pd.DataFrame:
     for table in model.embeddings:
         size = f"{table.outputs:,} × {table.inputs:,}"
         size += ", also the LM head" if model.tied and table.kernel == "embedding" else ""
-        rows.append((table.part.replace("_", " "), 1, size, table.parameters, table.stored_bytes(precision), 0))
+        name = "sum of streams" if table.kernel == "hyper_proj" else table.part.replace("_", " ")
+        rows.append((name, 1, size, table.parameters, table.stored_bytes(precision), 0))
     head = [rows.pop()] if rows[-1][0] == "lm head" else []
     for group in model.layers:
         rows += _of_layers(model, group, precision)
@@ -55,15 +51,15 @@ _COLUMNS = ["component", "layers", "description", "parameters", "weight_bytes", 
 
 def _of_layers(model: Model, group: Layers, precision: Precision) -> list[tuple]:
     formats, rows = model.precision_of(group, precision), []
-    for name, block in (("attention", group.attention), ("feed-forward", group.ffn)):
-        if isinstance(block, Nothing):
+    for name, block in (("residuals", group.residuals), ("attention", group.attention), ("feed-forward", group.ffn)):
+        if block is None or isinstance(block, Nothing):
             continue
         linears = list(block.linears(model.hidden))
         parameters = group.count * sum(linear.parameters for linear in linears)
         stored = group.count * sum(linear.stored_bytes(formats) for linear in linears)
         cache = 0
         if name == "attention":
-            cache = group.count * (-(-block.cache_width * BITS[formats.cache] // 8) + block.side_cache_bytes)
+            cache = group.count * int(block.cache_bytes(np.int64(block.period), BITS[formats.cache])) // block.period
         rows.append((name, group.count, _describe(block), parameters, stored, cache))
     return rows
 
@@ -79,6 +75,8 @@ def _describe(block: object) -> str:
         words += ["queries and keys normalised"] if block.qk_norm else []
         words += ["biases"] if block.qkv_bias or block.out_bias else []
         words += ["gated output"] if block.gate else []
+        words += [f"values of {block.value_dim}"] if block.value_dim != block.head_dim else []
+        words += [f"indexer selects {block.indexer.selected:,} tokens"] if block.indexer else []
         return ", ".join(words)
     if isinstance(block, LatentAttention):
         queries = f"queries compressed to {block.q_rank:,}" if block.q_rank else "queries not compressed"
@@ -88,6 +86,11 @@ def _describe(block: object) -> str:
             own = "indexer selects" if block.indexer.own else "a former layer's indexer selects"
             words += f", {own} {block.indexer.selected:,} tokens"
         return words
+    if isinstance(block, CompressedAttention):
+        words = f"compressed: {block.heads} query heads and one of keys and values of {block.head_dim}, window of "
+        words += f"{block.window:,} tokens"
+        words += f", an entry per {block.ratio} tokens before" if block.ratio else ""
+        return words + (f", indexer selects {block.indexer.selected:,} of them" if block.indexer else "")
     if isinstance(block, DeltaAttention):
         return (
             f"gated delta rule: {block.key_heads} key heads of {block.key_dim}, {block.value_heads} value heads of "

@@ -1,0 +1,312 @@
+"""From the keys of a config.json to the attention of every layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuledger.errors import warn
+from gpuledger.models.transformer.blocks import Attention, Block, Indexer
+from gpuledger.models.transformer.keys import (
+    MAX_EXPERTS,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_WIDTH,
+    Keys,
+)
+from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention
+
+if TYPE_CHECKING:
+    from gpuledger.models.transformer.families import ModelFamily
+
+Windows = list[int | None]
+
+
+def _bias(keys: Keys, rule: bool | str) -> bool:
+    return keys.flag(rule) if isinstance(rule, str) else rule
+
+
+def _rotated(keys: Keys, share: float | None, head_dim: int) -> int:
+    if share is not None and not 0 <= share <= 1:
+        raise keys.error("partial_rotary_factor", f"{share:g} is not within 0 … 1", "correct it")
+    return int(head_dim * (1 if share is None else share))
+
+
+def _grouped(keys: Keys, family: ModelFamily, hidden: int) -> Attention:
+    """Return attention with query heads in groups that share a key/value head, without a window."""
+    heads = keys.integer("num_attention_heads", MAX_HEADS)
+    kv_heads = _divisor(keys, "num_key_value_heads", heads, heads)
+    head_dim = keys.integer("head_dim", MAX_WIDTH, None)
+    if head_dim is None:
+        if hidden % heads:
+            problem = f"hidden_size {hidden} is not divisible by {heads} heads, and there is no head_dim"
+            raise keys.error("num_attention_heads", problem, "correct one of them or give head_dim")
+        head_dim = hidden // heads
+    share = keys.number("partial_rotary_factor", None)
+    for key in ("rope_parameters", "rope_scaling"):
+        inside = keys.inner(key).number("partial_rotary_factor", None)
+        share = inside if share is None else share
+    rotary = keys.integer("rotary_dim", MAX_WIDTH, None)
+    if share is None and rotary is not None:
+        share = rotary / head_dim
+    return Attention(
+        heads,
+        kv_heads,
+        head_dim,
+        qkv_bias=_bias(keys, family.qkv_bias),
+        out_bias=_bias(keys, family.out_bias),
+        rotary_dim=0 if family.positions else _rotated(keys, share, head_dim),
+        qk_norm=family.qk_norm,
+        sinks=family.sinks,
+        stored_fused=family.stored_fused,
+    )
+
+
+def _divisor(keys: Keys, key: str, heads: int, *default: int) -> int:
+    kv_heads = keys.integer(key, MAX_HEADS, *default)
+    if heads % kv_heads:
+        raise keys.error(key, f"{heads} query heads are not a multiple of {kv_heads}", "correct one of them")
+    return kv_heads
+
+
+def _per_window(one: Attention, windows: Windows, sliding: Attention | None = None) -> list[Block]:
+    """Return attention *one* with the windows of the layers; *sliding*, if given, in those that have one."""
+    return [replace(sliding or one, window=window) if window else one for window in windows]
+
+
+def grouped(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    return _per_window(_grouped(keys, family, hidden), windows)
+
+
+def optional_norm(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Queries and keys are normalised per head if ``use_qk_norm`` says so (GLM-4.5)."""
+    return _per_window(replace(_grouped(keys, family, hidden), qk_norm="head" * keys.flag("use_qk_norm")), windows)
+
+
+def llama4(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Only layers with a window have RoPE, and a norm of queries and keys without weights."""
+    one = _grouped(keys, family, hidden)
+    norm = "unweighted" if keys.flag("use_qk_norm", True) else ""
+    return _per_window(replace(one, rotary_dim=0), windows, replace(one, qk_norm=norm))
+
+
+def falcon(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """One key/value head for all queries, but in the newer architecture, which says how many."""
+    one = _grouped(keys, family, hidden)
+    single = keys.flag("multi_query") and not keys.flag("new_decoder_architecture")
+    return [replace(one, kv_heads=1) if single else one] * len(windows)
+
+
+def cohere(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Heads may be normalised, each with weights of its own; with windows, only those layers have RoPE."""
+    one = replace(_grouped(keys, family, hidden), qk_norm="heads" if keys.flag("use_qk_norm") else "")
+    keys.known |= {"logit_scale", "use_parallel_block", "use_parallel_embedding", "use_gated_activation"}
+    if any(windows):
+        return _per_window(replace(one, rotary_dim=0), windows, one)
+    return _per_window(one, windows)
+
+
+def gemma4(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Layers without a window have wider and fewer key/value heads, whose keys are the values too."""
+    sliding = replace(_grouped(keys, family, hidden), value_norm=True)
+    dim = keys.integer("global_head_dim", MAX_WIDTH, sliding.head_dim)
+    fewer = _divisor(keys, "num_global_key_value_heads", sliding.heads, sliding.kv_heads)
+    shared = keys.flag("attention_k_eq_v")
+    share = keys.inner("rope_parameters").inner("full_attention").number("partial_rotary_factor", None)
+    full = replace(
+        sliding,
+        head_dim=dim,
+        kv_heads=fewer if shared else sliding.kv_heads,
+        shared_value=shared,
+        rotary_dim=_rotated(keys, share, dim),
+    )
+    return _per_window(full, windows, sliding)
+
+
+def mimo_v2(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Layers with a window have more key/value heads, and sinks; values are narrower than keys."""
+    full = replace(_grouped(keys, family, hidden), value_width=keys.integer("v_head_dim", MAX_WIDTH))
+    heads = keys.integer("swa_num_attention_heads", MAX_HEADS, full.heads)
+    sliding = replace(
+        full,
+        heads=heads,
+        kv_heads=_divisor(keys, "swa_num_key_value_heads", heads, 2 * full.kv_heads),
+        head_dim=keys.integer("swa_head_dim", MAX_WIDTH, full.head_dim),
+        value_width=keys.integer("swa_v_head_dim", MAX_WIDTH, full.value_dim),
+        sinks=keys.flag("add_swa_attention_sink_bias", True),
+    )
+    # A scale of the values; the length of the window once more.
+    keys.known |= {"attention_value_scale", "attention_chunk_size", "swa_rope_theta", "layernorm_epsilon"}
+    return _per_window(replace(full, sinks=keys.flag("add_full_attention_sink_bias")), windows, sliding)
+
+
+def step(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Layers with a window have more query heads; a gate per head scales the output."""
+    gate = "head" if keys.flag("use_head_wise_attn_gate", True) else ""
+    full = replace(_grouped(keys, family, hidden), gate=gate)
+    other = keys.inner("attention_other_setting")
+    heads = keys.integer("num_sliding_attention_heads", MAX_HEADS, None)
+    if heads is None and (heads := other.integer("num_attention_heads", MAX_HEADS, None)) is None:
+        heads = _STEP_SLIDING_HEADS if any(windows) else full.heads
+        if any(windows):
+            done = f"{heads} query heads in layers with a window, as in the published checkpoints"
+            warn(keys.file, "key attention_other_setting", "it is missing", done)
+    kv_heads = _divisor(other, "num_attention_groups", heads, full.kv_heads)
+    sliding = replace(full, heads=heads, kv_heads=kv_heads)
+    shares = keys.value("partial_rotary_factors", None)
+    if shares is not None and not (isinstance(shares, list) and len(shares) >= len(windows)):
+        raise keys.error("partial_rotary_factors", "not a list with a number per layer", "correct it")
+    keys.known |= {"use_qk_norm", "att_impl_type", "use_rope_layers", "yarn_only_types", "sink", "zero_centered"}
+    found = _per_window(full, windows, sliding)
+    if not shares:
+        return found
+    listed = Keys({str(i): share for i, share in enumerate(shares)}, keys.file, "partial_rotary_factors")
+    rotated = [_rotated(keys, listed.number(str(i), None), one.head_dim) for i, one in enumerate(found)]
+    return [replace(one, rotary_dim=dim) for one, dim in zip(found, rotated, strict=True)]
+
+
+#: Of every published checkpoint of Step-3.5-Flash and 3.7 (Megatron Bridge's Step35ModelProvider describes them).
+_STEP_SLIDING_HEADS = 96
+
+
+def minimax_m3(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """An indexer selects blocks of keys in the layers that are listed."""
+    one, layers = _grouped(keys, family, hidden), len(windows)
+    for key, wanted in {"qk_norm_type": "per_head", "use_qk_norm": True, "attention_output_gate": False}.items():
+        keys.fixed(key, wanted, "another kind of attention")
+    keys.known.add("use_gemma_norm")
+    settings = keys.inner("sparse_attention_config")
+    if not settings.flag("use_sparse_attention"):
+        return [one] * layers
+    for key, wanted in {"sparse_score_type": "max", "sparse_init_block": 0}.items():
+        settings.fixed(key, wanted, "another selection of blocks")
+    settings.fixed("sparse_num_index_heads", one.kv_heads, "not one head per key/value head")
+    heads, dim = one.kv_heads, settings.integer("sparse_index_dim", MAX_WIDTH)
+    block, blocks = settings.integer("sparse_block_size", MAX_WIDTH), settings.integer("sparse_topk_blocks", MAX_WIDTH)
+    if block < 2:
+        raise settings.error("sparse_block_size", "blocks of one key", "correct it")
+    sparse = settings.flags("sparse_attention_freq", layers) or [True] * layers
+    no_values = settings.flags("sparse_disable_index_value", layers) or [True] * layers
+    if any(one and not none for one, none in zip(sparse, no_values, strict=True)):
+        raise settings.error("sparse_disable_index_value", "an indexer with values", "only one without is modelled")
+    indexed = replace(one, indexer=Indexer(heads, dim, min(block * blocks, MAX_POSITIONS), block=block))
+    return [indexed if chosen else one for chosen in sparse]
+
+
+def with_delta(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Gated delta rule in the layers that are listed, full attention with a gate in the others (Qwen3.5)."""
+    layers = len(windows)
+    interval = keys.integer("full_attention_interval", MAX_LAYERS)
+    types = keys.strings("layer_types")
+    types = types or [("linear" if (i + 1) % interval else "full") + "_attention" for i in range(layers)]
+    if set(types) - {"linear_attention", "full_attention"} or len(types) != layers:
+        problem = f"not linear_attention or full_attention for each of {layers} layers"
+        raise keys.error("layer_types", problem, "correct it")
+    gate = "value" if keys.flag("attn_output_gate") else ""
+    full, delta = replace(_grouped(keys, family, hidden), gate=gate), _delta(keys)
+    return [delta if kind == "linear_attention" else full for kind in types]
+
+
+def _delta(keys: Keys) -> DeltaAttention:
+    key_heads, value_heads = (keys.integer(f"linear_num_{part}_heads", MAX_HEADS) for part in ("key", "value"))
+    key_dim, value_dim = (keys.integer(f"linear_{part}_head_dim", MAX_WIDTH) for part in ("key", "value"))
+    if value_heads % key_heads:
+        problem = f"{value_heads} value heads are not a multiple of {key_heads} key heads"
+        raise keys.error("linear_num_value_heads", problem, "correct one of them")
+    # Multi-token prediction is left out.
+    keys.known |= {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"}
+    keys.fixed("output_gate_type", "swish", "another gate")
+    conv = keys.integer("linear_conv_kernel_dim", MAX_WIDTH)
+    bits = 32 if keys.choice("mamba_ssm_dtype", {"float32", "bfloat16", "float16"}, "float32") == "float32" else 16
+    return DeltaAttention(key_heads, key_dim, value_heads, value_dim, conv, bits)
+
+
+def _latent(keys: Keys, family: ModelFamily) -> LatentAttention:
+    heads = keys.integer("num_attention_heads", MAX_HEADS)
+    rank = keys.integer("q_lora_rank", MAX_WIDTH, None)
+    names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    sizes = [keys.integer(name, MAX_WIDTH) for name in names]
+    # Latent attention caches one vector for all heads; these keys do not apply to it.
+    keys.known |= {"num_key_value_heads", "head_dim", "qk_head_dim"}
+    return LatentAttention(heads, rank, *sizes, _bias(keys, family.out_bias))
+
+
+def latent(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    return [_latent(keys, family)] * len(windows)
+
+
+def sparse_latent(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """An indexer selects the tokens that latent attention reads; layers may share its selection (GLM-5.2)."""
+    layers, attention = len(windows), _latent(keys, family)
+    heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
+    selected = keys.integer("index_topk", MAX_POSITIONS)
+    keys.known |= {"indexer_rope_interleave", "moe_router_dtype"}
+    keys.fixed("layer_types", ["deepseek_sparse_attention"] * layers, "another kind of attention")
+    keys.fixed("num_experts", keys.integer("n_routed_experts", MAX_EXPERTS), "differs from n_routed_experts")
+    types = keys.strings("indexer_types")
+    if not types:
+        keys.fixed("index_topk_freq", 1, "layers share an indexer, but indexer_types does not say which")
+        types = ["full"] * layers
+    # What indexer_types follows from; and multi-token prediction, which is left out.
+    keys.known |= {"index_topk_freq", "index_topk_pattern", "index_skip_topk_offset", "index_share_for_mtp_iteration"}
+    if set(types) - {"full", "shared"} or len(types) != layers or types[0] != "full":
+        raise keys.error("indexer_types", f"not full or shared for each of {layers} layers", "correct it")
+    return [replace(attention, indexer=Indexer(heads, dim, selected, kind == "full")) for kind in types]
+
+
+#: Tokens per compressed entry of DeepSeek-V4; the shorter ones overlap, and an indexer selects among them.
+_RATIOS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+
+
+def compressed(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """A window, and a past that is compressed by a ratio per layer (DeepSeek-V4)."""
+    layers = len(windows)
+    types = keys.strings("layer_types")
+    ratios = [_RATIOS.get(kind) for kind in types] if types else keys.value("compress_ratios")
+    if isinstance(ratios, list) and len(ratios) == layers + keys.integer("num_nextn_predict_layers", MAX_LAYERS, 0, 0):
+        ratios = ratios[:layers]
+    if not isinstance(ratios, list) or len(ratios) != layers or any(one not in _RATIOS.values() for one in ratios):
+        key = "layer_types" if types else "compress_ratios"
+        raise keys.error(key, f"not a ratio of 0, 4 or 128 for each of {layers} layers", "correct it")
+    keys.fixed("compress_rates", {kind: one for kind, one in _RATIOS.items() if one}, "other ratios")
+    keys.fixed("num_key_value_heads", 1, "more than one key/value head")
+    keys.known |= {"compress_ratios", "compress_rope_theta", "hc_eps", "hc_sinkhorn_iters", "expert_dtype"}
+    heads = keys.integer("num_attention_heads", MAX_HEADS)
+    groups = _divisor(keys, "o_groups", heads)
+    dims = keys.integer("head_dim", MAX_WIDTH), keys.integer("qk_rope_head_dim", MAX_WIDTH)
+    ranks = keys.integer("q_lora_rank", MAX_WIDTH), groups, keys.integer("o_lora_rank", MAX_WIDTH)
+    plain = CompressedAttention(heads, *dims, *ranks, keys.integer("sliding_window", MAX_POSITIONS))
+    index_heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
+    indexer = Indexer(index_heads, dim, keys.integer("index_topk", MAX_POSITIONS))
+    kinds = {
+        0: plain,
+        4: replace(plain, ratio=4, overlap=True, indexer=indexer),
+        128: replace(plain, ratio=128),
+    }
+    return [kinds[ratio] for ratio in ratios]
+
+
+def kimi_linear(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Kimi Delta Attention in the layers that are listed, latent attention in the others; numbers are from 1."""
+    layers, settings = len(windows), keys.inner("linear_attn_config")
+    full = replace(
+        _latent(keys, family),
+        rope=not keys.flag("mla_use_nope"),
+        gate=keys.flag("mla_use_output_gate"),
+    )
+    listed = {}
+    for key in ("kda_layers", "full_attn_layers"):
+        numbers = settings.value(key)
+        if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
+            raise settings.error(key, "not a list of layer numbers", "correct it")
+        listed[key] = set(numbers)
+    linear, others = listed.values()
+    if linear & others or linear | others != set(range(1, layers + 1)):
+        raise settings.error("kda_layers", f"with full_attn_layers, not the layers 1 … {layers}", "correct it")
+    heads, dim = settings.integer("num_heads", MAX_HEADS), settings.integer("head_dim", MAX_WIDTH)
+    conv = settings.integer("short_conv_kernel_size", MAX_WIDTH)
+    gate_rank = 0 if settings.flag("use_full_rank_gate") else dim
+    delta = DeltaAttention(heads, dim, heads, dim, conv, decay_rank=dim, gate_rank=gate_rank)
+    return [delta if i + 1 in linear else full for i in range(layers)]

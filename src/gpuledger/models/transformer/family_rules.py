@@ -1,0 +1,280 @@
+"""From the keys of a config.json to the windows and the feed-forward blocks of every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpuledger.ledger.download.names import shown
+from gpuledger.models.transformer.blocks import Experts, FeedForward
+from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, Keys
+
+
+def _layer_types(keys: Keys, layers: int) -> list[bool] | None:
+    """Return which layers have a window according to ``layer_types``; None without that key."""
+    types = keys.strings("layer_types")
+    if not types:
+        return None
+    if strange := sorted(set(types) - {"sliding_attention", "full_attention"}):
+        remedy = "only sliding_attention and full_attention are modelled"
+        raise keys.error("layer_types", f"unknown layer types: {', '.join(strange)}", remedy)
+    if len(types) == layers + keys.integer("num_nextn_predict_layers", MAX_LAYERS, 0, low=0):
+        types = types[:layers]  # multi-token prediction layers are left out
+    if len(types) != layers:
+        raise keys.error("layer_types", f"{len(types)} types for {layers} layers", "correct one of them")
+    return [name == "sliding_attention" for name in types]
+
+
+def _windows(keys: Keys, layers: int, slides: Callable[[int], bool]) -> list[int | None]:
+    window = keys.integer("sliding_window", MAX_POSITIONS, None)
+    types = _layer_types(keys, layers)
+    if types is None:
+        types = [slides(i) for i in range(layers)]
+    longest = keys.integer("max_position_embeddings", MAX_POSITIONS, None)
+    if window is not None and longest is not None and window >= longest:
+        window = None  # never takes effect
+    return [window if slide else None for slide in types]
+
+
+def no_window(keys: Keys, layers: int) -> list[int | None]:
+    return [None] * layers
+
+
+def window_everywhere(keys: Keys, layers: int) -> list[int | None]:
+    return _windows(keys, layers, lambda i: True)
+
+
+def window_every_second(keys: Keys, layers: int) -> list[int | None]:
+    size = keys.integer("sliding_window_size", MAX_POSITIONS, None)
+    if size not in (None, keys.integer("sliding_window", MAX_POSITIONS, None)):
+        raise keys.error("sliding_window_size", f"{size} differs from sliding_window", "correct one of them")
+    return _windows(keys, layers, lambda i: i % 2 == 0)
+
+
+def window_but_every_nth(keys: Keys, layers: int) -> list[int | None]:
+    period = keys.integer("_sliding_window_pattern", MAX_LAYERS, None)
+    period = keys.integer("sliding_window_pattern", MAX_LAYERS, period or 6)
+    return _windows(keys, layers, lambda i: (i + 1) % period != 0)
+
+
+def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[Keys, int], list[int | None]]:
+    """Windows of Qwen models: ``sliding_window`` only applies with ``use_sliding_window``."""
+
+    def windows(keys: Keys, layers: int) -> list[int | None]:
+        first = keys.integer("max_window_layers", MAX_LAYERS, 28, low=0)
+        if not keys.flag("use_sliding_window"):
+            keys.known |= {"sliding_window", "layer_types"}
+            return [None] * layers
+        return _windows(keys, layers, lambda i: slides(i, first))
+
+    return windows
+
+
+def window_of_chunks(keys: Keys, layers: int) -> list[int | None]:
+    """Llama 4: three of four layers attend within chunks, taken as windows of that length, which is an upper bound."""
+    chunk = keys.integer("attention_chunk_size", MAX_POSITIONS, 8192)
+    if keys.content.get("no_rope_layers") == []:
+        keys.known.add("no_rope_layers")
+        local = None
+    else:
+        local = keys.flags("no_rope_layers", layers)
+    local = local or [(i + 1) % 4 != 0 for i in range(layers)]
+    keys.known |= {"use_qk_norm", "attn_temperature_tuning", "attn_scale", "floor_scale", "for_llm_compressor"}
+    return [chunk if value else None for value in local]
+
+
+def window_of_mimo_v2(keys: Keys, layers: int) -> list[int | None]:
+    """Windows in the layers that ``hybrid_layer_pattern`` marks, or ``layer_types``."""
+    size = keys.integer("sliding_window", MAX_POSITIONS)
+    keys.fixed("sliding_window_size", size, "differs from sliding_window")
+    marked = keys.flags("hybrid_layer_pattern", layers) or _layer_types(keys, layers)
+    if marked is None:
+        raise keys.error("hybrid_layer_pattern", "it is missing", "use a model's complete config.json")
+    return [size if slides else None for slides in marked]
+
+
+def dense(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    return [block] * layers
+
+
+def dense_falcon(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """A block four times as wide as the residual stream, unless the file says otherwise."""
+    width = keys.integer("intermediate_size", MAX_WIDTH, 4 * keys.integer("hidden_size", MAX_WIDTH))
+    return [replace(block, width=width)] * layers
+
+
+def _routed(keys: Keys, experts: str, width: str, bias: bool = False, **more: object) -> Experts:
+    count = keys.integer(experts, MAX_EXPERTS)
+    active = keys.integer("num_experts_per_tok", MAX_EXPERTS)
+    if active > count:
+        raise keys.error("num_experts_per_tok", f"a token uses {active} of {count} experts", "correct one of them")
+    keys.fixed("experts_per_token", active, "differs from num_experts_per_tok")
+    expert = FeedForward(keys.integer(width, MAX_WIDTH), bias=bias)
+    return Experts(count, active, expert, router_bias=bias, **more)
+
+
+def all_routed(experts: str, bias: bool = False) -> Callable:
+    """Every layer has experts of width ``intermediate_size``."""
+
+    def ffns(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+        return [_routed(keys, experts, "intermediate_size", bias)] * layers
+
+    return ffns
+
+
+def sparse_steps(shared: bool) -> Callable:
+    """Every ``decoder_sparse_step``-th layer has experts, except those in ``mlp_only_layers`` (Qwen)."""
+
+    def ffns(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+        step = keys.integer("decoder_sparse_step", MAX_LAYERS, 1)
+        only = keys.value("mlp_only_layers", None) or []
+        if not isinstance(only, list) or not all(type(i) is int for i in only):
+            raise keys.error("mlp_only_layers", "not a list of layer numbers", "correct it")
+        more = {}
+        if shared:
+            width = keys.integer("shared_expert_intermediate_size", MAX_WIDTH, low=0)
+            more = {"shared": FeedForward(width), "shared_gate": True} if width else {}
+        routed = _routed(keys, "num_experts", "moe_intermediate_size", **more)
+        return [routed if (i + 1) % step == 0 and i not in only else block for i in range(layers)]
+
+    return ffns
+
+
+def deepseek(router_bias: bool) -> Callable:
+    """The first layers are dense, then every ``moe_layer_freq``-th layer has routed and shared experts."""
+
+    def ffns(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+        first = keys.integer("first_k_dense_replace", MAX_LAYERS, 0, low=0)
+        step = keys.integer("moe_layer_freq", MAX_LAYERS, 1)
+        if keys.value("n_routed_experts", None) is None:
+            return [block] * layers
+        width = keys.integer("moe_intermediate_size", MAX_WIDTH)
+        shared = keys.integer("n_shared_experts", MAX_EXPERTS, 0, low=0)
+        # Newer files say the same once more, layer by layer.
+        types = ["sparse" if i >= first and i % step == 0 else "dense" for i in range(layers)]
+        keys.fixed("mlp_layer_types", types, "differs from first_k_dense_replace and moe_layer_freq")
+        routed = _routed(keys, "n_routed_experts", "moe_intermediate_size")
+        bias = router_bias and keys.choice("topk_method", TOP_K, "noaux_tc") == "noaux_tc"
+        routed = replace(routed, shared=FeedForward(shared * width) if shared else None, router_bias=bias)
+        return [routed if kind == "sparse" else block for kind in types]
+
+    return ffns
+
+
+def llama4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every n-th layer has experts beside a shared one, all of the width of ``block``; the others are wider."""
+    step = keys.integer("interleave_moe_layer_step", MAX_LAYERS, 1)
+    routed = _routed(keys, "num_local_experts", "intermediate_size", shared=block)
+    wide = FeedForward(keys.integer("intermediate_size_mlp", MAX_WIDTH))
+    sparse = [i for i in range(layers) if (i + 1) % step == 0]
+    keys.fixed("moe_layers", sparse, "differs from interleave_moe_layer_step")
+    return [routed if i in sparse else wide for i in range(layers)]
+
+
+def minimax(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every layer has experts; full attention and one norm over all heads are what the keys must say."""
+    for key, wanted in {"qk_norm_type": "per_layer", "use_qk_norm": True, "attn_type_list": [1] * layers}.items():
+        keys.fixed(key, wanted, "another kind of attention")
+    # Multi-token prediction layers are left out.
+    keys.known |= {"use_mtp", "mtp_transformer_layers", "num_mtp_modules"}
+    routed = _routed(keys, "num_local_experts", "intermediate_size")
+    return [replace(routed, router_bias=keys.flag("use_routing_bias"))] * layers
+
+
+#: Ways to select experts, of which the first has a bias per expert.
+TOP_K = frozenset({"noaux_tc", "greedy", "group_limited_greedy"})
+
+
+def _sparse_layers(keys: Keys, layers: int) -> list[bool]:
+    """Return which layers have experts, according to ``mlp_layer_types`` or a list in ``moe_layer_freq``."""
+    types = keys.strings("mlp_layer_types")
+    if types and (set(types) - {"dense", "sparse"} or len(types) != layers):
+        raise keys.error("mlp_layer_types", f"not dense or sparse for each of {layers} layers", "correct it")
+    sparse = [kind == "sparse" for kind in types] if types else keys.flags("moe_layer_freq", layers)
+    if sparse is None:
+        raise keys.error("moe_layer_freq", "it is missing", "use a model's complete config.json")
+    first = sparse.index(True) if True in sparse else layers
+    keys.fixed("first_k_dense_replace", first, "differs from moe_layer_freq")
+    return sparse
+
+
+def mimo_v2(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Listed layers have experts, none of them shared."""
+    keys.fixed("n_shared_experts", 0, "shared experts")
+    bias = keys.choice("topk_method", TOP_K, "noaux_tc") == "noaux_tc"
+    routed = replace(_routed(keys, "n_routed_experts", "moe_intermediate_size"), router_bias=bias)
+    return [routed if sparse else block for sparse in _sparse_layers(keys, layers)]
+
+
+def minimax_m3(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Listed layers have experts, the others a wider block."""
+    keys.fixed("moe_intermediate_size", block.width, "differs from intermediate_size")
+    shared = keys.integer("n_shared_experts", MAX_EXPERTS, 1, low=0) * keys.integer(
+        "shared_intermediate_size", MAX_WIDTH
+    )
+    routed = replace(
+        _routed(keys, "num_local_experts", "intermediate_size"),
+        shared=FeedForward(shared) if shared else None,
+        router_bias=keys.flag("use_routing_bias"),
+    )
+    wide = FeedForward(keys.integer("dense_intermediate_size", MAX_WIDTH))
+    keys.known.add("num_mtp_modules")  # multi-token prediction is left out
+    return [routed if sparse else wide for sparse in _sparse_layers(keys, layers)]
+
+
+def gemma4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every layer is dense or, with ``enable_moe_block``, has routed experts beside the dense block."""
+    # Embeddings per layer, and layers that share keys and values, are of the small models.
+    for key in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
+        keys.fixed(key, 0, "layers of another kind")
+    keys.fixed("use_double_wide_mlp", False, "layers of another kind")
+    keys.known |= {"vocab_size_per_layer_input", "use_bidirectional_attention"}
+    if not keys.flag("enable_moe_block"):
+        keys.known |= {"num_experts", "num_experts_per_tok", "moe_intermediate_size"}
+        return [block] * layers
+    routed = _routed(keys, "num_experts", "moe_intermediate_size", shared=block, own_norms=True)
+    return [routed] * layers
+
+
+def step(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """All but the first layers have routed experts and a shared one."""
+    named = keys.value("moe_layers_enum", None)
+    if named is None:
+        first = keys.integer("first_k_dense_replace", MAX_LAYERS, 3, low=0)
+        sparse = set(range(first, layers))
+    else:
+        parts = named.split(",") if isinstance(named, str) else named
+        if not isinstance(parts, list) or not all(
+            str(part).strip().isdecimal() and len(str(part)) < 9 for part in parts
+        ):
+            raise keys.error("moe_layers_enum", f"{shown(named)} is not a list of layers", "correct it")
+        sparse = {int(part) for part in parts}
+    keys.fixed("n_shared_experts", 1, "several shared experts")
+    shared = FeedForward(keys.integer("share_expert_dim", MAX_WIDTH))
+    bias = keys.flag("use_moe_router_bias", True)
+    # Formats, limits and scales of the router and of activations; layers without a rotation are not in use.
+    keys.known |= {"need_fp32_gate", "norm_expert_weight", "moe_router_activation", "moe_router_scaling_factor"}
+    keys.known |= {"swiglu_limits", "swiglu_limits_shared", "use_moe", "moe_every_n_layer", "moe_layer_offset"}
+    routed = replace(_routed(keys, "num_experts", "moe_intermediate_size"), shared=shared, router_bias=bias)
+    return [routed if i in sparse else block for i in range(layers)]
+
+
+def deepseek_v4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every layer has experts; the first ones choose them by a table of tokens, without a bias."""
+    hashed = keys.integer("num_hash_layers", MAX_LAYERS, 3, low=0)
+    keys.fixed("mlp_layer_types", ["hash_moe"] * hashed + ["moe"] * (layers - hashed), "differs from num_hash_layers")
+    width, shared = keys.integer("moe_intermediate_size", MAX_WIDTH), keys.integer("n_shared_experts", MAX_EXPERTS)
+    routed = replace(_routed(keys, "n_routed_experts", "moe_intermediate_size"), shared=FeedForward(shared * width))
+    bias = keys.choice("topk_method", TOP_K, "noaux_tc") == "noaux_tc"
+    return [replace(routed, router_bias=bias and i >= hashed) for i in range(layers)]
+
+
+def kimi_linear(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """As DeepSeek-V3's; Kimi-K3's routed experts work on narrower tokens."""
+    latent = keys.integer("routed_expert_hidden_size", MAX_WIDTH, None) or 0
+    norm = keys.flag("latent_moe_use_norm") and bool(latent)
+    # How scores and activations are scaled.
+    keys.known |= {"moe_renormalize", "moe_router_activation_func", "use_grouped_topk", "num_expert_group"}
+    keys.known |= {"activation_situ_beta", "activation_situ_linear_beta"}
+    ffns = deepseek(router_bias=True)(keys, layers, block)
+    return [replace(ffn, latent=latent, latent_norm=norm) if isinstance(ffn, Experts) else ffn for ffn in ffns]

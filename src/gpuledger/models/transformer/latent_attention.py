@@ -1,0 +1,185 @@
+"""Kernels of attention over compressed keys and values: MLA, sparse MLA, and compressed sequences (DeepSeek-V4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpuledger.models.transformer.attention_rows import (
+    Keys,
+    add_gate,
+    add_index,
+    add_rope,
+    add_rope_and_cache,
+    attend,
+    few,
+    row_bytes,
+    split,
+)
+from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.rows import Rows
+
+
+def add_latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) -> None:
+    """Add multi-head latent attention, from the compression to the values."""
+    work, value, tensor = rows.work, rows.value_bytes, rows.parallel.tensor
+    tokens, heads, rank = work.tokens, attention.heads // tensor, attention.kv_rank
+    if attention.q_rank is None:
+        rows.gemms(by_kernel["q_proj"], tokens)
+        rows.gemms(by_kernel["kv_a_proj"], tokens)
+    else:
+        _compress(rows, attention.q_rank, by_kernel)
+    weight = rows.plain_bytes(rank)
+    rows.elementwise("kv_a_norm", tokens, rank, tokens * (rank * value), tokens * (rank * value), weight=weight)
+    turned = (heads + 1) * attention.rope_dim if attention.rope else 0
+    add_rope_and_cache(rows, turned, attention.rope_dim, attention.cache_width, 1)
+    row = row_bytes(rows, attention.cache_width)
+    if attention.indexer:
+        _sparse(rows, attention, by_kernel, row)
+    else:
+        of_form = split(rows, _fewer_macs_absorbed(rows, attention))
+        several = of_form[False]
+        if several.any():  # expanded: separate keys and values for every head
+            rows.gemms(by_kernel["kv_b_proj"], work.total(several * work.new_tokens))
+            _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(several * work.past_tokens))
+            expanded = heads * (attention.query_dim + attention.value_dim) * value
+            dims, written = (attention.query_dim, attention.value_dim), rows.operand_bytes("out_proj")
+            attend(rows, False, several, (heads, heads), dims, written, Keys.within(work), expanded_row=expanded)
+
+        absorbed = work.total(of_form[True] * work.new_tokens)
+        if absorbed.any():  # all query heads share one compressed head of keys and values
+            _absorb(rows, "q_absorb", absorbed, heads, rank, attention.nope_dim, value)
+            sizes = (heads, 1), (attention.cache_width, rank)
+            attend(rows, True, of_form[True], *sizes, value, Keys.within(work), cached_row=row)
+            _absorb(rows, "value_absorb", absorbed, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
+    if attention.gate:
+        rows.gemms(by_kernel["attn_gate_proj"], tokens)
+        add_gate(rows, heads * attention.value_dim, heads * attention.value_dim)
+
+
+def _fewer_macs_absorbed(rows: Rows, attention: LatentAttention) -> np.ndarray:
+    """Return which requests need fewer multiplications absorbed than if the cached tokens were expanded again.
+
+    For DeepSeek-V3, those with up to 170 new tokens behind a long context. Engines draw the line at a number of new
+    tokens: vLLM at 128 (FlashMLA) or 512 (FlashAttention).
+    """
+    work = rows.work
+    wider = attention.cache_width + attention.kv_rank - attention.query_dim - attention.value_dim
+    expansion = attention.kv_rank * (attention.nope_dim + attention.value_dim)
+    return work.pairs() * float(wider) < work.past_tokens * float(expansion)
+
+
+def _compress(rows: Rows, rank: int, by_kernel: dict[str, list]) -> None:
+    """Add the compression of queries, keys and values, and the expansion of queries from *rank* values."""
+    tokens = rows.work.tokens
+    rows.gemms(by_kernel["qkv_a_proj"], tokens, "qkv" in rows.fused)
+    read, write = tokens * (rank * rows.value_bytes), tokens * (rank * rows.operand_bytes("q_b_proj"))
+    rows.elementwise("q_a_norm", tokens, rank, read, write, weight=rows.plain_bytes(rank))
+    rows.gemms(by_kernel["q_b_proj"], tokens)
+
+
+def _expand_context(rows: Rows, attention: LatentAttention, linear, past: np.ndarray) -> None:
+    """Add the expansion of tokens cached by earlier chunks, which are read from the cache and expanded again."""
+    n, k, weight = rows.matrices([linear], rows.parallel.tensor)
+    rows.add(
+        "context_kv_b_proj",
+        "gemm",
+        past,
+        n,
+        k,
+        macs=rows.product(past, n, k),
+        weight=weight,
+        write=past * (n * rows.value_bytes),
+        cache=past * row_bytes(rows, attention.cache_width),
+        **rows.formats("kv_b_proj"),
+    )
+
+
+def _absorb(rows: Rows, kernel: str, m: np.ndarray, heads: int, n: int, k: int, written: float) -> None:
+    """Add a per-head product with a part of ``kv_b_proj``, which engines keep unquantised for this."""
+    rows.add(
+        kernel,
+        "gemm",
+        m,
+        n,
+        k,
+        batch=heads,
+        macs=rows.product(m, n, k, heads),
+        weight=rows.plain_bytes(heads * n * k),
+        read=m * (heads * k * rows.value_bytes),
+        write=m * (heads * n * written),
+    )
+
+
+def _sparse(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list], row: int) -> None:
+    """Add attention to the tokens that an indexer selects, in the absorbed form for every request.
+
+    The traffic is that of different tokens: a lower bound where the tokens of a prompt select far apart.
+    """
+    work, heads, rank = rows.work, attention.heads // rows.parallel.tensor, attention.kv_rank
+    if attention.indexer.own:
+        add_index(rows, attention.indexer, by_kernel, Keys.within(work))
+    _absorb(rows, "q_absorb", work.tokens, heads, rank, attention.nope_dim, rows.value_bytes)
+    dims, keys = (attention.cache_width, rank), Keys.within(work, attention.indexer.selected)
+    for decoding, requests in split(rows, few(rows)).items():
+        attend(rows, decoding, requests, (heads, 1), dims, rows.value_bytes, keys, cached_row=row)
+    _absorb(rows, "value_absorb", work.tokens, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
+
+
+def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[str, list]) -> None:
+    """Add attention to a window and to pooled entries of the past, from the compression to the groups' projection."""
+    work, value, tensor = rows.work, rows.value_bytes, rows.parallel.tensor
+    tokens, heads, dim = work.tokens, attention.heads // tensor, attention.head_dim
+    _compress(rows, attention.q_rank, by_kernel)
+    for kernel, width in (("kv_a_norm", dim), ("qk_norm", heads * dim)):
+        weight = rows.plain_bytes(dim) if kernel == "kv_a_norm" else 0
+        rows.elementwise(kernel, tokens, width, tokens * (width * value), tokens * (width * value), weight=weight)
+    add_rope_and_cache(rows, (heads + 1) * attention.rope_dim, attention.rope_dim, dim, 1)
+    keys = Keys.within(work, attention.window)
+    for kernel, width in attention.pools.items():
+        _pool(rows, attention, kernel, width, by_kernel[kernel])
+    if attention.ratio:
+        entries, pairs = work.entries(attention.ratio), work.entry_pairs(attention.ratio)
+        everything, index = Keys(pairs, entries, entries), attention.indexer
+        if index:
+            add_index(rows, index, by_kernel, everything)
+            some = np.minimum(entries, index.selected + work.new_tokens // attention.ratio)
+            everything = Keys(work.entry_pairs(attention.ratio, index.selected), some, entries)
+        keys = keys + everything
+    for decoding, requests in split(rows, few(rows)).items():
+        attend(rows, decoding, requests, (heads, 1), (dim, dim), value, keys, cached_row=row_bytes(rows, dim))
+    # The rotation of the values is undone.
+    add_rope(rows, heads * attention.rope_dim, attention.rope_dim, "out_rope")
+    (groups,) = by_kernel["out_a_proj"]
+    count, (n, k) = groups.copies // tensor, (groups.outputs, groups.inputs)
+    rows.add(
+        "out_a_proj",
+        "gemm",
+        tokens,
+        n,
+        k,
+        batch=count,
+        macs=rows.product(tokens, n, k, count),
+        weight=count * rows.precision.format_of("out_a_proj").matrix_bytes(n, k),
+        read=tokens * (count * k * rows.operand_bytes("out_a_proj")),
+        write=tokens * (count * n * rows.operand_bytes("out_proj")),
+        **rows.formats("out_a_proj"),
+    )
+
+
+def _pool(rows: Rows, attention: CompressedAttention, kernel: str, width: int, linears: list) -> None:
+    """Add the projections of values and weights, and the pooling of the windows that the new tokens complete."""
+    work = rows.work
+    rows.gemms(linears, work.tokens)
+    projected = 2 * (1 + attention.overlap) * width
+    entry = row_bytes(rows, width) if kernel == "compress_proj" else attention.indexer.key_bytes
+    complete = work.total(work.requests * work.new_entries(attention.ratio))
+    # Values and weights of unfinished windows are kept in 32 bits; what a pass finishes at once is not written there.
+    kept = work.total(work.requests * np.minimum(work.new_tokens, (1 + attention.overlap) * attention.ratio))
+    rows.elementwise(
+        kernel.replace("_proj", "_pool"),
+        work.tokens,
+        projected,
+        work.tokens * (projected * rows.value_bytes),
+        kept * (projected * 4) + complete * entry,
+        weight=rows.plain_bytes(width * (1 + (1 + attention.overlap) * attention.ratio)),
+    )

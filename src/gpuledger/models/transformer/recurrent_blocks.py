@@ -1,0 +1,125 @@
+"""Layers that keep a state of fixed size per request instead of a cache: delta rule and Mamba-2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuledger.models.transformer.blocks import Block, Linear
+
+
+@dataclass(frozen=True)
+class DeltaAttention(Block):
+    """Linear attention by the gated delta rule (Qwen3.5, Kimi-K3): a state of fixed size per request, no cache.
+
+    Attributes
+    ----------
+    key_heads, key_dim, value_heads, value_dim : int
+        Heads of queries and of keys, of values, and their widths; the state has one matrix per value head.
+    conv : int
+        Tokens that the causal convolution over queries, keys and values spans.
+    state_bits : int
+        Bits of a value of the state.
+    decay_rank : int
+        Rank of the projection that gives a decay per key channel (Kimi Delta Attention); 0: a decay per value head.
+    gate_rank : int
+        Rank of the projection that gives the output's gate; 0: full rank.
+    """
+
+    key_heads: int
+    key_dim: int
+    value_heads: int
+    value_dim: int
+    conv: int
+    state_bits: int = 32
+    decay_rank: int = 0
+    gate_rank: int = 0
+
+    @property
+    def heads(self) -> int:
+        return self.key_heads
+
+    @property
+    def mixed(self) -> int:
+        """Width of queries, keys and values together, over which the convolution runs."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+    @property
+    def decay_width(self) -> int:
+        """Decays of a token."""
+        return self.key_heads * self.key_dim if self.decay_rank else self.value_heads
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes per request and layer: the state, and the last tokens of the convolution in 16 bits."""
+        state = self.value_heads * self.key_dim * self.value_dim * self.state_bits // 8
+        return state + 2 * self.mixed * (self.conv - 1)
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        width = self.value_heads * self.value_dim
+        keys = 2 * self.key_heads * self.key_dim
+        yield Linear("delta_in_proj", "delta_in_proj", keys, hidden, False, "columns", self.key_heads)
+        for part in ("values", "gate") if not self.gate_rank else ("values",):
+            yield Linear("delta_in_proj", part, width, hidden, False, "columns", self.value_heads)
+        for part in ("beta",) if self.decay_rank else ("decay", "beta"):
+            yield Linear("delta_gates_proj", part, self.value_heads, hidden, False, "columns", self.value_heads)
+        low_rank = {"decay": (self.decay_rank, self.decay_width), "gate": (self.gate_rank, width)}
+        for part, (rank, outputs) in low_rank.items():
+            if rank:
+                yield Linear("delta_gates_proj", f"{part}_a", rank, hidden)
+                heads = self.value_heads if part == "gate" else self.key_heads
+                yield Linear(f"delta_{part}_proj", f"{part}_b", outputs, rank, False, "columns", heads)
+        yield Linear("out_proj", "out_proj", hidden, width, False, "rows", self.value_heads)
+
+    def vectors(self, hidden: int) -> int:
+        # The convolution's weights; a decay per head and the bias of every decay; the norm of the output.
+        return self.mixed * self.conv + self.value_heads + self.decay_width + self.value_dim
+
+
+@dataclass(frozen=True)
+class StateSpace(Block):
+    """A Mamba-2 layer (Nemotron-H): a state of fixed size per request instead of a cache.
+
+    Attributes
+    ----------
+    heads, head_dim : int
+    groups, state : int
+        Groups of heads that share an input and an output matrix, and the width of the state.
+    conv : int
+        Tokens that the causal convolution spans; it has a bias if *conv_bias*.
+    state_bits : int
+        Bits of a value of the state.
+    """
+
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    conv: int
+    conv_bias: bool = True
+    state_bits: int = 32
+
+    @property
+    def mixed(self) -> int:
+        """Width over which the convolution runs: values, and the input and output matrices of all groups."""
+        return self.heads * self.head_dim + 2 * self.groups * self.state
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes per request and layer: the state, and the last tokens of the convolution in 16 bits."""
+        state = self.heads * self.head_dim * self.state * self.state_bits // 8
+        return state + 2 * self.mixed * (self.conv - 1)
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        width = self.heads * self.head_dim
+        for part in ("gate", "values"):
+            yield Linear("ssm_in_proj", part, width, hidden, False, "columns", self.heads)
+        for part in ("input", "output"):
+            groups = self.groups * self.state
+            yield Linear("ssm_in_proj", part, groups, hidden, False, "columns", self.groups, replicable=True)
+        yield Linear("ssm_in_proj", "step", self.heads, hidden, False, "columns", self.heads)
+        yield Linear("out_proj", "out_proj", hidden, width, False, "rows", self.heads)
+
+    def vectors(self, hidden: int) -> int:
+        # The convolution; per head a decay, a skip and a bias of the step; the norm of the output.
+        return self.mixed * (self.conv + self.conv_bias) + 3 * self.heads + self.heads * self.head_dim

@@ -1,0 +1,74 @@
+"""What replaces the sum of the residual stream: hyper-connections (DeepSeek-V4), attention to blocks (Kimi-K3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuledger.models.transformer.blocks import Linear
+
+
+@dataclass(frozen=True)
+class HyperConnections:
+    """Several residual streams, which each block reads as one and adds to, with weights computed per token (mHC).
+
+    Before a block, a projection of all streams gives the weights with which they are summed, with which the output is
+    added to each, and of a matrix that mixes them. The head sums them a last time.
+    """
+
+    streams: int
+
+    @property
+    def width(self) -> int:
+        """Weights per token and block: of the input, of the output, and of the mixing matrix."""
+        return (2 + self.streams) * self.streams
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        for block in ("attention", "ffn"):
+            yield Linear("hyper_proj", block, self.width, self.streams * hidden)
+
+    def vectors(self, hidden: int) -> int:
+        # A bias per weight, and a scale for each of the three kinds of weights.
+        return 2 * (self.width + 3)
+
+    def final_linears(self, hidden: int) -> list[Linear]:
+        return [Linear("hyper_proj", "head", self.streams, self.streams * hidden)]
+
+    def sent(self, layers: int) -> int:
+        """Return the streams that a pipeline stage passes on after so many *layers*."""
+        return self.streams
+
+    def final_vectors(self, hidden: int) -> int:
+        return self.streams + 1
+
+
+@dataclass(frozen=True)
+class BlockResiduals:
+    """Every block's input is a softmax-weighted sum of snapshots of the residual stream, one per *every* layers.
+
+    The weights are scalar products of one learned vector with the normalised snapshots.
+    """
+
+    every: int
+
+    def snapshots(self, layer: int) -> tuple[int, int]:
+        """Return the earlier snapshots that attention and the feed-forward block of a layer read."""
+        before = -(-layer // self.every)
+        return before, before + (layer % self.every == 0)
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        yield from ()
+
+    def vectors(self, hidden: int) -> int:
+        # A norm and a vector for attention, and for the feed-forward block.
+        return 4 * hidden
+
+    def final_linears(self, hidden: int) -> list[Linear]:
+        return []
+
+    def sent(self, layers: int) -> int:
+        """Return the stream and the snapshots that a pipeline stage passes on after so many *layers*."""
+        return 1 + -(-layers // self.every)
+
+    def final_vectors(self, hidden: int) -> int:
+        return 2 * hidden
