@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 
 import pandas as pd
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 from conftest import ROOT
 
 from gpuledger.cli import __main__ as cli
-from gpuledger.cli.predict import COLUMNS
+from gpuledger.cli.predict_report import COLUMNS
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
@@ -122,10 +123,49 @@ def test_a_table_for_people(tmp_path):
     text = run(tmp_path, *options)
     assert "8.19 billion parameters" in text
     assert "communication buffers" in text
-    assert len(text.strip().splitlines()) == 2 + 2 + 3
+    # Title; GPUs; header and three passes; seven parts of the memory and their sum below a title; what fits.
+    assert len(text.strip().splitlines()) == 2 + 1 + 4 + 8 + 1
+    parts = [line.split(" GB ")[0] for line in text.splitlines() if " GB  " in line]
+    assert sum(map(float, parts[:-1])) == pytest.approx(float(parts[-1]), abs=0.4)
     narrow = predict(tmp_path, *options)
     wide = predict(tmp_path, *options[:-2])
     assert narrow["memory_bytes"][1] < 0.65 * wide["memory_bytes"][1]
+
+
+def test_drafts_pipelines_and_the_host_are_reported():
+    base = ("Llama-3.1-8B", "--gpu", "h200-sxm", "--batch", "4", "--input", 512, "--output", 64)
+    drafts = predict(*base, "--draft", "mtp", "--draft-tokens", 2, "--acceptance", 0.5)
+    assert [*COLUMNS, "tokens_per_step", "tpot_s"] == list(drafts)
+    assert drafts["tokens_per_step"].tolist() == [1, 1.75]
+    assert drafts["tpot_s"][1] == pytest.approx(drafts["time_s"][1] / 1.75)
+    assert "bubble_percent" in predict(*base, "--pp", 2)
+    assert set(predict(*base, "--host-us", 500)["bound"]) == {"host"}
+    assert predict(*base, "--cached", 384)["time_s"][0] < 0.6 * predict(*base)["time_s"][0]
+    text = run(*base, "--draft", "mtp", "--pp", 2)
+    assert "1 drafted, 1.8 tokens per step" in text and "bubble (%)" in text and "weights for drafts" in text
+    uneven = ("Mixtral-8x7B-v0.1", "--gpu", "h200-sxm", "--tp", 8, "--ep", 8, "--batch", 64)
+    assert predict(*uneven, "--expert-load", 1)["time_s"][1] > 1.05 * predict(*uneven)["time_s"][1]
+
+
+def test_ten_thousand_batches_in_one_evaluation():
+    started = time.process_time()
+    found = predict("Llama-3.1-8B", "--gpu", "h200-sxm", "--batch", "1..10000")
+    # 1.2 s, and what other programs on the machine make of it.
+    assert len(found) == 10_001 and time.process_time() - started < 10
+    one = predict("Llama-3.1-8B", "--gpu", "h200-sxm", "--batch", 777)
+    assert one.iloc[1].drop("batch").tolist() == found.iloc[777].drop("batch").tolist()
+
+
+def test_figures_and_tables_are_saved(tmp_path):
+    options = ("--batch", "1..4", "--tp", "1,2", "--slo", "tpot=30ms", "--save", tmp_path / "out")
+    run("gpt2", "--gpu", "h100-sxm", "--gpu", "a100", "--input", 512, "--output", 64, *options)
+    figures = {f"figure.{suffix}" for suffix in ("pdf", "svg", "png")}
+    tables = {f"{name}.{suffix}" for name in ("passes", "memory") for suffix in ("csv", "md", "tex")}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == figures | tables
+    passes = pd.read_csv(tmp_path / "out/passes.csv")
+    assert list(passes) == [*COLUMNS, "tensor", "provenance"] and len(passes) == 4 * 5
+    assert passes["provenance"].str.startswith("predicted").all()
+    assert set(pd.read_csv(tmp_path / "out/memory.csv")["part"]) >= {"weights", "KV cache", "activations", "sum"}
 
 
 @pytest.mark.parametrize(
@@ -146,6 +186,12 @@ def test_a_table_for_people(tmp_path):
         (("--gpu", "nvl-ax", "--precision", "weights=fp32,activations=fp32"), "the peak of fp32 is missing"),
         (("--gpu", "jgs", "--tp", "2"), "no link to other GPUs"),
         (("--gpu-file", "missing.csv"), "missing.csv"),
+        (("--gpu", "a100", "--cached", "64"), "leave at least one token"),
+        (("--gpu", "a100", "--draft", "Llama-3.1-8B"), "of the same vocabulary"),
+        (("--gpu", "a100", "--draft", "mtp", "--draft-tokens", "65"), "is out of range"),
+        (("--gpu", "a100", "--draft", "mtp", "--acceptance", "1.5"), "is no probability"),
+        (("--gpu", "a100", "--expert-load", "-1"), "not an expert load"),
+        (("--gpu", "a100", "--host-us", "-1"), "is out of range"),
     ],
 )
 def test_bad_input_is_one_line(options, fragment):

@@ -32,7 +32,11 @@ from conftest import CONTRACT, snakemake
         ("flop_reconciliation", "flop_reconciliation", "toy_network"),
         ("normalization_roofline", "normalization_roofline", "model_h200"),
         ("metric_sweep", "metric_sweep", "gpt2"),
-        ("kernel_breakdown", "kernel_breakdown", "llama-3.1-8b llama-3.1-8b-source deepseek-v3 llama_decode"),
+        (
+            "kernel_breakdown",
+            "kernel_breakdown",
+            "llama-3.1-8b llama-3.1-8b-prefill-1024 llama-3.1-8b-source deepseek-v3 llama_decode",
+        ),
     ],
 )
 def test_named_targets_make_only_what_they_need(checkout, target, study, case):

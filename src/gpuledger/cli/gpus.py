@@ -31,6 +31,7 @@ def gpus(table: str | None, as_json: bool) -> None:
                     "dram_bytes": gpu.dram_bytes,
                     "l2_bytes": gpu.l2_bytes,
                     "link_bytes_per_s": gpu.link_bytes_per_s,
+                    "board_power_w": gpu.board_power_w,
                     **{f"{name}_flop_per_s": peak for name, peak in gpu.flops.items()},
                     "hypothetical": gpu.hypothetical,
                     "source": gpu.source,
@@ -44,13 +45,23 @@ def gpus(table: str | None, as_json: bool) -> None:
         "title",
         "SMs",
         "clock (MHz)",
+        "DRAM (GB)",
         "DRAM (GB/s)",
         "L2 (MiB)",
+        "links (GB/s)",
+        "power (W)",
         *(f"{p.upper()} (TFLOP/s)" for p in _PRECISIONS),
     ]
     rows = []
     for gpu in found:
         peaks = [f"{gpu.flops[name] / 1e12:.4g}" if gpu.flops.get(name) else "" for name in _PRECISIONS]
-        plain = [f"{gpu.clock_hz / 1e6:.0f}", f"{gpu.dram_bytes_per_s / 1e9:.0f}", f"{gpu.l2_bytes / 2**20:g}"]
+        plain = [
+            *(f"{gpu.clock_hz / 1e6:.0f}", _known(gpu.dram_bytes / 1e9), f"{gpu.dram_bytes_per_s / 1e9:.0f}"),
+            *(f"{gpu.l2_bytes / 2**20:g}", _known(gpu.link_bytes_per_s / 1e9), _known(gpu.board_power_w)),
+        ]
         rows.append([gpu.name, gpu.title, str(gpu.sms), *plain, *peaks])
     print_table(headers, rows, right=range(2, len(headers)))
+
+
+def _known(value: float) -> str:
+    return "" if value != value else f"{value:.0f}"

@@ -8,22 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuledger.cli.terminal import json_option, print_json, print_table
+from gpuledger.cli.predict_report import evaluate, report, report_objective, save_report
+from gpuledger.cli.terminal import json_option
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from gpuledger.models.deployment import Deployment, Objective
-    from gpuledger.models.transformer import Precision
+    from gpuledger.models.deployment import Deployment, Speculation
+    from gpuledger.models.transformer import Model, Precision
     from gpuledger.readers.gpus import Gpu
 
-#: Columns of ``--json``.
-COLUMNS = (
-    *("gpu", "phase", "batch", "time_s", "tokens_per_s", "tokens_per_s_per_gpu", "memory_bytes", "fits", "bound"),
-    "communication_percent",
-)
-_SPLIT = ("tensor", "pipeline", "expert")
 MAX_NUMBER, MAX_ROWS = 2**31, 100_000
 
 
@@ -45,8 +38,17 @@ MAX_NUMBER, MAX_ROWS = 2**31, 100_000
 @click.option("--precision", help="fp8, or weights=fp8,operands=fp8,cache=fp8.  [default: that of the checkpoint]")
 @click.option("--treat-as", help="Read CONFIG as this known model_type, at your own risk.")
 @click.option("--engine", type=click.Choice(["trtllm", "vllm", "sglang"]), help="Whose kernels.  [default: fastest]")
+@click.option("--cached", default="0", help="First tokens of every prompt that a prefix cache holds.")
+@click.option("--draft", help="Speculative decoding: mtp (a layer as the model's own), or a smaller model.")
+@click.option("--draft-tokens", default="1", show_default=True, help="Tokens drafted before each step.")
+@click.option("--acceptance", default=0.8, show_default=True, help="Probability that a drafted token is accepted.")
+@click.option(
+    "--expert-load", default=0.0, help="How unevenly experts are chosen: exponent of a Zipf law.  [default: 0]"
+)
+@click.option("--host-us", default=0.0, help="Without CUDA graphs: µs that the host takes for a launch.")
 @click.option("--slo", help="Objective such as ttft=1s,tpot=30ms: list what meets it, the cheapest first.")
 @click.option("--price", multiple=True, help="USD per GPU-hour: 3.5, or h200-sxm=3.5; may be repeated.")
+@click.option("--save", type=click.Path(path_type=Path, file_okay=False), help="Folder for figures and tables.")
 @json_option
 def predict(
     config: str,
@@ -61,8 +63,15 @@ def predict(
     precision: str | None,
     treat_as: str | None,
     engine: str | None,
+    cached: str,
+    draft: str | None,
+    draft_tokens: str,
+    acceptance: float,
+    expert_load: float,
+    host_us: float,
     slo: str | None,
     price: tuple[str, ...],
+    save: Path | None,
     as_json: bool,
 ) -> None:
     """Predict the prefill of one prompt and decode steps of the model CONFIG: a config.json, a folder with one, or the
@@ -70,20 +79,21 @@ def predict(
 
     Times are those of the kernels alone, from a time model: the host's work, queueing and sampling are not included.
     """
+    if not 0 <= host_us < 1e6:
+        raise InputError("command line", "--host-us", f"{host_us} is out of range", "give µs, such as 8")
     from gpuledger.models.deployment import Deployment, Objective, cheapest
     from gpuledger.models.transformer import Parallel, read_model
 
     objective = Objective.parse(slo, "--slo") if slo else None
     batches = _numbers(batch or ",".join(str(2**i) for i in range(9)), "--batch")
-    sizes = [_numbers(text, name) for text, name in ((input_tokens, "--input"), (output_tokens, "--output"))]
-    for numbers, name in zip(sizes, ("--input", "--output"), strict=True):
-        if len(numbers) > 1:
-            raise InputError("command line", name, "more than one number", "give one")
+    tokens_in, tokens_out = _number(input_tokens, "--input"), _number(output_tokens, "--output")
+    tokens_cached = _number(cached, "--cached") if cached != "0" else 0
     splits = [_numbers(text, name) for text, name in ((tp, "--tp"), (pp, "--pp"), (ep, "--ep"))]
     chosen = _gpus(gpu_ids, gpu_file)
     prices = _prices(price, chosen)
     model = read_model(config, treat_as=treat_as)
     formats = _precision(precision, model.precision) if precision else None
+    drafts = _speculation(draft, model, _number(draft_tokens, "--draft-tokens"), acceptance) if draft else None
     count = len(chosen) * len(batches) * len(splits[0]) * len(splits[1]) * len(splits[2])
     if count > MAX_ROWS:
         raise InputError("command line", "", f"{count:,} combinations", f"ask for at most {MAX_ROWS:,}")
@@ -96,113 +106,35 @@ def predict(
         except InputError as error:
             refused.append(error)
             continue
-        deployments.append(Deployment(model, gpu, sizes[0][0], sizes[1][0], parallel, formats, engine or ""))
+        requests = tokens_in, tokens_out, parallel, formats, engine or "", tokens_cached
+        deployments.append(Deployment(model, gpu, *requests, drafts, expert_load, host_us * 1e-6))
     if not deployments:
         raise refused[0]
+    parts = evaluate(deployments, batches) if save or not objective else []
+    if save:
+        save_report(deployments, parts, objective, save)
     if objective:
-        _report_objective(cheapest(deployments, batches, objective, prices), objective, as_json)
-        return
-    _report(deployments, batches, as_json, _describe(model, formats, sizes[0][0], sizes[1][0]))
+        report_objective(cheapest(deployments, batches, objective, prices), objective, as_json)
+    else:
+        report(deployments, parts, as_json)
 
 
-def _report(deployments: list[Deployment], batches: list[int], as_json: bool, title: str) -> None:
-    import pandas as pd
-
-    from gpuledger.models.deployment import passes
-
-    parts = []
-    for deployment in deployments:
-        split = {name: getattr(deployment.parallel, name) for name in _SPLIT}
-        parts.append(passes(deployment, batches).assign(**split))
-    table = pd.concat(parts, ignore_index=True)
-    # Which split a row is of matters only if there are several.
-    several = [name for name in _SPLIT if table[name].nunique() > 1]
-    if as_json:
-        print_json(table[[*COLUMNS, *several]].to_dict("records"))
-        return
-    click.echo(title)
-    for deployment, part in zip(deployments, parts, strict=True):
-        click.echo(f"\n{_placed(deployment)}; {_memory(deployment, part)}")
-        _print_passes(part)
+def _number(text: str, option: str) -> int:
+    numbers = _numbers(text, option)
+    if len(numbers) > 1:
+        raise InputError("command line", option, "more than one number", "give one")
+    return numbers[0]
 
 
-def _print_passes(table: pd.DataFrame) -> None:
-    from gpuledger.ledger.case_result import brief
+def _speculation(name: str, model: Model, drafted: int, acceptance: float) -> Speculation:
+    from gpuledger.models.deployment import Speculation
+    from gpuledger.models.transformer import read_model
 
-    headers = ["phase", "batch", "time (ms)", "tokens/s", "tokens/s/GPU", "memory (GB)", "fits", "limited by"]
-    rows = [
-        [
-            row["phase"],
-            str(row["batch"]),
-            brief(row["time_s"] * 1e3, 3),
-            brief(row["tokens_per_s"], 3),
-            brief(row["tokens_per_s_per_gpu"], 3),
-            f"{row['memory_bytes'] / 1e9:.1f}",
-            "yes" if row["fits"] else "no",
-            row["bound"],
-            f"{row['communication_percent']:.1f}",
-        ]
-        for row in table.to_dict("records")
-    ]
-    print_table([*headers, "communication (%)"], rows, right=(1, 2, 3, 4, 5, 8))
-
-
-def _report_objective(table: pd.DataFrame, objective: Objective, as_json: bool) -> None:
-    if as_json:
-        print_json(table.to_dict("records"))
-    elif not table.empty:
-        from gpuledger.ledger.case_result import brief
-
-        headers = ["GPU", "TP", "PP", "EP", "GPUs", "batch", "TTFT (ms)", "TPOT (ms)", "output tokens/s/GPU"]
-        headers += ["USD per 10⁶ tokens", "J per token, at most", "memory (GB)"]
-        rows = [
-            [
-                row["gpu"],
-                *(str(row[name]) for name in (*_SPLIT, "gpus", "batch")),
-                brief(row["ttft_s"] * 1e3, 3),
-                brief(row["tpot_s"] * 1e3, 3),
-                brief(row["output_tokens_per_s_per_gpu"], 3),
-                *(
-                    "" if row[name] != row[name] else brief(row[name], 3)
-                    for name in ("usd_per_million_output_tokens", "joule_per_output_token_at_most")
-                ),
-                f"{row['memory_bytes'] / 1e9:.1f}",
-            ]
-            for row in table.to_dict("records")
-        ]
-        print_table(headers, rows, right=range(1, len(headers)))
-        click.echo("\nPredicted, kernels alone; energy: all GPUs at their board power all the time.")
-    if table.empty:
-        wanted = f"TTFT ≤ {objective.ttft_s:g} s and TPOT ≤ {objective.tpot_s:g} s"
-        click.echo(f"gpuledger: none of these deployments fits into memory with {wanted}", err=True)
-        raise SystemExit(1)
-
-
-def _placed(deployment: Deployment) -> str:
-    parallel = deployment.parallel
-    split = [f"{name} {getattr(parallel, name)}" for name in _SPLIT if getattr(parallel, name) > 1]
-    return f"{parallel.devices} × {deployment.gpu.title}" + (f" ({', '.join(split)} parallel)" if split else "")
-
-
-def _memory(deployment: Deployment, table: pd.DataFrame) -> str:
-    from gpuledger.models.deployment import RESERVE, reserve_bytes
-
-    reserve = {name: value / 1e9 for name, value in reserve_bytes(deployment.gpu, deployment.parallel).items()}
-    return (
-        f"of {deployment.gpu.dram_bytes / 1e9:.1f} GB each, {table['weight_bytes'].max() / 1e9:.1f} are weights and "
-        f"{100 * RESERVE:.0f} % are kept free: {reserve['communication']:.1f} communication buffers, "
-        f"{reserve['context']:.1f} CUDA context, {reserve['rest']:.1f} workspaces and fragmentation"
-    )
-
-
-def _describe(model, formats, input_tokens: int, output_tokens: int) -> str:
-    active = "" if model.active_parameters == model.parameters else f" ({model.active_parameters / 1e9:.1f} active)"
-    stored, cached = model.weight_bytes(formats) / 1e9, model.kv_bytes_per_token(formats)
-    return (
-        f"{model.name}: {model.parameters / 1e9:.2f} billion parameters{active}, "
-        f"{stored:.1f} GB, {cached:,} bytes of KV cache per token; {input_tokens:,} tokens in, "
-        f"{output_tokens:,} out. Predicted, kernels alone."
-    )
+    draft = model.draft_layer() if name == "mtp" else read_model(name)
+    if draft.vocab != model.vocab:
+        problem = f"{draft.name} has {draft.vocab:,} tokens in its vocabulary, {model.name} {model.vocab:,}"
+        raise InputError("command line", "--draft", problem, "draft with a model of the same vocabulary")
+    return Speculation(draft, drafted, acceptance)
 
 
 def _numbers(text: str, option: str) -> list[int]:

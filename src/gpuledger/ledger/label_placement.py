@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PathCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
@@ -29,8 +29,9 @@ def place_labels(
     labels: Sequence[str],
     radii: np.ndarray,
     size: float = 6.8,
+    joint: str = "\n",
 ) -> None:
-    """Write a label beside each point; points that nearly coincide share one label of several lines.
+    """Write a label beside each point; points that nearly coincide share one label.
 
     Parameters
     ----------
@@ -44,19 +45,24 @@ def place_labels(
         Of the points' markers (printer's points).
     size : float
         Font size (printer's points).
+    joint : str
+        Between the parts of a shared label.
     """
     renderer = axes.figure.canvas.get_renderer()
     scale = axes.figure.dpi / 72
     frame = axes.get_window_extent(renderer)
     drawn = [np.asarray(dots.get_offsets()) for dots in axes.collections if isinstance(dots, PathCollection)]
-    drawn += [line.get_xydata() for line in axes.lines]
-    centres, others = axes.transData.transform(points), axes.transData.transform(np.concatenate(drawn))
+    paths = [line.get_xydata() for line in axes.lines]
+    paths += [path for lines in axes.collections if isinstance(lines, LineCollection) for path in lines.get_segments()]
+    centres = axes.transData.transform(points)
+    others = [axes.transData.transform(dots) for dots in drawn]
+    others = np.concatenate(others + [_along(axes.transData.transform(path), frame) for path in paths])
     boxes = [tuple(text.get_window_extent(renderer).extents) for text in axes.texts]
     if axes.get_legend():
         boxes.append(tuple(axes.get_legend().get_window_extent(renderer).padded(4).extents))
     leaders = np.empty((0, 2))
     for members in _clusters(centres, _NEAR * scale):
-        label = "\n".join(labels[member] for member in members)
+        label = joint.join(labels[member] for member in members)
         centre, radius = centres[members[0]], radii[members[0]]
         probe = axes.text(0, 0, label, fontsize=size, transform=None)
         extent = probe.get_window_extent(renderer)
@@ -94,6 +100,19 @@ def place_labels(
         )
         note.set_path_effects([withStroke(linewidth=2, foreground="white")])
         note.set_in_layout(False)
+
+
+def _along(path: np.ndarray, frame: Bbox, step: float = 4.0) -> np.ndarray:
+    """Return points on a line through the given ones, about *step* apart, within the frame."""
+    path = np.reshape(path, (-1, 2))
+    path = path[np.isfinite(path).all(axis=1)]
+    if not len(path):
+        return np.empty((0, 2))
+    low, high = np.array([frame.x0, frame.y0]) - 50, np.array([frame.x1, frame.y1]) + 50
+    path = np.clip(path, low, high)
+    length = np.r_[0.0, np.hypot(*np.diff(path, axis=0).T).cumsum()]
+    at = np.linspace(0, length[-1], int(length[-1] / step) + 2)
+    return np.column_stack([np.interp(at, length, path[:, side]) for side in (0, 1)])
 
 
 def _clusters(centres: np.ndarray, near: float) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """Architectures of 2026: counts as others found them, what is cached, kernels, and how files differ from the usual."""
 
 import copy
+import itertools
 import json
 import re
 import warnings
@@ -307,6 +308,21 @@ def test_compressed_attention_reads_a_window_and_what_is_selected(config):
     assert launches(frame, "hyper_add") == 2 * 43 and launches(frame, "hyper_sum") == 2 * 43 + 1
     halves = kernels(model, decode(100_000, 4), Parallel(tensor=2))
     assert set(halves.loc[halves["kernel"] == "out_a_proj", "batch"]) == {4}
+    # As the last entry of compress_ratios says, the layer of multi-token prediction has only the window.
+    draft = kernels(model.draft_layer(), decode(100_000, 4)).set_index("kernel")
+    assert draft.loc["decode_attention", "cache_bytes"] == 4 * 128 * 1024
+    assert {"draft_proj", "hyper_sum"} <= set(draft.index) and "compress_proj" not in draft.index
+
+
+@pytest.mark.parametrize("name", ["V4_FLASH", "MINIMAX_M3", "MIMO_V2"])
+def test_few_tokens_behind_a_longer_context_decode_in_every_kind_of_attention(config, name):
+    model = read_model(config(globals()[name]))
+    for new, past, decodes in ((4, 100_000, True), (16, 17, True), (16, 16, False), (17, 100_000, False)):
+        found = set(kernels(model, mixed([0], [new], [past], 3))["kernel"].astype(str))
+        own = {each for each in found if each.endswith(("attention", "index_scores"))}
+        assert {each.startswith("decode") for each in own} == {decodes}
+    every = kernels(model, decode(100, 4), fused=["attention", "rope_kv"])["kernel"].astype(str)
+    assert "rope_kv_write" in set(every) and not {"rope", "kv_write"} & set(every)
 
 
 def test_blocks_of_keys_are_selected_per_head(config):
@@ -557,8 +573,11 @@ def test_every_configuration_of_aiconfigurator_is_read(config):
 
 def test_attention_is_timed_by_what_it_caches(config):
     """Of latent attention's kernels are those whose heads share one entry of the cache, whatever their widths."""
-    for content, latent in ((V4_FLASH, True), (MIMO_V2, False), (GEMMA4_26B, False), (KIMI_LINEAR, True)):
-        rows = kernels(read_model(config(content)), decode(10_000, 8), Parallel(tensor=2))
+    contents = (V4_FLASH, True), (MIMO_V2, False), (GEMMA4_26B, False), (KIMI_LINEAR, True)
+    # Several tokens of a request read the cache once; beside them, others have one token and another context.
+    works = decode(10_000, 8), decode(10_000, 8, 4), mixed([0, 0], [16, 1], [10_000, 1000], [1, 60])
+    for (content, latent), work in itertools.product(contents, works):
+        rows = kernels(read_model(config(content)), work, Parallel(tensor=2))
         rows = predict(rows[rows["kernel"] == "decode_attention"].reset_index(drop=True), find_gpu("b200-sxm"))
         assert rows["constants"].str.contains("MLA").all() == latent
         # No faster than the cache can be read, nor slower than a hundred times that.

@@ -28,6 +28,7 @@ from gpuledger.models.transformer import (
     prefill,
     read_model,
 )
+from gpuledger.models.transformer.kernels import FUSIONS
 from gpuledger.models.transformer.routing import busiest_share, choice_probability
 
 NAMES = sorted(file.stem for file in (ROOT / "resources/models").glob("*.json"))
@@ -224,14 +225,58 @@ def test_latent_attention():
     assert frame.loc["q_absorb"].iloc[0][["batch", "m", "n", "k"]].tolist() == [128, 2, 512, 128]
     assert frame.loc["value_absorb"].iloc[0][["batch", "m", "n", "k"]].tolist() == [128, 2, 128, 512]
     assert "kv_b_proj" not in frame.index
-    frame = kernels(model, chunk(10, 90)).set_index("kernel")
-    assert frame.loc["context_kv_b_proj", "m"].tolist() == [90, 90] and frame.loc["kv_b_proj", "m"].tolist() == [10, 10]
+    frame = kernels(model, chunk(300, 90)).set_index("kernel")
+    assert frame.loc["context_kv_b_proj", "m"].tolist() == [90] * 2
+    assert frame.loc["kv_b_proj", "m"].tolist() == [300] * 2
     expanded = frame.loc["attention"].iloc[0]
-    assert expanded[["batch", "m", "n", "k"]].tolist() == [128, 10, 100, 192]
-    assert expanded["macs"] == (10 * 90 + 55) * 128 * (192 + 128) and expanded["cache_bytes"] == 0
+    assert expanded[["batch", "m", "n", "k"]].tolist() == [128, 300, 390, 192]
+    assert expanded["macs"] == (300 * 90 + 45150) * 128 * (192 + 128) and expanded["cache_bytes"] == 0
+
+
+def test_latent_attention_is_absorbed_where_that_takes_fewer_multiplications():
+    model = MODELS["DeepSeek-V3"]
+    two = kernels(model, mixed([0], [2], [8192], 3)).set_index("kernel")
+    attention = two.loc["decode_attention"].iloc[0]
+    assert attention[["batch", "m", "n", "k"]].tolist() == [384, 2, 8194, 576]
+    assert attention["macs"] == 3 * (2 * 8192 + 3) * 128 * (576 + 512)
+    assert attention["cache_bytes"] == 3 * 8194 * 576 * 2  # read once for both tokens
+    assert two.loc["q_absorb", "m"].tolist() == [6, 6] and "context_kv_b_proj" not in two.index
+    # Expanding a cached token takes 512 · (128 + 128) multiplications a head, an absorbed pair 576 + 512 - 192 - 128
+    # more: as many at 170.7 new tokens behind an endless context.
+    names = [set(kernels(model, chunk(new, 100_000))["kernel"]) for new in (170, 171)]
+    assert ["context_kv_b_proj" in each for each in names] == [False, True]
+    assert "decode_attention" not in set(kernels(model, prefill(2))["kernel"])
+
+
+@pytest.mark.parametrize(("new", "past", "kernel"), [(16, 17, "decode_"), (17, 99, ""), (16, 16, ""), (2, 0, "")])
+def test_few_tokens_behind_a_longer_context_go_to_the_kernel_that_splits_it(new, past, kernel):
+    frame = kernels(MODELS["Llama-3.1-8B"], chunk(new, past, 1, 7)).set_index("kernel")
+    own = frame.loc[f"{kernel}attention"]
+    assert own["m"] == new and (("attention" in frame.index) == (kernel == ""))
 
 
 # ---- fusion
+
+
+def test_rope_and_the_copy_to_the_cache_in_one_kernel():
+    model, work = MODELS["Llama-3.1-8B"], decode(99, 8)
+    apart, fused = (kernels(model, work, fused=names).set_index("kernel") for names in (True, [*FUSIONS, "rope_kv"]))
+    assert "rope_kv_write" not in apart.index and not {"rope", "kv_write"} & set(fused.index)
+    one = fused.loc["rope_kv_write"]
+    # Queries (32 heads), keys and values (8 each) are read, queries and the cache written; cosines for both.
+    assert one["read_bytes"] == 8 * 2 * 128 * (32 + 16 + 1) and one["write_bytes"] == 8 * 2 * 128 * (32 + 16)
+    saved = apart.loc[["rope", "kv_write"], ["read_bytes", "write_bytes"]].sum().sum()
+    # Keys rotated are not written and read again.
+    assert saved - one[["read_bytes", "write_bytes"]].sum() == 2 * 8 * 2 * 128 * 8
+    latent = kernels(MODELS["DeepSeek-V3"], work, fused=[*FUSIONS, "rope_kv"]).set_index("kernel")
+    assert (latent.loc["rope_kv_write", "write_bytes"] == 8 * 2 * (128 * 64 + 576)).all()
+
+
+def test_every_device_has_a_part_of_the_vocabulary():
+    rows = kernels(MODELS["Llama-3.1-8B"], decode(99, 8), Parallel(tensor=8)).set_index("kernel")
+    assert rows.loc["lm_head", ["m", "n", "k"]].tolist() == [8, 128256 // 8, 4096]
+    gathered = rows.loc["all_gather"]
+    assert gathered["n"] == 128256 and gathered["comm_bytes"] == 8 * 128256 * 2 * 7 // 8
 
 
 def test_fusion_changes_launches_and_traffic_but_not_the_gemms():

@@ -29,6 +29,8 @@ from gpuledger.readers.gpus import Gpu
 #: CUDA graphs, communication buffers, fragmentation. As much as vLLM leaves by default (``gpu_memory_utilization``
 #: 0.9; docs.vllm.ai, Engine Arguments) and TensorRT-LLM (``free_gpu_memory_fraction`` 0.9; KvCacheConfig).
 RESERVE = 0.1
+#: Columns of :func:`memory_bytes`.
+PARTS = ("weight_bytes", "cache_bytes", "activation_bytes")
 #: NCCL's buffers on a GPU in a group of two, and of more; the CUDA context with loaded kernels. As AIConfigurator 0.12
 #: observed them (``nccl_mem``, and ``other_mem`` before its safety margin, in its systems/*.yaml).
 NCCL_BYTES = (342 * 2**20, 392 * 2**20)
@@ -65,8 +67,7 @@ def memory_bytes(
     stream = work.tokens * model.hidden * BITS[(precision or model.precision).activations] // 8
     fullest = (weights + cache).argmax(axis=0), np.arange(work.shapes)
     held = np.broadcast_to(weights, cache.shape)[fullest], cache[fullest], largest + stream
-    names = ("weight_bytes", "cache_bytes", "activation_bytes")
-    return pd.DataFrame(dict(zip(names, held, strict=True))).assign(memory_bytes=sum(held))
+    return pd.DataFrame(dict(zip(PARTS, held, strict=True))).assign(memory_bytes=sum(held))
 
 
 def fits(needed_bytes: np.ndarray, gpu: Gpu) -> np.ndarray:
@@ -80,6 +81,67 @@ def reserve_bytes(gpu: Gpu, parallel: Parallel) -> dict[str, float]:
     communication = 0 if group == 1 else NCCL_BYTES[group > 2]
     rest = max(RESERVE * gpu.dram_bytes - communication - CONTEXT_BYTES, 0.0)
     return {"communication": communication, "context": CONTEXT_BYTES, "rest": rest}
+
+
+def memory_rows(
+    model: Model,
+    parallel: Parallel,
+    precision: Precision | None,
+    work: Workload,
+    rows: pd.DataFrame,
+    gpu: Gpu,
+    in_flight: int = 1,
+) -> pd.DataFrame:
+    """List what fills the memory of the GPU that holds most, each part with its formula.
+
+    Parameters
+    ----------
+    model, parallel, precision, work, rows
+        As for :func:`memory_bytes`; the first shape of `work` counts.
+    gpu : Gpu
+    in_flight : int
+        Batches that are under way at the same time, one in each pipeline stage.
+
+    Returns
+    -------
+    DataFrame
+        ``part, bytes, formula``: the parts that the pass needs, what is kept free for the rest, and their sum.
+    """
+    needed, reserve = memory_bytes(model, parallel, precision, work, rows).iloc[0], reserve_bytes(gpu, parallel)
+    precision = precision or model.precision
+    tokens, value = int(work.tokens[0]), BITS[precision.activations] // 8
+    stream = tokens * model.hidden * value
+    own = work.shape == 0
+    caches = " + ".join(
+        f"{requests:,} × {context:,}"
+        for requests, context in zip(work.requests[own], (work.new_tokens + work.past_tokens)[own], strict=True)
+    )
+    cached = int(needed["cache_bytes"]) * in_flight
+    tokens_held = int((work.requests * (work.new_tokens + work.past_tokens))[own].sum())
+    if model.state_bytes or any(group.attention.window for group in model.layers):
+        cache = f"Σ of layers: ({caches}) tokens, at most their window, × the GPU's heads × width × bits / 8 + states"
+    else:
+        cache = f"({caches}) tokens × {cached // tokens_held // in_flight:,} bytes"
+    cache += f" × {in_flight} batches in flight" if in_flight > 1 else ""
+    split = f" of {model.parameters / 1e9:.2f}·10⁹ parameters"
+    split += "" if parallel.devices == 1 else f", what can be split divided among {parallel.devices} GPUs"
+    group = max(parallel.tensor, parallel.expert, parallel.pipeline)
+    formulas = {
+        "weights": f"Σ outputs × inputs × bits / 8{split}",
+        "KV cache": cache,
+        "activations": f"{int(needed['activation_bytes']) - stream:,} (largest input and output of a kernel) + "
+        f"{tokens:,} × {model.hidden:,} × {value} (residual stream)",
+        "communication buffers": "NCCL's, as observed with more than one GPU" if group > 1 else "",
+        "CUDA context": "with loaded kernels, observed",
+        "workspaces, CUDA graphs, fragmentation": f"{100 * RESERVE:.0f} % of {gpu.dram_bytes:,.0f} − the two above",
+    }
+    sizes = [needed["weight_bytes"], cached, needed["activation_bytes"], *reserve.values()]
+    table = pd.DataFrame({"part": list(formulas), "bytes": sizes, "formula": list(formulas.values())})
+    # Of a GPU of unknown capacity, what is kept free is unknown.
+    table = table.dropna().astype({"bytes": np.int64})
+    known = "unknown" if np.isnan(gpu.dram_bytes) else f"{gpu.dram_bytes:,.0f}"
+    whole = {"part": "sum", "bytes": table["bytes"].sum(), "formula": f"of {known}"}
+    return pd.concat([table, pd.DataFrame([whole])], ignore_index=True)
 
 
 def _weight_bytes(model: Model, parallel: Parallel, given: Precision | None, stage: int, numbers: range) -> int:
@@ -100,9 +162,9 @@ def _weight_bytes(model: Model, parallel: Parallel, given: Precision | None, sta
         for table in model.embeddings
     ]
     kept = [table for table in tables if (last if table.kernel == "lm_head" else first)]
-    if model.tied and last and not first:
+    if model.tied and last and not first and not model.drafts:
         kept.append(model.lm_head)
-    vectors = model.norm_parameters * last
+    vectors = model.final_vectors * last
     total = sum(map(stored, kept))
     for group in model.layers:
         count = _count(group, numbers)

@@ -68,13 +68,14 @@ def cheapest(
         table = passes(deployment, batches)
         prompt, steps = table.iloc[0], table.iloc[1:]
         parallel, gpu = deployment.parallel, deployment.gpu
-        good = steps[steps["fits"] & (steps["time_s"] <= objective.tpot_s)]
+        good = steps[steps["fits"] & (steps["tpot_s"] <= objective.tpot_s)]
         if good.empty or not prompt["fits"] or prompt["time_s"] > objective.ttft_s:
             continue
         batch = good["batch"].to_numpy(float)
         # A pipeline holds one batch per stage, and each replica its own.
         tokens = batch * deployment.output_tokens * parallel.replicas
-        prompts_s = batch * deployment.input_tokens * parallel.replicas / prompt["tokens_per_s"]
+        new_tokens = deployment.input_tokens - deployment.cached_tokens
+        prompts_s = batch * new_tokens * parallel.replicas / prompt["tokens_per_s"]
         rate = tokens / (prompts_s + tokens / good["tokens_per_s"].to_numpy())
         best = rate.argmax()
         row = good.iloc[best]
@@ -88,7 +89,7 @@ def cheapest(
                 "gpus": parallel.devices,
                 "batch": int(row["batch"]),
                 "ttft_s": prompt["time_s"],
-                "tpot_s": row["time_s"],
+                "tpot_s": row["tpot_s"],
                 "memory_bytes": int(row["memory_bytes"]),
                 "output_tokens_per_s": rate[best],
                 "output_tokens_per_s_per_gpu": rate[best] / parallel.devices,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.deployment.memory import fits, memory_bytes
+from gpuledger.models.deployment.memory import PARTS, fits, memory_bytes, memory_rows
+from gpuledger.models.deployment.speculation import Speculation
 from gpuledger.models.time_model.step import BOUNDS, check_peaks, predict
 from gpuledger.models.transformer import Model, Parallel, Precision, Workload, decode, join, kernels, prefill
 from gpuledger.readers.gpus import Gpu
+
+#: What limits a pass whose kernels wait for the host.
+HOST = "host"
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,14 @@ class Deployment:
         None: that of the checkpoint.
     engine : str
         See :func:`gpuledger.models.time_model.step.predict`.
+    cached_tokens : int
+        Tokens at the beginning of every prompt that a prefix cache already holds.
+    speculation : Speculation or None
+    expert_load : float
+        See :func:`gpuledger.models.transformer.kernels`.
+    host_s : float
+        Time that the host takes for a launch (s): without CUDA graphs a pass takes at least that for each of its
+        launches. 0: CUDA graphs, the host is never late.
     """
 
     model: Model
@@ -39,6 +51,10 @@ class Deployment:
     parallel: Parallel = field(default_factory=Parallel)
     precision: Precision | None = None
     engine: str = ""
+    cached_tokens: int = 0
+    speculation: Speculation | None = None
+    expert_load: float = 0.0
+    host_s: float = 0.0
 
     def __post_init__(self):
         longest, total = self.model.max_positions, self.input_tokens + self.output_tokens
@@ -47,12 +63,34 @@ class Deployment:
             remedy = "shorten input or output, or use a config.json with a larger max_position_embeddings"
             raise InputError(self.model.name, "input + output", problem, remedy)
 
+    @property
+    def new_tokens(self) -> int:
+        """New tokens of a request in a decode step: one, and those that were drafted."""
+        return 1 + (self.speculation.drafted if self.speculation else 0)
+
+    def workload(self, batches: np.ndarray, context: int) -> Workload:
+        """Return the prefill of one prompt, and a decode step of each batch size behind *context* tokens."""
+        prompt = prefill(self.input_tokens, cached_tokens=self.cached_tokens)
+        return join([prompt, decode(np.full(len(batches), context), batches, self.new_tokens)])
+
+    def kernels(self, workload: Workload) -> pd.DataFrame:
+        """Return the kernels of a workload; see :func:`gpuledger.models.transformer.kernels`."""
+        return kernels(self.model, workload, self.parallel, self.precision, expert_load=self.expert_load)
+
+    @property
+    def _draft(self) -> Deployment:
+        """Return the same GPUs with the model that drafts, in one stage; another model in its own precision."""
+        draft, parallel = self.speculation.draft, replace(self.parallel, pipeline=1)
+        precision = self.precision if draft.drafts else None
+        return replace(self, model=draft, parallel=parallel, precision=precision, speculation=None)
+
 
 def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
     """Predict the prefill of one prompt and decode steps of many batch sizes.
 
     A decode step is that in the middle of the output: every request has ``input + output // 2`` tokens in its cache.
     Its memory is that of the last step, when the caches are fullest. A prefill processes one whole prompt at once.
+    With speculative decoding, a step includes drafting and adds ``tokens_per_step`` tokens to a request.
 
     Parameters
     ----------
@@ -66,31 +104,32 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
     DataFrame, one row per pass, the prefill first
         ``gpu, phase, batch, time_s`` (pipeline stages in sequence), ``tokens_per_s`` (of all GPUs together, all
         stages busy), ``tokens_per_s_per_gpu``, ``memory_bytes`` (on the GPU that holds most), ``fits``, ``bound``
-        (what limits kernels for the largest share of the time), ``communication_percent``; and the parts of the
-        memory, ``weight_bytes, cache_bytes, activation_bytes``.
+        (what limits kernels for the largest share of the time; ``host``: launches), ``communication_percent``;
+        ``tokens_per_step`` (of a request), ``tpot_s`` (time per output token of a request, all stages busy; NaN for a
+        prefill), ``bubble_percent`` (idle share of the pipeline stages, because they take unequally long); and the
+        parts of the memory, ``weight_bytes, cache_bytes, activation_bytes``.
 
     Raises
     ------
     InputError
         The model cannot be split like this, the GPU's data sheet lacks a peak or a link, sizes beyond 64 bits.
     """
-    model, gpu, parallel = deployment.model, deployment.gpu, deployment.parallel
+    gpu, parallel, own = deployment.gpu, deployment.parallel, deployment.speculation
     batch = np.asarray(batches, np.int64)
     middle = deployment.input_tokens + deployment.output_tokens // 2
-    work = join([prefill(deployment.input_tokens), decode(np.full(len(batch), middle), batch)])
-    rows = kernels(model, work, parallel, deployment.precision)
-    check_peaks(rows, gpu)
-    rows = predict(rows, gpu, deployment.engine)
-    whole, slowest, bound, communication = _sums(rows, work)
+    work = deployment.workload(batch, middle)
+    whole, slowest, exchanged, bound = _sums(deployment, work)
     last = deployment.input_tokens + deployment.output_tokens - 1
-    full = join([prefill(deployment.input_tokens), decode(np.full(len(batch), last), batch)])
-    launched = kernels(model, full, parallel, deployment.precision)
-    memory = memory_bytes(model, parallel, deployment.precision, full, launched)
-    # Stages that are all busy work on one batch each, and every stage caches its layers' part of all of them.
-    more = (parallel.pipeline - 1) * memory["cache_bytes"]
-    memory["cache_bytes"] += more
-    memory["memory_bytes"] += more
-    rate = work.tokens * parallel.replicas / slowest
+    memory = memory_of(deployment, deployment.workload(batch, last))
+    if own:
+        draft = deployment._draft
+        # One more pass than decode steps: the prompt goes through the draft model, too.
+        times, slow, sent, _ = _sums(draft, draft.workload(batch, middle))
+        often = np.r_[1, np.full(len(batch), own.drafted)]
+        whole, slowest, exchanged = whole + often * times, slowest + often * slow, exchanged + often * sent
+    each = np.r_[1.0, np.full(len(batch), own.tokens_per_step if own else 1.0)]
+    tokens = np.r_[work.tokens[0], each[1:] * batch]
+    rate = tokens * parallel.replicas / slowest
     found = pd.DataFrame(
         {
             "gpu": gpu.name,
@@ -102,22 +141,72 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
             "memory_bytes": memory["memory_bytes"],
             "fits": fits(memory["memory_bytes"].to_numpy(), gpu),
             "bound": bound,
-            "communication_percent": communication,
+            "communication_percent": 100 * exchanged / whole,
+            "tokens_per_step": each,
+            "tpot_s": np.r_[np.nan, parallel.pipeline * slowest[1:] / each[1:]],
+            "bubble_percent": 100 * (1 - whole / (parallel.pipeline * slowest)),
         }
     )
-    return found.join(memory[["weight_bytes", "cache_bytes", "activation_bytes"]])
+    return found.join(memory[list(PARTS)])
 
 
-def _sums(rows: pd.DataFrame, work: Workload) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
-    """Return each shape's time, that of its slowest stage (s), its most frequent bound, and communication (%)."""
-    shape, stage = rows["shape"].to_numpy(), rows["stage"].to_numpy()
-    time = rows["time_s"].to_numpy() * rows["count"].to_numpy()
+def memory_of(deployment: Deployment, work: Workload) -> pd.DataFrame:
+    """Return what each shape of a workload needs on the GPU that holds most, all stages busy, drafts included.
 
-    def table(codes: np.ndarray, width: int) -> np.ndarray:
-        return np.bincount(shape * width + codes, time, work.shapes * width).reshape(work.shapes, width)
+    Returns
+    -------
+    DataFrame, one row per shape
+        As :func:`gpuledger.models.deployment.memory.memory_bytes`.
+    """
+    memory = memory_bytes(deployment.model, deployment.parallel, deployment.precision, work, deployment.kernels(work))[
+        list(PARTS)
+    ]
+    # Stages that are all busy work on one batch each, and every stage caches its layers' part of all of them.
+    memory["cache_bytes"] *= deployment.parallel.pipeline
+    if deployment.speculation:
+        memory += memory_of(deployment._draft, work)[list(PARTS)].assign(activation_bytes=0)
+    return memory.assign(memory_bytes=memory.sum(axis=1))
 
-    by_stage = table(stage, int(stage.max()) + 1)
+
+def memory_table(deployment: Deployment, batch: int) -> pd.DataFrame:
+    """List what fills the GPU that holds most at the end of the output of *batch* requests.
+
+    Returns
+    -------
+    DataFrame
+        See :func:`gpuledger.models.deployment.memory.memory_rows`; with speculative decoding, also what drafts.
+    """
+    last = deployment.input_tokens + deployment.output_tokens - 1
+    work = decode(last, batch, deployment.new_tokens)
+    split = deployment.model, deployment.parallel, deployment.precision
+    rows = deployment.kernels(work)
+    table = memory_rows(*split, work, rows, deployment.gpu, deployment.parallel.pipeline)
+    if deployment.speculation:
+        more, name = memory_of(deployment._draft, work).iloc[0], deployment.speculation.draft.name
+        parts = {"part": ["weights for drafts", "KV cache for drafts"], "formula": name}
+        drafts = pd.DataFrame({**parts, "bytes": [more["weight_bytes"], more["cache_bytes"]]})
+        table = pd.concat([table.iloc[:3], drafts, table.iloc[3:]], ignore_index=True)
+        table.loc[len(table) - 1, "bytes"] = table["bytes"].iloc[:-1].sum()
+    return table
+
+
+def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
+    """Return each shape's time, that of its slowest stage, that of communication (s), and its most frequent bound."""
+    rows = deployment.kernels(work)
+    check_peaks(rows, deployment.gpu)
+    rows = predict(rows, deployment.gpu, deployment.engine)
+    shape, stage, count = (rows[name].to_numpy() for name in ("shape", "stage", "count"))
+    time = rows["time_s"].to_numpy() * count
+
+    def table(codes: np.ndarray, width: int, weights: np.ndarray = time) -> np.ndarray:
+        return np.bincount(shape * width + codes, weights, work.shapes * width).reshape(work.shapes, width)
+
+    stages = int(stage.max()) + 1
+    by_stage = table(stage, stages)
+    waiting = deployment.host_s * table(stage, stages, count)
     by_bound = table(rows["bound"].cat.codes.to_numpy().astype(np.int64), len(BOUNDS))
-    whole = by_stage.sum(axis=1)
     exchanged = table((rows["kind"] == "collective").to_numpy().astype(np.int64), 2)[:, 1]
-    return whole, by_stage.max(axis=1), [BOUNDS[i] for i in by_bound.argmax(axis=1)], 100 * exchanged / whole
+    late = waiting.sum(axis=1) > by_stage.sum(axis=1)
+    bound = [HOST if host else BOUNDS[i] for host, i in zip(late, by_bound.argmax(axis=1), strict=True)]
+    by_stage = np.maximum(by_stage, waiting)
+    return by_stage.sum(axis=1), by_stage.max(axis=1), exchanged, bound

@@ -170,14 +170,14 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
 
 
 def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Predict the time of attention of one new token of each request.
+    """Predict the time of attention of one new token of each request, or of a few.
 
     Parameters
     ----------
     gpu : Gpu
     constants : DecodeConstants
     shapes : mapping of str to float arrays of shape (launches,)
-        As for :func:`prefill_terms`, with one token.
+        As for :func:`prefill_terms`. Several tokens of a request share the blocks that read its cache.
 
     Returns
     -------
@@ -185,21 +185,26 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
         ``time_s`` and the terms ``launch_s, block_s, compute_s, dram_s``.
     """
     s, c = shapes, constants
-    seen = s["context"] + 1
-    seen = np.minimum(seen, np.where(s["window"] > 0, s["window"], np.inf))
+    tokens, seen = s["tokens"], s["context"] + s["tokens"]
+    seen = np.minimum(seen, np.where(s["window"] > 0, s["window"] + tokens - 1, np.inf))
     packed = _packed(c.packing, s)
-    heads = s["requests"] * s["heads"] / packed * np.ceil(packed / _GROUP)
+    rereads = np.ceil(packed * tokens / _GROUP)
+    heads = s["requests"] * s["heads"] / packed * rereads
     steps = np.ceil(seen / _PART)
     values = s["cache_values"] / s["kv_heads"] * s["cache_bytes"]
     fixed_s = c.block_s * (1 + s["head_dim"] / 128) / 2
     step_s = values * np.minimum(_PART, seen) / (c.cache_bytes_per_clock * gpu.clock_hz)
     one_s = fixed_s + np.ceil(steps / _PARTS) * step_s
     block_s = _norm(heads * _PARTS * one_s / gpu.sms, one_s)
-    once = s["requests"] * (s["kv_heads"] * seen * values + 2 * s["heads"] * s["head_dim"] * s["value_bytes"])
-    compute_s = s["requests"] * s["heads"] * 4 * s["head_dim"] * seen / (_DECODE_SHARE * s["peak"])
-    dram_s = _memory_s(gpu, c.dram_share, once, np.maximum(once, s["requests"] * s["heads"] / packed * seen * values))
+    queries = s["heads"] * tokens
+    once = s["requests"] * (s["kv_heads"] * seen * values + 2 * queries * s["head_dim"] * s["value_bytes"])
+    compute_s = s["requests"] * queries * 4 * s["head_dim"] * seen / (_DECODE_SHARE * s["peak"])
+    # The query heads of one token that fit no block together read the cache from L2 again; those of several tokens too.
+    again = rereads / np.ceil(packed / _GROUP)
+    used = s["requests"] * s["heads"] / packed * again * seen * values
+    dram_s = _memory_s(gpu, c.dram_share, once, np.maximum(once, used))
     # Partial results are float32, written and read once.
-    partial = _PARTS * s["requests"] * s["heads"] * s["head_dim"] * 8 / (_STREAM * gpu.sms * gpu.clock_hz)
+    partial = _PARTS * s["requests"] * queries * s["head_dim"] * 8 / (_STREAM * gpu.sms * gpu.clock_hz)
     total = _norm(block_s, dram_s, compute_s) + np.where(_PARTS > 1, c.combine_s + partial, 0)
     allowed = (_PARTS == 1) | ((steps >= _PARTS) & (heads * _PARTS <= 4 * gpu.sms))
     total = np.where(allowed, total, np.inf)

@@ -288,13 +288,8 @@ def read_table(kind: str, path: str | Path = TABLE) -> tuple[Entry, ...]:
 
 @cache
 def _read(path: Path, kind: str) -> tuple[Entry, ...]:
-    names = {f.name: f.type for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"}
-    words = {"float": "number", "int": "integer", "str": "text"}
-    cells = [Column(name, words[of], minimum=0, optional=True) for name, of in names.items()]
-    labels = [Column("kind", choices=tuple(KINDS)), *(Column(name, optional=name == "precision") for name in KEYS[1:])]
-    table = read_csv(path, [*labels, *cells, Column("source")], KEYS)
     entries = []
-    for line, row in enumerate(table.to_dict("records"), 2):
+    for line, row in _rows(path):
         if row["kind"] != kind:
             continue
         values = {f.name: row.get(f.name) for f in dataclasses.fields(KINDS[kind])}
@@ -302,3 +297,13 @@ def _read(path: Path, kind: str) -> tuple[Entry, ...]:
             raise InputError(path, f"line {line}", f"{missing[0]} of a {kind} kernel is missing", "give it")
         entries.append(Entry(*(row[name] or "" for name in KEYS[1:]), KINDS[kind](**values)))
     return tuple(entries)
+
+
+@cache
+def _rows(path: Path) -> list[tuple[int, dict]]:
+    """Return the rows of every kind, each with its line."""
+    names = {f.name: f.type for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"}
+    words = {"float": "number", "int": "integer", "str": "text"}
+    cells = [Column(name, words[of], minimum=0, optional=True) for name, of in names.items()]
+    labels = [Column("kind", choices=tuple(KINDS)), *(Column(name, optional=name == "precision") for name in KEYS[1:])]
+    return list(enumerate(read_csv(path, [*labels, *cells, Column("source")], KEYS).to_dict("records"), 2))

@@ -41,12 +41,14 @@ J. Little, Operations Research 9(3), 1961 (bytes in flight).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from math import ceil, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numba import njit
 
 from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.dispatch import candidates
@@ -102,71 +104,101 @@ _OVERLAPPED = 2 ** (1 / _OVERLAP)  # both together over one, where they are as l
 _CONVERTED = 2048  # values of a row that a block converts at once: 256 threads of 8 values
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _cold_share(footprint, capacity):
-    """Return the share of bytes that come from DRAM when so many are used in turn."""
-    ratio = (footprint / capacity) ** _SHARPNESS
-    return ratio / (1.0 + ratio)
+#: Multiplications up to which the search is interpreted in a process: loading its compiled form takes 0.7 s.
+_FEW = 3500
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _search(m, n, k, batch, weight_bytes, in_turn, own, first, last, tiles, splits, machine, time, chosen, terms):
+def _search(m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, splits, g, time, chosen, terms):
     """Fill the time (s), the best tile, split and step along k, and their terms.
 
-    `in_turn`: of how many equal weights these are one; `own`: whether each has its own activations and results.
-
-    Terms: compute, latency, L2, DRAM, drain, split (s); bytes between L2 and SMs, bytes of DRAM.
+    Terms: compute, latency, L2, DRAM, drain, split (s); bytes between L2 and SMs. The same statements run interpreted
+    and compiled, with the same bits: powers are written as products, because ``pow`` of C and numba round differently.
     """
-    g = machine
     for i in range(len(m)):
-        rows, columns, depth, many = float(m[i]), float(n[i]), float(k[i]), float(batch[i])
-        weights = weight_bytes[i]
-        others = (depth * g.operand + columns * g.result) * rows * many
-        between = in_turn[i] * weights + (in_turn[i] if own else 1.0) * others
-        cold = _cold_share(between, g.l2_bytes) * weights
-        cold += _cold_share(between if own else weights + others, g.l2_bytes) * others
-        stored = min(g.operand, weights / (columns * depth * many))
-        warm = (weights + others - cold) / (_STREAM * g.sms * g.clock)
-        best = np.inf
+        rows, columns, depth, many, cold, warm = m[i], n[i], k[i], batch[i], colds[i], warms[i]
+        best = inf
         free = last[i] - first[i] > 1
         for j in range(first[i], last[i]):
-            tile_m, tile_n, step = tiles[j, 0], tiles[j, 1], tiles[j, 2]
+            tile_m, tile_n, step = tiles_m[j], tiles_n[j], steps[j]
             if free and tile_m > g.least_rows and tile_m > 2 * rows:
                 continue
-            whole = np.ceil(rows / tile_m) * np.ceil(columns / tile_n) * many
+            whole = ceil(rows / tile_m) * ceil(columns / tile_n) * many
             area = tile_m * tile_n
             held = max(1.0, _HELD / area)
             used_m, used_n = min(tile_m, rows), min(tile_n, columns)
-            operands = used_m * g.operand + used_n * stored
+            operands = used_m * g.operand + used_n * stored[i]
             result = used_m * used_n * g.result
             for split in splits:
                 blocks = whole * split
                 if split > 1 and (not free or depth < split * _LEAST or blocks > 4 * g.sms):
                     break
-                waves = np.ceil(blocks / g.sms)
-                length = np.ceil(depth / (split * step)) * step
+                waves = ceil(blocks / g.sms)
+                length = ceil(depth / (split * step)) * step
                 compute = waves * area * length * 2.0 / g.flop_per_sm
-                latency = np.ceil(waves / held) * (length / step) * g.step
+                latency = ceil(waves / held) * (length / step) * g.step
                 active = min(blocks, g.sms)
                 written = g.result_factor * result * active / g.sms
                 l2 = waves * (operands * length + written) / g.l2_per_sm
                 if compute > best or latency > best or l2 > best:
                     continue
                 compute *= 1.0 + g.throttled * compute / (compute + _THROTTLED_AFTER)
-                drain = np.ceil(waves / held) * written / g.l2_per_sm
+                drain = ceil(waves / held) * written / g.l2_per_sm
                 dram = cold / min(g.dram, active * _FLIGHT * g.clock) + warm
                 extra = 0.0
                 if split > 1:
                     extra = g.split + split * rows * columns * many * 4.0 / (active * g.l2_per_sm)
-                chain = np.sqrt(np.sqrt(compute**4 + latency**4 + l2**4)) + drain
-                total = np.sqrt(np.sqrt(chain**4 + dram**4)) + extra
+                a, b, c, d = compute * compute, latency * latency, l2 * l2, dram * dram
+                chain = sqrt(sqrt(a * a + b * b + c * c)) + drain
+                e = chain * chain
+                total = sqrt(sqrt(e * e + d * d)) + extra
                 if total < best:
                     best = total
                     chosen[i, 0], chosen[i, 1], chosen[i, 2], chosen[i, 3] = tile_m, tile_n, split, step
                     terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3] = compute, latency, l2, dram
-                    terms[i, 4], terms[i, 5] = drain, extra
-                    terms[i, 6], terms[i, 7] = blocks * (operands * length + result), cold
+                    terms[i, 4], terms[i, 5], terms[i, 6] = drain, extra, blocks * (operands * length + result)
         time[i] = best + g.launch
+
+
+_interpreted = 0
+
+
+def _search_interpreted(count: int) -> bool:
+    """Return whether to interpret the search for so many further multiplications, and count them."""
+    global _interpreted
+    few = _interpreted + count <= _FEW and not _compiled.cache_info().currsize
+    _interpreted += count * few
+    return few
+
+
+@cache
+def _compiled() -> Callable:
+    from numba import njit
+
+    return njit(cache=True, nogil=True, error_model="numpy")(_search)
+
+
+def _cold_share(footprint: np.ndarray, capacity: float) -> np.ndarray:
+    """Return the share of bytes that come from DRAM when so many are used in turn."""
+    ratio = footprint / capacity
+    for _ in range(_SHARPNESS.bit_length() - 1):
+        ratio = ratio * ratio
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isinf(ratio), 1.0, ratio / (1.0 + ratio))
+
+
+def _from_dram(
+    machine: _Machine, flat: Sequence[np.ndarray], weights: np.ndarray, in_turn: np.ndarray, own: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bytes that come from DRAM, and the time (s) in which the rest leaves L2 once.
+
+    `in_turn`: of how many equal weights these are one; `own`: whether each has its own activations and results.
+    """
+    rows, columns, depth, many = flat
+    others = (depth * machine.operand + columns * machine.result) * rows * many
+    between = in_turn * weights + (in_turn if own else 1.0) * others
+    cold = _cold_share(between, machine.l2_bytes) * weights
+    cold = cold + _cold_share(between if own else weights + others, machine.l2_bytes) * others
+    return cold, (weights + others - cold) / (_STREAM * machine.sms * machine.clock)
 
 
 def gemm_time_s(
@@ -234,7 +266,7 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
         ``split_s``, ``conversion_s``, ``host_s``; ``flop`` (useful), ``padded_flop`` (with the padding of tiles),
         ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    time, flat, machine, chosen, terms, conversion = _run(gpu, constants, *sizes, **options, plan=True)
+    time, flat, machine, chosen, terms, cold, conversion = _run(gpu, constants, *sizes, **options, plan=True)
     rows, columns, depth, many = flat
     tile_m, tile_n, split, step = chosen.T
     blocks = -(-rows // tile_m) * -(-columns // tile_n) * many * split
@@ -248,7 +280,7 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
     plan["conversion_s"], plan["host_s"] = conversion, np.full(len(blocks), machine.host)
     plan["flop"] = 2.0 * rows * columns * depth * many
     plan["padded_flop"] = 2.0 * blocks * tile_m * tile_n * np.ceil(depth / (split * step)) * step
-    return pd.DataFrame(plan | {"l2_bytes": terms[:, 6], "dram_bytes": terms[:, 7]})
+    return pd.DataFrame(plan | {"l2_bytes": terms[:, 6], "dram_bytes": cold})
 
 
 def _run(
@@ -282,27 +314,31 @@ def _run(
     tiles, first, last = candidates(gpu, constants.dispatch, flat[0], flat[1], machine.operand)
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
+    sizes = [array.astype(float) for array in flat]
+    cold, warm = _from_dram(machine, sizes, weights, in_turn, own_activations)
+    stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
+    shapes = (*sizes, stored, cold, warm, first, last)
     time, chosen = np.empty(count), np.empty((count, 4), np.int64)
     # Only a plan needs the terms of all; a time gets by with those of one chunk a thread.
-    terms = np.empty((count if plan else 0, 8))
-
-    def chunk(start: int) -> None:
-        part = slice(start, start + _CHUNK)
-        own = terms[part] if plan else np.empty((_CHUNK, 8))
-        sizes = (*(array[part] for array in (*flat, weights, in_turn)), own_activations, first[part], last[part])
-        _search(*sizes, tiles, splits, machine, time[part], chosen[part], own)
-
-    starts = range(0, count, _CHUNK)
-    if len(starts) < 2:
-        list(map(chunk, starts))
+    terms = np.empty((count if plan else min(count, _CHUNK), 7))
+    if _search_interpreted(count):
+        lists = [array.tolist() for array in (*shapes, *tiles.T, splits)]
+        _search(*lists, machine, time, chosen, terms)
     else:
+        search, columns = _compiled(), np.ascontiguousarray(tiles.T)
+
+        def chunk(start: int) -> None:
+            part = slice(start, start + _CHUNK)
+            own = terms[part] if plan else np.empty((_CHUNK, 7))
+            search(*(array[part] for array in shapes), *columns, splits, machine, time[part], chosen[part], own)
+
         with ThreadPoolExecutor() as pool:
-            list(pool.map(chunk, starts))
+            list(pool.map(chunk, range(0, count, _CHUNK)))
     conversion = _conversion_s(machine, flat, weights, in_turn if own_activations else 1.0)
     time += conversion
     if machine.host > 0:
         time = machine.host * (1 + (time / machine.host) ** _OVERLAP) ** (1 / _OVERLAP)
-    return time.reshape(arrays[0].shape), flat, machine, chosen, terms, conversion
+    return time.reshape(arrays[0].shape), flat, machine, chosen, terms, cold, conversion
 
 
 def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:

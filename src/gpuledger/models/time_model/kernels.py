@@ -130,8 +130,12 @@ def _gemms(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str
     # Weights in fewer bits are widened on the way from L2 to the matrix units.
     wide = float(OPERAND_BYTES[precision]) * k * n * batch
     stored = np.where(weight_bytes > 0, np.minimum(weight_bytes, wide), wide)
-    plan = gemm_plan(gpu, own or entry.constants, m, n, k, batch, precision, constants.weights_in_turn, stored)
-    parts = {name: plan[name].to_numpy() for name in plan if name != "bound"}
+    # Steps of many contexts, or batches of equal tokens, multiply the same shapes.
+    sizes, again = np.unique(np.column_stack([m, n, k, batch, stored]), axis=0, return_inverse=True)
+    *shape, stored = sizes.T
+    shape = [side.astype(np.int64) for side in shape]
+    plan = gemm_plan(gpu, own or entry.constants, *shape, precision, constants.weights_in_turn, stored)
+    parts = {name: plan[name].to_numpy()[again.reshape(-1)] for name in plan if name != "bound"}
     parts["l2_s"] = parts["l2_s"] + parts["drain_s"]
     parts["fixed_s"] = parts["launch_s"]
     parts["launch_s"] = np.maximum(parts["launch_s"], parts["latency_s"])
@@ -142,7 +146,8 @@ def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict
     values, cache = (str(rows[name].iloc[0]) for name in ("precision", "weight_precision"))
     decode = str(rows["kernel"].iloc[0]).startswith("decode")
     batch, heads, kv_heads, value_dim = _floats(rows, "batch", "heads", "kv_heads", "value_dim")
-    m, k, macs, read, write, cached = _floats(rows, "m", "k", "macs", "read_bytes", "write_bytes", "cache_bytes")
+    m, n, k, macs = _floats(rows, "m", "n", "k", "macs")
+    read, write, cached = _floats(rows, "read_bytes", "write_bytes", "cache_bytes")
     value_bytes, cache_bytes = (_CACHE_BITS.get(name, 16) / 8 for name in (values, cache))
     requests = batch / heads
     # The requests of a launch stand for as many of their mean length, with as many pairs of query and key.
@@ -150,12 +155,16 @@ def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict
     # Decoding latent attention, keys and values share what is cached; expanded, every head has its own. An indexer's
     # scores have no values.
     scores = value_dim[0] == 0
-    width = k if scores else np.rint(cached / (requests * pairs * cache_bytes))
-    if decode:
-        latent = bool(scores or width[0] < kv_heads[0] * (k[0] + value_dim[0]))
+    width = k if scores else kv_heads * (k + value_dim)
+    if decode and not scores:
+        # Of requests that differ and have several tokens, this is less than the width.
+        kept = np.rint(cached / (requests * np.where(m == 1, pairs, n) * cache_bytes))
+        latent = _shares(kept, k, width, kv_heads)
+        width = k if latent else width
     else:
         latent = bool(scores or (value_dim[0] != k[0] and (heads[0] == kv_heads[0] or k[0] > _WIDEST_HEAD)))
-    tokens = m if decode or latent else np.minimum(m, read / (requests * heads * k * value_bytes))
+    # Keys that latent attention expands are read, too.
+    tokens = m if latent and not decode else np.minimum(m, read / (requests * heads * k * value_bytes))
     context = np.maximum((pairs - tokens * (tokens + 1) / 2) / tokens, 0)
     short = pairs < 0.999 * tokens * (tokens + 1) / 2
     shapes = {
@@ -182,6 +191,13 @@ def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict
     terms[waits] = terms[waits] + terms["block_s"] * (terms["block_s"] > terms["dram_s"])
     moved = read + write + cached
     return terms | {"dram_bytes": moved, "l2_bytes": moved}
+
+
+def _shares(kept: np.ndarray, k: np.ndarray, width: np.ndarray, kv_heads: np.ndarray) -> bool:
+    """Return whether keys and values are the same *k* values, instead of *width*, if at least *kept* are cached."""
+    most = kept.max()
+    shared = most == k[0] or (k[0] > _WIDEST_HEAD and most < (k[0] + width[0]) / 2)
+    return bool(shared and kv_heads.max() == 1)
 
 
 def _elementwise(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:

@@ -53,19 +53,22 @@ receive a token, Σ 1 − (1 − pₑ)^tokens, rounded; m is the number of rows 
 and n = context (past and new tokens, at most ``window + m − 1``) of the *longest* request; k = width of a query head.
 ``macs = pairs · heads · (k + width of a value head)``, where pairs is the exact number of (query, key) pairs under the
 causal mask and the window. ``cache_bytes`` counts each visible key and value once per KV head, new tokens included;
-``read_bytes`` is the queries and ``write_bytes`` the output. Requests with one new token are ``decode_attention``,
-requests with more are ``attention``; a mixed batch launches both. MLA's ``decode_attention`` has one compressed key
-head (k = kv_rank + rope_dim) shared by all query heads; its ``attention`` reads expanded keys and values, which count
-as ``read_bytes``. With an indexer, the keys are those that it selects (blocks of keys count in full). With a compressed
-past (DeepSeek-V4), they are those of the window and the complete entries, one per 4 or 128 tokens.
+``read_bytes`` is the queries and ``write_bytes`` the output. Requests with one new token, or with up to 16 behind a
+longer context, are ``decode_attention``, the others ``attention``; a mixed batch launches both. MLA's
+``decode_attention`` has one compressed key head (k = kv_rank + rope_dim) shared by all query heads; its ``attention``
+reads expanded keys and values, which count as ``read_bytes``. With MLA, requests are in the form that takes fewer MACs.
+With an indexer, the keys are those that it selects (blocks of keys count in full), and MLA has one key head for every
+request. With a compressed past (DeepSeek-V4), they are those of the window and the complete entries, one per 4 or 128
+tokens.
 
 **elementwise**: m rows of n values, k = 1; ``macs`` are 0 but for delta_rule and ssm_scan. Outputs are written in the
 format that the following GEMM reads (``Precision.operands``).
 **collective**: m rows of n values are exchanged among ``devices``.
 
-**Kernels** in the order of a pass: embedding, embedding_scale, position_embedding; per layer attn_norm, qkv_proj
-(q_proj, k_proj, v_proj), qk_norm, rope, kv_write, attention, decode_attention, out_proj, attn_post_norm, attn_residual,
-ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_act, down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj
+**Kernels** in the order of a pass: embedding, embedding_scale, position_embedding, of a draft layer draft_norm and
+draft_proj; per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj), qk_norm, rope, kv_write (rope_kv_write), attention,
+decode_attention, out_proj, attn_post_norm, attn_residual, ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_act,
+down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj
 (q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb,
 value_absorb; with an indexer index_q_proj, index_k_proj, index_weights_proj, index_rope, index_scores
 (decode_index_scores), index_topk; with a compressed past compress_proj, compress_pool, index_compress_proj,
@@ -79,8 +82,9 @@ latent_norm, expert_post_norm, latent_up_proj, shared_add; final_norm, lm_head, 
 all_to_all, send. Unfused attention is attention_scores, softmax, attention_values (decode_attention_scores,
 decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 
-**Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, vision towers and multi-token
-prediction layers (:func:`read_model` accepts models that have them).
+**Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, vision towers
+(:func:`read_model` accepts models that have them). Layers of multi-token prediction are models of their own
+(:meth:`Model.draft_layer`).
 """
 
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward

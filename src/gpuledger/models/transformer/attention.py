@@ -6,10 +6,11 @@ from gpuledger.models.transformer.attention_rows import (
     Keys,
     add_gate,
     add_index,
-    add_kv_write,
-    add_rope,
+    add_rope_and_cache,
     attend,
+    few,
     row_bytes,
+    split,
 )
 from gpuledger.models.transformer.blocks import Attention
 from gpuledger.models.transformer.latent_attention import add_compressed, add_latent
@@ -53,17 +54,15 @@ def _heads(rows: Rows, attention: Attention, by_kernel: dict[str, list]) -> None
         m, n = (tokens, turned) if full else (tokens * vectors, width)
         weight = rows.plain_bytes({"full": turned, "heads": turned, "head": 2 * width}.get(attention.qk_norm, 0))
         rows.elementwise("qk_norm", m, n, tokens * (turned * value), tokens * (turned * value), weight=weight)
-    if attention.rotary_dim:
-        add_rope(rows, (heads + kv_heads) * attention.rotary_dim, attention.rotary_dim)
     cached = attention.device_cache_width(tensor)
-    add_kv_write(rows, cached)
+    add_rope_and_cache(rows, (heads + kv_heads) * attention.rotary_dim, attention.rotary_dim, cached, kv_heads)
     keys = Keys.within(work, attention.window)
     if attention.indexer:
         add_index(rows, attention.indexer, by_kernel, keys)
         keys = Keys.within(work, attention.indexer.selected)
-    written, dims = rows.operand_bytes("out_proj"), (width, attention.value_dim)
-    for decoding in (False, True):
-        attend(rows, decoding, (heads, kv_heads), dims, written, keys, cached_row=row_bytes(rows, cached))
+    written, sizes = rows.operand_bytes("out_proj"), ((heads, kv_heads), (width, attention.value_dim))
+    for decoding, requests in split(rows, few(rows)).items():
+        attend(rows, decoding, requests, *sizes, written, keys, cached_row=row_bytes(rows, cached))
     if attention.gate:
         if attention.gate == "head":
             rows.gemms(by_kernel["attn_gate_proj"], tokens)

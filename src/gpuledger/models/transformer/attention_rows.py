@@ -40,9 +40,24 @@ def row_bytes(rows: Rows, width: int) -> int:
     return -(-width * BITS[rows.precision.cache] // 8)
 
 
-def requests_of(rows: Rows, decoding: bool) -> np.ndarray:
-    """Return, per workload row, the number of requests that have one new token (*decoding*) or more."""
-    return np.where((rows.work.new_tokens == 1) == decoding, rows.work.requests, 0)
+#: New tokens behind a longer context that engines still give to a kernel for decoding, which splits the context among
+#: blocks: those of a draft that is verified, or the end of a prompt whose beginning is cached.
+FEW = 16
+
+
+def split(rows: Rows, decodes: np.ndarray | bool = False) -> dict[bool, np.ndarray]:
+    """Return, per workload row, the number of requests that kernels for decoding (True) and for prompts process.
+
+    Those with one new token, and those that *decodes* tells, are decoding.
+    """
+    single, requests = rows.work.new_tokens == 1, rows.work.requests
+    return {decoding: np.where((single | decodes) == decoding, requests, 0) for decoding in (False, True)}
+
+
+def few(rows: Rows) -> np.ndarray:
+    """Return which requests have few new tokens behind a longer context."""
+    work = rows.work
+    return (work.new_tokens <= FEW) & (work.past_tokens > work.new_tokens)
 
 
 def add_rope(rows: Rows, width: int, table: int, kernel: str = "rope") -> None:
@@ -51,9 +66,18 @@ def add_rope(rows: Rows, width: int, table: int, kernel: str = "rope") -> None:
     rows.elementwise(kernel, tokens, width, tokens * ((width + table) * value), tokens * (width * value))
 
 
-def add_kv_write(rows: Rows, width: int) -> None:
-    tokens = rows.work.tokens
-    rows.elementwise("kv_write", tokens, width, tokens * (width * rows.value_bytes), tokens * row_bytes(rows, width))
+def add_rope_and_cache(rows: Rows, turned: int, table: int, cached: int, keys: int) -> None:
+    """Add RoPE over *turned* values a token, *keys* heads of them keys, and the copy of *cached* ones to the cache."""
+    tokens, value, stored = rows.work.tokens, rows.value_bytes, row_bytes(rows, cached)
+    if "rope_kv" in rows.fused and turned:
+        # Rotated keys go to the cache only, and are not read again.
+        queries = turned - keys * table
+        read = tokens * ((queries + cached + table) * value)
+        rows.elementwise("rope_kv_write", tokens, queries + cached, read, tokens * (queries * value + stored))
+        return
+    if turned:
+        add_rope(rows, turned, table)
+    rows.elementwise("kv_write", tokens, cached, tokens * (cached * value), tokens * stored)
 
 
 def add_gate(rows: Rows, width: int, gates: int) -> None:
@@ -66,6 +90,7 @@ def add_gate(rows: Rows, width: int, gates: int) -> None:
 def attend(
     rows: Rows,
     decoding: bool,
+    requests: np.ndarray,
     heads_of: tuple[int, int],
     dims: tuple[int, int],
     written: float,
@@ -73,13 +98,12 @@ def attend(
     cached_row: int = 0,
     expanded_row: int = 0,
 ) -> None:
-    """Add attention over *heads_of* = (query heads, KV heads) of *dims* = (query width, value width).
+    """Add attention of *requests* over *heads_of* = (query heads, KV heads) of *dims* = (query width, value width).
 
     It writes *written* bytes per output value.
     The keys and values of a token occupy *cached_row* bytes of the cache, or *expanded_row* bytes of activations.
     """
     work, value, (heads, kv_heads), (query_dim, value_dim) = rows.work, rows.value_bytes, heads_of, dims
-    requests = requests_of(rows, decoding)
     if not requests.any():
         return
     prefix = "decode_" if decoding else ""
@@ -145,8 +169,7 @@ def add_index(rows: Rows, index: Indexer, by_kernel: dict[str, list], keys: Keys
     formats = {"math": "fp8", "stored": "fp8"} if index.weighted else {"math": rows.precision.activations}
     # What is written per pair: one score in 32 bits, or one per head and block.
     share = heads / index.block if index.block > 1 else 1
-    for decoding in (False, True):
-        requests = requests_of(rows, decoding)
+    for decoding, requests in split(rows, few(rows)).items():
         if not requests.any():
             continue
         m, n = (work.largest(np.where(requests > 0, what, 0)) for what in (work.new_tokens, keys.context))

@@ -21,6 +21,8 @@ from gpuledger.models.transformer.workloads import Workload
 
 #: Groups of operations that may be fused into one launch.
 FUSIONS = frozenset({"qkv", "gate_up", "residual_norm", "attention", "experts"})
+#: Those that only some engines fuse.
+FURTHER = frozenset({"rope_kv"})
 TOKEN_ID_BYTES = 8
 
 
@@ -46,8 +48,9 @@ def kernels(
         Operations that share a launch: ``qkv`` (projections with the same input, also MLA's compressions),
         ``gate_up``, ``residual_norm`` (the residual add is part of the following norm), ``attention`` (scores,
         softmax and values; unfused, the unmasked score matrix is computed and written), ``experts`` (the grouped GEMM
-        gathers its tokens instead of reading a permuted copy). True: all, as in serving engines; False: none, as in
-        eager PyTorch.
+        gathers its tokens instead of reading a permuted copy). True: these, as in all serving engines; False: none, as
+        in eager PyTorch. In a list also ``rope_kv``: RoPE writes the rotated keys, and the values, into the cache
+        (TensorRT-LLM; kernels of their own in vLLM and SGLang).
     expert_load : float or sequence of float
         How tokens choose experts: exponent of a Zipf law (0: uniform) or one weight per expert. Tokens choose
         independently, each ``active`` different experts; rows describe the device with the largest expected load.
@@ -66,8 +69,8 @@ def kernels(
     parallel = parallel or Parallel()
     parallel.check(model)
     fusions = FUSIONS if fused is True else frozenset(() if fused is False else fused)
-    if unknown := fusions - FUSIONS:
-        remedy = f"use {', '.join(sorted(FUSIONS))}"
+    if unknown := fusions - FUSIONS - FURTHER:
+        remedy = f"use {', '.join(sorted(FUSIONS | FURTHER))}"
         raise InputError("kernels", "fused", f"unknown fusion: {', '.join(sorted(map(str, unknown)))}", remedy)
     load = as_load(expert_load)
     rows = Rows(model, workload, parallel, precision or model.precision, fusions)
@@ -109,6 +112,9 @@ def _add_embedding(rows: Rows) -> None:
         rows.elementwise("embedding_scale", tokens, model.hidden, stream, stream)
     if model.positions:
         gather("position_embedding", model.positions, 1, tokens * TOKEN_ID_BYTES + stream)
+    if model.drafts:
+        _add_norm(rows, "draft_norm", "draft_proj", False, 2)
+        rows.gemms([model.embeddings[0]], tokens)
 
 
 def _add_norm(rows: Rows, kernel: str, reader: str, with_residual: bool, count: int) -> None:

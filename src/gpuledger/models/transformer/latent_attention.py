@@ -8,11 +8,12 @@ from gpuledger.models.transformer.attention_rows import (
     Keys,
     add_gate,
     add_index,
-    add_kv_write,
     add_rope,
+    add_rope_and_cache,
     attend,
-    requests_of,
+    few,
     row_bytes,
+    split,
 )
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.rows import Rows
@@ -29,29 +30,42 @@ def add_latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list
         _compress(rows, attention.q_rank, by_kernel)
     weight = rows.plain_bytes(rank)
     rows.elementwise("kv_a_norm", tokens, rank, tokens * (rank * value), tokens * (rank * value), weight=weight)
-    if attention.rope:
-        add_rope(rows, (heads + 1) * attention.rope_dim, attention.rope_dim)
-    add_kv_write(rows, attention.cache_width)
+    turned = (heads + 1) * attention.rope_dim if attention.rope else 0
+    add_rope_and_cache(rows, turned, attention.rope_dim, attention.cache_width, 1)
     row = row_bytes(rows, attention.cache_width)
     if attention.indexer:
         _sparse(rows, attention, by_kernel, row)
     else:
-        several = requests_of(rows, decoding=False)
+        of_form = split(rows, _fewer_macs_absorbed(rows, attention))
+        several = of_form[False]
         if several.any():  # expanded: separate keys and values for every head
             rows.gemms(by_kernel["kv_b_proj"], work.total(several * work.new_tokens))
             _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(several * work.past_tokens))
             expanded = heads * (attention.query_dim + attention.value_dim) * value
             dims, written = (attention.query_dim, attention.value_dim), rows.operand_bytes("out_proj")
-            attend(rows, False, (heads, heads), dims, written, Keys.within(work), expanded_row=expanded)
+            attend(rows, False, several, (heads, heads), dims, written, Keys.within(work), expanded_row=expanded)
 
-        single = work.total(requests_of(rows, decoding=True))
-        if single.any():  # absorbed: all query heads share one compressed head of keys and values
-            _absorb(rows, "q_absorb", single, heads, rank, attention.nope_dim, value)
-            attend(rows, True, (heads, 1), (attention.cache_width, rank), value, Keys.within(work), cached_row=row)
-            _absorb(rows, "value_absorb", single, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
+        absorbed = work.total(of_form[True] * work.new_tokens)
+        if absorbed.any():  # all query heads share one compressed head of keys and values
+            _absorb(rows, "q_absorb", absorbed, heads, rank, attention.nope_dim, value)
+            sizes = (heads, 1), (attention.cache_width, rank)
+            attend(rows, True, of_form[True], *sizes, value, Keys.within(work), cached_row=row)
+            _absorb(rows, "value_absorb", absorbed, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
     if attention.gate:
         rows.gemms(by_kernel["attn_gate_proj"], tokens)
         add_gate(rows, heads * attention.value_dim, heads * attention.value_dim)
+
+
+def _fewer_macs_absorbed(rows: Rows, attention: LatentAttention) -> np.ndarray:
+    """Return which requests need fewer multiplications absorbed than if the cached tokens were expanded again.
+
+    For DeepSeek-V3, those with up to 170 new tokens behind a long context. Engines draw the line at a number of new
+    tokens: vLLM at 128 (FlashMLA) or 512 (FlashAttention).
+    """
+    work = rows.work
+    wider = attention.cache_width + attention.kv_rank - attention.query_dim - attention.value_dim
+    expansion = attention.kv_rank * (attention.nope_dim + attention.value_dim)
+    return work.pairs() * float(wider) < work.past_tokens * float(expansion)
 
 
 def _compress(rows: Rows, rank: int, by_kernel: dict[str, list]) -> None:
@@ -106,8 +120,8 @@ def _sparse(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list], 
         add_index(rows, attention.indexer, by_kernel, Keys.within(work))
     _absorb(rows, "q_absorb", work.tokens, heads, rank, attention.nope_dim, rows.value_bytes)
     dims, keys = (attention.cache_width, rank), Keys.within(work, attention.indexer.selected)
-    for decoding in (False, True):
-        attend(rows, decoding, (heads, 1), dims, rows.value_bytes, keys, cached_row=row)
+    for decoding, requests in split(rows, few(rows)).items():
+        attend(rows, decoding, requests, (heads, 1), dims, rows.value_bytes, keys, cached_row=row)
     _absorb(rows, "value_absorb", work.tokens, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
 
 
@@ -119,8 +133,7 @@ def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[s
     for kernel, width in (("kv_a_norm", dim), ("qk_norm", heads * dim)):
         weight = rows.plain_bytes(dim) if kernel == "kv_a_norm" else 0
         rows.elementwise(kernel, tokens, width, tokens * (width * value), tokens * (width * value), weight=weight)
-    add_rope(rows, (heads + 1) * attention.rope_dim, attention.rope_dim)
-    add_kv_write(rows, dim)
+    add_rope_and_cache(rows, (heads + 1) * attention.rope_dim, attention.rope_dim, dim, 1)
     keys = Keys.within(work, attention.window)
     for kernel, width in attention.pools.items():
         _pool(rows, attention, kernel, width, by_kernel[kernel])
@@ -132,8 +145,8 @@ def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[s
             some = np.minimum(entries, index.selected + work.new_tokens // attention.ratio)
             everything = Keys(work.entry_pairs(attention.ratio, index.selected), some, entries)
         keys = keys + everything
-    for decoding in (False, True):
-        attend(rows, decoding, (heads, 1), (dim, dim), value, keys, cached_row=row_bytes(rows, dim))
+    for decoding, requests in split(rows, few(rows)).items():
+        attend(rows, decoding, requests, (heads, 1), (dim, dim), value, keys, cached_row=row_bytes(rows, dim))
     # The rotation of the values is undone.
     add_rope(rows, heads * attention.rope_dim, attention.rope_dim, "out_rope")
     (groups,) = by_kernel["out_a_proj"]

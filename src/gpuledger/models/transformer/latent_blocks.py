@@ -14,10 +14,11 @@ from gpuledger.models.transformer.blocks import Block, Indexer, Linear
 class LatentAttention(Block):
     """Multi-head latent attention (MLA, DeepSeek-V2): the cache holds one compressed vector per token for all heads.
 
-    Requests with several new tokens expand the keys and values of every head (``kv_b_proj``; cached tokens are
-    expanded again by ``context_kv_b_proj``). Requests with one new token attend to the compressed vectors: the
-    expansion is absorbed into the query (``q_absorb``) and the output (``value_absorb``), and attention has one head
-    with keys of width kv_rank + rope_dim and values of width kv_rank.
+    Requests are in the form that takes fewer multiplications. Prompts expand the keys and values of every head
+    (``kv_b_proj``; cached tokens are expanded again by ``context_kv_b_proj``). Requests with one new token, or few
+    behind a long context, attend to the compressed vectors: the expansion is absorbed into the query (``q_absorb``) and
+    the output (``value_absorb``), and attention has one head with keys of width kv_rank + rope_dim and values of width
+    kv_rank.
 
     Attributes
     ----------

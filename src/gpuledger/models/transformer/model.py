@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -79,6 +79,8 @@ class Model:
         The embedding is multiplied by a constant; logits are capped by a tanh (Gemma).
     precision : Precision
         Precision of the checkpoint as an engine serves it: quantised weights as stored, 32-bit weights as bf16.
+    drafts : bool
+        This is the layer of another model that drafts its next tokens (:meth:`draft_layer`).
     """
 
     name: str
@@ -93,6 +95,23 @@ class Model:
     scaled_embedding: bool = False
     logit_softcap: bool = False
     precision: Precision = field(default_factory=Precision)
+    drafts: bool = False
+
+    def draft_layer(self) -> Model:
+        """Return a layer of multi-token prediction (DeepSeek-V3; EAGLE's drafts are alike) as a model of its own.
+
+        It is a layer as the model's last one, after a projection that joins the hidden state before it and the next
+        token's embedding; embedding and LM head are the model's own and do not count again. MLA that reuses a
+        selection has an indexer of its own there (GLM-5.2), and DeepSeek-V4's has no compressed past.
+        """
+        last = max(self.layers, key=lambda group: group.numbers[-1])
+        attention, indexer = last.attention, getattr(last.attention, "indexer", None)
+        if isinstance(attention, CompressedAttention):
+            attention = replace(attention, ratio=0, overlap=False, indexer=None)
+        elif indexer and not indexer.own:
+            attention = replace(attention, indexer=replace(indexer, own=True))
+        layer = replace(last, numbers=(0,), attention=attention)
+        return replace(self, name=f"{self.name} (draft layer)", layers=(layer,), drafts=True)
 
     @property
     def residuals(self) -> HyperConnections | BlockResiduals | None:
@@ -113,9 +132,10 @@ class Model:
         return group.norms * self.norm_parameters + group.vectors(self.hidden)
 
     @property
-    def _final_vectors(self) -> int:
+    def final_vectors(self) -> int:
+        """Parameters outside layers and matrices: the last norm; a draft layer also normalises its two inputs."""
         own = self.residuals.final_vectors(self.hidden) if self.residuals else 0
-        return self.norm_parameters + own
+        return self.norm_parameters * (3 if self.drafts else 1) + own
 
     @property
     def lm_head(self) -> Linear:
@@ -123,10 +143,14 @@ class Model:
 
     @property
     def embeddings(self) -> tuple[Linear, ...]:
-        """The matrices outside layers: token and position tables and, unless it is tied, the LM head."""
-        tables = [Linear("embedding", "embedding", self.vocab, self.hidden)]
-        if self.residuals:
-            tables += self.residuals.final_linears(self.hidden)
+        """The matrices outside layers: token and position tables and, unless it is tied, the LM head.
+
+        A draft layer has its projection instead.
+        """
+        sums = self.residuals.final_linears(self.hidden) if self.residuals else []
+        if self.drafts:
+            return (Linear("draft_proj", "draft_proj", self.hidden, 2 * self.hidden), *sums)
+        tables = [Linear("embedding", "embedding", self.vocab, self.hidden), *sums]
         if self.positions:
             tables.append(Linear("position_embedding", "position_embedding", self.positions, self.hidden))
         return (*tables, *(() if self.tied else (self.lm_head,)))
@@ -148,7 +172,7 @@ class Model:
             group.count * (self.vectors(group) + sum(linear.parameters for linear in group.linears(self.hidden)))
             for group in self.layers
         )
-        return layers + sum(table.parameters for table in self.embeddings) + self._final_vectors
+        return layers + sum(table.parameters for table in self.embeddings) + self.final_vectors
 
     @property
     def active_parameters(self) -> int:
@@ -163,7 +187,7 @@ class Model:
 
     def weight_bytes(self, precision: Precision | None = None) -> int:
         """Return the bytes of all weights and their scales, by default in the checkpoint's precision."""
-        vectors = sum(group.count * self.vectors(group) for group in self.layers) + self._final_vectors
+        vectors = sum(group.count * self.vectors(group) for group in self.layers) + self.final_vectors
         layers = sum(
             group.count * linear.stored_bytes(self.precision_of(group, precision))
             for group in self.layers

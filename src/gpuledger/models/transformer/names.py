@@ -16,7 +16,7 @@ def _attention(prefix: str) -> tuple[str, ...]:
 
 
 KERNELS = (
-    *("embedding", "embedding_scale", "position_embedding"),
+    *("embedding", "embedding_scale", "position_embedding", "draft_norm", "draft_proj"),
     *("hyper_proj", "hyper_sum", "residual_sum"),
     *("attn_norm", "qkv_proj", "q_proj", "k_proj", "v_proj", "qkv_a_proj", "q_a_proj", "kv_a_proj"),
     *("q_a_norm", "kv_a_norm", "q_b_proj", "kv_b_proj", "context_kv_b_proj", "q_absorb"),
@@ -25,7 +25,7 @@ KERNELS = (
     *("index_topk", "delta_in_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj", "delta_conv"),
     *("delta_rule", "decode_delta_rule"),
     *("ssm_in_proj", "ssm_conv", "ssm_scan", "decode_ssm_scan", "ssm_norm"),
-    *("qk_norm", "rope", "kv_write", *_attention(""), *_attention("decode_"), "value_absorb"),
+    *("qk_norm", "rope", "kv_write", "rope_kv_write", *_attention(""), *_attention("decode_"), "value_absorb"),
     *("delta_norm", "attn_gate_proj", "attn_gate", "out_rope", "out_a_proj"),
     *("out_proj", "attn_post_norm", "attn_residual", "ffn_norm"),
     *(*_ffn(""), "router", "router_topk", *_ffn("shared_"), "shared_gate", "shared_scale"),
@@ -37,7 +37,7 @@ KERNELS = (
 )
 
 #: Kernels whose weights a quantised checkpoint leaves unquantised unless it says otherwise.
-UNCONVERTED = frozenset({"embedding", "position_embedding", "lm_head", "router", "shared_gate"}) | {
+UNCONVERTED = frozenset({"embedding", "position_embedding", "draft_proj", "lm_head", "router", "shared_gate"}) | {
     *("index_weights_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj"),
     *("compress_proj", "index_compress_proj", "hyper_proj"),
 }

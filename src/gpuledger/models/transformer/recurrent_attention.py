@@ -5,7 +5,7 @@ Their time is taken to be that of their traffic, a lower bound for long prompts.
 
 from __future__ import annotations
 
-from gpuledger.models.transformer.attention_rows import requests_of
+from gpuledger.models.transformer.attention_rows import split
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
 from gpuledger.models.transformer.rows import Rows
 
@@ -85,8 +85,7 @@ def _recurrence(
     A token takes *macs* multiply-accumulates, and *chunk_macs* times the length of a chunk if there are several.
     """
     work, value = rows.work, rows.value_bytes
-    for decoding in (False, True):
-        own = requests_of(rows, decoding)
+    for decoding, own in split(rows).items():
         if not own.any():
             continue
         new, kept = work.total(own * work.new_tokens), work.total(own) * state

@@ -67,8 +67,9 @@ class Workload:
 
     @cached_property
     def logit_tokens(self) -> np.ndarray:
-        """Tokens of each shape for which logits are computed: the last one of each request."""
-        return self.total(self.requests)
+        """Tokens of each shape for which logits are computed: the last one of each request, of a decode step all."""
+        decoding = self.phase[self.shape] == PHASES.index("decode")
+        return self.total(self.requests * np.where(decoding, self.new_tokens, 1))
 
     def pairs(self, window: int | None = None) -> np.ndarray:
         """Return the number of (query, key) pairs under the causal mask, for one request of each row.
@@ -146,38 +147,50 @@ def _workload(phase: str, shape: np.ndarray, requests: np.ndarray, new: np.ndarr
     return Workload(phases, shape, requests, new, past)
 
 
-def prefill(prompt_tokens: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Workload:
+def prefill(prompt_tokens: npt.ArrayLike, batch: npt.ArrayLike = 1, cached_tokens: npt.ArrayLike = 0) -> Workload:
     """Return one shape per prompt length: *batch* equal prompts, each processed whole in one pass.
 
     Parameters
     ----------
-    prompt_tokens, batch : int or array of int, broadcast against each other
-        Tokens of each prompt, and number of prompts.
+    prompt_tokens, batch, cached_tokens : int or array of int, broadcast against each other
+        Tokens of each prompt, number of prompts, and how many of a prompt's first tokens a prefix cache already holds.
 
     Raises
     ------
     InputError
-        Numbers that are not whole, negative, too large, or lists of different lengths.
+        Numbers that are not whole, negative, too large, or lists of different lengths; a prompt that is cached whole.
     """
-    new, requests = _together(prompt_tokens=_whole("prompt_tokens", prompt_tokens, 1), batch=_whole("batch", batch, 1))
-    return _workload("prefill", np.arange(len(new)), requests, new, np.zeros_like(new))
+    prompt, requests, cached = _together(
+        prompt_tokens=_whole("prompt_tokens", prompt_tokens, 1),
+        batch=_whole("batch", batch, 1),
+        cached_tokens=_whole("cached_tokens", cached_tokens),
+    )
+    if np.any(cached >= prompt):
+        problem = f"{cached.max()} tokens of a prompt of {prompt.min()} are cached"
+        raise InputError("workload", "cached_tokens", problem, "leave at least one token to be processed")
+    return _workload("prefill", np.arange(len(prompt)), requests, prompt - cached, cached)
 
 
-def decode(context_tokens: npt.ArrayLike, batch: npt.ArrayLike = 1) -> Workload:
+def decode(context_tokens: npt.ArrayLike, batch: npt.ArrayLike = 1, new_tokens: npt.ArrayLike = 1) -> Workload:
     """Return one shape per context length: a decode step of *batch* requests.
 
     Parameters
     ----------
-    context_tokens, batch : int or array of int, broadcast against each other
-        Tokens in the cache before the step (the new token attends to them and to itself), and number of requests.
+    context_tokens, batch, new_tokens : int or array of int, broadcast against each other
+        Tokens in the cache before the step (a new token attends to them and to itself), number of requests, and new
+        tokens of each: one, or more where a step verifies drafted tokens.
 
     Raises
     ------
     InputError
         As for :func:`prefill`.
     """
-    past, requests = _together(context_tokens=_whole("context_tokens", context_tokens), batch=_whole("batch", batch, 1))
-    return _workload("decode", np.arange(len(past)), requests, np.ones_like(past), past)
+    past, requests, new = _together(
+        context_tokens=_whole("context_tokens", context_tokens),
+        batch=_whole("batch", batch, 1),
+        new_tokens=_whole("new_tokens", new_tokens, 1),
+    )
+    return _workload("decode", np.arange(len(past)), requests, new, past)
 
 
 def chunk(

@@ -118,7 +118,7 @@ def corrections(model: SourceModel, chip: SourceChip, phases: Mapping[str, Any],
         ``source_value``, ``right_value``, ``unit``, ``ratio`` (source over right) and ``why``.
     """
     found = []
-    for phase in (phase for phase in phases if phase in source_model.PHASES):
+    for phase in (phase for phase, given in phases.items() if source_model.has_phase(phase, given)):
         own = source_times(source_model.layers_of(model, {phase: phases[phase]}), chip)
         right = rows[rows["phase"] == phase]
         sizes = [*_of_the_pass(model, chip, own, right)]

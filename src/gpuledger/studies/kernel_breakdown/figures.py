@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from scipy.ndimage import distance_transform_edt
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.label_placement import place_labels
+from gpuledger.studies.kernel_breakdown.deployment_figures import (
+    COLOURS,
+    type_colour,
+)
 from gpuledger.studies.kernel_breakdown.formatting import format_bandwidth, format_binary, format_decimal, format_time
-from gpuledger.studies.kernel_breakdown.groups import GROUPS, step_shares
+from gpuledger.studies.kernel_breakdown.groups import GROUPS
 from gpuledger.studies.kernel_breakdown.roofline import Roofs
 
-_GROUP_COLOURS = (
-    figures.VERMILLION,
-    figures.SKY,
-    figures.BLUE,
-    figures.GREEN,
-    figures.ORANGE,
-    figures.GREY,
-    figures.PURPLE,
-)
-#: Colour of each group of kernels.
-COLOURS = dict(zip(GROUPS, _GROUP_COLOURS, strict=True))
 #: What bounds a pass: name and colour.
 BOUNDS = {
     "compute": ("compute", figures.BLUE),
@@ -41,41 +35,51 @@ BOUNDS = {
     "launch": ("launches and latency", figures.GREY),
     "link": ("links between GPUs", figures.PURPLE),
 }
-#: Most labels in a roofline panel, and the smallest share of the phase's time that gets one.
-LABELLED, LEAST_SHARE = 6, 0.015
+#: Share of the time (%) from which the map marks links between GPUs.
+LINKS = 25
+#: Smallest share of the phase's time that gives a kernel a number in a roofline.
+LEAST_SHARE = 0.05
 #: Area of a kernel's point (printer's points squared): for no time, and added for all of the phase's time.
 _LEAST_AREA, _AREA = 10, 420
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
 
 
-def draw_shares(axes: Axes, kernels: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> None:
-    """Draw a step as one bar: the share of each group, communication included; the launches of its kernels hatched.
+def lay_out(phases: Sequence[str], bars: int, lines: int) -> tuple[Figure, Axes, dict[str, tuple[Axes, Axes]]]:
+    """Make a figure with room for a bar a pass, and below, for each phase, a roofline and the key to its numbers.
 
     Parameters
     ----------
-    axes : Axes
-    kernels : DataFrame
-        Of one phase on one GPU; see :func:`gpuledger.studies.kernel_breakdown.groups.step_shares`.
-    colours : mapping
-        By group.
+    phases : sequence of str
+    bars : int
+        Bars above the rooflines.
+    lines : int
+        Lines of the longest key.
+
+    Returns
+    -------
+    figure : Figure
+    above : Axes
+        For the bars.
+    below : dict of str to (Axes, Axes)
+        By phase, for the roofline and its key.
     """
-    left = 0.0
-    for group, (percent, launch) in step_shares(kernels).iterrows():
-        bar = {"height": 1.0, "edgecolor": "white", "linewidth": 0}
-        axes.barh(0, percent, left=left, color=colours[group], **bar)
-        axes.barh(0, launch, left=left + percent - launch, color=colours[group], hatch="/////", **bar)
-        if percent >= 9:
-            shade = _type_colour(colours[group])
-            axes.text(left + percent / 2, 0, f"{percent:.0f}", color=shade, ha="center", va="center", fontsize=6.8)
-        left += percent
-        axes.axvline(left, color="white", linewidth=0.8)
-    axes.set(xlim=(0, 100), ylim=(-0.5, 0.5), xticks=[], yticks=[])
-    axes.spines[:].set_visible(False)
-
-
-def _type_colour(colour: str) -> str:
-    """Return white on dark colours, by their luminance (ITU-R BT.601), otherwise black."""
-    return "white" if np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) < 0.5 else figures.BLACK
+    columns = 2 if len(phases) == 4 else len(phases)
+    rows = -(-len(phases) // columns)
+    heights = [0.42 * bars, *[2.7, 0.13 * lines] * rows]
+    figure = plt.figure(figsize=(7.2, 0.9 + sum(heights) + 0.5 * rows))
+    grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
+    below = {}
+    for place, phase in enumerate(phases):
+        row, column = divmod(place, columns)
+        axes, key = (figure.add_subplot(grid[1 + 2 * row + part, column]) for part in (0, 1))
+        axes.set_title(phase.replace("_", " "), fontsize=9)
+        axes.set_xlabel("arithmetic intensity (FLOP/byte)")
+        if column == 0:
+            axes.set_ylabel("achieved (TFLOP/s)")
+        axes.tick_params(labelleft=column == 0)
+        key.axis("off")
+        below[phase] = axes, key
+    return figure, figure.add_subplot(grid[0, :]), below
 
 
 def draw_roofline(
@@ -104,6 +108,7 @@ def draw_roofline(
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(format_decimal))
+        axis.set_minor_locator(NullLocator())
     axes.grid(which="major", linewidth=0.4)
     _draw_roofs(axes, roofs, flop_per_s, name_roofs)
     level, group = points["flop_per_s"] / flop_per_s, points["group"].map(colours)
@@ -150,46 +155,46 @@ def _draw_roofs(axes: Axes, roofs: Roofs, flop_per_s: float, named: bool) -> Non
         axes.text(right / 1.2, peak * 1.15, text, ha="right", va="bottom", **style)
 
 
-def label_kernels(
-    axes: Axes, points: pd.DataFrame, flop_per_s: float = 1e12, most: int = LABELLED, least_share: float = LEAST_SHARE
-) -> None:
-    """Label the kernels of :func:`draw_roofline` that take most of the time.
+def number_kernels(axes: Axes, key: Axes, points: pd.DataFrame, flop_per_s: float = 1e12) -> None:
+    """Number the kernels of :func:`draw_roofline` that take at least 5 % of the time, the longest first.
 
-    Labels are placed in the figure's final layout: finish everything else and call ``figure.draw_without_rendering()``
+    Numbers are placed in the figure's final layout: finish everything else and call ``figure.draw_without_rendering()``
     first.
 
     Parameters
     ----------
     axes : Axes
+    key : Axes
+        Where to write what the numbers stand for, with shares of the phase's time.
     points : DataFrame
     flop_per_s : float
         As for :func:`draw_roofline`.
-    most : int
-        Labels at most.
-    least_share : float
-        Smallest share of the phase's time that gets a label.
     """
-    # Layers of several kinds launch kernels of one name: a single label at the largest of them counts all.
+    named = numbered(points)
+    at = named["dram_intensity"].where(_has_dram_point(axes, named), named["l2_intensity"])
+    radii = np.sqrt(_LEAST_AREA + _AREA * named["share"].to_numpy()) / 2
+    numbers = [str(number + 1) for number in range(len(named))]
+    place_labels(axes, np.column_stack([at, named["flop_per_s"] / flop_per_s]), numbers, radii, joint=", ")
+    lines = [
+        f"{number} {kernel.replace('_', ' ')} {100 * share:.0f} %"
+        for number, (kernel, share) in zip(numbers, named[["kernel", "share"]].to_numpy(), strict=True)
+    ]
+    key.text(0, 1, "\n".join(lines), va="top", fontsize=6.8, linespacing=1.25)
+
+
+def numbered(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the points that :func:`number_kernels` numbers: of each kernel the longest, with the share of all."""
     whole = points.groupby("kernel")["share"].sum()
     named = points.drop_duplicates("kernel")
     named = named.assign(share=named["kernel"].map(whole)).sort_values("share", ascending=False, kind="stable")
-    named = named[named["share"] >= least_share].head(most)
-    labels = [
-        f"{kernel.replace('_', ' ')} {100 * share:.0f} %" for kernel, share in named[["kernel", "share"]].to_numpy()
-    ]
-    at = named["dram_intensity"].where(_has_dram_point(axes, named), named["l2_intensity"])
-    radii = np.sqrt(_LEAST_AREA + _AREA * named["share"].to_numpy()) / 2
-    place_labels(axes, np.column_stack([at, named["flop_per_s"] / flop_per_s]), labels, radii)
+    return named[named["share"] >= LEAST_SHARE]
 
 
 def roofline_handles(kernels: pd.DataFrame, points: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> list[Artist]:
-    """Return legend entries for :func:`draw_shares` of `kernels` and :func:`draw_roofline` of `points`."""
+    """Return legend entries for the groups of `kernels` and for :func:`draw_roofline` of `points`."""
     point = {"marker": "o", "linestyle": "none"}
     present = [group for group in GROUPS if (kernels["group"] == group).any()]
     handles: list[Artist] = [Line2D([], [], color=colours[group], label=group, **point) for group in present]
-    if "launch_s" in kernels:
-        hatched = {"facecolor": figures.GREY, "edgecolor": "white", "hatch": "/////", "linewidth": 0}
-        handles.append(Patch(label="of it launches", **hatched))
     handles.append(Line2D([], [], color=figures.BLACK, label="at DRAM (area: time)", **point))
     if points["l2_intensity"].notna().any():
         hollow = {"color": figures.BLACK, "markerfacecolor": "white", "markersize": 3.5}
@@ -255,7 +260,7 @@ def _name_bands(axes: Axes, share: pd.DataFrame, edge: float | None, colours: Ma
         if ceiling[best] - floor[best] < 6:
             continue
         middle = (ceiling[best] + floor[best]) / 2
-        style = {"color": _type_colour(colours[group]), "fontsize": 7.2}
+        style = {"color": type_colour(colours[group]), "fontsize": 7.2}
         axes.text(2 ** fine[centres[best]], middle, group, ha="center", va="center", **style)
 
 
@@ -272,10 +277,10 @@ def _mark_full(axes: Axes, fits: pd.Series) -> float | None:
     return float(edge)
 
 
-def draw_bound_map(
-    axes: Axes, rows: pd.DataFrame, bounds: Mapping[str, tuple[str, str]] = BOUNDS, strongest: float = 100.0
-) -> set[str]:
+def draw_bound_map(axes: Axes, rows: pd.DataFrame, bounds: Mapping[str, tuple[str, str]] = BOUNDS) -> set[str]:
     """Map what takes most of a pass's time over context and batch; a stronger colour means a larger share.
+
+    Dots mark where links between GPUs take at least `LINKS` %, be it the most or not.
 
     Parameters
     ----------
@@ -283,23 +288,19 @@ def draw_bound_map(
     rows : DataFrame
         One ``phase`` of :func:`gpuledger.studies.kernel_breakdown.shapes.map_bounds`.
     bounds : mapping of str to (name, colour)
-    strongest : float
-        Share of the time (%) at which colours are strongest.
 
     Returns
     -------
     set of str
-        The bounds that appear, for :func:`bound_handles`.
+        The bounds that appear, for :func:`draw_bound_scale`.
     """
     tables = [rows.pivot_table(index="requests", columns="tokens", values=f"{name}_percent") for name in bounds]
     tokens, requests = tables[0].columns, tables[0].index
     shares = np.array([table.to_numpy() for table in tables])
     largest, share = shares.argmax(axis=0), shares.max(axis=0)
     colours = np.array([to_rgb(colour) for _, colour in bounds.values()])
-    # White where the largest share is a third.
-    strength = np.clip((share - 33) / (strongest - 33), 0.06, 1)[..., None]
     edges = [_cell_edges(tokens), _cell_edges(requests)]
-    axes.pcolormesh(*edges, 1 - strength * (1 - colours[largest]), shading="flat", rasterized=True)
+    axes.pcolormesh(*edges, 1 - _strength(share) * (1 - colours[largest]), shading="flat", rasterized=True)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     _mark_octaves(axes.xaxis, tokens)
@@ -310,6 +311,10 @@ def draw_bound_map(
         region = (*sides, np.pad(~fits, 1, mode="edge"))
         axes.contourf(*region, levels=[0.5, 1.5], colors="none", hatches=["////"])
         axes.contour(*region, levels=[0.5], colors=figures.BLACK, linewidths=1)
+    if "link" in bounds and shares[list(bounds).index("link")].max() >= LINKS:
+        link = shares[list(bounds).index("link")]
+        dotted = axes.contourf(tokens, requests, link, levels=[LINKS, 101], colors="none", hatches=["..."])
+        dotted.set(edgecolor=bounds["link"][1], linewidth=1.2)
     axes.set(xlim=edges[0][[0, -1]], ylim=edges[1][[0, -1]])
     for number, (name, _) in enumerate(bounds.values()):
         region = (largest == number) & fits
@@ -320,6 +325,26 @@ def draw_bound_map(
         text = f"{name.split(' ')[0]}\n{share[region].mean():.0f} %"
         axes.text(tokens[column], requests[row], text, path_effects=_HALO, **style)
     return {name for number, name in enumerate(bounds) if (largest == number).any()}
+
+
+def _strength(share: np.ndarray) -> np.ndarray:
+    """Return how strong a colour is, 0.2 … 1, for the largest share (%); of five bounds it is at least 20 %."""
+    return np.clip(0.2 + 0.8 * (share - 20) / 80, 0.2, 1)[..., None]
+
+
+def draw_bound_scale(axes: Axes, present: Collection[str], bounds: Mapping[str, tuple[str, str]] = BOUNDS) -> None:
+    """Draw the scale of :func:`draw_bound_map`: the colours of the bounds that appear, over their share of the time."""
+    names = [name for name in bounds if name in present]
+    share = np.linspace(20, 100, 81)
+    colours = np.array([to_rgb(bounds[name][1]) for name in names])[:, None, :]
+    axes.imshow(1 - _strength(share)[None] * (1 - colours), extent=(20, 100, len(names) - 0.5, -0.5), aspect="auto")
+    axes.set_yticks(range(len(names)), [bounds[name][0] for name in names])
+    axes.set(xticks=[20, 60, 100], xlabel="share of the time (%)")
+    axes.tick_params(labelsize=6.8, length=2)
+    axes.xaxis.label.set_size(6.8)
+    axes.yaxis.tick_right()
+    for edge in range(1, len(names)):
+        axes.axhline(edge - 0.5, color="white", linewidth=1.5)
 
 
 def _cell_edges(values: pd.Index) -> np.ndarray:
@@ -333,18 +358,21 @@ def _cell_edges(values: pd.Index) -> np.ndarray:
 
 def _deepest_cell(region: np.ndarray) -> tuple[int, int]:
     """Return the cell farthest from the region's border; of several, the one nearest to the region's centre."""
-    depth = distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
+    # Beyond the edge of the map nothing belongs to the region.
+    inner, outer = (np.argwhere(part) for part in (np.pad(region, 1), ~np.pad(region, 1)))
+    distance = np.hypot(*(inner[:, None] - outer[None]).transpose(2, 0, 1)).min(axis=1)
+    depth = np.zeros(region.shape)
+    depth[region] = distance
     offsets = [place - inside.mean() for place, inside in zip(np.indices(region.shape), region.nonzero(), strict=True)]
     return np.unravel_index((depth - 0.01 * np.hypot(*offsets)).argmax(), depth.shape)
 
 
-def bound_handles(
-    present: Collection[str], all_fit: bool, bounds: Mapping[str, tuple[str, str]] = BOUNDS
-) -> list[Artist]:
-    """Return legend entries for :func:`draw_bound_map` and for the point of the case."""
-    handles: list[Artist] = [
-        Patch(color=colour, label=label) for name, (label, colour) in bounds.items() if name in present
-    ]
+def bound_handles(all_fit: bool, links: bool, bounds: Mapping[str, tuple[str, str]] = BOUNDS) -> list[Artist]:
+    """Return legend entries for what :func:`draw_bound_map` draws over the colours, and for the point of the case."""
+    handles: list[Artist] = []
+    if links:
+        dotted = {"facecolor": "white", "edgecolor": bounds["link"][1], "hatch": "..."}
+        handles.append(Patch(**dotted, label=f"links take {LINKS} % or more"))
     if not all_fit:
         hatched = {"facecolor": "white", "edgecolor": figures.BLACK, "hatch": "////", "linewidth": 0.4}
         handles.append(Patch(**hatched, label="does not fit into DRAM"))

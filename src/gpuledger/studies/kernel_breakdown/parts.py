@@ -37,11 +37,17 @@ def split_parts(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
         ``stack``: see :func:`gpuledger.studies.kernel_breakdown.shapes.stack_times`.
         ``map``: see :func:`gpuledger.studies.kernel_breakdown.shapes.map_bounds`.
         ``tiles``: see :func:`gpuledger.studies.kernel_breakdown.tiling.compare_tiles`.
+        ``throughput``, ``memory``: see :func:`gpuledger.studies.kernel_breakdown.shapes.throughput` and
+        :func:`gpuledger.studies.kernel_breakdown.shapes.memory_over_context`.
+        ``memory_parts``: ``phase, held_by, bytes, formula``.
+        ``structure``: see :func:`gpuledger.studies.kernel_breakdown.structure.structure_rows`.
         ``corrections``: see :func:`gpuledger.studies.kernel_breakdown.corrections.corrections`.
     """
-    found = {}
-    for name, rows in data.groupby("part", sort=False):
-        own = rows.drop(columns="part").dropna(axis="columns", how="all").reset_index(drop=True)
-        whole = [column for column in own.select_dtypes("Int64") if own[column].notna().all()]
-        found[str(name)] = own.astype(dict.fromkeys(whole, "int64"))
-    return found
+    return {str(name): one_part(data, str(name)) for name in data["part"].unique()}
+
+
+def one_part(data: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Return one of the tables of :func:`split_parts`; an empty one if there is none of that name."""
+    own = data[data["part"] == name].drop(columns="part").dropna(axis="columns", how="all").reset_index(drop=True)
+    whole = [column for column in own.select_dtypes("Int64") if own[column].notna().all()]
+    return own.astype(dict.fromkeys(whole, "int64"))

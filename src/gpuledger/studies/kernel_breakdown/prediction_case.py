@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, slug
-from gpuledger.models.deployment.memory import RESERVE, fits
+from gpuledger.models.deployment.limits import largest_batch, largest_context
+from gpuledger.models.deployment.memory import RESERVE, fits, memory_rows
+from gpuledger.models.deployment.passes import Deployment
 from gpuledger.models.time_model.choice import gemm_entry
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.readers.gpus import Gpu
@@ -17,8 +19,16 @@ from gpuledger.studies.kernel_breakdown.corrections import corrections
 from gpuledger.studies.kernel_breakdown.groups import group_of, step_shares
 from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
-from gpuledger.studies.kernel_breakdown.shapes import TimeShapes, map_bounds, shapes_of, stack_times
+from gpuledger.studies.kernel_breakdown.shapes import (
+    TimeShapes,
+    map_bounds,
+    memory_over_context,
+    shapes_of,
+    stack_times,
+    throughput,
+)
 from gpuledger.studies.kernel_breakdown.source_model import SourceChip, SourceModel
+from gpuledger.studies.kernel_breakdown.structure import structure_rows
 from gpuledger.studies.kernel_breakdown.tiling import compare_tiles
 
 
@@ -26,6 +36,7 @@ def reduce_prediction(scenario: Scenario, largest_context: int, largest_batch: i
     """Predict every kernel of a case on every GPU."""
     rows = pd.concat([scenario.kernels(scenario.workload(phase)) for phase in scenario.phases], ignore_index=True)
     rows["group"] = group_of(rows)
+    rows["cache_precision"] = np.where(_touches_cache(rows), scenario.precision.cache, "")
     predicted = [predict(rows, gpu) for gpu in scenario.gpus]
     every = pd.concat([settle_frame(frame) for frame in predicted], ignore_index=True)
     first = predicted[0]
@@ -38,6 +49,10 @@ def reduce_prediction(scenario: Scenario, largest_context: int, largest_batch: i
             map=map_bounds(scenario, time_shapes, largest_context, largest_batch),
             tiles=settle_frame(compare_tiles(first, scenario.gpus[0])),
             corrections=errors,
+            throughput=throughput(scenario, largest_batch),
+            memory=memory_over_context(scenario, largest_context),
+            memory_parts=_memory_parts(scenario),
+            structure=structure_rows(scenario.model, scenario.precision),
         )
     )
     for gpu, frame in zip(scenario.gpus, predicted, strict=True):
@@ -99,6 +114,21 @@ def _ideal_s(rows: pd.DataFrame, gpu: Gpu) -> float:
     return sum(flop[name] / gpu.peak_flop_per_s(name) for name in flop.index[flop > 0])
 
 
+def _touches_cache(rows: pd.DataFrame) -> np.ndarray:
+    return (rows["cache_bytes"] > 0) | rows["kernel"].isin(["kv_write", "rope_kv_write"])
+
+
+def _memory_parts(scenario: Scenario) -> pd.DataFrame:
+    """List what fills a GPU in each phase, each part with its formula."""
+    found = []
+    for phase in scenario.phases:
+        work = scenario.workload(phase)
+        split = scenario.model, scenario.parallel, scenario.precision
+        parts = memory_rows(*split, work, scenario.kernels(work), scenario.gpus[0])
+        found.append(parts.rename(columns={"part": "held_by"}).assign(phase=phase))
+    return pd.concat(found, ignore_index=True)
+
+
 def _add_memory(result: CaseResult, scenario: Scenario, phase: str) -> None:
     """Add what a phase needs on the GPU that holds most, and the GPUs that have room for it."""
     needed = scenario.memory_bytes(scenario.workload(phase)).iloc[0]
@@ -110,6 +140,11 @@ def _add_memory(result: CaseResult, scenario: Scenario, phase: str) -> None:
         if fits(needed["memory_bytes"], gpu)
     ]
     result.add(f"{phase}_fits", ", ".join(held) or "none", "text")
+    if phase == "decode" and not np.isnan(scenario.gpus[0].dram_bytes):
+        given, gpu = scenario.phases[phase], scenario.gpus[0]
+        deployment = Deployment(scenario.model, gpu, given["context"], 1, scenario.parallel, scenario.precision)
+        result.add("decode_largest_batch", largest_batch(deployment), "request")
+        result.add("decode_largest_context", largest_context(deployment, given["batch"]), "token")
 
 
 def _roofs(result: CaseResult, scenario: Scenario, rows: pd.DataFrame) -> None:
@@ -120,6 +155,7 @@ def _roofs(result: CaseResult, scenario: Scenario, rows: pd.DataFrame) -> None:
     result.add("dram_bytes_per_s", gpu.dram_bytes_per_s, "byte/s")
     result.add("l2_bytes_per_s", constants.l2_bytes_per_clock * gpu.sms * gpu.clock_hz, "byte/s")
     result.add("l2_capacity", gpu.l2_bytes, "byte")
+    result.add("dram_capacity", gpu.dram_bytes, "byte")
     result.add("devices", scenario.parallel.devices, "GPU")
     result.add("time_constants", constants.source, "text")
     result.add("memory_reserve_percent", 100 * RESERVE, "%")

@@ -12,7 +12,7 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.constants import TABLE as CONSTANTS
 from gpuledger.models.transformer.configuration import MODELS
-from gpuledger.studies.kernel_breakdown.parts import split_parts
+from gpuledger.studies.kernel_breakdown.parts import one_part
 from gpuledger.studies.kernel_breakdown.prediction_case import reduce_prediction
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.source_notebook import reduce_source_notebook
@@ -62,7 +62,7 @@ def reduce(
         constants = []
     else:
         result, (by, label) = reduce_prediction(scenario, largest_context, largest_batch), TIME_MODEL
-        constants = [_constants(split_parts(result.data)["kernels"])]
+        constants = [_constants(one_part(result.data, "kernels"))]
     result.provenance = {
         "kind": "predicted",
         "label": label,

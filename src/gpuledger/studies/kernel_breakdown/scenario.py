@@ -117,9 +117,9 @@ class Scenario:
         """Return one forward pass of a phase."""
         given = self.phases[phase]
         if phase == "prefill":
-            return prefill(given["input"], given["batch"])
+            return prefill(given["input"], given["batch"], given.get("cached", 0))
         if phase == "decode":
-            return decode(given["context"], given["batch"])
+            return decode(given["context"], given["batch"], given.get("new", 1))
         if phase == "chunked_prefill":
             part = Chunk(**given)
             # Attention is linear in the context, so the chunk in the middle of the prompt is the mean of all chunks.

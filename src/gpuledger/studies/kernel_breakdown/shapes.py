@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.deployment.memory import fits
-from gpuledger.models.time_model.step import BOUNDS
+from gpuledger.models.time_model.step import BOUNDS, predict
 from gpuledger.models.transformer import Workload, decode, prefill
 from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
@@ -62,6 +62,55 @@ def map_bounds(scenario: Scenario, time_shapes: TimeShapes, largest_context: int
         }
         found.append(shapes.assign(phase=phase, time_s=whole, **shares, fits=_fits(scenario, phase, shapes)))
     return settle_frame(pd.concat(found, ignore_index=True))
+
+
+def throughput(scenario: Scenario, largest_batch: int) -> pd.DataFrame:
+    """Return how fast decode steps of many batch sizes are on every GPU, for the requests and for the GPUs.
+
+    Returns
+    -------
+    DataFrame
+        ``hardware, tokens`` (in each request's cache), ``requests, time_s, user_tokens_per_s`` (of one request),
+        ``gpu_tokens_per_s`` (per GPU), ``fits``.
+    """
+    given, parallel = scenario.phases.get("decode", DEFAULT_DECODE), scenario.parallel
+    requests = _grid(1, largest_batch, 2)
+    shapes = pd.DataFrame({"tokens": min(given["context"], _most(scenario, given["context"])), "requests": requests})
+    rows = scenario.kernels(shapes_of("decode", shapes))
+    needed = scenario.memory_bytes(shapes_of("decode", shapes))["memory_bytes"].to_numpy()
+    found = []
+    for gpu in scenario.gpus:
+        times = predict(rows, gpu)
+        codes = times["shape"] * parallel.pipeline + times["stage"]
+        stages = np.bincount(codes, times["time_s"] * times["count"], len(shapes) * parallel.pipeline)
+        stages = stages.reshape(len(shapes), -1)
+        # Stages that are all busy finish one batch after the other, each at the pace of the slowest.
+        slowest = stages.max(axis=1)
+        found.append(
+            shapes.assign(
+                hardware=gpu.name,
+                time_s=stages.sum(axis=1),
+                user_tokens_per_s=1 / (parallel.pipeline * slowest),
+                gpu_tokens_per_s=requests * parallel.replicas / slowest / parallel.devices,
+                fits=fits(needed, gpu),
+            )
+        )
+    return settle_frame(pd.concat(found, ignore_index=True))
+
+
+def memory_over_context(scenario: Scenario, largest_context: int) -> pd.DataFrame:
+    """Return what decode steps of the case's batch need on a GPU over context.
+
+    Returns
+    -------
+    DataFrame
+        ``tokens, requests, weight_bytes, cache_bytes, activation_bytes``.
+    """
+    most = _most(scenario, largest_context)
+    shapes = pd.DataFrame({"tokens": _grid(min(LEAST_CONTEXT, most), most, 4)})
+    shapes["requests"] = scenario.phases.get("decode", DEFAULT_DECODE)["batch"]
+    needed = scenario.memory_bytes(shapes_of("decode", shapes))
+    return settle_frame(shapes.join(needed[["weight_bytes", "cache_bytes", "activation_bytes"]]))
 
 
 def _lines(scenario: Scenario, largest_context: int, largest_batch: int) -> dict[str, pd.DataFrame]:

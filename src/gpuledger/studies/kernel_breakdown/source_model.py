@@ -8,7 +8,7 @@ larger of m·k·n·batch over the chip's MAC/s and of the bytes of the tiles of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -182,6 +182,11 @@ def chunk_layers(model: SourceModel, chunk: Chunk) -> pd.DataFrame:
         *_weights(chunk.tokens, 1, model),
     ]
     return _layers("chunked_prefill", kernels)
+
+
+def has_phase(phase: str, given: Mapping | Sequence) -> bool:
+    """Return whether the notebook has a phase with these keys: it has neither prefix caches nor drafts."""
+    return phase in PHASES and not {"cached", "new"} & set(given)
 
 
 def layers_of(model: SourceModel, phases: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:

@@ -31,9 +31,10 @@ def reduce_source_notebook(case: Case, scenario: Scenario, largest_context: int,
         problem = f"the source notebook cannot read {scenario.model.name}: it supports identical dense layers only"
         remedy = "choose another model, or remove this key"
         raise InputError(case.dataset.file, f"{case.place}.seed_compatible", problem, remedy)
-    unknown = sorted(set(scenario.phases) - set(source_model.PHASES))
+    unknown = sorted(phase for phase, given in scenario.phases.items() if not source_model.has_phase(phase, given))
     if unknown:
-        problem = f"the source notebook has no phase '{unknown[0]}'"
+        what = "neither prefix caches nor drafts" if unknown[0] in source_model.PHASES else f"no phase '{unknown[0]}'"
+        problem = f"the source notebook has {what}"
         raise InputError(case.dataset.file, f"{case.place}.phases", problem, f"it has {', '.join(source_model.PHASES)}")
     layers = source_model.layers_of(model, scenario.phases)
     gpu = scenario.gpus[0]

@@ -10,10 +10,7 @@ import pandas as pd
 from gpuledger.ledger.case_result import CaseResult, brief, settle, slug, text
 from gpuledger.models.time_model.step import BOUNDS, MEMORY
 from gpuledger.studies.kernel_breakdown.formatting import format_binary
-from gpuledger.studies.kernel_breakdown.parts import split_parts
-
-#: Share of a phase's time below which a kernel is left out of the table for people.
-LEAST_PERCENT = 0.5
+from gpuledger.studies.kernel_breakdown.parts import one_part
 
 
 def kernel_table(result: CaseResult) -> dict[str, Any]:
@@ -21,20 +18,30 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
 
     One row per kernel and phase: ``phase, kernel, count, m, n, k, batch, macs, dram_bytes, time_s, bound``, where
     ``m, n, k, batch`` are per launch and ``macs, dram_bytes, time_s`` are for all ``count`` launches of a pass. If the
-    case has several GPUs, ``hardware`` follows; for the source notebook's model, its ``tile`` and cycles per layer.
+    case has several GPUs, ``hardware`` follows; then the number formats of ``weights``, ``kv`` (of the cache, where a
+    kernel reads or writes it) and ``activations``; for the source notebook's model, its ``tile`` and cycles per layer.
     """
-    rows = split_parts(result.data)["kernels"]
+    rows = one_part(result.data, "kernels")
     several = rows["hardware"].nunique() > 1
     names = ["phase", "kernel", "m", "n", "k", "batch"]
     one = ["macs", "dram_bytes", "time_s", "bound"]
-    keys = [*names, *one, "hardware"]
+    formats = []
+    if "cache_precision" in rows:
+        attends = rows["kind"] == "attention"
+        rows = rows.assign(
+            weights=rows["weight_precision"].where((rows["weight_bytes"] > 0) & ~attends, ""),
+            kv=rows["cache_precision"],
+            activations=rows["precision"],
+        )
+        formats = ["weights", "kv", "activations"]
+    keys = [*names, *one, *formats, "hardware"]
     # Pipeline stages and kinds of layers that launch the same kernel share a row.
     table = rows.groupby(keys, sort=False, dropna=False, observed=True)["count"].sum().reset_index()
     for column in ("macs", "dram_bytes"):
         table[column] = [int(settle(value)) * count for value, count in zip(table[column], table["count"], strict=True)]
     table["time_s"] = table["time_s"] * table["count"]
     order = ["phase", "kernel", "count", "m", "n", "k", "batch", *one]
-    frame = table[[*order, "hardware"] if several else order]
+    frame = table[[*order, *(["hardware"] if several else []), *formats]]
     if "tile_m" in rows:
         # Here the rows are those of `rows`, in the same order.
         frame = frame.assign(
@@ -48,8 +55,8 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
     return {
         "frame": frame,
         "people": _for_people(frame, several),
-        "caption": f"{result.finding}. Kernels that take at least {LEAST_PERCENT} % of their pass: "
-        "m, n, k and batch per launch, other columns for all launches.",
+        "caption": f"{result.finding}. All kernels of each pass: m, n, k and batch per launch, other columns for all "
+        "launches; number formats of weights, KV cache and activations.",
         "headers": {
             "shape": "m × n × k",
             "macs_g": "GMAC",
@@ -60,6 +67,7 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
             "compute_cycles": "compute (cycles per layer)",
             "memory_cycles": "memory (cycles per layer)",
             "tile": "tile m × k × n",
+            "kv": "KV cache",
         },
         "formats": {"percent": "{:.1f}"},
     }
@@ -81,10 +89,11 @@ def _for_people(frame: pd.DataFrame, several: bool) -> pd.DataFrame:
             "shape": batched,
             "macs_g": first["macs"] / 1e9,
             "dram_mb": first["dram_bytes"] / 1e6,
+            **{name: first[name] for name in ("weights", "kv", "activations") if name in first},
             **{name: first[name] for name in ("tile", "compute_cycles", "memory_cycles") if name in first},
         }
     )
-    return shown[percent >= LEAST_PERCENT].reset_index(drop=True)
+    return shown.reset_index(drop=True)
 
 
 def _beside(frame: pd.DataFrame, first: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -99,7 +108,7 @@ def _beside(frame: pd.DataFrame, first: pd.DataFrame) -> dict[str, np.ndarray]:
 
 def phase_table(result: CaseResult) -> dict[str, Any]:
     """Return one row per GPU and phase, time, throughput and shares of the roofs, for :func:`tables.show`."""
-    rows = split_parts(result.data)["kernels"]
+    rows = one_part(result.data, "kernels")
     hardware = list(dict.fromkeys(rows["hardware"]))
     found = []
     for name in hardware:
@@ -123,7 +132,7 @@ def phase_table(result: CaseResult) -> dict[str, Any]:
 
 def activity_table(result: CaseResult) -> dict[str, Any]:
     """Return one row per phase, a device's work and traffic per pass, for :func:`tables.show`."""
-    phases = dict.fromkeys(split_parts(result.data)["kernels"]["phase"])
+    phases = dict.fromkeys(one_part(result.data, "kernels")["phase"])
     frame = pd.DataFrame(
         {
             "phase": phase.replace("_", " "),
@@ -140,7 +149,7 @@ def activity_table(result: CaseResult) -> dict[str, Any]:
 
 def tile_table(result: CaseResult) -> dict[str, Any]:
     """Return theoretical and real tiles, for :func:`tables.show`."""
-    tiles = split_parts(result.data).get("tiles", pd.DataFrame())
+    tiles = one_part(result.data, "tiles")
     if tiles.empty:
         return {"frame": tiles}
     sizes = [" × ".join(f"{size:,}" for size in row) for row in tiles[["m", "n", "k"]].to_numpy()]
@@ -168,7 +177,7 @@ def tile_table(result: CaseResult) -> dict[str, Any]:
 
 def correction_table(result: CaseResult) -> pd.DataFrame:
     """Return the source notebook's errors and their corrections, for people."""
-    rows = split_parts(result.data).get("corrections", pd.DataFrame())
+    rows = one_part(result.data, "corrections")
     if rows.empty:
         return rows
     return pd.DataFrame(
@@ -201,28 +210,52 @@ def describe_scenario(result: CaseResult) -> str:
     return "\n\n".join(paragraphs)
 
 
+def structure_table(result: CaseResult) -> dict[str, Any]:
+    """Return the model's structure, for :func:`tables.show`."""
+    rows = one_part(result.data, "structure")
+    frame = pd.DataFrame(
+        {
+            **rows[["component", "layers", "description"]],
+            "weights (10⁶)": rows["parameters"] / 1e6,
+            "GB": rows["weight_bytes"] / 1e9,
+            "KV (B/token)": rows["cache_bytes"],
+        }
+    )
+    return {"frame": frame, "formats": {"GB": "{:.3f}"}}
+
+
+def memory_table(result: CaseResult) -> dict[str, Any]:
+    """Return what fills a GPU in each phase, each part with its formula in decoding, for :func:`tables.show`."""
+    rows = one_part(result.data, "memory_parts")
+    own = {str(phase): part.set_index("held_by") for phase, part in rows.groupby("phase", sort=False)}
+    sizes = {f"{phase.replace('_', ' ')} (GB)": part["bytes"] / 1e9 for phase, part in own.items()}
+    phase = "decode" if "decode" in own else next(iter(own))
+    formula = {f"formula, in {phase.replace('_', ' ')}": own[phase]["formula"].fillna("")}
+    frame = pd.DataFrame(sizes | formula).rename_axis("part").reset_index()
+    return {"frame": frame, "formats": dict.fromkeys(sizes, "{:.2f}")}
+
+
 def describe_memory(result: CaseResult) -> str:
-    """Say what each phase needs on a GPU, and which GPUs have room for it."""
+    """Say which GPUs have room for each phase, and what is the most that fits."""
     lines = []
     for phase in (name.removesuffix("_memory_bytes") for name in result.summary if name.endswith("_memory_bytes")):
-        names = ("memory", "weight", "cache", "activation")
-        total, weights, cache, activations = (int(result[f"{phase}_{name}_bytes"]) / 1e9 for name in names)
-        lines.append(
-            f"* {phase.replace('_', ' ')}: {total:.1f} GB ({weights:.1f} weights, {cache:.1f} KV cache, "
-            f"{activations:.1f} activations); fits on: {result[f'{phase}_fits']}"
-        )
+        line = f"* {phase.replace('_', ' ')}: fits on {result[f'{phase}_fits']}"
+        if f"{phase}_largest_batch" in result.summary:
+            most, longest = (int(result[f"decode_largest_{what}"]) for what in ("batch", "context"))
+            line += f"; on the first GPU at most {most:,} requests of this context, or at most {longest:,} tokens each"
+        lines.append(line)
     devices = int(result["devices"])
     each = f"on each of {devices} GPUs (the one that holds most)" if devices > 1 else "on the GPU"
     return (
-        f"Memory needed {each}. It fits if {float(result['memory_reserve_percent']):.0f} % of the DRAM remain for what "
-        "is not counted (CUDA context, workspaces, CUDA graphs, fragmentation), as vLLM (`gpu_memory_utilization` 0.9) "
-        "and TensorRT-LLM (`free_gpu_memory_fraction` 0.9) leave by default:\n\n" + "\n".join(lines)
+        f"Memory {each}. A pass fits if {float(result['memory_reserve_percent']):.0f} % of the DRAM remain for what is "
+        "not counted, as vLLM (`gpu_memory_utilization` 0.9) and TensorRT-LLM (`free_gpu_memory_fraction` 0.9) leave "
+        "by default:\n\n" + "\n".join(lines)
     )
 
 
 def context_finding(result: CaseResult) -> str:
     """Say how the time of a decode step changes with its context."""
-    rows = split_parts(result.data)["stack"]
+    rows = one_part(result.data, "stack")
     own = rows[(rows["axis"] == "decode context") & rows["fits"].astype(bool)]
     if own.empty:
         return f"{result['model']} does not fit into the memory of {result['hardware']} with this batch"
@@ -239,7 +272,7 @@ def context_finding(result: CaseResult) -> str:
 
 def bound_finding(result: CaseResult) -> str:
     """Say at how many contexts and batches decode is memory-bound and prefill compute-bound."""
-    rows = split_parts(result.data)["map"]
+    rows = one_part(result.data, "map")
     rows = rows[rows["fits"].astype(bool)]
     if rows.empty:
         return f"{result['model']} does not fit into the memory of {result['hardware']}"

@@ -1,0 +1,186 @@
+"""What ``gpuledger predict`` prints and saves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuledger.cli.terminal import print_json, print_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpuledger.models.deployment import Deployment, Objective
+
+#: Columns of ``--json``; of a pipeline, and with drafts, there are more.
+COLUMNS = (
+    *("gpu", "phase", "batch", "time_s", "tokens_per_s", "tokens_per_s_per_gpu", "memory_bytes", "fits", "bound"),
+    "communication_percent",
+)
+SPLIT = ("tensor", "pipeline", "expert")
+
+
+def evaluate(deployments: Sequence[Deployment], batches: Sequence[int]) -> list[pd.DataFrame]:
+    """Return the passes of each deployment with its split."""
+    from gpuledger.models.deployment import passes
+
+    return [
+        passes(deployment, batches).assign(**{name: getattr(deployment.parallel, name) for name in SPLIT})
+        for deployment in deployments
+    ]
+
+
+def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_json: bool) -> None:
+    """Print passes and memory of each deployment."""
+    if as_json:
+        print_json(machine_table(deployments, parts).to_dict("records"))
+        return
+    click.echo(_describe(deployments[0]))
+    for deployment, part in zip(deployments, parts, strict=True):
+        click.echo(f"\n{placed(deployment)}")
+        _print_passes(part, deployment)
+        _print_memory(deployment, int(part["batch"].max()))
+
+
+def machine_table(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return all passes with the columns of ``--json``."""
+    import pandas as pd
+
+    table = pd.concat(parts, ignore_index=True)
+    # Which split a row is of matters only if there are several.
+    several = [name for name in SPLIT if table[name].nunique() > 1]
+    further = ["tokens_per_step", "tpot_s"] if deployments[0].speculation else []
+    further += ["bubble_percent"] if (table["pipeline"] > 1).any() else []
+    return table[[*COLUMNS, *further, *several]]
+
+
+def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
+    from gpuledger.ledger.case_result import brief
+
+    shown = {
+        "phase": table["phase"],
+        "batch": table["batch"].astype(str),
+        "time (ms)": [brief(value * 1e3, 3) for value in table["time_s"]],
+        "tokens/s": [brief(value, 3) for value in table["tokens_per_s"]],
+        "tokens/s/GPU": [brief(value, 3) for value in table["tokens_per_s_per_gpu"]],
+        "memory (GB)": [f"{value / 1e9:.1f}" for value in table["memory_bytes"]],
+        "fits": ["yes" if fits else "no" for fits in table["fits"]],
+        "limited by": table["bound"],
+        "communication (%)": [f"{value:.1f}" for value in table["communication_percent"]],
+    }
+    if deployment.speculation or deployment.parallel.pipeline > 1:
+        shown["TPOT (ms)"] = ["" if value != value else brief(value * 1e3, 3) for value in table["tpot_s"]]
+    if deployment.parallel.pipeline > 1:
+        shown["bubble (%)"] = [f"{abs(value):.1f}" for value in table["bubble_percent"]]
+    left = ("phase", "fits", "limited by")
+    right = [number for number, name in enumerate(shown) if name not in left]
+    print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right)
+
+
+def _print_memory(deployment: Deployment, batch: int) -> None:
+    from gpuledger.models.deployment import largest_batch, largest_context, memory_table
+
+    rows = memory_table(deployment, batch)
+    click.echo(f"Memory on the GPU that holds most, at the end of {batch:,} outputs:")
+    for part, size, formula in zip(rows["part"], rows["bytes"], rows["formula"], strict=True):
+        click.echo(f"{size / 1e9:9.1f} GB  {part}" + (f": {formula}" if formula else ""))
+    requests, tokens = largest_batch(deployment), largest_context(deployment)
+    each = f"{deployment.input_tokens + deployment.output_tokens:,} tokens"
+    if tokens:
+        click.echo(f"At most {requests:,} requests of {each} fit, or one of {tokens:,} tokens.")
+    else:
+        click.echo("Not even the weights and one token fit.")
+
+
+def report_objective(table: pd.DataFrame, objective: Objective, as_json: bool) -> None:
+    """Print the deployments that meet an objective; exit with 1 if there are none."""
+    if as_json:
+        print_json(table.to_dict("records"))
+    elif not table.empty:
+        from gpuledger.ledger.case_result import brief
+
+        headers = ["GPU", "TP", "PP", "EP", "GPUs", "batch", "TTFT (ms)", "TPOT (ms)", "output tokens/s/GPU"]
+        headers += ["USD per 10⁶ tokens", "J per token, at most", "memory (GB)"]
+        rows = [
+            [
+                row["gpu"],
+                *(str(row[name]) for name in (*SPLIT, "gpus", "batch")),
+                brief(row["ttft_s"] * 1e3, 3),
+                brief(row["tpot_s"] * 1e3, 3),
+                brief(row["output_tokens_per_s_per_gpu"], 3),
+                *(
+                    "" if row[name] != row[name] else brief(row[name], 3)
+                    for name in ("usd_per_million_output_tokens", "joule_per_output_token_at_most")
+                ),
+                f"{row['memory_bytes'] / 1e9:.1f}",
+            ]
+            for row in table.to_dict("records")
+        ]
+        print_table(headers, rows, right=range(1, len(headers)))
+        click.echo("\nPredicted, kernels alone; energy: all GPUs at their board power all the time.")
+    if table.empty:
+        wanted = f"TTFT ≤ {objective.ttft_s:g} s and TPOT ≤ {objective.tpot_s:g} s"
+        click.echo(f"gpuledger: none of these deployments fits into memory with {wanted}", err=True)
+        raise SystemExit(1)
+
+
+def placed(deployment: Deployment) -> str:
+    """Say which GPUs, how many, and how the model is split among them."""
+    parallel = deployment.parallel
+    split = [f"{name} {getattr(parallel, name)}" for name in SPLIT if getattr(parallel, name) > 1]
+    return f"{parallel.devices} × {deployment.gpu.title}" + (f" ({', '.join(split)} parallel)" if split else "")
+
+
+def _describe(deployment: Deployment) -> str:
+    model, formats, drafts = deployment.model, deployment.precision, deployment.speculation
+    active = "" if model.active_parameters == model.parameters else f" ({model.active_parameters / 1e9:.1f} active)"
+    stored, cached = model.weight_bytes(formats) / 1e9, model.kv_bytes_per_token(formats)
+    prompt = f"{deployment.input_tokens:,} tokens in"
+    prompt += f" ({deployment.cached_tokens:,} of them cached)" if deployment.cached_tokens else ""
+    drafted = ""
+    if drafts:
+        drafted = f" {drafts.draft.name}: {drafts.drafted} drafted, {drafts.tokens_per_step:.3g} tokens per step."
+    return (
+        f"{model.name}: {model.parameters / 1e9:.2f} billion parameters{active}, "
+        f"{stored:.1f} GB, {cached:,} bytes of KV cache per token; {prompt}, "
+        f"{deployment.output_tokens:,} out.{drafted} Predicted, kernels alone."
+    )
+
+
+def save_report(
+    deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], objective: Objective | None, folder: Path
+) -> None:
+    """Write ``passes`` and ``memory`` as tables, and the deployments' pass, throughput and memory as ``figure``."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import pandas as pd
+
+    from gpuledger.ledger import figures, tables
+    from gpuledger.models.deployment import memory_table
+    from gpuledger.studies.kernel_breakdown import deployment_figures as panels
+
+    first = deployments[0]
+    record = {
+        **{"kind": "predicted", "label": "predicted by a time model, not measured"},
+        **{"dataset": "predict", "study": "deployment", "case": first.model.name},
+        "source": f"gpuledger's time model, applied to {first.model.name} and the GPUs' data sheets",
+        "inputs": [],
+    }
+    label = f"{first.model.name}, {first.input_tokens:,} tokens in, {first.output_tokens:,} out"
+    table = machine_table(deployments, parts)
+    tables.write(table, record, folder, caption=f"Passes of {label}.", name="passes")
+    rows = [
+        memory_table(deployment, int(part["batch"].max())).assign(deployment=placed(deployment))
+        for deployment, part in zip(deployments, parts, strict=True)
+    ]
+    memory = pd.concat(rows, ignore_index=True)[["deployment", "part", "bytes", "formula"]]
+    tables.write(memory, record, folder, caption=f"Memory of {label}, on the GPU that holds most.", name="memory")
+    figures.use_style()
+    figure = panels.draw_deployments(deployments, parts, objective)
+    figures.headline(figure, label)
+    figures.save(figure, record, folder)
+    click.echo(f"Figures and tables: {folder}", err=True)

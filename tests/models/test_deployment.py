@@ -1,0 +1,131 @@
+"""Deployments: speculative decoding, prefix caches, pipelines, the host, and what fits into memory."""
+
+import numpy as np
+import pytest
+
+from gpuledger.errors import InputError
+from gpuledger.models.deployment import (
+    Deployment,
+    Objective,
+    Speculation,
+    cheapest,
+    largest_batch,
+    largest_context,
+    memory_of,
+    memory_table,
+    passes,
+)
+from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
+from gpuledger.readers.gpus import find_gpu
+
+H100, H200 = find_gpu("h100-sxm"), find_gpu("h200-sxm")
+DEEPSEEK, LLAMA = read_model("DeepSeek-V3"), read_model("Llama-3.1-70B")
+
+
+def step(deployment, batch):
+    return passes(deployment, [batch]).iloc[1]
+
+
+def test_deepseeks_draft_layer_has_the_published_size():
+    draft = DEEPSEEK.draft_layer()
+    # The model card: 14 billion parameters with the shared embedding and LM head of 0.9 billion each.
+    assert draft.parameters + 2 * 129280 * 7168 == pytest.approx(14e9, rel=0.05)
+    # By hand: a layer of experts, the projection from twice the width, five norms of which attention has two more.
+    layer = 11_507_286_272 + 2 * 7168**2 + 3 * 7168
+    assert draft.parameters == layer
+    assert draft.kv_bytes_per_token() == DEEPSEEK.kv_bytes_per_token() // 61
+    rows = kernels(draft, decode(100, 4)).set_index("kernel")
+    assert rows.loc["draft_proj", ["m", "n", "k"]].tolist() == [4, 7168, 2 * 7168]
+    assert rows.loc["lm_head", "n"] == 129280 and rows.loc["decode_attention", "count"] == 1
+
+
+def test_verifying_two_tokens_takes_little_longer_than_one():
+    parallel = Parallel(8, 1, 8)
+    one = step(Deployment(DEEPSEEK, H200, 8192, 512, parallel), 64)
+    two = step(Deployment(DEEPSEEK, H200, 8192, 512, parallel, speculation=Speculation(DEEPSEEK.draft_layer())), 64)
+    assert 1 < two["time_s"] / one["time_s"] < 1.35
+
+
+@pytest.mark.parametrize(("drafted", "acceptance", "tokens"), [(1, 0.8, 1.8), (3, 0.5, 1.875), (4, 0, 1), (2, 1, 3)])
+def test_expected_tokens_of_a_step(drafted, acceptance, tokens):
+    draft = LLAMA.draft_layer()
+    assert Speculation(draft, drafted, acceptance).tokens_per_step == pytest.approx(tokens)
+    # The step itself does not depend on what is accepted.
+    found = step(
+        Deployment(LLAMA, H200, 1024, 128, Parallel(8), speculation=Speculation(draft, drafted, acceptance)), 8
+    )
+    assert found["tpot_s"] == pytest.approx(found["time_s"] / tokens)
+    assert found["tokens_per_s"] == pytest.approx(8 * tokens / found["time_s"])
+
+
+def test_drafts_take_time_and_memory():
+    base = Deployment(LLAMA, H200, 1024, 128, Parallel(8))
+    small = Deployment(LLAMA, H200, 1024, 128, Parallel(8), speculation=Speculation(read_model("Llama-3.1-8B"), 4))
+    draft = step(Deployment(read_model("Llama-3.1-8B"), H200, 1024, 128, Parallel(8)), 8)
+    verify = passes(base, [8]).iloc[1]["time_s"]
+    assert step(small, 8)["time_s"] > verify + 4 * draft["time_s"]
+    more = step(small, 8)["memory_bytes"] - step(base, 8)["memory_bytes"]
+    assert more >= draft["weight_bytes"] + draft["cache_bytes"]
+    rows = memory_table(small, 8).set_index("part")["bytes"]
+    assert rows["weights for drafts"] == draft["weight_bytes"]
+    assert rows["sum"] == rows.drop("sum").sum()
+    for wrong in ({"drafted": 0}, {"acceptance": 1.1}):
+        with pytest.raises(InputError, match="speculative decoding"):
+            Speculation(LLAMA, **wrong)
+
+
+def test_a_cached_prefix_is_not_computed_again():
+    whole, part = (passes(Deployment(LLAMA, H200, 8192, 1, Parallel(8), cached_tokens=n), [1]) for n in (0, 6144))
+    assert 0.2 < part["time_s"][0] / whole["time_s"][0] < 0.4
+    assert part["cache_bytes"][0] == whole["cache_bytes"][0]
+    assert part["time_s"][1] == whole["time_s"][1]
+    with pytest.raises(InputError, match="leave at least one token"):
+        prefill(100, cached_tokens=100)
+
+
+def test_unequal_stages_leave_bubbles():
+    found = passes(Deployment(LLAMA, H200, 1024, 128, Parallel(1, 3)), [4])
+    rows = kernels(LLAMA, decode(1088, 4), Parallel(1, 3))
+    assert rows[rows["kernel"] == "out_proj"].groupby("stage")["count"].sum().tolist() == [27, 27, 26]
+    one = found.iloc[1]
+    assert 0 < one["bubble_percent"] < 5
+    # Three batches are under way: each request waits for all stages at the pace of the slowest.
+    assert one["tokens_per_s"] == pytest.approx(3 * 4 / one["tpot_s"])
+    assert one["tpot_s"] == pytest.approx(one["time_s"] / (1 - one["bubble_percent"] / 100))
+    assert passes(Deployment(LLAMA, H200, 1024, 128, Parallel(3 - 1)), [4])["bubble_percent"].abs().max() < 1e-9
+
+
+def test_without_graphs_the_host_limits_short_steps():
+    model = read_model("Llama-3.1-8B")
+    graph, eager = (passes(Deployment(model, H100, 2048, 64, host_s=host), [1, 256]) for host in (0, 2e-5))
+    launches = kernels(model, decode(2080, 1))["count"].sum()
+    assert eager["time_s"][1] == pytest.approx(launches * 2e-5) and eager["bound"][1] == "host"
+    assert eager["time_s"][0] == graph["time_s"][0] and eager["bound"][0] == graph["bound"][0]
+
+
+def test_what_fits_is_the_most_that_fits():
+    parallel = Parallel(8, 1, 8)
+    assert largest_batch(Deployment(DEEPSEEK, H100, 1024, 64, parallel)) == 0  # as engines find
+    assert largest_context(Deployment(DEEPSEEK, H100, 1024, 64, parallel)) == 0
+    one = Deployment(LLAMA, H100, 4000, 96, Parallel(4))
+    most, longest = largest_batch(one), largest_context(one, 16)
+    contexts, batches = np.array([4095, 4095, longest - 1, longest]), np.array([most, most + 1, 16, 16])
+    needed = memory_of(one, decode(contexts, batches))["memory_bytes"]
+    assert (needed <= 0.9 * H100.dram_bytes).tolist() == [True, False, True, False]
+    assert largest_context(Deployment(LLAMA, H200, 64, 64, Parallel(8))) == LLAMA.max_positions
+
+
+def test_memory_is_listed_with_its_formulas():
+    rows = memory_table(Deployment(LLAMA, H100, 4000, 96, Parallel(4, 2)), 16).set_index("part")
+    assert rows.loc["KV cache", "formula"] == "(16 × 4,096) tokens × 40,960 bytes × 2 batches in flight"
+    assert rows.loc["KV cache", "bytes"] == 16 * 4096 * 40960 * 2
+    reserve = ["communication buffers", "CUDA context", "workspaces, CUDA graphs, fragmentation"]
+    assert rows.loc[reserve, "bytes"].sum() == pytest.approx(0.1 * H100.dram_bytes, abs=3)
+
+
+def test_objectives_count_accepted_tokens():
+    plain = Deployment(LLAMA, H200, 2048, 256, Parallel(8))
+    drafts = Deployment(LLAMA, H200, 2048, 256, Parallel(8), speculation=Speculation(LLAMA.draft_layer(), 2, 0.9))
+    objective = Objective(tpot_s=0.006)
+    assert cheapest([plain], [1, 16, 64], objective).empty
+    assert cheapest([drafts], [1, 16, 64], objective)["batch"].tolist() == [64]
