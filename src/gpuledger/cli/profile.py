@@ -107,7 +107,7 @@ def _print_launches(result: CaseResult) -> None:
 
 def _save(result: CaseResult, file: Path, baseline: Path | None, folder: Path) -> None:
     from gpuledger import __version__, files
-    from gpuledger.ledger import pages, provenance
+    from gpuledger.ledger import notebooks, provenance
 
     inputs = [provenance.describe_file(path, path.parent, {"source": path.name}) for path in (file, baseline) if path]
     result.provenance = {
@@ -130,4 +130,4 @@ def _save(result: CaseResult, file: Path, baseline: Path | None, folder: Path) -
     click.echo(f"writing {folder}", err=True)
     result.write(folder)
     parameters = {"dataset": "", "case": file.name, "results": str(folder.resolve()), "save_to": str(folder.resolve())}
-    pages.execute(notebook, folder / "notebook.ipynb", parameters)
+    notebooks.execute(notebook, folder / "notebook.ipynb", parameters)
