@@ -134,6 +134,23 @@ def every_case_file(name, study=None, case=None):
     return inputs
 
 
+def every_file_of_paper(kind):
+    """Input function: figures or tables of every case, as their studies declare them."""
+
+    def inputs(wildcards):
+        found = []
+        for study in STUDIES.values():
+            if kind == "tables":
+                names = [f"{table}.tex" for table in study.tables]
+            else:
+                names = [f"{figure}.pdf" for figure in study.figures] + ["figure_column.pdf"] * study.column
+            for name in names:
+                found += every_case_file(name, study.name)(wildcards)
+        return found
+
+    return inputs
+
+
 def every_summary(wildcards):
     """The summaries of every case, also of datasets that are left out, as far as they have been made or are tracked.
 

@@ -87,23 +87,6 @@ rule build_gallery:
         "../scripts/build_gallery.py"
 
 
-def every_file_of_paper(kind):
-    """Input function: figures or tables of every case, as their studies declare them."""
-
-    def inputs(wildcards):
-        found = []
-        for study in STUDIES.values():
-            if kind == "tables":
-                names = [f"{table}.tex" for table in study.tables]
-            else:
-                names = [f"{figure}.pdf" for figure in study.figures] + ["figure_column.pdf"] * study.column
-            for name in names:
-                found += every_case_file(name, study.name)(wildcards)
-        return found
-
-    return inputs
-
-
 rule write_paper:
     """On demand, a LaTeX document of two columns with every figure and table."""
     input:
