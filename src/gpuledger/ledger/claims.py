@@ -120,7 +120,7 @@ def scorecard(
     -------
     DataFrame
         Columns ``study, id, case, quantity, published, unit, dataset, reproduced, relative_difference,
-        relative_tolerance, verdict, source, why, provenance``, in the order of `GROUPS`. A claim that no dataset tests
+        verdict, source, why, provenance, relative_tolerance``, in the order of `GROUPS`. A claim that no dataset tests
         has a row that says what is needed, or why it is impossible. So has every error of the source documents
         (claimed, right, why).
     """
@@ -135,7 +135,7 @@ def scorecard(
         rows += [_source_error_row(study, error, outcomes) for error in content.get("source_errors", [])]
     rows.sort(key=_place)
     columns = ["study", "id", "case", "quantity", "published", "unit", "dataset", "reproduced"]
-    columns += ["relative_difference", "relative_tolerance", "verdict", "source", "why", "provenance"]
+    columns += ["relative_difference", "verdict", "source", "why", "provenance", "relative_tolerance"]
     return pd.DataFrame(rows, columns=columns)
 
 

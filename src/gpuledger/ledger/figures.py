@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -156,6 +157,11 @@ def _lay_out(figure: Figure, record: Mapping) -> Bbox:
             engine.execute(figure)
             engine.set(rect=(0, 0, 1, 1))
     figure.set_layout_engine("none")
+    for axes in figure.axes:
+        # The layout's last digits depend on the order of sets, and identifiers in SVG on every digit.
+        if axes.get_in_layout():
+            axes.set_position(np.round(axes.get_position(original=True).bounds, 7), which="original")
+            axes.set_in_layout(True)
     for legend in figure.legends:
         # A legend outside the axes is anchored to the saved region, which the caption extends: keep it where it is.
         legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)

@@ -114,6 +114,9 @@ class _Shell(InteractiveShell):
     displayhook_class = Type(_Results)
     display_pub_class = Type(_Displayed)
 
+    def init_virtualenv(self) -> None:
+        """Leave the search path alone: another environment that is active has packages of its own."""
+
     def _showtraceback(self, etype: type, evalue: BaseException, stb: list[str]) -> None:
         """Keep a traceback for the cell's outputs; it would go to standard output."""
         self.last_traceback = stb
