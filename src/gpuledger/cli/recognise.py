@@ -24,6 +24,8 @@ HEAD_BYTES = 1 << 16
 WHOLE_BYTES = 8 << 20
 MOST_FILES = 2000
 _NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
+#: The line above the launches in text that ncu printed.
+_NCU_TEXT = re.compile(rb"^\[\d+\] \S+@\S+\s*$|^ +Section: ", re.MULTILINE)
 _TRACE_PARTS = {"event.log", "process.log", "kernel.info", "probe.toml", "tensor.trace"}
 _EVENTS = b'"traceEvents"'
 
@@ -137,7 +139,7 @@ def _look(found: Found, head: bytes) -> None:
         _gzip(found)
     elif head.startswith(b"PK\x03\x04"):
         _ncu(found, head)
-    elif head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"{", b"["):
+    elif re.match(rb"[\xef\xbb\xbf\s]*[{\[]", head) and not _NCU_TEXT.search(head):
         _json(found, head)
     else:
         _text(found, head)
@@ -154,7 +156,7 @@ def _text(found: Found, head: bytes) -> None:
             return
     if {"name", "sms"} <= columns:
         _data_sheets(found)
-    elif _NCU.search(text) or text.startswith("Section: "):
+    elif _NCU.search(text) or _NCU_TEXT.search(head):
         _ncu(found, head)
 
 

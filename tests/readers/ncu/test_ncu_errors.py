@@ -173,7 +173,7 @@ def test_a_bomb_of_lines_stops(refused, monkeypatch):
 FAKE = """#!/bin/sh
 if [ "$1" = --version ]; then echo "Version 2024.1.1.0 (build 1)"; exit 0; fi
 [ "$LC_ALL" = C ] || exit 3
-printf '%s\\n' "$@" > "{arguments}"
+printf '%s\\n' "$@" >> "{arguments}"
 {action}
 """
 
@@ -198,7 +198,8 @@ def test_a_report_is_read_through_ncu(fake_ncu, tmp_path):
     report = ncu.read(path)
     assert report.wide(["dram__bytes.sum"]).iloc[:, 0].tolist() == [12_582_912, 290_000]
     arguments = (tmp_path / "arguments").read_text().splitlines()
-    assert arguments == ["--import", str(path), "--csv", "--page", "raw", "--print-units", "base"]
+    command = ["--import", str(path), "--csv", "--page", "raw", "--print-units"]
+    assert arguments == [*command, "base", *command, "auto"]
 
 
 def test_a_report_without_ncu(tmp_path, monkeypatch):

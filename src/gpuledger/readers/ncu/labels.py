@@ -1,6 +1,6 @@
 """Labels of the details page, and the names of the same metrics on the raw page.
 
-Source: the section files of Nsight Compute 2022 to 2024 (SpeedOfLight and its roofline charts, MemoryWorkloadAnalysis,
+Source: the section files of Nsight Compute 2020 to 2024 (SpeedOfLight and its roofline charts, MemoryWorkloadAnalysis,
 ComputeWorkloadAnalysis, Occupancy, InstructionStatistics); ``ncu --print-metric-name label-name`` prints both. Labels
 whose metric depends on the version (Elapsed Cycles, SM Frequency) are not listed.
 """
@@ -15,6 +15,13 @@ NAMES: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("Duration", "ns"): "gpu__time_duration.sum",
         ("Compute (SM) Throughput", "%"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        # Before 2022.
+        ("Compute (SM) [%]", "%"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        ("SM [%]", "%"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        ("Memory [%]", "%"): "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+        ("SOL DRAM", "%"): "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+        ("SOL L1/TEX Cache", "%"): "l1tex__throughput.avg.pct_of_peak_sustained_active",
+        ("SOL L2 Cache", "%"): "lts__throughput.avg.pct_of_peak_sustained_elapsed",
         ("Memory Throughput", "%"): "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
         ("Memory Throughput", "byte/s"): "dram__bytes.sum.per_second",
         ("DRAM Throughput", "%"): "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",

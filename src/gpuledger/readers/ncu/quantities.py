@@ -147,15 +147,15 @@ def _add_flops(frame: pd.DataFrame, values: Values) -> None:
 
 
 def _traffic(values: Values, total: str, sectors: str, *directions: str) -> pd.Series:
-    """Return bytes: the total, else what was read and written, else sectors."""
+    """Return bytes: the printed total or what was read and written, then sums out of rates, then sectors."""
     found = pd.Series(np.nan, values.launches)
     for name, size in ((total, 1), (sectors, SECTOR_BYTES)):
-        if (whole := values.sum_of(name)) is not None:
-            found = found.fillna(whole * size)
-        for direction in directions:
-            parts = [values.sum_of(f"{name}{direction.format(word)}") for word in ("read", "write")]
-            if all(part is not None for part in parts):
-                found = found.fillna((parts[0] + parts[1]) * size)
+        pairs = [[f"{name}{direction.format(word)}" for word in ("read", "write")] for direction in directions]
+        for read in (lambda counter: values.get(f"{counter}.sum"), values.sum_of):
+            for counters in ([name], *pairs):
+                parts = [read(counter) for counter in counters]
+                if all(part is not None for part in parts):
+                    found = found.fillna(sum(parts) * size)
     return found
 
 

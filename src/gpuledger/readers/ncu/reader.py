@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from gpuledger.readers.ncu.launches import COUNT_METRICS, launch_frame, number_l
 from gpuledger.readers.ncu.layout import single
 from gpuledger.readers.ncu.numbers import Convention, decide_convention, loses_digits, parse_numbers, scale_numbers
 from gpuledger.readers.ncu.report import Dialect, Report
+from gpuledger.readers.ncu.sources import is_report
 from gpuledger.readers.ncu.tables import TableScanner
 from gpuledger.readers.ncu.units import base_unit
 
@@ -28,8 +30,8 @@ def read(path: str | Path, decimal: str | None = None) -> Report:
     Parameters
     ----------
     path : path or str
-        CSV, possibly mixed with other output (.csv, .txt, .log); the same compressed (.gz, or alone in a .zip);
-        or a report (.ncu-rep), which an installed ``ncu`` reads (no GPU needed).
+        CSV or text of a terminal, possibly mixed with other output (.csv, .txt, .log); the same compressed (.gz, or
+        alone in a .zip); or a report (.ncu-rep), which an installed ``ncu`` reads (no GPU needed).
     decimal : {".", ","}, optional
         Decimal sign, for files whose values leave it open.
 
@@ -47,7 +49,22 @@ def read(path: str | Path, decimal: str | None = None) -> Report:
     """
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal={decimal!r}: give '.' or ',', or None to find out")
-    scanner, collector = TableScanner(path), Collector()
+    report = _read(path, decimal)
+    return _with_decimals(report, _read(path, decimal, scaled=True)) if is_report(path) else report
+
+
+def _with_decimals(report: Report, scaled: Report) -> Report:
+    """Return a report with small values (rates, shares) as ncu prints them in scaled units: six decimals, not two."""
+    own, other = report.metrics, scaled.metrics
+    if len(own) != len(other) or not (own["metric"].astype(str) == other["metric"].astype(str)).all():
+        return report
+    value, precise = own["value"].to_numpy(), other["value"].to_numpy()
+    better = (value != np.floor(value)) & (np.abs(value) < 1000) & (np.abs(precise - value) < 0.006)
+    return dataclasses.replace(report, metrics=own.assign(value=np.where(better, precise, value)))
+
+
+def _read(path: str | Path, decimal: str | None, scaled: bool = False) -> Report:
+    scanner, collector = TableScanner(path, scaled), Collector()
     for table, layout, rows in scanner:
         collector.add(table, layout, rows)
         if len(collector.pages) > 1:

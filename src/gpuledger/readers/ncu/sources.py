@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from gpuledger.errors import InputError
+from gpuledger.readers.ncu.text_pages import csv_of_text
 
 BLOCK_BYTES = 1 << 20
 LINE_BYTES = 32 << 20  # no table has longer lines, but a decompression bomb of zeros is one line
@@ -34,13 +35,15 @@ def _latin_1(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("gpuledger.latin-1", _latin_1)
 
 
-def byte_blocks(path: str | Path) -> Iterator[bytes]:
+def byte_blocks(path: str | Path, scaled: bool = False) -> Iterator[bytes]:
     """Read a file of any supported kind as blocks of UTF-8 text, of whole lines except for the last.
 
     Parameters
     ----------
     path : path or str
         .csv, .txt, .log; the same compressed as .gz, or as the only member of a .zip; or a report (.ncu-rep).
+    scaled : bool
+        Of a report, what ncu prints in scaled units: six decimals. Base units have whole counts, but two decimals.
 
     Yields
     ------
@@ -54,8 +57,8 @@ def byte_blocks(path: str | Path) -> Iterator[bytes]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            stream, limit = _open(Path(path), stack)
-            yield from _whole_lines(path, stream, limit)
+            stream, limit = _open(Path(path), stack, scaled)
+            yield from csv_of_text(_whole_lines(path, stream, limit))
         except InputError:
             raise
         except OSError as error:
@@ -70,12 +73,20 @@ def _damaged(path: str | Path, error: Exception) -> InputError:
     return InputError(path, "", f"the archive is damaged ({error})", "download or copy the file again")
 
 
-def _open(path: Path, stack: contextlib.ExitStack) -> tuple[BinaryIO, int | None]:
+def is_report(path: str | Path) -> bool:
+    """Return whether a file is a binary report of ncu."""
+    if Path(path).suffix.lower() == ".ncu-rep":
+        return True
+    with Path(path).open("rb") as file:
+        return file.read(4) == b"NVR\0"
+
+
+def _open(path: Path, stack: contextlib.ExitStack, scaled: bool) -> tuple[BinaryIO, int | None]:
+    if is_report(path):
+        return _import_report(path, stack, scaled), None
     file = stack.enter_context(path.open("rb"))
     magic = file.read(4)
     file.seek(0)
-    if path.suffix.lower() == ".ncu-rep" or magic == b"NVR\0":
-        return _import_report(path, stack), None
     limit = min(UNPACKED_BYTES, max(path.stat().st_size * UNPACKED_RATIO, 256 << 20))
     if magic[:2] == b"\x1f\x8b":
         return stack.enter_context(gzip.open(file)), limit
@@ -155,8 +166,8 @@ def _clean(block: bytes) -> bytes:
     return block
 
 
-def _import_report(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
-    """Return the output of ``ncu --import``, in base units and the C locale, so that counts are whole and unscaled."""
+def _import_report(path: Path, stack: contextlib.ExitStack, scaled: bool) -> BinaryIO:
+    """Return the output of ``ncu --import`` in the C locale."""
     program = shutil.which("ncu")
     if program is None:
         raise InputError(
@@ -166,7 +177,8 @@ def _import_report(path: Path, stack: contextlib.ExitStack) -> BinaryIO:
             "install Nsight Compute (reading needs no GPU), or export the report where it is installed: "
             "LC_ALL=C ncu --import REPORT --csv --page raw --print-units base",
         )
-    command = [program, "--import", str(path.resolve()), "--csv", "--page", "raw", "--print-units", "base"]
+    command = [program, "--import", str(path.resolve()), "--csv", "--page", "raw", "--print-units"]
+    command.append("auto" if scaled else "base")
     output = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
     environment = {**os.environ, "LC_ALL": "C"}
     try:

@@ -61,6 +61,8 @@ class TableScanner:
     ----------
     path : path or str
         File that `gpuledger.readers.ncu.sources.byte_blocks` opens.
+    scaled : bool
+        Likewise.
 
     Attributes
     ----------
@@ -69,8 +71,9 @@ class TableScanner:
         Headers found so far.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, scaled: bool = False):
         self.path, self.noise, self.tables = path, Noise(), 0
+        self._scaled = scaled
         self._layout: Layout | None = None
         self._want_units = False
         self._before = 0  # bytes before the current block
@@ -78,7 +81,7 @@ class TableScanner:
 
     def __iter__(self) -> Iterator[tuple[int, Layout, pa.Table]]:
         """Yield (number of the table, layout, rows); columns are named by position, strings or dictionaries."""
-        stream, ahead, carry, ended = byte_blocks(self.path), deque(), b"", False
+        stream, ahead, carry, ended = byte_blocks(self.path, self._scaled), deque(), b"", False
         # Arrow parses the next blocks while the file is read and these rows are collected.
         with ThreadPoolExecutor(_THREADS) as pool:
             while True:
@@ -194,7 +197,7 @@ class TableScanner:
     def _line_number(self, block: bytes, at: int) -> int:
         """Return the line of a position in a block, counted from the file's start when an error needs it."""
         lines, before = 0, self._before
-        for earlier in byte_blocks(self.path) if before else ():
+        for earlier in byte_blocks(self.path, self._scaled) if before else ():
             lines += earlier.count(b"\n", 0, before)
             before -= len(earlier)
             if before <= 0:

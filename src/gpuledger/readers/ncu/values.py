@@ -28,6 +28,10 @@ _UNITS = (
     (re.compile(r"inst_executed\w*\.sum$"), {"inst"}),
 )
 _TIMES = ("gpu__time_duration.sum", "gpu__time_duration.avg", "gpu__time_duration.max")
+_CLOCKS = (
+    *(f"{unit}__cycles_elapsed.avg.per_second" for unit in ("sm", "smsp", "gpc")),
+    *("gpc__cycles_elapsed.max.per_second", "SM Frequency"),
+)
 _RATE = re.compile(
     r"(?P<counter>.+\.sum)\.(?P<how>per_second|per_cycle_elapsed|per_cycle_active|pct_of_peak_sustained_(?:elapsed|active))"
 )
@@ -135,18 +139,23 @@ class Values:
         if unit not in ("sm", "smsp"):
             return self.get(*own)
         same = [f"{other}__cycles_{how}.{kind}" for other in ("sm", "smsp") for kind in ("avg", "max")]
-        clock = ["gpc__cycles_elapsed.max", "gpc__cycles_elapsed.avg", "Elapsed Cycles"] if how == "elapsed" else []
-        cycles = self.get(*own, *same, *clock)
-        time, rate = self.get(*_TIMES), self.clock_hz()
-        if how == "elapsed" and time is not None and rate is not None:
-            counted = time / 1e9 * rate
-            cycles = counted if cycles is None else cycles.fillna(counted)
+        cycles = self.get(*own, *same)
+        if how == "active":
+            return cycles
+        time = self.get(*_TIMES)
+        # The clock of the SMs before that of the GPCs: rates are of the unit's own cycles, a few fewer.
+        clocks = [f"{unit}__cycles_elapsed.avg.per_second", *_CLOCKS]
+        by_clock = None if time is None or (rate := self.get(*clocks)) is None else time / 1e9 * rate
+        exact = by_clock if any(name in self._places for name in clocks[:3]) else None
+        counted = self.get("gpc__cycles_elapsed.max", "gpc__cycles_elapsed.avg", "Elapsed Cycles")
+        for found in (exact, counted, by_clock):
+            if found is not None:
+                cycles = found if cycles is None else cycles.fillna(found)
         return cycles
 
     def clock_hz(self) -> pd.Series | None:
         """Return the clock of the SMs."""
-        names = [f"{unit}__cycles_elapsed.avg.per_second" for unit in ("sm", "smsp", "gpc")]
-        return self.get(*names, "gpc__cycles_elapsed.max.per_second", "SM Frequency")
+        return self.get(*_CLOCKS)
 
     def seconds(self) -> pd.Series | None:
         """Return the duration, from cycles and clock where it was not recorded."""

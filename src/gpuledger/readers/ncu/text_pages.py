@@ -1,0 +1,103 @@
+"""Turn what ncu prints in a terminal into the CSV that ``--csv`` would have printed.
+
+People keep the terminal's output: the details page (the default), the raw page and ``--print-summary``, of any version.
+Every line becomes one line, empty where it holds no metric, so that line numbers stay those of the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+_KERNEL = re.compile(
+    r"^  (?P<kernel>\S.*?)(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?(?:, \d{4}-\w{3}-\d{2} [\d:]+)?"
+    r", Context (?P<context>\d+), Stream (?P<stream>\d+)(?:, Device (?P<device>\d+), CC (?P<cc>[\d.]+))?\s*$"
+)
+_SUMMARY = re.compile(
+    r"^  (?P<kernel>\S.*), Block Size (?P<block>.+?), Grid Size (?P<grid>.+?), Device (?P<device>\d+)"
+    r", (?P<invocations>\d+) invocations?\s*$"
+)
+_PROCESS = re.compile(r"^\[(?P<process>\d+)\] \S.*@\S+\s*$")
+_RULE = re.compile(r"^\s*-{3,}(?: -{3,}){2,}\s*$")
+_TITLE = re.compile(r"^\s*Metric Name\s+Metric Unit\s+(Metric Value|Minimum\s+Maximum\s+Average)\s*$")
+_CSV = re.compile(rb'"Metric Name"|"Kernel Name"|,Metric Name,|,Kernel Name,')
+_LAUNCH = ("ID", "Process ID", "Kernel Name", "Context", "Stream", "Grid Size", "Block Size", "Device", "CC")
+_METRIC = ("Section Name", "Metric Name", "Metric Unit")
+
+
+def csv_of_text(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Return the blocks as they are, or as CSV if the first one holds a text page of ncu.
+
+    Parameters
+    ----------
+    blocks : iterable of bytes
+        UTF-8 text in whole lines.
+
+    Yields
+    ------
+    bytes
+        Whole lines.
+    """
+    blocks = iter(blocks)
+    first = next(blocks, b"")
+    lines = first.decode("utf-8", "replace").splitlines() if b"---" in first and not _CSV.search(first) else []
+    if any(map(_RULE.match, lines)) and any(_KERNEL.match(line) or _SUMMARY.match(line) for line in lines):
+        page = _TextPage(any(map(_SUMMARY.match, lines)))
+        return (page.rows(block) for block in chain([first], blocks))
+    return chain([first] if first else [], blocks)
+
+
+class _TextPage:
+    def __init__(self, summary: bool):
+        self._values = ("Minimum", "Maximum", "Average") if summary else ("Metric Value",)
+        self._launch: dict[str, str] = {}
+        self._process, self._section, self._count = "", "", 0
+        #: Where the columns begin, while the lines are rows of a table.
+        self._columns: list[int] = []
+        self._begun = False
+
+    def rows(self, block: bytes) -> bytes:
+        out = io.StringIO()
+        writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
+        for line in block.decode("utf-8", "replace").split("\n")[: None if block[-1:] != b"\n" else -1]:
+            row = self._row(line)
+            if not self._begun:  # no metric comes before its launch: the header can take the first line
+                extra = ("Invocations",) if len(self._values) > 1 else ()
+                writer.writerow([*_LAUNCH, *extra, *_METRIC, *self._values])
+                self._begun = True
+            elif row:
+                writer.writerow(row)
+            else:
+                out.write(line + "\n" if line.startswith("==") else "\n")
+        return out.getvalue().encode()
+
+    def _row(self, line: str) -> list[str] | None:
+        """Return the fields of a metric's line; note what other lines say about the lines that follow."""
+        if _RULE.match(line):
+            self._columns = [] if self._columns else [match.start() for match in re.finditer("-+", line)]
+        elif _TITLE.match(line) or not line.strip():
+            self._columns = []
+        elif self._columns:
+            name, *fields = [line[a:b].strip() for a, b in zip(self._columns, [*self._columns[1:], None], strict=True)]
+            if name and len(fields) == 1 + len(self._values):
+                return [*self._launch.values(), self._section, name, *fields]
+        elif line.lstrip().startswith("Section: "):
+            self._section = line.strip().removeprefix("Section: ")
+        elif match := _PROCESS.match(line):
+            self._process = match["process"]
+        elif match := _KERNEL.match(line) or _SUMMARY.match(line):
+            self._begin(match.groupdict())
+        return None
+
+    def _begin(self, said: dict[str, str | None]) -> None:
+        fields = ("kernel", "context", "stream", "grid", "block", "device", "cc")
+        launch = [said.get(name) or "" for name in fields]
+        if len(self._values) > 1:
+            launch.append(said["invocations"])
+            number = "0"  # a summary repeats the kernel's line above every section
+        else:
+            number, self._count = str(self._count), self._count + 1
+        self._launch = dict(enumerate([number, self._process, *launch]))
