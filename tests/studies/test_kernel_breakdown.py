@@ -24,12 +24,13 @@ from gpuledger.ledger.provenance import caption
 from gpuledger.models.deployment.memory import fits
 from gpuledger.models.transformer import Parallel, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
-from gpuledger.studies import kernel_breakdown
+from gpuledger.studies import kernel_breakdown, open_case
 from gpuledger.studies.kernel_breakdown import source_model, split_parts
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.source_model import Chunk, SourceChip, SourceModel
 from gpuledger.studies.kernel_breakdown.tables import describe_memory, kernel_table
 from gpuledger.studies.kernel_breakdown.tiling import batch_to_square, theoretical_tile
+from gpuledger.studies.kernel_breakdown.timeline_export import export_passes
 from notebooks import run_notebook
 
 PUBLISHED = ROOT / "traces/published/dataset.yaml"
@@ -629,3 +630,20 @@ def test_four_phases_have_room_for_their_titles(ask, drawn):
     assert len(titles) == 4
     titles += [axes.xaxis.label.get_window_extent() for axes in figure.axes if axes.get_xlabel()]
     assert len(titles) >= 6 and not any(a.overlaps(b) for i, a in enumerate(titles) for b in titles[:i])
+
+
+def test_predicted_passes_for_perfetto(tmp_path):
+    rows = [("a", "gemm", 2, 3e-6, "h"), ("b", "norm", 1, 1e-6, "h"), ("a", "gemm", 2, 2e-6, "g")]
+    kernels = pd.DataFrame(rows, columns=["kernel", "group", "count", "time_s", "hardware"])
+    kernels = kernels.assign(phase="decode", bound="dram", macs=1, dram_bytes=2.0)
+    export_passes(kernels).write({"case": "c"}, tmp_path)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert [(event["name"], event["ts"], event["dur"]) for event in slices] == [("a", 0, 3), ("b", 3, 1), ("a", 0, 2)]
+    assert [event["args"]["launches"] for event in slices] == [2, 1, 2]
+    assert len({event["pid"] for event in slices}) == 2
+
+
+def test_a_folder_without_a_case_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="there is no reduced case here"):
+        open_case("kernel_breakdown", "published", "llama-3.1-8b", tmp_path)

@@ -63,6 +63,7 @@ for study in STUDIES.values():
             tables=expand(
                 f"{folder}/{{table}}.{{suffix}}", table=study.tables, suffix=["csv", "md", "tex"], allow_missing=True
             ),
+            exports=expand(f"{folder}/{{name}}", name=study.exports, allow_missing=True),
         log:
             f"results/logs/run_notebook/{{dataset}}.{study.name}.{{case}}.log",
         conda:

@@ -137,8 +137,11 @@ class CaseResult:
 
     @classmethod
     def read(cls, folder: str | Path) -> CaseResult:
-        """Read a result from the folder that :meth:`write` wrote it to."""
+        """Read a result from the folder that :meth:`write` wrote it to; raises InputError where there is none."""
         folder = Path(folder)
+        if not (folder / "summary.json").is_file():
+            remedy = "give the folder of a case: results/<dataset>/<study>/<case>"
+            raise InputError(folder, "", "there is no reduced case here (no summary.json)", remedy)
         summary, provenance = (
             json.loads((folder / f"{name}.json").read_text("utf-8")) for name in ("summary", "provenance")
         )

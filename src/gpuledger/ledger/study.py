@@ -32,6 +32,8 @@ class Study:
         By a key of the case, the notebook of cases that have it. All others have ``notebooks/<study>.ipynb``.
     figures, tables : sequence of str
         Names of the files that the notebook writes; the first are ``figure`` and ``table``.
+    exports : sequence of str
+        Further files that the notebook writes, with their suffixes.
     resources : sequence of str
         Files of the checkout that the reduction reads besides the case's own, as glob patterns.
     code : sequence of str
@@ -50,6 +52,7 @@ class Study:
     notebooks: Mapping[str, str] = field(default_factory=dict)
     figures: Sequence[str] = ("figure",)
     tables: Sequence[str] = ("table",)
+    exports: Sequence[str] = ()
     resources: Sequence[str] = ()
     code: Sequence[str] = ()
     threads: int = 1

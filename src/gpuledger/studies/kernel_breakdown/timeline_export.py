@@ -1,4 +1,4 @@
-"""A recorded step as a Chrome trace."""
+"""A recorded step, or predicted passes, as a Chrome trace."""
 
 from __future__ import annotations
 
@@ -44,4 +44,22 @@ def export_step(result: CaseResult) -> Trace:
         for row in launched.itertuples():
             end = (RECORDED, tracks[row.Index], row.start_s)
             trace.connect("launch", (HOST, f"thread {row.thread}", row.launch_s), end)
+    return trace
+
+
+def export_passes(kernels: pd.DataFrame) -> Trace:
+    """Make a trace of predicted passes: a track for each phase and GPU, in it a slice per kernel for all its launches.
+
+    Parameters
+    ----------
+    kernels : DataFrame
+        The kernels of :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`, in the order of the model;
+        ``time_s`` is that of all launches. The predictions say nothing of the order of single launches.
+    """
+    trace = Trace()
+    for (hardware, phase), rows in kernels.groupby(["hardware", "phase"], sort=False):
+        starts = rows["time_s"].cumsum() - rows["time_s"]
+        for row, start in zip(rows.itertuples(), starts, strict=True):
+            about = {"launches": row.count, "bound": row.bound, "macs": row.macs, "dram_bytes": row.dram_bytes}
+            trace.add(f"{hardware}, predicted", phase, row.kernel, start, row.time_s, row.group, **about)
     return trace
