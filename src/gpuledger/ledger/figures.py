@@ -6,6 +6,7 @@ import re
 import textwrap
 from base64 import b64encode
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -132,6 +133,7 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
             "svg": {**described, "Description": caption, "Date": None},
             "png": {**described, "Description": caption, "Software": None},
         }
+        _embed_glyphs_only()
         with mpl.rc_context({"figure.constrained_layout.use": False}):
             figure.set_layout_engine(None)
             for suffix in FORMATS:
@@ -141,6 +143,14 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
         figure.stale = False
     plt.close(figure)
     return figure
+
+
+@cache
+def _embed_glyphs_only() -> None:
+    """Leave out of embedded fonts what shapes text: a PDF places each glyph, and reading these tables takes 0.1 s."""
+    from fontTools import subset
+
+    getattr(subset.Options, "_drop_tables_default", []).extend(["GDEF", "GPOS", "GSUB"])
 
 
 def _lay_out(figure: Figure, record: Mapping) -> Bbox:
