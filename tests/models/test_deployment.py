@@ -1,5 +1,7 @@
 """Deployments: speculative decoding, prefix caches, pipelines, the host, and what fits into memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from gpuledger.models.deployment import (
     memory_table,
     passes,
 )
+from gpuledger.models.deployment.memory import memory_bytes
 from gpuledger.models.transformer import Parallel, decode, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu
 
@@ -129,3 +132,33 @@ def test_objectives_count_accepted_tokens():
     objective = Objective(tpot_s=0.006)
     assert cheapest([plain], [1, 16, 64], objective).empty
     assert cheapest([drafts], [1, 16, 64], objective)["batch"].tolist() == [64]
+
+
+#: GiB of weights and of the KV cache on a GPU, as AIConfigurator 0.12.0 states them (cli_estimate of `static_gen`,
+#: TensorRT-LLM): model, tensor parallelism, batch, tokens of each request.
+PEER = [
+    ("Llama-3.1-70B", 8, 16, 4608, 16.4268, 2.8125),
+    ("Llama-3.1-70B", 8, 64, 8704, 16.4268, 21.25),
+    ("Llama-3.1-8B", 1, 64, 8704, 14.9570, 68.0),
+    ("DeepSeek-V3", 8, 64, 8704, None, 18.2285),
+    ("gpt-oss-120b", 1, 64, 8704, None, 19.4063),
+]
+
+
+@pytest.mark.parametrize("name, tensor, batch, tokens, weights, cache", PEER)
+def test_memory_is_that_of_a_peer(name, tensor, batch, tokens, weights, cache):
+    model = read_model(name)
+    precision = replace(model.precision, cache="fp8" if name == "DeepSeek-V3" else "bf16")
+    work, parallel = decode(tokens - 1, batch), Parallel(tensor=tensor)
+    needed = memory_bytes(model, parallel, precision, work, kernels(model, work, parallel, precision)).iloc[0]
+    assert needed["cache_bytes"] / 2**30 == pytest.approx(cache, rel=1e-5)
+    if weights:
+        assert needed["weight_bytes"] / 2**30 == pytest.approx(weights, rel=2e-4)
+
+
+@pytest.mark.parametrize("name, size", [("gpt-oss-120b", 60.8), ("gpt-oss-20b", 12.8)])
+def test_weights_of_a_published_checkpoint(name, size):
+    """OpenAI, gpt-oss model card, Table 1: GiB of the checkpoint. AIConfigurator leaves the scales out (56.3)."""
+    model, work = read_model(name), decode(1)
+    needed = memory_bytes(model, Parallel(), None, work, kernels(model, work, Parallel(), None)).iloc[0]
+    assert needed["weight_bytes"] / 2**30 == pytest.approx(size, abs=0.05)
