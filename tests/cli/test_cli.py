@@ -255,6 +255,11 @@ def test_profile_knows_roofs_of_a_gpu(tmp_path):
         run("profile", tmp_path / "r.csv", "--gpu", "h1000")
 
 
+def test_profile_of_standard_input():
+    done = CliRunner().invoke(cli.commands, ["profile", "-", "--json"], input=ncu(["a", "b"]))
+    assert done.exit_code == 0 and len(json.loads(done.stdout)["kernels"]) == 2
+
+
 def test_profile_saves_the_case(tmp_path):
     (tmp_path / "r.csv").write_text(ncu(["<b>k</b>"]))
     run("profile", tmp_path / "r.csv", "--save", tmp_path / "out")

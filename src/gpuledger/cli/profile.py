@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +23,7 @@ _EXISTING = click.Path(path_type=Path)
 
 @click.command(
     short_help="What each kernel of an ncu file did.",
-    epilog="Example: gpuledger profile after.csv --baseline before.csv --gpu a100",
+    epilog="Examples: gpuledger profile after.csv --baseline before.csv; ncu ./program | gpuledger profile -",
 )
 @click.argument("file", type=_EXISTING)
 @click.option("--baseline", type=_EXISTING, help="The same program before a change.")
@@ -38,16 +43,20 @@ def profile(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Print what each kernel of FILE did and what limited it; FILE is any output of Nsight Compute."""
+    """Print what each kernel of FILE did and what limited it.
+
+    FILE is any output of Nsight Compute: a report, CSV, or what it prints in a terminal; - for standard input.
+    """
     from gpuledger.readers.gpus import find_gpu
     from gpuledger.studies.kernel_profile import kernel_table
     from gpuledger.studies.kernel_profile import profile as compute
 
     sheet = find_gpu(gpu, file="command line", place="--gpu") if gpu else None
-    result = compute(file, baseline, sheet, decimal=decimal)
+    with _on_disk(file) as path:
+        result = compute(path, baseline, sheet, decimal=decimal)
+        if save is not None:
+            _save(result, path, baseline, save)
     table = kernel_table(result.data)
-    if save is not None:
-        _save(result, file, baseline, save)
     if as_json:
         rows = result.data if by_launch else table
         print_json({"launches": result["launches"], "kernels": rows.to_dict("records")})
@@ -63,6 +72,19 @@ def profile(
         click.echo("\nNot recorded, and what would collect it:")
         for name, option in missing.items():
             click.echo(f"  {name}: {option}")
+
+
+@contextmanager
+def _on_disk(file: Path) -> Iterator[Path]:
+    """Provide standard input as a file, any other path as it is."""
+    if str(file) != "-":
+        yield file
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "standard-input")
+        with path.open("wb") as target:
+            shutil.copyfileobj(sys.stdin.buffer, target)
+        yield path
 
 
 def _print_kernels(table) -> None:
