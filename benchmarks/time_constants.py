@@ -1,6 +1,6 @@
 """Fit the constants of every kernel in AIConfigurator's tables and write resources/time_constants.csv.
 
-    python benchmarks/time_constants.py FOLDER [--gpu ID ...] [--gemm]
+    python benchmarks/time_constants.py FOLDER [--gpu ID ...] [--tables FOLDER]
 
 FOLDER is .../aiconfigurator_core/systems/data, unpacked from the package that traces/aiconfigurator names. Of each GPU
 and framework the newest version is taken. Constants are fitted to the half of the shapes that the study kernel_time
@@ -86,24 +86,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gpu", action="append", choices=FOLDERS.values(), help="only this one; its rows are replaced")
-    parser.add_argument("--gemm", action="store_true", help="only GEMMs; the other rows stay")
+    parser.add_argument("--tables", default="", help="only tables below this folder, such as gemm or moe")
     arguments = parser.parse_args()
     rows = []
     for name, gpu in FOLDERS.items():
         if arguments.gpu and gpu not in arguments.gpu:
             continue
         for pattern, read in TABLES.items():
-            if arguments.gemm and read is not read_gemms:
+            if not pattern.startswith(arguments.tables):
                 continue
             for path in newest(arguments.folder / name, pattern).values():
                 rows += fits(find_gpu(gpu), path, read)
     names = [f.name for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"]
     columns = [*KEYS, *dict.fromkeys(names), "source"]
     table = pd.DataFrame(rows, columns=columns)
-    if (arguments.gpu or arguments.gemm) and TABLE.exists():
+    if (arguments.gpu or arguments.tables) and TABLE.exists():
         old = pd.read_csv(TABLE, dtype=str, keep_default_na=False)
-        replaced = old["gpu"].isin(arguments.gpu or FOLDERS.values())
-        replaced &= (old["kind"] == "gemm") | (not arguments.gemm)
+        replaced = old["gpu"].isin(arguments.gpu or FOLDERS.values()) & old["kind"].isin(set(table["kind"]))
         table = pd.concat([old[~replaced], table], ignore_index=True)
     table = table.map(lambda value: settle(value) if isinstance(value, float) and value == value else value)
     ranks = {name: place for place, name in enumerate([*KINDS, *FOLDERS.values()])}

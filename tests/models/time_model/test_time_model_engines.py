@@ -22,7 +22,7 @@ from gpuledger.models.time_model.collectives import START as LINK_START
 from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms, sent_bytes
 from gpuledger.models.time_model.constants import KINDS, TABLE, read_table, transferred, unseen_constants
 from gpuledger.models.time_model.fit import fit_law
-from gpuledger.models.time_model.moe import DTYPES, MoeConstants, expert_loads, load_table, moe_terms
+from gpuledger.models.time_model.moe import DTYPES, TILES, MoeConstants, expert_loads, load_table, moe_terms
 from gpuledger.readers.gpus import find_gpu
 
 H100, A100 = find_gpu("h100-sxm"), find_gpu("a100-sxm-80gb")
@@ -257,3 +257,19 @@ def test_tables_with_holes_are_refused(tmp_path):
         spoilt.to_csv(tmp_path / f"{column}.csv", index=False)
         with pytest.raises(InputError, match=message):
             read_table("decode", tmp_path / f"{column}.csv")
+
+
+def test_mxfp4_is_padded_where_engines_pad_it():
+    """The grid of a recorded kernel says so: gpt-oss on eight B200 has 2880 / 8 columns, and 512 in its tiles."""
+    sizes = {"tokens": 1.0, "chosen": 4.0, "rows": 4.0, "active": 4.0, "gates": 2.0}
+    sizes |= {f"tiles_{height}": 4.0 for height in TILES}
+    shapes = {name: np.full(2, value) for name, value in sizes.items()}
+    shapes |= {"hidden": np.array([2880.0, 3072.0]), "inter": np.array([360.0, 512.0])}
+
+    def weights_s(gpu, dtype):
+        return moe_terms(find_gpu(gpu), MOE, shapes, dtype)["dram_s"]
+
+    assert weights_s("b200", "w4a8_mxfp4_mxfp8")[0] == pytest.approx(weights_s("b200", "w4a8_mxfp4_mxfp8")[1])
+    for gpu, dtype in (("h100-sxm", "w4a16_mxfp4"), ("b200", "nvfp4"), ("rtx-pro-6000", "w4a8_mxfp4_mxfp8")):
+        narrow, wide = weights_s(gpu, dtype)
+        assert narrow < 0.8 * wide

@@ -5,6 +5,8 @@
 * Load: how many rows each of the rank's experts gets (:func:`expert_loads`); the rank with the most decides.
 * compute and L2: tiles of rows by 128 columns, padding included, of the best tile height; at least one tile per SM.
 * DRAM: the weights of the experts that have a row, and the rows.
+* padding: on data-centre Blackwell, engines store weights in mxfp4 for kernels that take multiples of 256 of both sizes
+  (vLLM and SGLang, ``quantization/mxfp4.py``, for FlashInfer's kernels).
 * moved: permuting, quantising, activating and summing up the rank's rows (`row_bytes` per element of the hidden
   dimension), and what is done for all tokens' choices whether they are the rank's or not (`choice_bytes`).
 
@@ -20,6 +22,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.readers.gpus import Gpu
 
 #: By data type: bytes of a weight with its scales, of an activation, and the precision of the products.
@@ -39,6 +42,7 @@ DTYPES: Mapping[str, tuple[float, float, str]] = MappingProxyType(
 #: Heights of tiles.
 TILES = (8, 16, 32, 64, 128, 256)
 _COLUMNS = 128
+_PADDED = 256
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,8 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     tiles = np.array([s[f"tiles_{tile}"] for tile in TILES])
     rate, bandwidth = c.tensor_share * gpu.peak_flop_per_s(precision) / gpu.sms, c.dram_share * gpu.dram_bytes_per_s
     total, terms = 0.0, dict.fromkeys(("compute_s", "l2_s", "dram_s"), 0.0)
-    for n, k in ((s["gates"] * s["inter"], s["hidden"]), (s["hidden"], s["inter"])):
+    hidden, inter = (_stored(gpu, dtype, s[name]) for name in ("hidden", "inter"))
+    for n, k in ((s["gates"] * inter, hidden), (hidden, inter)):
         blocks = np.maximum(tiles * np.ceil(n / _COLUMNS) / gpu.sms, 1)
         compute = blocks * 2 * height * _COLUMNS * k / rate
         l2 = blocks * (height + _COLUMNS) * k * max(weight, activation) / (c.l2_bytes_per_clock * gpu.clock_hz)
@@ -177,3 +182,9 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     moved_s = elements * s["hidden"] / gpu.dram_bytes_per_s
     launch_s = np.full(len(moved_s), c.launch_s)
     return {"time_s": launch_s + total[best] + moved_s, "launch_s": launch_s, **terms, "moved_s": moved_s}
+
+
+def _stored(gpu: Gpu, dtype: str, size: np.ndarray) -> np.ndarray:
+    """Return a size as kernels have it, padding included."""
+    padded = "mxfp4" in dtype and gpu.architecture == "blackwell" and generation_of(gpu) is WARP_GROUP
+    return np.ceil(size / _PADDED) * _PADDED if padded else size
