@@ -4,9 +4,10 @@ import base64
 
 import browser
 import nbformat
+import pandas as pd
 import pytest
 
-from gpuledger.ledger import claims, gallery, pages, report
+from gpuledger.ledger import claims, gallery, pages, report, viewer
 from gpuledger.ledger.claims import Outcome
 
 pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
@@ -38,7 +39,16 @@ def site(tmp_path_factory, root):
     claim = {"case": "table2", "quantity": "slowdown_ratio", "unit": "1", "source": "OSDI 2025, Table 3"}
     content = {"claims": [claim | {"id": f"a{value}", "value": value, "tolerance": 0.5} for value in (1.0, 2.0)]}
     card = claims.scorecard({STUDY: content}, outcomes)
-    cells = [nbformat.v4.new_markdown_cell("# Title\n\n## Method\n\n$a_1$"), nbformat.v4.new_code_cell("x = 1")]
+    picture = nbformat.v4.new_output("display_data", {"image/png": base64.b64encode(PIXEL).decode()})
+    cells = [
+        nbformat.v4.new_markdown_cell("# Title\n\n## Method\n\n$a_1$"),
+        nbformat.v4.new_code_cell("x = 1", outputs=[picture]),
+    ]
+    marks = pd.DataFrame({"x": [1, 2, 3], "y": [10, 20, 30], "group": ["slow", "slow", "fast"]})
+    axes, colors = (viewer.Axis("time (µs)"), viewer.Axis("rate")), {"slow": "#a84300", "fast": "#006b50"}
+    view = viewer.View(
+        "points", "kernels", marks, {"kernel": ["a", "<b>", "c"], "time (µs)": marks["x"]}, colors, *axes
+    )
     nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "a.ipynb")
     for number, each in enumerate(outcomes):
         target = folder / each.dataset / STUDY / each.case
@@ -46,6 +56,7 @@ def site(tmp_path_factory, root):
         (target / "figure.svg").touch()
         (target / "figure.png").write_bytes(PIXEL)
         around = {"claims": report.claims_of_case(content, each), "next": f"{STUDY}/table2" if not number else None}
+        around["view"] = viewer.embed(view) if number else None
         pages.render(folder / "a.ipynb", target / "notebook.html", templates, "A title", each.record, around)
     (folder / "index.html").write_text(gallery.page(outcomes, card, PAPER, folder, templates), "utf-8")
     (folder / "scorecard.html").write_text(report.scorecard_page(card, {STUDY: "Overhead"}, templates), "utf-8")
@@ -136,6 +147,52 @@ def test_keys_turn_the_pages_of_cases_and_buttons_copy(tab, site):
     assert tab.run("location.pathname").endswith(f"published/{STUDY}/table2/notebook.html")
 
 
+def test_a_figure_can_be_looked_at_closer_by_mouse_and_by_keys(tab, site):
+    tab.open(f"{site}/{NAMES[2]}")
+    assert shown(tab, "#figure img") == 1 and shown(tab, ".viewer") == 0
+    tab.run("document.getElementById('closer').click()")
+    assert shown(tab, "#figure img") == 0 and shown(tab, ".viewer canvas") == 1
+    assert tab.run("document.activeElement.tagName") == "CANVAS" and tab.run("location.hash") == "#look"
+    tab.press("]")
+    tab.press("]")
+    assert tab.run("document.querySelector('.viewer [aria-live]').textContent") == "kernel <b>, time (µs) 2"
+    assert tab.run("document.querySelector('.tip').innerText").split() == ["kernel", "<b>", "time", "(µs)", "2"]
+    # The mark in the middle of the plot answers the pointer; nothing does where no mark is.
+    box = tab.run(
+        "(() => { const b = document.querySelector('.viewer canvas').getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"
+    )
+    x, y = box[0] + 70 + (box[2] - 82) / 2, box[1] + 10 + (box[3] - 54) / 2
+    tab.press("Escape")
+    tab.mouse("Moved", x, y)
+    assert "<b>" in tab.run("document.querySelector('.tip').textContent")
+    tab.mouse("Moved", x + 60, y)
+    assert tab.run("document.querySelector('.tip').hidden")
+    window = "new Promise((done) => setTimeout(() => done(location.hash.split('=')[1]), 250))"
+    tab.press("+")
+    zoomed = [float(part) for part in tab.run(window).split(",")]
+    assert zoomed[1] - zoomed[0] == pytest.approx(2.16 / 1.5, rel=1e-3)
+    tab.press("ArrowRight")
+    panned = [float(part) for part in tab.run(window).split(",")]
+    assert panned[0] > zoomed[0] and panned[2:] == zoomed[2:]
+    tab.mouse("Pressed", x, y)
+    tab.mouse("Moved", x, y + 20, buttons=1)
+    tab.mouse("Released", x, y + 20)
+    dragged = [float(part) for part in tab.run(window).split(",")]
+    assert dragged[2] > panned[2]
+    tab.mouse("Wheel", x, y, deltaX=0, deltaY=-100)
+    wheeled = [float(part) for part in tab.run(window).split(",")]
+    assert wheeled[1] - wheeled[0] < dragged[1] - dragged[0]
+    tab.open(f"{site}/{NAMES[2]}#look={','.join(map(str, wheeled))}")
+    assert shown(tab, ".viewer canvas") == 1
+    tab.run("document.querySelector('[data-act=whole]').click()")
+    assert tab.run(window) is None
+    tab.run("document.querySelector('.legend button').click()")
+    tab.run("document.querySelector('.viewer canvas').focus()")
+    tab.press("]")
+    assert tab.run("document.querySelector('.viewer [aria-live]').textContent") == "kernel c, time (µs) 3"
+    assert tab.complaints == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_pages_are_readable_without_scripts(tab, site, name):
     tab.call("Emulation.setScriptExecutionDisabled", value=True)
@@ -143,5 +200,6 @@ def test_pages_are_readable_without_scripts(tab, site, name):
         tab.open(f"{site}/{name}")
         assert shown(tab, "h1") == 1 and shown(tab, ".filter") == shown(tab, "button") == 0
         assert shown(tab, ".version") == (3 if name == "index.html" else 0)
+        assert shown(tab, "#figure img") == (1 if name == NAMES[2] else 0) and shown(tab, ".viewer") == 0
     finally:
         tab.call("Emulation.setScriptExecutionDisabled", value=False)

@@ -39,7 +39,7 @@ for study in STUDIES.values():
             provenance=f"{folder}/provenance.json",
             claims=f"resources/claims/{study.name}.yaml",
             template="workflow/templates/page/index.html.j2",
-            script="workflow/templates/page/page.js",
+            scripts=expand("workflow/templates/page/{script}.js", script=["page", "viewer"]),
             style="workflow/templates/page/style.css",
         output:
             notebook=f"{folder}/notebook.ipynb",

@@ -53,10 +53,11 @@ def render(
         The ``provenance.json`` of its numbers. Its ``warnings`` go to the top of the page.
     around : mapping, optional
         What the page says besides: ``finding`` (of the case, which describes its figures), ``claims`` (rows of
-        `gpuledger.ledger.report.claims_of_case`), ``previous`` and ``next`` (``<study>/<case>`` of the same dataset).
+        `gpuledger.ledger.report.claims_of_case`), ``previous`` and ``next`` (``<study>/<case>`` of the same dataset),
+        ``view`` (of `gpuledger.ledger.viewer.embed`, for looking closer).
     """
     content = nbformat.read(notebook, as_version=4)
-    about = {"finding": title, "claims": [], "previous": None, "next": None} | dict(around or {})
+    about = {"finding": title, "claims": [], "previous": None, "next": None, "view": None} | dict(around or {})
     heading = _take_heading(content)
     for cell in content.cells:
         if cell.cell_type == "markdown":
