@@ -1,6 +1,8 @@
 """The pages in a real browser, where Chromium is installed: no complaint, no request, and what the scripts do."""
 
 import base64
+import os
+from pathlib import Path
 
 import browser
 import nbformat
@@ -69,6 +71,9 @@ def tab(tmp_path_factory):
         yield opened
 
 
+AXE = Path(os.getenv("AXE_CORE", "node_modules/axe-core/axe.min.js"))
+
+
 def shown(tab, selector):
     """How many elements a reader sees."""
     return tab.run(f"[...document.querySelectorAll('{selector}')].filter((one) => one.offsetHeight).length")
@@ -90,21 +95,45 @@ def test_pages_load_without_complaint_or_request_and_fit_the_screen(tab, site, n
     assert ground == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
 
 
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not here: npm install axe-core, or AXE_CORE=…/axe.min.js")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_against_accessibility(tab, site, name, dark):
+    tab.open(f"{site}/{name}{'#look' if name == NAMES[2] else ''}", dark=dark)
+    tab.run(f"{AXE.read_text('utf-8')};0")
+    found = tab.run("axe.run().then((all) => all.violations)")
+    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in found] == []
+
+
+def test_a_value_of_the_scorecard_leads_to_its_quantity(tab, site):
+    tab.open(f"{site}/{NAMES[2]}#q-slowdown_ratio")
+    assert tab.run("document.querySelector('[data-quantity=slowdown_ratio]').closest('details').open")
+
+
+def test_files_of_a_case_are_listed_on_demand(tab, site):
+    tab.open(f"{site}/index.html")
+    tab.run("document.querySelectorAll('.files')[1].click()")
+    named = "[...document.querySelectorAll('.made a')].map((one) => one.getAttribute('href'))"
+    assert f"published/{STUDY}/table2/figure.pdf" in tab.run(named)
+    tab.run("[...document.querySelectorAll('.switch button')].at(-1).click()")
+    assert f"simulated/{STUDY}/table2/figure.pdf" not in tab.run(named)
+
+
 def test_search_and_facets_filter_the_gallery_and_are_in_its_address(tab, site):
     tab.open(f"{site}/index.html")
-    assert shown(tab, ".card .version") == 2
+    assert shown(tab, ".version") == 2
     tab.press("/")
     assert tab.run("document.activeElement.name") == "q"
     for letter in "other":
         tab.press(letter)
-    assert shown(tab, ".card .version") == 1
+    assert shown(tab, ".version") == 1
     assert tab.run("location.hash") == "#q=other"
     tab.open(f"{site}/index.html#kind=simulated&paper=Table+3")
     assert tab.run("document.querySelector('.shown').value") == "1 of 3"
     assert tab.run("document.querySelector('.version:not([hidden])').id") == f"simulated-{STUDY}-table2"
     tab.run("document.querySelector('.filter').reset()")
     assert tab.run("new Promise((done) => setTimeout(() => done(location.hash), 50))") == ""
-    assert shown(tab, ".card .version") == 2
+    assert shown(tab, ".version") == 2
 
 
 def test_a_switch_chooses_between_versions_of_a_case(tab, site):
@@ -118,7 +147,7 @@ def test_a_switch_chooses_between_versions_of_a_case(tab, site):
 
 def test_arrow_keys_walk_through_the_cards_and_enter_opens_one(tab, site):
     tab.open(f"{site}/index.html")
-    tab.run("document.querySelector('.card h3 a').focus()")
+    tab.run("document.querySelector('.version').focus()")
     tab.press("ArrowRight")
     tab.press("Enter")
     tab.run("new Promise((done) => setTimeout(done, 300))")
@@ -158,10 +187,8 @@ def test_a_figure_can_be_looked_at_closer_by_mouse_and_by_keys(tab, site):
     assert tab.run("document.querySelector('.viewer [aria-live]').textContent") == "kernel <b>, time (µs) 2"
     assert tab.run("document.querySelector('.tip').innerText").split() == ["kernel", "<b>", "time", "(µs)", "2"]
     # The mark in the middle of the plot answers the pointer; nothing does where no mark is.
-    box = tab.run(
-        "(() => { const b = document.querySelector('.viewer canvas').getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"
-    )
-    x, y = box[0] + 70 + (box[2] - 82) / 2, box[1] + 10 + (box[3] - 54) / 2
+    box = tab.run("document.querySelector('.viewer canvas').getBoundingClientRect().toJSON()")
+    x, y = box["x"] + 70 + (box["width"] - 82) / 2, box["y"] + 10 + (box["height"] - 54) / 2
     tab.press("Escape")
     tab.mouse("Moved", x, y)
     assert "<b>" in tab.run("document.querySelector('.tip').textContent")

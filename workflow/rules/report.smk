@@ -5,7 +5,7 @@ PARTS = expand("workflow/templates/{part}", part=["counts.html.j2", "choices.htm
 
 
 rule collect_summaries:
-    """One table a study: every quantity of every case."""
+    """One table per study: as CSV every quantity of every case, for people the finding of each."""
     input:
         datasets=every_dataset(),
         summaries=every_case_file("summary.json"),

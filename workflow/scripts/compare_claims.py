@@ -16,9 +16,7 @@ with logs.to(snakemake.log[0]):
     card = claims.scorecard(by_study, outcomes, snakemake.params.downloads)
     csv = Path(snakemake.output.csv)
     titles = {name: study.title for name, study in read_studies().items()}
-    people = report.claims_table(card)
-    people.insert(0, "study", list(card["study"]))
-    about = {"caption": "Published claims and what is reproduced.", "people": people}
+    about = {"caption": "Published claims by verdict.", "people": report.verdicts_by_study(card, titles)}
     tables.write(card, None, csv.parent, name=csv.stem, **about)
     for study, title in titles.items():
         table = report.claims_table(card[card["study"] == study])
