@@ -9,7 +9,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from gpuledger.ledger import claims, gallery, pages, report, viewer
+from gpuledger.ledger import claims, documentation, gallery, pages, report, viewer
 from gpuledger.ledger.claims import Outcome
 
 pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
@@ -61,6 +61,9 @@ def site(tmp_path_factory, root):
         around["view"] = viewer.embed(view) if number else None
         pages.render(folder / "a.ipynb", target / "notebook.html", templates, "A title", each.record, around)
     (folder / "index.html").write_text(gallery.page(outcomes, card, PAPER, folder, templates), "utf-8")
+    (folder / "docs").mkdir()
+    for name, page in documentation.build(root, outcomes, templates).items():
+        (folder / "docs" / name).write_text(page, "utf-8")
     (folder / "scorecard.html").write_text(report.scorecard_page(card, {STUDY: "Overhead"}, templates), "utf-8")
     return folder.as_uri()
 
@@ -79,7 +82,7 @@ def shown(tab, selector):
     return tab.run(f"[...document.querySelectorAll('{selector}')].filter((one) => one.offsetHeight).length")
 
 
-NAMES = ["index.html", "scorecard.html", f"published/{STUDY}/table2/notebook.html"]
+NAMES = ["index.html", "scorecard.html", f"published/{STUDY}/table2/notebook.html", "docs/reading.html"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuledger.ledger import claim_words, claims, gallery, report
+from gpuledger.ledger import claim_words, claims, documentation, gallery, report
 from gpuledger.ledger.claims import Outcome
+from gpuledger.ledger.study import read_studies
 
 NASTY = '<b>"5 %" & more'
 CLAIM = {"case": "table2", "unit": "%", "source": NASTY}
@@ -149,6 +150,31 @@ def test_tables_across_cases_are_short_for_people(outcomes, card):
     }  # fmt: skip
     (row,) = report.verdicts_by_study(card, {STUDY: "Overhead"}).to_dict("records")
     assert (row["study"], row["tested independently"], row["of these differ"]) == ("Overhead", 3, 1)
+
+
+def test_the_documentation_is_a_site_whose_links_lead_somewhere(outcomes, root):
+    found = documentation.build(root, outcomes, root / "workflow/templates")
+    assert set(found) == {"index.html", *(f"{name}.html" for name in documentation.PAGES.values())}
+    made = {
+        f"../{name}" for name in ("index.html", *(f"{each.dataset}/{STUDY}/table2/notebook.html" for each in outcomes))
+    }
+    for name, html in found.items():
+        ids = set(re.findall(r' id="([^"]*)"', html))
+        for link in re.findall(r'href="([^"]*)"', html):
+            target, _, anchor = link.partition("#")
+            if target.startswith("https:") or target in made:
+                continue
+            if target in found or not target:
+                assert not anchor or f' id="{anchor}"' in (found[target] if target else html), (name, link)
+            else:
+                assert (root / "results/docs" / target).resolve().exists(), (name, link)
+        assert len(ids) == len(re.findall(r' id="([^"]*)"', html))
+        assert not re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(?:https?:)?//', html)
+    reading = found["reading.html"]
+    assert f'<a href="../mine/{STUDY}/table2/notebook.html"><img src="../mine/{STUDY}/table2/figure.png"' in reading
+    assert "<b>" not in reading
+    # Every study has a section.
+    assert set(re.findall(r'<a id="(\w+)"></a>', reading)) == set(read_studies())
 
 
 def test_the_scorecard_leads_to_figure_and_quantity(pages):

@@ -70,6 +70,7 @@ rule build_gallery:
         provenance=every_case_file("provenance.json"),
         tables=expand("results/tables/{study}.csv", study=STUDIES),
         scorecard="results/tables/scorecard.csv",
+        docs="results/docs/index.html",
         paper="resources/paper.yaml",
         template="workflow/templates/gallery.html.j2",
         parts=PARTS,
@@ -85,6 +86,30 @@ rule build_gallery:
         "build the gallery"
     script:
         "../scripts/build_gallery.py"
+
+
+rule build_docs:
+    """The documentation as offline pages: how to read figures, models, formats, glossary, artifact appendix, GPUs."""
+    input:
+        pages=list(DOCUMENTATION),
+        summaries=every_case_file("summary.json"),
+        provenance=every_case_file("provenance.json"),
+        figures=every_case_file("figure.png"),
+        template="workflow/templates/docs.html.j2",
+        parts=PARTS,
+    output:
+        index="results/docs/index.html",
+        pages=expand("results/docs/{page}.html", page=DOCUMENTATION.values()),
+    log:
+        "results/logs/build_docs.log",
+    conda:
+        "../../environment.yml"
+    params:
+        code=digest_of("studies"),
+    message:
+        "build the documentation"
+    script:
+        "../scripts/build_docs.py"
 
 
 rule write_paper:
