@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuledger import schemas
 from gpuledger.ledger import claim_words, claims, documentation, gallery, report
 from gpuledger.ledger.claims import Outcome
 from gpuledger.ledger.study import read_studies
@@ -154,7 +155,7 @@ def test_tables_across_cases_are_short_for_people(outcomes, card):
 
 def test_the_documentation_is_a_site_whose_links_lead_somewhere(outcomes, root):
     found = documentation.build(root, outcomes, root / "workflow/templates")
-    assert set(found) == {"index.html", *(f"{name}.html" for name in documentation.PAGES.values())}
+    assert set(found) == {"index.html", *(f"{name}.html" for name in schemas.load_yaml(root / documentation.LIST).values())}
     made = {
         f"../{name}" for name in ("index.html", *(f"{each.dataset}/{STUDY}/table2/notebook.html" for each in outcomes))
     }

@@ -9,20 +9,13 @@ from pathlib import Path
 
 from nbconvert.filters import markdown2html
 
-from gpuledger import __version__
+from gpuledger import __version__, schemas
 from gpuledger.ledger import report
 from gpuledger.ledger.claims import Outcome
 from gpuledger.ledger.pages import formulas_to_mathml
 
-#: The files of a checkout that are pages, and their names.
-PAGES: Mapping[str, str] = {
-    "docs/READING.md": "reading",
-    "docs/MODELS.md": "models",
-    "traces/README.md": "formats",
-    "docs/GLOSSARY.md": "glossary",
-    "docs/ARTIFACT.md": "artifact",
-    "docs/GPU.md": "gpu",
-}
+#: In a checkout: the files that are pages, and their names.
+LIST = "resources/documentation.yaml"
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 _STUDY = re.compile(r"^## .+ \(`(\w+)`\)$", re.MULTILINE)
 _HEADING = re.compile(r'<h2 id="([^"]*)">(.*?)<a class="anchor-link"', re.DOTALL)
@@ -34,7 +27,7 @@ def build(root: Path, outcomes: Iterable[Outcome], templates: Path) -> dict[str,
     Parameters
     ----------
     root : path
-        The checkout, which holds the files of `PAGES`.
+        The checkout, which holds `LIST` and the files that it names.
     outcomes : iterable of Outcome
         Cases: below the heading of a study comes the figure of its first one.
     templates : path
@@ -42,13 +35,14 @@ def build(root: Path, outcomes: Iterable[Outcome], templates: Path) -> dict[str,
     first: dict[str, Outcome] = {}
     for outcome in outcomes:
         first.setdefault(outcome.study, outcome)
-    sources = {name: (root / file).read_text("utf-8") for file, name in PAGES.items()}
+    pages = schemas.load_yaml(root / LIST)
+    sources = {name: (root / file).read_text("utf-8") for file, name in pages.items()}
     titles = {name: re.match(r"# (.+)", text)[1] for name, text in sources.items()}
     leads = {name: re.split(r"\n\s*\n", text)[1] for name, text in sources.items()}
     found = {}
     template = report.environment(templates).get_template("docs.html.j2")
-    for file, name in PAGES.items():
-        text = _relinked(sources[name], Path(file).parent)
+    for file, name in pages.items():
+        text = _relinked(sources[name], file, pages)
         body = _html(_STUDY.sub(lambda heading: _with_figure(heading, first), text))
         about = {
             "name": name,
@@ -59,8 +53,8 @@ def build(root: Path, outcomes: Iterable[Outcome], templates: Path) -> dict[str,
         }
         found[f"{name}.html"] = template.render(about)
     listed = "\n".join(
-        f"## [{titles[name]}]({name}.html)\n\n{_relinked(leads[name], Path(file).parent)}\n"
-        for file, name in PAGES.items()
+        f"## [{titles[name]}]({name}.html)\n\n{_relinked(leads[name], file, pages)}\n"
+        for file, name in pages.items()
         if not leads[name].startswith(("#", "|"))
     )
     body = _html(f"# Documentation\n\n{listed}")
@@ -80,12 +74,12 @@ def _with_figure(heading: re.Match, first: Mapping[str, Outcome]) -> str:
     return f"{anchored}\n\n[![{words}]({folder}/figure.png)]({folder}/notebook.html)"
 
 
-def _relinked(text: str, folder: Path) -> str:
+def _relinked(text: str, file: str, pages: Mapping[str, str]) -> str:
     """Let links to other pages lead there, and those to other files of the checkout from ``results/docs`` to them."""
 
     def moved(link: re.Match) -> str:
-        target = os.path.normpath(folder / link[1]).replace(os.sep, "/")
-        place = f"{PAGES[target]}.html" if target in PAGES else f"../../{target}"
+        target = os.path.normpath(os.path.join(os.path.dirname(file), link[1])).replace(os.sep, "/")
+        place = f"{pages[target]}.html" if target in pages else f"../../{target}"
         return f"]({place}{link[2] or ''})"
 
     return _LINK.sub(moved, text)
