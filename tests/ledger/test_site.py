@@ -155,10 +155,9 @@ def test_tables_across_cases_are_short_for_people(outcomes, card):
 
 def test_the_documentation_is_a_site_whose_links_lead_somewhere(outcomes, root):
     found = documentation.build(root, outcomes, root / "workflow/templates")
-    assert set(found) == {"index.html", *(f"{name}.html" for name in schemas.load_yaml(root / documentation.LIST).values())}
-    made = {
-        f"../{name}" for name in ("index.html", *(f"{each.dataset}/{STUDY}/table2/notebook.html" for each in outcomes))
-    }
+    pages = schemas.load_yaml(root / documentation.LIST)
+    assert set(found) == {"index.html", *(f"{name}.html" for name in pages.values())}
+    made = {"../index.html", *(f"../{each.dataset}/{STUDY}/table2/notebook.html" for each in outcomes)}
     for name, html in found.items():
         ids = set(re.findall(r' id="([^"]*)"', html))
         for link in re.findall(r'href="([^"]*)"', html):
