@@ -9,7 +9,7 @@ import nbformat
 import pandas as pd
 import pytest
 
-from gpuledger.ledger import claims, documentation, gallery, pages, report, viewer
+from gpuledger.ledger import claims, documentation, gallery, pages, report, tables, viewer
 from gpuledger.ledger.claims import Outcome
 
 pytestmark = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
@@ -18,6 +18,7 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 STUDY = "kernel_overhead"
+METRIC = "sm__inst_executed_pipe_tensor_op_hmma.sum.pct_of_peak_sustained_active"
 PAPER = [{"place": "Table 3", "shows": "slowdown", "target": "table2", "study": STUDY, "case": "table2"}]
 
 
@@ -42,9 +43,11 @@ def site(tmp_path_factory, root):
     content = {"claims": [claim | {"id": f"a{value}", "value": value, "tolerance": 0.5} for value in (1.0, 2.0)]}
     card = claims.scorecard({STUDY: content}, outcomes)
     picture = nbformat.v4.new_output("display_data", {"image/png": base64.b64encode(PIXEL).decode()})
+    table = tables.show(pd.DataFrame({"quantity": [METRIC], "value": [1]} | {f"column {n}": [n] for n in range(12)}))
+    shown = nbformat.v4.new_output("display_data", {"text/html": table.to_html()})
     cells = [
         nbformat.v4.new_markdown_cell("# Title\n\n## Method\n\n$a_1$"),
-        nbformat.v4.new_code_cell("x = 1", outputs=[picture]),
+        nbformat.v4.new_code_cell("x = 1", outputs=[picture, shown]),
     ]
     marks = pd.DataFrame({"x": [1, 2, 3], "y": [10, 20, 30], "group": ["slow", "slow", "fast"]})
     axes, colors = (viewer.Axis("time (µs)"), viewer.Axis("rate")), {"slow": "#a84300", "fast": "#006b50"}
@@ -111,6 +114,20 @@ def test_axe_finds_nothing_against_accessibility(tab, site, name, dark):
 def test_a_value_of_the_scorecard_leads_to_its_quantity(tab, site):
     tab.open(f"{site}/{NAMES[2]}#q-slowdown_ratio")
     assert tab.run("document.querySelector('[data-quantity=slowdown_ratio]').closest('details').open")
+
+
+def test_wide_tables_keep_names_whole_and_use_the_screen(tab, site):
+    cell = f"document.getElementById('q-{METRIC}')"
+    for width in (360, 1440):
+        tab.open(f"{site}/{NAMES[2]}#q-{METRIC}", width=width)
+        tab.run(f"range = new Range(); range.selectNodeContents({cell})")
+        # A name that is broken has a rectangle for each of its lines.
+        assert tab.run("range.getClientRects().length") == 1
+    wide = "document.querySelector('.table').offsetWidth"
+    narrow = tab.run(wide)
+    tab.run("document.querySelector('.table').focus()")
+    assert narrow < 900 < tab.run(wide)
+    assert tab.run("document.documentElement.scrollWidth") == 1440
 
 
 def test_files_of_a_case_are_listed_on_demand(tab, site):
