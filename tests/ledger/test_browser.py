@@ -67,7 +67,7 @@ def site(tmp_path_factory, root):
     (folder / "docs").mkdir()
     for name, page in documentation.build(root, outcomes, templates).items():
         (folder / "docs" / name).write_text(page, "utf-8")
-    (folder / "scorecard.html").write_text(report.scorecard_page(card, {STUDY: "Overhead"}, templates), "utf-8")
+    (folder / "scorecard.html").write_text(report.scorecard_page(card, {STUDY: "Overhead"}, templates, ()), "utf-8")
     return folder.as_uri()
 
 

@@ -55,7 +55,7 @@ def pages(outcomes, card, root, tmp_path):
     templates = root / "workflow/templates"
     return {
         "gallery": gallery.page(outcomes, card, PAPER, tmp_path, templates),
-        "scorecard": report.scorecard_page(card, {STUDY: "Kernel overhead"}, templates),
+        "scorecard": report.scorecard_page(card, {STUDY: "Kernel overhead"}, templates, {f"mine/{STUDY}/table2"}),
     }
 
 
@@ -181,6 +181,8 @@ def test_the_scorecard_leads_to_figure_and_quantity(pages):
     row = pages["scorecard"].split('<tr id="mine--table2--share"')[1].split("</tr>")[0]
     assert f'href="mine/{STUDY}/table2/notebook.html#figure"' in row
     assert f'href="mine/{STUDY}/table2/notebook.html#q-dram_share_percent"' in row
+    # The other dataset has no page.
+    assert f"made/{STUDY}" not in pages["scorecard"] and "made / table2" in pages["scorecard"]
 
 
 def test_the_map_of_the_paper_has_a_row_for_each_place(pages):

@@ -22,5 +22,7 @@ with logs.to(snakemake.log[0]):
         table = report.claims_table(card[card["study"] == study])
         about = {"caption": f"{title}: published claims and what is reproduced.", "name": study}
         tables.write(table, None, csv.with_suffix(""), **about)
-    page = report.scorecard_page(card, titles, Path(snakemake.input.template).parent)
+    # Of datasets that are left out there are tracked summaries, but no pages.
+    made = {Path(file).parent.relative_to("results").as_posix() for file in snakemake.input.summaries}
+    page = report.scorecard_page(card, titles, Path(snakemake.input.template).parent, made)
     files.write_text(snakemake.output.page, page)

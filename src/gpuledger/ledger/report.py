@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -60,9 +60,21 @@ def environment(templates: Path) -> Environment:
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
 
 
-def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path) -> str:
-    """Return the HTML page of a scorecard; `titles` are the studies' titles by name."""
+def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path, made: Container[str]) -> str:
+    """Return the HTML page of a scorecard.
+
+    Parameters
+    ----------
+    card : DataFrame
+    titles : mapping
+        The studies' titles by name.
+    templates : path
+    made : container of str
+        The cases that have pages to link to, as ``<dataset>/<study>/<case>``.
+    """
     rows = rows_for_pages(card, titles)
+    for row in rows:
+        row["folder"] = row["folder"] if row["folder"] in made else ""
     tested: dict[str, list[dict]] = {}
     for row in rows:
         if row["group"] == "tested independently":
