@@ -237,6 +237,7 @@ def test_a_figure_can_be_looked_at_closer_by_mouse_and_by_keys(tab, site):
     tab.run("document.querySelector('.viewer canvas').focus()")
     tab.press("]")
     assert tab.run("document.querySelector('.viewer [aria-live]').textContent") == "kernel c, time (µs) 3"
+    assert tab.run("document.querySelector('.viewer [aria-live]').offsetWidth") == 1
     assert tab.complaints == []
 
 

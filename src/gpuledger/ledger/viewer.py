@@ -21,7 +21,7 @@ from gpuledger.ledger.case_result import CaseResult
 #: Bytes of a view in a page.
 LIMIT = 250_000
 #: Share of a view's marks that are kept for their weight if not all fit; the others are evenly spaced.
-_WEIGHTY = 0.2
+_WEIGHTY = 0.1
 
 
 @dataclass(frozen=True)

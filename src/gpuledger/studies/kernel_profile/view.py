@@ -30,7 +30,7 @@ def view(result: CaseResult) -> View | None:
         "limited by": points["limiter"],
         "of the nearest roof (%)": points["achieved_percent"],
         "FLOP/byte": x,
-        "FLOP/s": points["flop_per_s"],
+        "TFLOP/s": points["flop_per_s"] / 1e12,
     }
     colors = {name: COLOURS.get(name, "#888888") for name in dict.fromkeys(bound)}
     x_axis, y_axis = Axis("arithmetic intensity (FLOP/byte of DRAM)", True), Axis("FLOP/s", True)
