@@ -2,11 +2,14 @@
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from gpuledger.ledger import claims, gallery, report
+from gpuledger import schemas
+from gpuledger.ledger import claim_words, claims, documentation, gallery, report
 from gpuledger.ledger.claims import Outcome
+from gpuledger.ledger.study import read_studies
 
 NASTY = '<b>"5 %" & more'
 CLAIM = {"case": "table2", "unit": "%", "source": NASTY}
@@ -52,7 +55,7 @@ def pages(outcomes, card, root, tmp_path):
     templates = root / "workflow/templates"
     return {
         "gallery": gallery.page(outcomes, card, PAPER, tmp_path, templates),
-        "scorecard": report.scorecard_page(card, {STUDY: "Kernel overhead"}, templates),
+        "scorecard": report.scorecard_page(card, {STUDY: "Kernel overhead"}, templates, {f"mine/{STUDY}/table2"}),
     }
 
 
@@ -72,8 +75,9 @@ def test_every_claim_has_a_square_that_leads_to_its_row(card, pages):
     squares = re.findall(r'<a href="scorecard\.html#([^"=]*)" title="([^"]*)"></a>', pages["gallery"])
     assert len(card) == len(rows) == 8
     assert sorted(anchor for anchor, _ in squares) == sorted(rows)
-    assert dict(squares)["mine--table2--share"] == "DRAM share: 5 %. Exact: 5 (mine)"
-    assert dict(squares)["none--none--wrong-sign"].endswith("Error in source")
+    assert dict(squares)["mine--table2--share"] == "DRAM share is 5 %. Exact"
+    assert dict(squares)["mine--table2--more"] == "More is 6 %. Differs: 7"
+    assert dict(squares)["none--none--wrong-sign"] == "Wrong sign is 1. Error in source: 2"
 
 
 def test_the_headline_counts_what_is_tested_independently(card, pages):
@@ -92,15 +96,93 @@ def test_what_differs_and_errors_of_sources_come_before_the_table(pages):
 
 
 def test_cards_offer_their_facets(pages):
-    found = re.findall(r'data-dataset="(\w+)" data-kind="(\w+)" data-gpu="(.*)" data-paper="(.*)"', pages["gallery"])
-    assert sorted(found) == [("made", "simulated", "L4", "Table 3"), ("mine", "recorded", "L4", "Table 3")]
+    form = r'href="(\w+)/\w+/table2/notebook.html" data-gpu="(.*?)" data-paper="(.*?)">.*?class="kind (\w+)"'
+    found = re.findall(form, pages["gallery"])
+    assert sorted(found) == [("made", "L4", "Table 3", "simulated"), ("mine", "L4", "Table 3", "recorded")]
     for value in ("made", "simulated", "mine", "recorded", "L4", "Table 3"):
         assert f'value="{value}"' in pages["gallery"]
 
 
 def test_versions_of_a_case_share_a_card(pages):
-    assert pages["gallery"].count('<article class="card">\n<div class="version"') == 1
-    assert pages["gallery"].count('<div class="version"') == 2
+    assert pages["gallery"].count('<article><a class="version') == 1
+    assert pages["gallery"].count('<a class="version') == 2
+
+
+def test_the_gallery_of_500_cases_and_640_claims_stays_small(outcomes, root, tmp_path):
+    finding = {"finding": {"value": "Held-back GEMMs are predicted within a few percent. " * 2, "unit": "text"}}
+    many = [Outcome("aiconfigurator", "kernel_time", f"gemm_h100_{n}", finding, outcomes[0].record) for n in range(500)]
+    claim = {"source": "s", "unit": "%", "value": 5, "case": "gemm_h100_0", "quantity": "mape_held_back_percent"}
+    tested = Outcome(
+        "mine", "kernel_time", "gemm_h100_0", {claim["quantity"]: {"value": 5, "unit": "%"}}, many[0].record
+    )
+    content = {"claims": [claim | {"id": f"target-gemm-h100-vllm-{n}"} for n in range(640)]}
+    card = claims.scorecard({"kernel_time": content}, [tested])
+    # As in the ledger, half of them are typed or put into a simulation.
+    card.loc[320:, "verdict"] = claims.TYPED
+    for folder in (Path(each.dataset, each.study, each.case) for each in many):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "figure.svg").touch()
+    page = gallery.page(many, card, PAPER, tmp_path, root / "workflow/templates")
+    assert page.count('<a class="version') == 500 and page.count('<a href="scorecard.html#mine--') == 320
+    assert len(page.encode()) <= 300_000
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "unit", "words"),
+    [
+        ("forward_gemm_flops", "2,702,704,640", "FLOP", "Forward GEMM FLOPs are 2,702,704,640."),
+        ("mape_held_back_percent", "at most 9", "%", "MAPE on held-back shapes is at most 9 %."),
+        ("dram__bytes_read_sum_seq_len_64", "560", "byte", "DRAM bytes read at sequence length 64 are 560."),
+        ("reduce_exact", "298", "launch", "Reduce exact is 298 launches."),
+        ("dram__bytes_read_sum_by_seq_len_law", "affine", "text", "DRAM bytes read by sequence length is affine."),
+        ("", "the listing runs", "", "“the listing runs”."),
+    ],
+)
+def test_claims_are_sentences(quantity, value, unit, words):
+    verdict = claims.SOURCE_ERROR if not quantity else claims.EXACT
+    row = {"quantity": quantity, "id": "a-b", "published": value, "unit": unit, "verdict": verdict}
+    assert claim_words.sentence(row) == words
+
+
+def test_tables_across_cases_are_short_for_people(outcomes, card):
+    found = report.findings(outcomes)
+    assert found.to_dict("records")[0] == {
+        "dataset": "mine", "case": "table2", "finding": NASTY, "quantities": 3, "provenance": "recorded on NVIDIA L4"
+    }  # fmt: skip
+    (row,) = report.verdicts_by_study(card, {STUDY: "Overhead"}).to_dict("records")
+    assert (row["study"], row["tested independently"], row["of these differ"]) == ("Overhead", 3, 1)
+
+
+def test_the_documentation_is_a_site_whose_links_lead_somewhere(outcomes, root):
+    found = documentation.build(root, outcomes, root / "workflow/templates")
+    pages = schemas.load_yaml(root / documentation.LIST)
+    assert set(found) == {"index.html", *(f"{name}.html" for name in pages.values())}
+    made = {"../index.html", *(f"../{each.dataset}/{STUDY}/table2/notebook.html" for each in outcomes)}
+    for name, html in found.items():
+        ids = set(re.findall(r' id="([^"]*)"', html))
+        for link in re.findall(r'href="([^"]*)"', html):
+            target, _, anchor = link.partition("#")
+            if target.startswith("https:") or target in made:
+                continue
+            if target in found or not target:
+                assert not anchor or f' id="{anchor}"' in (found[target] if target else html), (name, link)
+            else:
+                assert (root / "results/docs" / target).resolve().exists(), (name, link)
+        assert len(ids) == len(re.findall(r' id="([^"]*)"', html))
+        assert not re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="(?:https?:)?//', html)
+    reading = found["reading.html"]
+    assert f'<a href="../mine/{STUDY}/table2/notebook.html"><img src="../mine/{STUDY}/table2/figure.png"' in reading
+    assert "<b>" not in reading
+    # Every study has a section.
+    assert set(re.findall(r'<a id="(\w+)"></a>', reading)) == set(read_studies())
+
+
+def test_the_scorecard_leads_to_figure_and_quantity(pages):
+    row = pages["scorecard"].split('<tr id="mine--table2--share"')[1].split("</tr>")[0]
+    assert f'href="mine/{STUDY}/table2/notebook.html#figure"' in row
+    assert f'href="mine/{STUDY}/table2/notebook.html#q-dram_share_percent"' in row
+    # The other dataset has no page.
+    assert f"made/{STUDY}" not in pages["scorecard"] and "made / table2" in pages["scorecard"]
 
 
 def test_the_map_of_the_paper_has_a_row_for_each_place(pages):

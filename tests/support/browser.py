@@ -93,11 +93,16 @@ class Tab:
 
     def press(self, key):
         """Press a key."""
-        named = {"Enter": 13, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9}
+        named = {"Enter": 13, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Escape": 27}
         text = {} if key in named and key != "Enter" else {"text": "\r" if key == "Enter" else key}
         code = {"windowsVirtualKeyCode": named[key]} if key in named else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text, **code)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
+
+    def mouse(self, kind, x, y, **more):
+        """Move, press, release or turn the wheel of the mouse: ``Moved``, ``Pressed``, ``Released``, ``Wheel``."""
+        button = {} if kind == "Moved" else {"button": "left", "clickCount": 1}
+        self.call("Input.dispatchMouseEvent", type=f"mouse{kind}", x=x, y=y, **button | more)
 
     def picture(self, file):
         """Save what the tab shows as PNG."""

@@ -39,31 +39,39 @@ for study in STUDIES.values():
             provenance=f"{folder}/provenance.json",
             claims=f"resources/claims/{study.name}.yaml",
             template="workflow/templates/page/index.html.j2",
-            script="workflow/templates/page/page.js",
+            scripts=expand("workflow/templates/page/{script}.js", script=["page", "viewer"]),
             style="workflow/templates/page/style.css",
         output:
             notebook=f"{folder}/notebook.ipynb",
-            page=report(
-                f"{folder}/notebook.html",
-                caption="../report/case.rst",
-                category=study.name,
-                subcategory="{dataset}",
-                labels={"case": "{case}", "what": "page"},
-            ),
+            page=f"{folder}/notebook.html",
             figures=expand(
-                f"{folder}/{{figure}}.{{suffix}}", figure=study.figures, suffix=["pdf", "png"], allow_missing=True
+                f"{folder}/{{figure}}.{{suffix}}", figure=study.figures, suffix=["svg", "png"], allow_missing=True
             ),
-            figures_svg=report(
-                expand(f"{folder}/{{figure}}.svg", figure=study.figures, allow_missing=True),
-                caption="../report/case.rst",
-                category=study.name,
-                subcategory="{dataset}",
-                labels={"case": "{case}", "what": "figure"},
-            ),
+            # Snakemake's report, a single file, has the smallest form of each.
+            figures_pdf=[
+                report(
+                    f"{folder}/{figure}.pdf",
+                    caption="../report/case.rst",
+                    category=study.title,
+                    subcategory="{dataset}",
+                    labels={"case": "{case}", "what": figure.replace("_", " ")},
+                )
+                for figure in study.figures
+            ],
             tables=expand(
-                f"{folder}/{{table}}.{{suffix}}", table=study.tables, suffix=["csv", "md", "tex"], allow_missing=True
+                f"{folder}/{{table}}.{{suffix}}", table=study.tables, suffix=["md", "tex"], allow_missing=True
             ),
             exports=expand(f"{folder}/{{name}}", name=study.exports, allow_missing=True),
+            tables_csv=[
+                report(
+                    f"{folder}/{table}.csv",
+                    caption="../report/case.rst",
+                    category=study.title,
+                    subcategory="{dataset}",
+                    labels={"case": "{case}", "what": "table" if table == "table" else f"table {table}"},
+                )
+                for table in study.tables
+            ],
         log:
             f"results/logs/run_notebook/{{dataset}}.{study.name}.{{case}}.log",
         conda:

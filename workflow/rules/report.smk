@@ -3,14 +3,23 @@
 # What the templates of both pages include.
 PARTS = expand("workflow/templates/{part}", part=["counts.html.j2", "choices.html.j2", "filter.js", "page/style.css"])
 
+# The files that are pages of the documentation, and their names.
+DOCUMENTATION = schemas.load_yaml(ROOT / "resources/documentation.yaml")
+
 
 rule collect_summaries:
-    """One table a study: every quantity of every case."""
+    """One table per study: as CSV every quantity of every case, for people the finding of each."""
     input:
         datasets=every_dataset(),
         summaries=every_case_file("summary.json"),
     output:
-        csv="results/tables/{study}.csv",
+        csv=report(
+            "results/tables/{study}.csv",
+            caption="../report/quantities.rst",
+            category="Across cases",
+            subcategory="Quantities",
+            labels={"study": "{study}", "what": "every quantity of every case"},
+        ),
         md="results/tables/{study}.md",
         tex="results/tables/{study}.tex",
     log:
@@ -39,12 +48,23 @@ rule compare_claims:
         csv="results/tables/scorecard.csv",
         md="results/tables/scorecard.md",
         tex="results/tables/scorecard.tex",
-        tables=expand("results/tables/scorecard/{study}.{suffix}", study=STUDIES, suffix=["csv", "md", "tex"]),
+        tables=expand("results/tables/scorecard/{study}.{suffix}", study=STUDIES, suffix=["md", "tex"]),
+        tables_csv=[
+            report(
+                f"results/tables/scorecard/{study}.csv",
+                caption="../report/scorecard.rst",
+                category="Across cases",
+                subcategory="Claims",
+                labels={"study": study, "what": "every claim"},
+            )
+            for study in STUDIES
+        ],
         page=report(
             "results/scorecard.html",
             caption="../report/scorecard.rst",
-            category="Scorecard",
-            labels={"what": "every claim"},
+            category="Across cases",
+            subcategory="Claims",
+            labels={"study": "all", "what": "scorecard"},
         ),
     log:
         "results/logs/compare_claims.log",
@@ -70,11 +90,18 @@ rule build_gallery:
         provenance=every_case_file("provenance.json"),
         tables=expand("results/tables/{study}.csv", study=STUDIES),
         scorecard="results/tables/scorecard.csv",
+        docs="results/docs/index.html",
         paper="resources/paper.yaml",
         template="workflow/templates/gallery.html.j2",
         parts=PARTS,
     output:
-        page="results/index.html",
+        page=report(
+            "results/index.html",
+            caption="../report/gallery.rst",
+            category="Across cases",
+            subcategory="Gallery",
+            labels={"study": "all", "what": "gallery"},
+        ),
     log:
         "results/logs/build_gallery.log",
     conda:
@@ -85,6 +112,39 @@ rule build_gallery:
         "build the gallery"
     script:
         "../scripts/build_gallery.py"
+
+
+rule build_docs:
+    """The documentation as offline pages: how to read figures, models, formats, glossary, artifact appendix, GPUs."""
+    input:
+        pages=list(DOCUMENTATION),
+        names="resources/documentation.yaml",
+        summaries=every_case_file("summary.json"),
+        provenance=every_case_file("provenance.json"),
+        figures=every_case_file("figure.png"),
+        template="workflow/templates/docs.html.j2",
+        parts=PARTS,
+    output:
+        index="results/docs/index.html",
+        pages=[
+            report(
+                f"results/docs/{page}.html",
+                caption="../report/documentation.rst",
+                category="Documentation",
+                labels={"page": page},
+            )
+            for page in DOCUMENTATION.values()
+        ],
+    log:
+        "results/logs/build_docs.log",
+    conda:
+        "../../environment.yml"
+    params:
+        code=digest_of("studies"),
+    message:
+        "build the documentation"
+    script:
+        "../scripts/build_docs.py"
 
 
 rule write_paper:

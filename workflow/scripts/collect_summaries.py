@@ -1,4 +1,4 @@
-"""One table a study: every quantity of every case."""
+"""One table per study: as CSV every quantity of every case, for people the finding of each."""
 
 import fork_server
 
@@ -9,13 +9,11 @@ from pathlib import Path
 
 from gpuledger import logs
 from gpuledger.ledger import report, tables
-from gpuledger.ledger.case_result import brief
 from gpuledger.ledger.study import read_studies
 
 with logs.to(snakemake.log[0]):
     outcomes = report.read_outcomes(snakemake.params.summaries)
     csv = Path(snakemake.output.csv)
     title = read_studies()[csv.stem].title
-    caption = f"{title}: every quantity of every case."
-    people = report.ledger(outcomes, brief)
-    tables.write(report.ledger(outcomes), None, csv.parent, caption=caption, name=csv.stem, people=people)
+    about = {"caption": f"{title}: what was found in each case.", "people": report.findings(outcomes)}
+    tables.write(report.ledger(outcomes), None, csv.parent, name=csv.stem, **about)

@@ -16,13 +16,13 @@ with logs.to(snakemake.log[0]):
     card = claims.scorecard(by_study, outcomes, snakemake.params.downloads)
     csv = Path(snakemake.output.csv)
     titles = {name: study.title for name, study in read_studies().items()}
-    people = report.claims_table(card)
-    people.insert(0, "study", list(card["study"]))
-    about = {"caption": "Published claims and what is reproduced.", "people": people}
+    about = {"caption": "Published claims by verdict.", "people": report.verdicts_by_study(card, titles)}
     tables.write(card, None, csv.parent, name=csv.stem, **about)
     for study, title in titles.items():
         table = report.claims_table(card[card["study"] == study])
         about = {"caption": f"{title}: published claims and what is reproduced.", "name": study}
         tables.write(table, None, csv.with_suffix(""), **about)
-    page = report.scorecard_page(card, titles, Path(snakemake.input.template).parent)
+    # Of datasets that are left out there are tracked summaries, but no pages.
+    made = {Path(file).parent.relative_to("results").as_posix() for file in snakemake.input.summaries}
+    page = report.scorecard_page(card, titles, Path(snakemake.input.template).parent, made)
     files.write_text(snakemake.output.page, page)

@@ -8,17 +8,18 @@ fork_server.hand_over(
     "gpuledger.ledger.pages",
     "gpuledger.ledger.report",
     "gpuledger.ledger.figures",
+    "gpuledger.ledger.viewer",
     "matplotlib.backends.backend_pdf",
     "matplotlib.backends.backend_svg",
     f"gpuledger.studies.{study}.figures",
     f"gpuledger.studies.{study}.tables",
 )
 
-import json
 from pathlib import Path
 
 from gpuledger import logs
-from gpuledger.ledger import claims, notebooks, pages, report
+from gpuledger.ledger import claims, notebooks, pages, report, viewer
+from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.claims import Outcome
 
 with logs.to(snakemake.log[0]):
@@ -26,12 +27,14 @@ with logs.to(snakemake.log[0]):
     folder = str(Path(output.notebook).parent)
     parameters = {"dataset": wildcards.dataset, "case": wildcards.case, "results": folder, "save_to": folder}
     notebooks.execute(snakemake.input.notebook, output.notebook, parameters)
-    record = json.loads(Path(snakemake.input.provenance).read_text("utf-8"))
-    summary = json.loads(Path(snakemake.input.summary).read_text("utf-8"))
+    result = CaseResult.read(folder)
+    record, summary = result.provenance, result.summary
     outcome = Outcome(record["dataset"], record["study"], record["case"], summary, record)
+    view = viewer.of_case(study, result)
     around = {
         "finding": summary.get("finding", {}).get("value", snakemake.params.title),
         "claims": report.claims_of_case(claims.load(snakemake.input.claims), outcome),
+        "view": viewer.embed(view) if view else None,
         **snakemake.params.neighbours,
     }
     templates = Path(snakemake.input.template).parent.parent

@@ -1,16 +1,31 @@
 // Search, facets with live counts, the state in the address, and sorting; without it, the page shows everything.
 (() => {
   const form = document.querySelector(".filter");
-  const items = [...document.querySelectorAll("[data-study]")];
+  const items = [...document.querySelectorAll(".version, tr[data-study]")];
+  for (const item of document.querySelectorAll(".version")) {
+    const [dataset, study, name] = item.getAttribute("href").split("/");
+    Object.assign(item.dataset, { dataset, study, kind: item.querySelector(".kind").classList[1] });
+    item.id = `${dataset}-${study}-${name}`;
+    const frame = item.querySelector("span:empty");
+    if (frame) frame.append(Object.assign(new Image(), { loading: "lazy", alt: "", src: `${dataset}/${study}/${name}/figure.png` }));
+  }
   const texts = new Map(items.map((item) => [item, item.textContent.toLowerCase()]));
   const facets = [...new Set([...form.elements].map((control) => control.name).filter((name) => name && name !== "q"))];
 
   // An item may have several values of a facet.
-  const values = (item, name) => item.dataset[name].split("|");
+  const values = (item, name) => (item.dataset[name] || "").split("|");
 
   // Versions of one case share a card, which shows one of those that fit; a switch chooses it.
-  const cards = [...document.querySelectorAll(".grid .card")].filter((card) => card.querySelector(".version"));
+  const cards = [...document.querySelectorAll(".study article")];
+  const sections = [...document.querySelectorAll("section.study")];
   for (const card of cards) {
+    const opener = document.createElement("button");
+    opener.type = "button";
+    opener.className = "files";
+    opener.textContent = "files";
+    opener.setAttribute("aria-expanded", false);
+    opener.addEventListener("click", () => list(card, opener));
+    card.append(opener);
     const versions = [...card.querySelectorAll(".version")];
     if (versions.length < 2) continue;
     const bar = document.createElement("div");
@@ -27,7 +42,25 @@
     }
     card.append(bar);
   }
+  // What was made of the version that a card shows.
+  const list = (card, opener) => {
+    const open = card.querySelector(".made");
+    opener.setAttribute("aria-expanded", !open);
+    if (open) return open.remove();
+    const folder = card.querySelector(".version:not([hidden])").getAttribute("href").replace(/notebook.html$/, "");
+    const files = ["figure.pdf", "figure.svg", "figure.png", "table.csv", "table.md", "table.tex"];
+    const made = document.createElement("p");
+    made.className = "made";
+    for (const name of [...files, "data.parquet", "summary.json", "provenance.json", "notebook.ipynb"]) {
+      const link = document.createElement("a");
+      link.href = folder + name;
+      link.textContent = name;
+      made.append(link, " ");
+    }
+    opener.after(made);
+  };
   const choose = (card, shown) => {
+    const before = card.querySelector(".version:not([hidden])");
     const fitting = [...card.querySelectorAll(".version")].filter((version) => shown.has(version));
     const chosen = fitting.includes(card.chosen) ? card.chosen : fitting[0];
     for (const version of fitting) version.hidden = version !== chosen;
@@ -36,6 +69,7 @@
       button.disabled = !fitting.includes(button.version);
     }
     card.hidden = !fitting.length;
+    if (before !== chosen && card.querySelector(".made")) list(card, card.querySelector(".files"));
   };
 
   const wanted = () => {
@@ -50,6 +84,7 @@
     const shown = new Set(found.filter((item) => facets.every((name) => fits(item, name))));
     for (const item of items) item.hidden = !shown.has(item);
     for (const card of cards) choose(card, shown);
+    for (const section of sections) section.hidden = !section.querySelector("article:not([hidden])");
     for (const name of facets) {
       // What each choice would give, with the other facets as they are.
       const counts = {};
@@ -77,7 +112,7 @@
       else if (control.name) control.value = state.get(control.name) || "";
     }
     const named = state.size ? null : document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (named?.closest(".version")) named.closest(".card").chosen = named.closest(".version");
+    if (named?.closest(".version")) named.closest("article").chosen = named.closest(".version");
     apply();
     if (state.size) form.scrollIntoView();
     else named?.scrollIntoView();
@@ -94,15 +129,23 @@
       event.preventDefault();
       form.q.focus();
     }
-    const card = event.target.closest?.(".card");
-    if (!card || typing) return;
+    const card = event.target.closest?.(".study article");
+    if (!card || typing || !event.key.startsWith("Arrow")) return;
     const open = cards.filter((other) => !other.hidden);
-    const across = open.filter((other) => other.offsetTop === open[0].offsetTop).length;
-    const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across }[event.key];
-    const next = step && open[open.indexOf(card) + step];
+    const here = card.getBoundingClientRect();
+    const places = new Map(open.map((other) => [other, other.getBoundingClientRect()]));
+    const across = (other) => Math.abs(places.get(other).left - here.left);
+    const beyond = {
+      ArrowDown: (a, b) => places.get(a).top - places.get(b).top,
+      ArrowUp: (a, b) => places.get(b).top - places.get(a).top,
+    }[event.key];
+    // Beside it, or in the nearest row above or below the one that is most nearly in its column.
+    const next = beyond
+      ? open.filter((other) => beyond(other, card) > 1).sort((a, b) => beyond(a, b) || across(a) - across(b))[0]
+      : open[open.indexOf(card) + (event.key === "ArrowRight" ? 1 : -1)];
     if (next) {
       event.preventDefault();
-      next.querySelector(".version:not([hidden]) h3 a").focus();
+      next.querySelector(".version:not([hidden])").focus();
     }
   });
 

@@ -41,6 +41,11 @@ class Outcome:
         """What its numbers are."""
         return self.record["label"]
 
+    @property
+    def finding(self) -> str:
+        """Its result in one sentence, or an empty text."""
+        return str(self.summary.get("finding", {}).get("value", ""))
+
     def get(self, quantity: str) -> Mapping | None:
         """Return value and unit of a quantity; None if it is absent or unknown."""
         entry = self.summary.get(quantity)
@@ -150,15 +155,6 @@ def _place(row: Mapping) -> tuple[int, int]:
 def group(row: Mapping) -> str:
     """Return the title of a scorecard row's group in `GROUPS`."""
     return list(GROUPS)[_place(row)[0]]
-
-
-def in_words(row: Mapping) -> tuple[str, str]:
-    """Return what a scorecard row is about, in words, and its unit as it follows a number: ``Tail ratio``, `` %``."""
-    words = re.sub(r"[_\s]+", " ", row["quantity"] or row["id"].replace("-", " "))
-    if row["unit"] == "%":
-        words = words.removesuffix(" percent")
-    words = re.sub(r"\b(mape|dram|gemm|ncu)\b", lambda found: found[0].upper(), words)
-    return words[:1].upper() + words[1:], "" if row["unit"] in ("", "1", "text") else f" {row['unit']}"
 
 
 def for_people(card: pd.DataFrame) -> pd.DataFrame:

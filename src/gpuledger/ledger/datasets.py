@@ -18,7 +18,7 @@ from gpuledger.ledger.download.names import matches
 from gpuledger.ledger.study import read_studies
 
 #: Names that results/ uses for itself.
-RESERVED = frozenset({"tables", "logs", "index.html", "scorecard.html"})
+RESERVED = frozenset({"tables", "logs", "docs", "paper", "index.html", "scorecard.html"})
 CONFIG = "config/config.yaml"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

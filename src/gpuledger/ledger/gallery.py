@@ -16,6 +16,11 @@ from gpuledger.ledger.claims import Outcome
 from gpuledger.ledger.study import read_studies
 
 _GPU = re.compile(r"\b(RTX[ -](?:PRO[ -])?\d{4}|(?:MI|GB|GH|[ABHLV])\d{1,3}[SX]?)\b", re.IGNORECASE)
+#: Characters of a ribbon.
+_LABEL = 36
+#: From so many cases on, the page leaves out what a script can add and what matters least.
+_MANY = 200
+_NOT_A_TEST = list(claims.GROUPS)[1]
 _ABSENT = "not downloaded: "
 
 
@@ -37,9 +42,11 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
     titles = {name: study.title for name, study in studies.items()}
     rows = report.rows_for_pages(card, titles)
     versions = [_version(outcome, paper, root) for outcome in outcomes]
-    cards: dict[tuple[str, str], list[dict]] = {}
+    cards: dict[str, dict[str, list[dict]]] = {}
     for version in sorted(versions, key=lambda version: version["study"]):
-        cards.setdefault((version["study"], version["case"]), []).append(version)
+        cards.setdefault(version["study"], {}).setdefault(version["case"], []).append(version)
+    # The page stays small: then only what is tested, differs or is open has a square for each claim.
+    many = len(versions) > _MANY
     squares: dict[tuple[str, str], list[dict]] = {}
     for row in rows:
         squares.setdefault((row["group"], row["verdict"]), []).append(row)
@@ -48,12 +55,12 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
         "version": __version__,
         "headline": report.headline(rows),
         "counts": claims.counts(card),
-        "squares": squares,
-        "cards": list(cards.values()),
+        "squares": {key: found for key, found in squares.items() if not many or key[0] != _NOT_A_TEST},
+        "many": many,
+        "sections": [(studies[name], list(cases.values())) for name, cases in cards.items()],
         "count": len(versions),
         "paper": [_place(entry, rows, versions) for entry in paper],
         "missing": _missing(rows),
-        "studies": [study for study in studies.values() if study.name in {version["study"] for version in versions}],
         "facets": [
             report.facet(versions, "kind", "provenance"),
             report.facet(versions, "study", words=titles),
@@ -68,21 +75,20 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
 def _version(outcome: Outcome, paper: list[Mapping], root: Path) -> dict:
     """Return what a card says of a case of one dataset."""
     folder = Path(outcome.dataset, outcome.study, outcome.case)
-    finding = outcome.summary.get("finding", {}).get("value", "")
     return {
         "study": outcome.study,
-        "title": read_studies()[outcome.study].title,
         "case": outcome.case,
         "dataset": outcome.dataset,
         "folder": folder.as_posix(),
         "kind": outcome.record["kind"],
-        "label": outcome.label,
+        # A ribbon has no room for more; the case's page has it.
+        "label": outcome.label if len(outcome.label) <= _LABEL else outcome.record["kind"],
         "gpu": gpus(outcome),
         "paper": [entry["place"] for entry in paper if (outcome.study, outcome.case) == _case(entry)],
-        "finding": finding,
+        "finding": outcome.finding,
         # Of the figure's headline, which says the same: thumbnails are cropped by so much.
-        "lines": len(textwrap.wrap(finding, 88)),
-        "figures": sorted(file.stem for file in (root / folder).glob("figure*.svg") if file.stem != "figure_column"),
+        "lines": min(len(textwrap.wrap(outcome.finding, 88)), 4),
+        "figure": (root / folder / "figure.svg").exists(),
     }
 
 

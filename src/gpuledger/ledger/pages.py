@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import nbformat
@@ -14,6 +14,7 @@ from nbconvert import HTMLExporter
 
 from gpuledger import __version__, files
 from gpuledger.ledger import latex, provenance
+from gpuledger.ledger.claims import BY_CONSTRUCTION
 
 # $$…$$, and $…$ without white space just inside the signs (a price is not a formula).
 _BLOCK = r"\$\$(?P<block>.+?)\$\$"
@@ -25,6 +26,8 @@ _CONTENTS = "<!-- contents -->"
 _ABOVE = '<p class="meta">The figure is <a href="#figure">at the top of the page</a>.</p>'
 #: Tables of more quantities are folded.
 _LONGEST = 15
+_QUANTITY = re.compile(r'<td id="[^"]*_col0" (class="[^"]*")\s*>([\w.-]+)</td>')
+_HEADERS = re.compile(r"<th\b[^>]*>([^<]+)</th>")
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
 
@@ -53,10 +56,11 @@ def render(
         The ``provenance.json`` of its numbers. Its ``warnings`` go to the top of the page.
     around : mapping, optional
         What the page says besides: ``finding`` (of the case, which describes its figures), ``claims`` (rows of
-        `gpuledger.ledger.report.claims_of_case`), ``previous`` and ``next`` (``<study>/<case>`` of the same dataset).
+        `gpuledger.ledger.report.claims_of_case`), ``previous`` and ``next`` (``<study>/<case>`` of the same dataset),
+        ``view`` (of `gpuledger.ledger.viewer.embed`, for looking closer).
     """
     content = nbformat.read(notebook, as_version=4)
-    about = {"finding": title, "claims": [], "previous": None, "next": None} | dict(around or {})
+    about = {"finding": title, "claims": [], "previous": None, "next": None, "view": None} | dict(around or {})
     heading = _take_heading(content)
     for cell in content.cells:
         if cell.cell_type == "markdown":
@@ -71,6 +75,8 @@ def render(
         "record": record,
         "citation": citation(record),
         "verdicts": Counter(row["verdict"] for row in about["claims"]),
+        "fitted": _fitted(about["claims"]),
+        "model": re.sub(r"Simulated by gpuledger[,;]? ", "", provenance.sources(record)) if "inputs" in record else "",
         **about,
     }
     page, _ = exporter.from_notebook_node(content, {"metadata": metadata})
@@ -89,6 +95,14 @@ def citation(record: Mapping) -> str:
     }
     lines = [f"  {name} = {{{text if name == 'author' else latex.escape(text)}}}," for name, text in fields.items()]
     return "\n".join([f"@misc{{{'-'.join(['gpuledger', *path])},", *lines, "}"])
+
+
+def _fitted(rows: Sequence[Mapping], most: int = 4) -> str:
+    """Return the names of the published values that a simulation was made to give."""
+    names = list(dict.fromkeys(row["name"] for row in rows if row["verdict"] == BY_CONSTRUCTION))
+    names = [name if name[:2].isupper() else name[:1].lower() + name[1:] for name in names]
+    more = [f"{len(names) - most} more"] if len(names) > most else []
+    return ", ".join(names[:most] + more) or "nothing that is published"
 
 
 def _take_heading(content: nbformat.NotebookNode) -> str | None:
@@ -117,15 +131,22 @@ def _take_picture(content: nbformat.NotebookNode, finding: str) -> dict | None:
 
 
 def _arrange(output: nbformat.NotebookNode, finding: str) -> None:
-    """Drop a repetition of the finding, which the page begins with, and fold a long table of quantities."""
+    """Drop a repetition of the finding, which the page begins with; name the rows of quantities and fold many."""
     data = output.get("data", {})
     words = data.get("text/markdown", "")
     if words.startswith("**") and re.sub(r"[\\*]", "", html.unescape(words)).strip() == finding:
         data["text/markdown"] = ""
     table = data.get("text/html", "")
+    headers = _HEADERS.findall(table)
+    if not headers:
+        return
+    # The scorecard leads to a claim's quantity.
+    table = _QUANTITY.sub(r'<td id="q-\2" \1>\2</td>', table) if "quantity" in headers else table
+    # Wide tables scroll by themselves, also by keys.
+    table = f'<div class="table" tabindex="0" role="group" aria-label="Table: {", ".join(headers[:3])}">{table}</div>'
     rows = table.count("<tr>") - 1
-    if rows > _LONGEST and re.search(r"<th[^>]*>quantity</th>", table):
-        data["text/html"] = f"<details><summary>{rows} quantities</summary>{table}</details>"
+    fold = "quantity" in headers and rows > _LONGEST
+    data["text/html"] = f"<details><summary>{rows} quantities</summary>{table}</details>" if fold else table
 
 
 def formulas_to_mathml(markdown: str) -> str:

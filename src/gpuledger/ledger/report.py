@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from gpuledger.ledger import claims
-from gpuledger.ledger.case_result import Value, text
+from gpuledger.ledger import claim_words, claims
+from gpuledger.ledger.case_result import text
 from gpuledger.ledger.claims import Outcome
 
 
@@ -24,14 +24,33 @@ def read_outcomes(summaries: Iterable[str | Path]) -> list[Outcome]:
     return outcomes
 
 
-def ledger(outcomes: Iterable[Outcome], form: Callable[[Value], str] = text) -> pd.DataFrame:
-    """Return one row per quantity: ``dataset, case, quantity, value, unit, provenance``; `form` formats the values."""
+def ledger(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """Return one row per quantity: ``dataset, case, quantity, value, unit, provenance``."""
     rows = [
-        (outcome.dataset, outcome.case, quantity, form(entry["value"]), entry["unit"], outcome.label)
+        (outcome.dataset, outcome.case, quantity, text(entry["value"]), entry["unit"], outcome.label)
         for outcome in outcomes
         for quantity, entry in outcome.summary.items()
     ]
     return pd.DataFrame(rows, columns=["dataset", "case", "quantity", "value", "unit", "provenance"])
+
+
+def findings(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """Return one row per case, for people: ``dataset, case, finding, quantities, provenance``."""
+    rows = [
+        (outcome.dataset, outcome.case, outcome.finding, len(outcome.summary), outcome.label) for outcome in outcomes
+    ]
+    return pd.DataFrame(rows, columns=["dataset", "case", "finding", "quantities", "provenance"])
+
+
+def verdicts_by_study(card: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
+    """Return one row per study, for people: how many of its claims are in each group, and how many tests differ."""
+    groups = [claims.group(row) for row in card.to_dict("records")]
+    table = pd.DataFrame({"study": list(card["study"].map(titles)), "group": groups})
+    counted = table.value_counts(["study", "group"]).unstack(fill_value=0)
+    counted = counted.reindex(columns=list(claims.GROUPS), fill_value=0)
+    differ = (table["group"] == next(iter(claims.GROUPS))) & (card["verdict"].to_numpy() == claims.DIFFERS)
+    counted.insert(1, "of these differ", differ.groupby(table["study"]).sum())
+    return counted.rename_axis(columns=None).reset_index().assign(provenance="see the table of the study")
 
 
 def environment(templates: Path) -> Environment:
@@ -41,9 +60,21 @@ def environment(templates: Path) -> Environment:
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
 
 
-def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path) -> str:
-    """Return the HTML page of a scorecard; `titles` are the studies' titles by name."""
+def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path, made: Container[str]) -> str:
+    """Return the HTML page of a scorecard.
+
+    Parameters
+    ----------
+    card : DataFrame
+    titles : mapping
+        The studies' titles by name.
+    templates : path
+    made : container of str
+        The cases that have pages to link to, as ``<dataset>/<study>/<case>``.
+    """
     rows = rows_for_pages(card, titles)
+    for row in rows:
+        row["folder"] = row["folder"] if row["folder"] in made else ""
     tested: dict[str, list[dict]] = {}
     for row in rows:
         if row["group"] == "tested independently":
@@ -70,10 +101,10 @@ def claims_table(card: pd.DataFrame) -> pd.DataFrame:
     """Return a study's claims as a table for people: ``claim, published, reproduced, verdict, provenance``."""
     rows = []
     for row in claims.for_people(card).to_dict("records"):
-        name, measure = claims.in_words(row)
         case = f" ({row['case']})" if row["case"] else ""
+        published = f"{row['published']}{claim_words.measure(row)}"
         where = ": ".join(filter(None, (row["dataset"], row["provenance"])))
-        rows.append((f"{name}{case}", f"{row['published']}{measure}", row["reproduced"], row["verdict"], where))
+        rows.append((f"{claim_words.name(row)}{case}", published, row["reproduced"], row["verdict"], where))
     return pd.DataFrame(rows, columns=["claim", "published", "reproduced", "verdict", "provenance"])
 
 
@@ -94,14 +125,15 @@ def rows_for_pages(card: pd.DataFrame, titles: Mapping[str, str]) -> list[dict]:
         tolerance = 0.0 if relative == "" or pd.isna(relative) else float(relative)
         row["tolerance"] = f"tolerance ± {100 * tolerance:.2g} %" if tolerance else "no tolerance"
         row["offset"] = _offset(float(difference), tolerance) if known else None
+        row["folder"] = f"{row['dataset']}/{row['study']}/{row['case']}" if row["dataset"] else ""
         row["anchor"] = f"{row['dataset'] or 'none'}--{row['case'] or 'none'}--{row['id']}"
         row["kind"] = row["provenance"].split(",")[0].split(" ")[0]
         row["group"], row["title"] = claims.group(row), titles[row["study"]]
-        row["name"], row["measure"] = claims.in_words(row)
-        row["words"] = f"{row['name']}: {row['published']}{row['measure']}."
+        row["name"], row["measure"] = claim_words.name(row), claim_words.measure(row)
+        row["words"] = claim_words.sentence(row)
         row["said"] = f"{row['words']} {row['verdict'].capitalize()}"
-        if row["dataset"]:
-            row["said"] += f": {row['reproduced']} ({row['dataset']})"
+        if row["verdict"] in (claims.DIFFERS, claims.WITHIN, claims.SOURCE_ERROR):
+            row["said"] += f": {row['reproduced']}"
     return rows
 
 

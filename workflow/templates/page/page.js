@@ -1,4 +1,4 @@
-// Copy buttons, and j and k for the next and the previous case.
+// Copy buttons, j and k for the next and the previous case, and quantities that the scorecard leads to.
 for (const button of document.querySelectorAll("button[data-copy]")) {
   button.hidden = false;
   button.addEventListener("click", async () => {
@@ -16,3 +16,13 @@ addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|TEXTAREA|SELECT/.test(event.target.tagName)) return;
   document.querySelector({ j: "a[rel=next]", k: "a[rel=prev]" }[event.key] || "none")?.click();
 });
+// A quantity may be in a folded table, or, where the page has no row of it, among the claims.
+const lead = () => {
+  const name = decodeURIComponent(location.hash.slice(1));
+  if (!name.startsWith("q-")) return;
+  const found = document.getElementById(name) || document.querySelector(`[data-quantity="${CSS.escape(name.slice(2))}"]`);
+  for (let folded = found?.closest("details"); folded; folded = folded.parentNode.closest("details")) folded.open = true;
+  found?.scrollIntoView({ block: "center" });
+};
+addEventListener("hashchange", lead);
+lead();

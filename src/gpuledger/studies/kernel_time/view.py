@@ -1,0 +1,42 @@
+"""Predicted over measured times for a page's viewer: held-back shapes, each with its kernel, bound and times."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.viewer import Axis, Guide, View
+from gpuledger.studies.kernel_time.figures import BOUNDS
+
+#: What makes up a shape, by operator; what is always the same is left out.
+_SHAPE = ("m", "n", "k", "requests", "tokens", "context", "heads", "kv_heads", "head_dim")
+_SHAPE += ("hidden", "inter", "experts", "chosen", "ranks", "devices", "message_bytes")
+
+
+def view(result: CaseResult) -> View | None:
+    """Return the held-back shapes; those with the largest errors stay if not all fit a page."""
+    data = result.data[result.data["held_back"]]
+    if data.empty:
+        return None
+    ratio = data["predicted_s"] / data["measured_s"]
+    bound = data["bound"].map({name: words for name, (words, _) in BOUNDS.items()}).fillna(data["bound"])
+    measured = data["measured_s"] * 1e6
+    marks = pd.DataFrame({"x": measured, "y": ratio, "group": bound, "weight": np.abs(np.log(ratio))})
+    fields = {name: data[name] for name in ("operator", "kernel", "group") if data[name].nunique() > 1}
+    fields |= {name.replace("_", " "): data[name] for name in _SHAPE if name in data and data[name].nunique() > 1}
+    fields |= {
+        "bound": bound,
+        "measured (µs)": measured,
+        "predicted (µs)": data["predicted_s"] * 1e6,
+        "roofline (µs)": data["roofline_s"] * 1e6,
+        "error (%)": 100 * (ratio - 1),
+    }
+    present = set(bound)
+    colors = {words: color for words, color in BOUNDS.values() if words in present}
+    colors |= dict.fromkeys(sorted(present - set(colors)), "#888888")
+    ends = (measured.min() / 2, measured.max() * 2)
+    guides = [Guide("exact", ends, (1, 1))]
+    guides += [Guide(words, ends, (at, at), dashed=True) for words, at in (("+10 %", 1.1), ("−10 %", 0.9))]
+    x, y = Axis("measured time (µs)", True), Axis("predicted / measured time (1)", True)
+    return View("points", "held-back shapes", marks, fields, colors, x, y, guides)

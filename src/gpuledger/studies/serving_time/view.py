@@ -1,0 +1,38 @@
+"""Predicted over measured time per token for a page's viewer: each run with its model, engine and load."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.viewer import Axis, Guide, View
+from gpuledger.studies.serving_time.figures import BAND_PERCENT, colours, short_name
+
+
+def view(result: CaseResult) -> View:
+    """Return every run; those with the largest errors stay if not all fit a page."""
+    data = result.data
+    ratio, measured = data["kernels_s"] / data["measured_s"], data["measured_s"] * 1e3
+    marks = pd.DataFrame(
+        {"x": measured, "y": ratio, "group": data["model"].map(short_name), "weight": np.abs(np.log(ratio))}
+    )
+    tokens = zip(data["input_tokens"], data["output_tokens"], strict=True)
+    fields = {
+        "model": data["model"],
+        "engine": data["engine"],
+        "precision": data["precision"],
+        "GPUs": data["gpus"],
+        "requests at once": data["requests"],
+        "tokens in, out": [f"{before:,}, {after:,}" for before, after in tokens],
+        "measured (ms per token)": measured,
+        "kernels alone (ms)": data["kernels_s"] * 1e3,
+        "with the engine's term (ms)": data["predicted_s"] * 1e3,
+        "error of kernels alone (%)": 100 * (ratio - 1),
+    }
+    ends = (measured.min() / 2, measured.max() * 2)
+    guides = [Guide("exact", ends, (1, 1))]
+    for sign, at in (("+", 1 + BAND_PERCENT / 100), ("−", 1 - BAND_PERCENT / 100)):
+        guides.append(Guide(f"{sign}{BAND_PERCENT} %", ends, (at, at), dashed=True))
+    x, y = Axis("measured time per output token (ms)", True), Axis("kernels alone / measured time (1)", True)
+    return View("points", "runs", marks, fields, colours(data), x, y, guides)

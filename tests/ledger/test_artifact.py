@@ -1,0 +1,57 @@
+"""The artifact appendix expects what the tracked summaries hold."""
+
+import json
+
+import pytest
+
+TIMES, RUNS = "aiconfigurator/kernel_time", "aiconfigurator/serving_time"
+EXPECTED = [
+    ("published/flop_reconciliation/toy_network", "forward_total_flops", "{:,}"),
+    ("published/flop_reconciliation/toy_network", "backward_total_flops", "{:,}"),
+    ("published/flop_reconciliation/toy_network", "counts_predicted_exact", "of 18 counts {} predicted exactly"),
+    ("published/flop_reconciliation/toy_network", "counts_explained", "and {} explained"),
+    ("linear-a100/flop_reconciliation/linear", "tiled_exact", "{:,} of 1,207 tiled GEMMs"),
+    ("linear-a100/flop_reconciliation/linear", "reduce_exact", "{} of 298 split-K reductions"),
+    ("linear-a100/flop_reconciliation/linear", "mape_2mnk_percent", "2·M·N·K {:.2f} %"),
+    ("published/kernel_breakdown/llama-3.1-8b-source", "prefill_macs_per_layer", "{:,} MACs a layer"),
+    (f"{TIMES}/gemm_a100_vllm", "mape_held_back_percent", "A100: {:.1f}"),
+    (f"{TIMES}/gemm_a100_vllm", "median_held_back_percent", "and {:.1f} % (naive"),
+    (f"{TIMES}/gemm_a100_vllm", "mape_lookup_percent", "fitted half {:.1f})"),
+    (f"{TIMES}/gemm_h100_vllm", "mape_held_back_percent", "H100: {:.1f}"),
+    (f"{TIMES}/gemm_h100_vllm", "median_held_back_percent", "and {:.1f} % (44"),
+    (f"{TIMES}/gemm_h100_vllm", "mape_lookup_percent", ", {:.1f}) |"),
+    ("tracelens/kernel_breakdown/b200_888", "matched_percent", "{:.1f} % matched; H100"),
+    ("tracelens/kernel_breakdown/mi300x_decode", "matched_percent", "{:.1f} % matched |"),
+    ("attention-a100/kernel_profile/bert", "launches", "{} launches, 58.05 µs"),
+    ("published/kernel_overhead/table2", "lightweight_slowdown_mean", "{:.4f}, "),
+    ("published/kernel_overhead/table2", "dmat_slowdown_mean", ", {:.4f};"),
+    ("published/kernel_overhead/table2", "lightweight_registers_mean", "+{:.3f}, "),
+    ("published/kernel_overhead/table2", "dmat_registers_mean", ", +{:.3f}, "),
+    ("published/kernel_overhead/table2", "registers_mean", ", +{:.2f} registers"),
+    ("published/warp_scheduling/fig13a", "tail_ratio", "tail {:.2%} exclusive"),
+    ("published/warp_scheduling/fig13b", "tail_ratio", "{:.2%} shared"),
+    ("published/warp_scheduling/fig17a", "tail_ratio", "tail {:.2%} exclusive"),
+    ("published/warp_scheduling/fig17b", "tail_ratio", "{:.2%} shared"),
+    ("simulated/block_scheduling/zeros_4096", "blocks", "{:,} blocks"),
+    ("simulated/block_scheduling/zeros_4096", "neutrino_lost_percent", "{:.1f} % by the upstream estimator"),
+    ("simulated/block_scheduling/zeros_4096", "lost_percent", "{:.1f} % by pairing slots"),
+]
+
+
+def summary(root, folder):
+    return json.loads((root / "results" / folder / "summary.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("folder", "quantity", "form"), EXPECTED)
+def test_the_appendix_expects_what_is_tracked(root, folder, quantity, form):
+    value = summary(root, folder)[quantity]["value"]
+    words = form.format(value).replace("%", " %").replace("  %", " %")  # as it is written: 8.19 %
+    text = (root / "docs/ARTIFACT.md").read_text("utf-8").replace("**", "")
+    assert words in text, f"docs/ARTIFACT.md does not have '{words}'"
+
+
+@pytest.mark.parametrize("quantity", ["tpot_median_error_unfitted_percent", "tpot_median_error_percent"])
+def test_the_appendix_lists_the_errors_of_served_runs(root, quantity):
+    errors = [f"{summary(root, f'{RUNS}/{gpu}')[quantity]['value']:.1f}" for gpu in ("h100", "h200", "b200", "b300")]
+    words = f"{', '.join(errors[:3])} and {errors[3]} %"
+    assert words in (root / "docs/ARTIFACT.md").read_text("utf-8"), words
