@@ -34,6 +34,7 @@ with logs.to(snakemake.log[0]):
     around = {
         "finding": summary.get("finding", {}).get("value", snakemake.params.title),
         "claims": report.claims_of_case(claims.load(snakemake.input.claims), outcome),
+        "exports": [Path(name).name for name in output.exports],
         "view": viewer.embed(view) if view else None,
         **snakemake.params.neighbours,
     }
