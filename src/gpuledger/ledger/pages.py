@@ -60,7 +60,8 @@ def render(
         ``view`` (of `gpuledger.ledger.viewer.embed`, for looking closer).
     """
     content = nbformat.read(notebook, as_version=4)
-    about = {"finding": title, "claims": [], "exports": [], "previous": None, "next": None, "view": None} | dict(around or {})
+    about = {"finding": title, "claims": [], "exports": [], "previous": None, "next": None, "view": None}
+    about |= dict(around or {})
     heading = _take_heading(content)
     for cell in content.cells:
         if cell.cell_type == "markdown":
