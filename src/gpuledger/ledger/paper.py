@@ -27,6 +27,7 @@ _OPENING = r"""\documentclass[10pt,twocolumn]{article}
 \setcounter{dbltopnumber}{6}
 \setcounter{totalnumber}{8}
 \extrafloats{200}
+\maxdeadcycles=1000
 \hyphenpenalty=300
 \emergencystretch=2em
 \title{gpuledger: every figure and table}
