@@ -31,6 +31,8 @@ try:
     files.check_writable(".snakemake")
     schemas.check(config, schemas.load_yaml(ROOT / "workflow/schemas/config.schema.yaml"), "config/config.yaml")
     STUDIES = read_studies()
+    # Those that can draw their cases of all datasets side by side.
+    ACROSS = [study.name for study in STUDIES.values() if study.across]
     REPOSITORY = Repository(Path(), config)
     REPOSITORY.check_config()
     # What of this machine's GPU is recorded, as a dataset of its own.

@@ -64,6 +64,11 @@ class Study:
         """Name of the notebook for a case with these inputs, without its suffix."""
         return next((name for key, name in self.notebooks.items() if key in inputs), self.name)
 
+    @property
+    def across(self) -> bool:
+        """Whether its module ``across.py`` draws cases of all datasets side by side."""
+        return (FOLDER / self.name / "across.py").exists()
+
 
 def read_study(file: str | Path) -> Study:
     """Read one ``study.yaml``.
