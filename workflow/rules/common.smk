@@ -145,7 +145,7 @@ def every_file_of_paper(kind):
             if kind == "tables":
                 names = [f"{table}.tex" for table in study.tables]
             else:
-                names = [f"{figure}.pdf" for figure in study.figures] + ["figure_column.pdf"] * study.column
+                names = [f"{figure}.pdf" for figure in study.figures] + ["figure_column.pdf"]
             for name in names:
                 found += every_case_file(name, study.name)(wildcards)
         return found

@@ -63,7 +63,7 @@ def _case(study: Study, outcome: Outcome, folder: Path) -> list[str]:
     label = outcome.label[:1].upper() + outcome.label[1:]
     floats, figures, tables = [], [], []
     shown = [(name, "figure*", r"\textwidth") for name in study.figures]
-    shown += [("figure_column", "figure", r"\columnwidth")] * study.column
+    shown += [("figure_column", "figure", r"\columnwidth")]
     for name, environment, width in shown:
         figures.append("fig:" + "-".join([*case.split("/"), *[name] * (name != "figure")]))
         # At its own size, unless it would stick out.

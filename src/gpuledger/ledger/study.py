@@ -39,8 +39,6 @@ class Study:
         ground floor: its results are made again when one of them changes. Without it, any module counts.
     threads : int
         The most threads that its reduction uses.
-    column : bool
-        Whether its first figure can be laid out for one column of a paper.
     """
 
     name: str
@@ -53,7 +51,6 @@ class Study:
     resources: Sequence[str] = ()
     code: Sequence[str] = ()
     threads: int = 1
-    column: bool = False
     schema: Mapping[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -30,8 +30,8 @@ OWN = {
     "key": figures.PURPLE,
     "value": figures.GREEN,
     "output": figures.ORANGE,
-    "statistics": figures.VERMILLION,
-    "further": (figures.SKY, figures.YELLOW),
+    "statistics": figures.SKY,
+    "further": (figures.BLACK, figures.YELLOW),
 }
 #: The colours of OSDI 2025, Fig. 1 and 11.
 PAPER = {
@@ -176,8 +176,8 @@ def _name_tensors(
     for tensor, start, end, _ in named:
         names = {key: f"{prefix[tensor]}_{key}" for key in ("shape", "address", "bytes")}
         about = {key: result.summary.get(name, {"value": ""})["value"] for key, name in names.items()}
-        lines = [f"{tensor}  {about['shape']}".strip()]
-        if end - start >= 2 * line and about["address"]:
+        lines = [tensor if figures.for_columns else f"{tensor}  {about['shape']}".strip()]
+        if end - start >= 2 * line and about["address"] and not figures.for_columns:
             lines.append(f"{about['address']}, {_memory(about['bytes'])}")
         texts.append((lines, (start + end) / 2, colors[tensor]))
     for (lines, middle, color), place in zip(texts, _spread(texts, line, rows), strict=True):
@@ -220,7 +220,7 @@ def depth_handles(depths: Sequence[float] = DEPTHS) -> list[Patch]:
     """Return legend entries for the depth of colours, by the share of a tensor's cells, and for holes."""
     step = 100 // len(depths)
     names = [f"{step * place}–{step * (place + 1)}" for place in range(len(depths))]
-    names[-1] += " % of a tensor's cells by accesses"
+    names[-1] += " % by accesses"
     shades = [to_hex(1 - depth * (1 - np.array(to_rgb("#555555")))) for depth in depths]
     return [
         *(Patch(color=shade, linewidth=0, label=name) for name, shade in zip(names, shades, strict=True)),
@@ -241,7 +241,8 @@ def draw_accesses(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> 
         height = np.bincount(cells["column"], cells["accesses"], columns)
         axes.stairs(below + height, edges, baseline=below, fill=True, color=color, linewidth=0)
         below = below + height
-    axes.stairs(below, edges, color=figures.BLACK, linewidth=0.6)
+        # A line between areas, which in grey look alike.
+        axes.stairs(below, edges, color=figures.BLACK, linewidth=0.4)
     axes.set(xlim=(0, edges[-1]), ylim=(0, None))
     axes.locator_params(axis="y", nbins=3)
     axes.grid(axis="x", color=GRID)
