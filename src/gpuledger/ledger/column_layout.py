@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -89,8 +90,7 @@ def _columns(legend: Legend) -> int:
     """Return how many columns of a legend's labels fit across."""
     lengths = [len(text.get_text()) + 5 for text in legend.get_texts()]
     for columns in range(len(lengths), 1, -1):
-        rows = -(-len(lengths) // columns)
-        if sum(max(lengths[start : start + rows]) for start in range(0, len(lengths), rows)) <= _LEGEND:
+        if sum(map(max, np.array_split(lengths, columns))) <= _LEGEND:
             return columns
     return 1
 
