@@ -17,6 +17,8 @@ from matplotlib.transforms import blended_transform_factory
 
 #: Width of a column in inches, and the smallest and the largest text in it in points.
 WIDTH, SMALLEST, LARGEST = 3.33, 6.5, 7.5
+#: Inches that panels may take on a page.
+TALLEST = 7.2
 #: Characters that fit across: of plain text, of bold text, of a label beside a plot, and of a note in one.
 PLAIN, BOLD, BESIDE, NOTE = 52, 40, 24, 32
 # Those of a legend's labels, with five for each handle.
@@ -148,7 +150,12 @@ def _stack(figure: Figure, axes: list[Axes]) -> float:
     ]
     for ax in axes:
         ax.tick_params(labelleft=True, labelbottom=True)
+    around = _AROUND * sum(ax.axison for ax in axes)
+    keys = sum(height for ax, height in zip(axes, heights, strict=True) if not ax.axison)
+    # A page has room for so much; a panel of less than an inch shows nothing.
+    shrink = min(1, (TALLEST - around - keys) / (sum(heights) - keys))
+    heights = [max(1.0, shrink * height) if ax.axison else height for ax, height in zip(axes, heights, strict=True)]
     grid = GridSpec(len(axes), 1, figure=figure, height_ratios=[heights[number] for number in order])
     for row, number in enumerate(order):
         axes[number].set_subplotspec(grid[row])
-    return sum(heights) + _AROUND * sum(ax.axison for ax in axes)
+    return sum(heights) + around

@@ -67,7 +67,7 @@ def _case(study: Study, outcome: Outcome, folder: Path) -> list[str]:
     for name, environment, width in shown:
         figures.append("fig:" + "-".join([*case.split("/"), *[name] * (name != "figure")]))
         # At its own size, unless it would stick out.
-        size = f"width={width},height=0.8\\textheight,keepaspectratio"
+        size = f"width={width},height=0.87\\textheight,keepaspectratio"
         floats += [f"\\begin{{{environment}}}[tp]", "\\centering"]
         floats += [f"\\includegraphics[{size}]{{../{case}/{name}.pdf}}"]
         floats += [f"\\caption{{{latex.escape(f'{finding}. {label}.')}}}\\label{{{figures[-1]}}}"]

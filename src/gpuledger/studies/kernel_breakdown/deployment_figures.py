@@ -95,10 +95,12 @@ def _draw_pass(
         hatch = "////" if name == LAUNCHES else None
         axes.barh(place, size, 0.56, left=left, color=colour, edgecolor="white", linewidth=0.6, hatch=hatch)
         label = f"{percent:.0f} %" if percent >= 0.95 else f"{percent:.1f} %"
-        if size * inches > _LETTER * len(name) + 0.06:
+        # Bars of a column are too low for two lines.
+        text = f"{name} {label}" if figures.for_columns else f"{name}\n{label}"
+        if size * inches > _LETTER * max(map(len, text.split("\n"))) + 0.06:
             shade = figures.BLACK if name == LAUNCHES else type_colour(colour)
             inside = {"color": shade, "ha": "center", "va": "center", "fontsize": 6.5, "linespacing": 1.1}
-            axes.text(left + size / 2, place, f"{name}\n{label}", **inside)
+            axes.text(left + size / 2, place, text, **inside)
         elif percent >= _LEAST and not figures.for_columns:  # which has no room for them
             below.append((left + size / 2, f"{name} {label}"))
         left += size

@@ -52,7 +52,7 @@ _QUANTITIES = {
 }
 _WRONG = {"color": figures.VERMILLION, "linestyle": "none", "zorder": 6}
 _SYMBOLS = {
-    "unit_switch": ("as given, in another unit", {"marker": "x", "markersize": 6, "markeredgewidth": 1.6}),
+    "unit_switch": ("in another unit", {"marker": "x", "markersize": 6, "markeredgewidth": 1.6}),
     "outlier": ("outlier", {"marker": "*", "markersize": 10}),
     "contradiction": ("contradicted by another counter", {"marker": "+", "markersize": 9, "markeredgewidth": 1.6}),
 }
@@ -230,7 +230,13 @@ def label_ends(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str
             fit = fit_series(own, left_out_sizes(sweep.anomalies, row.to_dict(), own))
             last = float(fit.predict(np.array([fit.domain[1] * BEYOND]), LEVEL)[0][0])
         law = "no law" if row["law"] == "undetermined" else f"{row['law']}{', exact' if row['exact'] else ''}"
-        ends.append((math.log10(last) if logarithmic and last > 0 else max(last, bottom), f"{name}\n{law}", str(name)))
+        ends.append(
+            (
+                math.log10(last) if logarithmic and last > 0 else max(last, bottom),
+                str(name) if figures.for_columns else f"{name}\n{law}",
+                str(name),
+            )
+        )
     # From the top down, no label higher than its line's end allows the next one room for.
     ceiling = math.inf
     for last, words, name in sorted(ends, reverse=True):
