@@ -17,8 +17,8 @@ from matplotlib.transforms import blended_transform_factory
 
 #: Width of a column in inches, and the smallest and the largest text in it in points.
 WIDTH, SMALLEST, LARGEST = 3.33, 6.5, 7.5
-#: Inches that panels may take on a page.
-TALLEST = 7.2
+#: Inches that panels may take on a page, and the most panels that are below one another; more are two in a row.
+TALLEST, MOST = 7.2, 5
 #: Characters that fit across: of plain text, of bold text, of a label beside a plot, and of a note in one.
 PLAIN, BOLD, BESIDE, NOTE = 52, 40, 24, 32
 # Those of a legend's labels, with five for each handle.
@@ -41,8 +41,9 @@ def apply(figure: Figure) -> None:
             across = PLAIN if text is ax.xaxis.label else BOLD
             text.set_text("\n".join(_fill(line, across) for line in text.get_text().split("\n")))
         for text in ax.texts:
-            if "\n" not in text.get_text() and not _is_beside(text):
-                text.set_text(_fill(text.get_text(), NOTE))
+            if not _is_beside(text):
+                across = PLAIN if "\n" in text.get_text() else NOTE
+                text.set_text("\n".join(_fill(line, across) for line in text.get_text().split("\n")))
         _wrap_ticks(ax.yaxis)
         _thin_ticks(ax.xaxis)
         legend = ax.get_legend()
@@ -148,6 +149,8 @@ def _stack(figure: Figure, axes: list[Axes]) -> float:
         max(1.3, min(height, 2.2), _LINES * _long_labels(ax)) if ax.axison else height
         for ax, height in zip(axes, heights, strict=True)
     ]
+    if len(axes) > MOST and not keyed:
+        return _stack_in_pairs(figure, [axes[number] for number in order])
     for ax in axes:
         ax.tick_params(labelleft=True, labelbottom=True)
     around = _AROUND * sum(ax.axison for ax in axes)
@@ -159,3 +162,16 @@ def _stack(figure: Figure, axes: list[Axes]) -> float:
     for row, number in enumerate(order):
         axes[number].set_subplotspec(grid[row])
     return sum(heights) + around
+
+
+def _stack_in_pairs(figure: Figure, axes: list[Axes]) -> float:
+    """Put panels two in a row; return the height in inches."""
+    rows = -(-len(axes) // 2)
+    grid = GridSpec(rows, 2, figure=figure)
+    shared_x = len(axes[0].get_shared_x_axes().get_siblings(axes[0])) > 1
+    shared_y = len(axes[0].get_shared_y_axes().get_siblings(axes[0])) > 1
+    for place, ax in enumerate(axes):
+        ax.set_subplotspec(grid[place // 2, place % 2])
+        left, bottom = place % 2 == 0, place + 2 >= len(axes)
+        ax.tick_params(labelleft=left or not shared_y, labelbottom=bottom or not shared_x)
+    return min(TALLEST + 0.4, rows * (1.1 + (0.2 if shared_x else _AROUND)) + 0.4)

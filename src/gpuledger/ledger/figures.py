@@ -106,6 +106,8 @@ def settle(figure: Figure) -> None:
     if for_columns:
         column_layout.apply(figure)
         _settled.add(figure)
+    elif figure.get_figwidth() <= WIDEST:
+        figure.set_figwidth(WIDTH)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
 

@@ -85,7 +85,7 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     axes.set_yticks([0.5, 1, 2])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.text(0.02, 0.975, figures.plain(title), transform=axes.transAxes, va="top", fontweight="bold", fontsize=7.5)
+    axes.set_title(figures.plain(title), fontsize=8, pad=3)
     _draw_strip(axes, {name: mape_percent(part, name) for name in ratios})
 
 
