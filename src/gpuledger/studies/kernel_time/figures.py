@@ -85,7 +85,7 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     axes.set_yticks([0.5, 1, 2])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_title(figures.plain(title), fontsize=8, pad=3)
+    axes.text(0.02, 0.975, figures.plain(title), transform=axes.transAxes, va="top", fontweight="bold", fontsize=7.5)
     _draw_strip(axes, {name: mape_percent(part, name) for name in ratios})
 
 
@@ -93,7 +93,8 @@ def _draw_strip(axes: Axes, errors: Mapping[str, float]) -> None:
     """Draw a bar per predictor with its mean error (%) into the upper right corner, 100 % half as wide as the axes."""
     shown = [(name, error) for name, error in errors.items() if not np.isnan(error)]
     for place, (name, error) in enumerate(shown):
-        top = 0.97 - 0.075 * place
+        # Below the title, which is as wide as a panel of a column.
+        top = 0.97 - 0.075 * (place + 1.4 * figures.for_columns)
         width = 0.36 * min(error, 100) / 100
         axes.add_patch(
             Rectangle((0.45, top - 0.05), width, 0.05, transform=axes.transAxes, color=PREDICTORS[name][1], linewidth=0)
