@@ -68,7 +68,7 @@ def test_table_in_three_formats(tmp_path):
     latex = (tmp_path / "table.tex").read_text("utf-8")
     assert all(word in latex for word in (r"\toprule", r"\bottomrule", r"50 \% \textless{}of\textgreater{} it\_all"))
     assert r"\{\textasciitilde{}\textasciicircum{}\} \textbackslash{}" in latex
-    assert latex.startswith("\\begin{table*}[t]\n") and r"\label{tab:mine-kernel_overhead-one}" in latex
+    assert latex.startswith("\\begin{table*}[tp]\n") and r"\label{tab:mine-kernel_overhead-one}" in latex
     # What the numbers are is said once, in the caption.
     assert "it\\_all Recorded on NVIDIA L4. run 1.}" in latex and latex.count("NVIDIA L4") == 1
     assert "<unnamed>" not in shown.to_html()
@@ -152,6 +152,31 @@ def test_panels_of_a_column_are_below_one_another(tmp_path, monkeypatch):
     boxes = [panel.get_position() for panel in panels]
     assert all(upper.y0 > lower.y1 and upper.x0 == lower.x0 for upper, lower in pairwise(boxes))
     assert "\n" in panels[1].get_title("left") + panels[1].get_title()
+
+
+def test_crowded_panels_fit_a_column(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "for_columns", True)
+    figures.use_style()
+    figure, grid = plt.subplots(2, 2, figsize=(7, 4))
+    for axes in grid[1]:
+        axes.axis("off")
+    names = ["a kernel whose name needs two lines of text", "another"]
+    grid[0, 0].barh([0, 1], [1, 2])
+    grid[0, 0].set_yticks([0, 1], names)
+    grid[0, 1].plot(range(12))
+    grid[0, 1].set_xticks(range(12), [f"{1000 * size:,}" for size in range(12)])
+    handles = [plt.Rectangle((0, 0), 1, 1, label=f"one of many labels, number {place}") for place in range(6)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=6)
+    figures.settle(figure)
+    grid[0, 0].annotate("placed later", (1, 0), fontsize=4)
+    figures.save(figure, RECORD, tmp_path)
+    assert width_points(tmp_path / "figure_column.svg") == pytest.approx(3.33 * 72)
+    assert min(text.get_fontsize() for text in figure.findobj(plt.Text)) >= 6.5
+    assert [label.get_text().count("\n") for label in grid[0, 0].get_yticklabels()] == [1, 0]
+    shown = [label.get_text() for label in grid[0, 1].get_xticklabels()]
+    assert shown[0] == "0" and 0 < shown.count("") < 11
+    tops = [axes.get_position().y1 for axes in (grid[0, 0], grid[1, 0], grid[0, 1], grid[1, 1])]
+    assert tops == sorted(tops, reverse=True), "each panel's key is below it"
 
 
 @pytest.mark.parametrize("kind", provenance.NOT_MEASURED)

@@ -98,8 +98,6 @@ rule draw_column:
         svg="results/{dataset}/{study}/{case}/figure_column.svg",
     log:
         "results/logs/draw_column/{dataset}.{study}.{case}.log",
-    wildcard_constraints:
-        study="|".join(study.name for study in STUDIES.values() if study.column),
     conda:
         "../../environment.yml"
     params:

@@ -31,6 +31,8 @@ try:
     files.check_writable(".snakemake")
     schemas.check(config, schemas.load_yaml(ROOT / "workflow/schemas/config.schema.yaml"), "config/config.yaml")
     STUDIES = read_studies()
+    # Those that can draw their cases of all datasets side by side.
+    ACROSS = [study.name for study in STUDIES.values() if study.across]
     REPOSITORY = Repository(Path(), config)
     REPOSITORY.check_config()
     # What of this machine's GPU is recorded, as a dataset of its own.
@@ -143,7 +145,7 @@ def every_file_of_paper(kind):
             if kind == "tables":
                 names = [f"{table}.tex" for table in study.tables]
             else:
-                names = [f"{figure}.pdf" for figure in study.figures] + ["figure_column.pdf"] * study.column
+                names = [f"{figure}.pdf" for figure in study.figures] + ["figure_column.pdf"]
             for name in names:
                 found += every_case_file(name, study.name)(wildcards)
         return found

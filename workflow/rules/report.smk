@@ -165,3 +165,28 @@ rule write_paper:
         "write a document with every figure and table"
     script:
         "../scripts/write_paper.py"
+
+
+rule draw_across:
+    """On demand, the cases of a study side by side: published, simulated, downloaded and recorded."""
+    input:
+        summaries=every_case_file("summary.json"),
+        data=every_case_file("data.parquet"),
+        provenance=every_case_file("provenance.json"),
+        claims="resources/claims/{study}.yaml",
+    output:
+        figure_pdf="results/across/{study}/figure.pdf",
+        figure_svg="results/across/{study}/figure.svg",
+        figure_png="results/across/{study}/figure.png",
+    log:
+        "results/logs/draw_across/{study}.log",
+    wildcard_constraints:
+        study="|".join(ACROSS),
+    conda:
+        "../../environment.yml"
+    params:
+        code=lambda wildcards: code_of(wildcards.study),
+    message:
+        "draw {wildcards.study} across datasets"
+    script:
+        "../scripts/draw_across.py"

@@ -34,6 +34,12 @@ rule paper:
         "results/paper/paper.tex",
 
 
+rule across:
+    """A figure for each study that draws its cases of all datasets side by side."""
+    input:
+        expand("results/across/{study}/figure.pdf", study=ACROSS),
+
+
 rule downloads:
     """The files that the configured datasets fetch; it fails where the default target would do without them."""
     input:

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 from gpuledger.ledger import latex
 from gpuledger.ledger.claims import Outcome
-from gpuledger.ledger.study import read_studies
+from gpuledger.ledger.study import Study, read_studies
 
 _OPENING = r"""\documentclass[10pt,twocolumn]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
+\usepackage{mathptmx}
 \usepackage[letterpaper,textwidth=7in,textheight=9in,columnsep=0.33in]{geometry}
-\usepackage{array,booktabs,graphicx,longtable,siunitx,textcomp}
-\sisetup{group-separator={,},group-minimum-digits=4}
-\extrafloats{500}
+\usepackage{array,booktabs,graphicx,siunitx,textcomp}
+\usepackage[font=small,labelfont=bf,skip=4pt]{caption}
+\sisetup{group-separator={,},group-minimum-digits=4,input-comparators={}}
+\renewcommand{\topfraction}{0.95}
+\renewcommand{\dbltopfraction}{0.95}
+\renewcommand{\textfraction}{0.05}
+\renewcommand{\floatpagefraction}{0.6}
+\renewcommand{\dblfloatpagefraction}{0.6}
+\setcounter{topnumber}{6}
+\setcounter{dbltopnumber}{6}
+\setcounter{totalnumber}{8}
+\extrafloats{200}
+\maxdeadcycles=1000
+\hyphenpenalty=300
+\emergencystretch=2em
 \title{gpuledger: every figure and table}
 \author{}
 \date{}
@@ -25,9 +39,7 @@ _OPENING = r"""\documentclass[10pt,twocolumn]{article}
 
 
 def document(outcomes: Iterable[Outcome], folder: Path) -> str:
-    """Return the document.
-
-    Floats first, study by study; tables that break over pages follow in one column, where LaTeX permits them.
+    """Return the document: a section for each study, and in it a paragraph, the figures and the tables of each case.
 
     Parameters
     ----------
@@ -35,21 +47,36 @@ def document(outcomes: Iterable[Outcome], folder: Path) -> str:
     folder : path
         Of the document, ``results/paper``; figures and tables are found from there.
     """
-    lines, long = [], []
-    for outcome in outcomes:
-        study, case = read_studies()[outcome.study], f"{outcome.dataset}/{outcome.study}/{outcome.case}"
-        place = f"../{case}"
-        finding = outcome.summary.get("finding", {}).get("value", study.title)
-        words = latex.escape(f"{finding}. {outcome.label[:1].upper()}{outcome.label[1:]}.")
-        figures = [(name, "figure*", r"\textwidth") for name in study.figures]
-        figures += [("figure_column", "figure", r"\columnwidth")] * study.column
-        for name, environment, width in figures:
-            label = "fig:" + "-".join([*case.split("/"), *[name] * (name != "figure")])
-            lines += [f"\\begin{{{environment}}}[t]", "\\centering"]
-            lines += [f"\\includegraphics[width={width},height=0.8\\textheight,keepaspectratio]{{{place}/{name}.pdf}}"]
-            lines += [f"\\caption{{{words}}}\\label{{{label}}}", f"\\end{{{environment}}}"]
-        for name in study.tables:
-            text = (folder.parent / case / f"{name}.tex").read_text("utf-8")
-            (long if "longtable" in text else lines).append(f"\\input{{{place}/{name}}}")
+    lines = []
+    for name, cases in groupby(sorted(outcomes, key=lambda outcome: outcome.study), lambda outcome: outcome.study):
+        study = read_studies()[name]
+        lines += [f"\\section{{{latex.escape(study.title)}}}", latex.escape(study.question)]
+        for outcome in cases:
+            lines += _case(study, outcome, folder)
         lines.append("\\clearpage")
-    return "\n".join([_OPENING, *lines, "\\onecolumn", *long, "\\end{document}", ""])
+    return "\n".join([_OPENING, *lines, "\\end{document}", ""])
+
+
+def _case(study: Study, outcome: Outcome, folder: Path) -> list[str]:
+    case = f"{outcome.dataset}/{outcome.study}/{outcome.case}"
+    finding = outcome.summary.get("finding", {}).get("value", study.title)
+    label = outcome.label[:1].upper() + outcome.label[1:]
+    floats, figures, tables = [], [], []
+    shown = [(name, "figure*", r"\textwidth") for name in study.figures]
+    shown += [("figure_column", "figure", r"\columnwidth")]
+    for name, environment, width in shown:
+        figures.append("fig:" + "-".join([*case.split("/"), *[name] * (name != "figure")]))
+        # At its own size, unless it would stick out.
+        size = f"width={width},height=0.87\\textheight,keepaspectratio"
+        floats += [f"\\begin{{{environment}}}[tp]", "\\centering"]
+        floats += [f"\\includegraphics[{size}]{{../{case}/{name}.pdf}}"]
+        floats += [f"\\caption{{{latex.escape(f'{finding}. {label}.')}}}\\label{{{figures[-1]}}}"]
+        floats += [f"\\end{{{environment}}}"]
+    for name in study.tables:
+        text = (folder.parent / case / f"{name}.tex").read_text("utf-8")
+        if "\\midrule\n\\bottomrule" not in text:
+            tables.append("tab:" + "-".join([*case.split("/"), *[name] * (name != "table")]))
+            floats.append(f"\\input{{../{case}/{name}}}")
+    places = [f"Figure~\\ref{{{label}}}" for label in figures] + [f"Table~\\ref{{{label}}}" for label in tables]
+    text = f"{latex.escape(finding)} ({', '.join(places)}). {latex.escape(label)}."
+    return [f"\\paragraph{{{latex.escape(outcome.dataset)}, {latex.escape(outcome.case)}.}}", text, *floats]

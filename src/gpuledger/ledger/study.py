@@ -41,8 +41,6 @@ class Study:
         ground floor: its results are made again when one of them changes. Without it, any module counts.
     threads : int
         The most threads that its reduction uses.
-    column : bool
-        Whether its first figure can be laid out for one column of a paper.
     """
 
     name: str
@@ -56,7 +54,6 @@ class Study:
     resources: Sequence[str] = ()
     code: Sequence[str] = ()
     threads: int = 1
-    column: bool = False
     schema: Mapping[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -66,6 +63,11 @@ class Study:
     def notebook(self, inputs: Mapping[str, Any]) -> str:
         """Name of the notebook for a case with these inputs, without its suffix."""
         return next((name for key, name in self.notebooks.items() if key in inputs), self.name)
+
+    @property
+    def across(self) -> bool:
+        """Whether its module ``across.py`` draws cases of all datasets side by side."""
+        return (FOLDER / self.name / "across.py").exists()
 
 
 def read_study(file: str | Path) -> Study:

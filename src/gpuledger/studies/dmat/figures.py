@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from gpuledger.ledger import figures
@@ -30,8 +30,8 @@ OWN = {
     "key": figures.PURPLE,
     "value": figures.GREEN,
     "output": figures.ORANGE,
-    "statistics": figures.VERMILLION,
-    "further": (figures.SKY, figures.YELLOW),
+    "statistics": figures.SKY,
+    "further": (figures.BLACK, figures.YELLOW),
 }
 #: The colours of OSDI 2025, Fig. 1 and 11.
 PAPER = {
@@ -47,6 +47,8 @@ DEPTHS, PAPER_DEPTHS = (0.28, 0.46, 0.64, 0.82, 1.0), (0.2, 0.4, 0.6, 0.8, 1.0)
 #: Height of a line of a tensor's label (inches).
 LINE_INCHES = 0.125
 GRID = "#ebebeb"
+#: What lies between a tensor's first and last touch and is not touched.
+HOLE = "#e4e4e4"
 
 
 def tensor_colors(tensors: Sequence[str], palette: Mapping[str, str | Sequence[str]] = OWN) -> dict[str, str]:
@@ -99,14 +101,27 @@ def draw_timeline(
     height_inches : float
         About how tall the axes are, so that names do not overlap.
     """
+    data = draw_grid(axes, result, colors, depths)
+    _name_tensors(axes, result, data, colors, height_inches)
+    axes.grid(axis="x", color=GRID)
+    axes.tick_params(axis="x", length=0, labelbottom=False)
+
+
+def draw_grid(
+    axes: Axes, result: CaseResult, colors: Mapping[str, str], depths: Sequence[float] = DEPTHS
+) -> pd.DataFrame:
+    """Draw the cells of a timeline without names, holes on grey; return the data with rows from bottom to top."""
     data = result.data
     if result["compatible"] == "yes":  # whose rows count from the top
         data = data.assign(row=result["rows"] - 1 - data["row"])
     _draw_cells(axes, data, colors, depths, result)
-    _name_tensors(axes, result, data, colors, height_inches)
-    axes.set_xlim(0, result["columns"] * result["column_cycles"])
-    axes.grid(axis="x", color=GRID)
-    axes.tick_params(axis="x", length=0, labelbottom=False)
+    width = result["column_cycles"]
+    columns = data.groupby("tensor", sort=False)["column"].agg(["min", "max"])
+    for tensor, start, end, _ in _bands(data):
+        first, last = columns.loc[tensor, "min"] * width, (columns.loc[tensor, "max"] + 1) * width
+        axes.add_patch(Rectangle((first, start), last - first, end - start, color=HOLE, linewidth=0, zorder=1))
+    axes.set_xlim(0, result["columns"] * width)
+    return data
 
 
 def _draw_cells(
@@ -161,8 +176,8 @@ def _name_tensors(
     for tensor, start, end, _ in named:
         names = {key: f"{prefix[tensor]}_{key}" for key in ("shape", "address", "bytes")}
         about = {key: result.summary.get(name, {"value": ""})["value"] for key, name in names.items()}
-        lines = [f"{tensor}  {about['shape']}".strip()]
-        if end - start >= 2 * line and about["address"]:
+        lines = [tensor if figures.for_columns else f"{tensor}  {about['shape']}".strip()]
+        if end - start >= 2 * line and about["address"] and not figures.for_columns:
             lines.append(f"{about['address']}, {_memory(about['bytes'])}")
         texts.append((lines, (start + end) / 2, colors[tensor]))
     for (lines, middle, color), place in zip(texts, _spread(texts, line, rows), strict=True):
@@ -201,16 +216,16 @@ def _memory(size: int) -> str:
     return f"{size} B"
 
 
-def draw_depth_key(axes: Axes, depths: Sequence[float] = DEPTHS) -> None:
-    """Explain the depth of colours, above the right end of the axes."""
-    inches = axes.figure.get_figwidth()
-    width = 0.13 / inches
-    anchor = {"transform": axes.transAxes, "clip_on": False}
-    for place, depth in enumerate(depths):
-        shade = to_hex(1 - depth * (1 - np.array(to_rgb("#555555"))))
-        axes.add_patch(Rectangle((1 - (5 - place) * width, 1.02), width, 0.026, color=shade, linewidth=0, **anchor))
-    words = "each tensor's cells, fewest to most accesses"
-    axes.text(1 - 5 * width - 0.008, 1.033, words, ha="right", va="center", fontsize=6.5, color="#444444", **anchor)
+def depth_handles(depths: Sequence[float] = DEPTHS) -> list[Patch]:
+    """Return legend entries for the depth of colours, by the share of a tensor's cells, and for holes."""
+    step = 100 // len(depths)
+    names = [f"{step * place}–{step * (place + 1)}" for place in range(len(depths))]
+    names[-1] += " % by accesses"
+    shades = [to_hex(1 - depth * (1 - np.array(to_rgb("#555555")))) for depth in depths]
+    return [
+        *(Patch(color=shade, linewidth=0, label=name) for name, shade in zip(names, shades, strict=True)),
+        Patch(color=HOLE, linewidth=0, label="hole"),
+    ]
 
 
 def draw_accesses(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> None:
@@ -226,7 +241,8 @@ def draw_accesses(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> 
         height = np.bincount(cells["column"], cells["accesses"], columns)
         axes.stairs(below + height, edges, baseline=below, fill=True, color=color, linewidth=0)
         below = below + height
-    axes.stairs(below, edges, color=figures.BLACK, linewidth=0.6)
+        # A line between areas, which in grey look alike.
+        axes.stairs(below, edges, color=figures.BLACK, linewidth=0.4)
     axes.set(xlim=(0, edges[-1]), ylim=(0, None))
     axes.locator_params(axis="y", nbins=3)
     axes.grid(axis="x", color=GRID)

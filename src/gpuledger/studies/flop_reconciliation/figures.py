@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILLION
+from gpuledger.ledger import figures
+from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY
 
 #: Colour of each part of a network.
 COLOURS = {"gemm": BLUE, "split_k": ORANGE, "reduction": PURPLE, "activation": GREEN, "other": GREY}
@@ -19,7 +20,7 @@ SHARES = (
     ("alpha_percent", "alpha", BLUE),
     ("slices_percent", "slices", GREEN),
     ("accumulation_percent", "sums in C", PURPLE),
-    ("split_k_sum_percent", "split-K reduction", VERMILLION),
+    ("split_k_sum_percent", "split-K reduction", SKY),
 )
 
 
@@ -110,13 +111,14 @@ def draw_steps(axes: Axes, steps: pd.DataFrame, total: pd.Series) -> None:
     last = len(steps) + 1
     measured = int(total["difference_flops"]) / 1e6
     axes.barh(last, measured, color=BLACK, height=0.62, zorder=3)
-    label = f"{total['measured_flops']:,} FLOPs ({total['difference_percent']:+.2f} %)"
+    wide = "\n" if figures.for_columns else " "
+    label = f"{total['measured_flops']:,} FLOPs{wide}({total['difference_percent']:+.2f} %)"
     axes.annotate(label, (measured, last), (4, 0), **text)
     labels = ["theory", *steps["step"], "measured"]
     if pd.notna(total["predicted_flops"]):
         predicted = int(total["predicted_flops"] - total["theory_flops"]) / 1e6
         axes.barh(last + 1, predicted, color="white", edgecolor=BLACK, height=0.62, hatch="////", zorder=3)
-        label = f"{total['predicted_flops']:,} FLOPs (residual {total['residual_flops']:+,})"
+        label = f"{total['predicted_flops']:,} FLOPs{wide}(residual {total['residual_flops']:+,})"
         axes.annotate(label, (predicted, last + 1), (4, 0), **text)
         labels.append("closed form")
     axes.set_yticks(range(len(labels)), labels)
@@ -143,7 +145,7 @@ def draw_formulas(axes: Axes, data: pd.DataFrame) -> None:
     axes.set_ylabel("formula, as a share of the count")
     exact = {role: int(mine["exact"].fillna(False).sum()) for role, mine in predicted.groupby("role")}
     words = f"closed form: {exact.get('gemm', 0):,} of {len(tiled):,} GEMMs exact"
-    if reductions := int((predicted["role"] == "split_k_reduce").sum()):
+    if (reductions := int((predicted["role"] == "split_k_reduce").sum())) and not figures.for_columns:
         words += f", {exact.get('split_k_reduce', 0):,} of {reductions:,} split-K reductions"
     axes.text(0.995, 125, words, transform=axes.get_yaxis_transform(), ha="right", color=BLUE, fontweight="bold")
     worst = tiled.loc[tiled["error_2mnk_percent"].abs().idxmax()]

@@ -21,13 +21,13 @@ from gpuledger.studies.kernel_breakdown.formatting import format_binary, format_
 from gpuledger.studies.kernel_breakdown.groups import GROUPS, group_of, step_shares
 
 _GROUP_COLOURS = (
-    figures.VERMILLION,
+    figures.PURPLE,
     figures.SKY,
     figures.BLUE,
     figures.GREEN,
     figures.ORANGE,
     figures.GREY,
-    figures.PURPLE,
+    figures.BLACK,
 )
 #: Colour of each group of kernels.
 COLOURS = dict(zip(GROUPS, _GROUP_COLOURS, strict=True))
@@ -35,10 +35,10 @@ LAUNCHES = "launches"
 #: What fills the memory: name and colour.
 MEMORY = {
     "weight_bytes": ("weights", figures.BLUE),
-    "cache_bytes": ("KV cache", figures.VERMILLION),
+    "cache_bytes": ("KV cache", figures.PURPLE),
     "activation_bytes": ("activations", figures.GREEN),
 }
-_LINES = (figures.BLUE, figures.VERMILLION, figures.GREEN, figures.ORANGE, figures.PURPLE, figures.BLACK)
+_LINES = (figures.BLUE, figures.ORANGE, figures.GREEN, figures.PURPLE, figures.SKY, figures.BLACK)
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
 #: Width of a letter of size 6.5 in inches, about.
 _LETTER = 0.053
@@ -95,11 +95,13 @@ def _draw_pass(
         hatch = "////" if name == LAUNCHES else None
         axes.barh(place, size, 0.56, left=left, color=colour, edgecolor="white", linewidth=0.6, hatch=hatch)
         label = f"{percent:.0f} %" if percent >= 0.95 else f"{percent:.1f} %"
-        if size * inches > _LETTER * len(name) + 0.06:
+        # Bars of a column are too low for two lines.
+        text = f"{name} {label}" if figures.for_columns else f"{name}\n{label}"
+        if size * inches > _LETTER * max(map(len, text.split("\n"))) + 0.06:
             shade = figures.BLACK if name == LAUNCHES else type_colour(colour)
             inside = {"color": shade, "ha": "center", "va": "center", "fontsize": 6.5, "linespacing": 1.1}
-            axes.text(left + size / 2, place, f"{name}\n{label}", **inside)
-        elif percent >= _LEAST:
+            axes.text(left + size / 2, place, text, **inside)
+        elif percent >= _LEAST and not figures.for_columns:  # which has no room for them
             below.append((left + size / 2, f"{name} {label}"))
         left += size
     # Labels of what is narrow are below the bar, beside one another: moved to the right, then back from the end.

@@ -30,8 +30,8 @@ from gpuledger.studies.kernel_breakdown.roofline import Roofs
 #: What bounds a pass: name and colour.
 BOUNDS = {
     "compute": ("compute", figures.BLUE),
-    "dram": ("DRAM bandwidth", figures.VERMILLION),
-    "l2": ("L2 bandwidth", figures.ORANGE),
+    "dram": ("DRAM bandwidth", figures.ORANGE),
+    "l2": ("L2 bandwidth", figures.SKY),
     "launch": ("launches and latency", figures.GREY),
     "link": ("links between GPUs", figures.PURPLE),
 }

@@ -77,9 +77,10 @@ def _for_people(frame: pd.DataFrame, several: bool) -> pd.DataFrame:
     """Return the first GPU's kernels for people, with the times on the other GPUs beside them."""
     first = frame[frame["hardware"] == frame["hardware"].iloc[0]] if several else frame
     percent = 100 * first["time_s"] / first.groupby("phase")["time_s"].transform("sum")
-    shape = [" × ".join(f"{size:,}" for size in sizes) for sizes in first[["m", "n", "k"]].to_numpy()]
+    shape = [" × ".join(map(str, sizes)) for sizes in first[["m", "n", "k"]].to_numpy()]
     batched = [f"{batch:,} of {size}" if batch > 1 else size for batch, size in zip(first["batch"], shape, strict=True)]
-    times = {f"{name} (µs)": values for name, values in _beside(frame, first).items()} if several else {}
+    beside = _beside(frame, first).items() if several else ()
+    times = {f"{name.replace('-', ' ').upper()} (µs)": values for name, values in beside}
     shown = pd.DataFrame(
         {
             **first[["phase", "kernel"]],

@@ -15,8 +15,8 @@ from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES
 #: Colours of kernel classes; all others are grey.
 COLOURS = {
     "gemm": figures.BLUE,
-    "attention": figures.VERMILLION,
-    "communication": figures.PURPLE,
+    "attention": figures.PURPLE,
+    "communication": figures.BLACK,
     "norm": figures.GREEN,
     "elementwise": figures.SKY,
     "copy": figures.ORANGE,
@@ -85,8 +85,7 @@ def draw_errors(axes: Axes, rows: pd.DataFrame, parts: list[str]) -> None:
     own = known["part"].where(known["part"].isin(parts), parts[-1])
     error = 100 * (known["predicted_s"] - known["duration_s"]).groupby(own).sum() / total
     error = error.reindex(parts)
-    colours = np.where(error > 0, figures.GREEN, figures.VERMILLION)
-    axes.barh(np.arange(len(parts)), error, 0.6, color=colours)
+    axes.barh(np.arange(len(parts)), error, 0.6, color=figures.VERMILLION)
     axes.axvline(0, color=figures.BLACK, linewidth=0.8)
     axes.set_xlabel("predicted − recorded\n(% of the kernel time)")
 

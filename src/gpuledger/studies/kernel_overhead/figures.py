@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
-from gpuledger.ledger.figures import BLUE, GREEN, ORANGE, SKY, VERMILLION, plain
+from gpuledger.ledger.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, plain
 
-COLOURS = (BLUE, GREEN, ORANGE, VERMILLION, SKY)
+COLOURS = (BLUE, GREEN, ORANGE, SKY)
 MARKERS = "osD^vP"
 
 
@@ -25,15 +25,25 @@ def draw_operators(axes: Axes, data: pd.DataFrame, column: str, hollow: str | No
         A column of flags: markers are hollow where it is true.
     """
     operators = list(dict.fromkeys(data["operator"]))[::-1]
-    probes = list(dict.fromkeys(data["probe"]))
+    probes, named = list(dict.fromkeys(data["probe"])), set()
     for position, probe in enumerate(probes):
         rows = data[data["probe"] == probe]
         shift = 0.54 * (0.5 - position / max(1, len(probes) - 1))
         rows = rows.assign(y=[operators.index(name) + shift for name in rows["operator"]])
-        colour = COLOURS[position % len(COLOURS)]
+        kind = rows["probe_class"].iloc[0]
+        colour = PURPLE if kind == "dmat" else COLOURS[position % len(COLOURS)]
+        # The first probe of its class names the class.
+        label = probe if kind in named else f"{kind}: {probe}"
+        named.add(kind)
         style = {"s": 24, "marker": MARKERS[position % len(MARKERS)], "zorder": 3}
         filled = ~rows[hollow] if hollow else slice(None)
-        axes.scatter(rows[filled][column], rows[filled]["y"], label=plain(probe), color=colour, **style)
+        axes.scatter(
+            rows[filled][column],
+            rows[filled]["y"],
+            label=plain(label),
+            color=colour,
+            **style,
+        )
         if hollow:
             axes.scatter(rows[~filled][column], rows[~filled]["y"], facecolor="none", edgecolor=colour, **style)
     axes.grid(axis="x")

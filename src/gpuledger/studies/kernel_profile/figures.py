@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from gpuledger.ledger.case_result import CaseResult, brief
-from gpuledger.ledger.figures import BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, VERMILLION, YELLOW, plain
+from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, YELLOW, plain
 from gpuledger.ledger.label_placement import place_labels
 from gpuledger.studies.kernel_profile.roofs import LATENCY_PERCENT, RESOURCES
 from gpuledger.studies.kernel_profile.tables import labels
@@ -16,12 +16,12 @@ from gpuledger.studies.kernel_profile.tables import labels
 #: Kernels with this share of the time (percent) get a label in the roofline.
 LABELLED_PERCENT = 5
 COLOURS = {
-    "dram": BLUE,
+    "dram": ORANGE,
     "l2": SKY,
     "l1": PURPLE,
-    "sm": ORANGE,
-    "fp64": YELLOW,
-    "fp32": VERMILLION,
+    "sm": YELLOW,
+    "fp64": BLACK,
+    "fp32": BLUE,
     "tensor": GREEN,
     "latency": GREY,
 }

@@ -1,6 +1,6 @@
 """Kernel times: how well the time model predicts kernels that others measured."""
 
-from gpuledger.studies.kernel_time.figures import draw_errors, draw_map, draw_regions, label_bounds, panels
+from gpuledger.studies.kernel_time.figures import draw_errors, draw_map, draw_regions, label_predictors, panels
 from gpuledger.studies.kernel_time.judgement import error_table, predictor_table, worst_region
 from gpuledger.studies.kernel_time.reduction import reduce
 
@@ -9,7 +9,7 @@ __all__ = [
     "draw_map",
     "draw_regions",
     "error_table",
-    "label_bounds",
+    "label_predictors",
     "panels",
     "predictor_table",
     "reduce",

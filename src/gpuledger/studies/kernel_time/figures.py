@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from gpuledger.ledger import figures
 
-#: What bounds a prediction: its name in the legend, and its colour.
-BOUNDS = {
-    "compute": ("matrix units", figures.BLUE),
-    "issue": ("issue", figures.SKY),
-    "latency": ("steps", figures.ORANGE),
-    "l2": ("L2", figures.GREEN),
-    "dram": ("DRAM", figures.VERMILLION),
-    "launch": ("launch", figures.PURPLE),
-    "host": ("host", figures.BLACK),
-    "block": ("blocks", figures.SKY),
-    "moved": ("permutation", figures.ORANGE),
-    "link": ("link", figures.VERMILLION),
+#: What predicts a time: its name, colour and marker. The simplest first.
+PREDICTORS = {
+    "roofline_s": ("roofline", figures.GREY, "o"),
+    "derate_s": ("derated roofline", figures.ORANGE, "s"),
+    "derated_s": ("roofline, constants fitted", figures.PURPLE, "D"),
+    "predicted_s": ("time model", figures.BLUE, "o"),
 }
 #: Ratios of predicted to measured time are clipped to this range.
 RATIOS = (0.4, 2.2)
 #: Error (%) at which the colour of a map is darkest.
 DARKEST_PERCENT = 30
-_GREY = "#AAAAAA"
+#: With more kernels than this, a panel shows how many fall into a cell instead of dots.
+MOST_DOTS = 300
 
 
 def panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -45,8 +43,16 @@ def panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {name: back[back[column] == name] for name in dict.fromkeys(back[column])}
 
 
+def mape_percent(part: pd.DataFrame, predictor: str = "predicted_s") -> float:
+    """Return the mean absolute percentage error of a predictor, a column of times; NaN where it predicts none."""
+    return 100 * float((part[predictor] / part["measured_s"] - 1).abs().mean())
+
+
 def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
-    """Draw predicted over measured time, with the roofline's predictions in grey behind it.
+    """Draw predicted over measured time by size, and above it a strip with the mean error of every predictor.
+
+    The time model is drawn as dots, or as cells that are darker where more kernels fall into them; of the rooflines
+    only the median by size.
 
     Parameters
     ----------
@@ -54,36 +60,55 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     part : DataFrame, shape (kernels, …)
         One of :func:`panels`. The x axis is GFLOP for GEMMs and MB for other operators.
     title : str
-        Stands in the panel, followed by the mean absolute percentage error.
+        Of the panel.
     """
-    x = part["flop"] / 1e9 if (part["operator"] == "gemm").all() else part["bytes"] / 1e6
-    many = len(part) > 300
-    dots = {"s": 4 if many else 12, "linewidth": 0, "rasterized": many}
+    x = (part["flop"] / 1e9 if (part["operator"] == "gemm").all() else part["bytes"] / 1e6).to_numpy(float)
+    ratios = {name: (part[name] / part["measured_s"]).to_numpy(float) for name in PREDICTORS if name in part}
+    model, color = np.clip(ratios["predicted_s"], *RATIOS), PREDICTORS["predicted_s"][1]
+    edges = np.geomspace(x.min(), max(1.001 * x.max(), 2 * x.min()), 37)
     axes.axhspan(0.9, 1 / 0.9, color=figures.PALE, linewidth=0, zorder=0)
-    axes.scatter(x, np.clip(part["roofline_s"] / part["measured_s"], *RATIOS), color=_GREY, zorder=1, **dots)
-    for bound, (_, color) in BOUNDS.items():
-        chosen = part["bound"] == bound
-        if chosen.any():
-            ratio = np.clip(part["predicted_s"] / part["measured_s"], *RATIOS)[chosen]
-            axes.scatter(x[chosen], ratio, color=color, zorder=2, **dots)
+    if len(part) > MOST_DOTS:
+        heights = np.geomspace(*RATIOS, 41)
+        count = np.histogram2d(x, model, bins=(edges, heights))[0].T
+        shades = LinearSegmentedColormap.from_list("", [(*to_rgb(color), 0.12), (*to_rgb(color), 1.0)])
+        style = {"cmap": shades, "norm": LogNorm(1, max(2, count.max())), "rasterized": True, "zorder": 2}
+        axes.pcolormesh(edges, heights, np.where(count > 0, count, np.nan), **style)
+    else:
+        axes.scatter(x, model, color=color, s=12, linewidth=0, zorder=2)
+    bins = np.searchsorted(edges[::3], x, side="right")
+    for name in ("roofline_s", "derate_s" if "derate_s" in ratios else "derated_s"):
+        medians = pd.DataFrame({"x": x, "ratio": ratios.get(name, np.nan)}).groupby(bins).median()
+        line = {"color": PREDICTORS[name][1], "linewidth": 1.3, "zorder": 3}
+        axes.plot(medians["x"], np.clip(medians["ratio"], *RATIOS), **line)
     axes.axhline(1, color=figures.BLACK, linewidth=0.6, zorder=3)
     axes.set(xscale="log", yscale="log")
     axes.set_yticks([0.5, 1, 2])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    mape = 100 * (part["predicted_s"] / part["measured_s"] - 1).abs().mean()
-    words = figures.plain(f"{title}: {mape:.1f} %")
-    axes.text(0.02, 0.97, words, transform=axes.transAxes, va="top", fontweight="bold", fontsize=7.5)
+    axes.text(0.02, 0.975, figures.plain(title), transform=axes.transAxes, va="top", fontweight="bold", fontsize=7.5)
+    _draw_strip(axes, {name: mape_percent(part, name) for name in ratios})
 
 
-def label_bounds(axes: Axes, data: pd.DataFrame) -> None:
-    """Enter the bounds that occur in the held-back rows of `data` into the legend of `axes`."""
-    occurring = set(data["bound"][data["held_back"]])
-    for bound, (name, color) in BOUNDS.items():
-        if bound in occurring:
-            axes.scatter([], [], color=color, s=16, label=name)
-    axes.scatter([], [], color=_GREY, s=16, label="roofline")
-    axes.fill_between([], [], color=figures.PALE, label="within 10 %")
+def _draw_strip(axes: Axes, errors: Mapping[str, float]) -> None:
+    """Draw a bar per predictor with its mean error (%) into the upper right corner, 100 % half as wide as the axes."""
+    shown = [(name, error) for name, error in errors.items() if not np.isnan(error)]
+    for place, (name, error) in enumerate(shown):
+        # Below the title, which is as wide as a panel of a column.
+        top = 0.97 - 0.075 * (place + 1.4 * figures.for_columns)
+        width = 0.36 * min(error, 100) / 100
+        axes.add_patch(
+            Rectangle((0.45, top - 0.05), width, 0.05, transform=axes.transAxes, color=PREDICTORS[name][1], linewidth=0)
+        )
+        words = f"{error:.1f} %" if error < 9.95 else f"{error:.0f} %"
+        axes.text(0.465 + width, top - 0.027, words, transform=axes.transAxes, va="center", fontsize=6.5)
+
+
+def label_predictors(axes: Axes, data: pd.DataFrame) -> None:
+    """Enter the predictors that `data` has into the legend of `axes`."""
+    for name, (label, color, _) in PREDICTORS.items():
+        if name in data and data[name].notna().any():
+            axes.fill_between([], [], color=color, linewidth=0, label=label)
+    axes.fill_between([], [], color=figures.PALE, linewidth=0, label="within 10 %")
 
 
 def draw_map(axes: Axes, part: pd.DataFrame) -> ScalarMappable:

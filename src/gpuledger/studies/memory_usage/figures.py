@@ -6,11 +6,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 
-from gpuledger.ledger.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION, plain
+from gpuledger.ledger import figures
+from gpuledger.ledger.figures import BLUE, GREEN, ORANGE, PURPLE, SKY, plain
 from gpuledger.studies.memory_usage.tables import ORIGINAL, memory_text, probe_series
 
-COLOURS = (BLUE, GREEN, ORANGE, PURPLE, SKY)
-MARKERS = "osDPXv"
+COLOURS = (BLUE, GREEN, ORANGE, SKY)
+MARKERS = "osDPX"
 
 
 def draw_workloads(axes: Axes, data: pd.DataFrame) -> None:
@@ -24,11 +25,13 @@ def draw_workloads(axes: Axes, data: pd.DataFrame) -> None:
         axes.axhline(y, color="#eeeeee", linewidth=0.7, zorder=0)
     for position, (label, part) in enumerate(probe_series(data).items()):
         dmat = part["probe_class"].iloc[0] == "dmat"
-        colour = VERMILLION if dmat else COLOURS[position % len(COLOURS)]
+        colour = PURPLE if dmat else COLOURS[position % len(COLOURS)]
         marker = "^" if dmat else MARKERS[position % len(MARKERS)]
         y = [rows[key] - 0.16 for key in zip(part["model"], part["batch_size"], strict=True)]
         axes.scatter(part["ratio_to_original"], y, label=plain(label), color=colour, s=26, marker=marker, zorder=3)
-        for x, height, memory in zip(part["ratio_to_original"], y, part["memory_bytes"], strict=True):
+        # In one column, markers are nearer to each other than their labels are long.
+        labelled = [] if figures.for_columns else zip(part["ratio_to_original"], y, part["memory_bytes"], strict=True)
+        for x, height, memory in labelled:
             at = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center", "fontsize": 6.8}
             note = axes.annotate(memory_text(memory), (x, height), **at)
             note.set(color=colour, path_effects=[withStroke(linewidth=2.5, foreground="white")])

@@ -52,7 +52,7 @@ _QUANTITIES = {
 }
 _WRONG = {"color": figures.VERMILLION, "linestyle": "none", "zorder": 6}
 _SYMBOLS = {
-    "unit_switch": ("as given, in another unit", {"marker": "x", "markersize": 6, "markeredgewidth": 1.6}),
+    "unit_switch": ("in another unit", {"marker": "x", "markersize": 6, "markeredgewidth": 1.6}),
     "outlier": ("outlier", {"marker": "*", "markersize": 10}),
     "contradiction": ("contradicted by another counter", {"marker": "+", "markersize": 9, "markeredgewidth": 1.6}),
 }
@@ -178,6 +178,73 @@ def write_laws(axes: Axes, title: str, laws: Mapping[str, str], looks: Mapping[s
     box.set_alignment("left")
     # Long laws may extend beyond the panel; they must not narrow it.
     box.set_in_layout(False)
+
+
+def panel_finding(panel: pd.DataFrame, sweep: Sweep) -> str:
+    """Return what a panel shows, in a few words: its anomalies, or else its knees, or else its laws."""
+    wrong = sweep.anomalies
+    wrong = wrong[(wrong["metric"] == panel["metric"].iloc[0]) & wrong["kernel_class"].isin(panel["kernel_class"])]
+    switched = panel[panel["value"] != panel["value_as_given"]]
+    if len(switched):
+        return f"{_number(len(switched), 'drop')}: only the unit changed"
+    for kind, words in (("outlier", "off the law"), ("contradiction", "contradicted by another counter")):
+        if count := int((wrong["kind"] == kind).sum()):
+            return f"{_number(count, 'value')} {words}"
+    laws = [law_of(sweep.laws, own) for _, own in panel.groupby("kernel_class", sort=True)]
+    bent = [f"{law['kernel_class']} at {law['knee']:,.0f}" for law in laws if not np.isnan(law["knee"])]
+    if bent:
+        return figures.plain(f"{'A knee' if len(bent) == 1 else 'Knees'}: {', '.join(bent)}")
+    exact = sum(bool(law["exact"]) for law in laws)
+    counts = pd.Series([law["law"] for law in laws]).value_counts()
+    kinds = ", ".join(f"{count} {law}" for law, count in counts.items())
+    return kinds + (f", {exact} of them exact" if exact else "")
+
+
+def headline_of(shown: Sequence[pd.DataFrame], finding: str) -> str:
+    """Return the headline of a figure: that values dropped only because their unit changed, or else the finding."""
+    switched = pd.concat([panel[panel["value"] != panel["value_as_given"]] for panel in shown])
+    if switched.empty:
+        return finding
+    ratios = (switched["value"] / switched["value_as_given"]).round()
+    drop = "a thousandfold" if (ratios == 1000).all() else f"up to {ratios.max():,.0f}-fold"
+    unit = {"byte": "byte count"}.get(switched["unit"].iloc[0], "value")
+    return f"{_number(len(switched), unit)} dropped {drop} only because their unit changed"
+
+
+def _number(count: int, name: str) -> str:
+    words = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
+    return f"{words[count] if count < len(words) else f'{count:,}'} {name}{'s' * (count != 1)}"
+
+
+def label_ends(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str, tuple[str, str]]) -> None:
+    """Name the classes and their laws at the ends of the lines, and make room for that on the right."""
+    low, high = np.log2(panel["size"].min()), np.log2(BEYOND * panel["size"].max())
+    axes.set_xlim(2 ** (low - 0.05 * (high - low)), 2 ** (high + 0.4 * (high - low)))
+    axes.xaxis.set_major_locator(FixedLocator(thin_ticks(np.unique(panel["size"]), 1.9)))
+    logarithmic = axes.get_yscale() == "log"
+    bottom, top = (math.log10(limit) if logarithmic else limit for limit in axes.get_ylim())
+    ends = []
+    for name, own in panel.groupby("kernel_class", sort=True):
+        row, last = law_of(sweep.laws, own), float(own.loc[own["size"].idxmax(), "value"])
+        if row["law"] != "undetermined":
+            fit = fit_series(own, left_out_sizes(sweep.anomalies, row.to_dict(), own))
+            last = float(fit.predict(np.array([fit.domain[1] * BEYOND]), LEVEL)[0][0])
+        law = "no law" if row["law"] == "undetermined" else f"{row['law']}{', exact' if row['exact'] else ''}"
+        ends.append(
+            (
+                math.log10(last) if logarithmic and last > 0 else max(last, bottom),
+                str(name) if figures.for_columns else f"{name}\n{law}",
+                str(name),
+            )
+        )
+    # From the top down, no label higher than its line's end allows the next one room for.
+    ceiling = math.inf
+    for last, words, name in sorted(ends, reverse=True):
+        place = min(last, ceiling)
+        ceiling = place - 0.15 * (top - bottom)
+        at = 2 ** (high + 0.03 * (high - low)), 10**place if logarithmic else place
+        style = {"color": looks[name][0], "fontsize": 7, "fontweight": "bold", "va": "center", "linespacing": 1.05}
+        axes.text(*at, figures.plain(words), **style)
 
 
 def legend_handles(drawn: Collection[str]) -> list[Artist]:

@@ -24,7 +24,7 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     LIGER: ("Liger", figures.GREEN, "o"),
     TORCH_LAYER: ("PyTorch's layer", figures.PURPLE, "D"),
 }
-_REST = [(figures.SKY, "v"), (figures.VERMILLION, "^"), (figures.YELLOW, "P"), (figures.BLACK, "X")]
+_REST = [(figures.SKY, "v"), (figures.YELLOW, "P"), (figures.BLACK, "X")]
 
 Styles = Mapping[str, tuple[str, str, str]]
 

@@ -13,7 +13,6 @@ from gpuledger.studies.serving_time.tables import CLASS, short_name
 #: Colours of models, in the order of their number of runs; all others are grey.
 COLOURS = (
     figures.BLUE,
-    figures.VERMILLION,
     figures.GREEN,
     figures.ORANGE,
     figures.SKY,

@@ -162,7 +162,7 @@ def zoom_to_transitions(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, s
     axes.yaxis.set_major_locator(MaxNLocator(4))
 
 
-def draw_ties(axes: Axes, transitions: pd.DataFrame, result: CaseResult, color: str = figures.VERMILLION) -> None:
+def draw_ties(axes: Axes, transitions: pd.DataFrame, result: CaseResult, color: str = figures.BLUE) -> None:
     """Draw when blocks speed up against when the older blocks on their SMs end.
 
     Parameters

@@ -1,0 +1,32 @@
+"""Figures across datasets: one provenance for all cases that a figure draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpuledger.ledger import provenance
+
+
+def record_of(study: str, records: Iterable[Mapping]) -> dict:
+    """Return one provenance for all: every label once, and the datasets as the source.
+
+    Parameters
+    ----------
+    study : str
+    records : iterable of mapping
+        The ``provenance.json`` of the cases that are drawn.
+    """
+    records = list(records)
+    kinds = [record["kind"] for record in records]
+    # What was predicted is said once, not for each device that it was compared with.
+    labels = dict.fromkeys(record["label"].split(" (")[0] for record in records)
+    datasets = dict.fromkeys(record["dataset"] for record in records)
+    return {
+        "dataset": "across datasets",
+        "study": study,
+        "case": "all",
+        "kind": next((kind for kind in kinds if kind in provenance.NOT_MEASURED), kinds[0]),
+        "label": "; ".join(labels),
+        "inputs": [],
+        "source": f"Dataset{'s' * (len(datasets) > 1)} {', '.join(datasets)}",
+    }

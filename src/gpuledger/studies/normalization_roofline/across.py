@@ -1,0 +1,63 @@
+"""Normalization kernels of every dataset: the share of the data sheet's bandwidth over size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.studies.normalization_roofline.figures import STYLES
+from gpuledger.studies.normalization_roofline.liger import LIGER, TORCH_LAYER
+
+#: Panels: title, and the kernels in them.
+PANELS = {"optimised kernels": ("one_pass", LIGER), "PyTorch's kernels": ("torch", TORCH_LAYER)}
+MARKERS = "osD^vP"
+
+
+def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figure:
+    """Draw optimised kernels beside PyTorch's: a line per case, dashed and hollow where the times are simulated.
+
+    Parameters
+    ----------
+    results : sequence of CaseResult
+        Of :func:`gpuledger.studies.normalization_roofline.reduce`.
+    published : mapping
+        Not needed here.
+    """
+    figure, grid = plt.subplots(1, len(PANELS), figsize=(7.0, 3.1), sharey=True)
+    largest = {}
+    for axes, (title, kernels) in zip(grid, PANELS.items(), strict=True):
+        for place, result in enumerate(results):
+            largest[title, place] = draw_shares_of(axes, result, kernels, MARKERS[place % len(MARKERS)])
+        axes.axhline(100, color=figures.BLACK, linewidth=0.9)
+        axes.set(xscale="log", ylim=(0, 112), xlabel="input and output (MB, log scale)", title=title)
+        axes.grid(axis="y")
+    grid[0].set_ylabel("of the data sheet's bandwidth (%)")
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=7)
+    shares = {title: [share for (of, _), share in largest.items() if of == title and share] for title in PANELS}
+    reach = [f"{min(found):.0f} to {max(found):.0f} %" for found in shares.values()]
+    words = f"At the largest sizes optimised kernels reach {reach[0]} of the bandwidth, PyTorch's {reach[1]}"
+    figures.headline(figure, words)
+    return figure
+
+
+def draw_shares_of(axes: Axes, result: CaseResult, kernels: Sequence[str], marker: str) -> float | None:
+    """Draw one case's shares over size, with a cold L2; return the share at the largest size, None if it has none."""
+    rows = result.data
+    rows = rows[rows["kernel"].isin(kernels) & (rows["cache"] == "cold")].sort_values("moved_bytes")
+    if rows.empty:
+        return None
+    share = 100 * rows["bandwidth_byte_per_s"] / float(result["data_sheet_bandwidth"])
+    simulated = result.provenance["kind"] == "simulated"
+    label = f"{result['gpu']}, {result.provenance['case']} ({result.provenance['kind']})"
+    color = STYLES[rows["kernel"].iloc[0]][1]
+    look = {"color": color, "marker": marker, "markersize": 4.5, "linewidth": 1}
+    look |= {"linestyle": "--", "markerfacecolor": "white"} if simulated else {}
+    # Several shapes may move as many bytes.
+    medians = share.groupby(rows["moved_bytes"].to_numpy()).median()
+    axes.plot(medians.index / 1e6, medians, label=label, **look)
+    return float(medians.iloc[-1])

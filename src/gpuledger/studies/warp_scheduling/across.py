@@ -1,0 +1,82 @@
+"""When warps finish, of all cases: exclusive and shared blocks of each kernel in one panel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.studies.warp_scheduling.reduction import parts
+
+COLOURS = {"exclusive": figures.BLUE, "shared": figures.ORANGE}
+
+
+def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figure:
+    """Draw the distributions against the fastest warp: traces as lines, published points as markers.
+
+    Parameters
+    ----------
+    results : sequence of CaseResult
+        Of :func:`gpuledger.studies.warp_scheduling.reduce`; one of each kernel, kind of blocks and provenance is drawn.
+    published : mapping
+        Not needed here.
+    """
+    cases = {(result["kernel"], result["blocks"], _kind(result)): result for result in reversed(results)}
+    kernels = sorted({kernel for kernel, _, _ in cases})
+    figure, grid = plt.subplots(1, len(kernels), figsize=(7.0, 2.9), sharey=True, squeeze=False)
+    for axes, kernel in zip(grid[0], kernels, strict=True):
+        for (of, blocks, _), result in sorted(cases.items(), key=lambda case: case[0]):
+            if of == kernel:
+                draw_against_fastest(axes, result, COLOURS.get(blocks, figures.GREY))
+        axes.set_title(kernel)
+        axes.set(xlim=(0, None), ylim=(0, 104), xlabel="behind the fastest warp (%)")
+        axes.grid(axis="both", linewidth=0.5)
+        _name_curves(axes, {key: result for key, result in cases.items() if key[0] == kernel})
+    grid[0, 0].set_ylabel("warps finished (%)")
+    marks = {"linestyle": "none", "marker": "o", "markersize": 5, "color": "#666666", "markeredgecolor": "white"}
+    grid[0, -1].plot([], [], color="#666666", label="every warp of a trace")
+    grid[0, -1].plot([], [], label="published points", **marks)
+    grid[0, -1].legend(loc="lower right")
+    figures.headline(figure, _finding(cases, kernels))
+    return figure
+
+
+def draw_against_fastest(axes: Axes, result: CaseResult, color: str) -> None:
+    """Draw how far behind the fastest warp the others finish, as a line, or as markers where only points are known."""
+    points = parts(result.data)[0]
+    behind, finished = 100 * points["over_fastest_ratio"], points["completed_percent"]
+    if _kind(result) == "published":
+        axes.plot(behind, finished, "o", color=color, markeredgecolor="white", markersize=5.5, zorder=5, clip_on=False)
+    else:
+        axes.plot(behind, finished, color=color, linewidth=1.4, zorder=3)
+
+
+def _kind(result: CaseResult) -> str:
+    return result.provenance["kind"]
+
+
+def _name_curves(axes: Axes, cases: Mapping[tuple[str, str, str], CaseResult]) -> None:
+    """Write beside the curves what they are, with their tails by provenance."""
+    style = {"transform": axes.transAxes, "va": "center", "ha": "right", "fontsize": 7.2, "fontweight": "bold"}
+    for place, blocks in enumerate(sorted({blocks for _, blocks, _ in cases})):
+        tails = {kind: 100 * result["tail_ratio"] for (_, of, kind), result in cases.items() if of == blocks}
+        words = [f"{blocks} blocks, tail", *(f"{tail:.1f} % {kind}" for kind, tail in sorted(tails.items()))]
+        axes.text(0.98, 0.72 - 0.24 * place, "\n".join(words), color=COLOURS.get(blocks), **style)
+
+
+def _finding(cases: Mapping[tuple[str, str, str], CaseResult], kernels: Sequence[str]) -> str:
+    """Return what sharing does to the tail of each kernel, by published numbers where there are some."""
+    steps = []
+    for kernel in kernels:
+        # Published ones come last, and so replace others.
+        own = sorted(cases.items(), key=lambda case: case[0][2] == "published")
+        tails = {blocks: 100 * result["tail_ratio"] for (of, blocks, _), result in own if of == kernel}
+        if {"exclusive", "shared"} <= set(tails):
+            steps.append(f"{tails['exclusive']:.0f} to {tails['shared']:.0f} % ({kernel})")
+    if not steps:
+        return "How far warps finish behind the fastest"
+    return f"Sharing an SM stretches the tail of warps from {' and from '.join(steps)}"

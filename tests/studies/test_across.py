@@ -1,0 +1,110 @@
+"""Figures across datasets, of small made-up results: what they say, and that every case is in them."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpuledger.ledger import across, figures
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.study import read_studies
+from gpuledger.studies.block_scheduling import across as block_scheduling
+from gpuledger.studies.dmat import across as dmat
+from gpuledger.studies.kernel_time import across as kernel_time
+from gpuledger.studies.normalization_roofline import across as normalization
+from gpuledger.studies.warp_scheduling import across as warp_scheduling
+
+
+@pytest.fixture(autouse=True)
+def style():
+    figures.use_style()
+    yield
+    plt.close("all")
+
+
+def result(frame, dataset, case, kind, **quantities):
+    """A result of a case, with the provenance that figures across datasets read."""
+    record = {"dataset": dataset, "case": case, "kind": kind, "label": kind}
+    return CaseResult(frame, {name: {"value": value, "unit": "1"} for name, value in quantities.items()}, record)
+
+
+def words(figure):
+    return " ".join(" ".join(text.get_text() for text in figure.findobj(plt.Text)).split())
+
+
+def test_every_study_that_draws_across_is_found():
+    modules = [block_scheduling, dmat, kernel_time, normalization, warp_scheduling]
+    names = [module.__name__.split(".")[-2] for module in modules]
+    assert [study.name for study in read_studies().values() if study.across] == names
+
+
+def test_a_record_names_every_label_and_dataset_once():
+    rows = [
+        {"dataset": "a", "kind": "published", "label": "published"},
+        {"dataset": "b", "kind": "predicted", "label": "predicted, compared with times (downloaded, recorded on X)"},
+        {"dataset": "b", "kind": "predicted", "label": "predicted, compared with times (downloaded, recorded on Y)"},
+    ]
+    record = across.record_of("kernel_time", rows)
+    assert record["label"] == "published; predicted, compared with times"
+    assert (record["kind"], record["source"]) == ("predicted", "Datasets a, b")
+
+
+def test_published_tails_of_warps_are_the_headline():
+    tails = {("exclusive", "published"): 0.0819, ("shared", "published"): 0.2469, ("shared", "simulated"): 0.3}
+    cases = []
+    for (blocks, kind), tail in tails.items():
+        points = {"completed_percent": [0.0, 100.0], "elapsed_cycles": [10, 12], "over_fastest_ratio": [0.0, tail]}
+        about = {"kernel": "GEMM", "blocks": blocks, "tail_ratio": tail}
+        cases.append(result(pd.DataFrame(points), kind, "a", kind, **about))
+    text = words(warp_scheduling.draw(cases, {}))
+    assert "from 8 to 25 % (GEMM)" in text
+    assert "24.7 % published 30.0 % simulated" in text
+
+
+def test_before_and_after_share_a_time_axis_with_published_times():
+    sms = pd.DataFrame({"part": "sm", "sm": [0], "blocks": [2], "resident_blocks": [1]})
+    times = {"sm": [0, 0], "slot": [0, 0], "start_cycles": [0, 60], "end_cycles": [50, 100]}
+    frame = pd.concat([sms, pd.DataFrame({"part": "block", **times})], ignore_index=True).convert_dtypes()
+    about = {"resident_blocks_max": 1, "kernel_cycles": 110, "running_cycles_per_sm": 90.0, "kernel": "zeros"}
+    before = result(frame, "s", "zeros", "simulated", kernel_time=100.0, scheduling_cycles_per_sm=10.0, **about)
+    after = result(frame, "s", "zeros_persistent", "simulated", kernel_time=75.0, scheduling_cycles_per_sm=0.0, **about)
+    figure = block_scheduling.draw([before, after], {"original_time": 200, "persistent_time": 100})
+    assert "save 50 % as published (200 to 100 ns), 25 % in the model" in words(figure)
+    bars = [patch.get_width() for patch in figure.axes[0].patches]
+    assert sum(bars[:3]) == pytest.approx(0.1) and bars[1] == pytest.approx(0.1 * 10 / 110)
+
+
+def test_timelines_share_an_axis_of_clocks():
+    cases = []
+    for name, clock in (("one", 1000), ("two", 1500)):
+        cells = {"tensor": ["query", "key", "key"], "row": [0, 1, 1], "column": [0, 0, 3], "accesses": [1, 2, 3]}
+        about = {"kernel": name, "rows": 2, "columns": 4, "column_cycles": clock // 4, "max_clock": clock}
+        cases.append(result(pd.DataFrame(cells), "s", name, "simulated", compatible="no", **about))
+    figure = dmat.draw(cases, {})
+    assert {axes.get_xlim() for axes in figure.axes} == {(0, 1530.0)}
+    assert "Two runs 1.5 times as many cycles as one" in words(figure)
+
+
+def test_errors_of_every_gpu_are_side_by_side():
+    frame = pd.DataFrame({"operator": "gemm", "group": "16-bit", "held_back": [True, True, False]})
+    frame = frame.assign(measured_s=1.0, predicted_s=[1.1, 0.9, 9.0], roofline_s=0.5, derate_s=np.nan, derated_s=0.8)
+    cases = [result(frame, "d", gpu, "predicted", gpu=gpu) for gpu in ("a100", "h100")]
+    figure = kernel_time.draw(cases, {})
+    assert "On 2 GPUs the time model is 10 % off where the roofline is 50 % off" in words(figure)
+    assert "gemm, 16-bit (d: 2)" in words(figure)
+
+
+def test_measured_and_simulated_normalization_kernels_are_told_apart():
+    cases = []
+    for kind, kernel, bandwidth in (("downloaded", "liger", 8e11), ("simulated", "one_pass", 9e11)):
+        rows = {
+            "kernel": [kernel, "torch"],
+            "cache": "cold",
+            "moved_bytes": 1e8,
+            "bandwidth_byte_per_s": [bandwidth, 4e11],
+        }
+        about = {"data_sheet_bandwidth": 1e12, "gpu": "H100"}
+        cases.append(result(pd.DataFrame(rows), kind, kind, kind, **about))
+    figure = normalization.draw(cases, {})
+    assert "optimised kernels reach 80 to 90 % of the bandwidth, PyTorch's 40 to 40 %" in words(figure)
+    assert [line.get_linestyle() for line in figure.axes[0].lines[:2]] == ["-", "--"]

@@ -1,0 +1,24 @@
+"""Draw the cases of a study side by side, whatever datasets they are of."""
+
+import fork_server
+
+fork_server.hand_over("gpuledger.ledger.case_result", "gpuledger.ledger.figures")
+
+import logging
+from importlib import import_module
+from pathlib import Path
+
+from gpuledger import logs
+from gpuledger.ledger import across, claims, figures
+from gpuledger.ledger.case_result import CaseResult
+
+with logs.to(snakemake.log[0]):
+    # It lists the glyphs that it embeds into PDF files.
+    logging.getLogger("fontTools").setLevel(logging.WARNING)
+    figures.use_style()
+    study = snakemake.wildcards.study
+    results = [CaseResult.read(Path(summary).parent) for summary in snakemake.input.summaries]
+    published = {claim["quantity"]: claim["value"] for claim in claims.load(snakemake.input.claims)["claims"]}
+    figure = import_module(f"gpuledger.studies.{study}.across").draw(results, published)
+    record = across.record_of(study, [result.provenance for result in results])
+    figures.save(figure, record, Path(snakemake.output.figure_pdf).parent)
