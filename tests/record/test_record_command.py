@@ -20,7 +20,7 @@ from gpuledger.record import __main__ as recorder
 from gpuledger.record import metrics, plan, profiler
 
 tools = record_fakes.tools
-TOY = ["python3", "-m", "gpuledger.record.workloads.toy_network", "--passes=forward", "--key=secret"]
+TOY = ["python3", "-m", "gpuledger.record.workloads.toy_network", "--point=forward", "--key=secret"]
 TORCH = """
 import json, sys, types
 class Profile:

@@ -18,8 +18,8 @@ from gpuledger.record.session import Session
 
 LOG = logging.getLogger("gpuledger")
 _HERE = Path(__file__).parent
-#: A part in its own process is killed after this multiple of its maximum time.
-_PATIENCE = 3
+#: A part in its own process is killed after this multiple of its planned time.
+_PATIENCE = 5
 
 
 def record_parts(
@@ -86,7 +86,7 @@ def record_parts(
 
 
 def _record_part(now: Session, part: Part) -> None:
-    now.recording.begin(part.name)
+    now.recording.begin(part.name, part.seconds)
     made: Recorded = getattr(import_module(part.module), part.function)(now, *part.arguments)
     now.recording.finish(part.name, made.cases, now.about(**made.about), made.notes)
 
@@ -101,7 +101,7 @@ def _record_apart(now: Session, part: Part) -> None:
     known = recording.parts.get(part.name, {})
     if known.get("key") == key and recording.are_made(known["files"]):
         return
-    recording.check_time(60 * part.minutes)
+    recording.check_time(part.seconds)
     recording.begin(part.name)
     scratch = recording.folder / f".{part.name}.partial"
     folder, answer, begun_for = scratch / "made", scratch / "answer.json", scratch / "key"
@@ -120,7 +120,7 @@ def _record_apart(now: Session, part: Part) -> None:
         str(folder),
         str(answer),
     ]
-    seconds = 60 * _PATIENCE * part.minutes
+    seconds = _PATIENCE * part.seconds
     try:
         recorded = session.run_apart([*command, json.dumps(options)], answer, part.name, seconds)
     except InputError:

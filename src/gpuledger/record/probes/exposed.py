@@ -32,6 +32,7 @@ WORKLOADS: dict[str, Callable[[int], ProbeWorkload]] = {
     "gemm": gemm,
     "attention": lambda tokens: attention(64, tokens),
 }
+SIZES = {"fill": 4096, "gemm": 2048, "attention": 1024}
 COLUMNS = ("workload", "probe", "original_ms", "ncu_ms", "neutrino_ms", "prologue_ms", "kernel_ms", "epilogue_ms")
 #: Runs per process, of which the median counts.
 REPEATS = 3
@@ -42,7 +43,7 @@ def measure(
     runner: Runner,
     count: Callable[[Sequence[str], Sequence[str]], None],
     python: str = sys.executable,
-    sizes: dict[str, int] | None = None,
+    sizes: Mapping[str, int] = SIZES,
     metrics: Mapping[str, Sequence[str]] = METRICS,
 ) -> None:
     """Measure waiting times (ms) and write the table for the study of exposed latency.
@@ -56,12 +57,11 @@ def measure(
         Runs a command under ncu, or without it if the first argument (the metrics) is empty.
     python : str
         The Python of the command.
-    sizes : dict, optional
-        Sizes of the workloads.
+    sizes : mapping
+        By workload.
     metrics : mapping
         By probe, what ncu collects; a probe that is not in it is left out.
     """
-    sizes = sizes or {"fill": 4096, "gemm": 2048, "attention": 1024}
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
