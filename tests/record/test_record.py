@@ -66,7 +66,7 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
     monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
     found = plan.make_plan("auto")
     assert found.parts == tuple(name for name, part in PARTS.items() if "nvrtc" not in part.needs)
-    assert set(found.left_out) == {"normalization", "latency", "probes"}
+    assert set(found.left_out) == {"normalization", "latency", "probes", "neutrino"}
     with pytest.raises(InputError, match=r"part normalization .* NVRTC is not installed; pip install"):
         plan.make_plan("require")
     (tools / "ncu").unlink()
@@ -305,7 +305,7 @@ def test_half_a_table_is_no_table(text, message):
 
 
 def test_a_table_is_split_by_ranges_of_either_kind():
-    """Autograd launches from a thread of its own, so that its launches are only in ranges that are started and ended."""
+    """Autograd launches from a thread of its own: its launches are only in ranges that are started and ended."""
     pushed = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
     started = "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
     step = "<default domain>:{}:none:none:none:none:none:none"

@@ -1,4 +1,4 @@
-"""The command lines of a recording against an installed ncu and nsys: they read their options before they look for a GPU."""
+"""The command lines of a recording against an installed ncu and nsys, which read options before looking for a GPU."""
 
 import re
 import shlex

@@ -110,8 +110,8 @@ with log.open("w", newline="") as handle:
     handle.write("==PROF== Connected to process 4242 (/secret/path/python3.12)\\n")
     handle.write('==PROF== Profiling "kernel" - 0: 0%....50%....100% - 12 passes\\n')
     writer = csv.writer(handle, quoting=csv.QUOTE_ALL, lineterminator="\\n")
-    identity = ["ID", "Process ID", "Process Name", "Host Name", *ranges, "Kernel Name", "Context", "Stream", "Block Size",
-                "Grid Size", "Device", "CC"]
+    identity = ["ID", "Process ID", "Process Name", "Host Name", *ranges, "Kernel Name", "Context", "Stream",
+                "Block Size", "Grid Size", "Device", "CC"]
     writer.writerow([*identity, *metrics])
     units = {{"pct": "%", "per_second": "hz", "cycles": "cycle", "bytes": "byte", "duration": "ns"}}
     unit = lambda metric: next((units[word] for word in units if word in metric), "inst")

@@ -273,7 +273,7 @@ def _take(step: Step, folder: Path, name: str, status: int, ended: str) -> tuple
         if step.made.with_suffix(".qdstrm").is_file():
             problem, remedy = (
                 _NO_IMPORTER,
-                "install NVIDIA's own package of Nsight Systems; a distribution's can lack it",
+                "install NVIDIA's own Nsight Systems; a distribution's can lack it",
             )
         raise InputError(name, step.tool, problem, remedy)
     path = f"kernel_breakdown/{name}{step.made.suffix}"

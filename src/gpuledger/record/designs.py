@@ -19,7 +19,7 @@ _LAUNCHES = {
 NETWORK = {"layers": 10, "hidden_dim": 1024, "tokens": 128, "activation": "sigmoid", "bias": False}
 #: By run, each of which repeats the one before it, the launches that the source notebook shows on an A100. The whole
 #: training step has 81: 11 random tensors; GEMM, split-K reduction and sigmoid of each layer; sum and its gradient;
-#: for each layer the sigmoid's gradient and the weight's, and for all but the first layer the input's with its reduction.
+#: for each layer the sigmoid's gradient and the weight's, for all but the first also the input's with its reduction.
 NETWORK_LAUNCHES = {"setup": 11, "forward": 41, "forward_backward": 81}
 
 

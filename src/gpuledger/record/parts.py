@@ -21,13 +21,15 @@ class Part:
         paths of the cases are, and ``control`` if it needs ncu; otherwise it takes a
         :class:`gpuledger.record.session.Session`.
     needs : tuple of str
-        Among ``torch``, ``nvrtc`` and ``ncu``.
+        Among ``torch``, ``nvrtc``, ``ncu`` and ``neutrino``.
     seconds : float
         Time to plan for it on a data-centre GPU: an estimate, never measured.
     own_process : bool
         Whether it uses the GPU directly and therefore runs in its own process, in the Python of the workloads.
     arguments : tuple of str
         Further arguments of the function.
+    optional : bool
+        Whether a recording is complete without it.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Part:
     seconds: float
     own_process: bool = False
     arguments: tuple[str, ...] = ()
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ def _sweep(name: str, title: str) -> Part:
     return _counted(f"sweep_{name}", f"counters of {title}", "record_sweep", launches, name)
 
 
-def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float) -> Part:
-    return Part(name, title, f"{_HERE}.{name}", f"record_{name}", needs, seconds, True)
+def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, optional: bool = False) -> Part:
+    return Part(name, title, f"{_HERE}.{name}", f"record_{name}", needs, seconds, True, optional=optional)
 
 
 #: In the order of a recording: first what does not need permission to read counters.
@@ -84,5 +87,6 @@ PARTS = {
         _sweep("llama", "Llama, heads of 128, forward pass"),
         _sweep("llama_backward", "Llama, heads of 128, backward pass"),
         _apart("latency", "waiting for a profile", ("nvrtc", "ncu"), 150),
+        _apart("neutrino", "the same kernels with Neutrino's binary probes", ("nvrtc", "neutrino"), 90, optional=True),
     )
 }

@@ -26,7 +26,7 @@ OLDEST = (2022, 3)
 PLACES = ("usr/local/cuda*/bin", "opt/nvidia/nsight-compute/*", "usr/local/NVIDIA-Nsight-Compute*")
 #: Columns that identify the machine and the run but say nothing about a launch; they are removed.
 PRIVATE = ("Process ID", "Process Name", "Host Name")
-#: Columns of NVTX ranges. Their cells have threads, and ranges as ``"<default domain>:<name>:none:none:none:none:none"``.
+#: Columns of NVTX ranges. Their cells have threads, and ranges as ``"<default domain>:<name>:none:none:none:none"``.
 _RANGES = re.compile(r":(?:Push/Pop|Start/Stop)_Range:")
 _INSTALL = "install Nsight Compute (with the CUDA toolkit, or alone) and put ncu on the PATH"
 _QUERY_SECONDS = 120

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.record import device, profiler, session
+from gpuledger.record import device, plan, profiler, session
 from gpuledger.record.parts import PARTS, Part, Recorded
 from gpuledger.record.recording import Recording, hash_sources, key_of
 from gpuledger.record.session import Session
@@ -66,6 +66,10 @@ def record_parts(
         failed: dict[str, InputError] = {}
         for name in parts:
             part = PARTS[name]
+            if part.optional and (lack := plan.lacking(part, python)):
+                recording.leave_out(name, "; ".join(lack))
+                LOG.info("%s is left out: %s", name, lack[0])
+                continue
             try:
                 ncu = profiler.find_ncu() if "ncu" in part.needs else None
                 versions = tools.used(part.needs)
@@ -144,7 +148,7 @@ def _record_apart(now: Session, part: Part) -> None:
 
 def _sources(part: Part) -> list[Path]:
     stem = part.module.rpartition(".")[2]
-    # The part `latency` runs the kernels of the part `probes`.
-    folder = "probes" if stem == "latency" else stem
+    # These run the kernels of the part `probes`.
+    folder = "probes" if stem in ("latency", "neutrino") else stem
     patterns = (f"*{stem}*.py", f"{folder}/*.py", "cuda*.py", "cuda_sources/*")
     return [path for pattern in patterns for path in _HERE.glob(pattern) if path.is_file()]

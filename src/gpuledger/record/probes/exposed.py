@@ -19,18 +19,13 @@ from gpuledger.files import write_text
 from gpuledger.record import cuda
 from gpuledger.record.driver import driver
 from gpuledger.record.probes.launch import Runner
-from gpuledger.record.probes.workloads import ProbeWorkload, attention, fill, gemm
+from gpuledger.record.probes.workloads import WORKLOADS
 
 #: The metrics that ncu would collect instead of each probe.
 METRICS = {
     "block_sched": ("sm__cycles_active.avg", "smsp__cycles_active.avg"),
     "gmem_bytes": ("l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum"),
     "tensorop_count": ("sm__inst_executed_pipe_tensor.sum",),
-}
-WORKLOADS: dict[str, Callable[[int], ProbeWorkload]] = {
-    "fill": lambda size: fill(size, size),
-    "gemm": gemm,
-    "attention": lambda tokens: attention(64, tokens),
 }
 SIZES = {"fill": 4096, "gemm": 2048, "attention": 1024}
 COLUMNS = ("workload", "probe", "original_ms", "ncu_ms", "neutrino_ms", "prologue_ms", "kernel_ms", "epilogue_ms")
