@@ -66,14 +66,14 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
     monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
     found = plan.make_plan("auto")
     assert found.parts == tuple(name for name, part in PARTS.items() if "nvrtc" not in part.needs)
-    assert set(found.left_out) == {"normalization", "latency", "probes", "neutrino"}
+    assert set(found.left_out) == {"normalization", "blocks", "latency", "probes", "neutrino"}
     with pytest.raises(InputError, match=r"part normalization .* NVRTC is not installed; pip install"):
         plan.make_plan("require")
     (tools / "ncu").unlink()
     monkeypatch.setattr(profiler, "PLACES", ())
     assert plan.make_plan("auto").parts == ()
     assert "Nsight Compute is not installed" in plan.make_plan("auto").left_out["counters"]
-    assert plan.make_plan("auto", python="/some/python").parts == ("normalization", "probes")
+    assert plan.make_plan("auto", python="/some/python").parts == ("normalization", "blocks", "probes")
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ PARTS = {
     part.name: part
     for part in (
         _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 270),
-        _apart("probes", "traces of probed kernels", ("nvrtc",), 210),
+        _apart("blocks", "block scheduling, original against persistent and memset", ("nvrtc",), 30),
+        _apart("probes", "traces of probed kernels", ("nvrtc",), 180),
         _counted("counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches),
         _sweep("gpt2", "GPT-2, 12 heads, forward pass"),
         _sweep("gpt2_head_dim_64", "GPT-2, heads of 64, forward pass"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from gpuledger import files
 from gpuledger.errors import InputError
@@ -28,6 +29,7 @@ def record_parts(
     *,
     python: str | None = None,
     control: profiler.Control | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
     keep_going: bool = True,
 ) -> dict[str, InputError]:
     """Record parts, as far as they are not up to date.
@@ -41,6 +43,8 @@ def record_parts(
         Python of the workloads, with PyTorch; default: the current one.
     control : Control, optional
         Clock and cache control.
+    options : mapping, optional
+        By part, keyword arguments of its function.
     keep_going : bool
         Whether to continue with the other parts if one fails.
 
@@ -76,7 +80,7 @@ def record_parts(
                 if ncu:
                     versions["ncu"] = ncu.version
                 control = control or profiler.Control()
-                now = Session(recording, found, python, versions, control, ncu)
+                now = Session(recording, found, python, versions, control, ncu, (options or {}).get(name, {}))
                 (_record_apart if part.own_process else _record_part)(now, part)
                 LOG.info("%s: recorded", name)
             except InputError as error:
@@ -101,7 +105,7 @@ def _record_apart(now: Session, part: Part) -> None:
     If the part fails, the scratch folder is kept so that the part can resume, as long as its key does not change.
     """
     recording = now.recording
-    key = key_of(**now.key(part=part.name, sources=hash_sources(_sources(part))))
+    key = key_of(**now.key(part=part.name, sources=hash_sources(_sources(part)), options=now.options))
     known = recording.parts.get(part.name, {})
     if known.get("key") == key and recording.are_made(known["files"]):
         return
@@ -115,6 +119,7 @@ def _record_apart(now: Session, part: Part) -> None:
     begun_for.write_text(key, "utf-8")
     answer.unlink(missing_ok=True)
     options = {"control": vars(now.control)} if "ncu" in part.needs else {}
+    options |= now.options
     command = [
         now.python,
         "-m",
@@ -149,6 +154,6 @@ def _record_apart(now: Session, part: Part) -> None:
 def _sources(part: Part) -> list[Path]:
     stem = part.module.rpartition(".")[2]
     # These run the kernels of the part `probes`.
-    folder = "probes" if stem in ("latency", "neutrino") else stem
+    folder = "probes" if stem in ("blocks", "latency", "neutrino") else stem
     patterns = (f"*{stem}*.py", f"{folder}/*.py", "cuda*.py", "cuda_sources/*")
     return [path for pattern in patterns for path in _HERE.glob(pattern) if path.is_file()]

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -99,6 +99,8 @@ class Session:
         Settings of ncu.
     ncu : Ncu or None
         None for parts that do not use it.
+    options : mapping
+        Keyword arguments of the function of a part that has a process of its own.
     """
 
     recording: Recording
@@ -107,6 +109,7 @@ class Session:
     tools: dict[str, str]
     control: Control
     ncu: Ncu | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def key(self, **what: Any) -> dict[str, Any]:
         """`what` together with the device and tools of this session, for :func:`key_of`."""
