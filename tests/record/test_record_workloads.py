@@ -1,16 +1,16 @@
 """The recorded programs on a CPU, where a Python with PyTorch is at hand."""
 
-import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import torch_python
 
 from gpuledger.record import designs
 
+python = torch_python.python
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 COUNT = """
 import json, sys, torch
@@ -54,15 +54,6 @@ for passes in toy_network.PASSES:
     found[passes] = count.number
 print(json.dumps(found))
 """
-
-
-@pytest.fixture(scope="module")
-def python():
-    """A Python with PyTorch: of GPULEDGER_TORCH_PYTHON, or the one in use."""
-    given = os.environ.get("GPULEDGER_TORCH_PYTHON")
-    if not given and importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is not here: set GPULEDGER_TORCH_PYTHON to a Python that has it")
-    return given or sys.executable
 
 
 def run(python, *arguments):

@@ -78,7 +78,7 @@ def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, option
 PARTS = {
     part.name: part
     for part in (
-        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 270),
+        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 290),
         _apart("blocks", "block scheduling, original against persistent and memset", ("nvrtc",), 30),
         _apart("probes", "traces of probed kernels", ("nvrtc",), 180),
         _counted("counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches),
