@@ -54,8 +54,8 @@ class Configuration:
         """Dynamic shared memory of each block: what its part of a row needs, as far as there is `room`; else 0."""
         if not self.kernel.startswith(("streaming", "clustered")):
             return 0
-        # An unaligned row takes a slot more than its length.
-        rounds = math.ceil(16 * (length // 4 + 2) / KEPT_BYTES / self.cluster)
+        slots = length // 4 if self.kernel.endswith("_aligned") else length // 4 + 2  # a part of one at either end
+        rounds = math.ceil(16 * slots / KEPT_BYTES / self.cluster)
         return min(rounds, room // KEPT_BYTES) * KEPT_BYTES
 
 
