@@ -114,6 +114,16 @@ def test_one_of_ceilings_and_data_sheet_is_enough(folder, ceilings, gpu):
     assert (folder / "out/figure.png").is_file()
 
 
+def test_baselines_are_told_apart(folder):
+    more = "".join(
+        f"{name},16384,1024,cold,{time},1,99999,9\n" for name, time in (("torch", 80000), ("torch_nn", 40000))
+    )
+    result = reduce(folder, rows=ROWS + more)
+    assert result["speedup_over_torch_cold_geometric_mean"] == 2 * result["speedup_over_torch_nn_cold_geometric_mean"]
+    styles = [normalization_roofline.figures.STYLES[name] for name in ("one_pass", "two_pass", "torch", "torch_nn")]
+    assert len({style[1:] for style in styles}) == 4
+
+
 def test_a_kernel_of_ones_own_is_drawn_too(folder):
     result = reduce(folder, rows=ROWS + "triton $x$,16384,1024,cold,40000,39000,41000,9\n")
     assert result["triton_x_16384x1024_cold_copy_percent"] == 80
