@@ -17,7 +17,7 @@ from gpuledger.models.simulate import simulate_dataset
 from gpuledger.models.simulate.normalization import KERNELS, SHAPES, BandwidthModel, simulate_normalization, time_kernel
 from gpuledger.readers import gpus
 from gpuledger.studies import normalization_roofline
-from gpuledger.studies.normalization_roofline import tables
+from gpuledger.studies.normalization_roofline import figures, tables
 from notebooks import run_notebook
 
 ROWS = """kernel,rows,length,cache,time_median_ns,time_p5_ns,time_p95_ns,launches
@@ -121,7 +121,7 @@ def test_baselines_are_told_apart(folder):
     )
     result = reduce(folder, rows=ROWS + more)
     assert result["speedup_over_torch_cold_geometric_mean"] == 2 * result["speedup_over_torch_nn_cold_geometric_mean"]
-    styles = [normalization_roofline.figures.STYLES[name] for name in ("one_pass", "two_pass", "torch", "torch_nn")]
+    styles = [figures.STYLES[name] for name in ("one_pass", "two_pass", "torch", "torch_nn")]
     assert len({style[1:] for style in styles}) == 4
 
 
