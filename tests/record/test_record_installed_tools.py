@@ -13,6 +13,7 @@ from gpuledger.record import metrics, plan, profiler
 
 tools = record_fakes.tools
 CHIPS = ("ga100", "gh100")
+GMMA = "sm__inst_executed_pipe_tensor_op_gmma.sum"
 #: What ncu says of options that it cannot use.
 WRONG = r"==ERROR==|unrecogni[sz]ed|[Ii]nvalid|--help|did not match"
 PROGRAM = ["--for", ",".join(metrics.PURPOSES), "--range", "step", "--kernel", "gemm|flash", "--skip", "2"]
@@ -76,6 +77,8 @@ def test_ncu_knows_every_metric_with_its_suffix(planned, chip):
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     known = set(re.findall(r"^([a-z]\w+__[\w.]+) ", listed, re.MULTILINE))
     assert len(full) > 60 and full - known == set()
+    # Nothing is left out but what this version of ncu lacks: Hopper's matrix instructions.
+    assert set(metrics.choose(metrics.SWEEP, profiler.find_ncu(chip).metrics)[1]) <= {GMMA}
 
 
 def test_ncu_has_the_sections(planned):
