@@ -71,13 +71,13 @@ def test_nvrtc_compiles_the_sources(architecture):
     for path in sorted(SOURCES.glob("*.cu")):
         code = path.read_text("utf-8")
         macros = [f"PROBE={probe}" for probe in PROBES.values()] if "PROBE" in code else ["STREAMING=1"]
-        if "ELEMENT" in code:  # types differ in a few instructions only, and each takes seconds
+        if path.name == "normalization.cu":  # types differ in a few instructions only, and each takes seconds
             macros = [f"ELEMENT={n}" for n, *_ in ELEMENTS.values()] if architecture == "sm_90" else ["ELEMENT=0"]
         for macro in macros:
             options = (*cuda.OPTIONS, f"--include-path={SOURCES}", f"--define-macro={macro}")
             image, log = nvrtc.compile_source(code, architecture, path.name, options)
             assert image[:4] == b"\x7fELF" and not log, (path.name, macro, log)
-            if "ELEMENT" in code:
+            if path.name == "normalization.cu":
                 assert (b"clustered_1024x4_aligned" in image) == (architecture != "sm_80")
         if "PROBE" in code:  # as Neutrino wants it
             image, _ = nvrtc.compile_source(code, architecture.replace("sm", "compute"), path.name, options)

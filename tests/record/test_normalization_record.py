@@ -93,7 +93,8 @@ def test_a_recording_is_a_case_of_the_study(machine, tmp_path):
     wanted = {(k, r, n, c) for k in ("copy", "two_pass", "one_pass") for r, n in SHAPES for c in ("cold", "warm")}
     assert set(rows[["kernel", "rows", "length", "cache"]].itertuples(index=False, name=None)) == wanted
     assert set(rows["time_median_ns"]) == {1000.0}
-    common = {("--std=c++17", "--fmad=false", f"-DSTREAMING={n}") for n in (0, 1)}
+    common = {(*normalization.OPTIONS, f"-DSTREAMING={n}") for n in (0, 1)}
+    assert "--fmad=false" in normalization.OPTIONS
     assert machine.options == common | {(*options, f"-DELEMENT={n}") for options in common for n in (0, 1, 2)}
     content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0", "studies": cases}
     folder = tmp_path / "local-gpu"

@@ -33,7 +33,7 @@ from gpuledger.record.parts import Recorded
 Launcher = Callable[[DeviceArray, DeviceArray], object]
 LOG = logging.getLogger("gpuledger")
 #: Without contraction of a·b + c, rounding follows the source exactly, as on a CPU.
-OPTIONS = (*cuda.OPTIONS, "--fmad=false")
+OPTIONS = (*cuda.OPTIONS, "--fmad=false", f"--include-path={cuda.SOURCES}")
 #: Shapes (rows, length): the four of the source document, larger ones, and unaligned rows.
 SHAPES = (
     *((1024, 128), (4096, 256), (8192, 512), (16384, 1024)),
@@ -69,7 +69,7 @@ def record_normalization(folder: str | Path) -> Recorded:
         as out of memory.
     """
     device, target = cuda.open_device(), Path(folder)
-    sources = "".join(cuda.read_source(name) for name in ("normalization.cu", "ceilings.cu"))
+    sources = "".join(cuda.read_source(name) for name in ("normalization.cu", "normalization.cuh", "ceilings.cu"))
     stamp = {"device": asdict(device), "samples": SAMPLES, "sources": hashlib.sha256(sources.encode()).hexdigest()}
     bench = Bench(device)
     if not normalization_torch.available():
