@@ -7,7 +7,7 @@ MIRROR ?=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(MIRROR),--no-index --find-links $(MIRROR)/packages)
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) $(if $(MIRROR),--config mirror=$(MIRROR) --)
 
-.PHONY: results check mirror env test lint bench fuzz record study requirements help
+.PHONY: results check mirror env test lint bench fuzz record gpu-kit study requirements help
 .DEFAULT_GOAL := results
 
 results: env ## make everything that the configured datasets can answer (the default)
@@ -57,6 +57,10 @@ record: $(if $(filter $(BIN)/python,$(RECORD_PYTHON)),env) ## record this machin
 	PYTHONPATH=$(CURDIR)/src:$$PYTHONPATH $(RECORD_PYTHON) -m gpuledger.record $(RECORD_PART) \
 	    $(if $(RECORD_MINUTES),--minutes $(RECORD_MINUTES)) $(if $(COMMAND),-- $(COMMAND))
 
+# FOLDER (default: gpu-kit) is made; WHEELS=1 adds NumPy, for images without it.
+gpu-kit: env ## make a folder to carry to a machine with a GPU and without network (docs/GPU.md)
+	$(BIN)/python -m gpuledger.record.kit $(or $(FOLDER),gpu-kit) $(if $(WHEELS),--wheels)
+
 study: env ## make the files of a new study: make study NAME=launch_latency
 	$(BIN)/python -m gpuledger.cli new-study $(NAME)
 
@@ -77,4 +81,4 @@ requirements: ## pin the dependencies of pyproject.toml
 	    --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml --output-file requirements.txt
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14

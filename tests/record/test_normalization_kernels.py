@@ -15,27 +15,28 @@ SOURCES = ROOT / "src/gpuledger/record/cuda_sources"
 NAMES = [
     "two_pass",
     *(f"one_pass_{lanes}x{slots}{suffix}" for lanes, slots, _ in kernels.CONFIGURATIONS for suffix in ("", "_aligned")),
-    *("streaming_{}x{}".format(*kernels.STREAMING) + suffix for suffix in ("", "_aligned")),
+    *(f"{name}_1024x4{suffix}" for name in ("streaming", "clustered") for suffix in ("", "_aligned")),
 ]
 HARNESS = """
 #include "cuda_on_cpu.hpp"
 #include "normalization.cu"
 #include "ceilings.cu"
 
-using Kernel = void (*)(const float*, float*, long long, int);
+using Kernel = void (*)(const Element*, Element*, long long, int);
 static const struct { const char* name; Kernel kernel; } KERNELS[] = {%s};
 
-extern "C" const char* normalize(const char* name, const float* x, float* y, long long rows, int length,
-                                 unsigned blocks, unsigned threads, unsigned shared_bytes, int backwards) {
+extern "C" const char* normalize(const char* name, const void* x, void* y, long long rows, int length, unsigned blocks,
+                                 unsigned threads, unsigned shared_bytes, int backwards, unsigned cluster) {
     for (const auto& entry : KERNELS) {
         if (std::strcmp(entry.name, name)) continue;
-        const size_t bytes = sizeof(float) * rows * length;
+        const size_t bytes = sizeof(Element) * rows * length;
         emulation::Guarded from(bytes), to(bytes);
         std::memcpy(from.data, x, bytes);
         emulation::dynamic.assign(shared_bytes / sizeof(float4), {});
+        const auto source = reinterpret_cast<const Element*>(from.data);
         const char* failure = emulation::run({blocks}, threads, backwards, [&] {
-            entry.kernel(reinterpret_cast<const float*>(from.data), reinterpret_cast<float*>(to.data), rows, length);
-        });
+            entry.kernel(source, reinterpret_cast<Element*>(to.data), rows, length);
+        }, cluster);
         std::memcpy(y, to.data, bytes);
         if (!failure && !to.untouched_around()) failure = "something is written beside the result";
         return failure;
@@ -63,12 +64,23 @@ extern "C" const char* chains(float* out, int iterations, unsigned blocks, unsig
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     """The sources as a library for the CPU."""
+    return build(tmp_path_factory, "fp32")
+
+
+@pytest.fixture(scope="module", params=["fp16", "bf16"])
+def library_16(request, tmp_path_factory):
+    """Likewise with elements of 16 bits; also their type."""
+    return build(tmp_path_factory, request.param), request.param
+
+
+def build(tmp_path_factory, element):
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("g++ is not installed: the CUDA sources cannot be run on the CPU")
     folder = tmp_path_factory.mktemp("cuda")
     (folder / "harness.cpp").write_text(HARNESS % ", ".join(f'{{"{name}", {name}}}' for name in NAMES))
     command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
+    command.append(f"-DELEMENT={kernels.ELEMENTS[element][0]}")
     command += [
         f"-I{ROOT / 'tests/support'}",
         f"-I{SOURCES}",
@@ -85,31 +97,32 @@ def library(tmp_path_factory):
 
 
 def pointer(array):
-    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+    return array.ctypes.data_as(ctypes.c_void_p)
 
 
-def normalize(library, plan, x, blocks=None, backwards=False, shared=0):
-    x = np.ascontiguousarray(x, np.float32)
+def normalize(library, plan, x, blocks=None, backwards=False, shared=0, element="fp32"):
+    x = kernels.to_elements(np.ascontiguousarray(x, np.float32), element)
     y = np.full_like(x, 12345)
     rows, length = x.shape
     shape = (ctypes.c_longlong(rows), length, plan.blocks(rows, blocks), plan.threads, shared, int(backwards))
-    failure = library.normalize(plan.kernel.encode(), pointer(x), pointer(y), *shape)
+    failure = library.normalize(plan.kernel.encode(), pointer(x), pointer(y), *shape, plan.cluster)
     assert failure is None, f"{plan.kernel}, {rows}×{length}: {failure.decode()}"
-    return y
+    return kernels.from_elements(y, element)
 
 
-def check(library, plan, x, **how):
-    y = normalize(library, plan, x, **how)
-    error = kernels.largest_error(y, kernels.reference(np.asarray(x, np.float32)))
-    assert error <= kernels.tolerance(x.shape[1]), f"{plan.kernel}, {x.shape}: {error}"
+def check(library, plan, x, element="fp32", **how):
+    x = kernels.from_elements(kernels.to_elements(np.asarray(x, np.float32), element), element)
+    y = normalize(library, plan, x, element=element, **how)
+    error = kernels.largest_error(y, kernels.reference(x))
+    assert error <= kernels.tolerance(x.shape[1], element), f"{plan.kernel}, {x.shape}: {error}"
     return y
 
 
 def test_every_kernel_of_the_source_is_offered_and_the_other_way_round():
     source = (SOURCES / "normalization.cu").read_text("utf-8")
-    listed = re.findall(r"^KERNEL\((\w+), \w+, (\d+), (\d+), (\d+)\)", source, re.MULTILINE)
+    listed = re.findall(r"^KERNEL\(([\w ]+), \w+, (\d+), (\d+), (\d+)\)", source, re.MULTILINE)
     offered = [("one_pass", *configuration) for configuration in kernels.CONFIGURATIONS]
-    offered += [("streaming", *kernels.STREAMING)]
+    offered += [("streaming", *kernels.STREAMING), ("CLUSTERS clustered", *kernels.STREAMING)]
     assert [(name, *map(int, numbers)) for name, *numbers in listed] == offered
 
 
@@ -150,6 +163,57 @@ def test_what_shared_memory_keeps_changes_no_bit(library, rounds):
         x = kernels.hostile_rows(length)[[0, 2, 12]]
         once = normalize(library, plan, x)
         assert normalize(library, plan, x, shared=rounds * kernels.KEPT_BYTES).tobytes() == once.tobytes()
+
+
+@pytest.mark.parametrize("length", [16384 + 4, 40001])
+def test_a_cluster_keeps_a_row_together(library, length):
+    """Two blocks here, for speed: of three rounds at most, one has one more than the other."""
+    suffix = "" if length % 4 else "_aligned"
+    plan = kernels.Configuration(f"clustered_1024x4{suffix}", 1024, 1, cluster=2)
+    x = kernels.hostile_rows(length)[[0, 2]]  # normal, and huge: the scale is found together as well
+    shared = plan.kept_bytes(length, 10**6)
+    assert shared == (1 if length < 32000 else 2) * kernels.KEPT_BYTES
+    once = check(library, plan, x, shared=shared)
+    assert normalize(library, plan, x, blocks=2).tobytes() == once.tobytes(), "in turns, and nothing kept"
+    assert normalize(library, plan, x[:1], shared=shared, backwards=True).tobytes() == once[:1].tobytes()
+
+
+def test_clusters_are_whole_and_keep_what_they_need():
+    (streaming, clustered) = kernels.configurations(131072, clusters=True)
+    assert [streaming] == kernels.configurations(131072) and clustered.kernel == "clustered_1024x4_aligned"
+    assert clustered.blocks(1024) == 8 * 1024 and clustered.blocks(1024, 132) == 8 * 16 and clustered.blocks(1, 3) == 8
+    room = 227 * 1024
+    assert clustered.kept_bytes(131072, room) == kernels.KEPT_BYTES, "one round of each block"
+    assert kernels.configurations(131071, True)[1].kept_bytes(131071, room) == 2 * kernels.KEPT_BYTES
+    assert clustered.kept_bytes(10**7, room) == streaming.kept_bytes(10**6, room) == 3 * kernels.KEPT_BYTES
+    assert kernels.configurations(1024)[0].kept_bytes(1024, room) == 0
+
+
+@pytest.mark.parametrize("length", [1, 3, 64, 65, 127, 260, 1024])
+def test_elements_of_16_bits(library_16, length):
+    library, element = library_16
+    x = kernels.hostile_rows(length)
+    if element == "fp16":  # the rest is infinite or zero in it
+        x = x[[0, 7, 8, 9, 11, 12, 13, 14]]
+        x[1, 0] = x[2, -1] = 6e4
+    for plan in [kernels.TWO_PASS, *kernels.configurations(length)[:1]]:
+        check(library, plan, x, element=element)
+
+
+def test_long_rows_of_16_bits(library_16):
+    library, element = library_16
+    x = np.random.default_rng(5).standard_normal((2, 20000)).astype(np.float32)
+    streaming = kernels.Configuration("streaming_1024x4_aligned", 1024, 1)
+    check(library, streaming, x, element=element, shared=kernels.KEPT_BYTES)
+
+
+def test_elements_are_rounded_to_nearest_even():
+    values = np.array([1, 1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-7), np.inf, np.nan, 3e38], np.float32)
+    bits = kernels.to_elements(values, "bf16")
+    assert bits.view(np.uint16).tolist() == [0x3F80, 0x3F80, 0x3F82, 0xBF81, 0x7F80, 0x7FC0, 0x7F62]
+    back = kernels.from_elements(bits, "bf16")
+    assert back[:4].tolist() == [1, 1, 1 + 2**-6, -(1 + 2**-7)] and np.isnan(back[5])
+    assert kernels.from_elements(kernels.to_elements(values[:2], "fp16"), "fp16").tolist() == [1, 1 + 2**-8]
 
 
 def test_what_the_result_is_where_the_formula_says_nothing(library):

@@ -17,7 +17,7 @@ from gpuledger.record import cuda, driver, normalization, normalization_kernels,
 from gpuledger.record.cuda_timing import Timing
 from gpuledger.studies import normalization_roofline
 
-SHAPES = ((64, 128), (4096, 7), (300, 1024))
+SHAPES, SHAPES_16 = ((64, 128), (4096, 7), (300, 1024)), ((512, 256),)
 #: Static shared memory of every kernel here.
 STATIC = 768
 
@@ -43,16 +43,19 @@ class Machine:
             return 10.0
         assert [len(value) for value in arguments[2:]] == [8, 4]
         rows, length = sizes
-        y = view(target, rows * length).reshape(rows, length)
-        y[...] = normalization_kernels.reference(view(source, rows * length).reshape(rows, length))
+        element = list(normalization_kernels.ELEMENTS)[int(image[-1])]
+        x, y = (view(address, rows * length, element).reshape(rows, length) for address in (source, target))
+        made = normalization_kernels.reference(normalization_kernels.from_elements(x, element))
         if name in self.wrong:
-            y[0, 0] += 0.01
+            made[0, 0] += 0.01
+        y[...] = normalization_kernels.to_elements(made.astype(np.float32), element)
         return 10.0
 
 
-def view(address, count):
-    """Floats in the memory of the stand-in for the driver."""
-    return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
+def view(address, count, element="fp32"):
+    """Elements in the memory of the stand-in for the driver."""
+    dtype = np.dtype(normalization_kernels.ELEMENTS[element][1])
+    return np.frombuffer((ctypes.c_char * (count * dtype.itemsize)).from_address(address), dtype)
 
 
 @pytest.fixture
@@ -71,6 +74,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(normalization, "time_in_turn", time_in_turn)
     monkeypatch.setattr(normalization_torch, "available", lambda: False)
     monkeypatch.setattr(normalization, "SHAPES", SHAPES)
+    monkeypatch.setattr(normalization, "SHAPES_16", SHAPES_16)
     monkeypatch.setattr(normalization, "COPY_BYTES", (2**18, 2**20 + 8))
     # Enough of the hard rows: the kernels themselves have tests of their own.
     monkeypatch.setattr(normalization_kernels, "CONFIGURATIONS", normalization_kernels.CONFIGURATIONS[:5])
@@ -82,28 +86,36 @@ def test_a_recording_is_a_case_of_the_study(machine, tmp_path):
     case = cases["normalization_roofline"]["measured"]
     # The driver names an L2 of 60 MiB, the data sheet of an H200 one of 50.
     assert case == {"rows": "rows.csv", "ceilings": "ceilings.csv", "gpu": "h200-sxm", "l2_bytes": 60 * 2**20}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ceilings.csv", "rows.csv"]
+    assert cases["normalization_roofline"]["measured_bf16"] == case | {"rows": "rows_bf16.csv", "element": "bf16"}
+    tables = ["ceilings.csv", "rows.csv", "rows_bf16.csv", "rows_fp16.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == tables
     rows = pd.read_csv(tmp_path / "rows.csv")
     wanted = {(k, r, n, c) for k in ("copy", "two_pass", "one_pass") for r, n in SHAPES for c in ("cold", "warm")}
     assert set(rows[["kernel", "rows", "length", "cache"]].itertuples(index=False, name=None)) == wanted
     assert set(rows["time_median_ns"]) == {1000.0}
-    assert machine.options == {("--std=c++17", "--fmad=false", f"-DSTREAMING={n}") for n in (0, 1)}
+    common = {(*normalization.OPTIONS, f"-DSTREAMING={n}") for n in (0, 1)}
+    assert "--fmad=false" in normalization.OPTIONS
+    assert machine.options == common | {(*options, f"-DELEMENT={n}") for options in common for n in (0, 1, 2)}
     content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0", "studies": cases}
     folder = tmp_path / "local-gpu"
     folder.mkdir()
-    for name in ("rows.csv", "ceilings.csv"):
+    for name in tables:
         (tmp_path / name).rename(folder / name)
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
     opened = Dataset.load(folder / "dataset.yaml").case("normalization_roofline", "measured")
     result = reduce_case(opened, normalization_roofline.reduce, {})
     assert result["shapes"] == 3 and result["launch_floor"] == 1000
+    opened_16 = Dataset.load(folder / "dataset.yaml").case("normalization_roofline", "measured_fp16")
+    half = reduce_case(opened_16, normalization_roofline.reduce, {})
+    assert half["512x256_moved"] == 2 * 2 * 512 * 256 and "optimised kernel in fp16" in half.finding
+    assert half["512x256_arithmetic_intensity"] == pytest.approx((6 * 256 + 1) / (4 * 256))
     assert "normalization_roofline" in json.dumps(opened.provenance())
 
 
 def test_copies_move_random_data_as_the_kernels_do(machine, monkeypatch):
     seen = []
     bench = normalization.Bench(cuda.open_device())
-    monkeypatch.setattr(bench, "_fastest", lambda launches, cache, values, x: ("", seen.append(x.get())))
+    monkeypatch.setattr(bench, "_fastest", lambda launches, cache, x: ("", seen.append(x.get())))
     bench._copy(2**21 + 1)
     for values in seen:
         assert values.size == 2**21 + 4 and 0.99 < values.std() < 1.01 and len(np.unique(values)) > 2**19
@@ -137,7 +149,7 @@ def test_parts_made_in_another_way_are_made_again(machine, monkeypatch, tmp_path
     assert pd.read_csv(tmp_path / "ceilings.csv")["launches"].min() == 6
 
 
-@pytest.mark.parametrize("wrong", ["two_pass", "one_pass_32x1_aligned", "streaming_1024x4"])
+@pytest.mark.parametrize("wrong", ["two_pass", "one_pass_32x1_aligned", "streaming_1024x4", "clustered_1024x4_aligned"])
 def test_a_wrong_result_is_never_timed(machine, tmp_path, wrong):
     machine.wrong.add(wrong)
     with pytest.raises(

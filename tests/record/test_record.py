@@ -14,13 +14,13 @@ from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as command
-from gpuledger.record import device, driver, latency, metrics, plan, profiler, recording, run, sweeps
-from gpuledger.record.parts import PARTS
+from gpuledger.record import designs, device, driver, latency, metrics, plan, profiler, recording, run
+from gpuledger.record.parts import BUDGET_S, PARTS
 from gpuledger.studies import metric_sweep
 
 tools = record_fakes.tools
 #: As planned; the tests record fewer points.
-PLANNED = sweeps.SWEEPS
+PLANNED = designs.SWEEPS
 
 
 def load(folder):
@@ -46,6 +46,8 @@ def test_off_never_looks(tools, off):
 def test_require_fails_with_the_reason(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     device.find_device.cache_clear()
+    monkeypatch.setattr(driver.ctypes, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
+    driver.driver.cache_clear()
     with pytest.raises(InputError, match="no NVIDIA driver"):
         plan.make_plan("require")
 
@@ -64,14 +66,14 @@ def test_parts_without_their_tools_are_left_out(tools, monkeypatch):
     monkeypatch.setattr(plan, "_counters_are_restricted", lambda: False)
     found = plan.make_plan("auto")
     assert found.parts == tuple(name for name, part in PARTS.items() if "nvrtc" not in part.needs)
-    assert set(found.left_out) == {"normalization", "latency", "probes"}
+    assert set(found.left_out) == {"normalization", "blocks", "latency", "probes", "neutrino"}
     with pytest.raises(InputError, match=r"part normalization .* NVRTC is not installed; pip install"):
         plan.make_plan("require")
     (tools / "ncu").unlink()
     monkeypatch.setattr(profiler, "PLACES", ())
     assert plan.make_plan("auto").parts == ()
     assert "Nsight Compute is not installed" in plan.make_plan("auto").left_out["counters"]
-    assert plan.make_plan("auto", python="/some/python").parts == ("normalization", "probes")
+    assert plan.make_plan("auto", python="/some/python").parts == ("normalization", "blocks", "probes")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,9 @@ def test_the_command_line_is_complete(tools):
     ncu = profiler.find_ncu()
     assert ncu.version == "2025.3.1"
     control = profiler.Control(clock="base", cache="none")
-    line = profiler.command_line(ncu, ["a__b.sum", "c__d.sum"], ["python3", "-m", "x y"], control, "/tmp/log.csv")
+    line = profiler.command_line(
+        ncu.program, ["a__b.sum", "c__d.sum"], ["python3", "-m", "x y"], control, "/tmp/log.csv"
+    )
     assert line[0] == str(tools / "ncu")
     assert " ".join(line[1:]) == (
         "--csv --page raw --print-units base --clock-control base --cache-control none --replay-mode kernel "
@@ -243,6 +247,7 @@ def test_the_command_line_is_complete(tools):
         "python3 -m x y"
     )
     assert line[-1] == "x y"  # one argument, as given: no shell in between
+    assert "--nvtx" in profiler.command_line(ncu.program, ["a__b.sum"], ["x"], control, "/tmp/log.csv", ranges=True)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +277,8 @@ def test_a_missing_ncu_is_named(tools, monkeypatch):
 
 
 def table(*rows, header=("ID", "Host Name", "Kernel Name", "a__b.sum"), noise="==PROF== Connected to process 1\n"):
-    quoted = [",".join(f'"{cell}"' for cell in row) for row in (header, ("", "", "", "inst"), *rows)]
+    units = (*[""] * (len(header) - 1), "inst")
+    quoted = [",".join(f'"{cell}"' for cell in row) for row in (header, units, *rows)]
     return noise + "\n".join(quoted) + "\n==PROF== Disconnected from process 1\n"
 
 
@@ -296,6 +302,22 @@ def test_a_table_keeps_launches_and_loses_the_machine():
 def test_half_a_table_is_no_table(text, message):
     with pytest.raises(InputError, match=message):
         profiler.publishable(text, ["a__b.sum"], "x.csv")
+
+
+def test_a_table_is_split_by_ranges_of_either_kind():
+    """Autograd launches from a thread of its own: its launches are only in ranges that are started and ended."""
+    pushed = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
+    started = "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
+    step = "<default domain>:{}:none:none:none:none:none:none"
+    rows = [("0", step.format("1x2"), "", "k", "1"), ("1", "", step.format("1x2"), "k", "2"),
+            ("2", "", step.format("11x2"), "k", "4"), ("3", "", "", "k", "8")]  # fmt: skip
+    text = table(*rows, header=("ID", pushed, started, "Kernel Name", "a__b.sum"))
+    for name, found in (("1x2", ["1", "2"]), ("11x2", ["4"])):
+        made, counted = profiler.publishable(text, ["a__b.sum"], "x.csv", within=name)
+        assert counted.launches == len(found) and "domain" not in made.lower()
+        assert [line.split(",")[-1].strip('"') for line in made.splitlines()[2:]] == found
+    with pytest.raises(InputError, match=r"x\.csv, ncu, range 3x4: no kernels were profiled"):
+        profiler.publishable(text, ["a__b.sum"], "x.csv", within="3x4")
 
 
 def test_needed_counters_must_have_values():
@@ -352,15 +374,18 @@ def test_nothing_recorded_names_the_machine(tools, tmp_path):
 
 def test_a_sweep_has_every_point_once(tools, tmp_path):
     made(tools, tmp_path / "out", ["sweep_gpt2"])
-    points = sweeps.SWEEPS["gpt2"].points()
+    points = designs.SWEEPS["gpt2"].points()
     assert len(points) == len(set(points)) == 5
     parameters = (tmp_path / "out/metric_sweep/gpt2_parameters.csv").read_text().splitlines()
     assert parameters[0] == "file,n_layer,hidden_dim,seq_len"
     assert parameters[1] == "n_layer-2.hidden_dim-768.seq_len-128.csv,2,768,128"
     files = {path.name for path in (tmp_path / "out/metric_sweep/gpt2").iterdir()}
     assert files == {line.partition(",")[0] for line in parameters[1:]}
-    assert len(calls(tools)) == len(points)
-    assert {call[call.index("-m") + 1] for call in calls(tools)} == {"gpuledger.record.workloads.gpt2"}
+    (call,) = calls(tools)
+    assert call[call.index("-m") + 1 :] == [
+        "gpuledger.record.workloads.gpt2", "--direction=forward", "--point=2x768x12x128", "--point=2x768x12x64",
+        "--point=2x768x12x256", "--point=2x1536x12x128", "--point=1x768x12x128",
+    ]  # fmt: skip
 
 
 def test_each_variable_has_points_enough_for_a_law():
@@ -379,15 +404,16 @@ def test_the_source_s_sweep_has_wider_heads_and_ours_more_of_them():
         points = [point for point in design.points() if (point.n_layer, point.seq_len) == (2, 128)]
         found = {}
         for point in points:
-            options = dict(option.split("=") for option in design.options(point))
-            found[point.hidden_dim] = int(options["--n-head"])
+            layers, width, count, tokens = map(int, design.sizes(point).split("x"))
+            assert (layers, width, tokens) == (point.n_layer, point.hidden_dim, point.seq_len)
+            found[point.hidden_dim] = count
         return found
 
     assert heads("gpt2") == heads("gpt2_backward") == dict.fromkeys((192, 384, 768, 1536, 3072, 6144), 12)
     assert heads("gpt2_head_dim_64") == {192: 3, 384: 6, 768: 12, 1536: 24, 3072: 48, 6144: 96}
     assert heads("llama") == {512: 4, 1024: 8, 2048: 16, 3072: 24, 4096: 32}
-    directions = {name: design.options(design.base)[-1] for name, design in PLANNED.items()}
-    assert [name for name, option in directions.items() if option == "--direction=backward"] == [
+    options = {name: design.counting("").options for name, design in PLANNED.items()}
+    assert [name for name, option in options.items() if option == ("--direction=backward",)] == [
         "gpt2_backward", "llama_backward"
     ]  # fmt: skip
 
@@ -396,7 +422,7 @@ def test_the_source_s_sweep_has_wider_heads_and_ours_more_of_them():
 def test_whether_layers_matter_is_measured_on_the_whole_model(tools, tmp_path, monkeypatch, differ):
     """The source says that values per launch do not depend on n_layer; a recording can contradict it."""
     design = replace(PLANNED["gpt2"], hidden_dim=(), seq_len=())
-    monkeypatch.setattr(sweeps, "SWEEPS", {"gpt2": design})
+    monkeypatch.setattr(designs, "SWEEPS", {"gpt2": design})
     if differ:
         (tools / "layers_differ").touch()
     made(tools, tmp_path / "out", ["sweep_gpt2"])
@@ -413,18 +439,15 @@ def test_whether_layers_matter_is_measured_on_the_whole_model(tools, tmp_path, m
     assert not any("pct_of_peak" in name or "per_second" in name for name in totals.summary)
 
 
-def test_an_interrupted_sweep_resumes_and_is_not_taken_for_a_whole_one(tools, tmp_path):
+def test_a_sweep_that_fails_is_recorded_by_the_next_call(tools, tmp_path):
     folder = tmp_path / "out"
-    (tools / "ncu_fails").write_text(json.dumps({"4": {"log": "==ERROR== LaunchFailed\n"}}))
+    (tools / "ncu_fails").write_text(json.dumps({"1": {"log": "==ERROR== LaunchFailed\n"}}))
     _, failed = made(tools, folder, ["sweep_gpt2"])
     assert "ncu cannot profile" in str(failed["sweep_gpt2"])
-    assert len(list((folder / "metric_sweep/gpt2").iterdir())) == 3
-    assert not (folder / "dataset.yaml").exists()
+    assert not (folder / "metric_sweep").exists() and not (folder / "dataset.yaml").exists()
     assert "sweep_gpt2" in recording.Recording(folder).left_out
-    before = len(calls(tools))
     _, failed = made(tools, folder, ["sweep_gpt2"])
-    assert failed == {}
-    assert len(calls(tools)) - before == 5 - 3
+    assert failed == {} and len(calls(tools)) == 2
     assert [case for _, case in load(folder).cases()] == ["gpt2", "gpt2_totals"]
     assert recording.Recording(folder).left_out == {}
 
@@ -441,6 +464,7 @@ def test_what_is_recorded_stays_until_something_it_depends_on_changes(tools, tmp
     (folder / "flop_reconciliation/toy_network_setup.csv").write_text("ID\n")
     made(tools, folder)
     assert len(calls(tools)) == count + 1
+    assert [word for word in calls(tools)[-1] if "point" in word] == ["--point=setup"], "only what is not up to date"
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.suffix == ".csv"} == {
         path: content for path, content in first.items() if path.suffix == ".csv"
     }
@@ -466,14 +490,13 @@ def test_a_part_that_is_being_made_again_is_out_of_the_dataset(tools, tmp_path):
 def test_time_that_is_over_ends_the_call_and_the_next_one_goes_on(tools, tmp_path, monkeypatch):
     clock = iter(range(0, 100_000, 10))
     monkeypatch.setattr(recording.time, "monotonic", lambda: float(next(clock)))
-    target = recording.Recording(tmp_path / "out", seconds=100)
+    target = recording.Recording(tmp_path / "out", seconds=PARTS["sweep_gpt2"].seconds)
     with pytest.raises(recording.OutOfTimeError):
-        run.record_parts(target, ["sweep_gpt2"], python=str(tools / "torch-python"))
-    done = len(calls(tools))
-    assert 0 < done < 5
+        run.record_parts(target, ["counters", "sweep_gpt2"], python=str(tools / "torch-python"))
+    assert len(calls(tools)) == 1, "the first part always runs, another only if its planned time still fits"
     monkeypatch.setattr(recording.time, "monotonic", lambda: 0.0)
-    made(tools, tmp_path / "out", ["sweep_gpt2"])
-    assert len(calls(tools)) == 5
+    made(tools, tmp_path / "out", ["counters", "sweep_gpt2"])
+    assert len(calls(tools)) == 2
 
 
 def test_two_recorders_do_not_share_a_folder(tools, tmp_path):
@@ -559,7 +582,7 @@ def test_a_part_of_its_own_process_comes_whole_or_not_at_all(tools, tmp_path, mo
 
 
 def test_waiting_for_a_profile_runs_ncu_on_the_same_command(tools, tmp_path, monkeypatch):
-    target = ["python3", "-m", "gpuledger.record.workloads.gpt2", "--seq-len=64", "--hidden-dim=768"]
+    target = ["python3", "-m", "gpuledger.record.workloads.gpt2", "--point=1x768x12x64"]
 
     def measure(path, runner, count, python, metrics):
         count((), ["/bin/sh", "-c", f"echo $PYTHONPATH > {tmp_path}/alone"])
@@ -602,9 +625,24 @@ def test_the_command_records_into_a_folder_named_after_the_gpu(tools, tmp_path, 
     assert command.main(["counters", "sweep_gpt2"]) == 1
     with pytest.raises(SystemExit):
         command.main(["countres"])
-    assert command.main(["--list"]) == 0
-    assert "sweep_llama" in capsys.readouterr().out
 
 
-def test_every_part_fits_a_borrowed_machine():
-    assert all(part.minutes <= 8 for part in PARTS.values())
+def test_a_dry_run_shows_parts_time_and_command_lines(tools, capsys, monkeypatch):
+    monkeypatch.setattr(plan, "lacking", lambda part, python: ("it is too hot", "x") if part.name == "probes" else None)
+    assert command.main(["--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(any(line.startswith(f"# {name} ") for line in lines) for name in PARTS)
+    assert "left out here: it is too hot" in "".join(line for line in lines if line.startswith("# probes "))
+    (total,) = (line for line in lines if "min planned" in line)
+    assert float(total.split()[1]) <= BUDGET_S / 60 == 25 and "within 25 min" in total
+    counted = [line for line in lines if line.startswith(str(tools / "ncu"))]
+    assert len(counted) == 6 + 9
+    assert "--point=setup --point=forward --point=forward_backward" in counted[0]
+    assert calls(tools) == []
+
+
+def test_the_planned_time_follows_from_the_launches():
+    assert sum(part.seconds for part in PARTS.values()) <= BUDGET_S
+    for name, design in PLANNED.items():
+        expected = 25 + 0.1 * design.counting("").launches
+        assert PARTS[f"sweep_{name}"].seconds == pytest.approx(expected)

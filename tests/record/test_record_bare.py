@@ -43,7 +43,7 @@ def test_every_module_of_the_recorder_can_be_imported():
 
 
 def test_what_can_be_recorded_is_planned(tools, tmp_path):
-    """With PyTorch and NVRTC: everything."""
+    """With PyTorch and NVRTC: everything but Neutrino."""
     stubs = tmp_path / "site"
     (stubs / "nvidia/cuda_nvrtc/lib").mkdir(parents=True)
     (stubs / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12").touch()
@@ -52,7 +52,7 @@ def test_what_can_be_recorded_is_planned(tools, tmp_path):
     code += "plan._DRIVER = plan.Path(sys.argv[1], 'none')\n"
     code += "found = plan.make_plan('auto')\nprint(*found.parts)\nprint(found.left_out)"
     parts, left_out = run_bare(code, stubs).splitlines()
-    assert left_out == "{}"
+    assert "Neutrino is not installed" in left_out and "," not in left_out
     assert {"counters", "sweep_llama", "normalization", "latency", "probes"} <= set(parts.split())
 
 

@@ -20,7 +20,7 @@ from gpuledger.record import __main__ as recorder
 from gpuledger.record import metrics, plan, profiler
 
 tools = record_fakes.tools
-TOY = ["python3", "-m", "gpuledger.record.workloads.toy_network", "--passes=forward", "--key=secret"]
+TOY = ["python3", "-m", "gpuledger.record.workloads.toy_network", "--point=forward", "--key=secret"]
 TORCH = """
 import json, sys, types
 class Profile:
@@ -155,6 +155,34 @@ def test_nsys_records_the_timeline_where_it_is_installed(uncounted, tmp_path, mo
     assert b"secret-host" not in (tmp_path / "out" / case["timeline"]).read_bytes()
     with sqlite3.connect(tmp_path / "out" / case["timeline"]) as database:
         assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("CUPTI_ACTIVITY_KIND_KERNEL",)]
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ('sqlite3.connect(output + ".sqlite").execute("CREATE TABLE StringIds (id INTEGER)")',
+         "the timeline has no kernels (its export has no table CUPTI_ACTIVITY_KIND_KERNEL)"),
+        ('open(output + ".qdstrm", "w")', "nsys recorded a timeline but cannot export it: this installation has no"),
+        ("sys.exit(3)", "no timeline was written (status 3); run it without gpuledger and fix its error"),
+    ],
+)  # fmt: skip
+def test_a_timeline_that_lacks_something_is_one_line(uncounted, tmp_path, monkeypatch, caplog, made, message):
+    (uncounted / "nsys").write_text("\n".join([*NSYS.format(python=sys.executable).splitlines()[:3], made]))
+    (uncounted / "nsys").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert recorder.main(["--folder", "out", "--", "./my-program"]) == 1
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert message in line and not (tmp_path / "out/dataset.yaml").exists()
+
+
+def test_a_python_program_gets_another_timeline_where_nsys_cannot_export(uncounted, tmp_path, monkeypatch):
+    stub = [*NSYS.format(python=sys.executable).splitlines()[:3], 'open(output + ".qdstrm", "w")']
+    (uncounted / "nsys").write_text("\n".join(stub))
+    (uncounted / "nsys").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert recorder.main(["--folder", "out", "--", sys.executable, "-c", "pass"]) == 1
+    case = dataset(tmp_path / "out")["studies"]["kernel_breakdown"]["python"]
+    assert json.loads((tmp_path / "out" / case["timeline"]).read_text())["traceEvents"] == ["started", "stopped"]
 
 
 def test_ctrl_c_keeps_what_is_whole(uncounted, tmp_path, monkeypatch):

@@ -2,8 +2,6 @@
 
 import json
 import platform
-import shutil
-import subprocess
 import sys
 
 import pytest
@@ -11,7 +9,7 @@ import record_fakes
 from record_fakes import calls, made
 
 from gpuledger.errors import InputError
-from gpuledger.record import device, failures, metrics, profiler, session
+from gpuledger.record import device, failures, profiler, session
 
 tools = record_fakes.tools
 # Outputs of ncu 2022 to 2026, nvidia-smi and PyTorch 2 as they are printed in public reports of the failures.
@@ -237,41 +235,3 @@ def test_a_failing_driver_is_named(tools, name):
         device.find_device()
     assert problem in str(caught.value)
     assert remedy in str(caught.value)
-
-
-# --- the real tool, where it is installed
-
-REAL = pytest.mark.skipif(shutil.which("ncu") is None, reason="ncu is not installed")
-
-
-@REAL
-def test_the_real_ncu_knows_every_option(tmp_path):
-    ncu = profiler.Ncu(shutil.which("ncu"), "", frozenset())
-    control = profiler.Control(clock="base", cache="none")
-    line = profiler.command_line(ncu, ["sm__cycles_active.sum"], ["true"], control, tmp_path / "log.csv")
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
-    said = done.stdout + done.stderr
-    assert "option" not in said
-    # Without a GPU it says why, in the log file too.
-    assert (tmp_path / "log.csv").is_file()
-    help_text = subprocess.run([ncu.program, "--help"], capture_output=True, text=True, check=False, timeout=60).stdout
-    for option in [part for part in line if part.startswith("--")] + ["--query-metrics", "--devices"]:
-        assert option in help_text
-
-
-@REAL
-@pytest.mark.parametrize("chip", ["ga100", "gh100"])
-def test_the_real_ncu_lists_what_is_asked_for(chip):
-    done = subprocess.run(
-        [shutil.which("ncu"), "--query-metrics", "--chips", chip],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    known = profiler.listed_metrics(done.stdout)
-    capability = {"ga100": "8.0", "gh100": "9.0"}[chip]
-    found, _ = metrics.flop_metrics(capability, known)
-    assert set(metrics.NEEDED) <= set(found)
-    _, missing = metrics.choose(metrics.SWEEP, known)
-    assert set(missing) <= {"sm__inst_executed_pipe_tensor_op_gmma.sum"}

@@ -13,6 +13,8 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Repository
 from gpuledger.readers import neutrino
+from gpuledger.record import __main__ as command
+from gpuledger.record import blocks
 from gpuledger.record.probes import cases, exposed, traces, workloads
 
 pytestmark = needs_compiler
@@ -37,6 +39,7 @@ def recorded(tmp_path_factory, request):
     studies: dict[str, dict] = {}
     for study, record in cases.STEPS.values():
         studies.setdefault(study, {}).update(record(folder, runner, SIZES))
+    studies["block_scheduling"] = blocks.record_shape(folder, runner, 128, 128)
     content = {
         "title": "Emulated",
         "kind": "simulated",
@@ -75,10 +78,27 @@ def test_every_case_is_reduced_by_its_study(recorded):
 
 
 def test_blocks_are_those_of_the_launch(recorded):
-    plain = case_result(recorded, "block_scheduling", "zeros_4096")
+    plain = case_result(recorded, "block_scheduling", "zeros_128")
     assert plain["blocks"] == 32 and plain["sms"] == 4, "the emulator deals blocks to four SMs"
-    persistent = case_result(recorded, "block_scheduling", "zeros_4096_persistent")
+    persistent = case_result(recorded, "block_scheduling", "zeros_128_persistent")
     assert persistent["blocks"] == 2
+    # Original and persistent 1000 ns each, memset 900; an empty kernel "takes" 3000 ns in the emulation.
+    assert plain["memset_saving_percent"] == pytest.approx(10) and plain["persistent_saving_percent"] == 0
+    assert plain["gap_free_time"] == pytest.approx(1000 + 20 * plain["gap_free_saving_percent"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("4096", "'4096' is not a shape; write ROWSxCOLUMNS"),
+        ("100x3", "100x3 has 300 elements; choose a multiple of 512"),
+        ("65536x65536", "exceeds 256 MiB; choose a smaller shape"),
+    ],
+)
+def test_a_shape_that_cannot_be_filled_is_one_line(shape, message, capsys):
+    assert blocks.parse_shape("1024x512") == (1024, 512)
+    assert command.main(["blocks", "--shape", shape]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_every_warp_of_the_launch_is_there(recorded):

@@ -1,16 +1,16 @@
 """The recorded programs on a CPU, where a Python with PyTorch is at hand."""
 
-import importlib.util
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import torch_python
 
-from gpuledger.record import counters, sweeps
+from gpuledger.record import designs
 
+python = torch_python.python
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 COUNT = """
 import json, sys, torch
@@ -36,15 +36,24 @@ found["rotation"] = (llama.rotate(states).norm(dim=-1) - states.norm(dim=-1)).ab
 found["first"] = (llama.rotate(states)[..., 0, :] - states[..., 0, :]).abs().max().item()
 print(json.dumps(found))
 """
-
-
-@pytest.fixture(scope="module")
-def python():
-    """A Python with PyTorch: of GPULEDGER_TORCH_PYTHON, or the one in use."""
-    given = os.environ.get("GPULEDGER_TORCH_PYTHON")
-    if not given and importlib.util.find_spec("torch") is None:
-        pytest.skip("PyTorch is not here: set GPULEDGER_TORCH_PYTHON to a Python that has it")
-    return given or sys.executable
+#: Operators that launch a kernel: those that are not views or empty tensors.
+OPERATORS = """
+import json, torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from gpuledger.record.workloads import toy_network
+class Count(TorchDispatchMode):
+    number = 0
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        name = function.__name__.partition(".")[0]
+        self.number += name not in ("t", "view", "detach", "expand", "empty", "transpose", "_unsafe_view")
+        return function(*arguments, **(options or {}))
+found = {}
+for passes in toy_network.PASSES:
+    with Count() as count:
+        toy_network.run_network(torch.device("cpu"), passes, 10, 64, 8)
+    found[passes] = count.number
+print(json.dumps(found))
+"""
 
 
 def run(python, *arguments):
@@ -86,18 +95,26 @@ def test_workloads_do_the_flops_that_they_are_said_to(python):
     assert found["first"] == 0
 
 
-@pytest.mark.parametrize("passes", counters.PASSES)
-def test_the_toy_network_runs_as_it_is_called(python, passes):
-    done = run(python, "-m", "gpuledger.record.workloads.toy_network", f"--passes={passes}", "--device=cpu")
+def test_the_training_step_has_the_launches_of_the_source(python):
+    """Of the 81 launches on an A100, 19 reduce split-K GEMMs; all others are operators."""
+    done = run(python, "-c", OPERATORS)
+    assert done.returncode == 0, done.stderr
+    reductions = {"setup": 0, "forward": 10, "forward_backward": 10 + 9}
+    found = {passes: count + reductions[passes] for passes, count in json.loads(done.stdout).items()}
+    assert found == designs.NETWORK_LAUNCHES == {"setup": 11, "forward": 41, "forward_backward": 81}
+
+
+def test_the_toy_network_runs_as_it_is_called(python):
+    done = run(python, *designs.TOY_NETWORK.command(python)[1:], "--point=setup", "--point=forward", "--device=cpu")
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", sweeps.SWEEPS)
+@pytest.mark.parametrize("name", designs.SWEEPS)
 def test_models_run_as_they_are_called(python, name):
-    design = sweeps.SWEEPS[name]
-    options = design.options(sweeps.Point(1, 768 if design.n_head else 256, 16))
-    done = run(python, "-m", f"gpuledger.record.workloads.{design.workload}", *options, "--device=cpu")
+    design = designs.SWEEPS[name]
+    command = design.counting("").command(python)[1:]
+    points = [designs.Point(1, 768 if design.n_head else 256, tokens) for tokens in (16, 24)]
+    done = run(python, *command, *(f"--point={design.sizes(point)}" for point in points), "--device=cpu")
     assert done.returncode == 0, done.stderr
-    options[1] = "--hidden-dim=1001"
-    done = run(python, "-m", f"gpuledger.record.workloads.{design.workload}", *options, "--device=cpu")
+    done = run(python, *command, "--point=1x1001x4x16", "--device=cpu")
     assert "not a multiple" in done.stderr

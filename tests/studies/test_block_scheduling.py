@@ -18,7 +18,7 @@ from gpuledger.readers.neutrino.block_trace import read_blocks, timelines
 from gpuledger.readers.neutrino.records import BLOCK_SCHED
 from gpuledger.studies import block_scheduling
 from gpuledger.studies.block_scheduling import upstream_estimate
-from gpuledger.studies.block_scheduling.tables import estimates_table
+from gpuledger.studies.block_scheduling.tables import estimates_table, savings_table
 from notebooks import run_notebook
 
 #: Start, elapsed cycles, SM of ten blocks; the upstream script prints 895 and 22.
@@ -207,7 +207,22 @@ def test_summary_of_a_launch_with_clock_and_times(tmp_path):
     assert set(headers) | set(formats) <= set(frame)
     _, shown = run_notebook("block_scheduling", result)
     assert any("the SM that took longest took 1,060" in text for text in shown)
-    assert any("Measured: 34,493 ns; memset 24,630 ns (28.6 % less)" in text for text in shown)
+    # Predicted from the gaps and measured, beside each other.
+    share = result["gap_free_saving_percent"]
+    assert result["gap_free_time"] == pytest.approx(34493 * (1 - share / 100))
+    assert any(f"predict that a kernel without them takes {share:.1f} % less" in text for text in shown)
+    assert any("Measured, the persistent kernel takes 27.8 % less." in text for text in shown)
+    frame, headers, formats = savings_table(result)
+    assert frame["kernel"].tolist() == ["the kernel", "without its gaps", "memset", "persistent"]
+    assert frame["time_ns"].tolist() == [34493, result["gap_free_time"], 24630, 24891] and set(headers) == set(frame)
+
+
+def test_launching_is_nothing_that_a_kernel_without_gaps_saves(tmp_path):
+    times = {"original": 10_000, "persistent": 8000, "empty": 4000}
+    result = reduce(tmp_path / "mine", array(VECTOR_A), kernel="k", times_ns=times)
+    assert result["gap_free_time"] == pytest.approx(10_000 - 60 * result["gap_free_saving_percent"])
+    assert "empty_saving_percent" not in result.summary and "empty" not in savings_table(result)[0]["kernel"].tolist()
+    assert savings_table(reduce(tmp_path / "untimed", array(VECTOR_A)))[0].empty
 
 
 def test_a_launch_without_a_gap_draws(tmp_path):

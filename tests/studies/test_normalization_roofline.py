@@ -17,6 +17,7 @@ from gpuledger.models.simulate import simulate_dataset
 from gpuledger.models.simulate.normalization import KERNELS, SHAPES, BandwidthModel, simulate_normalization, time_kernel
 from gpuledger.readers import gpus
 from gpuledger.studies import normalization_roofline
+from gpuledger.studies.normalization_roofline import figures, tables
 from notebooks import run_notebook
 
 ROWS = """kernel,rows,length,cache,time_median_ns,time_p5_ns,time_p95_ns,launches
@@ -112,6 +113,27 @@ def test_one_of_ceilings_and_data_sheet_is_enough(folder, ceilings, gpu):
     run_notebook("normalization_roofline", result, folder / "out")
     assert len(pd.read_csv(folder / "out/table.csv")) == 7
     assert (folder / "out/figure.png").is_file()
+
+
+def test_baselines_are_told_apart(folder):
+    more = "".join(
+        f"{name},16384,1024,cold,{time},1,99999,9\n" for name, time in (("torch", 80000), ("torch_nn", 40000))
+    )
+    result = reduce(folder, rows=ROWS + more)
+    assert result["speedup_over_torch_cold_geometric_mean"] == 2 * result["speedup_over_torch_nn_cold_geometric_mean"]
+    styles = [figures.STYLES[name] for name in ("one_pass", "two_pass", "torch", "torch_nn")]
+    assert len({style[1:] for style in styles}) == 4
+
+
+def test_liger_s_published_speed_is_beside_a_measured_one(folder):
+    more = "".join(f"{name},4096,16384,cold,200000,1,999999,9\n" for name in ("copy", "one_pass"))
+    assert tables.beside_liger(reduce(folder)) == "", "not the same shape"
+    result = reduce(folder, rows=ROWS + more)
+    words = tables.beside_liger(result)
+    assert "the kernels here move one_pass 2,684 GB/s" in words, words
+    assert "H100 SXM: Liger 2,906, PyTorch's layer 1,750" in words
+    _, shown = run_notebook("normalization_roofline", result)
+    assert any(words in text for text in shown)
 
 
 def test_a_kernel_of_ones_own_is_drawn_too(folder):

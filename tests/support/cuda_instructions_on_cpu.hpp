@@ -20,26 +20,6 @@ static std::vector<std::vector<Copy>> &groups() {
     if (mine.empty()) mine.emplace_back();
     return mine;
 }
-
-static float from_half(uint32_t bits) {
-    uint32_t sign = bits & 0x8000u, exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
-    float magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
-                      : exponent     ? std::ldexp(1024.0f + fraction, int(exponent) - 25)
-                                     : std::ldexp(float(fraction), -24);
-    return sign ? -magnitude : magnitude;
-}
-
-static uint32_t to_half(float value) {
-    uint32_t sign = std::signbit(value) ? 0x8000u : 0u;
-    float magnitude = std::fabs(value);
-    if (std::isnan(value)) return sign | 0x7e00u;
-    if (magnitude >= 65520.0f) return sign | 0x7c00u;
-    if (magnitude == 0) return sign;
-    int exponent = std::max(std::ilogb(magnitude), -14);
-    // nearbyint rounds to even; a fraction that becomes 2048 carries over into the exponent by itself.
-    uint32_t fraction = uint32_t(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
-    return sign | (fraction >= 1024 ? (uint32_t(exponent + 14) << 10) + fraction : fraction);
-}
 }  // namespace emulation
 
 #define HOST_EMULATION

@@ -1,5 +1,5 @@
 // Enough of CUDA to run a kernel's source on a CPU: each thread is a fiber, barriers and shuffles wait for one another
-// as on a GPU, blocks run in turn. A barrier that not all threads reach, or a shuffle that not all lanes take part in,
+// as on a GPU, blocks run in turn, those of a cluster together. A barrier that not all threads reach, or a shuffle that not all lanes take part in,
 // is found out; so is an access of 16 bytes that is not aligned, and one that leaves its array by more than 12 bytes.
 
 #include <sys/mman.h>
@@ -20,10 +20,15 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static
-#define DYNAMIC_SHARED(TYPE, NAME) TYPE* const NAME = reinterpret_cast<TYPE*>(emulation::dynamic.data())
+#define SHARED(TYPE, NAME) TYPE& NAME = emulation::shared_of_block<TYPE>()
+#define DYNAMIC_SHARED(TYPE, NAME) TYPE* const NAME = reinterpret_cast<TYPE*>(emulation::dynamic_of_block())
+#define CLUSTERS
 
 struct alignas(16) float4 {
     float x, y, z, w;
+};
+struct uint2 {
+    unsigned x, y;
 };
 struct dim3 {
     unsigned x = 1, y = 1, z = 1;
@@ -33,7 +38,7 @@ static dim3 threadIdx = {0, 0, 0}, blockIdx = {0, 0, 0}, blockDim, gridDim;
 
 namespace emulation {
 
-constexpr size_t STACK = 64 * 1024;
+constexpr size_t STACK = 64 * 1024, MOST_BLOCKS = 8, SHARED_BYTES = 4096;
 static const char* failure = nullptr;
 
 struct Barrier {
@@ -42,16 +47,18 @@ struct Barrier {
 struct Fiber {
     ucontext_t context;
     std::unique_ptr<char[]> stack;
+    unsigned thread = 0, rank = 0;  // in its block, and of its block in the cluster
     bool done = false;
 };
 
 static std::vector<Fiber> fibers;
 static std::vector<Barrier> warps;
 static std::vector<uint32_t> exchange;  // two copies by turns for each thread
-static std::vector<float4> dynamic;  // shared memory that the launch gives a block
-static Barrier block;
+static std::vector<float4> dynamic;  // shared memory that the launch gives a block; while it runs, of a cluster's blocks
+static size_t dynamic_size;          // of each block
+static Barrier blocks[MOST_BLOCKS], cluster;
 static ucontext_t scheduler;
-static unsigned current;
+static unsigned current, cluster_size = 1;
 static bool progress;
 static std::function<void()> body;
 
@@ -71,16 +78,28 @@ static void wait(Barrier& barrier, unsigned threads) {
     progress = true;
 }
 
+static unsigned rank() { return fibers[current].rank; }
+
+// Of each block, at the same distance for every type.
+template <class T>
+static T& shared_of_block() {
+    static_assert(sizeof(T) <= SHARED_BYTES, "no more is kept for a block");
+    alignas(16) static char memory[MOST_BLOCKS][SHARED_BYTES];
+    return *reinterpret_cast<T*>(memory[rank()]);
+}
+
+static float4* dynamic_of_block() { return dynamic.data() + rank() * dynamic_size; }
+
 static unsigned lanes() { return std::min(32u, blockDim.x - threadIdx.x / 32 * 32); }
 
 static uint32_t swap_lanes(uint32_t value, unsigned partner) {
     const unsigned warp = threadIdx.x / 32, threads = lanes();
-    Barrier& barrier = warps[warp];
-    const unsigned half = (barrier.generation & 1) * blockDim.x;
-    exchange[half + threadIdx.x] = value;
+    Barrier& barrier = warps[rank() * ((blockDim.x + 31) / 32) + warp];
+    uint32_t* half = &exchange[(2 * rank() + (barrier.generation & 1)) * blockDim.x];
+    half[threadIdx.x] = value;
     wait(barrier, threads);
     if (partner >= threads) fail("a shuffle reads a lane that is not there");
-    return exchange[half + 32 * warp + partner % threads];
+    return half[32 * warp + partner % threads];
 }
 
 static void enter() {
@@ -89,21 +108,27 @@ static void enter() {
     progress = true;
 }
 
-// Run a grid of one-dimensional blocks. Each warp goes on until it has to wait for another one; `backwards` lets the last one go first, which
-// changes no result unless there is a race.
-static const char* run(dim3 grid, unsigned threads, bool backwards, std::function<void()> kernel) {
+// Run a grid of one-dimensional blocks, `together` of which form a cluster. Each warp goes on until it has to wait for
+// another one; `backwards` lets the last one go first, which changes no result unless there is a race.
+static const char* run(dim3 grid, unsigned threads, bool backwards, std::function<void()> kernel, unsigned together = 1) {
     failure = nullptr;
     body = std::move(kernel);
     gridDim = grid;
     blockDim.x = threads;
-    if (fibers.size() < threads) fibers.resize(threads);
-    for (unsigned b = 0; b < grid.x * grid.y * grid.z && !failure; ++b) {
-        blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
-        block = {};
-        warps.assign((threads + 31) / 32, {});
-        exchange.assign(2 * threads, 0);
-        for (unsigned t = 0; t < threads; ++t) {
-            Fiber& fiber = fibers[t];
+    cluster_size = together;
+    dynamic_size = dynamic.size();
+    dynamic.resize(together * dynamic_size);
+    if (fibers.size() < together * threads) fibers.resize(together * threads);
+    const unsigned warps_of_block = (threads + 31) / 32;
+    for (unsigned b = 0; b < grid.x * grid.y * grid.z && !failure; b += together) {
+        std::fill_n(blocks, MOST_BLOCKS, Barrier{});
+        cluster = {};
+        warps.assign(together * warps_of_block, {});
+        exchange.assign(2 * together * threads, 0);
+        for (unsigned f = 0; f < together * threads; ++f) {
+            Fiber& fiber = fibers[f];
+            fiber.thread = f % threads;
+            fiber.rank = f / threads;
             if (!fiber.stack) fiber.stack.reset(new char[STACK]);
             fiber.done = false;
             getcontext(&fiber.context);
@@ -117,13 +142,17 @@ static const char* run(dim3 grid, unsigned threads, bool backwards, std::functio
             bool any = false;
             for (unsigned n = 0; n < warps.size(); ++n) {
                 const unsigned warp = backwards ? warps.size() - 1 - n : n;
+                const unsigned of_block = warp / warps_of_block, first = 32 * (warp % warps_of_block);
+                const unsigned at = b + of_block;
                 do {
                     progress = false;
-                    for (unsigned t = 32 * warp; t < std::min(threads, 32 * warp + 32); ++t) {
-                        if (fibers[t].done) continue;
+                    for (unsigned t = first; t < std::min(threads, first + 32); ++t) {
+                        current = of_block * threads + t;
+                        if (fibers[current].done) continue;
                         left = true;
-                        current = threadIdx.x = t;
-                        swapcontext(&scheduler, &fibers[t].context);
+                        threadIdx.x = t;
+                        blockIdx = {at % grid.x, at / grid.x % grid.y, at / grid.x / grid.y};
+                        swapcontext(&scheduler, &fibers[current].context);
                     }
                     any = any || progress;
                 } while (progress);
@@ -131,6 +160,7 @@ static const char* run(dim3 grid, unsigned threads, bool backwards, std::functio
             if (left && !any) fail("threads wait for others that never come");
         }
     }
+    dynamic.resize(dynamic_size);
     return failure;
 }
 
@@ -160,14 +190,47 @@ struct Guarded {
 
 template <typename T>
 static T* aligned(T* address) {
-    if (reinterpret_cast<uintptr_t>(address) % 16) fail("an access of 16 bytes is not aligned");
-    return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(address) / 16 * 16);
+    constexpr uintptr_t size = sizeof(T) == 8 ? 8 : 16;
+    if (reinterpret_cast<uintptr_t>(address) % size) fail("an access of 8 or 16 bytes is not aligned");
+    return reinterpret_cast<T*>(reinterpret_cast<uintptr_t>(address) / size * size);
+}
+
+static float from_half(uint32_t bits) {
+    uint32_t sign = bits & 0x8000u, exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    float magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
+                      : exponent     ? std::ldexp(1024.0f + fraction, int(exponent) - 25)
+                                     : std::ldexp(float(fraction), -24);
+    return sign ? -magnitude : magnitude;
+}
+
+static uint32_t to_half(float value) {
+    uint32_t sign = std::signbit(value) ? 0x8000u : 0u;
+    float magnitude = std::fabs(value);
+    if (std::isnan(value)) return sign | 0x7e00u;
+    if (magnitude >= 65520.0f) return sign | 0x7c00u;
+    if (magnitude == 0) return sign;
+    int exponent = std::max(std::ilogb(magnitude), -14);
+    // nearbyint rounds to even; a fraction that becomes 2048 carries over into the exponent by itself.
+    uint32_t fraction = uint32_t(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
+    return sign | (fraction >= 1024 ? (uint32_t(exponent + 14) << 10) + fraction : fraction);
 }
 
 }  // namespace emulation
 
-static inline unsigned dynamic_shared_bytes() { return emulation::dynamic.size() * sizeof(float4); }
-static inline void __syncthreads() { emulation::wait(emulation::block, blockDim.x); }
+static inline unsigned dynamic_shared_bytes() { return emulation::dynamic_size * sizeof(float4); }
+static inline void __syncthreads() { emulation::wait(emulation::blocks[emulation::rank()], blockDim.x); }
+
+static inline float from_half(unsigned short bits) { return emulation::from_half(bits); }
+static inline unsigned short to_half(float value) { return emulation::to_half(value); }
+
+static inline unsigned cluster_rank() { return emulation::rank(); }
+static inline unsigned cluster_blocks() { return emulation::cluster_size; }
+static inline void wait_for_cluster() { emulation::wait(emulation::cluster, blockDim.x * emulation::cluster_size); }
+template <class T>
+static inline T moments_of_block(const T* mine, unsigned rank) {
+    const long distance = (static_cast<long>(rank) - emulation::rank()) * emulation::SHARED_BYTES;
+    return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(mine) + distance);
+}
 
 static inline float __shfl_xor_sync(unsigned, float value, int step) {
     uint32_t bits;
@@ -183,9 +246,16 @@ static inline int __any_sync(unsigned, int predicate) {
     return found;
 }
 
-static inline float4 __ldcs(const float4* from) { return *emulation::aligned(from); }
+template <class T>
+static inline T __ldcs(const T* from) {
+    return *emulation::aligned(from);
+}
 static inline float4 __ldcg(const float4* from) { return *emulation::aligned(from); }
-static inline void __stcs(float4* to, float4 values) { *emulation::aligned(to) = values; }
+template <class T>
+static inline void __stcs(T* to, T values) {
+    *emulation::aligned(to) = values;
+}
+static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 static inline int __float_as_int(float value) {

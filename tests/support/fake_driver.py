@@ -38,6 +38,8 @@ class FakeDriver:
     ----------
     log : list of str
         Calls, in order.
+    images : list of str
+        Modules, in order.
     resident : int
         Blocks that an SM holds.
     most_bytes : int
@@ -46,7 +48,7 @@ class FakeDriver:
 
     def __init__(self, run, static=lambda image, name: 0, devices=1, name="NVIDIA H200"):
         self.run, self.static, self.devices, self.device_name = run, static, devices, name
-        self.log, self.resident, self.most_bytes, self.now = [], 2, 0, 0.0
+        self.log, self.images, self.resident, self.most_bytes, self.now = [], [], 2, 0, 0.0
         self._memory, self._handles, self._functions, self._numbers = {}, {}, {}, count(1000)
         self._capturing = None
 
@@ -105,6 +107,7 @@ class FakeDriver:
         self._enqueue("memset", lambda: ctypes.memset(address, byte, size) and 10.0)
 
     def load(self, image):
+        self.images.append(image.decode())
         return self._new(image.decode())
 
     def function(self, module, name):

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuledger.record import device, profiler, recording, run, sweeps
+from gpuledger.record import designs, device, profiler, recording, run
 
 #: Parts that ncu records, one of which has few points.
 COUNTED = ("counters", "sweep_gpt2", "sweep_llama")
 #: Fewer points than the real designs have, for tests that are not about them.
 FEW = {
     name: replace(
-        design, base=sweeps.Point(2, 768, 128), n_layer=(1, 2), hidden_dim=(768, 1536), seq_len=(64, 128, 256)
+        design, base=designs.Point(2, 768, 128), n_layer=(1, 2), hidden_dim=(768, 1536), seq_len=(64, 128, 256)
     )
-    for name, design in sweeps.SWEEPS.items()
+    for name, design in designs.SWEEPS.items()
 }
 #: Of the stand-in for a Python with PyTorch and NVRTC.
 VERSIONS = {"python": "3.12.3", "torch": "2.11.0", "cuda": "13.0", "nvrtc": "13.0"}
@@ -69,7 +69,7 @@ if given[:1] == ["--query-metrics"]:
     sys.exit(0)
 end = given.index("--log-file") + 2
 own, target = given[:end], given[end:]
-option = dict(zip(own[1::2], own[2::2]))
+option = dict(zip(own, own[1:]))
 (here / "ncu_calls").open("a").write(json.dumps(given) + "\\n")
 failures = json.loads((here / "ncu_fails").read_text()) if (here / "ncu_fails").is_file() else {{}}
 calls = len((here / "ncu_calls").read_text().splitlines())
@@ -80,32 +80,38 @@ if said is not None:
     print(said.get("printed", ""))
     sys.exit(said.get("status", 1))
 metrics = option["--metrics"].split(",")
-values = dict(part.split("=", 1) for part in target if part.startswith("--") and "=" in part)
+points = [part.partition("=")[2] for part in target if part.startswith("--point=")]
 module = target[2].rpartition(".")[2]
-if module == "toy_network":
-    launches = json.loads((here / "toy_network.json").read_text())[values["--passes"]]
-else:
-    n, hidden = int(values["--seq-len"]), int(values["--hidden-dim"])
+def launches_at(point):
+    if module == "toy_network":
+        return json.loads((here / "toy_network.json").read_text())[point]
+    layers, hidden, _, n = map(int, point.split("x"))
     names = [
         "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32",
         "void layer_norm_kernel<float>(int, float const *)",
         "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float, cutlass::Sm80>)",
     ]
     block = [{{"kernel": name, "*": (3 + place) * n + hidden // 64 + 6}} for place, name in enumerate(names)]
-    launches = block * int(values.get("--n-layer", 1)) + [{{"kernel": names[0], "*": 1000}}]
+    launches = block * layers + [{{"kernel": names[0], "*": 1000}}]
     if (here / "layers_differ").is_file():
-        launches = [launch | {{"*": launch["*"] * int(values.get("--n-layer", 1))}} for launch in launches]
+        launches = [launch | {{"*": launch["*"] * layers}} for launch in launches]
+    return launches
+# As ncu prints them: a thread and its pushed ranges, and started ranges with their numbers.
+ranges = ["thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
+          "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"] if "--nvtx" in own else []
 rows = []
-for number, launch in enumerate(launches):
-    cells = [launch.get(metric, launch.get("*", 0)) for metric in metrics]
-    rows.append([number, 4242, "python3.12", "secret-host", launch["kernel"], 1, 7, launch.get("block", "(256, 1, 1)"),
-                 launch.get("grid", "(128, 1, 1)"), 0, "9.0", *cells])
+for order, point in enumerate(points or ["1x768x12x64"]):
+    for launch in launches_at(point):
+        cells = [launch.get(metric, launch.get("*", 0)) for metric in metrics]
+        within = ["4242 ", f'{{order}}  "<default domain>:{{point}}:none:none:none:none:none:none" '] if ranges else []
+        rows.append([len(rows), 4242, "python3.12", "secret-host", *within, launch["kernel"], 1, 7,
+                     launch.get("block", "(256, 1, 1)"), launch.get("grid", "(128, 1, 1)"), 0, "9.0", *cells])
 with log.open("w", newline="") as handle:
     handle.write("==PROF== Connected to process 4242 (/secret/path/python3.12)\\n")
     handle.write('==PROF== Profiling "kernel" - 0: 0%....50%....100% - 12 passes\\n')
     writer = csv.writer(handle, quoting=csv.QUOTE_ALL, lineterminator="\\n")
-    identity = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
-                "Grid Size", "Device", "CC"]
+    identity = ["ID", "Process ID", "Process Name", "Host Name", *ranges, "Kernel Name", "Context", "Stream",
+                "Block Size", "Grid Size", "Device", "CC"]
     writer.writerow([*identity, *metrics])
     units = {{"pct": "%", "per_second": "hz", "cycles": "cycle", "bytes": "byte", "duration": "ns"}}
     unit = lambda metric: next((units[word] for word in units if word in metric), "inst")
@@ -168,7 +174,7 @@ def tools(tmp_path, monkeypatch):
     folder = install(tmp_path / "bin")
     monkeypatch.setattr(os, "environ", {**os.environ, "PATH": str(folder)})
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    monkeypatch.setattr(sweeps, "SWEEPS", FEW)
+    monkeypatch.setattr(designs, "SWEEPS", FEW)
     device.find_device.cache_clear()
     profiler.find_ncu.cache_clear()
     yield folder

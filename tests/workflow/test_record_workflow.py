@@ -47,7 +47,8 @@ def test_without_a_gpu_nothing_changes(checkout):
 def test_a_gpu_that_is_required_is_missed_in_one_line(checkout):
     status, said = snakemake(checkout, "-n", gpu="require")
     assert status != 0
-    assert "there is no NVIDIA driver (libcuda cannot be loaded); install the NVIDIA driver" in said
+    without_driver = r"there is no NVIDIA driver \(libcuda cannot be loaded\); install the NVIDIA driver"
+    assert re.search(f"{without_driver}|the driver finds no GPU; check nvidia-smi", said)
     status, said = snakemake(checkout, "-n", gpu="automatic")
     assert "key gpu: 'automatic' is not one of auto, require, off" in said
 
@@ -80,7 +81,7 @@ def test_one_call_records_and_analyses(checkout, gpu):
     provenance = yaml.safe_load((checkout / TOY / "provenance.json").read_text("utf-8"))
     assert provenance["label"] == "recorded on this machine, NVIDIA H200"
     log = (checkout / "results/logs/record_gpu/local-gpu.log").read_text("utf-8")
-    assert len(re.findall(r"(normalization|latency|probes) is left out: GPU, nvrtc: NVRTC, CUDA", log)) == 3
+    assert len(re.findall(r"(normalization|blocks|latency|probes) is left out: GPU, nvrtc: NVRTC, CUDA", log)) == 4
     calls = (gpu / "ncu_calls").read_text()
     # Nothing to do again; the default target has its cases; without the GPU it is a dataset as any other.
     status, said = snakemake(checkout, "-n", *targets, path=gpu, record=python)

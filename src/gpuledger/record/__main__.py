@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from gpuledger.errors import InputError
-from gpuledger.record import command, device
+from gpuledger.record import blocks, command, device, dry_run
 from gpuledger.record.parts import PARTS
 from gpuledger.record.profiler import Control
 from gpuledger.record.recording import MOST_BYTES, OutOfTimeError, Recording
@@ -33,28 +33,33 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
     parser.add_argument("--minutes", type=float, help="start no step that would exceed this; the next call resumes")
-    parser.add_argument("--list", action="store_true", help="list the parts and exit")
+    parser.add_argument("--shape", action="append", help=f"of the part blocks, repeatable (default: {blocks.SHAPE})")
+    parser.add_argument("--dry-run", action="store_true", help="list parts, planned time and ncu's command lines only")
+    parser.add_argument("--chip", default="", help="with --dry-run: plan for a chip by ncu's name, such as gh100")
     arguments = sys.argv[1:] if arguments is None else arguments
     if "--" in arguments:
         place = arguments.index("--")
         return command.main(arguments[:place], arguments[place + 1 :])
     given = parser.parse_args(arguments)
-    if given.list:
-        for part in PARTS.values():
-            print(f"{part.name:14} {part.title}; needs {', '.join(part.needs)}; at most {part.minutes:g} min")
-        return 0
     for name in given.parts:
         if name not in PARTS:
             parser.error(f"unknown part {name!r}; choose from {', '.join(PARTS)}")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
+        for shape in given.shape or ():
+            blocks.parse_shape(shape)
         settings = _settings()
+        control = Control(clock=settings.get("clock_control", "none"), cache=settings.get("cache_control", "all"))
+        if given.dry_run:
+            print(*dry_run.describe(given.parts or tuple(PARTS), control, settings.get("python"), given.chip), sep="\n")
+            return 0
         device.select_device()
         folder = given.folder or Path("traces") / device.find_device().slug
         seconds = None if given.minutes is None else 60 * given.minutes
         recording = Recording(folder, seconds=seconds)
-        control = Control(clock=settings.get("clock_control", "none"), cache=settings.get("cache_control", "all"))
-        failed = record_parts(recording, given.parts or tuple(PARTS), python=settings.get("python"), control=control)
+        options = {"blocks": {"shapes": given.shape}} if given.shape else {}
+        parts, python = given.parts or tuple(PARTS), settings.get("python")
+        failed = record_parts(recording, parts, python=python, control=control, options=options)
     except FileNotFoundError as error:
         print(f"{error.filename}: the file does not exist; run this in the folder of the checkout", file=sys.stderr)
         return 1

@@ -34,10 +34,13 @@ LOG = logging.getLogger("gpuledger")
 _TIMELINE = Path(__file__).with_name("timeline_of.py")
 #: Tables of an nsys export that say something about the machine and its user, but nothing about kernels.
 _PRIVATE = ("TARGET_INFO_SYSTEM_ENV", "PROCESS_STREAMS")
+#: The table of an nsys export that has a row per launch; missing without launches.
+_KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 #: How long a tool may take to finish its output after Ctrl-C or at the end of the time (s).
 _GRACE_S = 120
 #: Exit status for options that cannot be used, and without a GPU.
 BAD_INPUT = 2
+_NO_IMPORTER = "nsys recorded a timeline but cannot export it: this installation has no importer"
 _NO_TOOL = "neither counters nor a timeline can be recorded"
 
 
@@ -100,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cache", choices=("all", "none"), default="all", help="none keeps caches between passes")
     parser.add_argument("--minutes", type=float, help="end each run after this time and keep what is whole")
     parser.add_argument("--dry-run", action="store_true", help="print the command lines only")
+    parser.add_argument("--chip", default="", help="with --dry-run: plan for a chip by ncu's name, such as gh100")
     return parser
 
 
@@ -140,7 +144,7 @@ def plan_steps(
     if lack and not given.dry_run:
         reasons.append(f"no counters: {'; '.join(lack)}")
     else:
-        ncu, why = _ncu(given.dry_run)
+        ncu, why = _ncu(given.dry_run, given.chip)
         reasons += [f"ncu: {reason}" for reason in (why, *(lack or ())[:1]) if reason]
         steps.append(_count(given, target, found, ncu, scratch))
     if program := shutil.which("nsys"):
@@ -154,10 +158,10 @@ def plan_steps(
     return steps, reasons
 
 
-def _ncu(dry: bool) -> tuple[Ncu | None, str]:
+def _ncu(dry: bool, chip: str) -> tuple[Ncu | None, str]:
     """Return ncu; for a dry run None and the reason if it cannot be asked here."""
     try:
-        return profiler.find_ncu(), ""
+        return profiler.find_ncu(chip if dry else ""), ""
     except InputError as error:
         if not dry:
             raise
@@ -168,10 +172,12 @@ def _count(
     given: argparse.Namespace, target: list[str], found: device.Device | None, ncu: Ncu | None, scratch: Path
 ) -> Step:
     capability = found.compute_capability if found else ""
+    capability = metrics.capability_of(given.chip) if given.dry_run and given.chip else capability
     names, missing = metrics.for_purposes(given.purposes.split(","), capability, ncu.metrics if ncu else None)
     if missing:
-        LOG.warning("this ncu does not know %s", ", ".join(missing))
-    selection = ["--nvtx", "--nvtx-include", _pushed(given.range)] if given.range else []
+        LOG.warning("this ncu does not know %s", ", ".join(missing[:3]) + (", …" if len(missing) > 3 else ""))
+    selection = [word for name in _filters(given.range) for word in ("--nvtx-include", name)]
+    selection = ["--nvtx", *selection] if selection else []
     selection += ["--kernel-name", f"regex:{given.kernel}"] if given.kernel else []
     selection += ["--launch-skip", str(given.skip)] if given.skip else []
     selection += ["--launch-count", str(given.launches)] if given.launches else []
@@ -187,9 +193,14 @@ def _count(
     return Step("ncu", tuple(command), log, tuple(names))
 
 
-def _pushed(name: str) -> str:
-    """Return ncu's filter for a range by name: one that is pushed and popped, as PyTorch's are, unless it says more."""
-    return name if re.search(r"[/@]", name) else f"{name}/"
+def _filters(name: str) -> list[str]:
+    """Return ncu's filters for a range by name: pushed and popped in a thread, or started and ended in the process.
+
+    Launches of a backward pass are only in ranges of the second kind, because autograd has a thread of its own.
+    """
+    if not name or re.search(r"[/@\[\]]", name):
+        return [name] if name else []
+    return [f"{name}/", name]
 
 
 def _is_python(target: list[str]) -> bool:
@@ -229,7 +240,8 @@ def _run_steps(
                 failed = 1
                 recording.leave_out(step.tool, f"{error.problem}; {error.remedy}")
                 LOG.error("%s", error)
-                if "ERR_NVGPUCTRPERM" in error.problem and not steps and _is_python(target):
+                lacking = "ERR_NVGPUCTRPERM" in error.problem or error.problem == _NO_IMPORTER
+                if lacking and not steps and _is_python(target):
                     steps.append(_kineto(target, scratch))
             else:
                 counted = {"control": control} if step.tool == "ncu" else {"control": None}
@@ -257,11 +269,19 @@ def _take(step: Step, folder: Path, name: str, status: int, ended: str) -> tuple
         more |= {"metrics": list(step.metrics), "metrics_without_value": list(counted.absent)}
         return {"kernel_profile": {name: {"report": path}}}, {path: note} if note else {}, more
     if not step.made.is_file():
-        remedy = "run it without gpuledger and fix its error"
-        raise InputError(name, step.tool, f"no timeline was written (status {status})", remedy)
+        problem, remedy = f"no timeline was written (status {status})", "run it without gpuledger and fix its error"
+        if step.made.with_suffix(".qdstrm").is_file():
+            problem, remedy = (
+                _NO_IMPORTER,
+                "install NVIDIA's own Nsight Systems; a distribution's can lack it",
+            )
+        raise InputError(name, step.tool, problem, remedy)
     path = f"kernel_breakdown/{name}{step.made.suffix}"
     if step.tool == "nsys":
         with closing(sqlite3.connect(step.made)) as database:
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_KERNELS,)).fetchone():
+                problem = f"the timeline has no kernels (its export has no table {_KERNELS})"
+                raise InputError(name, "nsys", problem, "check that the program launches kernels on the GPU")
             for table in _PRIVATE:
                 database.execute(f"DROP TABLE IF EXISTS {table}")
             database.commit()

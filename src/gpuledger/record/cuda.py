@@ -265,7 +265,7 @@ def resident_blocks(device: CudaDevice, kernel: LoadedKernel, threads: int) -> i
 
 
 class LoadedModule:
-    """A loaded cubin."""
+    """A loaded cubin or PTX."""
 
     def __init__(self, module: int, name: str):
         self._module, self.name = module, name
@@ -282,7 +282,9 @@ class LoadedModule:
             return LoadedKernel(name, driver().function(self._module, name))
 
 
-def load_module(name: str, device: CudaDevice, options: Sequence[str] = OPTIONS) -> LoadedModule:
+def load_module(
+    name: str, device: CudaDevice, options: Sequence[str] = OPTIONS, *, as_ptx: bool = False
+) -> LoadedModule:
     """Compile one of gpuledger's sources for a GPU and load it.
 
     Parameters
@@ -292,13 +294,16 @@ def load_module(name: str, device: CudaDevice, options: Sequence[str] = OPTIONS)
     device : CudaDevice
     options : sequence of str
         Options of NVRTC; see :data:`OPTIONS`.
+    as_ptx : bool
+        Whether the driver compiles PTX, which tools between program and driver can read and change, as Neutrino does.
 
     Raises
     ------
     InputError
         See :func:`gpuledger.record.nvrtc.compile_source`; the driver rejects the image.
     """
-    image, _ = nvrtc.compile_source(read_source(name), device.architecture, name, options)
+    architecture = device.architecture.replace("sm_", "compute_") if as_ptx else device.architecture
+    image, _ = nvrtc.compile_source(read_source(name), architecture, name, options)
     with named_errors(name, "use an NVRTC that is not newer than the driver, or update the driver"):
         return LoadedModule(driver().load(image), name)
 

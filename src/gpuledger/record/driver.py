@@ -157,7 +157,7 @@ class Driver:
     # Kernels
 
     def load(self, image: bytes) -> int:
-        """Load a cubin."""
+        """Load a cubin, or PTX that ends with a zero byte."""
         module = c_void_p()
         self._call("cuModuleLoadData", byref(module), c_char_p(image))
         return module.value or 0

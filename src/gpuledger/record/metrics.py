@@ -129,6 +129,21 @@ def for_purposes(
     return list(dict.fromkeys([*chosen, *found])), list(dict.fromkeys(missing))
 
 
+def capability_of(chip: str) -> str:
+    """Return the compute capability of a chip by ncu's name; ``gh100`` has ``9.0``.
+
+    Raises
+    ------
+    InputError
+        It is not in :data:`TABLE`.
+    """
+    with open(TABLE, encoding="utf-8", newline="") as handle:
+        known = {row["chip"]: row["compute_capability"] for row in csv.DictReader(handle)}
+    if chip not in known:
+        raise InputError("gpuledger.record", "--chip", f"unknown chip {chip!r}", f"choose from {', '.join(known)}")
+    return known[chip]
+
+
 def base_name(metric: str) -> str:
     """Name of a metric without its suffixes, as ``ncu --query-metrics`` lists it."""
     return metric.partition(".")[0]

@@ -33,13 +33,15 @@ from gpuledger.record.parts import Recorded
 Launcher = Callable[[DeviceArray, DeviceArray], object]
 LOG = logging.getLogger("gpuledger")
 #: Without contraction of a·b + c, rounding follows the source exactly, as on a CPU.
-OPTIONS = (*cuda.OPTIONS, "--fmad=false")
+OPTIONS = (*cuda.OPTIONS, "--fmad=false", f"--include-path={cuda.SOURCES}")
 #: Shapes (rows, length): the four of the source document, larger ones, and unaligned rows.
 SHAPES = (
     *((1024, 128), (4096, 256), (8192, 512), (16384, 1024)),
     *((65536, 1024), (16384, 4096), (8192, 8192), (4096, 16384), (4096, 32768), (1024, 131072)),
     *((131072, 128), (16384, 1023), (16384, 4095)),
 )
+#: Shapes of fp16 and bf16: large ones.
+SHAPES_16 = ((65536, 1024), (8192, 8192), (4096, 32768), (1024, 131072))
 #: Bytes that the copies of the sweep move, read and written together.
 COPY_BYTES = tuple(2**power for power in range(18, 31))
 #: Timed batches per kernel, shape and cache state.
@@ -47,7 +49,7 @@ SAMPLES = 30
 #: Values that are compared with double precision for each launch; all are checked for having been written.
 CHECKED_VALUES = 2**24
 #: Outputs are filled with this byte: a number that is not a result of any row.
-POISON_BYTE, POISON = 0xF5, 0xF5F5F5F5
+POISON_BYTE = 0xF5
 ROW_COLUMNS = ("kernel", "rows", "length", "cache", "configuration")
 CEILING_COLUMNS = ("ceiling", "cache", "moved_bytes", "flops", "configuration")
 TIME_COLUMNS = ("time_median_ns", "time_p5_ns", "time_p95_ns", "launches")
@@ -56,8 +58,9 @@ TIME_COLUMNS = ("time_median_ns", "time_p5_ns", "time_p95_ns", "launches")
 def record_normalization(folder: str | Path) -> Recorded:
     """Check and time every kernel at every shape, and the ceilings, on this machine's GPU.
 
-    Finished steps are kept in ``<folder>/parts``, so that an interrupted recording can be resumed; ``rows.csv`` and
-    ``ceilings.csv`` are written at the end. Steps of another device, other sources or settings are repeated.
+    Finished steps are kept in ``<folder>/parts``, so that an interrupted recording can be resumed; ``rows.csv``,
+    likewise for fp16 and bf16, and ``ceilings.csv`` are written at the end. Steps of another device, other sources or
+    settings are repeated.
 
     Raises
     ------
@@ -66,7 +69,7 @@ def record_normalization(folder: str | Path) -> Recorded:
         as out of memory.
     """
     device, target = cuda.open_device(), Path(folder)
-    sources = "".join(cuda.read_source(name) for name in ("normalization.cu", "ceilings.cu"))
+    sources = "".join(cuda.read_source(name) for name in ("normalization.cu", "normalization.cuh", "ceilings.cu"))
     stamp = {"device": asdict(device), "samples": SAMPLES, "sources": hashlib.sha256(sources.encode()).hexdigest()}
     bench = Bench(device)
     if not normalization_torch.available():
@@ -74,7 +77,9 @@ def record_normalization(folder: str | Path) -> Recorded:
     work: list[tuple[str, Callable[[], list[dict]]]] = [("hostile", bench.check_hostile)]
     work += [("launch", bench.launch), ("multiply_add", bench.multiply_add)]
     work += [(f"copy_{size}", partial(bench.copy, size)) for size in COPY_BYTES]
-    work += [(f"rows_{rows}x{length}", partial(bench.normalize, rows, length)) for rows, length in SHAPES]
+    for element in kernels.ELEMENTS:
+        for rows, length in SHAPES if element == "fp32" else SHAPES_16:
+            work.append((f"{element}_{rows}x{length}", partial(bench.normalize, rows, length, element)))
     parts: dict[str, list[dict]] = {}
     for number, (name, measure) in enumerate(work, 1):
         LOG.info("normalization: step %d of %d, %s", number, len(work), name)
@@ -84,13 +89,18 @@ def record_normalization(folder: str | Path) -> Recorded:
             made = measure()
             files.write_json(part, {"stamp": stamp, "rows": made})
         parts[name] = made
-    measured = [row for name, rows in parts.items() if name.startswith("rows_") for row in rows]
-    ceilings = [row for name, rows in parts.items() if not name.startswith("rows_") for row in rows]
-    write_rows(target / "rows.csv", measured, ROW_COLUMNS)
-    write_rows(target / "ceilings.csv", ceilings, CEILING_COLUMNS)
+    shared = {"ceilings": "ceilings.csv", "l2_bytes": device.l2_bytes, **_data_sheet(device)}
+    cases: dict[str, dict] = {}
+    for element in kernels.ELEMENTS:
+        measured = [row for name, rows in parts.items() if name.startswith(f"{element}_") for row in rows]
+        suffix = "" if element == "fp32" else f"_{element}"
+        write_rows(target / f"rows{suffix}.csv", measured, ROW_COLUMNS)
+        which = {} if element == "fp32" else {"element": element}
+        cases[f"measured{suffix}"] = {"rows": f"rows{suffix}.csv", **shared, **which}
+    others = [row for name, rows in parts.items() if name.partition("_")[0] not in kernels.ELEMENTS for row in rows]
+    write_rows(target / "ceilings.csv", others, CEILING_COLUMNS)
     shutil.rmtree(target / "parts")
-    case = {"rows": "rows.csv", "ceilings": "ceilings.csv", "l2_bytes": device.l2_bytes, **_data_sheet(device)}
-    return Recorded({"normalization_roofline": {"measured": case}})
+    return Recorded({"normalization_roofline": cases})
 
 
 def _data_sheet(device: cuda.CudaDevice) -> dict[str, str]:
@@ -126,19 +136,21 @@ def _read_part(part: Path, stamp: dict) -> list[dict] | None:
 
 
 class Expected:
-    """Expected results of rows: of all of them or, if they are many, of evenly spaced ones."""
+    """Expected results of rows of elements: of all of them or, if they are many, of evenly spaced ones."""
 
-    def __init__(self, x: np.ndarray):
+    def __init__(self, x: np.ndarray, element: str = "fp32"):
         rows, length = x.shape
         count = max(2, min(rows, CHECKED_VALUES // length))
+        self.element = element
         self._rows = np.unique(np.linspace(0, rows - 1, count).astype(int))
-        self._values = kernels.reference(x[self._rows])
+        self._values = kernels.reference(kernels.from_elements(x[self._rows], element))
 
     def largest_error(self, y: np.ndarray) -> float:
         """Largest error of a result, see :func:`kernels.largest_error`; infinite if a value was not written."""
-        if (y.view(np.uint32) == POISON).any():
+        blank = np.array(POISON_BYTE, np.uint8).repeat(y.itemsize).view(f"u{y.itemsize}")
+        if (y.view(blank.dtype) == blank).any():
             return math.inf
-        return kernels.largest_error(y[self._rows], self._values)
+        return kernels.largest_error(kernels.from_elements(y[self._rows], self.element), self._values)
 
 
 class Bench:
@@ -146,24 +158,27 @@ class Bench:
 
     def __init__(self, device: cuda.CudaDevice):
         self.device = device
-        # With a warm cache, data should stay in L2 and must not use streaming loads.
-        self.modules = {
-            cache: {
-                name: cuda.load_module(name, device, options=(*OPTIONS, f"-DSTREAMING={int(cache == 'cold')}"))
-                for name in ("normalization.cu", "ceilings.cu")
-            }
-            for cache in ("cold", "warm")
-        }
+        self.clusters = int(device.compute_capability.partition(".")[0]) >= 9
+        self._modules: dict[tuple[str, ...], cuda.LoadedModule] = {}
+
+    def kernel(self, source: str, name: str, cache: str, element: str = "fp32") -> cuda.LoadedKernel:
+        """Return a kernel. With a warm cache, data should stay in L2 and must not use streaming loads."""
+        options = [f"-DSTREAMING={int(cache == 'cold')}"]
+        if source == "normalization.cu":
+            options.append(f"-DELEMENT={kernels.ELEMENTS[element][0]}")
+        if (key := (source, *options)) not in self._modules:
+            self._modules[key] = cuda.load_module(source, self.device, (*OPTIONS, *options))
+        return self._modules[key].kernel(name)
 
     def launch(self) -> list[dict]:
         """Time an empty kernel: the launch floor."""
-        kernel = self.modules["warm"]["ceilings.cu"].kernel("empty")
+        kernel = self.kernel("ceilings.cu", "empty", "warm")
         timing = time_in_turn([lambda: kernel.launch(1, 32)], samples=SAMPLES)
         return [_row({"ceiling": "launch", "cache": "warm", "moved_bytes": 0, "flops": 0}, timing)]
 
     def multiply_add(self) -> list[dict]:
         """Time fused multiply-adds: the FP32 ceiling."""
-        kernel = self.modules["warm"]["ceilings.cu"].kernel("multiply_add")
+        kernel = self.kernel("ceilings.cu", "multiply_add", "warm")
         blocks, iterations = 8 * self.device.sms, 4096
         out = DeviceArray(256 * blocks, np.float32)
         arguments = (out, np.int32(iterations), np.float32(0.999), np.float32(0.001))
@@ -178,31 +193,36 @@ class Bench:
         copied = self._copy(values)
         return [_row(keys | {"cache": cache, "configuration": what}, timing) for cache, what, timing in copied]
 
-    def normalize(self, rows: int, length: int) -> list[dict]:
+    def normalize(self, rows: int, length: int, element: str = "fp32") -> list[dict]:
         """Check and time every kernel, and a copy, at one shape."""
         values = np.random.default_rng(rows * length).standard_normal((rows, length), dtype=np.float32)
-        x, expected = cuda.to_device(values), Expected(values)
+        values = kernels.to_elements(values, element)
+        x, expected = cuda.to_device(values), Expected(values, element)
         del values
         keys = {"rows": rows, "length": length}
-        copied = self._copy(rows * length)
+        copied = self._copy(x.nbytes // 4)
         found = [_row(keys | {"kernel": "copy", "cache": c, "configuration": what}, t) for c, what, t in copied]
-        candidates = [("two_pass", [kernels.TWO_PASS]), ("one_pass", kernels.configurations(length))]
+        candidates = [("two_pass", [kernels.TWO_PASS]), ("one_pass", self._configurations(length))]
         for cache in ("cold", "warm"):
             for name, choices in candidates:
                 launches = {}
                 for configuration, at_most in self._grids(choices, cache, rows):
-                    launch = self._launcher(configuration, cache, at_most)
-                    self._check(launch, x, expected, f"{configuration.kernel}, {rows}×{length}")
+                    launch = self._launcher(configuration, cache, at_most, length, element)
+                    self._check(launch, x, expected, f"{configuration.kernel}, {rows}×{length}, {element}")
                     launches[_describe(configuration, at_most)] = launch
-                what, timing = self._fastest(launches, cache, rows * length, x)
+                what, timing = self._fastest(launches, cache, x)
                 found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
         del expected
         if normalization_torch.available():
-            for cache in ("cold", "warm"):
-                launches = {"": normalization_torch.baseline()}
-                what, timing = self._fastest(launches, cache, rows * length, x, normalization_torch.capture_torch_graph)
-                found.append(_row(keys | {"kernel": "torch", "cache": cache, "configuration": what}, timing))
+            for name, make in normalization_torch.BASELINES.items():
+                for cache in ("cold", "warm"):
+                    capture = normalization_torch.capture_torch_graph
+                    what, timing = self._fastest({"": make(element)}, cache, x, capture)
+                    found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
         return found
+
+    def _configurations(self, length: int) -> list[kernels.Configuration]:
+        return kernels.configurations(length, self.clusters)
 
     def check_hostile(self) -> list[dict]:
         """Check every configuration on difficult lengths and values; returns no rows."""
@@ -211,9 +231,9 @@ class Bench:
             values = np.concatenate([kernels.hostile_rows(length, seed) for seed in range(3)])
             x, expected = cuda.to_device(values), Expected(values)
             for cache in ("cold", "warm"):
-                choices = [kernels.TWO_PASS, *kernels.configurations(length)]
+                choices = [kernels.TWO_PASS, *self._configurations(length)]
                 for configuration, at_most in self._grids(choices, cache, x.shape[0]):
-                    launch = self._launcher(configuration, cache, at_most)
+                    launch = self._launcher(configuration, cache, at_most, length)
                     self._check(launch, x, expected, f"{configuration.kernel}, length {length}")
         return []
 
@@ -223,17 +243,16 @@ class Bench:
         """Each configuration with one block per group of rows, and with as many blocks as the GPU runs at once."""
         for configuration in choices:
             yield configuration, None
-            kernel = self.modules[cache]["normalization.cu"].kernel(configuration.kernel)
+            kernel = self.kernel("normalization.cu", configuration.kernel, cache)
             at_once = self.device.sms * cuda.resident_blocks(self.device, kernel, configuration.threads)
             if configuration.blocks(rows) > at_once:
                 yield configuration, at_once
 
-    def _launcher(self, configuration: kernels.Configuration, cache: str, at_most: int | None) -> Launcher:
-        kernel = self.modules[cache]["normalization.cu"].kernel(configuration.kernel)
-        kept = 0
-        if configuration.kernel.startswith("streaming"):
-            room = max(0, self.device.shared_bytes - kernel.shared_bytes)
-            kept = room // kernels.KEPT_BYTES * kernels.KEPT_BYTES
+    def _launcher(
+        self, configuration: kernels.Configuration, cache: str, at_most: int | None, length: int, element: str = "fp32"
+    ) -> Launcher:
+        kernel = self.kernel("normalization.cu", configuration.kernel, cache, element)
+        kept = configuration.kept_bytes(length, self.device.shared_bytes - kernel.shared_bytes)
 
         def launch(x: DeviceArray, y: DeviceArray) -> None:
             rows, length = x.shape
@@ -243,14 +262,13 @@ class Bench:
         return launch
 
     def _check(self, launch: Launcher, x: DeviceArray, expected: Expected, what: str) -> None:
-        y = DeviceArray(x.shape, np.float32)
+        y = DeviceArray(x.shape, x.dtype)
         y.fill_bytes(POISON_BYTE)
         launch(x, y)
         error = expected.largest_error(y.get())
-        if not error <= kernels.tolerance(x.shape[1]):
-            problem = (
-                f"{what}: differs from double precision by {error:.3g}, more than {kernels.tolerance(x.shape[1]):.3g}"
-            )
+        tolerance = kernels.tolerance(x.shape[1], expected.element)
+        if not error <= tolerance:
+            problem = f"{what}: differs from double precision by {error:.3g}, more than {tolerance:.3g}"
             raise InputError("normalization.cu", "", problem, "do not use its times; report the GPU and CUDA version")
 
     def _copy(self, values: int) -> list[tuple[str, str, Timing]]:
@@ -262,25 +280,24 @@ class Bench:
         for cache in ("cold", "warm"):
             launches: dict[str, Launcher] = {}
             for unroll in (1, 4, 8):
-                kernel = self.modules[cache]["ceilings.cu"].kernel(f"copy_{unroll}")
+                kernel = self.kernel("ceilings.cu", f"copy_{unroll}", cache)
                 full = math.ceil(vectors / (512 * unroll))
                 at_once = self.device.sms * cuda.resident_blocks(self.device, kernel, 512)
                 for blocks in {full, min(full, at_once)}:
                     launches[f"copy_{unroll}, {blocks} blocks"] = partial(_copy_launch, kernel, blocks)
             launches["memcpy"] = lambda x, y: y.copy_from(x)
-            found.append((cache, *self._fastest(launches, cache, 4 * vectors, source)))
+            found.append((cache, *self._fastest(launches, cache, source)))
         return found
 
     def _fastest(
         self,
         launches: dict[str, Launcher],
         cache: str,
-        values: int,
         x: DeviceArray,
         capture: Capture = capture_graph,
     ) -> tuple[str, Timing]:
         """Time every configuration briefly, and the fastest one thoroughly."""
-        sets = rotation(8 * values, self.device.l2_bytes) if cache == "cold" else 1
+        sets = rotation(2 * x.nbytes, self.device.l2_bytes) if cache == "cold" else 1
         pairs = [(x.copy(), DeviceArray(x.shape, x.dtype)) for _ in range(sets)]
         in_turn: dict[str, list[Launch]] = {
             what: [lambda pair=pair, launch=launch: launch(*pair) for pair in pairs]

@@ -16,7 +16,11 @@ CONFIGURATIONS = (
     *((lanes, slots, lanes) for lanes in (256, 512, 1024) for slots in (4, 8)),
 )
 STREAMING = (1024, 4, 1024)
-#: Bytes that each round of the streaming kernel keeps in shared memory, as far as there is room.
+#: Blocks of a cluster, which keep a row together from compute capability 9.0 on.
+CLUSTER = 8
+#: By type of elements: its number in the source, the type of arrays, and the bits of a significand.
+ELEMENTS = {"fp32": (0, np.float32, 24), "fp16": (1, np.float16, 11), "bf16": (2, np.int16, 8)}
+#: Bytes that each round of the streaming kernels keeps in shared memory, as far as there is room.
 KEPT_BYTES = 16 * STREAMING[0] * STREAMING[1]
 
 
@@ -31,26 +35,39 @@ class Configuration:
     threads : int
         Threads per block.
     block_rows : int
-        Rows that a block processes at a time.
+        Rows that a block, or a cluster, processes at a time.
+    cluster : int
+        Blocks that process a row together.
     """
 
     kernel: str
     threads: int
     block_rows: int
+    cluster: int = 1
 
     def blocks(self, rows: int, at_most: int | None = None) -> int:
-        """Number of blocks that process all rows at once, limited to `at_most`."""
-        return max(1, min(math.ceil(rows / self.block_rows), at_most or 2**31 - 1))
+        """Number of blocks that process all rows at once, limited to `at_most`; a multiple of the cluster."""
+        together = min(math.ceil(rows / self.block_rows), (at_most or 2**31 - 1) // self.cluster)
+        return self.cluster * max(1, together)
+
+    def kept_bytes(self, length: int, room: int) -> int:
+        """Dynamic shared memory of each block: what its part of a row needs, as far as there is `room`; else 0."""
+        if not self.kernel.startswith(("streaming", "clustered")):
+            return 0
+        slots = length // 4 if self.kernel.endswith("_aligned") else length // 4 + 2  # a part of one at either end
+        rounds = math.ceil(16 * slots / KEPT_BYTES / self.cluster)
+        return min(rounds, room // KEPT_BYTES) * KEPT_BYTES
 
 
 TWO_PASS = Configuration("two_pass", 256, 1)
 
 
-def configurations(length: int) -> list[Configuration]:
+def configurations(length: int, clusters: bool = False) -> list[Configuration]:
     """Return the configurations of the optimised kernel that suit a row length, those with the fewest lanes first.
 
     A configuration is suitable if its registers hold a row, and less than twice as much as the smallest one that does.
-    Longer rows are read twice.
+    Of longer rows, a block keeps what its shared memory holds, and reads the rest twice; with `clusters`, blocks may
+    keep a row together.
     """
     aligned = length % 4 == 0
     suffix = "_aligned" if aligned else ""
@@ -58,7 +75,8 @@ def configurations(length: int) -> list[Configuration]:
     enough = {key: held for key, held in capacities.items() if held - (0 if aligned else 3) >= length}
     if not enough:
         lanes, slots, threads = STREAMING
-        return [Configuration(f"streaming_{lanes}x{slots}{suffix}", threads, 1)]
+        names = {"streaming": 1} | ({"clustered": CLUSTER} if clusters else {})
+        return [Configuration(f"{name}_{lanes}x{slots}{suffix}", threads, 1, n) for name, n in names.items()]
     return [
         Configuration(f"one_pass_{lanes}x{slots}{suffix}", threads, threads // lanes)
         for (lanes, slots, threads), held in sorted(enough.items())
@@ -88,13 +106,30 @@ def reference(x: Any) -> Any:
         return deviation / (std + (std == 0))
 
 
-def tolerance(length: int) -> float:
+def to_elements(values: np.ndarray, element: str) -> np.ndarray:
+    """Round single precision to a type of elements; bf16, which NumPy lacks, is returned as bits."""
+    if element != "bf16":
+        return values.astype(ELEMENTS[element][1])
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16).view(np.int16)
+
+
+def from_elements(values: np.ndarray, element: str) -> np.ndarray:
+    """Return elements in single precision."""
+    if element != "bf16":
+        return values.astype(np.float32)
+    return (values.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def tolerance(length: int, element: str = "fp32") -> float:
     """Largest error of a result y, relative to max(1, \\|y\\|), that rounding can cause.
 
     The difference from the row's first value has a relative rounding error of 2^-24 and can be √length standard
-    deviations; tree sums add a few more rounding errors.
+    deviations; tree sums add a few more rounding errors. Elements of 16 bits round the result once more.
     """
-    return 2.0**-24 * (16 + 2 * math.sqrt(length))
+    bits = ELEMENTS[element][2]
+    return 2.0**-24 * (16 + 2 * math.sqrt(length)) + (2.0**-bits if bits < 24 else 0)
 
 
 def largest_error(y: Any, expected: Any) -> float:

@@ -67,14 +67,15 @@ def compile_source(code: str, architecture: str, name: str, options: Sequence[st
     code : str
         Kernels as ``extern "C" __global__``; NVRTC has no host headers.
     architecture : str
-        ``sm_90``.
+        ``sm_90`` for a cubin, ``compute_90`` for PTX.
     name : str
         File name for error messages.
     options : sequence of str
 
     Returns
     -------
-    cubin : bytes
+    image : bytes
+        Cubin or PTX.
     log : str
         Warnings of the compiler.
 
@@ -92,7 +93,7 @@ def compile_source(code: str, architecture: str, name: str, options: Sequence[st
         failed = library.nvrtcCompileProgram(program, c_int(len(texts)), (c_char_p * len(texts))(*texts))
         log = _read(library, program, "ProgramLog").rstrip(b"\0").decode("utf-8", "replace")
         if not failed:
-            return _read(library, program, "CUBIN"), log
+            return _read(library, program, "PTX" if architecture.startswith("compute_") else "CUBIN"), log
     finally:
         library.nvrtcDestroyProgram(byref(program))
     found = re.search(r"\((\d+)\): (?:catastrophic )?error\s*:?\s*(.+)", log)

@@ -25,6 +25,7 @@ _INSTALLED = {
     "torch": lambda: find_spec("torch") is not None,
     "nvrtc": lambda: import_module("gpuledger.record.nvrtc").find_library() is not None,
 }
+_NO_NEUTRINO = "Neutrino is not installed", "put the command neutrino (github.com/open-neutrino/neutrino) on the PATH"
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
     Parameters
     ----------
     gpu : {"auto", "require", "off"}
-        ``auto`` records every possible part if there is a GPU, ``require`` insists on all parts, ``off`` does not look
-        for a GPU. YAML reads an unquoted ``off`` as false, which means the same.
+        ``auto`` records every possible part if there is a GPU, ``require`` insists on all parts that are not optional,
+        ``off`` does not look for a GPU. YAML reads an unquoted ``off`` as false, which means the same.
     python : str, optional
         Python of the workloads if it is not the current one; its packages are not checked.
 
@@ -72,8 +73,9 @@ def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
             raise
         return RecordingPlan(left_out={"gpu": str(error)})
     lacks = {name: lack for name, part in PARTS.items() if (lack := lacking(part, python))}
-    if lacks and gpu == "require":
-        name, (problem, remedy) = next(iter(lacks.items()))
+    required = {name: lack for name, lack in lacks.items() if not PARTS[name].optional}
+    if required and gpu == "require":
+        name, (problem, remedy) = next(iter(required.items()))
         raise InputError("config/config.yaml", "key gpu", f"part {name} cannot be recorded: {problem}", remedy)
     left_out = {name: f"{problem}; {remedy}" for name, (problem, remedy) in lacks.items()}
     return RecordingPlan(tuple(name for name in PARTS if name not in lacks), left_out)
@@ -85,6 +87,9 @@ def lacking(part: Part, python: str | None = None) -> tuple[str, str] | None:
         if need == "ncu":
             if lack := counters_lack():
                 return lack
+        elif need == "neutrino":
+            if shutil.which("neutrino") is None:
+                return _NO_NEUTRINO
         elif python is None and not _INSTALLED[need]():
             name = {"torch": "PyTorch", "nvrtc": "NVRTC"}[need]
             return f"{name} is not installed", "pip install -e '.[gpu]', or set record.python"

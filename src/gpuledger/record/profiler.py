@@ -26,6 +26,8 @@ OLDEST = (2022, 3)
 PLACES = ("usr/local/cuda*/bin", "opt/nvidia/nsight-compute/*", "usr/local/NVIDIA-Nsight-Compute*")
 #: Columns that identify the machine and the run but say nothing about a launch; they are removed.
 PRIVATE = ("Process ID", "Process Name", "Host Name")
+#: Columns of NVTX ranges. Their cells have threads, and ranges as ``"<default domain>:<name>:none:none:none:none"``.
+_RANGES = re.compile(r":(?:Push/Pop|Start/Stop)_Range:")
 _INSTALL = "install Nsight Compute (with the CUDA toolkit, or alone) and put ncu on the PATH"
 _QUERY_SECONDS = 120
 
@@ -94,8 +96,13 @@ def find_program() -> str | None:
 
 
 @cache
-def find_ncu() -> Ncu:
-    """Find ncu, check its version and query the metrics that it supports on the GPU.
+def find_ncu(chip: str = "") -> Ncu:
+    """Find ncu, check its version and query the metrics that it supports.
+
+    Parameters
+    ----------
+    chip : str
+        A chip by ncu's name (``gh100``), for which no GPU is needed; default: this machine's GPU.
 
     Raises
     ------
@@ -114,12 +121,13 @@ def find_ncu() -> Ncu:
     if _numbers(version)[: len(OLDEST)] < OLDEST:
         problem = f"version {version} is too old: at least {'.'.join(map(str, OLDEST))} is needed"
         raise InputError("ncu", "--version", problem, "install a newer Nsight Compute")
-    status, said = _run([program, "--query-metrics", "--devices", "0"], _QUERY_SECONDS)
+    which = ("--chips", chip) if chip else ("--devices", "0")
+    status, said = _run([program, "--query-metrics", *which], _QUERY_SECONDS)
     metrics = listed_metrics(said)
     if status or not metrics:
         problem, remedy = failures.explain(said) or (
-            f"it lists no metrics for the GPU: {failures.last_words(said)}",
-            "update Nsight Compute to a version that supports this GPU",
+            f"it lists no metrics for {chip or 'the GPU'}: {failures.last_words(said)}",
+            f"update Nsight Compute to a version that supports {chip or 'this GPU'}",
         )
         raise InputError("ncu", "--query-metrics", problem, remedy)
     return Ncu(program, ".".join(version.split(".")[:3]), metrics)
@@ -131,13 +139,19 @@ def listed_metrics(said: str) -> frozenset[str]:
 
 
 def command_line(
-    ncu: Ncu, metrics: Sequence[str], target: Sequence[str], control: Control, log: str | Path
+    program: str,
+    metrics: Sequence[str],
+    target: Sequence[str],
+    control: Control,
+    log: str | Path,
+    ranges: bool = False,
 ) -> list[str]:
     """Build the command that collects `metrics` for the launches between the target's start and stop of profiling.
 
     Parameters
     ----------
-    ncu : Ncu
+    program : str
+        Path of ncu.
     metrics : sequence of str
         Full names.
     target : sequence of str
@@ -145,12 +159,14 @@ def command_line(
     control : Control
     log : path
         File for ncu's table, separate from the workload's output.
+    ranges : bool
+        Whether the table also has the NVTX ranges of each launch.
     """
     return [
-        ncu.program,
+        program,
         *("--csv", "--page", "raw", "--print-units", "base"),
         *control.options(),
-        *("--profile-from-start", "off", "--target-processes", "all"),
+        *("--profile-from-start", "off", "--target-processes", "all", *(["--nvtx"] if ranges else [])),
         *("--metrics", ",".join(metrics)),
         *("--log-file", str(log)),
         *target,
@@ -180,18 +196,59 @@ def profile(
     seconds : float
         Timeout.
 
-    Returns
-    -------
-    Counted
-
     Raises
     ------
     InputError
         Any failure, with its remedy.
     """
+    table = _collect(ncu, metrics, target, control, path, environment, seconds, ranges=False)
+    text, counted = publishable(table, metrics, path)
+    write_text(path, text)
+    return counted
+
+
+def profile_ranges(
+    ncu: Ncu,
+    metrics: Sequence[str],
+    target: Sequence[str],
+    control: Control,
+    paths: Mapping[str, Path],
+    *,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = 1200,
+) -> dict[str, Counted]:
+    """Like :func:`profile`, with a table for each NVTX range of the target.
+
+    Parameters
+    ----------
+    paths : mapping
+        The CSV to write, by the name of the range.
+
+    Raises
+    ------
+    InputError
+        Any failure, with its remedy; a range without launches.
+    """
+    table = _collect(ncu, metrics, target, control, next(iter(paths.values())), environment, seconds, ranges=True)
+    made = {name: publishable(table, metrics, path, within=name) for name, path in paths.items()}
+    for name, (text, _) in made.items():
+        write_text(paths[name], text)
+    return {name: counted for name, (_, counted) in made.items()}
+
+
+def _collect(
+    ncu: Ncu,
+    metrics: Sequence[str],
+    target: Sequence[str],
+    control: Control,
+    path: str | Path,
+    environment: Mapping[str, str] | None,
+    seconds: float,
+    ranges: bool,
+) -> str:
     with TemporaryDirectory(prefix="gpuledger-") as folder:
         log = Path(folder, "ncu.csv")
-        command = command_line(ncu, metrics, target, control, log)
+        command = command_line(ncu.program, metrics, target, control, log, ranges)
         status, said = _run(command, seconds, environment)
         table = log.read_text("utf-8", errors="replace") if log.is_file() else ""
     if status or "==ERROR==" in table:
@@ -201,15 +258,26 @@ def profile(
             "fix the cause and record again",
         )
         raise InputError(path, "ncu", problem, remedy)
-    text, counted = publishable(table, metrics, path)
-    write_text(path, text)
-    return counted
+    return table
 
 
-def publishable(table: str, metrics: Sequence[str], path: str | Path, whole: bool = True) -> tuple[str, Counted]:
-    """Extract the table from ncu's output, without the columns :data:`PRIVATE` and ncu's messages.
+def publishable(
+    table: str, metrics: Sequence[str], path: str | Path, whole: bool = True, within: str = ""
+) -> tuple[str, Counted]:
+    """Extract the table from ncu's output, without ncu's messages and the columns that say nothing about a launch.
 
-    If ncu was interrupted (`whole` is false), a truncated last row is left out.
+    Parameters
+    ----------
+    table : str
+        ncu's log.
+    metrics : sequence of str
+        Those that were requested.
+    path : path
+        For error messages.
+    whole : bool
+        False if ncu was interrupted: a truncated last row is left out.
+    within : str
+        Only launches in the NVTX range of this name; default: all.
 
     Returns
     -------
@@ -231,10 +299,13 @@ def publishable(table: str, metrics: Sequence[str], path: str | Path, whole: boo
         del rows[-1]
     if short := next((number for number, row in enumerate(rows) if len(row) != len(header)), None):
         raise InputError(path, f"row {short + 1}", "ncu's table is truncated", "record again")
+    if within:
+        ranges = [place for place, name in enumerate(header) if _RANGES.search(name)]
+        rows = [row for row in rows if not row[0].isdigit() or any(f":{within}:" in row[place] for place in ranges)]
     launches = [row for row in rows if row[header.index("ID")].isdigit()]
     if not launches:
         problem, remedy = failures.explain("No kernels were profiled")
-        raise InputError(path, "ncu", problem, remedy)
+        raise InputError(path, f"ncu, range {within}" if within else "ncu", problem, remedy)
     counted = {
         metric
         for metric in metrics
@@ -244,7 +315,7 @@ def publishable(table: str, metrics: Sequence[str], path: str | Path, whole: boo
     if lacking := [metric for metric in absent if metric in NEEDED or not counted]:
         problem = f"ncu has no value of {lacking[0]} for any launch"
         raise InputError(path, "ncu", problem, "use a newer ncu: its list of metrics does not match the GPU")
-    kept = [place for place, name in enumerate(header) if name not in PRIVATE]
+    kept = [place for place, name in enumerate(header) if name not in PRIVATE and not _RANGES.search(name)]
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerows([row[place] for place in kept] for row in [header, *rows])

@@ -40,14 +40,13 @@ class Recording:
     kind : {"recorded", "local"}
         As in ``dataset.yaml``.
     seconds : float, optional
-        Time limit of this call. A step only starts if the slowest step so far would still fit; the first step always
-        runs.
+        Time limit of this call. A part only starts if its planned time still fits; the first one always runs.
     """
 
     def __init__(self, folder: str | Path, kind: str = "recorded", seconds: float | None = None):
         self.folder, self.kind = Path(folder), kind
         self._deadline = None if seconds is None else time.monotonic() + seconds
-        self._slowest, self._worked, self._current = 0.0, False, ""
+        self._worked, self._current, self._expected = False, "", 0.0
         self._content: dict[str, Any] = {"parts": {}, "points": {}, "left_out": {}}
         with contextlib.suppress(OSError, ValueError):
             found = json.loads((self.folder / MANIFEST).read_text("utf-8"))
@@ -84,11 +83,11 @@ class Recording:
         finally:
             os.close(lock)
 
-    def check_time(self, seconds: float = 0.0) -> None:
+    def check_time(self, seconds: float) -> None:
         """Raise OutOfTimeError if a step of `seconds` would exceed the time limit and it is not the first step."""
         if self._deadline is None or not self._worked:
             self._worked = True
-        elif time.monotonic() + max(seconds, self._slowest) > self._deadline:
+        elif time.monotonic() + seconds > self._deadline:
             raise OutOfTimeError
 
     def is_made(self, name: str, key: str) -> bool:
@@ -101,37 +100,38 @@ class Recording:
         paths = {self.folder / name: value for name, value in sums.items()}
         return all(path.is_file() and files.sha256(path) == value for path, value in paths.items())
 
-    def make(self, name: str, key: str, write: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Make a file of a series unless it is up to date.
+    def make_all(
+        self, keys: Mapping[str, str], write: Callable[[list[str]], Mapping[str, Mapping[str, Any]]]
+    ) -> dict[str, Mapping[str, Any]]:
+        """Make the files of a series that are not up to date.
 
         Parameters
         ----------
-        name : str
-            Path in the folder.
-        key : str
-            See :func:`key_of`.
+        keys : mapping
+            By path in the folder, its key; see :func:`key_of`.
         write : callable
-            Writes the complete file or raises, and returns what to remember about it.
+            Writes the files of the given paths completely or raises, and returns what to remember about each.
 
         Returns
         -------
-        mapping
-            The return value of `write`, now or when the file was made.
+        dict
+            By path, what `write` returned, now or when the file was made.
         """
-        if not self.is_made(name, key):
-            self.check_time()
-            start = time.monotonic()
-            self._content["points"].pop(name, None)
+        waiting = [name for name, key in keys.items() if not self.is_made(name, key)]
+        if waiting:
+            self.check_time(self._expected * len(waiting) / len(keys))
+            for name in waiting:
+                self._content["points"].pop(name, None)
             self.withdraw()
-            about = dict(write(self.folder / name))
-            self._content["points"][name] = {"key": key, "sha256": files.sha256(self.folder / name), "about": about}
+            for name, about in write(waiting).items():
+                sums = files.sha256(self.folder / name)
+                self._content["points"][name] = {"key": keys[name], "sha256": sums, "about": dict(about)}
             self._save()
-            self._slowest = max(self._slowest, time.monotonic() - start)
-        return self._content["points"][name]["about"]
+        return {name: self._content["points"][name]["about"] for name in keys}
 
-    def begin(self, part: str) -> None:
-        """Set the part that the following files belong to."""
-        self._current = part
+    def begin(self, part: str, seconds: float = 0.0) -> None:
+        """Set the part that the following files belong to, and the time that it is expected to take."""
+        self._current, self._expected = part, seconds
 
     def withdraw(self) -> None:
         """Remove the current part from the dataset, before its files change."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.record import device, profiler, session
+from gpuledger.record import device, plan, profiler, session
 from gpuledger.record.parts import PARTS, Part, Recorded
 from gpuledger.record.recording import Recording, hash_sources, key_of
 from gpuledger.record.session import Session
 
 LOG = logging.getLogger("gpuledger")
 _HERE = Path(__file__).parent
-#: A part in its own process is killed after this multiple of its maximum time.
-_PATIENCE = 3
+#: A part in its own process is killed after this multiple of its planned time.
+_PATIENCE = 5
 
 
 def record_parts(
@@ -28,6 +29,7 @@ def record_parts(
     *,
     python: str | None = None,
     control: profiler.Control | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
     keep_going: bool = True,
 ) -> dict[str, InputError]:
     """Record parts, as far as they are not up to date.
@@ -41,6 +43,8 @@ def record_parts(
         Python of the workloads, with PyTorch; default: the current one.
     control : Control, optional
         Clock and cache control.
+    options : mapping, optional
+        By part, keyword arguments of its function.
     keep_going : bool
         Whether to continue with the other parts if one fails.
 
@@ -66,13 +70,17 @@ def record_parts(
         failed: dict[str, InputError] = {}
         for name in parts:
             part = PARTS[name]
+            if part.optional and (lack := plan.lacking(part, python)):
+                recording.leave_out(name, "; ".join(lack))
+                LOG.info("%s is left out: %s", name, lack[0])
+                continue
             try:
                 ncu = profiler.find_ncu() if "ncu" in part.needs else None
                 versions = tools.used(part.needs)
                 if ncu:
                     versions["ncu"] = ncu.version
                 control = control or profiler.Control()
-                now = Session(recording, found, python, versions, control, ncu)
+                now = Session(recording, found, python, versions, control, ncu, (options or {}).get(name, {}))
                 (_record_apart if part.own_process else _record_part)(now, part)
                 LOG.info("%s: recorded", name)
             except InputError as error:
@@ -86,7 +94,7 @@ def record_parts(
 
 
 def _record_part(now: Session, part: Part) -> None:
-    now.recording.begin(part.name)
+    now.recording.begin(part.name, part.seconds)
     made: Recorded = getattr(import_module(part.module), part.function)(now, *part.arguments)
     now.recording.finish(part.name, made.cases, now.about(**made.about), made.notes)
 
@@ -97,11 +105,11 @@ def _record_apart(now: Session, part: Part) -> None:
     If the part fails, the scratch folder is kept so that the part can resume, as long as its key does not change.
     """
     recording = now.recording
-    key = key_of(**now.key(part=part.name, sources=hash_sources(_sources(part))))
+    key = key_of(**now.key(part=part.name, sources=hash_sources(_sources(part)), options=now.options))
     known = recording.parts.get(part.name, {})
     if known.get("key") == key and recording.are_made(known["files"]):
         return
-    recording.check_time(60 * part.minutes)
+    recording.check_time(part.seconds)
     recording.begin(part.name)
     scratch = recording.folder / f".{part.name}.partial"
     folder, answer, begun_for = scratch / "made", scratch / "answer.json", scratch / "key"
@@ -111,6 +119,7 @@ def _record_apart(now: Session, part: Part) -> None:
     begun_for.write_text(key, "utf-8")
     answer.unlink(missing_ok=True)
     options = {"control": vars(now.control)} if "ncu" in part.needs else {}
+    options |= now.options
     command = [
         now.python,
         "-m",
@@ -120,7 +129,7 @@ def _record_apart(now: Session, part: Part) -> None:
         str(folder),
         str(answer),
     ]
-    seconds = 60 * _PATIENCE * part.minutes
+    seconds = _PATIENCE * part.seconds
     try:
         recorded = session.run_apart([*command, json.dumps(options)], answer, part.name, seconds)
     except InputError:
@@ -144,7 +153,7 @@ def _record_apart(now: Session, part: Part) -> None:
 
 def _sources(part: Part) -> list[Path]:
     stem = part.module.rpartition(".")[2]
-    # The part `latency` runs the kernels of the part `probes`.
-    folder = "probes" if stem == "latency" else stem
+    # These run the kernels of the part `probes`.
+    folder = "probes" if stem in ("blocks", "latency", "neutrino") else stem
     patterns = (f"*{stem}*.py", f"{folder}/*.py", "cuda*.py", "cuda_sources/*")
     return [path for pattern in patterns for path in _HERE.glob(pattern) if path.is_file()]

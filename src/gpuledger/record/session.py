@@ -7,16 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gpuledger.errors import InputError
 from gpuledger.record import failures
+from gpuledger.record.designs import Counting
 from gpuledger.record.device import Device, describe_state
 from gpuledger.record.parts import Recorded
-from gpuledger.record.profiler import Control, Ncu, profile
+from gpuledger.record.profiler import Control, Ncu, profile_ranges
 from gpuledger.record.recording import Recording, hash_sources, key_of
 
 #: The folder that contains the package, for the Python of the workloads.
@@ -98,6 +99,8 @@ class Session:
         Settings of ncu.
     ncu : Ncu or None
         None for parts that do not use it.
+    options : mapping
+        Keyword arguments of the function of a part that has a process of its own.
     """
 
     recording: Recording
@@ -106,43 +109,43 @@ class Session:
     tools: dict[str, str]
     control: Control
     ncu: Ncu | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def key(self, **what: Any) -> dict[str, Any]:
         """`what` together with the device and tools of this session, for :func:`key_of`."""
         return {**what, **self._made_with()}
 
-    def count(self, name: str, module: str, options: Sequence[object], metrics: Sequence[str]) -> tuple[str, ...]:
-        """Record the counters of one run of a workload unless the table is up to date.
+    def count(self, what: Counting, metrics: Sequence[str]) -> dict[str, Any]:
+        """Record the counters of a workload at several points, in one process, as far as they are not up to date.
 
         Parameters
         ----------
-        name : str
-            Path of the CSV in the recording.
-        module : str
-            Module of :mod:`gpuledger.record.workloads`.
-        options : sequence
-            Command-line options of the workload.
+        what : Counting
         metrics : sequence of str
 
         Returns
         -------
-        tuple of str
-            Metrics without a value.
+        dict
+            ``metrics_without_value``, and ``launches`` by path.
 
         Raises
         ------
         InputError
-            See :func:`gpuledger.record.profiler.profile`.
+            See :func:`gpuledger.record.profiler.profile_ranges`.
         """
-        options = list(map(str, options))
-        sources = hash_sources([_WORKLOADS / f"{name}.py" for name in (module, *_SHARED[module])])
+        sources = hash_sources([_WORKLOADS / f"{name}.py" for name in (what.module, *_SHARED[what.module])])
 
-        def write(path: Path) -> dict[str, Any]:
-            target = [self.python, "-m", f"gpuledger.record.workloads.{module}", *options]
-            return vars(profile(self.ncu, metrics, target, self.control, path, environment=environment()))
+        def write(names: list[str]) -> dict[str, dict[str, Any]]:
+            paths = {what.tables[name]: self.recording.folder / name for name in names}
+            target = [*what.command(self.python), *(f"--point={point}" for point in paths)]
+            counted = profile_ranges(self.ncu, metrics, target, self.control, paths, environment=environment())
+            return {name: vars(counted[what.tables[name]]) for name in names}
 
-        key = key_of(**self.key(metrics=list(metrics), workload=[module, *options], sources=sources))
-        return tuple(self.recording.make(name, key, write)["absent"])
+        made_with = self.key(metrics=list(metrics), workload=[what.module, *what.options], sources=sources)
+        keys = {name: key_of(**made_with, point=point) for name, point in what.tables.items()}
+        made = self.recording.make_all(keys, write)
+        absent = sorted({metric for about in made.values() for metric in about["absent"]})
+        return {"metrics_without_value": absent, "launches": {name: made[name]["launches"] for name in made}}
 
     def about(self, **more: Any) -> dict[str, Any]:
         """Provenance of a part that is recorded now."""

@@ -1,4 +1,5 @@
-// Row normalization y = (x - mean) / std of x[rows, length] in single precision, each row on its own.
+// Row normalization y = (x - mean) / std of x[rows, length], each row on its own: computed in single precision from
+// elements of fp32, fp16 or bf16, into which results are rounded to nearest even.
 //
 // What it means in every case, the same for all kernels here:
 //  * std is the population's: the variance is divided by the length. There is no epsilon.
@@ -9,46 +10,42 @@
 //  * Sums are of x - x[0], x[0] being the row's first value: where values lie close together far from zero this
 //    difference is exact, so that nothing cancels.
 //
-// x and y must be aligned to 16 bytes, as allocations are; rows need not be.
+// x and y must be aligned to 16 bytes, as allocations are; rows need not be. Elements go four at a time, a slot: 16 bytes
+// of fp32, 8 of the others.
 // Compile with --fmad=false: every rounding is then the one that is written here, and a CPU gives the same bits.
 
-#ifndef STREAMING
-#define STREAMING 1  // 1: tell the L2 that data will not be used again (ld.global.cs, st.global.cs)
-#endif
+#include "normalization.cuh"
 
-#define DEVICE static __device__ __forceinline__
-
-#ifndef DYNAMIC_SHARED  // a CPU has its own
-#define DYNAMIC_SHARED(TYPE, NAME) extern __shared__ TYPE NAME[]
-DEVICE unsigned dynamic_shared_bytes() {
-    unsigned bytes;
-    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
-    return bytes;
-}
-#endif
-
-constexpr unsigned EVERY_LANE = 0xffffffffu;
-
-struct Moments {  // of some of a row's differences to the row's first value
-    float count, mean, m2;
-};
-
-struct Row {  // a row cut into slots of four values at addresses that are multiples of 16 bytes
+struct Row {  // a row cut into slots of four values, from the start of x
     long long first_slot;
     int skipped;  // values of the first slot that belong to the row before
     int length;
 };
 
+#if ELEMENT == 0
+typedef float4 Slot;
+DEVICE float4 widen_slot(Slot slot) { return slot; }
+DEVICE Slot narrow_slot(float4 values) { return values; }
+#else
+typedef uint2 Slot;
+DEVICE float4 widen_slot(Slot slot) {
+    return make_float4(widen(low_of(slot.x)), widen(high_of(slot.x)), widen(low_of(slot.y)), widen(high_of(slot.y)));
+}
+DEVICE Slot narrow_slot(float4 values) { return make_uint2(pack(values.x, values.y), pack(values.z, values.w)); }
+#endif
+
 template <bool STREAM>
-DEVICE float4 load_slot(const float4* from) {
-    return STREAM && STREAMING ? __ldcs(from) : *from;
+DEVICE float4 load_slot(const Element* from) {
+    const Slot* slot = reinterpret_cast<const Slot*>(from);
+    return widen_slot(STREAM && STREAMING ? __ldcs(slot) : *slot);
 }
 
-DEVICE void store_slot(float4* to, float4 values) {
+DEVICE void store_slot(Element* to, float4 values) {
+    Slot* slot = reinterpret_cast<Slot*>(to);
     if (STREAMING) {
-        __stcs(to, values);
+        __stcs(slot, narrow_slot(values));
     } else {
-        *to = values;
+        *slot = narrow_slot(values);
     }
 }
 
@@ -87,34 +84,34 @@ DEVICE unsigned afresh(unsigned bits) {
 // Load a slot. What does not belong to the row becomes 0, or, where slots are whole or empty, the row's last slot: its
 // value does not matter, and nothing here waits for a load, so that those of all slots are under way together.
 template <bool STREAM, bool ALIGNED>
-DEVICE float4 load_row_slot(const float* x, Row row, int slot, unsigned bits) {
+DEVICE float4 load_row_slot(const Element* x, Row row, int slot, unsigned bits) {
     if (ALIGNED) {
         const int last = row.length > 4 ? row.length / 4 - 1 : 0;
-        return load_slot<STREAM>(reinterpret_cast<const float4*>(x) + row.first_slot + (slot < last ? slot : last));
+        return load_slot<STREAM>(x + 4 * (row.first_slot + (slot < last ? slot : last)));
     }
-    const float* from = x + 4 * (row.first_slot + slot);
+    const Element* from = x + 4 * (row.first_slot + slot);
     float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if ((bits & 15) == 15) {
-        values = load_slot<STREAM>(reinterpret_cast<const float4*>(from));
+        values = load_slot<STREAM>(from);
     } else {
-        if (bits & 1) values.x = from[0];
-        if (bits & 2) values.y = from[1];
-        if (bits & 4) values.z = from[2];
-        if (bits & 8) values.w = from[3];
+        if (bits & 1) values.x = widen(from[0]);
+        if (bits & 2) values.y = widen(from[1]);
+        if (bits & 4) values.z = widen(from[2]);
+        if (bits & 8) values.w = widen(from[3]);
     }
     return values;
 }
 
 template <bool ALIGNED>
-DEVICE void store_row_slot(float* y, Row row, int slot, unsigned bits, float4 values) {
-    float* to = y + 4 * (row.first_slot + slot);
+DEVICE void store_row_slot(Element* y, Row row, int slot, unsigned bits, float4 values) {
+    Element* to = y + 4 * (row.first_slot + slot);
     if ((bits & 15) == 15) {
-        store_slot(reinterpret_cast<float4*>(to), values);
+        store_slot(to, values);
     } else if (!ALIGNED) {
-        if (bits & 1) to[0] = values.x;
-        if (bits & 2) to[1] = values.y;
-        if (bits & 4) to[2] = values.z;
-        if (bits & 8) to[3] = values.w;
+        if (bits & 1) to[0] = narrow(values.x);
+        if (bits & 2) to[1] = narrow(values.y);
+        if (bits & 4) to[2] = narrow(values.z);
+        if (bits & 8) to[3] = narrow(values.w);
     }
 }
 
@@ -235,8 +232,8 @@ DEVICE int values_in(Row row, int slot, int count) {
 // Optimised, one pass: LANES threads hold a row of at most 4 * LANES * SLOTS values (3 fewer unless rows are aligned)
 // in registers, loaded and stored 16 bytes at a time. Up to 32 lanes, a block has several rows and no barrier.
 template <int LANES, int SLOTS, bool ALIGNED>
-DEVICE void normalize_in_registers(const float* __restrict__ x, float* __restrict__ y, long long rows, int length) {
-    __shared__ Exchange exchange;
+DEVICE void normalize_in_registers(const Element* __restrict__ x, Element* __restrict__ y, long long rows, int length) {
+    SHARED(Exchange, exchange);
     int turn = 0;
     const int lane = threadIdx.x % LANES;
     const int rows_of_block = LANES <= 32 ? blockDim.x / LANES : 1;
@@ -245,7 +242,7 @@ DEVICE void normalize_in_registers(const float* __restrict__ x, float* __restric
         const long long index = first + threadIdx.x / LANES;
         const bool live = index < rows;
         const Row row = locate<ALIGNED>(live ? index : first, live ? length : 0);
-        const float start = x[4 * row.first_slot + row.skipped];
+        const float start = widen(x[4 * row.first_slot + row.skipped]);
         unsigned bits = members_of_thread<LANES, SLOTS, ALIGNED>(row, lane);
         float4 values[SLOTS];
         float scale = 1.0f, mean, variance;
@@ -301,22 +298,76 @@ DEVICE void normalize_in_registers(const float* __restrict__ x, float* __restric
     }
 }
 
-// Optimised, for rows that registers do not hold: a block goes over a row once for its moments, each thread merging
-// SLOTS slots at a time, then backwards to write. The end of the row stays in as much dynamic shared memory as the launch
-// gives, in rounds of 16 * LANES * SLOTS bytes; the rest is read twice, what was read last, and so is most likely still
-// in L2, first.
-template <int LANES, int SLOTS, bool ALIGNED>
-DEVICE void normalize_streaming(const float* __restrict__ x, float* __restrict__ y, long long rows, int length) {
-    __shared__ Exchange exchange;
+// A block that has a row to itself.
+struct Alone {
+    __device__ __forceinline__ int rank() const { return 0; }
+    __device__ __forceinline__ int blocks() const { return 1; }
+    __device__ __forceinline__ Moments merge_blocks(Moments moments) { return moments; }
+    __device__ __forceinline__ float largest_of_blocks(float value) { return value; }
+    __device__ __forceinline__ void leave() const {}
+};
+
+#ifdef CLUSTERS
+// A block of a cluster that has a row to itself. Blocks read each other's moments in two copies by turns, in the order of
+// their ranks, so that all get the same bits.
+struct Pair {
+    Moments moments[2];
+};
+
+struct Together {
+    Moments* mine;
+    int turn = 0;
+
+    __device__ __forceinline__ explicit Together(Moments* two) : mine(two) {}
+    __device__ __forceinline__ int rank() const { return cluster_rank(); }
+    __device__ __forceinline__ int blocks() const { return cluster_blocks(); }
+
+    __device__ __forceinline__ const Moments* tell(Moments moments) {
+        Moments* place = mine + turn;
+        turn ^= 1;
+        if (threadIdx.x == 0) *place = moments;
+        wait_for_cluster();
+        return place;
+    }
+
+    __device__ __forceinline__ Moments merge_blocks(Moments moments) {
+        const Moments* place = tell(moments);
+        Moments all = moments_of_block(place, 0);
+        for (int other = 1; other < blocks(); ++other) all = merge(all, moments_of_block(place, other));
+        return all;
+    }
+
+    __device__ __forceinline__ float largest_of_blocks(float value) {
+        const Moments* place = tell({0.0f, value, 0.0f});
+        for (int other = 0; other < blocks(); ++other) value = fmaxf(value, moments_of_block(place, other).mean);
+        return value;
+    }
+
+    // The shared memory of a block is gone when it ends.
+    __device__ __forceinline__ void leave() const { wait_for_cluster(); }
+};
+#endif
+
+// Optimised, for rows that registers do not hold: a block, or the blocks of a cluster by turns, go over a row once for its
+// moments, each thread merging SLOTS slots at a time, then backwards to write. The end of the row stays in as much dynamic
+// shared memory as the launch gives each block, in rounds of 16 * LANES * SLOTS bytes; the rest is read twice, what was
+// read last, and so is most likely still in L2, first.
+template <int LANES, int SLOTS, bool ALIGNED, typename Team>
+DEVICE void normalize_streaming(const Element* __restrict__ x, Element* __restrict__ y, long long rows, int length,
+                                Team team) {
+    SHARED(Exchange, exchange);
     DYNAMIC_SHARED(float4, kept);
     int turn = 0;
     const int lane = threadIdx.x;
     const int room = dynamic_shared_bytes() / (16 * LANES * SLOTS);
-    for (long long index = blockIdx.x; index < rows; index += gridDim.x) {
+    const int rank = team.rank(), blocks = team.blocks();
+    for (long long index = blockIdx.x / blocks; index < rows; index += gridDim.x / blocks) {
         const Row row = locate<ALIGNED>(index, length);
-        const float start = x[4 * row.first_slot + row.skipped];
+        const float start = widen(x[4 * row.first_slot + row.skipped]);
         const int slots = (row.skipped + length + 3) / 4;
-        const int rounds = (slots + LANES * SLOTS - 1) / (LANES * SLOTS);
+        const int whole = (slots + LANES * SLOTS - 1) / (LANES * SLOTS);
+        // This block's: every blocks-th from its rank on.
+        const int rounds = (whole - rank + blocks - 1) / blocks;
         const int first_kept = rounds - room;
 
         float scale = 1.0f, mean, variance;
@@ -324,7 +375,7 @@ DEVICE void normalize_streaming(const float* __restrict__ x, float* __restrict__
             const float reference = start * scale;
             Moments moments = {0.0f, 0.0f, 0.0f};
             for (int round = 0; round < rounds; ++round) {
-                const int slot = round * SLOTS * LANES + lane;
+                const int slot = (round * blocks + rank) * SLOTS * LANES + lane;
                 unsigned bits = members_of_thread<LANES, SLOTS, ALIGNED>(row, slot);
                 float4 values[SLOTS];
 #pragma unroll
@@ -354,21 +405,21 @@ DEVICE void normalize_streaming(const float* __restrict__ x, float* __restrict__
                 }
                 moments = merge(moments, {static_cast<float>(held), group, m2});
             }
-            const Moments all = merge_warps<LANES>(merge_lanes(moments, 32), exchange, turn);
+            const Moments all = team.merge_blocks(merge_warps<LANES>(merge_lanes(moments, 32), exchange, turn));
             mean = all.mean;
             variance = all.m2 / static_cast<float>(length);
             if (attempt > 0 || !out_of_range(variance)) break;
             float largest = 0.0f;
-            for (int slot = lane; slot < slots; slot += LANES) {
+            for (int slot = rank * LANES + lane; slot < slots; slot += blocks * LANES) {
                 const float4 found = load_row_slot<false, ALIGNED>(x, row, slot, members<ALIGNED>(row, slot));
                 largest = fmaxf(largest, magnitude(found));
             }
-            scale = scale_for(largest_of_row<LANES>(largest, exchange, turn));
+            scale = scale_for(team.largest_of_blocks(largest_of_row<LANES>(largest, exchange, turn)));
         }
 
         const float factor = inverse_std(variance);
         for (int round = rounds - 1; round >= 0; --round) {
-            const int slot = round * SLOTS * LANES + lane;
+            const int slot = (round * blocks + rank) * SLOTS * LANES + lane;
             unsigned bits = members_of_thread<LANES, SLOTS, ALIGNED>(row, slot);
             float4 values[SLOTS];
 #pragma unroll
@@ -385,6 +436,12 @@ DEVICE void normalize_streaming(const float* __restrict__ x, float* __restrict__
             }
         }
     }
+    team.leave();
+}
+
+template <int LANES, int SLOTS, bool ALIGNED>
+DEVICE void normalize_alone(const Element* x, Element* y, long long rows, int length) {
+    normalize_streaming<LANES, SLOTS, ALIGNED>(x, y, rows, length, Alone());
 }
 
 // Straightforward: a block of 256 threads for each row; it reads the row three times, four bytes at a time (mean,
@@ -414,30 +471,30 @@ DEVICE float block_largest(float value, float* partial) {
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    two_pass(const float* __restrict__ x, float* __restrict__ y, long long rows, int length) {
+    two_pass(const Element* __restrict__ x, Element* __restrict__ y, long long rows, int length) {
     __shared__ float partial[256];
     for (long long index = blockIdx.x; index < rows; index += gridDim.x) {
-        const float* from = x + index * length;
-        float scale = 1.0f, reference = from[0], mean, variance;
+        const Element* from = x + index * length;
+        float scale = 1.0f, reference = widen(from[0]), mean, variance;
         for (int attempt = 0;; ++attempt) {
             float sum = 0.0f;
-            for (int i = threadIdx.x; i < length; i += blockDim.x) sum += from[i] * scale - reference;
+            for (int i = threadIdx.x; i < length; i += blockDim.x) sum += widen(from[i]) * scale - reference;
             mean = block_sum(sum, partial) / static_cast<float>(length);
             float squares = 0.0f;
             for (int i = threadIdx.x; i < length; i += blockDim.x) {
-                const float deviation = from[i] * scale - reference - mean;
+                const float deviation = widen(from[i]) * scale - reference - mean;
                 squares += deviation * deviation;
             }
             variance = block_sum(squares, partial) / static_cast<float>(length);
             if (attempt > 0 || !out_of_range(variance)) break;
             float largest = 0.0f;
-            for (int i = threadIdx.x; i < length; i += blockDim.x) largest = fmaxf(largest, fabsf(from[i]));
+            for (int i = threadIdx.x; i < length; i += blockDim.x) largest = fmaxf(largest, fabsf(widen(from[i])));
             scale = scale_for(block_largest(largest, partial));
-            reference = from[0] * scale;
+            reference = widen(from[0]) * scale;
         }
         const float factor = inverse_std(variance);
         for (int i = threadIdx.x; i < length; i += blockDim.x) {
-            y[index * length + i] = (from[i] * scale - reference - mean) * factor;
+            y[index * length + i] = narrow((widen(from[i]) * scale - reference - mean) * factor);
         }
     }
 }
@@ -455,11 +512,11 @@ extern "C" __global__ void __launch_bounds__(256)
 // For any length, and for lengths that are a multiple of 4, whose rows are all aligned.
 #define KERNEL(NAME, FUNCTION, LANES, SLOTS, THREADS)                                                             \
     extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(SLOTS, THREADS))                               \
-        NAME##_##LANES##x##SLOTS(const float* x, float* y, long long rows, int length) {                          \
+        NAME##_##LANES##x##SLOTS(const Element* x, Element* y, long long rows, int length) {                      \
         FUNCTION<LANES, SLOTS, false>(x, y, rows, length);                                                        \
     }                                                                                                             \
     extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(SLOTS, THREADS))                               \
-        NAME##_##LANES##x##SLOTS##_aligned(const float* x, float* y, long long rows, int length) {                \
+        NAME##_##LANES##x##SLOTS##_aligned(const Element* x, Element* y, long long rows, int length) {            \
         FUNCTION<LANES, SLOTS, true>(x, y, rows, length);                                                         \
     }
 
@@ -479,4 +536,15 @@ KERNEL(one_pass, normalize_in_registers, 512, 4, 512)
 KERNEL(one_pass, normalize_in_registers, 512, 8, 512)
 KERNEL(one_pass, normalize_in_registers, 1024, 4, 1024)
 KERNEL(one_pass, normalize_in_registers, 1024, 8, 1024)
-KERNEL(streaming, normalize_streaming, 1024, 4, 1024)
+KERNEL(streaming, normalize_alone, 1024, 4, 1024)
+
+#ifdef CLUSTERS
+template <int LANES, int SLOTS, bool ALIGNED>
+DEVICE void normalize_together(const Element* x, Element* y, long long rows, int length) {
+    SHARED(Pair, pair);
+    normalize_streaming<LANES, SLOTS, ALIGNED>(x, y, rows, length, Together(pair.moments));
+}
+
+// The blocks of a cluster have a row together, so that their shared memories hold it.
+KERNEL(CLUSTERS clustered, normalize_together, 1024, 4, 1024)
+#endif

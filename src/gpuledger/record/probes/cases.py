@@ -11,7 +11,7 @@ from typing import Any
 from gpuledger.files import write_text
 from gpuledger.record.probes.launch import Launched, Runner
 from gpuledger.record.probes.traces import STEM, write_directory
-from gpuledger.record.probes.workloads import ProbeWorkload, attention, fill, fill_persistent, gemm
+from gpuledger.record.probes.workloads import ProbeWorkload, attention, fill, gemm
 
 #: Probes whose costs are compared.
 COMPARED = ("block_sched", "gmem_bytes", "tensorop_count", "program_progress", "dmat")
@@ -50,30 +50,6 @@ class Sizes:
 def heads_for(sms: int, tokens: int, blocks_per_sm: int, waves: float) -> int:
     """Number of heads with which attention fills `sms` SMs with `blocks_per_sm` blocks for about `waves` waves."""
     return max(1, ceil(sms * blocks_per_sm * waves / (tokens // 64)))
-
-
-def record_block_scheduling(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
-    """Zero a tensor of 4096²: by many short blocks, by persistent blocks, by memset (OSDI 2025, Sec. 4.6)."""
-    plain = fill(sizes.zeros, sizes.zeros)
-    persistent = fill_persistent(runner.resident_blocks(plain), sizes.zeros, sizes.zeros)
-    times = {
-        "original": runner.time_ns(plain),
-        "memset": runner.memset_ns(plain.tensors[0].size_bytes),
-        "persistent": runner.time_ns(persistent),
-        "empty": runner.empty_ns(),
-    }
-    what = f"zeros of ({sizes.zeros}, {sizes.zeros}), float16"
-    cases = {}
-    for case, workload, name in (
-        ("zeros_4096", plain, what),
-        ("zeros_4096_persistent", persistent, f"{what}, by a persistent kernel"),
-    ):
-        launched = runner.run(workload, "block_sched")
-        trace = _keep(folder, "block_scheduling", case, launched)
-        clock_mhz = round(launched.clock_mhz, 1)
-        cases[case] = {"trace": trace, "kernel": name, "device": runner.device.name, "clock_mhz": clock_mhz}
-    cases["zeros_4096"]["times_ns"] = {name: round(time) for name, time in times.items()}
-    return cases
 
 
 def record_warp_scheduling(folder: Path, runner: Runner, sizes: Sizes) -> dict[str, dict]:
@@ -176,7 +152,6 @@ NOTES = {
 RecordCases = Callable[[Path, Any, Sizes], dict[str, dict]]
 #: By step, the study and the function that records its cases.
 STEPS: dict[str, tuple[str, RecordCases]] = {
-    "block_scheduling": ("block_scheduling", record_block_scheduling),
     "warp_scheduling": ("warp_scheduling", record_warp_scheduling),
     "progress": ("warp_scheduling", record_progress),
     "dmat": ("dmat", record_dmat),

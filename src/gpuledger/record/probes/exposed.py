@@ -19,7 +19,7 @@ from gpuledger.files import write_text
 from gpuledger.record import cuda
 from gpuledger.record.driver import driver
 from gpuledger.record.probes.launch import Runner
-from gpuledger.record.probes.workloads import ProbeWorkload, attention, fill, gemm
+from gpuledger.record.probes.workloads import WORKLOADS
 
 #: The metrics that ncu would collect instead of each probe.
 METRICS = {
@@ -27,11 +27,7 @@ METRICS = {
     "gmem_bytes": ("l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum", "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum"),
     "tensorop_count": ("sm__inst_executed_pipe_tensor.sum",),
 }
-WORKLOADS: dict[str, Callable[[int], ProbeWorkload]] = {
-    "fill": lambda size: fill(size, size),
-    "gemm": gemm,
-    "attention": lambda tokens: attention(64, tokens),
-}
+SIZES = {"fill": 4096, "gemm": 2048, "attention": 1024}
 COLUMNS = ("workload", "probe", "original_ms", "ncu_ms", "neutrino_ms", "prologue_ms", "kernel_ms", "epilogue_ms")
 #: Runs per process, of which the median counts.
 REPEATS = 3
@@ -42,7 +38,7 @@ def measure(
     runner: Runner,
     count: Callable[[Sequence[str], Sequence[str]], None],
     python: str = sys.executable,
-    sizes: dict[str, int] | None = None,
+    sizes: Mapping[str, int] = SIZES,
     metrics: Mapping[str, Sequence[str]] = METRICS,
 ) -> None:
     """Measure waiting times (ms) and write the table for the study of exposed latency.
@@ -56,12 +52,11 @@ def measure(
         Runs a command under ncu, or without it if the first argument (the metrics) is empty.
     python : str
         The Python of the command.
-    sizes : dict, optional
-        Sizes of the workloads.
+    sizes : mapping
+        By workload.
     metrics : mapping
         By probe, what ncu collects; a probe that is not in it is left out.
     """
-    sizes = sizes or {"fill": 4096, "gemm": 2048, "attention": 1024}
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)

@@ -105,9 +105,12 @@ class Runner:
     Attributes
     ----------
     device : cuda.CudaDevice
+    as_ptx : bool
+        Whether kernels are loaded as PTX; see :func:`gpuledger.record.cuda.load_module`.
     """
 
     device: cuda.CudaDevice
+    as_ptx: bool = False
     _modules: dict[tuple[str, str], cuda.LoadedModule] = field(default_factory=dict)
     _flushed: DeviceArray | None = None
 
@@ -173,6 +176,19 @@ class Runner:
             clock_mhz,
         )
 
+    def launch_once(self, workload: ProbeWorkload) -> None:
+        """Launch a workload once, without a probe, and check its result.
+
+        Raises
+        ------
+        InputError
+            As :meth:`run`.
+        """
+        with cuda.named_errors(workload.name, "free the GPU, or update the driver"):
+            kernel, arrays = self._kernel(workload, "none"), self._arrays(workload)
+            self._launch(kernel, workload, (*arrays.values(), *workload.scalars), 0)
+            self._check(workload, arrays)
+
     def time_ns(self, workload: ProbeWorkload, repeats: int = 20) -> float:
         """Median time (ns) of a workload without a probe, each launch after an L2 flush."""
         return self._median_ns(workload.name, self.launcher(workload), repeats)
@@ -219,7 +235,7 @@ class Runner:
         key = (workload.source, probe)
         if key not in self._modules:
             options = (*cuda.OPTIONS, f"--include-path={cuda.SOURCES}", f"--define-macro=PROBE={PROBES[probe]}")
-            self._modules[key] = cuda.load_module(workload.source, self.device, options=options)
+            self._modules[key] = cuda.load_module(workload.source, self.device, options, as_ptx=self.as_ptx)
         return self._modules[key].kernel(workload.function)
 
     def _dynamic_bytes(self, workload: ProbeWorkload, kernel: cuda.LoadedKernel) -> int:

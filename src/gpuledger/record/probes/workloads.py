@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
 
@@ -161,3 +161,11 @@ def attention(heads: int, tokens: int, blocks_per_sm: int = 0) -> ProbeWorkload:
         4 * heads * tokens**2 * 64,
         4 * 64 * 64 * 64,
     )
+
+
+#: By name, a workload of a given size.
+WORKLOADS: dict[str, Callable[[int], ProbeWorkload]] = {
+    "fill": lambda size: fill(size, size),
+    "gemm": gemm,
+    "attention": lambda tokens: attention(64, tokens),
+}

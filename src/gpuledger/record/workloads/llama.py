@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -28,12 +30,19 @@ class RMSNorm(nn.Module):
         return (wide * scale).to(states.dtype) * self.weight
 
 
+@cache
+def angles_of(tokens: int, half: int, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return cosine and sine of every position's angles; as in serving code, only the first pass computes them."""
+    with torch.inference_mode(False):  # a backward pass may use them as well
+        rates = THETA ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
+        angles = torch.arange(tokens, device=device, dtype=torch.float32)[:, None] * rates
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
 def rotate(heads: torch.Tensor) -> torch.Tensor:
     """Rotate pairs of (first half, second half) of each head by an angle that grows with the position."""
-    tokens, half = heads.shape[-2], heads.shape[-1] // 2
-    rates = THETA ** (-torch.arange(half, device=heads.device, dtype=torch.float32) / half)
-    angles = torch.arange(tokens, device=heads.device, dtype=torch.float32)[:, None] * rates
-    cosine, sine = angles.cos().to(heads.dtype), angles.sin().to(heads.dtype)
+    half = heads.shape[-1] // 2
+    cosine, sine = angles_of(heads.shape[-2], half, heads.device, heads.dtype)
     first, second = heads[..., :half], heads[..., half:]
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 

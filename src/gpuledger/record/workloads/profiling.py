@@ -9,10 +9,11 @@ from contextlib import contextmanager
 import torch
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """Return a parser with the options of every workload."""
+def parser(description: str, point: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of every workload; `point` explains the values of ``--point``."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--device", default="cuda", help="cuda, or cpu to try the program (default: cuda)")
+    made.add_argument("--point", action="append", required=True, help=point)
     return made
 
 
@@ -26,13 +27,25 @@ def prepare(device: str) -> torch.device:
 
 
 @contextmanager
-def counted(device: torch.device, profiled: bool = True) -> Iterator[None]:
-    """Restrict a profiler that was started with profiling off to the launches within."""
-    if device.type != "cuda" or not profiled:
+def counted(device: torch.device, point: str) -> Iterator[None]:
+    """Restrict a profiler that was started with profiling off to the launches within, in an NVTX range.
+
+    The range is started and ended rather than pushed and popped, because autograd launches the kernels of a backward
+    pass from a thread of its own.
+
+    Parameters
+    ----------
+    device : torch.device
+    point : str
+        Name of the range; empty: not counted.
+    """
+    if device.type != "cuda" or not point:
         yield
         return
     torch.cuda.synchronize()
     torch.cuda.cudart().cudaProfilerStart()
+    number = torch.cuda.nvtx.range_start(point)
     yield
     torch.cuda.synchronize()
+    torch.cuda.nvtx.range_end(number)
     torch.cuda.cudart().cudaProfilerStop()

@@ -39,15 +39,15 @@ def run_network(device: torch.device, passes: str, layers: int, hidden_dim: int,
 
 
 def main() -> None:
-    parser = profiling.parser(__doc__.splitlines()[0])
-    parser.add_argument("--passes", choices=PASSES, required=True)
+    parser = profiling.parser(__doc__.splitlines()[0], f"of {', '.join(PASSES)}; each starts anew")
     parser.add_argument("--layers", type=int, default=10)
     parser.add_argument("--hidden-dim", type=int, default=1024)
     parser.add_argument("--tokens", type=int, default=128)
     given = parser.parse_args()
     device = profiling.prepare(given.device)
-    with profiling.counted(device):
-        run_network(device, given.passes, given.layers, given.hidden_dim, given.tokens)
+    for passes in given.point:
+        with profiling.counted(device, passes):
+            run_network(device, passes, given.layers, given.hidden_dim, given.tokens)
 
 
 if __name__ == "__main__":

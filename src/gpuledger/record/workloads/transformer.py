@@ -70,7 +70,7 @@ def width_of_head(hidden_dim: int, heads: int) -> int:
 
 
 def run_passes(
-    model: nn.Module, vocabulary: int, device: torch.device, seq_len: int, direction: str
+    model: nn.Module, vocabulary: int, device: torch.device, seq_len: int, direction: str, point: str = ""
 ) -> torch.Tensor | None:
     """Run the model twice on one sequence; a profiler counts the second forward or backward pass.
 
@@ -83,6 +83,8 @@ def run_passes(
     device : torch.device
     seq_len : int
     direction : {"forward", "backward"}
+    point : str
+        Name of the NVTX range of the counted pass.
 
     Returns
     -------
@@ -91,26 +93,27 @@ def run_passes(
     """
     tokens = torch.randint(vocabulary, (1, seq_len), device=device)
     logits = None
-    for profiled in (False, True):
+    for counted in ("", point):
         if direction == "forward":
-            with torch.inference_mode(), profiling.counted(device, profiled):
+            with torch.inference_mode(), profiling.counted(device, counted):
                 logits = model(tokens)
             continue
         # Without old gradients, the second pass does not launch additional kernels that accumulate them.
         model.zero_grad(set_to_none=True)
         logits = model(tokens)
         gradient = torch.randn_like(logits)
-        with profiling.counted(device, profiled):
+        with profiling.counted(device, counted):
             logits.backward(gradient)
     return logits
 
 
 def main(description: str, make_model: MakeModel, vocabulary: int, dtype: torch.dtype) -> None:
-    parser = profiling.parser(description)
-    for name in ("--n-layer", "--hidden-dim", "--n-head", "--seq-len"):
-        parser.add_argument(name, type=int, required=True)
+    parser = profiling.parser(description, "layers, width, heads and tokens: 2x768x12x128")
     parser.add_argument("--direction", choices=DIRECTIONS, default="forward", help="the pass that is counted")
     given = parser.parse_args()
     device = profiling.prepare(given.device)
-    model = make_model(given.n_layer, given.hidden_dim, given.n_head, given.seq_len, device).to(dtype)
-    run_passes(model, vocabulary, device, given.seq_len, given.direction)
+    for point in given.point:
+        n_layer, hidden_dim, n_head, seq_len = map(int, point.split("x"))
+        model = make_model(n_layer, hidden_dim, n_head, seq_len, device).to(dtype)
+        run_passes(model, vocabulary, device, seq_len, given.direction, point)
+        del model  # before the next one is made

@@ -14,6 +14,8 @@ from gpuledger.studies.block_scheduling.upstream import Estimate, upstream_estim
 
 GAP_PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 GAP_BINS = 40
+#: The time of an empty kernel: what launching takes.
+EMPTY = "empty"
 #: How much of a timeline fits in a figure: slots, and consecutive blocks in each.
 SHOWN_SLOTS, SHOWN_BLOCKS = 32, 9
 
@@ -30,7 +32,8 @@ def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN
     case : Case
         Its ``trace`` is a ``.bin`` of the probe ``block_sched``. ``kernel`` and ``device`` are texts for titles,
         ``clock_mhz`` converts the kernel's cycles to time, ``times_ns`` has measured times of the kernel
-        (``original``) and of variants of it.
+        (``original``), of variants of it, and of an ``empty`` kernel. With times, ``gap_free_time`` is what the kernel
+        would take without its gaps, predicted from the trace: to be compared with the variants.
     shown_slots, shown_blocks : int
         How much of one SM's timeline is kept for the figure: slots, and time as a multiple of the mean block's.
 
@@ -207,5 +210,10 @@ def _add_times(result: CaseResult, case: Case) -> None:
     times = case.inputs.get("times_ns", {})
     for variant, time in times.items():
         result.add(f"{variant}_time", time, "ns")
-        if variant != "original":
+        if variant not in ("original", EMPTY):
             result.add(f"{variant}_saving_percent", 100 * (1 - time / times["original"]), "%")
+    if times:
+        # Launching takes its time, which no kernel saves.
+        gaps_ns = (times["original"] - times.get(EMPTY, 0)) * result["gap_free_saving_percent"] / 100
+        result.add("gap_free_time", times["original"] - gaps_ns, "ns")
+        result.add("gap_free_time_saving_percent", 100 * gaps_ns / times["original"], "%")

@@ -48,17 +48,35 @@ def experiment_table(experiment: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, 
     return experiment, headers, {"spread_percent": "{:g}"}
 
 
-def saving(result: CaseResult) -> str:
-    """Say how much faster the kernel would be without gaps, and how much faster measured variants are."""
-    words = (
-        f"Without its gaps this kernel would take {result['gap_free_saving_percent']:.1f} % less time, all else equal."
-    )
-    if "original_time" not in result.summary:
-        return words
+def savings_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], dict]:
+    """Return the kernel's time, what it would be without gaps, and the times of its variants; empty without times."""
     variants = [name.removesuffix("_saving_percent") for name in result.summary if name.endswith("_saving_percent")]
-    measured = [
-        f"{name} {result[f'{name}_time']:,.0f} ns ({result[f'{name}_saving_percent']:.1f} % less)"
-        for name in variants
-        if f"{name}_time" in result.summary
-    ]
-    return f"{words} Measured: {result['original_time']:,.0f} ns; {'; '.join(measured) or 'no variant'}."
+    rows = [("the kernel", "measured", "original")] if "original_time" in result.summary else []
+    rows += [("without its gaps", "predicted from the trace", "gap_free")] if rows else []
+    rows += [(name, "measured", name) for name in variants if name != "gap_free" and f"{name}_time" in result.summary]
+    saved = {"original": 0.0} | {"gap_free": result["gap_free_time_saving_percent"]} if rows else {}
+    frame = pd.DataFrame(
+        [
+            {
+                "kernel": kernel,
+                "how": how,
+                "time_ns": float(result[f"{name}_time"]),
+                "saving_percent": saved[name] if name in saved else result[f"{name}_saving_percent"],
+            }
+            for kernel, how, name in rows
+        ]
+    )
+    headers = {"kernel": "kernel", "how": "", "time_ns": "time (ns)", "saving_percent": "less time (%)"}
+    return frame, headers, {"time_ns": "{:,.0f}", "saving_percent": "{:.1f}"}
+
+
+def saving(result: CaseResult) -> str:
+    """Say how much less time the kernel would take without gaps, and how that compares with a persistent kernel."""
+    share = result["gap_free_saving_percent"]
+    if "original_time" not in result.summary:
+        return f"Without its gaps this kernel would take {share:.1f} % less time, all else equal."
+    predicted = result["gap_free_time_saving_percent"]
+    words = f"The gaps predict that a kernel without them takes {predicted:.1f} % less time, all else equal."
+    if "persistent_time" not in result.summary:
+        return words
+    return f"{words} Measured, the persistent kernel takes {result['persistent_saving_percent']:.1f} % less."

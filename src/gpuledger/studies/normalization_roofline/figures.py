@@ -22,7 +22,7 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "two_pass": ("straightforward, two passes", figures.ORANGE, "s"),
     "torch": ("PyTorch", figures.PURPLE, "D"),
     LIGER: ("Liger", figures.GREEN, "o"),
-    TORCH_LAYER: ("PyTorch's layer", figures.PURPLE, "D"),
+    TORCH_LAYER: ("PyTorch's layer", figures.BLUE, "d"),
 }
 _REST = [(figures.SKY, "v"), (figures.YELLOW, "P"), (figures.BLACK, "X")]
 

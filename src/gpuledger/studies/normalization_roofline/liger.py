@@ -15,6 +15,10 @@ from gpuledger.ledger.datasets import Case
 LIGER, TORCH_LAYER = "liger", "torch_nn"
 #: Its kernels that normalize rows in single precision, and what they are called.
 NORMALIZATIONS = {"layer_norm": "LayerNorm", "group_norm": "GroupNorm"}
+#: Bandwidth (GB/s) of Liger's and of PyTorch's LayerNorm by GPU, at a shape that recordings have too: cases of the
+#: dataset ``liger``, versions 0.2.1 (A100) and 0.6.0 (H100).
+PUBLISHED = {"A100 SXM 80 GB": (1666, 1060), "H100 SXM": (2906, 1750)}
+PUBLISHED_SHAPE = (4096, 16384)
 _KERNELS = {"liger": LIGER, "huggingface": TORCH_LAYER}
 _COLUMNS = (
     *("kernel_name", "kernel_provider", "kernel_operation_mode", "metric_name", "metric_unit", "x_value"),

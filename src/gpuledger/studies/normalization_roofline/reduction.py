@@ -21,6 +21,8 @@ OPTIMISED, COPY = ("one_pass", LIGER), "copy"
 #: Shapes with at least as many elements count as large: 16384×1024, the largest of the source document.
 LARGE = 16384 * 1024
 CACHES = ("cold", "warm")
+#: Size of an element by its type.
+ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 _TIMES = (
     Column("time_median_ns", "number", minimum=1e-3, maximum=1e15),
@@ -55,14 +57,14 @@ def flops_of(rows: int | pd.Series, length: int | pd.Series) -> int | pd.Series:
     return rows * (6 * length + 1)
 
 
-def moved_bytes_of(rows: int | pd.Series, length: int | pd.Series) -> int | pd.Series:
-    """Least possible traffic in bytes: every element of 4 bytes is read once and written once."""
-    return 2 * 4 * rows * length
+def moved_bytes_of(rows: int | pd.Series, length: int | pd.Series, element_bytes: int = 4) -> int | pd.Series:
+    """Least possible traffic in bytes: every element is read once and written once."""
+    return 2 * element_bytes * rows * length
 
 
-def intensity(length: int | pd.Series) -> float | pd.Series:
-    """Arithmetic intensity (FLOP/byte), (6·length + 1)/(8·length): slightly above 0.75."""
-    return flops_of(1, length) / moved_bytes_of(1, length)
+def intensity(length: int | pd.Series, element_bytes: int = 4) -> float | pd.Series:
+    """Arithmetic intensity (FLOP/byte), in fp32 (6·length + 1)/(8·length): slightly above 0.75."""
+    return flops_of(1, length) / moved_bytes_of(1, length, element_bytes)
 
 
 def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
@@ -76,7 +78,8 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         kernel ``copy`` moves the same bytes and is the yardstick; ``one_pass`` is the optimised one.
 
         ``ceilings``, optional, has what the GPU reached at most: ``ceiling`` (``copy``, ``multiply_add``,
-        ``launch``), ``cache, moved_bytes, flops`` and times as above. ``gpu``, optional, is its id in
+        ``launch``), ``cache, moved_bytes, flops`` and times as above. ``element`` is the type of the elements,
+        default ``fp32``. ``gpu``, optional, is its id in
         ``resources/gpus.csv``. At least one of the two is required.
 
         Instead of ``rows``, ``benchmark`` with ``kernel``, ``device`` and ``version``: times of Liger-Kernel and of
@@ -116,7 +119,8 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
     if ceilings is None and gpu is None:
         problem = "neither ceilings nor gpu is given, so there is no roof"
         raise InputError(case.dataset.file, case.place, problem, "add one of them")
-    rows = _with_rates(rows)
+    element_bytes = ELEMENT_BYTES[case.inputs.get("element", "fp32")]
+    rows = _with_rates(rows, element_bytes)
     if gpu and not (rows["kernel"] == COPY).any():
         share = 100 * rows["bandwidth_byte_per_s"] / gpu.dram_bytes_per_s
         rows = rows.drop(columns="copy_share_percent").assign(data_sheet_share_percent=share)
@@ -125,7 +129,7 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         result.add("library", f"Liger-Kernel {case.inputs['version']}", "text")
         result.add("normalization", NORMALIZATIONS[case.inputs["kernel"]], "text")
         result.provenance["label"] = provenance.label(case.dataset.content["kind"], case.inputs["device"])
-    _add_shapes(result, rows)
+    _add_shapes(result, rows, element_bytes)
     _add_roofs(result, rows, ceilings, gpu)
     l2_bytes = case.inputs.get("l2_bytes", gpu.l2_bytes if gpu else 0)
     rows["bound"] = _bounds(rows, result, l2_bytes)
@@ -154,9 +158,9 @@ def _read(case: Case, key: str, columns: tuple[Column, ...], names: list[str]) -
     return table
 
 
-def _with_rates(rows: pd.DataFrame) -> pd.DataFrame:
+def _with_rates(rows: pd.DataFrame, element_bytes: int) -> pd.DataFrame:
     seconds = 1e-9 * rows["time_median_ns"]
-    moved, flops = moved_bytes_of(rows["rows"], rows["length"]), flops_of(rows["rows"], rows["length"])
+    moved, flops = moved_bytes_of(rows["rows"], rows["length"], element_bytes), flops_of(rows["rows"], rows["length"])
     shape = ["rows", "length", "cache"]
     of_copy, of_optimised = (
         rows[shape].merge(rows[rows["kernel"].isin(names)], on=shape, how="left")["time_median_ns"].to_numpy()
@@ -166,7 +170,7 @@ def _with_rates(rows: pd.DataFrame) -> pd.DataFrame:
         moved_bytes=moved,
         # A copy moves the bytes and does no arithmetic.
         flops=flops.where(rows["kernel"] != COPY, 0),
-        intensity_flop_per_byte=intensity(rows["length"]).where(rows["kernel"] != COPY),
+        intensity_flop_per_byte=intensity(rows["length"], element_bytes).where(rows["kernel"] != COPY),
         bandwidth_byte_per_s=moved / seconds,
         achieved_flop_per_s=(flops / seconds).where(rows["kernel"] != COPY),
         copy_share_percent=100 * of_copy / rows["time_median_ns"],
@@ -174,13 +178,13 @@ def _with_rates(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _add_shapes(result: CaseResult, rows: pd.DataFrame) -> None:
+def _add_shapes(result: CaseResult, rows: pd.DataFrame, element_bytes: int) -> None:
     kernels = [name for name in rows["kernel"].unique() if name != COPY]
     shapes = rows[rows["kernel"] != COPY].drop_duplicates(["rows", "length"])
     result.add("kernels", len(kernels), "kernel")
     result.add("shapes", len(shapes), "shape")
-    result.add("arithmetic_intensity_min", intensity(shapes["length"]).min(), "FLOP/byte")
-    result.add("arithmetic_intensity_max", intensity(shapes["length"]).max(), "FLOP/byte")
+    result.add("arithmetic_intensity_min", intensity(shapes["length"], element_bytes).min(), "FLOP/byte")
+    result.add("arithmetic_intensity_max", intensity(shapes["length"], element_bytes).max(), "FLOP/byte")
     for shape in shapes.itertuples():
         name = f"{shape.rows}x{shape.length}"
         result.add(f"{name}_moved", int(shape.moved_bytes), "byte")
@@ -271,6 +275,7 @@ def _finding(case: Case, result: CaseResult) -> str:
     else:
         simulated = case.dataset.content["kind"] == "simulated"
         words = f"{'In a simple model, the' if simulated else 'The'} optimised kernel"
+        words += f" in {case.inputs['element']}" if "element" in case.inputs else ""
     yardsticks = {"copy": "speed of a copy", "data_sheet": "data sheet's bandwidth"}
     found = [name for name in yardsticks if f"large_cold_{name}_min_percent" in result.summary]
     if found:

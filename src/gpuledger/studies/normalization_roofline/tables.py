@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.studies.normalization_roofline.reduction import share_of
+from gpuledger.studies.normalization_roofline.liger import PUBLISHED, PUBLISHED_SHAPE
+from gpuledger.studies.normalization_roofline.reduction import COPY, share_of
 
 
 def kernel_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], dict[str, str]]:
@@ -29,3 +30,19 @@ def kernel_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], dict
         "speedup_ratio": "time / optimised (×)",
     }
     return frame, headers, {last[0]: "{:.1f}", "speedup_ratio": "{:.2f}"}
+
+
+def beside_liger(result: CaseResult) -> str:
+    """Compare measured kernels in fp32 with the published speeds of Liger-Kernel at the shape that both have."""
+    count, length = PUBLISHED_SHAPE
+    rows = result.data[result.data["kernel"].notna() & (result.data["kernel"] != COPY)]
+    rows = rows[(rows["rows"] == count) & (rows["length"] == length) & (rows["cache"] == "cold")]
+    measured = "library" not in result.summary and result.provenance["kind"] != "simulated"
+    if not measured or rows.empty or (rows["moved_bytes"] != 8 * count * length).any():
+        return ""
+    own = [f"{row.kernel} {row.bandwidth_byte_per_s / 1e9:,.0f}" for row in rows.itertuples()]
+    published = [f"{gpu}: Liger {liger:,}, PyTorch's layer {torch:,}" for gpu, (liger, torch) in PUBLISHED.items()]
+    return (
+        f"At {count}×{length} in fp32, L2 cold, the kernels here move {', '.join(own)} GB/s. Liger-Kernel's benchmark "
+        f"has, in GB/s, for LayerNorm with weights ({'; '.join(published)}); see the dataset `liger`."
+    )

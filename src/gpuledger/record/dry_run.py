@@ -1,0 +1,70 @@
+"""What a recording would do: its parts, their planned time, and the command lines of ncu; nothing is run on a GPU."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
+
+from gpuledger.errors import InputError
+from gpuledger.record import designs, device, metrics, plan, profiler, session
+from gpuledger.record.parts import BUDGET_S, PARTS
+from gpuledger.record.probes import exposed
+from gpuledger.record.profiler import Control, Ncu
+
+
+def describe(names: Sequence[str], control: Control, python: str | None = None, chip: str = "") -> Iterator[str]:
+    """Describe a recording line by line: comments, and command lines for a shell.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Parts.
+    control : Control
+    python : str, optional
+        Python of the workloads.
+    chip : str
+        Plan for this chip, by ncu's name (``gh100``), instead of this machine's GPU.
+
+    Yields
+    ------
+    str
+        Without a GPU or ncu, a comment takes the place of the command lines.
+    """
+    planned = [PARTS[name].seconds for name in names]
+    for name, seconds, until in zip(names, planned, accumulate(planned), strict=True):
+        lack = plan.lacking(PARTS[name], python)
+        why = f"; left out here: {lack[0]}" if lack else ""
+        yield f"# {name:24} {seconds / 60:4.1f} min, {until / 60:4.1f} min in all: {PARTS[name].title}{why}"
+    fits = "within" if sum(planned) <= BUDGET_S else "more than"
+    yield f"# {sum(planned) / 60:.1f} min planned, {fits} {BUDGET_S / 60:g} min (estimated, never measured)"
+    if not any("ncu" in PARTS[name].needs for name in names):
+        return
+    try:
+        ncu = profiler.find_ncu(chip)
+        capability = metrics.capability_of(chip) if chip else device.find_device().compute_capability
+    except InputError as error:
+        yield f"# no command lines of ncu: {error}" + ("" if chip else "; without a GPU, name a chip: --chip gh100")
+        return
+    for name in names:
+        for target, wanted, ranges in _counted(name, capability, ncu, session.default_python(python)):
+            yield shlex.join(profiler.command_line(ncu.program, wanted, target, control, f"{name}.csv", ranges))
+
+
+def _counted(name: str, capability: str, ncu: Ncu, python: str) -> Iterator[tuple[list[str], Collection[str], bool]]:
+    """Yield the target, the metrics, and whether they are told apart by NVTX ranges, of every run of ncu."""
+    if name == "counters":
+        yield _points(designs.TOY_NETWORK, python), metrics.flop_metrics(capability, ncu.metrics)[0], True
+    elif name == "latency":
+        for workload, size in exposed.SIZES.items():
+            for names in exposed.METRICS.values():
+                target = [python, "-m", exposed.__name__, workload, str(size), f"{name}.wait"]
+                yield target, metrics.choose([(metric,) for metric in names], ncu.metrics)[0], False
+    elif PARTS[name].module.endswith("sweeps"):
+        (design,) = PARTS[name].arguments
+        target = _points(designs.SWEEPS[design].counting(design), python)
+        yield target, metrics.choose(metrics.SWEEP, ncu.metrics)[0], True
+
+
+def _points(what: designs.Counting, python: str) -> list[str]:
+    return [*what.command(python), *(f"--point={point}" for point in what.tables.values())]

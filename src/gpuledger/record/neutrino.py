@@ -1,0 +1,165 @@
+"""Source-level probes compared with Neutrino's binary ones, on the same kernels, where Neutrino is installed.
+
+Neutrino stands between a program and the driver and adds its probes to the kernels that the program loads; see
+:mod:`gpuledger.record.probes.plain`. What it writes becomes cases as it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gpuledger.errors import InputError
+from gpuledger.files import write_text
+from gpuledger.readers import neutrino
+from gpuledger.readers.neutrino.records import saved
+from gpuledger.record import cuda, session
+from gpuledger.record.parts import Recorded
+from gpuledger.record.probes.launch import TOOLS, Runner
+from gpuledger.record.probes.workloads import WORKLOADS
+
+LOG = logging.getLogger("gpuledger")
+#: By probe, its names in Neutrino's releases, the newest last.
+PROBES = {
+    "block_sched": ("block_sched",),
+    "gmem_bytes": ("gmem_bytes",),
+    "tensorop_count": ("tensorop_count", "tensorop"),
+}
+#: Small: a probe that saves per thread writes 8 bytes for each.
+SIZES = {"fill": 1024, "gemm": 1024, "attention": 512}
+BENCHMARKS, TRACES = "kernel_overhead_neutrino", "neutrino"
+TABLE = f"{TRACES}/compared.csv"
+#: Limit for a run, of which ptxas and objdump take most.
+_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A kernel with a source-level probe and with a binary one.
+
+    Attributes
+    ----------
+    workload, probe : str
+    records_source, records_binary : int
+        Records that were saved.
+    value_source, value_binary : float
+        Median cycles of a warp (``block_sched``), bytes (``gmem_bytes``), or matrix operations of all lanes
+        (``tensorop_count``).
+    registers_source, registers_binary : int
+        Registers per thread of the kernel with the probe minus those without it.
+    """
+
+    workload: str
+    probe: str
+    records_source: int
+    records_binary: int
+    value_source: float
+    value_binary: float
+    registers_source: int
+    registers_binary: int
+
+
+def record_neutrino(folder: str | Path) -> Recorded:
+    """Run every kernel with each probe of both kinds, and once more with Neutrino's ``--benchmark``.
+
+    Raises
+    ------
+    InputError
+        Neutrino fails or writes no trace; see :class:`gpuledger.record.probes.launch.Runner`.
+    """
+    folder, runner = Path(folder), Runner(cuda.open_device())
+    compared, cases = [], {}
+    for name, size in SIZES.items():
+        workload = WORKLOADS[name](size)
+        for probe in PROBES:
+            LOG.info("neutrino: %s, %s", name, probe)
+            launched = runner.run(workload, probe)
+            place = Path(TRACES, name, probe)
+            directory = run_neutrino(folder / place, probe, name, size)
+            run_neutrino(folder / BENCHMARKS / name / workload.name / probe, probe, name, size, "--benchmark")
+            extra = launched.probed.registers - launched.plain.registers
+            compared.append(compare(name, probe, launched.records[probe], extra, directory))
+            if probe == "block_sched":
+                trace = directory.results[0].relative_to(folder).as_posix()
+                cases[f"neutrino_{name}"] = {"trace": trace, "kernel": f"{workload.name}, probed by Neutrino"}
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(asdict(compared[0])), lineterminator="\n")
+    table.writeheader()
+    table.writerows(map(asdict, compared))
+    write_text(folder / TABLE, text.getvalue())
+    for row in compared:
+        if row.records_source != row.records_binary:
+            what = (row.workload, row.probe, row.records_source, row.records_binary)
+            LOG.warning("%s, %s: %d records with the source-level probe, %d with Neutrino's", *what)
+    return Recorded(
+        {"kernel_overhead": {"neutrino": {"traces": BENCHMARKS}}, "block_scheduling": cases},
+        {"compared": [asdict(row) for row in compared]},
+        {BENCHMARKS: f"Binary probes of Neutrino on gpuledger's kernels; compared with its own probes in {TABLE}."},
+    )
+
+
+def run_neutrino(folder: Path, probe: str, workload: str, size: int, *options: str) -> neutrino.TraceDirectory:
+    """Run a workload under Neutrino and open the trace directory that it writes below `folder`.
+
+    Raises
+    ------
+    InputError
+        It fails, or there is no trace directory.
+    """
+    program = shutil.which("neutrino") or "neutrino"
+    target = [sys.executable, "-m", "gpuledger.record.probes.plain", workload, str(size)]
+    failure = None
+    for name in PROBES[probe]:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            session.run_captured([program, "-p", name, "--tracedir", str(folder), *options, *target], probe, _SECONDS)
+            found = sorted(path.parent for path in folder.glob("*/event.log"))
+            if len(found) == 1 and (options or neutrino.open_trace_directory(found[0]).results):
+                return neutrino.open_trace_directory(found[0])
+            problem = f"wrote {len(found)} trace directories" if len(found) != 1 else "wrote no trace of the launch"
+            failure = InputError("neutrino", f"-p {name}", problem, "look for errors in event.log and process.log")
+        except InputError as error:
+            failure = error
+    raise failure
+
+
+def compare(workload: str, probe: str, own: np.ndarray, registers: int, directory: neutrino.TraceDirectory) -> Compared:
+    """Compare the records of the source-level probe with the first trace of a directory.
+
+    Raises
+    ------
+    InputError
+        The trace has no section of the probe's records; no process.log states the registers.
+    """
+    tool = TOOLS[probe]
+    theirs = neutrino.open_trace(directory.results[0], levels=[tool.level]).records(0, tool.dtype)
+    logs = [kernel.log for kernel in directory.kernels if kernel.log]
+    added = [log.additional_registers for log in logs if log.additional_registers is not None]
+    if not added:
+        problem = "no process.log states registers with and without the probe"
+        raise InputError(directory.folder, "kernel", problem, "check that ptxas is on the PATH")
+    counts = [int(_recorded(probe, records).sum()) for records in (own, theirs)]
+    return Compared(workload, probe, *counts, _value(probe, own), _value(probe, theirs), registers, added[0])
+
+
+def _recorded(probe: str, records: np.ndarray) -> np.ndarray:
+    """Return which records were saved; of counts, in which zero is a value, those that are not zero."""
+    return saved(records) if probe == "block_sched" else _sum_of_fields(records) > 0
+
+
+def _sum_of_fields(records: np.ndarray) -> np.ndarray:
+    return sum(records[name].astype(np.int64) for name in records.dtype.names)
+
+
+def _value(probe: str, records: np.ndarray) -> float:
+    if probe == "block_sched":
+        return float(np.median(records["elapsed"][saved(records)]))
+    return float(_sum_of_fields(records).sum())
