@@ -23,6 +23,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import download_record
 from gpuledger.ledger.datasets import Repository
 from gpuledger.ledger.download.entries import at_hand
+from gpuledger.ledger.passes import number_of_parts
 from gpuledger.ledger.study import read_studies
 from gpuledger.record.plan import LOCAL, make_plan
 
@@ -214,7 +215,22 @@ def case_files(wildcards):
     if case.dataset.made_here or case.dataset.content.get("download"):
         found["record"] = f"results/{wildcards.dataset}/files.json"
         paths = download_record.others(found["record"], case.dataset, paths)
-    return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)]}
+    parts = parts_of(wildcards, STUDIES[wildcards.study].scatter.get("passes", []))
+    return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)], "parts": parts}
+
+
+def parts_of(wildcards, passes):
+    """The parts of these passes over a case's trace; none if it is reduced in one piece."""
+    case = REPOSITORY.case(wildcards.dataset, wildcards.study, wildcards.case)
+    of = number_of_parts(case, config.get("part_gib", 2) * 2**30) if passes else 1
+    folder = f"results/{wildcards.dataset}/{wildcards.study}/{wildcards.case}/parts"
+    return [f"{folder}/{step}-{part}-of-{of}.bin" for step in passes for part in range(of) if of > 1]
+
+
+def files_of_part(wildcards):
+    """Input function of a part of a pass: the case's files, and the parts of the passes before it."""
+    passes = STUDIES[wildcards.study].scatter["passes"]
+    return case_files(wildcards) | {"parts": parts_of(wildcards, passes[: passes.index(wildcards.step)])}
 
 
 def notebook_of(study, wildcards):
