@@ -73,6 +73,12 @@ def dataset_named(name):
         return None
 
 
+@cache
+def case_named(*path):
+    """A case by (dataset, study, case); several functions ask about each."""
+    return REPOSITORY.case(*path)
+
+
 def every_dataset():
     """The configured datasets, checked: nothing is made across cases while one of them is wrong."""
     return [f"results/{name}/dataset.json" for name in DATASETS]
@@ -206,7 +212,7 @@ def case_files(wildcards):
         "resources": sorted(file.as_posix() for pattern in patterns for file in Path().glob(pattern)),
     }
     try:
-        case = REPOSITORY.case(wildcards.dataset, wildcards.study, wildcards.case)
+        case = case_named(wildcards.dataset, wildcards.study, wildcards.case)
     except InputError as error:
         if not Path(found["dataset"]).is_file():
             raise WorkflowError(str(error)) from None
@@ -221,7 +227,7 @@ def case_files(wildcards):
 
 def parts_of(wildcards, passes):
     """The parts of these passes over a case's trace; none if it is reduced in one piece."""
-    case = REPOSITORY.case(wildcards.dataset, wildcards.study, wildcards.case)
+    case = case_named(wildcards.dataset, wildcards.study, wildcards.case)
     of = number_of_parts(case, config.get("part_gib", 2) * 2**30) if passes else 1
     folder = f"results/{wildcards.dataset}/{wildcards.study}/{wildcards.case}/parts"
     return [f"{folder}/{step}-{part}-of-{of}.bin" for step in passes for part in range(of) if of > 1]
@@ -236,26 +242,30 @@ def files_of_part(wildcards):
 def notebook_of(study, wildcards):
     """Input function: the notebook of a case; a wrong declaration is left for the reduction to report."""
     try:
-        inputs = REPOSITORY.case(wildcards.dataset, study.name, wildcards.case).inputs
+        inputs = case_named(wildcards.dataset, study.name, wildcards.case).inputs
     except InputError:
         inputs = {}
     return f"notebooks/{study.notebook(inputs)}.ipynb"
 
 
-def neighbours(study, wildcards):
-    """The cases before and after one in its dataset, as <study>/<case>; None at the ends."""
-    dataset = dataset_named(wildcards.dataset)
+@cache
+def neighbours_in(name):
+    """By <study>/<case> of a dataset, the cases before and after it; None at the ends."""
+    dataset = dataset_named(name)
     found = ["/".join(path) for path in dataset.cases()] if dataset else []
-    here = f"{study}/{wildcards.case}"
     pairs = zip([None, *found], found, [*found[1:], None])
-    around = {case: {"previous": previous, "next": following} for previous, case, following in pairs}
-    return around.get(here, {})
+    return {case: {"previous": previous, "next": following} for previous, case, following in pairs}
+
+
+def neighbours(study, wildcards):
+    """The cases before and after one in its dataset."""
+    return neighbours_in(wildcards.dataset).get(f"{study}/{wildcards.case}", {})
 
 
 def declaration(wildcards):
     """What dataset.yaml and the configuration say of a case: a change of it makes this case again, and no other."""
     try:
-        case = REPOSITORY.case(wildcards.dataset, wildcards.study, wildcards.case)
+        case = case_named(wildcards.dataset, wildcards.study, wildcards.case)
     except InputError as error:
         return str(error)
     return json.dumps(case.declaration(), sort_keys=True)
