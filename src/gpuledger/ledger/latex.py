@@ -65,9 +65,14 @@ _SIGNS = {
 }
 
 
+#: Texts of signs that mean themselves.
+_PLAIN = re.compile(f"[^{re.escape(''.join(_SIGNS))}\\x00-\\x1f\\x7f-\\U0010ffff]*")
+
+
 def escape(text: str) -> str:
     """Escape a text; a sign that LaTeX does not have becomes its number, as in ``[U+4E2D]``."""
-    return "".join(_SIGNS.get(sign) or _letter(sign) for sign in str(text))
+    text = str(text)
+    return text if _PLAIN.fullmatch(text) else "".join(_SIGNS.get(sign) or _letter(sign) for sign in text)
 
 
 def _letter(sign: str) -> str:
@@ -92,9 +97,10 @@ def table(shown: pd.DataFrame, caption: str, label: str, numeric: Sequence[bool]
         is_number and any(map(_NUMBER.fullmatch, shown.iloc[:, number]))
         for number, (is_number, _) in enumerate(zip(numeric, columns, strict=False))
     ]
-    size = next((size for size in SIZES if sum(_widths(shown, numeric, size)) <= TEXT_WIDTH), "scriptsize")
+    longest = _longest(shown)
+    size = next((size for size in SIZES if sum(_widths(longest, size)) <= TEXT_WIDTH), "scriptsize")
     formats, cells = [], {}
-    limits = _limits(_widths(shown, numeric, size), numeric)
+    limits = _limits(_widths(longest, size), numeric)
     for number, (name, is_number, limit) in enumerate(zip(columns, numeric, limits, strict=False)):
         texts = list(shown.iloc[:, number])
         parts = [_NUMBER.fullmatch(text) for text in texts]
@@ -127,10 +133,14 @@ def _framed(lines: list[str], formats: list[str], size: str, caption: str) -> st
     return "\n".join([*opening, *rules, "\\end{tabular}", "\\end{table*}", ""])
 
 
-def _widths(shown: pd.DataFrame, numeric: Sequence[bool], size: str) -> list[float]:
-    """Estimate the columns' widths in points."""
+def _longest(shown: pd.DataFrame) -> list[int]:
+    """Return the characters of each column's longest line."""
     columns = [(_wrapped(name, shown.iloc[:, number]), shown.iloc[:, number]) for number, name in enumerate(shown)]
-    longest = [max(len(_MARKUP.sub("", escape(text))) for text in [*header, *texts]) for header, texts in columns]
+    return [max(len(_MARKUP.sub("", escape(text))) for text in [*header, *texts]) for header, texts in columns]
+
+
+def _widths(longest: list[int], size: str) -> list[float]:
+    """Estimate the columns' widths in points."""
     return [characters * SIZES[size] * _CHARACTER + 2 * GAP for characters in longest]
 
 
