@@ -94,6 +94,8 @@ def test_a_line_stays_one_line_whatever_it_names():
     line = str(InputError("a\x1b[31m.csv", "line\n2", "x" * 10**6 + "\u202e", "say\udc80 it\rotherwise"))
     assert line.isprintable() and len(line) < 1000
     assert line.startswith("a\\x1b[31m.csv, line 2: xxx") and line.endswith("…; say\\udc80 it otherwise")
+    line = str(InputError("a", "\x1b" * 500, "\u202e" * 500, "one of " + "x" * 2000))
+    assert line.isprintable() and len(line) == 1000
 
 
 def test_headers_are_text_on_a_page():
