@@ -1,9 +1,9 @@
-"""Traces of any size for the benchmarks: starts and ends of blocks, and memory accesses, made piece by piece.
+"""Inputs of any size for the benchmarks: blocks, memory accesses, output of Nsight Compute, made piece by piece.
 
-    python benchmarks/traces.py blocks|accesses GIB FOLDER
+    python benchmarks/made_inputs.py blocks|accesses|ncu GIB FOLDER
 
-Writes ``large.bin`` and the ``dataset.yaml`` that declares it. Pieces repeat one another, later in time, so that a
-trace larger than memory takes no longer than the disk does.
+Traces are ``large.bin`` beside the ``dataset.yaml`` that declares it. Pieces repeat one another, later in time, so that
+a trace larger than memory takes no longer than the disk does.
 """
 
 from __future__ import annotations
@@ -24,18 +24,36 @@ BASE, MAX_CLOCK = 0x7F0000000000, 272_000
 
 
 def make(kind: str, gib: float, folder: Path) -> Path:
-    """Write a trace of so many GiB; return the dataset.yaml beside it."""
+    """Write an input of so many GiB; return its file."""
     folder.mkdir(parents=True, exist_ok=True)
+    if kind == "ncu":
+        return report(int(gib * 2**30), folder / "report.csv")
     with open(folder / "large.bin", "wb") as handle:
-        inputs = {"blocks": blocks, "accesses": accesses}[kind](handle, gib, folder)
-    study = {"blocks": "block_scheduling", "accesses": "dmat"}[kind]
+        inputs = {"trace": "large.bin"} | (blocks if kind == "blocks" else accesses)(handle, gib, folder)
+    studies = ("block_scheduling", "warp_scheduling") if kind == "blocks" else ("dmat",)
     content = {"title": "Made up for a benchmark", "kind": "recorded", "device": {"name": "none"}}
-    content |= {"source": "made up", "license": "CC0-1.0"}
-    content["studies"] = {study: {"large": {"trace": "large.bin"} | inputs}}
-    if kind == "blocks":
-        content["studies"]["warp_scheduling"] = {"large": {"trace": "large.bin"}}
+    content |= {"source": "made up", "license": "CC0-1.0", "studies": {study: {"large": inputs} for study in studies}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return folder / "dataset.yaml"
+    return folder / "large.bin"
+
+
+def report(size: int, path: Path) -> Path:
+    """Write the raw page of launches with 40 metrics; 50,000 of them are 28 MiB."""
+    columns = ["ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size"]
+    columns += ["Grid Size", "Device", "CC", *(f"sm__metric_{number}.sum" for number in range(40))]
+    values = np.random.default_rng(0).integers(0, 10**7, (1000, 40))
+    rows = [",".join(f'"{value:,}"' for value in row) for row in values.tolist()]
+    with open(path, "w", encoding="utf-8") as handle:
+        handle.write(",".join(f'"{name}"' for name in columns) + "\n" + '"",' * 11 + ",".join(['"inst"'] * 40) + "\n")
+        launch = 0
+        while handle.tell() < size:
+            for row in rows:
+                about = (
+                    f'"{launch}","9","app","h","void kernel_{launch % 60}<float>(float *, int)","1","7","(256, 1, 1)"'
+                )
+                handle.write(f'{about},"({launch % 512 + 1}, 1, 1)","0","9.0",{row}\n')
+                launch += 1
+    return path
 
 
 def blocks(handle, gib: float, folder: Path) -> dict:
