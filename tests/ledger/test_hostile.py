@@ -1,5 +1,7 @@
 """What a user may bring by mistake or malice, found in review: each gives one line, or a page that shows it as text."""
 
+import json
+
 import pandas as pd
 import pytest
 import yaml
@@ -7,7 +9,7 @@ from conftest import ROOT, snakemake
 
 from gpuledger import schemas
 from gpuledger.errors import InputError
-from gpuledger.ledger import tables
+from gpuledger.ledger import latex, tables
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.studies import flop_reconciliation, kernel_overhead
@@ -141,22 +143,32 @@ def test_knobs_of_the_wrong_type_are_named():
 
 
 def test_hostile_names_are_text_on_every_page(checkout):
-    folder = checkout / "traces/mine"
+    folder, bad = checkout / "traces/mine", checkout / "traces/bad"
     folder.mkdir()
+    bad.mkdir()
+    # A dataset that nobody asks for stops nothing.
+    (bad / "dataset.yaml").write_text("title: " + "[" * 100_000)
     evil = "<img src=x onerror=alert(1)> op$a_{$ | *b*"
-    probes = "".join(f"g,{evil},p{i},{1 + i}.5,{i * 9},false\n" for i in range(7))
+    probes = "".join(f"=cmd(),{evil},p{i},{1 + i}.5,{i * 9},false\n" for i in range(7))
     (folder / "t.csv").write_text(f"group,operator,probe,slowdown_ratio,extra_registers,spilled\n{probes}")
     content = {
-        "title": "t",
+        "title": evil,
         "kind": "recorded",
+        "device": {"name": f"GPU \u202e {evil}"},
         "source": "costs $5 and $6 <script>alert(1)</script>",
-        "license": "CC0-1.0",
+        "license": evil,
+        "files": {"t.csv": {"source": evil, "note": evil}},
         "studies": {"kernel_overhead": {"one": {"table": "t.csv"}}},
     }
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
     done = snakemake(checkout, "--config", "datasets=[mine]")
     assert done.returncode == 0, done.stderr[-3000:]
-    for page in (checkout / "results").rglob("*.html"):
-        html = page.read_text("utf-8")
-        assert "<img src=x" not in html and "<script>alert" not in html, page
-    assert "costs $5 and $6" in (checkout / "results/mine/kernel_overhead/one/figure.svg").read_text("utf-8")
+    results = checkout / "results"
+    for page in [*results.rglob("*.html"), *results.rglob("*.svg"), *results.rglob("*.md")]:
+        text = page.read_text("utf-8")
+        assert "<img src=x" not in text and "<script>alert" not in text, page
+    own = results / "mine/kernel_overhead/one"
+    assert "costs $5 and $6" in json.loads((own / "provenance.json").read_text("utf-8"))["source"]
+    assert "'=cmd()" in (own / "table.csv").read_text("utf-8")
+    assert not latex.lint((own / "table.tex").read_text("utf-8"))
+    assert "\u202e" not in done.stderr + done.stdout
