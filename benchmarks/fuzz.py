@@ -8,6 +8,7 @@ reader is printed with the file that caused it, and the exit status is 1.
 """
 
 import random
+import re
 import resource
 import signal
 import sqlite3
@@ -199,7 +200,10 @@ class Reader:
 
     def __init__(self, scratch: Path, seed: int, name: str, source: Path, read: Callable):
         self.name, self.read, self.content = name, read, source.read_bytes()
-        self.chance, self.folder = random.Random(f"{seed} {name}"), scratch / f"damaged {name}"
+        self.chance, self.folder = (
+            random.Random(f"{seed} {name}"),
+            scratch / f"damaged-{re.sub(r'[^a-z0-9]+', '-', name.lower())}",
+        )
         self.folder.mkdir()
         self.file = self.folder / source.name
         read(source)  # undamaged, it is read
