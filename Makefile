@@ -36,10 +36,10 @@ lint: env ## check the form of code, workflow and notebooks
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
 	$(BIN)/snakemake --lint
 
-bench: env ## time the workflow, the readers and the models
+bench: env ## time the workflow, the readers and the models; write results/benchmarks/index.html
 	$(BIN)/python benchmarks/workflow.py
-	$(BIN)/python benchmarks/block_scheduling.py
-	$(BIN)/python benchmarks/dmat.py
+	$(BIN)/python benchmarks/inputs.py
+	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/scaling_laws.py --extrap install
 	$(BIN)/python benchmarks/transformer.py
 	$(BIN)/python benchmarks/gemm_time.py
@@ -47,8 +47,9 @@ bench: env ## time the workflow, the readers and the models
 
 RUNS ?= 2000
 SEED ?= 1
-fuzz: env ## damage files of every format and read them: make fuzz RUNS=100000 SEED=2
-	$(BIN)/python benchmarks/fuzz.py $(RUNS) $(SEED)
+MINUTES ?= 600
+fuzz: env ## damage files of every format and read them: make fuzz RUNS=1000000 SEED=2 MINUTES=60
+	$(BIN)/python benchmarks/fuzz.py $(RUNS) $(SEED) $(MINUTES)
 
 # RECORD_PYTHON names a Python with PyTorch, RECORD_PART one of the parts, RECORD_MINUTES limits the time of a call (the
 # next one resumes), COMMAND is a program to record instead of the parts.

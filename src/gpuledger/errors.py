@@ -6,8 +6,8 @@ import errno
 import warnings
 from pathlib import Path
 
-#: Characters of the place and of the problem that a line shows at most.
-LONGEST = 450
+#: Characters of a line, and of the place and of the problem in it, at most; of these two in a line that is too long.
+LONGEST_LINE, LONGEST, SHORTER = 1000, 450, 200
 
 
 class InputError(Exception):
@@ -59,10 +59,13 @@ def warn(file: str | Path, place: str, problem: str, done: str) -> None:
 
 def _line(file: str | Path, place: str, problem: str, then: str) -> str:
     where = f"{file}, {place}" if place else str(file)
-    line = " ".join(f"{_start(where)}: {_start(problem)}; {then}".split())
+    line = _joined(where, problem, then, LONGEST)
+    # The remedy is worth more than the rest of what is wrong.
+    return line if len(line) <= LONGEST_LINE else f"{_joined(where, problem, then, SHORTER)[: LONGEST_LINE - 1]}…"
+
+
+def _joined(where: str, problem: str, then: str, longest: int) -> str:
+    where, problem = (text if len(text) <= longest else f"{text[:longest]}…" for text in (where, problem))
+    line = " ".join(f"{where}: {problem}; {then}".split())
     # Names from files may hold escape sequences of terminals, or signs that turn the direction of the text.
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in line)
-
-
-def _start(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"

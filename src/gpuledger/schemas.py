@@ -75,12 +75,16 @@ def load_yaml(file: str | Path) -> Any:
 
 
 def _check_bounds(file: str | Path, text: str) -> None:
-    """Refuse what would take the loader's stack, memory or time: its C code recurses, and aliases multiply."""
+    """Refuse tags, and what would take too much stack, memory or time: C code recurses, and aliases multiply."""
     if len(text) > LARGEST_BYTES:
         problem = f"{len(text):,} characters are more than the {LARGEST_BYTES:,} that are read"
         raise InputError(file, "", problem, "put large tables into files of their own")
     sizes, open_nodes = {}, []
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if getattr(event, "tag", None):
+            place = f"line {event.start_mark.line + 1}"
+            problem = f"not valid YAML: the tag {event.tag} asks for a type"
+            raise InputError(file, place, problem, "write the value without it")
         if isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append([event.anchor, 0])
             if len(open_nodes) > DEEPEST:

@@ -1,5 +1,7 @@
 """What a user may bring by mistake or malice, found in review: each gives one line, or a page that shows it as text."""
 
+import json
+
 import pandas as pd
 import pytest
 import yaml
@@ -7,7 +9,7 @@ from conftest import ROOT, snakemake
 
 from gpuledger import schemas
 from gpuledger.errors import InputError
-from gpuledger.ledger import tables
+from gpuledger.ledger import latex, tables
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.studies import flop_reconciliation, kernel_overhead
@@ -74,6 +76,9 @@ MERGED = "a: &a {x: 1}\n" + "".join(
         ("? [a, b]\n: 1", "not valid YAML"),
         ("a: *b", "not valid YAML"),
         ("a: !!python/object:os.system {}", "not valid YAML"),
+        ("a: !!timestamp x", "line 1: not valid YAML: the tag tag:yaml.org,2002:timestamp asks for a type"),
+        ("a: !!bool x", "not valid YAML"),
+        ("a: [!!set {x}]", "not valid YAML"),
         ("title: " + "[" * 100_000, "line 1: nested deeper than 64 levels"),
         ("- " * 5000, "line 1: nested deeper than 64 levels"),
         ("".join("\n" + " " * depth + "a:" for depth in range(200)), "line 66: nested deeper than 64 levels"),
@@ -94,6 +99,8 @@ def test_a_line_stays_one_line_whatever_it_names():
     line = str(InputError("a\x1b[31m.csv", "line\n2", "x" * 10**6 + "\u202e", "say\udc80 it\rotherwise"))
     assert line.isprintable() and len(line) < 1000
     assert line.startswith("a\\x1b[31m.csv, line 2: xxx") and line.endswith("…; say\\udc80 it otherwise")
+    line = str(InputError("a", "\x1b" * 500, "\u202e" * 500, "one of " + "x" * 2000))
+    assert line.isprintable() and len(line) == 1000
 
 
 def test_headers_are_text_on_a_page():
@@ -136,22 +143,32 @@ def test_knobs_of_the_wrong_type_are_named():
 
 
 def test_hostile_names_are_text_on_every_page(checkout):
-    folder = checkout / "traces/mine"
+    folder, bad = checkout / "traces/mine", checkout / "traces/bad"
     folder.mkdir()
+    bad.mkdir()
+    # A dataset that nobody asks for stops nothing.
+    (bad / "dataset.yaml").write_text("title: " + "[" * 100_000)
     evil = "<img src=x onerror=alert(1)> op$a_{$ | *b*"
-    probes = "".join(f"g,{evil},p{i},{1 + i}.5,{i * 9},false\n" for i in range(7))
+    probes = "".join(f"=cmd(),{evil},p{i},{1 + i}.5,{i * 9},false\n" for i in range(7))
     (folder / "t.csv").write_text(f"group,operator,probe,slowdown_ratio,extra_registers,spilled\n{probes}")
     content = {
-        "title": "t",
+        "title": evil,
         "kind": "recorded",
+        "device": {"name": f"GPU \u202e {evil}"},
         "source": "costs $5 and $6 <script>alert(1)</script>",
-        "license": "CC0-1.0",
+        "license": evil,
+        "files": {"t.csv": {"source": evil, "note": evil}},
         "studies": {"kernel_overhead": {"one": {"table": "t.csv"}}},
     }
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
     done = snakemake(checkout, "--config", "datasets=[mine]")
     assert done.returncode == 0, done.stderr[-3000:]
-    for page in (checkout / "results").rglob("*.html"):
-        html = page.read_text("utf-8")
-        assert "<img src=x" not in html and "<script>alert" not in html, page
-    assert "costs $5 and $6" in (checkout / "results/mine/kernel_overhead/one/figure.svg").read_text("utf-8")
+    results = checkout / "results"
+    for page in [*results.rglob("*.html"), *results.rglob("*.svg"), *results.rglob("*.md")]:
+        text = page.read_text("utf-8")
+        assert "<img src=x" not in text and "<script>alert" not in text, page
+    own = results / "mine/kernel_overhead/one"
+    assert "costs $5 and $6" in json.loads((own / "provenance.json").read_text("utf-8"))["source"]
+    assert "'=cmd()" in (own / "table.csv").read_text("utf-8")
+    assert not latex.lint((own / "table.tex").read_text("utf-8"))
+    assert "\u202e" not in done.stderr + done.stdout

@@ -14,10 +14,11 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import neutrino
-from gpuledger.readers.neutrino.block_trace import read_blocks, timelines
+from gpuledger.readers.neutrino.block_trace import read_blocks
 from gpuledger.readers.neutrino.records import BLOCK_SCHED
 from gpuledger.studies import block_scheduling
 from gpuledger.studies.block_scheduling import upstream_estimate
+from gpuledger.studies.block_scheduling.pairing import timelines
 from gpuledger.studies.block_scheduling.tables import estimates_table, savings_table
 from notebooks import run_notebook
 

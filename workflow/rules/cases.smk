@@ -24,6 +24,31 @@ rule reduce_case:
         "../scripts/reduce_case.py"
 
 
+rule reduce_part:
+    """Of a trace too large for one process, a part of one pass over it; the reduction puts the parts together."""
+    input:
+        unpack(files_of_part),
+    output:
+        part=temp("results/{dataset}/{study}/{case}/parts/{step}-{part}-of-{parts}.bin"),
+    log:
+        "results/logs/reduce_part/{dataset}.{study}.{case}.{step}-{part}-of-{parts}.log",
+    wildcard_constraints:
+        study="|".join(study.name for study in STUDIES.values() if study.scatter),
+        step="[a-z]+",
+        part="[0-9]+",
+        parts="[0-9]+",
+    conda:
+        "../../environment.yml"
+    params:
+        code=lambda wildcards: code_of(wildcards.study),
+        knobs=lambda wildcards: dict(REPOSITORY.knobs(wildcards.study)),
+        declaration=declaration,
+    message:
+        "{wildcards.step} of {wildcards.dataset}/{wildcards.study}/{wildcards.case}, part {wildcards.part} of {wildcards.parts}"
+    script:
+        "../scripts/reduce_part.py"
+
+
 # Studies differ in the figures and tables that their notebooks write.
 for study in STUDIES.values():
 

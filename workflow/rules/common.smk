@@ -23,6 +23,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import download_record
 from gpuledger.ledger.datasets import Repository
 from gpuledger.ledger.download.entries import at_hand
+from gpuledger.ledger.passes import number_of_parts
 from gpuledger.ledger.study import read_studies
 from gpuledger.record.plan import LOCAL, make_plan
 
@@ -72,6 +73,12 @@ def dataset_named(name):
         return REPOSITORY.dataset(name)
     except InputError:
         return None
+
+
+@cache
+def case_named(*path):
+    """A case by (dataset, study, case); several functions ask about each."""
+    return REPOSITORY.case(*path)
 
 
 def every_dataset():
@@ -207,7 +214,7 @@ def case_files(wildcards):
         "resources": sorted(file.as_posix() for pattern in patterns for file in Path().glob(pattern)),
     }
     try:
-        case = REPOSITORY.case(wildcards.dataset, wildcards.study, wildcards.case)
+        case = case_named(wildcards.dataset, wildcards.study, wildcards.case)
     except InputError as error:
         if not Path(found["dataset"]).is_file():
             raise WorkflowError(str(error)) from None
@@ -216,32 +223,51 @@ def case_files(wildcards):
     if case.dataset.made_here or case.dataset.content.get("download"):
         found["record"] = f"results/{wildcards.dataset}/files.json"
         paths = download_record.others(found["record"], case.dataset, paths)
-    return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)]}
+    parts = parts_of(wildcards, STUDIES[wildcards.study].scatter.get("passes", []))
+    return found | {"files": [path.as_posix() for path in paths if os.path.exists(path)], "parts": parts}
+
+
+def parts_of(wildcards, passes):
+    """The parts of these passes over a case's trace; none if it is reduced in one piece."""
+    case = case_named(wildcards.dataset, wildcards.study, wildcards.case)
+    of = number_of_parts(case, config.get("part_gib", 2) * 2**30) if passes else 1
+    folder = f"results/{wildcards.dataset}/{wildcards.study}/{wildcards.case}/parts"
+    return [f"{folder}/{step}-{part}-of-{of}.bin" for step in passes for part in range(of) if of > 1]
+
+
+def files_of_part(wildcards):
+    """Input function of a part of a pass: the case's files, and the parts of the passes before it."""
+    passes = STUDIES[wildcards.study].scatter["passes"]
+    return case_files(wildcards) | {"parts": parts_of(wildcards, passes[: passes.index(wildcards.step)])}
 
 
 def notebook_of(study, wildcards):
     """Input function: the notebook of a case; a wrong declaration is left for the reduction to report."""
     try:
-        inputs = REPOSITORY.case(wildcards.dataset, study.name, wildcards.case).inputs
+        inputs = case_named(wildcards.dataset, study.name, wildcards.case).inputs
     except InputError:
         inputs = {}
     return f"notebooks/{study.notebook(inputs)}.ipynb"
 
 
-def neighbours(study, wildcards):
-    """The cases before and after one in its dataset, as <study>/<case>; None at the ends."""
-    dataset = dataset_named(wildcards.dataset)
+@cache
+def neighbours_in(name):
+    """By <study>/<case> of a dataset, the cases before and after it; None at the ends."""
+    dataset = dataset_named(name)
     found = ["/".join(path) for path in dataset.cases()] if dataset else []
-    here = f"{study}/{wildcards.case}"
     pairs = zip([None, *found], found, [*found[1:], None])
-    around = {case: {"previous": previous, "next": following} for previous, case, following in pairs}
-    return around.get(here, {})
+    return {case: {"previous": previous, "next": following} for previous, case, following in pairs}
+
+
+def neighbours(study, wildcards):
+    """The cases before and after one in its dataset."""
+    return neighbours_in(wildcards.dataset).get(f"{study}/{wildcards.case}", {})
 
 
 def declaration(wildcards):
     """What dataset.yaml and the configuration say of a case: a change of it makes this case again, and no other."""
     try:
-        case = REPOSITORY.case(wildcards.dataset, wildcards.study, wildcards.case)
+        case = case_named(wildcards.dataset, wildcards.study, wildcards.case)
     except InputError as error:
         return str(error)
     return json.dumps(case.declaration(), sort_keys=True)

@@ -20,6 +20,8 @@ MACHINERY = (
     "Exiting because a job execution failed",
     "At least one job did not complete",
     "DAG of jobs will be updated",
+    "Removing temporary output",
+    "Would remove temporary output",
     "Reasons:",
     "Some jobs were triggered by provenance",
     "If you prefer that only modification time",

@@ -11,10 +11,14 @@ from pathlib import Path
 from gpuledger import logs
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Repository
+from gpuledger.ledger.passes import DividedPasses, Passes, by_pass
 
 with logs.to(snakemake.log[0]):
     wildcards, config = snakemake.wildcards, snakemake.config
     case = Repository(Path(), config).case(wildcards.dataset, wildcards.study, wildcards.case)
     reduce = import_module(f"gpuledger.studies.{wildcards.study}").reduce
-    result = reduce_case(case, reduce, snakemake.params.knobs, threads=snakemake.threads, mirror=config.get("mirror"))
+    parts = by_pass(snakemake.input.get("parts", []))
+    passes = DividedPasses(parts) if parts else Passes()
+    offered = {"threads": snakemake.threads, "mirror": config.get("mirror"), "passes": passes}
+    result = reduce_case(case, reduce, snakemake.params.knobs, **offered)
     result.write(Path(snakemake.output.data).parent)

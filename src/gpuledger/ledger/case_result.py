@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -20,6 +21,7 @@ import pandas as pd
 from gpuledger import files
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.ledger.datasets import CONFIG, Case
+from gpuledger.ledger.passes import DividedPasses, Finished, PartOfPass
 
 #: Digits that are the same on every machine: sums taken in another order differ in the 15th or 16th.
 SIGNIFICANT_DIGITS = 10
@@ -161,14 +163,62 @@ def reduce_case(
     knobs : mapping, optional
         What the configuration sets for the study; by default the defaults of `reduce`.
     **offered
-        Further arguments (``threads``, ``mirror``), passed on if `reduce` has parameters of these names.
+        Further arguments (``threads``, ``mirror``, ``passes``), passed on if `reduce` has parameters of these names.
 
     Raises
     ------
     InputError
         Bad input, as `reduce` reports it; a knob that `reduce` does not have.
     """
-    knobs = knobs or {}
+    arguments = _arguments(case, reduce, knobs or {}, offered)
+    # The inputs are hashed while they are reduced, so that large ones are read from disk once.
+    provenance = _in_background(case.provenance)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", InputWarning)
+        result = reduce(case, **arguments)
+    _keep_warnings(result, caught, case)
+    own, record = result.provenance, provenance.result() | {"knobs": dict(knobs or {})}
+    inputs = {entry["file"]: entry for entry in record["inputs"]}
+    for entry in own.get("inputs", []):
+        inputs[entry["file"]] = entry | inputs.get(entry["file"], {})
+    result.provenance = record | own | {"inputs": list(inputs.values())}
+    if result.warnings:
+        result.provenance["warnings"] = result.warnings
+    return result
+
+
+def reduce_part(
+    case: Case,
+    reduce: Callable[..., CaseResult],
+    knobs: Mapping[str, Any] | None,
+    parts: Mapping[str, Sequence[Path]],
+    wanted: PartOfPass,
+    **offered: Any,
+) -> None:
+    """Compute a part of a pass: reduce with the parts of earlier passes until that pass is reached.
+
+    A reduction that ends without it does not need it for this input; the part is empty then.
+
+    Parameters
+    ----------
+    case, reduce, knobs, **offered
+        As for :func:`reduce_case`.
+    parts : mapping
+        By pass, the files of its parts.
+    wanted : PartOfPass
+    """
+    with warnings.catch_warnings(), suppress(Finished):
+        # The reduction itself will say it.
+        warnings.simplefilter("ignore", InputWarning)
+        passes = DividedPasses(parts, wanted)
+        reduce(case, **_arguments(case, reduce, knobs or {}, offered | {"passes": passes}))
+        passes.write([])
+
+
+def _arguments(
+    case: Case, reduce: Callable[..., CaseResult], knobs: Mapping[str, Any], offered: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the keyword arguments of a study's reduction: knobs, and what it takes of what is offered."""
     known = {name: parameter.default for name, parameter in list(signature(reduce).parameters.items())[1:]}
     offered = {name: value for name, value in offered.items() if name in known}
     place = f"key knobs.{case.study}"
@@ -178,20 +228,7 @@ def reduce_case(
         if knob not in known or knob in offered:
             remedy = f"known are: {', '.join(name for name in known if name not in offered) or 'none'}"
             raise InputError(CONFIG, place, f"unknown key '{knob}'", remedy)
-    # The inputs are hashed while they are reduced, so that large ones are read from disk once.
-    provenance = _in_background(case.provenance)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", InputWarning)
-        result = reduce(case, **knobs, **offered)
-    _keep_warnings(result, caught, case)
-    own, record = result.provenance, provenance.result() | {"knobs": dict(knobs)}
-    inputs = {entry["file"]: entry for entry in record["inputs"]}
-    for entry in own.get("inputs", []):
-        inputs[entry["file"]] = entry | inputs.get(entry["file"], {})
-    result.provenance = record | own | {"inputs": list(inputs.values())}
-    if result.warnings:
-        result.provenance["warnings"] = result.warnings
-    return result
+    return {**knobs, **offered}
 
 
 def _keep_warnings(result: CaseResult, caught: list[warnings.WarningMessage], case: Case) -> None:

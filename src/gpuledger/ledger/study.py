@@ -41,6 +41,9 @@ class Study:
         ground floor: its results are made again when one of them changes. Without it, any module counts.
     threads : int
         The most threads that its reduction uses.
+    scatter : mapping
+        For inputs that may be larger than memory: ``input``, the key of the case that names the ``.bin``, and
+        ``passes``, the names of the reduction's passes over it (see :mod:`gpuledger.ledger.passes`).
     """
 
     name: str
@@ -54,6 +57,7 @@ class Study:
     resources: Sequence[str] = ()
     code: Sequence[str] = ()
     threads: int = 1
+    scatter: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

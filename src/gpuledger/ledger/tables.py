@@ -20,6 +20,8 @@ from gpuledger.ledger import latex, provenance
 from gpuledger.ledger.case_result import brief, settle
 
 FORMATS = ("csv", "md", "tex")
+#: Rows of a table on a page; files have all of them.
+SHOWN_ROWS = 3000
 
 
 def write(
@@ -95,8 +97,10 @@ def _styled(shown: pd.DataFrame, numeric: Sequence[bool]) -> Styler:
     right = [column for column, is_number in zip(shown, numeric, strict=True) if is_number]
     # An id from the content: unique on a page, and the same whenever the page is made.
     uuid = hashlib.sha256(shown.to_csv().encode()).hexdigest()[:8]
-    styler = shown.style.hide(axis="index").set_uuid(uuid).format(escape="html")
+    styler = shown.head(SHOWN_ROWS).style.hide(axis="index").set_uuid(uuid).format(escape="html")
     styler = styler.format_index(escape="html", axis="columns")
+    if len(shown) > SHOWN_ROWS:
+        styler = styler.set_caption(f"The first {SHOWN_ROWS:,} of {len(shown):,} rows.")
     return styler.set_properties(subset=right, **{"text-align": "right"}) if right else styler
 
 

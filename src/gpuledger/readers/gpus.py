@@ -360,6 +360,11 @@ def _check_identity(path: Path, place: str, gpu: Gpu) -> None:
 _LARGEST_SHEET_BYTES = 16 * 2**20
 
 
+def _cell_text(cell: object) -> str:
+    # Excel makes its own true and false of these words.
+    return "" if cell is None else str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
+
+
 def _read_excel(path: Path) -> dict[str, Gpu]:
     """Read the first sheet of an Excel file like a CSV."""
     import openpyxl  # takes 0.2 s
@@ -379,7 +384,7 @@ def _read_excel(path: Path) -> dict[str, Gpu]:
         raise
     except Exception as error:  # a damaged file raises almost anything
         raise InputError(path, "", f"not an Excel file ({error})", "save it as .xlsx or as CSV") from None
-    rows = [["" if cell is None else str(cell).strip() for cell in row] for row in rows]
+    rows = [[_cell_text(cell) for cell in row] for row in rows]
     # Ignore empty rows and columns at the end of the sheet.
     while rows and not any(rows[-1]):
         rows.pop()

@@ -91,91 +91,137 @@ class Timeline:
         return self.starts[self.resident :] - self.ends[: len(self.ends) - self.resident]
 
 
-def read_blocks(path: str | Path, warps: bool = False) -> Blocks:
-    """Read a ``block_sched`` trace of any version.
+@dataclass(frozen=True)
+class BlockTrace:
+    """A ``block_sched`` trace of any version, of which ranges of blocks can be read.
 
-    A record of zeros (or ones, in traces of the first driver) belongs to a warp that saved nothing.
-
-    Parameters
+    Attributes
     ----------
-    path : path
-    warps : bool
-        Whether to keep the elapsed cycles of every warp.
+    path : Path
+    section, offset : int
+        The section that holds the records, and its first byte.
+    blocks, warps : int
+        Blocks of the launch and warps of each.
+    shared : bool
+        See :class:`Blocks`.
+    """
+
+    path: Path
+    section: int
+    offset: int
+    blocks: int
+    warps: int
+    shared: bool
+
+    @classmethod
+    def open(cls, path: str | Path) -> BlockTrace:
+        """Open a trace.
+
+        Raises
+        ------
+        InputError
+            See :func:`gpuledger.readers.neutrino.open_trace`; no section of such records; all blocks share one record.
+        """
+        path = Path(path)
+        trace = neutrino.open_trace(path)
+        section = next(
+            (s for s in trace.sections if (s.level, s.bytes_per_unit) == ("warp", BLOCK_SCHED.itemsize)), None
+        )
+        if section is None:
+            what = ", ".join(f"{s.bytes_per_unit} bytes per {s.level}" for s in trace.sections)
+            remedy = "give a trace of the probe block_sched, which saves 16 bytes per warp"
+            raise InputError(path, "byte 32", f"no section has starts and ends of warps: {what}", remedy)
+        if section.blocks != trace.blocks:
+            problem = f"all blocks of {trace.threads} threads wrote to one record"
+            raise InputError(
+                path, f"section {section.index}", problem, "probe a kernel with blocks of at least 32 threads"
+            )
+        units = section.units_per_block
+        return cls(path, section.index, section.offset, section.blocks, units, trace.threads % 32 != 0)
+
+    def read(self, first: int, end: int, warps: bool = False) -> Blocks:
+        """Read a range of blocks, of which none may have a record.
+
+        A record of zeros (or ones, in traces of the first driver) belongs to a warp that saved nothing.
+
+        Parameters
+        ----------
+        first, end : int
+            The first block, and the one after the last.
+        warps : bool
+            Whether to keep the elapsed cycles of every warp.
+
+        Raises
+        ------
+        InputError
+            Warps of one block on two SMs; impossible clocks or SM numbers.
+        """
+        blocks = end - first
+        ignored = 1 if self.shared and self.warps > 1 else 0
+        firsts, elapsed = np.empty(blocks, BLOCK_SCHED), np.empty((blocks, self.warps if warps else 0), np.uint32)
+        sm, start, ends = np.empty(blocks, np.int32), np.empty(blocks, np.int64), np.empty(blocks, np.int64)
+        for at, records in self._chunks(first, end):
+            part = slice(at, at + len(records))
+            firsts[part] = records[:, 0]
+            if warps:
+                elapsed[part] = np.where(records["start"] == ONES, 0, records["elapsed"])
+            sm[part], start[part], ends[part], wrong = _summarise(records[:, ignored:])
+            if wrong >= 0:
+                place = f"section {self.section}, block {first + at + wrong}"
+                raise _refusal(self.path, place, records[wrong, ignored:])
+        return Blocks(self.path, firsts, elapsed, sm, start, ends, self.shared)
+
+    def without_records(self) -> InputError:
+        """Return the error for a trace in which no warp saved a record."""
+        remedy = "check that the probe was attached to this kernel"
+        return InputError(self.path, f"section {self.section}", "no warp saved a record", remedy)
+
+    def read_warps(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Read when the warps of a few blocks started and how long they took.
+
+        Parameters
+        ----------
+        rows : int array of shape (chosen,)
+            Blocks, in grid order.
+
+        Returns
+        -------
+        start, elapsed : int64 arrays of shape (chosen, warps)
+            Cycles of the SM's clock; `elapsed` is 0 for a warp without a record.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TraceWarning)  # `shared` says so
+            records = neutrino.open_trace(self.path).records(self.section, BLOCK_SCHED)[rows, :, 0]
+        known = records["start"] < 2**63
+        return tuple(np.where(known, records[name], 0).astype(np.int64) for name in ("start", "elapsed"))
+
+    def _chunks(self, first: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield (place in the range, records of shape (blocks, warps)) for one group of blocks after another."""
+        size = self.warps * BLOCK_SCHED.itemsize
+        buffer = np.empty((max(1, CHUNK_BYTES // size), self.warps), BLOCK_SCHED)
+        with self.path.open("rb", buffering=0) as handle:
+            handle.seek(self.offset + first * size)
+            for at in range(0, end - first, len(buffer)):
+                records = buffer[: end - first - at]
+                if handle.readinto(records.reshape(-1).view(np.uint8)) != records.nbytes:
+                    problem, remedy = "the file shrank while it was read", "wait until it is complete"
+                    raise InputError(self.path, f"block {first + at}", problem, remedy)
+                yield at, records
+
+
+def read_blocks(path: str | Path, warps: bool = False) -> Blocks:
+    """Read all blocks of a ``block_sched`` trace; see :meth:`BlockTrace.open` and :meth:`BlockTrace.read`.
 
     Raises
     ------
     InputError
-        See :func:`gpuledger.readers.neutrino.open_trace`; no section of such records; all blocks share one record;
-        warps of one block on two SMs; impossible clocks or SM numbers.
+        As these; no warp saved a record.
     """
-    path = Path(path)
-    trace = neutrino.open_trace(path)
-    section = next((s for s in trace.sections if (s.level, s.bytes_per_unit) == ("warp", BLOCK_SCHED.itemsize)), None)
-    if section is None:
-        what = ", ".join(f"{s.bytes_per_unit} bytes per {s.level}" for s in trace.sections)
-        remedy = "give a trace of the probe block_sched, which saves 16 bytes per warp"
-        raise InputError(path, "byte 32", f"no section has starts and ends of warps: {what}", remedy)
-    if section.blocks != trace.blocks:
-        problem = f"all blocks of {trace.threads} threads wrote to one record"
-        raise InputError(path, f"section {section.index}", problem, "probe a kernel with blocks of at least 32 threads")
-    blocks, units = section.blocks, section.units_per_block
-    with_partial_warps = trace.threads % 32 != 0
-    ignored = 1 if with_partial_warps and units > 1 else 0
-    first, elapsed = np.empty(blocks, BLOCK_SCHED), np.empty((blocks, units if warps else 0), np.uint32)
-    sm, start, end = np.empty(blocks, np.int32), np.empty(blocks, np.int64), np.empty(blocks, np.int64)
-    for at, records in _chunks(path, section.offset, blocks, units):
-        part = slice(at, at + len(records))
-        first[part] = records[:, 0]
-        if warps:
-            elapsed[part] = np.where(records["start"] == ONES, 0, records["elapsed"])
-        sm[part], start[part], end[part], wrong = _summarise(records[:, ignored:])
-        if wrong >= 0:
-            raise _refusal(path, f"section {section.index}, block {at + wrong}", records[wrong, ignored:])
-    if sm.max() < 0:
-        remedy = "check that the probe was attached to this kernel"
-        raise InputError(path, f"section {section.index}", "no warp saved a record", remedy)
-    return Blocks(path, first, elapsed, sm, start, end, with_partial_warps)
-
-
-def read_warps(blocks: Blocks, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Read when the warps of a few blocks started and how long they took.
-
-    Parameters
-    ----------
-    blocks : Blocks
-        From :func:`read_blocks`.
-    rows : int array of shape (chosen,)
-        Blocks, in grid order.
-
-    Returns
-    -------
-    start, elapsed : int64 arrays of shape (chosen, warps)
-        Cycles of the SM's clock; `elapsed` is 0 for a warp without a record.
-    """
-    trace = neutrino.open_trace(blocks.path)
-    number = next(
-        n for n, s in enumerate(trace.sections) if (s.level, s.bytes_per_unit) == ("warp", BLOCK_SCHED.itemsize)
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TraceWarning)  # read_blocks has dealt with it
-        records = trace.records(number, BLOCK_SCHED)[rows, :, 0]
-    known = records["start"] < 2**63
-    return np.where(known, records["start"], 0).astype(np.int64), np.where(known, records["elapsed"], 0).astype(
-        np.int64
-    )
-
-
-def _chunks(path: Path, offset: int, blocks: int, units: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield (number of the first block, records of shape (blocks, units)) for one group of blocks after another."""
-    size = units * BLOCK_SCHED.itemsize
-    buffer = np.empty((max(1, CHUNK_BYTES // size), units), BLOCK_SCHED)
-    with path.open("rb", buffering=0) as handle:
-        handle.seek(offset)
-        for at in range(0, blocks, len(buffer)):
-            records = buffer[: blocks - at]
-            if handle.readinto(records.reshape(-1).view(np.uint8)) != records.nbytes:
-                raise InputError(path, f"block {at}", "the file shrank while it was read", "wait until it is complete")
-            yield at, records
+    trace = BlockTrace.open(path)
+    blocks = trace.read(0, trace.blocks, warps)
+    if blocks.sm.max() < 0:
+        raise trace.without_records()
+    return blocks
 
 
 def _summarise(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
@@ -204,21 +250,13 @@ def _summarise(records: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     return np.where(empty, -1, highest.astype(np.int32)), start, end, int(wrong.argmax()) if wrong.any() else -1
 
 
-def timelines(blocks: Blocks) -> Iterator[Timeline]:
-    """Yield the timeline of every SM that ran a block, in the order of their numbers."""
-    # Sorting 16-bit numbers takes linear time; as such, the -1 of blocks without a record comes last.
-    sms = blocks.sm.astype(np.uint16)
-    order = sms.argsort(kind="stable")[: np.count_nonzero(blocks.recorded)]
-    starts, ends = blocks.start[order], blocks.end[order]
-    counts = np.bincount(sms[order])
-    bounds = np.concatenate([[0], np.cumsum(counts)])
-    for sm in np.flatnonzero(counts):
-        part = slice(bounds[sm], bounds[sm + 1])
-        starts[part].sort(kind="stable")  # nearly in order already, which only this kind makes use of
-        ends[part].sort()
-        resident = np.arange(1, counts[sm] + 1) - ends[part].searchsorted(starts[part], "right")
-        # Blocks that took no time were resident all the same.
-        yield Timeline(int(sm), starts[part], ends[part], max(1, int(resident.max())))
+def timeline(sm: int, starts: np.ndarray, ends: np.ndarray) -> Timeline:
+    """Return the timeline of one SM, from the starts and ends of its blocks in any order."""
+    starts = np.sort(starts, kind="stable")  # nearly in order already, which only this kind makes use of
+    ends = np.sort(ends)
+    resident = np.arange(1, len(starts) + 1) - ends.searchsorted(starts, "right")
+    # Blocks that took no time were resident all the same.
+    return Timeline(sm, starts, ends, max(1, int(resident.max())))
 
 
 def _refusal(path: Path, place: str, warps: np.ndarray) -> InputError:

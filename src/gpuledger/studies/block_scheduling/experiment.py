@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.readers.neutrino.block_trace import Blocks, timelines
+from gpuledger.readers.neutrino.block_trace import Blocks
 from gpuledger.readers.neutrino.records import BLOCK_SCHED
+from gpuledger.studies.block_scheduling.pairing import timelines
 from gpuledger.studies.block_scheduling.upstream import upstream_estimate
 
 

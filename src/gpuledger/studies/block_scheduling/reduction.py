@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.readers.neutrino.block_trace import Blocks, Timeline, read_blocks, timelines
-from gpuledger.studies.block_scheduling.upstream import Estimate, upstream_estimate
+from gpuledger.ledger.passes import Passes, at_ranks
+from gpuledger.readers.neutrino.block_trace import BlockTrace
+from gpuledger.studies.block_scheduling.pairing import Pairs, group, pair
 
 GAP_PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 GAP_BINS = 40
@@ -20,7 +19,13 @@ EMPTY = "empty"
 SHOWN_SLOTS, SHOWN_BLOCKS = 32, 9
 
 
-def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN_BLOCKS) -> CaseResult:
+def reduce(
+    case: Case,
+    shown_slots: int = SHOWN_SLOTS,
+    shown_blocks: int = SHOWN_BLOCKS,
+    threads: int = 1,
+    passes: Passes | None = None,
+) -> CaseResult:
     """Reduce a trace to the cycles that SMs spend on running blocks and on replacing them.
 
     On each SM at most R blocks run at once, in R slots. With starts and ends each sorted, start k + R takes the slot
@@ -36,6 +41,9 @@ def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN
         would take without its gaps, predicted from the trace: to be compared with the variants.
     shown_slots, shown_blocks : int
         How much of one SM's timeline is kept for the figure: slots, and time as a multiple of the mean block's.
+    threads : int
+    passes : Passes, optional
+        Where parts of a large trace were grouped apart; by default all is done here.
 
     Returns
     -------
@@ -45,13 +53,19 @@ def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN
     Raises
     ------
     InputError
-        See :func:`gpuledger.readers.neutrino.block_trace.read_blocks`.
+        See :class:`gpuledger.readers.neutrino.block_trace.BlockTrace`; no warp saved a record.
     """
-    blocks = read_blocks(case.path("trace"))
-    with ThreadPoolExecutor(1) as pool:
-        estimate = pool.submit(upstream_estimate, blocks.first)
-        sms, gaps, typical = _pair(blocks)
-    slots = _slots(blocks, typical, shown_slots, shown_blocks)
+    trace = BlockTrace.open(case.path("trace"))
+    found = (passes or Passes()).run(
+        "blocks",
+        trace.blocks,
+        lambda first, end: group(trace, first, end, threads),
+        lambda partials: pair(partials, threads),
+    )
+    if found is None:
+        raise trace.without_records()
+    sms, gaps = found.sms, found.gaps
+    slots = _slots(found, shown_slots, shown_blocks)
     frames = {"sm": sms, "gap": _histogram(gaps), "block": slots}
     result = CaseResult(pd.concat([frame.assign(part=name) for name, frame in frames.items()], ignore_index=True))
     whole = [column for column in result.data if column != "part"]
@@ -59,13 +73,13 @@ def reduce(case: Case, shown_slots: int = SHOWN_SLOTS, shown_blocks: int = SHOWN
     for name in ("kernel", "device"):
         if name in case.inputs:
             result.add(name, case.inputs[name], "text")
-    result.add("blocks", len(blocks), "block")
-    if not (recorded := blocks.recorded).all():
-        result.add("blocks_without_record", len(blocks) - recorded.sum(), "block")
-    if blocks.shared:
+    result.add("blocks", found.blocks, "block")
+    if found.recorded < found.blocks:
+        result.add("blocks_without_record", found.blocks - found.recorded, "block")
+    if trace.shared:
         result.add("partial_warps", "first records may be of the block before and were left out", "text")
     _summarise(result, sms, gaps)
-    _compare_upstream(result, blocks, estimate.result())
+    _compare_upstream(result, found)
     _add_times(result, case)
     what = ("In the model of " if case.dataset.made_here else "") + case.inputs.get("kernel", case.name)
     lost, each = result["lost_percent"], f"{result['scheduling_cycles_per_slot']:,.0f} of {result['slot_cycles']:,.0f}"
@@ -93,39 +107,9 @@ def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
     return tuple(part.dropna(axis=1, how="all").reset_index(drop=True) for part in split)
 
 
-def _pair(blocks: Blocks) -> tuple[pd.DataFrame, np.ndarray, Timeline]:
-    rows, lines, gaps, known = [], [], np.empty(len(blocks), np.int64), 0
-    for line in timelines(blocks):
-        starts, ends, resident = line.starts, line.ends, line.resident
-        own = line.gaps
-        gaps[known : known + len(own)] = own
-        known += len(own)
-        rows.append(
-            {
-                "sm": line.sm,
-                "blocks": len(starts),
-                "resident_blocks": resident,
-                "running_cycles": int(ends.sum() - starts.sum()),
-                "scheduling_cycles": int(own.sum()),
-                "span_cycles": int(ends[-1] - starts[0]),
-                "ramp_cycles": int((starts[:resident] - starts[0]).sum()),
-                "drain_cycles": int((ends[-1] - ends[-resident:]).sum()),
-            }
-        )
-        lines.append(line)
-    sms = pd.DataFrame(rows)
-    order = (sms["scheduling_cycles"] / sms["running_cycles"].clip(lower=1)).argsort(kind="stable")
-    gaps = gaps[:known]
-    if known and gaps.max() < 2**16:
-        gaps = gaps.astype(np.uint16)  # sorted in linear time
-    gaps.sort(kind="stable" if gaps.dtype == np.uint16 else None)
-    return sms, gaps, lines[order.iloc[len(order) // 2]]
-
-
-def _slots(blocks: Blocks, line: Timeline, shown_slots: int, shown_blocks: int) -> pd.DataFrame:
-    """Assign every block of an SM to a slot, and keep what fits in a figure."""
-    own = blocks.sm == line.sm
-    start, end = blocks.start[own], blocks.end[own]
+def _slots(found: Pairs, shown_slots: int, shown_blocks: int) -> pd.DataFrame:
+    """Assign every block of the typical SM to a slot, and keep what fits in a figure."""
+    line, start, end = found.typical, found.start, found.end
     by_start, by_end = np.lexsort((end, start)), np.lexsort((start, end))
     slot, free = np.zeros(len(start), np.int64), np.full(len(start), -1)
     slot[by_start[: line.resident]] = np.arange(line.resident)
@@ -139,25 +123,27 @@ def _slots(blocks: Blocks, line: Timeline, shown_slots: int, shown_blocks: int) 
     return frame.iloc[kept].assign(sm=line.sm)
 
 
-def _histogram(gaps: np.ndarray) -> pd.DataFrame:
-    if not len(gaps):
+def _histogram(gaps: tuple[np.ndarray, np.ndarray]) -> pd.DataFrame:
+    values, counts = gaps
+    if not len(values):
         return pd.DataFrame({"low_cycles": [], "high_cycles": [], "gaps": []})
-    low, high = int(gaps[0]), _percentile(gaps, 99)
+    low, high = int(values[0]), _percentile(gaps, 99)
     width = -(-(high - low + 1) // GAP_BINS)
     lows = np.arange(low, high + 1, width)
     highs = lows + width - 1
-    if gaps[-1] > highs[-1]:
-        lows, highs = np.append(lows, highs[-1] + 1), np.append(highs, max(gaps[-1], highs[-1] + width + 1))
-    below = np.searchsorted(gaps, highs, side="right")
+    if values[-1] > highs[-1]:
+        lows, highs = np.append(lows, highs[-1] + 1), np.append(highs, max(values[-1], highs[-1] + width + 1))
+    below = np.concatenate([[0], np.cumsum(counts)])[np.searchsorted(values, highs, side="right")]
     return pd.DataFrame({"low_cycles": lows, "high_cycles": highs, "gaps": np.diff(below, prepend=0)})
 
 
-def _percentile(ordered: np.ndarray, percent: int) -> int:
-    """Return the nearest-rank percentile of sorted values."""
-    return int(ordered[max(0, -(-percent * len(ordered) // 100) - 1)])
+def _percentile(gaps: tuple[np.ndarray, np.ndarray], percent: int) -> int:
+    """Return the nearest-rank percentile."""
+    return int(at_ranks(gaps, max(0, -(-percent * int(gaps[1].sum()) // 100) - 1)))
 
 
-def _summarise(result: CaseResult, sms: pd.DataFrame, gaps: np.ndarray) -> None:
+def _summarise(result: CaseResult, sms: pd.DataFrame, gaps: tuple[np.ndarray, np.ndarray]) -> None:
+    number = int(gaps[1].sum())
     running, scheduling = sms["running_cycles"].mean(), sms["scheduling_cycles"].mean()
     per_slot = (sms["running_cycles"] + sms["scheduling_cycles"]) / sms["resident_blocks"]
     kernel = int(sms["span_cycles"].max())
@@ -169,9 +155,9 @@ def _summarise(result: CaseResult, sms: pd.DataFrame, gaps: np.ndarray) -> None:
     result.add("drain_cycles_per_sm", sms["drain_cycles"].mean(), "cycle")
     result.add("lost_percent", 100 * scheduling / max(running + scheduling, 1), "%")
     result.add("scheduling_to_running_percent", 100 * scheduling / max(running, 1), "%")
-    result.add("gaps", len(gaps), "gap")
-    if len(gaps):
-        result.add("gap_cycles_mean", gaps.mean(), "cycle")
+    result.add("gaps", number, "gap")
+    if number:
+        result.add("gap_cycles_mean", int((gaps[0] * gaps[1]).sum()) / number, "cycle")
         for percent in GAP_PERCENTILES:
             result.add(f"gap_cycles_p{percent}", _percentile(gaps, percent), "cycle")
     # Cycles that a slot accounts for, to be compared with the kernel's cycles by the SM's clock.
@@ -184,7 +170,8 @@ def _summarise(result: CaseResult, sms: pd.DataFrame, gaps: np.ndarray) -> None:
     result.add("gap_free_saving_percent", 100 * each / max(kernel, 1), "%")
 
 
-def _compare_upstream(result: CaseResult, blocks: Blocks, estimate: Estimate) -> None:
+def _compare_upstream(result: CaseResult, found: Pairs) -> None:
+    estimate = found.estimate
     running, scheduling = estimate.running_cycles, estimate.scheduling_cycles
     result.add("neutrino_line", estimate.line, "text")
     result.add("neutrino_running_cycles", running, "cycle")
@@ -197,7 +184,7 @@ def _compare_upstream(result: CaseResult, blocks: Blocks, estimate: Estimate) ->
         result.add("neutrino_scheduling_over_paired_ratio", scheduling / true, "1")
     # Two causes of the difference: the script looks at first warps, and only at the oldest block. Whatever time a block
     # runs on after its first warp counts as a gap: the mean of it, once per gap of an SM.
-    shorter = result["running_cycles_per_sm"] * result["sms"] - float(blocks.first["elapsed"].sum(dtype=np.int64))
+    shorter = result["running_cycles_per_sm"] * result["sms"] - float(found.first_warps_cycles)
     by_first = shorter / result["blocks"] * result["gaps"] / result["sms"]
     result.add("neutrino_excess_by_first_warps", by_first, "cycle")
     result.add("neutrino_excess_by_oldest_only", scheduling - true - by_first, "cycle")

@@ -8,10 +8,11 @@ block.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+
+from gpuledger.ledger.passes import count_values
 
 
 class Estimate(NamedTuple):
@@ -49,30 +50,52 @@ def upstream_estimate(first: np.ndarray) -> Estimate:
         Record of the first warp of each block, in grid order. As in the script, warps without a record count as zeros
         on SM 0.
     """
-    # Grouped by SM, in grid order; sorting 16-bit numbers takes linear time.
-    ordered = first[first["cuid"].astype(np.uint16).argsort(kind="stable")]
-    bounds = [0, *(np.flatnonzero(np.diff(ordered["cuid"])) + 1), len(first)]
-    lists = [_first_in_list(ordered[a:b]) for a, b in pairwise(bounds)]
+    order, _, counts = by_key(first["cuid"])
+    lists = np.split(first[order], np.cumsum(counts)[:-1])
+    return combine([first_in_list(own["start"], own["elapsed"]) for own in lists], len(first))
+
+
+def combine(lists: list[tuple[int, int, int]], blocks: int) -> Estimate:
+    """Return the estimate from what :func:`first_in_list` returned for each SM."""
     running, scheduling, longest = (np.array(column) for column in zip(*lists, strict=True))
     # Integers here, floats in the script: both are exact below 2**53.
-    return Estimate(len(first), int(running.mean()), int(scheduling.mean()), int(longest.max()))
+    return Estimate(blocks, int(running.mean()), int(scheduling.mean()), int(longest.max()))
 
 
-def _first_in_list(first: np.ndarray) -> tuple[int, int, int]:
-    """Return running cycles, scheduling cycles and the length of the longest list, of one SM."""
-    start, elapsed = first["start"].astype(np.int64), first["elapsed"].astype(np.int64)
-    end, blocks = start + elapsed, np.arange(len(first))
+def by_key(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Group by key.
+
+    Parameters
+    ----------
+    keys : ndarray of integers, not negative
+
+    Returns
+    -------
+    order : ndarray of int
+        Places, group by group; within a group, in the order of the array.
+    keys, counts : ndarray of int
+        Of each group, keys ascending.
+    """
+    # Sorting 16-bit numbers takes linear time.
+    small = keys.astype(np.uint16) if not len(keys) or keys.max() < 2**16 else keys
+    return small.argsort(kind="stable"), *count_values(keys)
+
+
+def first_in_list(start: np.ndarray, elapsed: np.ndarray) -> tuple[int, int, int]:
+    """Return running cycles, scheduling cycles and the length of the longest list, of the first warps of one SM."""
+    start, elapsed = start.astype(np.int64), elapsed.astype(np.int64)
+    end, blocks = start + elapsed, np.arange(len(start))
     # Block k leaves the list when a block starts that comes after it, finds k - 1 gone and starts no earlier than k
     # ends. If starts are in order, that is the first one which starts no earlier ...
     taker = np.maximum(np.maximum.accumulate(start).searchsorted(end), blocks + 1)
     # ... but no block lets two leave.
     delay = np.maximum.accumulate(taker - blocks)
-    gone = int((delay + blocks).searchsorted(len(first)))
+    gone = int((delay + blocks).searchsorted(len(start)))
     taker = (delay + blocks)[:gone]
     idle = start[taker] - end[:gone]
     if (idle < 0).any():
         return int(elapsed.sum()), *_one_by_one(start.tolist(), end.tolist())
-    longest = max(len(first) - gone, int(delay[:gone].max(initial=1)))
+    longest = max(len(start) - gone, int(delay[:gone].max(initial=1)))
     return int(elapsed.sum()), int(idle.sum()), longest
 
 

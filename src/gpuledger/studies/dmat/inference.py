@@ -68,7 +68,7 @@ def _profile(accesses: Accesses, survey: Survey) -> tuple[np.ndarray, int]:
     width = -(-(survey.axis_end + 1) // INTERVALS)
     columns = survey.axis_end // width + 1
     plan = Plan(line, lines=int(line[-1]) + 1, columns=columns, width=width, limit=survey.axis_end + 1)
-    return accesses.count(survey, plan).cells.astype(np.float64), group
+    return accesses.count(survey, plan, "profile").cells.astype(np.float64), group
 
 
 def _cuts(profile: np.ndarray) -> list[int]:

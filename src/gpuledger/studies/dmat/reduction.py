@@ -13,6 +13,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.passes import Passes
 from gpuledger.readers import neutrino
 from gpuledger.studies.dmat import bursts, tensors
 
@@ -52,7 +53,9 @@ WITHOUT_TENSOR = {-1: tensors.UNKNOWN, OTHERS: "others"}
 REMEDY = "give a .bin of a trace directory's result folder, or a .dmat"
 
 
-def reduce(case: Case, rows: int = 100, columns: int = 160, threads: int | None = None) -> CaseResult:
+def reduce(
+    case: Case, rows: int = 100, columns: int = 160, threads: int | None = None, passes: Passes | None = None
+) -> CaseResult:
     """Reduce a trace of memory accesses to a grid of pages and clocks.
 
     Parameters
@@ -67,6 +70,8 @@ def reduce(case: Case, rows: int = 100, columns: int = 160, threads: int | None 
         Of the grid: about so many rows, and at most so many columns. The compatible grid has 101 and 161.
     threads : int, optional
         That read a ``.bin``; by default as many as there are processors, up to 8.
+    passes : Passes, optional
+        Where parts of a large ``.bin`` were read apart; by default all is done here.
 
     Returns
     -------
@@ -95,7 +100,7 @@ def reduce(case: Case, rows: int = 100, columns: int = 160, threads: int | None 
     kernel = case.inputs.get("kernel") or tensors.kernel_name(log, path)
     if kernel:
         result.add("kernel", kernel, "text")
-    accesses = open_accesses(path, threads)
+    accesses = open_accesses(path, threads, passes)
     survey = accesses.survey()
     if not survey.records:
         raise InputError(path, "", "no access was saved: every slot is empty", "trace a kernel that accesses memory")
@@ -133,7 +138,7 @@ def reduce(case: Case, rows: int = 100, columns: int = 160, threads: int | None 
     return result
 
 
-def open_accesses(path: Path, threads: int | None = None) -> Accesses:
+def open_accesses(path: Path, threads: int | None = None, passes: Passes | None = None) -> Accesses:
     """Open a trace of memory accesses.
 
     Parameters
@@ -141,6 +146,7 @@ def open_accesses(path: Path, threads: int | None = None) -> Accesses:
     path : path
         A ``.bin``, which stays in its file, or a ``.dmat``.
     threads : int, optional
+    passes : Passes, optional
     """
     from gpuledger.studies.dmat.scan import RECORD_BYTES, RecordedAccesses, SummedAccesses, processors
 
@@ -152,7 +158,7 @@ def open_accesses(path: Path, threads: int | None = None) -> Accesses:
     if section.level != "thread" or section.bytes_per_unit % RECORD_BYTES:
         problem = f"{section.bytes_per_unit} bytes for each {section.level} are no accesses of each thread"
         raise InputError(path, "section 0", problem, "give a trace of the probe dmat")
-    return RecordedAccesses(path, section.offset, section.bytes, threads or processors())
+    return RecordedAccesses(path, section.offset, section.bytes, threads or processors(), passes or Passes())
 
 
 def _as_counted_upstream(survey: Survey) -> Survey:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from gpuledger.errors import InputError
+from gpuledger.ledger.passes import Partial, Passes
 from gpuledger.readers.neutrino.dmat import PAGE_BYTES, Dmat
 from gpuledger.studies.dmat import loops
 
@@ -120,7 +121,7 @@ class Accesses(Protocol):
 
     def survey(self) -> Survey: ...
 
-    def count(self, survey: Survey, plan: Plan) -> Counts: ...
+    def count(self, survey: Survey, plan: Plan, name: str = "count") -> Counts: ...
 
 
 @dataclass(frozen=True)
@@ -133,25 +134,47 @@ class RecordedAccesses:
     offset, bytes : int
         Where the records are.
     threads : int
+    passes : Passes
+        Where parts of the passes were computed apart; by default all is done here.
     """
 
     path: Path
     offset: int
     bytes: int
     threads: int
+    passes: Passes = field(default_factory=Passes)
 
     def survey(self) -> Survey:
         """Find pages and clocks, in one pass."""
+        return self.passes.run("survey", self.bytes // RECORD_BYTES, self._survey_part, self._put_together)
+
+    def _survey_part(self, first: int, end: int) -> Iterator[Partial]:
         seen = np.zeros(NEAR_CLOCKS, np.uint8)
-        workers = self._each_chunk(lambda: _Surveyor(self.path, seen))
+        workers = self._each_chunk(first, end, lambda: _Surveyor(self.path, seen))
         for worker in workers:
             worker.settle()
-        saved, zeros = (sum(int(worker.counts[kind]) for worker in workers) for kind in (loops.SAVED, loops.ZEROS))
-        largest = max(int(worker.counts[loops.LARGEST]) for worker in workers)
-        far = np.unique(np.concatenate([worker.far for worker in workers]))
-        size = min(largest + 1, NEAR_CLOCKS)
-        end, near = loops.end_of_axis(seen, size, far.size, GAP, RARE)
-        pages = np.unique(np.concatenate([worker.pages for worker in workers]))
+        largest = max(worker.counts[loops.LARGEST] for worker in workers)
+        yield {
+            "records": sum(worker.counts[[loops.SAVED, loops.ZEROS]] for worker in workers),
+            "largest": np.array([largest]),
+            "seen": np.packbits(seen[: min(int(largest) + 1, NEAR_CLOCKS)]),
+            "far": np.unique(np.concatenate([worker.far for worker in workers])),
+            "pages": np.unique(np.concatenate([worker.pages for worker in workers])),
+        }
+
+    def _put_together(self, partials: Sequence[Partial]) -> Survey:
+        saved, zeros = sum(partial["records"][:] for partial in partials).tolist()
+        largest = max(int(partial["largest"][:][0]) for partial in partials)
+        packed = np.zeros(max(len(partial["seen"]) for partial in partials), np.uint8)
+        for partial in partials:
+            packed[: len(partial["seen"])] |= partial["seen"][:]
+        seen = np.unpackbits(packed)
+        far, pages = (
+            np.unique(np.concatenate([partial[name][:] for partial in partials])) for name in ("far", "pages")
+        )
+        if pages.size > MAX_PAGES:
+            raise _too_many_pages(self.path)
+        end, near = loops.end_of_axis(seen, min(largest + 1, NEAR_CLOCKS), far.size, GAP, RARE)
         return Survey(
             records=saved,
             unsaved=zeros,
@@ -162,20 +185,25 @@ class RecordedAccesses:
             zero_clock=bool(seen[0]),
         )
 
-    def count(self, survey: Survey, plan: Plan) -> Counts:
-        """Count accesses by cell, in one pass."""
-        table = _hash_table(survey.pages // np.uint64(PAGE_BYTES), plan.lines_of)
-        workers = self._each_chunk(lambda: _Folder(plan, table))
-        return Counts(
-            sum(worker.cells for worker in workers).reshape(plan.lines, plan.columns),
-            np.minimum.reduce([worker.first for worker in workers]),
-            np.maximum.reduce([worker.last for worker in workers]),
-            sum(int(worker.counts[loops.LATE]) for worker in workers),
-        )
+    def count(self, survey: Survey, plan: Plan, name: str = "count") -> Counts:
+        """Count accesses by cell, in one pass of this name."""
 
-    def _each_chunk(self, make: Callable) -> list:
-        """Let workers take all chunks, each the next one that is left; return the workers."""
-        number = -(-self.bytes // CHUNK_BYTES)
+        def work(first: int, end: int) -> Iterator[Partial]:
+            table = _hash_table(survey.pages // np.uint64(PAGE_BYTES), plan.lines_of)
+            workers = self._each_chunk(first, end, lambda: _Folder(plan, table))
+            yield {
+                "cells": sum(worker.cells for worker in workers).reshape(plan.lines, plan.columns),
+                "first": np.minimum.reduce([worker.first for worker in workers]),
+                "last": np.maximum.reduce([worker.last for worker in workers]),
+                "late": sum(worker.counts for worker in workers),
+            }
+
+        return self.passes.run(name, self.bytes // RECORD_BYTES, work, _add_up)
+
+    def _each_chunk(self, first: int, end: int, make: Callable) -> list:
+        """Let workers take all chunks of a range of records, each the next one that is left; return the workers."""
+        offset, length = self.offset + first * RECORD_BYTES, (end - first) * RECORD_BYTES
+        number = -(-length // CHUNK_BYTES)
         turn = itertools.count()
 
         def work(worker):
@@ -183,8 +211,8 @@ class RecordedAccesses:
             view = memoryview(buffer).cast("B")
             with open(self.path, "rb", buffering=0) as handle:
                 while (chunk := next(turn)) < number:
-                    size = min(CHUNK_BYTES, self.bytes - chunk * CHUNK_BYTES)
-                    handle.seek(self.offset + chunk * CHUNK_BYTES)
+                    size = min(CHUNK_BYTES, length - chunk * CHUNK_BYTES)
+                    handle.seek(offset + chunk * CHUNK_BYTES)
                     self._fill(handle, view[:size])
                     worker.take(buffer[: size // 8])
             return worker
@@ -204,6 +232,20 @@ class RecordedAccesses:
             if not read:
                 raise InputError(self.path, "", "the file shrank while it was read", "wait until it is complete")
             done += read
+
+
+def _add_up(partials: Sequence[Partial]) -> Counts:
+    return Counts(
+        sum(partial["cells"][:] for partial in partials),
+        np.minimum.reduce([partial["first"][:] for partial in partials]),
+        np.maximum.reduce([partial["last"][:] for partial in partials]),
+        sum(int(partial["late"][:][loops.LATE]) for partial in partials),
+    )
+
+
+def _too_many_pages(path: Path) -> InputError:
+    problem = f"more than {MAX_PAGES:,} pages of 64 KiB are touched: no trace of memory accesses"
+    return InputError(path, "", problem, "give a trace of the probe dmat")
 
 
 class _Surveyor:
@@ -240,8 +282,7 @@ class _Surveyor:
     def _grow(self) -> None:
         pages = self.pages
         if pages.size >= MAX_PAGES:
-            problem = f"more than {MAX_PAGES:,} pages of 64 KiB are touched: no trace of memory accesses"
-            raise InputError(self.path, "", problem, "give a trace of the probe dmat")
+            raise _too_many_pages(self.path)
         self.table, _, self.shift = _hash_table(pages, room=2 * pages.size)
 
 
@@ -311,7 +352,7 @@ class SummedAccesses:
             zero_clock=bool(clocks.size and clocks[0] == 0),
         )
 
-    def count(self, survey: Survey, plan: Plan) -> Counts:
+    def count(self, survey: Survey, plan: Plan, name: str = "count") -> Counts:
         """Count accesses by cell. Of a page that tensors share, all belong to the one with most of it."""
         largest = _largest_parts(survey.pages, plan)
         saved = self._saved()

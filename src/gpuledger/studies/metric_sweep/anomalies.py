@@ -63,12 +63,13 @@ def contradictions(points: pd.DataFrame) -> pd.DataFrame:
         )
         rows.append({**point, "kind": "contradiction", "where": place(point), "evidence": evidence})
     values = points.set_index(["kernel_class", "metric", *VARIABLES])["value"]
-    for metric in points["metric"].unique():
-        mine = points[points["metric"] == metric]
+    rows_of = points.groupby("metric", sort=False).indices
+    for metric in rows_of:
         for pattern, other, times in _LIMITS:
             partner = re.sub(pattern, other, metric)
-            if partner == metric or not re.match(pattern, metric):
+            if partner == metric or partner not in rows_of or not re.match(pattern, metric):
                 continue
+            mine = points.iloc[rows_of[metric]]
             keys = pd.MultiIndex.from_frame(mine.assign(metric=partner)[["kernel_class", "metric", *VARIABLES]])
             limit = values.reindex(keys).to_numpy() * times
             above = mine["value"].to_numpy() > limit * (1 + unit_switches.AGREEMENT)

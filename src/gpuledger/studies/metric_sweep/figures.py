@@ -73,15 +73,14 @@ def choose_panels(sweep: Sweep, most: int = SHOWN_PANELS) -> list[pd.DataFrame]:
     wrong = set(sweep.anomalies["metric"])
     bent = set(sweep.laws.loc[sweep.laws["law"].isin(["knee", "staircase"]), "metric"])
 
-    def order(panel: pd.DataFrame) -> tuple:
-        return (-VARIABLES.index(panel["variable"].iloc[0]), panel["metric"].iloc[0])
-
-    def rank(panel: pd.DataFrame) -> tuple:
-        metric = panel["metric"].iloc[0]
-        return (metric not in wrong, metric not in bent, -panel["kernel_class"].nunique(), -len(panel), *order(panel))
-
-    panels = [panel for _, panel in series.groupby(["variable", "metric"], sort=False)]
-    return [_choose_classes(panel, sweep) for panel in sorted(sorted(panels, key=rank)[:most], key=order)]
+    groups = series.groupby(["variable", "metric"], sort=False)
+    about = groups.agg(classes=("kernel_class", "nunique"), points=("size", "size")).reset_index()
+    about["order"] = about["variable"].map({name: -place for place, name in enumerate(VARIABLES)})
+    about["right"], about["straight"] = ~about["metric"].isin(wrong), ~about["metric"].isin(bent)
+    ranks = ["right", "straight", "classes", "points", "order", "metric"]
+    ranked = about.sort_values(ranks, ascending=[True, True, False, False, True, True]).head(most)
+    keys = ranked.sort_values(["order", "metric"])[["variable", "metric"]].itertuples(index=False, name=None)
+    return [_choose_classes(groups.get_group(key), sweep) for key in keys]
 
 
 def _choose_classes(panel: pd.DataFrame, sweep: Sweep) -> pd.DataFrame:

@@ -88,11 +88,11 @@ def fit_products(points: pd.DataFrame) -> pd.DataFrame:
         keys = ["kernel_class", "metric", "unit", third]
         groups = points.groupby(keys)
         wide = (groups[one].transform("nunique") >= GRID_SIZES) & (groups[two].transform("nunique") >= GRID_SIZES)
+        grids = points[wide]
+        inner = (grids[one] != _most_common(grids, keys, one)) & (grids[two] != _most_common(grids, keys, two))
+        off_axes = inner.groupby([grids[name] for name in keys]).transform("sum")
         largest: dict[tuple, tuple] = {}
-        for (kernel_class, metric, unit, at), own in points[wide].groupby(keys):
-            axes = (own[one] == own[one].mode()[0]) | (own[two] == own[two].mode()[0])
-            if np.count_nonzero(~axes) < GRID_INNER:
-                continue
+        for (kernel_class, metric, unit, at), own in grids[off_axes >= GRID_INNER].groupby(keys):
             if len(own) > len(largest.get((kernel_class, metric, unit), ((), None))[0]):
                 largest[kernel_class, metric, unit] = own, at
         for (kernel_class, metric, unit), (own, at) in largest.items():
@@ -102,6 +102,13 @@ def fit_products(points: pd.DataFrame) -> pd.DataFrame:
             about = (kernel_class, metric, unit, f"{one}, {two}", f"{third} = {at}")
             rows.append((*about, fit.formula, fit.points, fit.error_percent, worst, fit.exact))
     return pd.DataFrame(rows, columns=list(PRODUCTS))
+
+
+def _most_common(points: pd.DataFrame, keys: list[str], name: str) -> pd.Series:
+    """Return, for every point, the value of `name` that occurs most often in its group, of equals the smallest."""
+    counts = points.groupby([*keys, name]).size().rename("size").reset_index()
+    counts = counts.sort_values("size", ascending=False, kind="stable").drop_duplicates(keys)
+    return points[keys].merge(counts, on=keys, how="left")[name].set_axis(points.index)
 
 
 def compare_expected(points: pd.DataFrame, case: Case) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.passes import at_ranks
 from gpuledger.readers.tabular import Column, read_csv
 
 CDF_COLUMNS = (
@@ -43,21 +44,21 @@ def read_cdf(case: Case) -> pd.DataFrame:
     return over_fastest(points)
 
 
-def measured(elapsed: np.ndarray) -> tuple[pd.DataFrame, list[int]]:
+def measured(elapsed: tuple[np.ndarray, np.ndarray]) -> tuple[pd.DataFrame, list[int]]:
     """Return the kept points of a distribution, and its values at ``PERCENTILES``.
 
     Percentiles are nearest-rank: each is the time of some warp, never interpolated.
 
     Parameters
     ----------
-    elapsed : ndarray of int
-        Cycles of every warp, in any order.
+    elapsed : (ndarray, ndarray)
+        The distinct elapsed times, ascending, in cycles, and how many warps took each.
     """
-    ordered = np.sort(elapsed)
+    warps = int(elapsed[1].sum())
 
     def at(percents: Sequence[float]) -> np.ndarray:
-        rank = np.ceil(np.asarray(percents) * len(ordered) / 100).astype(np.int64)
-        return ordered[np.maximum(rank - 1, 0)].astype(np.int64)
+        rank = np.ceil(np.asarray(percents) * warps / 100).astype(np.int64)
+        return at_ranks(elapsed, np.maximum(rank - 1, 0))
 
     points = pd.DataFrame({"completed_percent": KEPT_PERCENTS, "elapsed_cycles": at(KEPT_PERCENTS)})
     return over_fastest(points), at(PERCENTILES).tolist()

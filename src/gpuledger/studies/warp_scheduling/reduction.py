@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.readers.neutrino.block_trace import Blocks, read_blocks, read_warps
+from gpuledger.ledger.passes import Passes, count_values
+from gpuledger.readers.neutrino.block_trace import Blocks, BlockTrace, read_blocks
 from gpuledger.studies.warp_scheduling import distribution
 from gpuledger.studies.warp_scheduling.distribution import PERCENTILES
 from gpuledger.studies.warp_scheduling.progress import (
@@ -20,14 +23,13 @@ from gpuledger.studies.warp_scheduling.progress import (
     read_pickled_progress,
     read_progress,
 )
+from gpuledger.studies.warp_scheduling.warps import Warps, put_together, read_runs
 
 #: Blocks shown in a figure, as many as in the published one.
 SHOWN_BLOCKS = 8
-#: Warps whose starts and ends are kept for the exported timeline.
-KEPT_WARPS = 256
 
 
-def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> CaseResult:
+def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2, passes: Passes | None = None) -> CaseResult:
     """Compute when the warps of a kernel finish, and how fast its blocks are meanwhile.
 
     Parameters
@@ -46,6 +48,8 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> C
         By how much iterations must become faster to count as a transition.
     tied_iterations : float
         How many (slow) iterations a transition may be away from the end of the older block to be tied to it.
+    passes : Passes, optional
+        Where parts of a large ``trace`` were read apart; by default all is done here.
 
     Returns
     -------
@@ -58,7 +62,7 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> C
         Points that are not a CDF; traces that cannot be read, hold other records or belong to two launches; a pickle
         that is more than data.
     """
-    blocks = read_blocks(case.path("trace"), warps=True) if "trace" in case.inputs else None
+    warps = _read_warps(case.path("trace"), passes or Passes()) if "trace" in case.inputs else None
     clocks = None
     if "progress" in case.inputs:
         clocks = read_progress(case.path("progress"))
@@ -68,14 +72,16 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2) -> C
     for name in ("kernel", "blocks", "device"):
         if name in case.inputs:
             result.add(name, case.inputs[name], "text")
-    points = _distribution(result, case, blocks, clocks)
+    # What else ran on the SM matters to followed blocks, of which there are few.
+    blocks = read_blocks(case.path("trace")) if warps and clocks else None
+    points = _distribution(result, case, warps, clocks)
     what = case.inputs.get("kernel", case.name)
     what += f", {case.inputs['blocks']} blocks" if "blocks" in case.inputs else ""
     # Headlines of simulations say so: the tail was fitted, and the transitions were put in.
     words = "In the model of {what}: {found}" if case.dataset.made_here else "{what}: {found}"
     frames = {"point": points}
-    if blocks is not None:
-        frames["warp"] = _first_warps(blocks)
+    if warps is not None:
+        frames["warp"] = warps.first
     if clocks is None:
         finding = f"slowest warp {100 * result['tail_ratio']:.1f} % behind the fastest"
     else:
@@ -103,17 +109,15 @@ def _join(frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return data.astype(dict.fromkeys(whole, "Int64") | shown)
 
 
-def _first_warps(blocks: Blocks) -> pd.DataFrame:
-    """Return the first warps of the SM whose number is lowest: ``sm, block, warp, start_cycles, elapsed_cycles``."""
-    sm = int(blocks.sm[blocks.recorded].min())
-    own = np.flatnonzero(blocks.sm == sm)
-    own = own[np.argsort(blocks.start[own], kind="stable")][: max(1, KEPT_WARPS // max(blocks.elapsed.shape[1], 1))]
-    start, elapsed = read_warps(blocks, own)
-    block, warp = np.nonzero(elapsed)
-    # From the SM's first block on: the origin of its clock means nothing.
-    begin = start[block, warp] - blocks.start[own].min()
-    frame = {"sm": sm, "block": own[block], "warp": warp, "start_cycles": begin, "elapsed_cycles": elapsed[block, warp]}
-    return pd.DataFrame(frame).sort_values(["start_cycles", "block", "warp"], kind="stable", ignore_index=True)
+def _read_warps(path: Path, passes: Passes) -> Warps:
+    trace = BlockTrace.open(path)
+    warps = passes.run("warps", trace.blocks, lambda first, end: read_runs(trace, first, end), put_together)
+    if warps is None:
+        raise trace.without_records()
+    if not len(warps.elapsed[0]):
+        problem = "every warp ended in the cycle in which it started"
+        raise InputError(path, "", problem, "check which probe wrote the trace")
+    return warps
 
 
 def first_warps(data: pd.DataFrame) -> pd.DataFrame:
@@ -151,7 +155,7 @@ def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
     return tuple(part.dropna(axis=1, how="all").reset_index(drop=True) for part in split)
 
 
-def _distribution(result: CaseResult, case: Case, blocks: Blocks | None, clocks: Clocks | None) -> pd.DataFrame:
+def _distribution(result: CaseResult, case: Case, warps: Warps | None, clocks: Clocks | None) -> pd.DataFrame:
     if "cdf" in case.inputs:
         points = distribution.read_cdf(case)
         given = "published" if case.dataset.content["kind"] == "published" else "given"
@@ -159,19 +163,16 @@ def _distribution(result: CaseResult, case: Case, blocks: Blocks | None, clocks:
         cycles = np.interp(PERCENTILES, points["completed_percent"], points["elapsed_cycles"])
         distribution.summarise(result, *cycles)
         return points
-    if blocks is not None:
-        elapsed = blocks.elapsed[blocks.elapsed > 0]
-        if not len(elapsed):
-            problem = "every warp ended in the cycle in which it started"
-            raise InputError(blocks.path, "", problem, "check which probe wrote the trace")
+    if warps is not None:
+        elapsed = warps.elapsed
         result.add("elapsed", "from the start to the end of every warp", "text")
-        if blocks.shared:
+        if BlockTrace.open(case.path("trace")).shared:
             result.add("partial_warps", "their records and those of first warps are mixed", "text")
     else:
-        elapsed = clocks.elapsed
+        elapsed = count_values(clocks.elapsed)
         result.add("elapsed", "from the first to the last branch of one warp of each block", "text")
     points, cycles = distribution.measured(elapsed)
-    result.add("warps", len(elapsed), "warp")
+    result.add("warps", elapsed[1].sum(), "warp")
     distribution.summarise(result, *cycles)
     return points
 
