@@ -11,12 +11,10 @@ SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) $(if $(MIRROR),--config mirror=$(
 .DEFAULT_GOAL := results
 
 results: env ## make everything that the configured datasets can answer (the default)
-	@$(BIN)/python workflow/clear_stale.py
 	$(SNAKEMAKE)
 	@echo "results: $(CURDIR)/results/index.html"
 
 check: env ## the same, and fail if a dataset cannot be downloaded or a result differs from what is tracked
-	@$(BIN)/python workflow/clear_stale.py
 	$(SNAKEMAKE) all downloads
 	$(BIN)/python -m gpuledger.ledger.changes
 
