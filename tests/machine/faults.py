@@ -9,7 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, copy_checkout
@@ -155,11 +157,9 @@ def test_of_two_runs_at_once_one_is_refused_and_the_other_finishes(expected, tmp
 @pytest.fixture
 def open_folder():
     """A folder that another user can enter, which pytest's own are not."""
-    folder = subprocess.run(["mktemp", "-d", "/tmp/faults.XXXXXX"], capture_output=True, text=True).stdout.strip()
-    os.chmod(folder, 0o755)
-    from pathlib import Path
-
-    yield Path(folder)
+    folder = Path(tempfile.mkdtemp(prefix="faults-"))
+    folder.chmod(0o755)
+    yield folder
     shutil.rmtree(folder)
 
 
