@@ -16,6 +16,8 @@ from conftest import ROOT, copy_checkout, snakemake
 
 from results import digests
 
+pytest.importorskip("snakemake_executor_plugin_slurm", reason="pip install snakemake-executor-plugin-slurm")
+
 WHOLE = os.environ.get("GPULEDGER_WHOLE") == "1"
 CASES = ["published/kernel_overhead/table2", "published/memory_usage/fig11"]
 TARGETS = ["all"] if WHOLE else [f"results/{case}/notebook.html" for case in CASES]
