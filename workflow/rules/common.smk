@@ -29,8 +29,9 @@ from gpuledger.ledger.study import read_studies
 from gpuledger.record.plan import LOCAL, make_plan
 
 try:
-    # Snakemake itself would end in a traceback.
-    files.check_writable(".snakemake")
+    # Snakemake itself would end in a traceback, or without a remedy.
+    for folder in (".snakemake", *filter(os.path.exists, ["results"])):
+        files.check_writable(folder)
     schemas.check(config, schemas.load_yaml(ROOT / "workflow/schemas/config.schema.yaml"), "config/config.yaml")
     STUDIES = read_studies()
     REPOSITORY = Repository(Path(), config)
