@@ -114,7 +114,7 @@ def test_every_killed_run_goes_on_and_ends_the_same(tmp_path_factory, capsys):
 
 CONDITIONS = {
     "LC_ALL=C": {"LC_ALL": "C"},
-    "LC_ALL=de_DE": {"LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"},
+    "LC_ALL=de_DE": {"LC_ALL": "de_DE.UTF-8"},
     "another time zone": {"TZ": "Pacific/Auckland"},
     "no home": {"HOME": "/dev/null/nobody"},
 }
@@ -122,6 +122,10 @@ CONDITIONS = {
 
 @pytest.mark.parametrize("environment", CONDITIONS.values(), ids=CONDITIONS)
 def test_surroundings_change_nothing(expected, tmp_path, environment):
+    if locale := environment.get("LC_ALL", "").removesuffix(".UTF-8").strip("C"):
+        # It need not be installed: a test with an unknown locale would be one with C.
+        subprocess.run(["localedef", "-i", locale, "-f", "UTF-8", tmp_path / f"{locale}.UTF-8"], check=True)
+        environment = environment | {"LOCPATH": str(tmp_path)}
     done = run(fresh(tmp_path / "checkout"), **environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert digests(tmp_path / "checkout") == expected
