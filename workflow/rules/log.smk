@@ -90,13 +90,13 @@ class Progress(DefaultFormatter):
 
     def format_job_error(self, msg):
         self.failed.append(self.messages.get(msg["jobid"], msg["rule_name"]))
-        logs = [*map(str, msg["log"]), *self.cluster_logs]
+        logs = [*map(str, msg["log"]), *(self.cluster_logs if msg["indent"] else [])]
         said = self._last_line(logs[0]) if logs and workflow.non_local_exec else ""
         return f"{said}failed: {self.failed[-1]}; see {', '.join(logs or ['the lines above'])}"
 
     def _last_line(self, log):
         """What a job on another machine said as it failed, once; nothing for one that was killed."""
-        lines = Path(log).read_text("utf-8").splitlines() if os.path.exists(log) else []
+        lines = Path(log).read_text("utf-8", "replace").splitlines() if os.path.exists(log) else []
         if not lines or lines[-1].startswith(("INFO", "WARNING")) or lines[-1] in self.lines:
             return ""
         self.lines.add(lines[-1])
