@@ -15,6 +15,8 @@ rule collect_summaries:
         tex="results/tables/{study}.tex",
     log:
         "results/logs/collect_summaries/{study}.log",
+    group:
+        "across"
     conda:
         "../../environment.yml"
     params:
@@ -48,6 +50,8 @@ rule compare_claims:
         ),
     log:
         "results/logs/compare_claims.log",
+    group:
+        "across"
     conda:
         "../../environment.yml"
     params:
@@ -77,6 +81,8 @@ rule build_gallery:
         page="results/index.html",
     log:
         "results/logs/build_gallery.log",
+    group:
+        "across"
     conda:
         "../../environment.yml"
     params:
