@@ -7,16 +7,14 @@ MIRROR ?=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(MIRROR),--no-index --find-links $(MIRROR)/packages)
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) $(if $(MIRROR),--config mirror=$(MIRROR) --)
 
-.PHONY: results check mirror env test lint bench fuzz record gpu-kit study requirements help
+.PHONY: results check mirror env test test-slurm test-air-gapped test-faults lint bench fuzz record gpu-kit study requirements help
 .DEFAULT_GOAL := results
 
 results: env ## make everything that the configured datasets can answer (the default)
-	@$(BIN)/python workflow/clear_stale.py
 	$(SNAKEMAKE)
 	@echo "results: $(CURDIR)/results/index.html"
 
 check: env ## the same, and fail if a dataset cannot be downloaded or a result differs from what is tracked
-	@$(BIN)/python workflow/clear_stale.py
 	$(SNAKEMAKE) all downloads
 	$(BIN)/python -m gpuledger.ledger.changes
 
@@ -28,6 +26,17 @@ mirror: env ## collect packages and data in a folder: make mirror FOLDER=/path; 
 
 test: env ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# Tests of a whole machine. Some take long, and the first two skip with a line where the machine cannot do it.
+test-slurm: env ## run the workflow on a Slurm cluster of this one machine, started for it (docs/CLUSTER.md)
+	tests/machine/one_node_slurm $(BIN)/python -m pytest tests/machine/slurm.py
+
+test-air-gapped: env ## make everything with the network cut, in a fresh clone: make test-air-gapped FOLDER=/mirror
+	tests/machine/air_gapped $(FOLDER)
+
+KILLS ?= 20
+test-faults: env ## kill runs, fill the disk, take rights away: make test-faults KILLS=5 SEED=2
+	KILLS=$(KILLS) SEED=$(SEED) $(BIN)/python -m pytest tests/machine/faults.py
 
 lint: env ## check the form of code, workflow and notebooks
 	$(BIN)/ruff check
@@ -82,4 +91,4 @@ requirements: ## pin the dependencies of pyproject.toml
 	    --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml --output-file requirements.txt
 
 help: ## list these targets
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 17

@@ -22,6 +22,8 @@ def to(path: str | Path) -> Iterator[logging.Logger]:
         filename=path, filemode="w", encoding="utf-8", level=logging.INFO, format="%(levelname)s %(message)s"
     )
     logging.captureWarnings(True)
+    # On a full disk, what cannot be written says so once; each line of the log would add a traceback.
+    logging.raiseExceptions = False
     log = logging.getLogger("gpuledger")
     try:
         yield log

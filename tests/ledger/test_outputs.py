@@ -6,6 +6,7 @@ import json
 import re
 from itertools import pairwise
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 import nbformat
 import numpy as np
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import font_manager
 
 from gpuledger import files
 from gpuledger.errors import InputError
@@ -113,6 +115,12 @@ def draw(folder, record=RECORD):
     axes.plot([1, 2], [3, 4], label="a")
     figures.headline(figure, "A finding", legend=axes)
     return figures.save(figure, record, folder)
+
+
+def test_figures_have_the_fonts_of_matplotlib_not_of_the_system():
+    figures.use_style()
+    for name in ("DejaVu Sans", "DejaVu Sans:bold", "DejaVu Sans Mono", "STIXGeneral"):
+        assert font_manager.findfont(name).startswith(mpl.get_data_path())
 
 
 def test_figures_are_the_same_bytes_and_say_what_they_are(tmp_path):
@@ -293,6 +301,7 @@ def test_bad_input_in_a_cell_is_one_line(tmp_path):
 
 def test_jupyter_shows_the_file_that_was_written_and_draws_a_changed_figure_again(tmp_path):
     code = f"""
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 from gpuledger.ledger import figures
 figures.use_style()

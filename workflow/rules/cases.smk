@@ -11,6 +11,8 @@ rule reduce_case:
         provenance="results/{dataset}/{study}/{case}/provenance.json",
     log:
         "results/logs/reduce_case/{dataset}.{study}.{case}.log",
+    group:
+        "case"
     conda:
         "../../environment.yml"
     threads: lambda wildcards: STUDIES[wildcards.study].threads
@@ -99,6 +101,8 @@ for study in STUDIES.values():
             ],
         log:
             f"results/logs/run_notebook/{{dataset}}.{study.name}.{{case}}.log",
+        group:
+            "case"
         conda:
             "../../environment.yml"
         params:

@@ -1,8 +1,10 @@
 """What every rules file uses: the repository, and functions from wildcards to files. No rule stands here."""
 
+import fcntl
 import hashlib
 import json
 import os
+import shutil
 import sys
 from functools import cache, partial
 from pathlib import Path
@@ -28,8 +30,9 @@ from gpuledger.ledger.study import read_studies
 from gpuledger.record.plan import LOCAL, make_plan
 
 try:
-    # Snakemake itself would end in a traceback.
-    files.check_writable(".snakemake")
+    # Snakemake itself would end in a traceback, or without a remedy.
+    for folder in (".snakemake", *filter(os.path.exists, ["results"])):
+        files.check_writable(folder)
     schemas.check(config, schemas.load_yaml(ROOT / "workflow/schemas/config.schema.yaml"), "config/config.yaml")
     STUDIES = read_studies()
     # Those that can draw their cases of all datasets side by side.
@@ -40,6 +43,33 @@ try:
     RECORDING = make_plan(config.get("gpu", "off"), config.get("record", {}).get("python"))
 except InputError as error:
     raise WorkflowError(str(error)) from None
+
+
+def hold_folder():
+    """Hold this folder until the process ends, and clear what a killed run left: Snakemake's locks, temporary files.
+
+    The hold is shared among runs. It ends with its process however that dies, so whoever holds the folder alone knows
+    that the locks in it are stale. Where the file system has no such holds, `snakemake --unlock` is still needed.
+    """
+    try:
+        hold = os.open(".snakemake/held", os.O_RDWR | os.O_CREAT, 0o666)
+        fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        alone = False
+    else:
+        alone = True
+    locks = Path(".snakemake/locks")
+    if alone and locks.is_dir() and any(locks.iterdir()):
+        shutil.rmtree(locks)
+        # Names as gpuledger.files.replacing makes them: a dot, eight characters, the suffix of the result.
+        for path in Path("results").rglob(".????????.*"):
+            path.unlink(missing_ok=True)
+        logger.info("an earlier run was interrupted: its lock and temporary files are removed")
+    fcntl.flock(hold, fcntl.LOCK_SH)
+
+
+if workflow.is_main_process:
+    hold_folder()
 
 for key in ("datasets", "datasets_online"):
     for name in config.get(key, []):

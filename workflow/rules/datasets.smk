@@ -9,6 +9,8 @@ rule check_dataset:
         description="results/{dataset}/dataset.json",
     log:
         "results/logs/check_dataset/{dataset}.log",
+    group:
+        "across"
     conda:
         "../../environment.yml"
     params:

@@ -29,11 +29,18 @@ MACHINERY = (
     "Rules with provenance triggered jobs",
     "RuleException:\nCalledProcessError",
     "WorkflowError:\nAt least one job did not complete",
+    "SLURM run ID:",
+    "Cleaning up SLURM log files",
+    "No SLURM account given",
+    "No account was given",
+    "Unable to guess SLURM account",
+    "Trying to restart job",
 )
 MACHINERY_EVENTS = {
     LogEvent.WORKFLOW_STARTED,
     LogEvent.RESOURCES_INFO,
     LogEvent.JOB_FINISHED,
+    LogEvent.GROUP_INFO,
     LogEvent.SHELLCMD,
 }
 
@@ -46,6 +53,7 @@ class Progress(DefaultFormatter):
         self.dryrun, self.began = dryrun, None
         self.started, self.done, self.total = 0, 0, 0
         self.messages, self.failed = {}, []
+        self.cluster_logs, self.lines = [], set()
 
     def says(self, record):
         """A filter: take note of what happens, and leave out what only concerns the machinery."""
@@ -54,6 +62,10 @@ class Progress(DefaultFormatter):
             self.total = record.stats["total"]
         elif event == LogEvent.PROGRESS:
             self.done, self.total = record.done, record.total
+            return False
+        if event == LogEvent.GROUP_ERROR:
+            # Each of its jobs follows with an event of its own.
+            self.cluster_logs = record.aux_logs
             return False
         if event == LogEvent.JOB_INFO and record.rule_name == "all":
             return False
@@ -72,12 +84,25 @@ class Progress(DefaultFormatter):
         if self.dryrun:
             return f"{what}  ({self._short(msg['reason'])})"
         self.began = self.began or time.monotonic()
+        if what in self.failed:
+            self.failed.remove(what)
+            return f"again: {what}"
         self.started += 1
         return f"[{self.started} of {self.total}{self._left()}] {what}"
 
     def format_job_error(self, msg):
         self.failed.append(self.messages.get(msg["jobid"], msg["rule_name"]))
-        return f"failed: {self.failed[-1]}; see {', '.join(map(str, msg['log'] or ['the lines above']))}"
+        logs = [*map(str, msg["log"]), *(self.cluster_logs if msg["indent"] else [])]
+        said = self._last_line(logs[0]) if logs and workflow.non_local_exec else ""
+        return f"{said}failed: {self.failed[-1]}; see {', '.join(logs or ['the lines above'])}"
+
+    def _last_line(self, log):
+        """What a job on another machine said as it failed, once; nothing for one that was killed."""
+        lines = Path(log).read_text("utf-8", "replace").splitlines() if os.path.exists(log) else []
+        if not lines or lines[-1].startswith(("INFO", "WARNING")) or lines[-1] in self.lines:
+            return ""
+        self.lines.add(lines[-1])
+        return f"{lines[-1]}\n"
 
     def _left(self):
         if self.done < 5:

@@ -24,6 +24,8 @@ rule collect_summaries:
         tex="results/tables/{study}.tex",
     log:
         "results/logs/collect_summaries/{study}.log",
+    group:
+        "across"
     conda:
         "../../environment.yml"
     params:
@@ -68,6 +70,8 @@ rule compare_claims:
         ),
     log:
         "results/logs/compare_claims.log",
+    group:
+        "across"
     conda:
         "../../environment.yml"
     params:
@@ -104,6 +108,8 @@ rule build_gallery:
         ),
     log:
         "results/logs/build_gallery.log",
+    group:
+        "across"
     conda:
         "../../environment.yml"
     params:

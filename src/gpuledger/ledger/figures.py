@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.transforms import Bbox
 
@@ -46,6 +47,7 @@ _settled: WeakSet[Figure] = WeakSet()
 def use_style() -> None:
     """Use the project's style; in Jupyter, also show figures at twice the resolution, and saved ones as they are."""
     mpl.style.use(str(resources.files("gpuledger.ledger").joinpath("gpuledger.mplstyle")))
+    _use_own_fonts()
     if "inline" in mpl.get_backend():
         from IPython import get_ipython
         from matplotlib_inline.backend_inline import set_matplotlib_formats
@@ -54,6 +56,18 @@ def use_style() -> None:
         formatter = get_ipython().display_formatter.formatters["image/png"]
         draw = formatter.for_type(Figure)
         formatter.for_type(Figure, lambda figure: _saved_picture(figure) or draw(figure))
+
+
+@cache
+def _use_own_fonts() -> None:
+    """Draw with the fonts that come with matplotlib.
+
+    A system may have other versions of them, and matplotlib's cache of fonts, which all its installations share, may
+    know only those. Glyphs would then have other numbers, and the files other bytes.
+    """
+    fontManager.ttflist.clear()
+    for file in sorted(Path(mpl.get_data_path(), "fonts", "ttf").glob("*.ttf")):
+        fontManager.addfont(file)
 
 
 def _saved_picture(figure: Figure) -> tuple[str, dict[str, int]] | None:
