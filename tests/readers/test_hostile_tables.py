@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from gpuledger.errors import InputError
-from gpuledger.readers.gpus import read_gpus
+from gpuledger.readers.gpus import TABLE, read_gpus
 from gpuledger.readers.ncu.launches import _integers
 from gpuledger.readers.neutrino.event_log import read_event_log
 from gpuledger.readers.neutrino.kernel_info import read_kernel_info
@@ -99,3 +99,10 @@ def test_a_workbook_that_unpacks_to_gigabytes_is_not_read(tmp_path):
         book.writestr("xl/sharedStrings.xml", b" " * (17 * 2**20))
     with pytest.raises(InputError, match=r"it unpacks to 17,8\d\d,\d\d\d bytes, more than the 16,777,216"):
         read_gpus(path)
+
+
+def test_a_workbook_holds_its_own_true_and_false(tmp_path):
+    table = pd.read_csv(TABLE, nrows=2)
+    assert table["hypothetical"].dtype == bool
+    table.to_excel(tmp_path / "gpus.xlsx", index=False)
+    assert list(read_gpus(tmp_path / "gpus.xlsx")) == table["name"].tolist()
