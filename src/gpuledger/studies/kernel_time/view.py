@@ -5,10 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.viewer import Axis, Guide, View
-from gpuledger.studies.kernel_time.figures import BOUNDS
 
+#: What bounds a kernel: words, and the colours that limits have in every figure.
+BOUNDS = {
+    "compute": ("matrix units", figures.BLUE),
+    "issue": ("issue", figures.BLUE),
+    "latency": ("steps", figures.GREY),
+    "l2": ("L2", figures.SKY),
+    "dram": ("DRAM", figures.ORANGE),
+    "launch": ("launch", figures.BLACK),
+    "host": ("host", figures.BLACK),
+    "block": ("blocks", figures.GREY),
+    "moved": ("permutation", figures.ORANGE),
+    "link": ("link", figures.GREEN),
+}
 #: What makes up a shape, by operator; what is always the same is left out.
 _SHAPE = ("m", "n", "k", "requests", "tokens", "context", "heads", "kv_heads", "head_dim")
 _SHAPE += ("hidden", "inter", "experts", "chosen", "ranks", "devices", "message_bytes")
