@@ -334,7 +334,7 @@ def test_help_has_examples_and_starts_light():
 
 def test_record_leaves_its_words_to_the_recorder(capsys):
     run("record", "--dry-run", "--", "python", "train.py", "--", "x")
-    assert "counters" in run("record", "--list")
+    assert "counters" in run("record", "--dry-run")
     run("record", "--for", "nothing", "--", "python", status=2)
 
 

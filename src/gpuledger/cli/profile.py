@@ -23,7 +23,7 @@ _EXISTING = click.Path(path_type=Path)
 
 @click.command(
     short_help="What each kernel of an ncu file did.",
-    epilog="Examples: gpuledger profile after.csv --baseline before.csv; ncu ./program | gpuledger profile -",
+    epilog="Example: gpuledger profile after.csv --baseline before.csv, or: ncu ./program | gpuledger profile -",
 )
 @click.argument("file", type=_EXISTING)
 @click.option("--baseline", type=_EXISTING, help="The same program before a change.")
