@@ -147,3 +147,8 @@ def test_a_trace_that_is_gone_is_made_again(finished, tmp_path, gone):
     assert file.is_file()
     assert (folder / "results/simulated/files.json").read_bytes() == record
     assert "Nothing to be done" in (done := snakemake(folder, "-n")).stdout + done.stderr
+
+
+def test_the_paper_and_the_figures_across_datasets_are_planned(finished):
+    done = snakemake(finished, "-n", "across", "paper")
+    assert done.returncode == 0, done.stderr[-3000:]

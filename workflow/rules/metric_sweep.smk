@@ -14,7 +14,7 @@ rule draw_metric:
     log:
         "results/logs/draw_metric/{dataset}.{case}.{metric}.log",
     wildcard_constraints:
-        metric=r"(?!column$)\w+",
+        metric=r"(?!column\.)\w+",
     conda:
         "../../environment.yml"
     params:
