@@ -79,3 +79,13 @@ def test_what_can_never_be_checked_says_why(card):
     never = ["docs-pages", "docs-max-clock", "fig15-pages", "gemm-block-speed-slow", "gemm-block-speed-fast"]
     never += ["fa2-block-speed-slow", "fa2-block-speed-fast", "docs-running", "paper-running", "original-time"]
     assert set(never) <= set(rows.index)
+
+
+def test_markdown_and_latex_list_every_claim(finished, card):
+    markdown = (finished / "results/tables/scorecard.md").read_text("utf-8")
+    sections = re.split(r"^## .+\n", markdown, flags=re.MULTILINE)[1:]
+    # A header and a rule above each study's rows.
+    assert sum(section.count("\n|") - 1 for section in sections) == len(card)
+    latex = (finished / "results/tables/scorecard.tex").read_text("utf-8")
+    for study in card["study"].unique():
+        assert (finished / f"results/tables/scorecard/{study}.tex").read_text("utf-8") in latex

@@ -22,6 +22,13 @@ with logs.to(snakemake.log[0]):
         table = report.claims_table(card[card["study"] == study])
         about = {"caption": f"{title}: published claims and what is reproduced.", "name": study}
         tables.write(table, None, csv.with_suffix(""), **about)
+    # Counts first, then every claim: readers of these files have no filter.
+    for suffix, heading in (("md", "\n## {}\n\n"), ("tex", "")):
+        counts, parts = csv.with_suffix(f".{suffix}"), csv.with_suffix("")
+        rows = [
+            heading.format(title) + (parts / f"{study}.{suffix}").read_text("utf-8") for study, title in titles.items()
+        ]
+        files.write_text(counts, counts.read_text("utf-8") + "".join(rows))
     # Of datasets that are left out there are tracked summaries, but no pages.
     made = {Path(file).parent.relative_to("results").as_posix() for file in snakemake.input.summaries}
     page = report.scorecard_page(card, titles, Path(snakemake.input.template).parent, made)
