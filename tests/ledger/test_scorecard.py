@@ -85,7 +85,7 @@ def test_markdown_and_latex_list_every_claim(finished, card):
     markdown = (finished / "results/tables/scorecard.md").read_text("utf-8")
     sections = re.split(r"^## .+\n", markdown, flags=re.MULTILINE)[1:]
     # A header and a rule above each study's rows.
-    assert sum(section.count("\n|") - 1 for section in sections) == len(card)
+    assert sum(section.count("\n|") - 2 for section in sections) == len(card)
     latex = (finished / "results/tables/scorecard.tex").read_text("utf-8")
     for study in card["study"].unique():
         assert (finished / f"results/tables/scorecard/{study}.tex").read_text("utf-8") in latex
