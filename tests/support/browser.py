@@ -9,6 +9,7 @@ import time
 from itertools import count
 from urllib.request import urlopen
 
+import pytest
 import websocket
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -16,13 +17,21 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 @contextlib.contextmanager
 def chromium(profile):
-    """A browser whose profile is in the folder `profile`; yields its first tab."""
+    """A browser whose profile is in the folder `profile`; yields its first tab.
+
+    An installed browser that does not start here skips the test: a container may lack what it needs.
+    """
     command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
-    command += ["--remote-debugging-port=0", "--remote-allow-origins=*", f"--user-data-dir={profile}", "about:blank"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command += ["--disable-dev-shm-usage", "--remote-debugging-port=0", "--remote-allow-origins=*"]
+    process = subprocess.Popen(
+        [*command, f"--user-data-dir={profile}", "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
-        port = _wait_for(lambda: (profile / "DevToolsActivePort").read_text().split()[0])
-        tabs = _wait_for(lambda: json.load(urlopen(f"http://127.0.0.1:{port}/json")))
+        try:
+            port = _wait_for(lambda: (profile / "DevToolsActivePort").read_text().split()[0], process)
+            tabs = _wait_for(lambda: json.load(urlopen(f"http://127.0.0.1:{port}/json")), process)
+        except (OSError, IndexError, ValueError) as error:
+            pytest.skip(f"{CHROMIUM} does not start here: {error}")
         address = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
         tab = Tab(websocket.create_connection(address, timeout=30, suppress_origin=True))
         yield tab
@@ -32,13 +41,13 @@ def chromium(profile):
         process.wait(20)
 
 
-def _wait_for(result, seconds=20):
+def _wait_for(result, process, seconds=90):
     end = time.monotonic() + seconds
     while True:
         try:
             return result()
         except (OSError, IndexError, ValueError):
-            if time.monotonic() > end:
+            if time.monotonic() > end or process.poll() is not None:
                 raise
             time.sleep(0.05)
 
