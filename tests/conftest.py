@@ -1,10 +1,14 @@
 """Fixtures: the checkout, copies of it to run the workflow in, and the mirror of public measurements."""
 
+import functools
+import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,12 @@ from filelock import FileLock
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "workflow" / "scripts"))
+import fork_server  # noqa: E402
+
+#: What a run of Snakemake imports.
+SNAKEMAKE = ["snakemake.cli", "snakemake.report.html_reporter", "jsonschema", "numpy", "arrow", "isoduration"]
+SNAKEMAKE += ["smart_open", "webcolors", "fqdn", "dpath", "rfc3986_validator", "rfc3339_validator", "uri_template"]
 #: The folder <host>/<path> of public measurements, here or not.
 MIRROR = Path(os.environ.get("GPULEDGER_MIRROR") or ROOT.parent / "shared" / "mirror")
 #: The files of a case whose study names no figures or tables.
@@ -102,21 +112,42 @@ def finished(tmp_path_factory, worker_id):
     return folder
 
 
-def snakemake(folder, *arguments, **environment):
+@functools.cache
+def job_server():
+    """Start the workflow's job server once for this process and return what names it to a run."""
+    fork_server.start()
+    return os.environ.pop(fork_server.VARIABLE)
+
+
+def snakemake(folder, *arguments, forked=True, **environment):
     """Run snakemake in a checkout with the environment of the tests; `environment` is on top of it.
 
-    Neither the network nor a package index can be reached, but servers of this machine can.
+    Neither the network nor a package index can be reached, but servers of this machine can. A run is a fork of a
+    process that has imported Snakemake and the library, which takes longer than most runs. With ``forked=False`` it
+    is a process of its own: where the checkout's library differs, or what is imported depends on the environment.
     """
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
     kept = {key: value for key, value in os.environ.items() if not key.upper().startswith("PIP_")}
     offline = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_NO_CACHE_DIR": "1", "no_proxy": "127.0.0.1"}
     offline |= dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=kept | offline | environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    environment = kept | offline | environment
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
+    if not forked:
+        run = functools.partial(subprocess.run, capture_output=True, text=True, timeout=300, check=False)
+        return run(command, cwd=folder, env=environment)
+    given = json.dumps({"arguments": command[3:], "server": job_server()})
+    environment |= {"RUN_SNAKEMAKE": given, fork_server.VARIABLE: ""}
+    script = str(ROOT / "tests/support/run_snakemake.py")
+    job = {"modules": SNAKEMAKE, "script": script, "folder": str(folder), "path": sys.path, "environment": environment}
+    with (
+        socket.socket(socket.AF_UNIX) as server,
+        open(os.devnull) as nothing,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+    ):
+        server.settimeout(300)
+        server.connect(job_server().partition("\n")[0])
+        socket.send_fds(server, [b"."], [file.fileno() for file in (nothing, out, err)])
+        server.sendall(json.dumps(job).encode() + b"\n")
+        status = int(server.makefile().readline())
+        said = [(file.seek(0), file.read())[1] for file in (out, err)]
+    return subprocess.CompletedProcess(command, status, *said)

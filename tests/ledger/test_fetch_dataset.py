@@ -66,7 +66,7 @@ def test_fetched_once_kept_and_healed_from_the_mirror(checkout, site, tmp_path):
     folder = declare(checkout, "web", site, files, cases)
     write_shapes(folder / "own.json")
     results = checkout / "results/web/flop_reconciliation"
-    made = {"linear": "notebook.html", "alone": "notebook.html", "mixed": "summary.json"}
+    made = {"linear": "notebook.html", "alone": "summary.json", "mixed": "summary.json"}
     targets = [f"results/web/flop_reconciliation/{case}/{file}" for case, file in made.items()]
     done = snakemake(checkout, *targets)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -6,11 +6,11 @@ import re
 import tomllib
 from importlib import import_module
 
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 import yaml
-from conftest import ROOT, snakemake
-from nbclient import NotebookClient
+from conftest import ROOT, copy_checkout, snakemake
 
 from gpuledger.ledger.study import read_studies
 
@@ -114,18 +114,36 @@ def test_modules_stay_short():
     assert not too_long
 
 
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    return copy_checkout(tmp_path_factory.mktemp("clone"))
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_by_itself_on_a_fresh_checkout_and_writes_nothing(checkout, notebook, request):
-    content = nbformat.read(checkout / "notebooks" / notebook.name, as_version=4)
-    parameters = next(cell.source for cell in content.cells if "parameters" in cell.metadata.get("tags", []))
-    dataset = re.search(r'^dataset = "(.+)"', parameters, re.MULTILINE)[1]
-    if "download" in yaml.safe_load((checkout / f"traces/{dataset}/dataset.yaml").read_text("utf-8")):
+def test_a_notebook_by_itself_gives_the_bytes_of_the_workflow(clone, finished, notebook, tmp_path, request):
+    """Without reduced data, in a clone: figures and tables where `save_to` says, and nothing elsewhere."""
+    content = nbformat.read(notebook, as_version=4)
+    cells = [cell for cell in content.cells if cell.cell_type == "code"]
+    values = {}
+    exec(cells[0].source, values)
+    dataset, saved = values["dataset"], tmp_path / "saved"
+    downloaded = "download" in yaml.safe_load((clone / f"traces/{dataset}/dataset.yaml").read_text("utf-8"))
+    if downloaded:
         mirror = request.getfixturevalue("mirror")
-        fetched = snakemake(checkout, f"results/{dataset}/files.json", "--config", f"mirror={mirror}")
+        fetched = snakemake(clone, f"results/{dataset}/files.json", "--config", f"mirror={mirror}")
         assert fetched.returncode == 0, fetched.stderr[-3000:]
-    before = sorted(checkout.rglob("*"))
-    NotebookClient(
-        content, kernel_name="python3", resources={"metadata": {"path": checkout / "notebooks"}}, timeout=120
-    ).execute()
-    made = {path for path in checkout.rglob("*") if "__pycache__" not in path.parts} - set(before)
+    before = sorted(clone.rglob("*"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(clone / "notebooks")
+        values["save_to"] = saved
+        for cell in cells[1:]:
+            exec(cell.source, values)
+    plt.close("all")
+    made = {path for path in clone.rglob("*") if "__pycache__" not in path.parts} - set(before)
     assert not [path for path in made if "traces" not in path.parts], "only simulated traces may be made"
+    assert {"figure.pdf", "figure.svg", "figure.png", "table.csv"} <= {path.name for path in saved.iterdir()}
+    if not downloaded:
+        study = re.search(r'open_case\("(\w+)"', "".join(cell.source for cell in cells))[1]
+        folder = finished / "results" / dataset / study / values["case"]
+        values["result"].write(saved)
+        assert [path.name for path in saved.iterdir() if path.read_bytes() != (folder / path.name).read_bytes()] == []

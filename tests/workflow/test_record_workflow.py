@@ -3,9 +3,8 @@
 import json
 import os
 import re
-import subprocess
-import sys
 
+import conftest
 import pytest
 import record_fakes
 import yaml
@@ -17,10 +16,8 @@ def snakemake(folder, *arguments, path="", **settings):
     """Run snakemake with the settings; `path` comes first on the PATH, which has no other GPU tools."""
     tools = [directory for directory in os.environ["PATH"].split(os.pathsep) if not _has_gpu_tools(directory)]
     given = [f"{name}={value}" for name, value in {"datasets": "[]", "gpu": "auto", **settings}.items()]
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments, "--config", *given]
-    environment = {**os.environ, "PATH": os.pathsep.join([*filter(None, [str(path)]), *tools])}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=1800, check=False
+    done = conftest.snakemake(
+        folder, *arguments, "--config", *given, PATH=os.pathsep.join(filter(None, [path, *tools]))
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -63,7 +60,7 @@ def test_one_call_records_and_analyses(checkout, gpu):
     (gpu / "python_says").write_text(json.dumps([record_fakes.VERSIONS, missing]))
     python = f"{{python: {gpu}/torch-python}}"
     targets = [f"{TOY}/summary.json", "results/local-gpu/metric_sweep/gpt2/summary.json"]
-    status, said = snakemake(checkout, *targets, path=gpu, record=python)
+    status, said = snakemake(checkout, *targets, path=str(gpu), record=python)
     assert status == 0, said[-4000:]
     dataset = yaml.safe_load((checkout / "traces/local-gpu/dataset.yaml").read_text("utf-8"))
     assert dataset["kind"] == "local"
@@ -84,9 +81,9 @@ def test_one_call_records_and_analyses(checkout, gpu):
     assert len(re.findall(r"(normalization|blocks|latency|probes) is left out: GPU, nvrtc: NVRTC, CUDA", log)) == 4
     calls = (gpu / "ncu_calls").read_text()
     # Nothing to do again; the default target has its cases; without the GPU it is a dataset as any other.
-    status, said = snakemake(checkout, "-n", *targets, path=gpu, record=python)
+    status, said = snakemake(checkout, "-n", *targets, path=str(gpu), record=python)
     assert "Nothing to be done" in said
-    status, said = snakemake(checkout, "-n", path=gpu, record=python)
+    status, said = snakemake(checkout, "-n", path=str(gpu), record=python)
     assert {"draw local-gpu/flop_reconciliation/toy_network", "build the gallery"} <= set(jobs(said))
     status, said = snakemake(checkout, "-n", *targets, datasets="[local-gpu]", gpu="off")
     assert "Nothing to be done" in said
@@ -95,7 +92,7 @@ def test_one_call_records_and_analyses(checkout, gpu):
 
 def test_what_cannot_be_recorded_stops_the_call_in_one_line(checkout, gpu):
     (gpu / "apps").write_text("77, 900 MiB, /usr/bin/train\n")
-    status, said = snakemake(checkout, f"{TOY}/summary.json", path=gpu, record=f"{{python: {gpu}/torch-python}}")
+    status, said = snakemake(checkout, f"{TOY}/summary.json", path=str(gpu), record=f"{{python: {gpu}/torch-python}}")
     assert status != 0
     assert "another process is on the GPU: train (pid 77, 900 MiB); wait for it to end or stop it" in said
     assert not (checkout / "traces/local-gpu/dataset.yaml").exists()

@@ -163,7 +163,8 @@ def test_a_folder_that_cannot_be_written_is_one_line(checkout):
 
 
 def test_no_home_is_needed(checkout):
-    done = snakemake(checkout, "results/published/kernel_overhead/table2/summary.json", HOME="/dev/null/nobody")
+    target = "results/published/kernel_overhead/table2/summary.json"
+    done = snakemake(checkout, target, forked=False, HOME="/dev/null/nobody")
     assert done.returncode == 0, done.stderr[-3000:]
 
 

@@ -35,7 +35,9 @@ PREAMBLE = ("snakemake.iocontainers", "snakemake.logging")
 
 
 def start():
-    """Start a server for the jobs of this process, which ends with it."""
+    """Start a server for the jobs of this process, which ends with it; keep the one that there is."""
+    if VARIABLE in os.environ:
+        return
     address = os.path.join(tempfile.mkdtemp(prefix="gpuledger-"), "jobs")
     # One thread for linear algebra, as each job has: a fork would lose the others.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
