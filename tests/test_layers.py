@@ -57,8 +57,11 @@ def test_every_module_has_its_layer():
     assert {path.stem for path in LIBRARY.iterdir() if path.name != "__pycache__"} == {"__init__", *ALLOWED}
 
 
-def loaded_by(study):
-    """Return the modules below gpuledger that a study's modules and its notebooks load."""
+STUDIES = [study for study in read_studies().values() if study.code]
+
+
+def imports_of(study):
+    """Return the imports of a study's modules and its notebooks, as code."""
     folder = LIBRARY / "studies" / study.name
     modules = [".".join(path.relative_to(SOURCE).with_suffix("").parts) for path in folder.rglob("*.py")]
     notebooks = [ROOT / f"notebooks/{name}.ipynb" for name in (study.name, *study.notebooks.values())]
@@ -66,14 +69,31 @@ def loaded_by(study):
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     lines = [ast.unparse(node) for node in ast.parse(code).body if isinstance(node, (ast.Import, ast.ImportFrom))]
     lines += [f"import {module.removesuffix('.__init__')}" for module in modules]
-    lines += ["import sys", "print(*(name for name in sys.modules if name.startswith('gpuledger.')))"]
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    return {"/".join(name.split(".")[1:]) for name in done.stdout.split()}
+    return "\n".join(lines)
 
 
-@pytest.mark.parametrize("study", [study for study in read_studies().values() if study.code], ids=lambda s: s.name)
-def test_code_lists_what_a_study_loads(study):
-    loaded = loaded_by(study)
+@pytest.fixture(scope="module")
+def loaded():
+    """By study, the modules below gpuledger that it loads; in forks of a process with what all of them import."""
+    program = (
+        "import json, os, sys, pandas, pyarrow.parquet, matplotlib.pyplot, IPython.display\n"
+        "for study, lines in json.load(sys.stdin).items():\n"
+        "    if os.fork() == 0:\n"
+        "        exec(lines, {})\n"
+        "        print(study, *(name for name in sys.modules if name.startswith('gpuledger.')), flush=True)\n"
+        "        os._exit(0)\n"
+        "    assert os.wait()[1] == 0, study"
+    )
+    asked = json.dumps({study.name: imports_of(study) for study in STUDIES})
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, input=asked, capture_output=True, text=True, check=True).stdout
+    lists = [line.split() for line in said.splitlines()]
+    return {study: {"/".join(name.split(".")[1:]) for name in names} for study, *names in lists}
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_code_lists_what_a_study_loads(study, loaded):
+    loaded = loaded[study.name]
     # Packages of layers hold nothing; the ledger and the ground floor always count.
     counted = [f"studies/{study.name}", "ledger", *study.code]
     missing = {

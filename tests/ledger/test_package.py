@@ -184,18 +184,20 @@ def test_the_same_file_comes_on_every_system_and_python(index, source, tags):
     assert fetch(source, entry_of(path)).origin == "package index"
 
 
-def test_what_is_gone_or_damaged_or_newly_wanted_is_fetched_again(index, source):
-    entry = entry_of(wheel(index))
-    first, second = fetch(source, entry).members
+def test_what_is_gone_or_damaged_or_newly_wanted_is_fetched_again(tmp_path, source):
+    mirror = tmp_path / "mirror"
+    entry = entry_of(wheel(mirror / "packages"))
+    first, second = fetch(source, entry, mirror=mirror).members
+    assert fetch(source, entry).origin == "present"
     first.unlink()
-    assert fetch(source, entry).origin == "package index" and first.is_file()
+    assert fetch(source, entry, mirror=mirror).origin == "mirror" and first.is_file()
     second.write_bytes(b"x" * 6000)
-    assert fetch(source, entry).origin == "package index" and second.read_bytes() == b"h" * 6000
+    assert fetch(source, entry, mirror=mirror).origin == "mirror" and second.read_bytes() == b"h" * 6000
     more = {**entry, "members": [GEMM, "tables/data/h100/moe/1.0/moe_perf.parquet"]}
-    assert len(fetch(source, more).members) == 3
+    assert len(fetch(source, more, mirror=mirror).members) == 3
     for damage in (b"", b"[]", b'{"files": 1}', b"\xff", json.dumps({"sha256": entry["sha256"]}).encode()):
         (source.parent / f"{FILE}.json").write_bytes(damage)
-        assert fetch(source, more).origin == "package index"
+        assert fetch(source, more, mirror=mirror).origin == "mirror"
 
 
 def test_a_listing_cannot_name_files_outside_of_the_folder(index, source, tmp_path):
@@ -274,15 +276,15 @@ def test_a_transfer_that_breaks_off_leaves_nothing(web_index, index, source):
 
 
 @pytest.mark.parametrize("name", ["../up", "/etc/passwd", "a/../../up", "c:x", "tables/DATA/h100/moe/1.0/x"])
-def test_a_hostile_package_is_refused_even_in_members_that_nobody_wants(index, source, name):
-    entry = entry_of(wheel(index, members=MEMBERS | {name: b"x"}))
-    refused(lambda: fetch(source, entry), "member ")
+def test_a_hostile_package_is_refused_even_in_members_that_nobody_wants(tmp_path, source, name):
+    entry = entry_of(wheel(tmp_path / "packages", members=MEMBERS | {name: b"x"}))
+    refused(lambda: fetch(source, entry, mirror=tmp_path), "member ")
     assert left(source.parent) == ["dataset.yaml"]
 
 
-def test_a_package_may_not_replace_what_is_not_its_own(index, source):
-    entry = entry_of(wheel(index, members={"dataset.yaml": b""}), members=["dataset.yaml"])
-    refused(lambda: fetch(source, entry), "not its own")
+def test_a_package_may_not_replace_what_is_not_its_own(tmp_path, source):
+    entry = entry_of(wheel(tmp_path / "packages", members={"dataset.yaml": b""}), members=["dataset.yaml"])
+    refused(lambda: fetch(source, entry, mirror=tmp_path), "not its own")
     assert source.read_text() == "kind: downloaded\n"
 
 

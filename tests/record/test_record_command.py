@@ -185,7 +185,16 @@ def test_a_python_program_gets_another_timeline_where_nsys_cannot_export(uncount
     assert json.loads((tmp_path / "out" / case["timeline"]).read_text())["traceEvents"] == ["started", "stopped"]
 
 
-def test_ctrl_c_keeps_what_is_whole(uncounted, tmp_path, monkeypatch):
+@pytest.fixture
+def sigint():
+    """A way to set what Ctrl-C does, until the test ends: the tests may run in the background themselves."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield lambda wanted: signal.signal(signal.SIGINT, wanted)
+    signal.signal(signal.SIGINT, handler)
+
+
+def test_ctrl_c_keeps_what_is_whole(uncounted, tmp_path, monkeypatch, sigint):
+    sigint(signal.default_int_handler)
     monkeypatch.chdir(tmp_path)
     Path("slow.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
 
@@ -204,10 +213,13 @@ def test_ctrl_c_keeps_what_is_whole(uncounted, tmp_path, monkeypatch):
     assert content["files"][path]["note"] == "Ended by Ctrl-C: what was recorded until then."
 
 
-def test_time_that_is_up_ends_a_program(uncounted, tmp_path, monkeypatch):
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["terminal", "background"])
+def test_time_that_is_up_ends_a_program(uncounted, tmp_path, monkeypatch, sigint, handler):
+    sigint(handler)
     monkeypatch.chdir(tmp_path)
-    given = ["--folder", "out", "--minutes", "0.02", "--", sys.executable, "-c", "import time; time.sleep(60)"]
-    assert recorder.main(given) == 0
+    program = "import time\ntry:\n    time.sleep(600)\nfinally:\n    open('asked', 'w')"
+    assert recorder.main(["--folder", "out", "--minutes", "0.02", "--", sys.executable, "-c", program]) == 0
+    assert Path("asked").is_file(), "it was killed without being asked to end"
     assert "after its time" in json.dumps(dataset(tmp_path / "out")["files"])
 
 

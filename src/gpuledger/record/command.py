@@ -301,12 +301,16 @@ def run_whole(
     status : int
     ended : {"by itself", "by Ctrl-C", "after its time"}
     """
+    # A script's background job ignores SIGINT, and would hand that on to the tool, which is ended by it below.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         # In a session of its own, so that Ctrl-C reaches the tool once.
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=environment)
     except OSError as error:
         remedy = "correct the command"
         raise InputError(command[0], "", f"it cannot be started ({error.strerror})", remedy) from None
+    finally:
+        signal.signal(signal.SIGINT, handler)
     ended = "by itself"
     try:
         try:
