@@ -26,6 +26,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.readers.gpus import Gpu
 
 #: Bytes of an element of queries and keys, by data type.
@@ -38,8 +39,6 @@ _PART = 64  # tokens of a step in decode
 _GROUP = 64  # query heads that fit one block in decode
 _PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128], dtype=float)[:, None]
 _DECODE_SHARE = 0.6  # share of the peak where many heads read one cache (MLA)
-_STREAM = 20.0  # bytes that an SM gets out of L2 in a cycle
-_KEPT = 0.7  # share of L2 that keeps data until their next use
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     used = s["requests"] * s["heads"] / packed * again * seen * values
     dram_s = _memory_s(gpu, c.dram_share, once, np.maximum(once, used))
     # Partial results are float32, written and read once.
-    partial = _PARTS * s["requests"] * queries * s["head_dim"] * 8 / (_STREAM * gpu.sms * gpu.clock_hz)
+    partial = _PARTS * s["requests"] * queries * s["head_dim"] * 8 / l2_of(gpu).bytes_per_s
     total = _norm(block_s, dram_s, compute_s) + np.where(_PARTS > 1, c.combine_s + partial, 0)
     allowed = (_PARTS == 1) | ((steps >= _PARTS) & (heads * _PARTS <= 4 * gpu.sms))
     total = np.where(allowed, total, np.inf)
@@ -229,9 +228,9 @@ def _packed(packing: str, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _memory_s(gpu: Gpu, dram_share: float, once: np.ndarray, used: np.ndarray) -> np.ndarray:
     """Time of bytes that come from DRAM as far as L2 does not keep them, and of all that is used out of L2."""
-    ratio = (once / (_KEPT * gpu.l2_bytes)) ** 8
-    cold = once * ratio / (1 + ratio)
-    return cold / (dram_share * gpu.dram_bytes_per_s) + (used - cold) / (_STREAM * gpu.sms * gpu.clock_hz)
+    l2 = l2_of(gpu)
+    cold = once * l2.cold_share(once)
+    return cold / (dram_share * gpu.dram_bytes_per_s) + (used - cold) / l2.bytes_per_s
 
 
 def _norm(*terms: np.ndarray) -> np.ndarray:
