@@ -5,7 +5,8 @@ kept twice, and the rest is lost gradually once the data exceed the remaining sh
 to its capacity, and under cyclic use hardly anything beyond; all of its SMs share a narrower way out.
 
 The numbers are structure, not constants of a GPU: those of two partitions were chosen by an A100's and an H100's GEMMs,
-those of an undivided L2 by an L40S's, held-back errors in sight.
+those of an undivided L2 by an L40S's, held-back errors in sight. An RTX PRO 6000, whose errors were not, confirms them:
+its bf16 MAPE fell from 7.9, 7.1 and 8.7 % (SGLang, vLLM, TensorRT-LLM) to 6.5, 7.1 and 7.6 %.
 """
 
 from __future__ import annotations
