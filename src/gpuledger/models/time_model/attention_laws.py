@@ -8,10 +8,16 @@ Prefill, for blocks that hold `query_tile` rows of scores and walk over tiles of
 Decode, for blocks that walk over a part of a sequence's cache, over the best number of parts:
 
     launch + ‖ work of an SM, longest block; bytes from DRAM and L2; compute ‖ + combine (more than one part)
-    block = block_s · (1 + head_dim / 128) / 2 + cache bytes of the part / rate of an SM
+    block = (block_s + row_s · query rows, + several_s with several heads) · (1 + head_dim / 128) / 2
+            + cache bytes of the part / rate of an SM
 
-‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`. What differs between kernels beyond the five constants
-is discrete: whether the query heads of a KV head share a block (`packing`), and the rows of a block (`query_tile`).
+‖ ‖ is the 4-norm. What differs between kernels beyond their constants is discrete: whether the query heads of a KV head
+share a block (`packing`), and the rows of a block (`query_tile`).
+
+TensorRT-LLM has two decode kernels under one name and chooses by counting blocks: XQA, which packs up to 32 heads and
+computes with matrix units on padded rows, where a quarter of the SMs has a block, and else one for single heads. XQA's
+parts are not the best number, but follow from the whole context, even where a window hides most of it
+(``mayHavePerfGain`` and ``computeMultiBlockCount`` in ``cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention``).
 
 Sources: T. Dao, FlashAttention-2, 2023 (tiles, one block per head and query tile; packed heads only for one token and
 without a window); J. Shah et al., FlashAttention-3, 2024, Sec. 3.2 (exponentials bound small head dimensions); T. Dao
@@ -26,20 +32,21 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.readers.gpus import Gpu
 
 #: Bytes of an element of queries and keys, by data type.
 BYTES: Mapping[str, float] = MappingProxyType({"bf16": 2, "fp16": 2, "fp8": 1})
 #: Which query heads of a KV head share a block.
-PACKING = ("never", "one token", "no window", "up to 32", "always")
+PACKING = ("never", "one token", "no window", "up to 32", "always", "enough blocks")
 
 _KEYS = 128  # keys of a step in prefill
 _PART = 64  # tokens of a step in decode
 _GROUP = 64  # query heads that fit one block in decode
 _PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128], dtype=float)[:, None]
+# XQA: heads and tokens of a part, blocks of an SM from which there is enough work, and at most; parts of all requests.
+_XQA_HEADS, _XQA_PART, _XQA_LEAST, _XQA_MOST, _XQA_PARTS = 32, 128, 0.25, 8, 6000
 _DECODE_SHARE = 0.6  # share of the peak where many heads read one cache (MLA)
-_STREAM = 20.0  # bytes that an SM gets out of L2 in a cycle
-_KEPT = 0.7  # share of L2 that keeps data until their next use
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,10 @@ class DecodeConstants:
         Share of the data sheet's DRAM bandwidth.
     combine_s : float
         The kernel that combines the parts of a sequence (s).
+    several_s : float
+        How much longer that is in a block with several query heads: rows of queries are padded to a matrix tile (s).
+    row_s : float
+        What each query row of a block adds: its query in, its result out (s).
     packing : str
         One of `PACKING`.
     source : str
@@ -103,6 +114,8 @@ class DecodeConstants:
     cache_bytes_per_clock: float
     dram_share: float
     combine_s: float
+    several_s: float
+    row_s: float
     packing: str = "always"
     source: str = field(default="", compare=False)
 
@@ -116,13 +129,15 @@ PREFILL_BOUNDS = {
     "exp_per_clock": (1.0, 256.0),
     "dram_share": (0.05, 1.0),
 }
-DECODE_START = DecodeConstants(6e-6, 2e-6, 10.0, 0.8, 2e-6)
+DECODE_START = DecodeConstants(6e-6, 2e-6, 10.0, 0.8, 2e-6, 1e-6, 1e-7)
 DECODE_BOUNDS = {
     "launch_s": (1e-6, 5e-4),
     "block_s": (1e-8, 1e-4),
     "cache_bytes_per_clock": (0.5, 200.0),
     "dram_share": (0.1, 1.0),
     "combine_s": (1e-8, 1e-4),
+    "several_s": (1e-9, 1e-4),
+    "row_s": (1e-10, 1e-5),
 }
 
 
@@ -147,7 +162,7 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     s, c = shapes, constants
     tile_flop_s = 4 * c.query_tile * _KEYS * s["head_dim"] * gpu.sms / (c.tensor_share * s["peak"])
     tile_s = _norm(tile_flop_s, c.query_tile * _KEYS / (c.exp_per_clock * gpu.clock_hz))
-    packed = _packed(c.packing, s)
+    packed = _packed(c.packing, s, gpu)
     tokens = np.maximum(1, np.floor(c.query_tile / packed))
     heads = s["requests"] * s["heads"] / packed * np.ceil(packed / c.query_tile)
     tiles = np.ceil(s["tokens"] / tokens)
@@ -187,12 +202,13 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     s, c = shapes, constants
     tokens, seen = s["tokens"], s["context"] + s["tokens"]
     seen = np.minimum(seen, np.where(s["window"] > 0, s["window"] + tokens - 1, np.inf))
-    packed = _packed(c.packing, s)
+    packed = _packed(c.packing, s, gpu)
     rereads = np.ceil(packed * tokens / _GROUP)
     heads = s["requests"] * s["heads"] / packed * rereads
     steps = np.ceil(seen / _PART)
     values = s["cache_values"] / s["kv_heads"] * s["cache_bytes"]
-    fixed_s = c.block_s * (1 + s["head_dim"] / 128) / 2
+    rows_s = c.row_s * np.minimum(packed * tokens, _GROUP) + c.several_s * (packed > 1)
+    fixed_s = (c.block_s + rows_s) * (1 + s["head_dim"] / 128) / 2
     step_s = values * np.minimum(_PART, seen) / (c.cache_bytes_per_clock * gpu.clock_hz)
     one_s = fixed_s + np.ceil(steps / _PARTS) * step_s
     block_s = _norm(heads * _PARTS * one_s / gpu.sms, one_s)
@@ -204,9 +220,12 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     used = s["requests"] * s["heads"] / packed * again * seen * values
     dram_s = _memory_s(gpu, c.dram_share, once, np.maximum(once, used))
     # Partial results are float32, written and read once.
-    partial = _PARTS * s["requests"] * queries * s["head_dim"] * 8 / (_STREAM * gpu.sms * gpu.clock_hz)
+    partial = _PARTS * s["requests"] * queries * s["head_dim"] * 8 / l2_of(gpu).bytes_per_s
     total = _norm(block_s, dram_s, compute_s) + np.where(_PARTS > 1, c.combine_s + partial, 0)
     allowed = (_PARTS == 1) | ((steps >= _PARTS) & (heads * _PARTS <= 4 * gpu.sms))
+    if c.packing == "enough blocks":
+        nearest = np.abs(np.log(_PARTS / _xqa_parts(gpu, s))).argmin(axis=0)
+        allowed = np.where(_xqa(gpu, s), np.arange(len(_PARTS))[:, None] == nearest, allowed)
     total = np.where(allowed, total, np.inf)
     best = total.argmin(axis=0), np.arange(total.shape[1])
     launch_s = np.full(total.shape[1], c.launch_s)
@@ -214,7 +233,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     return {"time_s": launch_s + total[best], **terms}
 
 
-def _packed(packing: str, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
+def _packed(packing: str, shapes: Mapping[str, np.ndarray], gpu: Gpu) -> np.ndarray:
     """Query heads that share a block, of each launch."""
     group = shapes["heads"] / shapes["kv_heads"]
     shared = {
@@ -223,15 +242,31 @@ def _packed(packing: str, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
         "no window": shapes["window"] == 0,
         "up to 32": group <= 32,
         "always": group > 0,
+        "enough blocks": _xqa(gpu, shapes),
     }[packing]
     return np.where(shared, group, 1.0)
 
 
+def _xqa(gpu: Gpu, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Whether TensorRT-LLM takes its kernel XQA, of each launch."""
+    blocks = shapes["requests"] * shapes["kv_heads"] * np.maximum(shapes["context"] // _XQA_PART, 1)
+    return (shapes["heads"] <= _XQA_HEADS * shapes["kv_heads"]) & (blocks >= _XQA_LEAST * gpu.sms)
+
+
+def _xqa_parts(gpu: Gpu, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Parts of a sequence in XQA, of each launch."""
+    parts = np.maximum(shapes["context"] // _XQA_PART, 1)
+    parts = np.minimum(parts, np.round(np.sqrt(8 * parts)))
+    waves = shapes["requests"] * shapes["kv_heads"] * parts / gpu.sms
+    parts = np.floor(parts / np.maximum(waves / _XQA_MOST, 1))
+    return np.maximum(np.minimum(parts, _XQA_PARTS // shapes["requests"]), 1)
+
+
 def _memory_s(gpu: Gpu, dram_share: float, once: np.ndarray, used: np.ndarray) -> np.ndarray:
     """Time of bytes that come from DRAM as far as L2 does not keep them, and of all that is used out of L2."""
-    ratio = (once / (_KEPT * gpu.l2_bytes)) ** 8
-    cold = once * ratio / (1 + ratio)
-    return cold / (dram_share * gpu.dram_bytes_per_s) + (used - cold) / (_STREAM * gpu.sms * gpu.clock_hz)
+    l2 = l2_of(gpu)
+    cold = once * l2.cold_share(once)
+    return cold / (dram_share * gpu.dram_bytes_per_s) + (used - cold) / l2.bytes_per_s
 
 
 def _norm(*terms: np.ndarray) -> np.ndarray:

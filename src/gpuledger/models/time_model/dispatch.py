@@ -90,7 +90,7 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
     ),
     ("sglang-fp8", "sm90"): (_Rule(256, _ALL, 64, 64), _Rule(_ALL, _ALL, 128, 128)),
     ("sglang-fp8", "sm100"): (_Rule(64, _ALL, 64, 64), _Rule(256, _ALL, 64, 128), _Rule(_ALL, _ALL, 128, 128, 64)),
-    ("sglang-fp8", "sm120"): (_Rule(128, 64, 128, 64), _Rule(128, _ALL, 128, 128), _Rule(_ALL, _ALL, 256, 128, 64)),
+    ("sglang-fp8", "sm120"): (_Rule(_ALL, _ALL, 128, 128),),
 }
 # Kernels for vectors, beside a free choice for more rows.
 _VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048)}

@@ -3,9 +3,10 @@
 The time of m × k by k × n is the least over the tiles that its library may choose
 (:mod:`gpuledger.models.time_model.dispatch`) and over all splits of k of
 
-    launch + ‖ chain, DRAM ‖ + split + conversion,    chain = ‖ compute, latency, L2 ‖ + drain
+    launch + ‖ chain, DRAM ‖′ + split + conversion,    chain = ‖ compute, latency, L2 ‖ + drain
 
-where ‖ ‖ is the 4-norm: what overlaps takes as long as its longest part, a little longer where two are alike.
+where ‖ ‖ is the 4-norm: what overlaps takes as long as its longest part, a little longer where two are alike. In ‖ ‖′
+the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and the chain overlap less well.
 
 * compute: the waves of tiles, padding included, at the matrix units' reachable rate (`tensor_share`); where kernels
   keep all units busy for long, the clock drops (`throttled`).
@@ -13,8 +14,8 @@ where ‖ ‖ is the 4-norm: what overlaps takes as long as its longest part, a 
   hide each other's.
 * L2: the rows and columns of tiles on their way into an SM (`l2_bytes_per_clock`), and the results on theirs out
   (`result_factor`); few blocks have the way out to themselves.
-* DRAM: what L2 does not keep (`dram_share`); a few SMs alone cannot have enough in flight to fill it. What L2 does keep
-  passes once at the rate of its slices.
+* DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
+  in flight to fill it. What L2 does keep passes once at the rate of its slices.
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them.
 * split: adding partial sums (`split_s`), and their traffic.
 * conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`, out of L2 if
@@ -26,13 +27,17 @@ GPU's and the host's (`host_s`).
 Besides the constants there are the numbers below and the tiles. They are structure: no GPU has its own (the step along
 k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100 together. That `split_s`,
 `result_factor`, `throttled` and `host_s` are constants, and how long the clock takes to drop, was chosen on tables of
-A100, H100, B200 and L40S in all precisions. Each time the errors of the held-back halves were in sight: those measure
-the constants, not the structure. No choice was made with an error of an RTX PRO 6000 in sight.
+A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200.
+Each time the errors of the held-back halves were in sight: those measure the constants, not the structure. No choice
+was made with an error of an RTX PRO 6000 in sight.
 
-Tried, and of little or no use: a latency per block or per pipeline fill, other norms, more or fewer bytes in flight
-from DRAM, another share of L2 that keeps data, tiles of 16 rows for mma.sync (each below 0.3 percentage points of the
-MAPE in bf16). What is left in bf16 is mostly that libraries do not always choose their fastest kernel, and that
-boards of one model differ by a tenth and more in their clocks under load (L40S, B200).
+Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per pipeline
+fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles, half a rate
+for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the clock, other
+losses of the fit. What is left is the libraries' choice of kernels, not physics: boosted trees on the residuals and the
+terms above, trained on other generations, make no generation's errors smaller (A100 7.1 to 7.3 %, H100 5.3 to 5.8, B200
+7.6 to 7.7, L40S 11.8 to 11.9), while trained on its own other half they do (by 1.1 to 2.3 points). On Blackwell the
+benchmark's clock ticks every 2.05 µs over five or six launches: times below 5 µs have steps of 8 % and more.
 
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
 (tiles and their schedule); NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation);
@@ -52,7 +57,8 @@ import pandas as pd
 
 from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.dispatch import candidates
-from gpuledger.models.time_model.tiles import SPLITS, WARP_GROUP, generation_of
+from gpuledger.models.time_model.l2 import L2, l2_of
+from gpuledger.models.time_model.tiles import SPLITS, generation_of
 from gpuledger.readers.gpus import Gpu
 
 #: Bytes of an operand's element and of a result's.
@@ -78,7 +84,6 @@ class _Machine(NamedTuple):
     l2_per_sm: float
     clock: float
     step: float
-    l2_bytes: float
     sms: float
     operand: float
     result: float
@@ -92,11 +97,8 @@ class _Machine(NamedTuple):
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
-_KEPT, _KEPT_WHOLE = 0.7, 0.9  # share of L2 that keeps data until their next use: in two partitions, in one
-_SHARPNESS = 8  # how sharply hits end there: cyclic reuse under LRU, smoothed
 _HELD = 2.0 * 128 * 128  # elements of all tiles that an SM computes side by side
 _FLIGHT = 30.0  # bytes that an SM gets from DRAM in a cycle at most: what it has in flight over the latency
-_STREAM = 20.0  # bytes that an SM gets out of L2 in a cycle, of data that no other asks for
 _LEAST = 128  # k of a block at least, when k is split
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
 _OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
@@ -150,7 +152,7 @@ def _search(m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n,
                 a, b, c, d = compute * compute, latency * latency, l2 * l2, dram * dram
                 chain = sqrt(sqrt(a * a + b * b + c * c)) + drain
                 e = chain * chain
-                total = sqrt(sqrt(e * e + d * d)) + extra
+                total = sqrt(sqrt(e * e + d * d + 0.5 * e * d)) + extra
                 if total < best:
                     best = total
                     chosen[i, 0], chosen[i, 1], chosen[i, 2], chosen[i, 3] = tile_m, tile_n, split, step
@@ -177,28 +179,20 @@ def _compiled() -> Callable:
     return njit(cache=True, nogil=True, error_model="numpy")(_search)
 
 
-def _cold_share(footprint: np.ndarray, capacity: float) -> np.ndarray:
-    """Return the share of bytes that come from DRAM when so many are used in turn."""
-    ratio = footprint / capacity
-    for _ in range(_SHARPNESS.bit_length() - 1):
-        ratio = ratio * ratio
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isinf(ratio), 1.0, ratio / (1.0 + ratio))
-
-
 def _from_dram(
-    machine: _Machine, flat: Sequence[np.ndarray], weights: np.ndarray, in_turn: np.ndarray, own: bool
+    machine: _Machine, l2: L2, flat: Sequence[np.ndarray], weights: np.ndarray, in_turn: np.ndarray, own: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the bytes that come from DRAM, and the time (s) in which the rest leaves L2 once.
 
-    `in_turn`: of how many equal weights these are one; `own`: whether each has its own activations and results.
+    `in_turn`: of how many equal weights these are one; `own`: whether each has its own activations. All write their
+    results to the same place.
     """
     rows, columns, depth, many = flat
-    others = (depth * machine.operand + columns * machine.result) * rows * many
-    between = in_turn * weights + (in_turn if own else 1.0) * others
-    cold = _cold_share(between, machine.l2_bytes) * weights
-    cold = cold + _cold_share(between if own else weights + others, machine.l2_bytes) * others
-    return cold, (weights + others - cold) / (_STREAM * machine.sms * machine.clock)
+    activations, results = (size * rows * many for size in (depth * machine.operand, columns * machine.result))
+    cold = l2.cold_share(in_turn * weights + (in_turn if own else 1.0) * activations + results)
+    soon = l2.cold_share(weights + activations + results)
+    moved = cold * weights + (cold if own else soon) * activations + soon * results
+    return moved, (weights + activations + results - moved) / l2.bytes_per_s
 
 
 def gemm_time_s(
@@ -236,7 +230,7 @@ def gemm_time_s(
         Bytes of each multiplication's weights in DRAM and L2, all of its batch, where they are stored in fewer bits
         than they are multiplied in: they are widened on their way to the matrix units.
     own_activations : bool
-        Whether each of the weights in turn has its own activations and results, too.
+        Whether each of the weights in turn has its own activations, too. Results go to the same place.
 
     Returns
     -------
@@ -315,7 +309,8 @@ def _run(
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
     sizes = [array.astype(float) for array in flat]
-    cold, warm = _from_dram(machine, sizes, weights, in_turn, own_activations)
+    l2 = l2_of(gpu)
+    cold, warm = _from_dram(machine, l2, sizes, weights, in_turn, own_activations)
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
     shapes = (*sizes, stored, cold, warm, first, last)
     time, chosen = np.empty(count), np.empty((count, 4), np.int64)
@@ -334,7 +329,7 @@ def _run(
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, range(0, count, _CHUNK)))
-    conversion = _conversion_s(machine, flat, weights, in_turn if own_activations else 1.0)
+    conversion = _conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0)
     time += conversion
     if machine.host > 0:
         time = machine.host * (1 + (time / machine.host) ** _OVERLAP) ** (1 / _OVERLAP)
@@ -344,8 +339,6 @@ def _run(
 def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
     generation = generation_of(gpu)
     peak = gpu.peak_flop_per_s("fp8" if precision == "fp8_block" else precision)
-    # Only the data centre GPUs' L2 is in two partitions.
-    whole = gpu.architecture in ("ada", "blackwell") and generation is not WARP_GROUP
     return _Machine(
         launch=constants.launch_s,
         dram=constants.dram_share * gpu.dram_bytes_per_s,
@@ -353,7 +346,6 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
         l2_per_sm=constants.l2_bytes_per_clock * gpu.clock_hz,
         clock=gpu.clock_hz,
         step=constants.step_s,
-        l2_bytes=gpu.l2_bytes * (_KEPT_WHOLE if whole else _KEPT),
         sms=float(gpu.sms),
         operand=float(OPERAND_BYTES[precision]),
         result=float(RESULT_BYTES.get(precision, 2)),
@@ -368,7 +360,7 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
 
 
 def _conversion_s(
-    machine: _Machine, flat: list[np.ndarray], weights: np.ndarray, in_turn: np.ndarray | float
+    machine: _Machine, l2: L2, flat: list[np.ndarray], weights: np.ndarray, in_turn: np.ndarray | float
 ) -> np.ndarray:
     if not machine.conversion and not machine.conversion_row:
         return np.zeros(len(weights))
@@ -377,7 +369,6 @@ def _conversion_s(
     passes = (1 + np.ceil(depth / _CONVERTED)) / 2
     by_row = machine.conversion_row * np.maximum(1, rows * many / machine.sms) * passes
     # Between two conversions pass the values of 2 bytes, what they become, the weights and the results.
-    between = in_turn * (weights + (2 + machine.operand) * values + machine.result * rows * columns * many)
-    cold = _cold_share(between, machine.l2_bytes)
-    second = cold / machine.dram + (1 - cold) / (_STREAM * machine.sms * machine.clock)
+    cold = l2.cold_share(in_turn * (weights + (2 + machine.operand) * values) + machine.result * rows * columns * many)
+    second = cold / machine.dram + (1 - cold) / l2.bytes_per_s
     return machine.conversion * values * second + by_row

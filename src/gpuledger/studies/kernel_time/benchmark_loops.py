@@ -19,7 +19,7 @@ def copies_in_turn(
 
     As AIConfigurator's collectors do (``collector/{trtllm,vllm,sglang}/collect_gemm.py``): TensorRT-LLM's with as many
     copies as fill L2, five at most; vLLM's with six, in fp8_block and nvfp4 with one; SGLang's with six, each with its
-    own activations and results.
+    own activations. Nobody keeps the results: the allocator gives the next launch the same memory.
 
     Parameters
     ----------

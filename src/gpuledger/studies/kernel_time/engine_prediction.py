@@ -152,7 +152,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _decode,
             attention_laws.DECODE_START,
             attention_laws.DECODE_BOUNDS,
-            {"packing": ("never", "no window", "up to 32", "always")},
+            {"packing": ("never", "no window", "up to 32", "always", "enough blocks")},
             _attention_work,
             _SHAPE,
             _SHAPE,
