@@ -37,7 +37,7 @@ class Deployment:
     cached_tokens : int
         Tokens at the beginning of every prompt that a prefix cache already holds.
     speculation : Speculation or None
-    expert_load : float
+    expert_load : float or str
         See :func:`gpuledger.models.transformer.kernels`.
     host_s : float
         Time that the host takes for a launch (s): without CUDA graphs a pass takes at least that for each of its
@@ -53,7 +53,7 @@ class Deployment:
     engine: str = ""
     cached_tokens: int = 0
     speculation: Speculation | None = None
-    expert_load: float = 0.0
+    expert_load: float | str = 0.0
     host_s: float = 0.0
 
     def __post_init__(self):

@@ -36,6 +36,7 @@ comm_bytes         int64     bytes that one device sends; 0 unless collective
 precision          category  of the arithmetic: fp32, tf32, bf16, fp16, fp8, int8 or fp4
 weight_precision   category  of the stored weights (attention: of the cache), without scales: also fp8_block
                              (a scale per square block), int4, mxfp4, nvfp4
+routing            category  grouped_gemm: how tokens choose experts, unless all equally often; else missing
 =================  ========  ==========================================================================================
 
 The DRAM traffic of a launch that reads each tensor once is

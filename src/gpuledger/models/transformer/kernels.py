@@ -15,7 +15,7 @@ from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel, ring_bytes
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
-from gpuledger.models.transformer.routing import as_load
+from gpuledger.models.transformer.routing import Load, as_load
 from gpuledger.models.transformer.rows import Rows
 from gpuledger.models.transformer.workloads import Workload
 
@@ -32,7 +32,7 @@ def kernels(
     parallel: Parallel | None = None,
     precision: Precision | None = None,
     fused: bool | Iterable[str] = True,
-    expert_load: float | Sequence[float] = 0.0,
+    expert_load: float | str | Sequence[float] = 0.0,
 ) -> pd.DataFrame:
     """Return the kernels that each shape of *workload* launches, with their sizes, MACs and bytes.
 
@@ -51,9 +51,10 @@ def kernels(
         gathers its tokens instead of reading a permuted copy). True: these, as in all serving engines; False: none, as
         in eager PyTorch. In a list also ``rope_kv``: RoPE writes the rotated keys, and the values, into the cache
         (TensorRT-LLM; kernels of their own in vLLM and SGLang).
-    expert_load : float or sequence of float
-        How tokens choose experts: exponent of a Zipf law (0: uniform) or one weight per expert. Tokens choose
-        independently, each ``active`` different experts; rows describe the device with the largest expected load.
+    expert_load : float, str or sequence of float
+        How tokens choose experts: exponent of a Zipf law (0: uniform), one weight per expert, or a power law as engines'
+        kernels were measured with (``power_law_1.2``). Tokens choose independently, each ``active`` different experts;
+        rows describe the device with the largest expected load.
 
     Returns
     -------
@@ -132,7 +133,7 @@ def _add_residual(rows: Rows, kernel: str, count: int) -> None:
     rows.elementwise(kernel, rows.work.tokens, rows.model.hidden, 2 * stream, stream, count=count)
 
 
-def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: float | tuple[float, ...]) -> None:
+def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: Load) -> None:
     fused, tensor, hidden = "residual_norm" in rows.fused, rows.parallel.tensor, rows.model.hidden
     count, plain = rows.count, group.residuals is None
     # The previous stage sends the sum, so the first norm of a stage has no residual to add.

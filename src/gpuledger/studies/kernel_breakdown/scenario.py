@@ -102,7 +102,7 @@ class Scenario:
     parallel: Parallel
     precision: Precision
     fused: bool | tuple[str, ...] = True
-    expert_load: float | tuple[float, ...] = 0.0
+    expert_load: float | str | tuple[float, ...] = 0.0
     own_model: bool = False
 
     def kernels(self, workload: Workload) -> pd.DataFrame:
