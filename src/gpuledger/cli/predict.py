@@ -132,14 +132,11 @@ def _number(text: str, option: str) -> int:
 
 
 def _speculation(name: str, model: Model, drafted: int, acceptance: float) -> Speculation:
-    from gpuledger.models.deployment import Speculation
+    from gpuledger.models.deployment import speculate
     from gpuledger.models.transformer import read_model
 
-    draft = model.draft_layer() if name == "mtp" else read_model(name)
-    if draft.vocab != model.vocab:
-        problem = f"{draft.name} has {draft.vocab:,} tokens in its vocabulary, {model.name} {model.vocab:,}"
-        raise InputError("command line", "--draft", problem, "draft with a model of the same vocabulary")
-    return Speculation(draft, drafted, acceptance)
+    draft = name if name == "mtp" else read_model(name)
+    return speculate(model, draft, drafted, acceptance, ("command line", "--draft"))
 
 
 def _numbers(text: str, option: str) -> list[int]:

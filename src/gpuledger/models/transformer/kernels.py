@@ -52,9 +52,9 @@ def kernels(
         in eager PyTorch. In a list also ``rope_kv``: RoPE writes the rotated keys, and the values, into the cache
         (TensorRT-LLM; kernels of their own in vLLM and SGLang).
     expert_load : float, str or sequence of float
-        How tokens choose experts: exponent of a Zipf law (0: uniform), one weight per expert, or a power law as engines'
-        kernels were measured with (``power_law_1.2``). Tokens choose independently, each ``active`` different experts;
-        rows describe the device with the largest expected load.
+        How tokens choose experts: exponent of a Zipf law (0: uniform), one weight per expert, or a power law such as
+        ``power_law_1.2``, with which engines' kernels were measured. Tokens choose independently, each ``active``
+        different experts; rows describe the device with the largest expected load.
 
     Returns
     -------

@@ -79,8 +79,8 @@ class Routing:
     experts, active : int
         Number of experts, and how many a token uses.
     load : float, str or tuple of float
-        See :func:`choice_probability`. ``power_law_1.2``: in the quantiles of a power law with that exponent, as engines'
-        kernels were measured (:func:`gpuledger.models.time_model.moe.expert_loads`).
+        See :func:`choice_probability`. ``power_law_1.2``: loads are the quantiles of a power law with that exponent, as
+        in measurements of engines' kernels (:func:`gpuledger.models.time_model.moe.expert_loads`).
     devices : int
     """
 
