@@ -56,7 +56,7 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     frame : DataFrame, shape (kernels, …)
         As :func:`gpuledger.models.transformer.kernels` makes it: ``kernel, kind, batch, m, n, k, heads, kv_heads,
         value_dim, choices, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices, precision,
-        weight_precision``, of one launch; the kernels of one mixture-of-experts layer follow each other.
+        weight_precision`` and, optional, ``routing``, of one launch; the kernels of one mixture-of-experts layer follow each other.
     gpu : Gpu
     constants : KernelConstants, optional
         Those of all engines by default.
@@ -271,7 +271,8 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
         inter = down["k"].to_numpy(dtype=float)
         loads = macs / (n * k)
         tiles = active * np.ceil(loads / active / np.array(moe.TILES)[:, None])
-        uneven, routings = pd.factorize(rows["routing"].iloc[starts].astype(object))
+        chosen = rows.get("routing", pd.Series(np.nan, rows.index)).iloc[starts]
+        uneven, routings = pd.factorize(chosen.astype(object))
         for code, routing in enumerate(routings):
             of = uneven == code
             tiles[:, of] = routing.tiles(np.rint(choices[of] / routing.active).astype(np.int64), moe.TILES)
