@@ -56,7 +56,8 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     frame : DataFrame, shape (kernels, …)
         As :func:`gpuledger.models.transformer.kernels` makes it: ``kernel, kind, batch, m, n, k, heads, kv_heads,
         value_dim, choices, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices, precision,
-        weight_precision`` and, optional, ``routing``, of one launch; the kernels of one mixture-of-experts layer follow each other.
+        weight_precision`` and, optional, ``routing``, of one launch; the kernels of one mixture-of-experts layer follow
+        each other.
     gpu : Gpu
     constants : KernelConstants, optional
         Those of all engines by default.
