@@ -21,9 +21,9 @@ from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.provenance import caption
-from gpuledger.models.deployment.memory import fits
+from gpuledger.models.deployment import Deployment, Speculation, fits, passes
 from gpuledger.models.transformer import Parallel, chunk, decode, join, kernels, prefill, read_model
-from gpuledger.readers.gpus import read_gpus
+from gpuledger.readers.gpus import find_gpu, read_gpus
 from gpuledger.studies import kernel_breakdown, open_case
 from gpuledger.studies.kernel_breakdown import source_model, split_parts
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
@@ -251,6 +251,44 @@ def test_a_prefix_cache_and_drafts_in_phases(ask):
     assert rows.loc[("decode", "lm_head"), "m"].item() == 6 and rows.loc[("prefill", "lm_head"), "m"].item() == 2
     with pytest.raises(InputError, match=r"phases\.prefill: cached_tokens: 900 tokens of a prompt of 900 are cached"):
         ask(phases={"prefill": {"batch": 2, "input": 900, "cached": 900}})
+
+
+def test_drafts_before_each_decode_step(ask):
+    """A case with speculative decoding is what `gpuledger predict` says of the same deployment."""
+    phases = {"prefill": {"batch": 1, "input": 1024}, "decode": {"batch": 4, "context": 1025}}
+    given = {"draft": "Llama-3.1-8B", "tokens": 3, "acceptance": 0.7}
+    result = ask(model="Llama-3.1-70B", phases=phases, speculation=given, parallel={"tensor": 8})
+    large, small = read_model("Llama-3.1-70B"), read_model("Llama-3.1-8B")
+    speculation = Speculation(small, 3, 0.7)
+    deployment = Deployment(large, find_gpu("h100-sxm"), 1024, 2, Parallel(8), speculation=speculation)
+    prompt, step = passes(deployment, [4]).to_dict("records")
+    assert result["prefill_time"] == pytest.approx(prompt["time_s"]) and result["decode_new_tokens"] == 16
+    assert result["decode_time"] == pytest.approx(step["time_s"])
+    assert result["decode_tokens_per_step"] == pytest.approx(1 + 0.7 + 0.49 + 0.343)
+    assert result["decode_tpot"] == pytest.approx(step["tpot_s"])
+    assert result["decode_tokens_per_s"] == pytest.approx(step["tokens_per_s"])
+    parts = split_parts(result.data)
+    rows = parts["kernels"]
+    drafts = rows[rows["group"] == "drafts"].set_index(["phase", "kernel"])
+    assert (
+        drafts.loc[("decode", "draft_lm_head"), "count"] == 3 and drafts.loc[("prefill", "draft_lm_head"), "count"] == 1
+    )
+    four = parts["throughput"].query("requests == 4").iloc[0]
+    assert four["user_tokens_per_s"] == pytest.approx(1 / result["decode_tpot"])
+    held = parts["memory_parts"].query("phase == 'decode'").set_index("held_by")["bytes"]
+    assert small.weight_bytes() / 8 < held["weights for drafts"] < small.weight_bytes() / 7.99
+    assert held["KV cache for drafts"] == 4 * 1029 * small.kv_bytes_per_token() / 8
+    assert result["drafts"] == "3 by Llama-3.1-8B, each accepted with probability 0.7"
+    for wrong, message in (
+        (
+            {"phases": {**phases, "decode": {"batch": 1, "context": 9, "new": 2}}},
+            r"speculation: beside phases\.decode\.new",
+        ),
+        ({"phases": {"mixed": [{"new": 1}]}}, r"speculation: beside phases\.mixed"),
+        ({"speculation": {"draft": "Qwen3-8B"}}, r"speculation: Qwen3-8B has 151,936 tokens in its vocabulary"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ask(**{"model": "Llama-3.1-70B", "phases": phases, "speculation": given, **wrong})
 
 
 def test_work_of_a_prefill_is_that_of_the_formula(llama):

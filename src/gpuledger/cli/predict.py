@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,10 @@ MAX_NUMBER, MAX_ROWS = 2**31, 100_000
 @click.option("--draft-tokens", default="1", show_default=True, help="Tokens drafted before each step.")
 @click.option("--acceptance", default=0.8, show_default=True, help="Probability that a drafted token is accepted.")
 @click.option(
-    "--expert-load", default=0.0, help="How unevenly experts are chosen: exponent of a Zipf law.  [default: 0]"
+    "--expert-load",
+    default="0",
+    show_default=True,
+    help="How unevenly experts are chosen: power_law_1.2, as kernels are measured, or the exponent of a Zipf law.",
 )
 @click.option("--host-us", default=0.0, help="Without CUDA graphs: µs that the host takes for a launch.")
 @click.option("--slo", help="Objective such as ttft=1s,tpot=30ms: list what meets it, the cheapest first.")
@@ -67,7 +71,7 @@ def predict(
     draft: str | None,
     draft_tokens: str,
     acceptance: float,
-    expert_load: float,
+    expert_load: str,
     host_us: float,
     slo: str | None,
     price: tuple[str, ...],
@@ -97,6 +101,7 @@ def predict(
     count = len(chosen) * len(batches) * len(splits[0]) * len(splits[1]) * len(splits[2])
     if count > MAX_ROWS:
         raise InputError("command line", "", f"{count:,} combinations", f"ask for at most {MAX_ROWS:,}")
+    load = float(expert_load) if re.fullmatch(r"\d{1,3}(\.\d+)?", expert_load) else expert_load
     deployments: list[Deployment] = []
     refused: list[InputError] = []
     for gpu, degrees in itertools.product(chosen, itertools.product(*splits)):
@@ -107,7 +112,7 @@ def predict(
             refused.append(error)
             continue
         requests = tokens_in, tokens_out, parallel, formats, engine or "", tokens_cached
-        deployments.append(Deployment(model, gpu, *requests, drafts, expert_load, host_us * 1e-6))
+        deployments.append(Deployment(model, gpu, *requests, drafts, load, host_us * 1e-6))
     if not deployments:
         raise refused[0]
     parts = evaluate(deployments, batches) if save or not objective else []
@@ -127,14 +132,11 @@ def _number(text: str, option: str) -> int:
 
 
 def _speculation(name: str, model: Model, drafted: int, acceptance: float) -> Speculation:
-    from gpuledger.models.deployment import Speculation
+    from gpuledger.models.deployment import speculate
     from gpuledger.models.transformer import read_model
 
-    draft = model.draft_layer() if name == "mtp" else read_model(name)
-    if draft.vocab != model.vocab:
-        problem = f"{draft.name} has {draft.vocab:,} tokens in its vocabulary, {model.name} {model.vocab:,}"
-        raise InputError("command line", "--draft", problem, "draft with a model of the same vocabulary")
-    return Speculation(draft, drafted, acceptance)
+    draft = name if name == "mtp" else read_model(name)
+    return speculate(model, draft, drafted, acceptance, ("command line", "--draft"))
 
 
 def _numbers(text: str, option: str) -> list[int]:

@@ -177,7 +177,8 @@ class _Column:
 
     def floor(self, size: str) -> float:
         """Return the smallest width in points that breaks no piece of a text."""
-        pieces = [piece for text in (self.name, *self.texts) for part in text.split() for piece in _pieces(part)]
+        words = {word for text in {self.name, *self.texts} for word in text.split()}
+        pieces = {piece for word in words for piece in _pieces(word)}
         return max((_points(escape(piece), size) for piece in pieces), default=0) + 2 * GAP + 2
 
     def lines(self, row: int, size: str) -> int:
@@ -227,12 +228,13 @@ def _rounded(texts: list[str]) -> list[str]:
 def _wrap(columns: list[_Column], size: str) -> None:
     """Make the widest columns of text narrower until the table fits, none narrower than its longest piece."""
     widths = {column: column.width(size) for column in columns if not column.numeric}
+    floors = {column: column.floor(size) for column in widths}
     room = TEXT_WIDTH - sum(column.width(size) for column in columns if column.numeric)
     for level in range(TEXT_WIDTH, 0, -2):
-        if sum(min(width, max(level, column.floor(size))) for column, width in widths.items()) <= room:
+        if sum(min(width, max(level, floors[column])) for column, width in widths.items()) <= room:
             break
     for column, width in widths.items():
-        if width > (most := max(level, column.floor(size))):
+        if width > (most := max(level, floors[column])):
             column.limit = math.floor(most - 2 * GAP)
 
 

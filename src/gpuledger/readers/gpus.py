@@ -41,7 +41,7 @@ STAND_INS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fp16": ("fp16", "bf16", "fp32"),
         "fp8": ("fp8", "bf16", "fp16", "fp32"),
         "int8": ("int8", "bf16", "fp16", "fp32"),
-        "fp4": ("fp4", "fp8", "bf16", "fp16", "fp32"),
+        "fp4": ("fp4", "bf16", "fp16", "fp32"),
         "int4": ("bf16", "fp16", "fp32"),
     }
 )

@@ -23,6 +23,8 @@ from gpuledger.models.time_model.collectives import CollectiveConstants, collect
 from gpuledger.models.time_model.constants import KINDS, TABLE, read_table, transferred, unseen_constants
 from gpuledger.models.time_model.fit import fit_law
 from gpuledger.models.time_model.moe import DTYPES, TILES, MoeConstants, expert_loads, load_table, moe_terms
+from gpuledger.models.time_model.step import predict
+from gpuledger.models.transformer import Precision, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu
 
 H100, A100 = find_gpu("h100-sxm"), find_gpu("a100-sxm-80gb")
@@ -273,3 +275,28 @@ def test_mxfp4_is_padded_where_engines_pad_it():
     for gpu, dtype in (("h100-sxm", "w4a16_mxfp4"), ("b200", "nvfp4"), ("rtx-pro-6000", "w4a8_mxfp4_mxfp8")):
         narrow, wide = weights_s(gpu, dtype)
         assert narrow < 0.8 * wide
+
+
+def test_prompts_behind_a_cached_prefix_read_it():
+    model, work = read_model("Llama-3.1-8B"), prefill(65536 + 17, cached_tokens=65536)
+    row = predict(kernels(model, work), H100).query("kernel == 'attention'").iloc[0]
+    token = 2 * 8 * 128 * 2
+    assert row["dram_bytes"] == (65536 + 17) * token + 17 * 2 * 32 * 128 * 2
+    # The law alone, with and without a cache to read; what writes the new keys into it is another kernel.
+    shapes = {**attention(tokens=17, context=65536), "copied_values": np.zeros(1)}
+    nothing = {**shapes, "cache_values": np.zeros(1)}
+    read_s, other_s = (prefill_terms(H100, PREFILL, one)["time_s"][0] for one in (shapes, nothing))
+    assert read_s - other_s == pytest.approx(65536 * token / H100.dram_bytes_per_s, rel=0.05)
+
+
+def test_nvfp4_is_widened_where_the_gpu_has_no_fp4():
+    model = read_model("Llama-3.1-8B")
+    rows = kernels(model, prefill(8192), precision=Precision("nvfp4", operands="fp4"))
+    on_hopper, on_blackwell = (predict(rows, find_gpu(name)) for name in ("h200-sxm", "b200"))
+    assert "fp4" in set(on_blackwell["precision"]) and "fp4" not in set(on_hopper["precision"])
+    # As with other weights of four bits and activations of 16.
+    widened = predict(kernels(model, prefill(8192), precision=Precision("int4_g128")), find_gpu("h200-sxm"))
+    times = [(frame["time_s"] * frame["count"]).sum() for frame in (on_hopper, widened)]
+    assert times[0] == pytest.approx(times[1], rel=0.05)
+    products = on_hopper[on_hopper["kind"] == "gemm"]
+    assert (2 * products["macs"] / products["time_s"]).max() < find_gpu("h200-sxm").peak_flop_per_s("bf16")

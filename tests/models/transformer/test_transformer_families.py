@@ -56,6 +56,41 @@ GEMMA4_31B = {
         "layer_types": [f"{'full' if i % 6 == 5 else 'sliding'}_attention" for i in range(60)],
     },
 }
+# As the hub's file of google/gemma-4-E2B has it, without what changes no kernel.
+GEMMA4_E2B = {
+    "model_type": "gemma4",
+    "text_config": {
+        **{"model_type": "gemma4_text", "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 35},
+        **{"num_attention_heads": 8, "num_key_value_heads": 1, "num_global_key_value_heads": None, "head_dim": 256},
+        **{"global_head_dim": 512, "attention_k_eq_v": False, "sliding_window": 512, "vocab_size": 262144},
+        **{"enable_moe_block": False, "final_logit_softcapping": 30.0, "hidden_size_per_layer_input": 256},
+        **{"num_kv_shared_layers": 20, "use_double_wide_mlp": True, "vocab_size_per_layer_input": 262144},
+        "layer_types": [f"{'full' if i % 5 == 4 else 'sliding'}_attention" for i in range(35)],
+    },
+}
+GRANITE_8B = {
+    **{"model_type": "granite", "hidden_size": 4096, "intermediate_size": 12800, "num_hidden_layers": 40},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 49159, "tie_word_embeddings": True},
+    **{"attention_multiplier": 0.0078125, "embedding_multiplier": 12.0, "logits_scaling": 16.0},
+    **{"residual_multiplier": 0.22, "attention_bias": False, "mlp_bias": False},
+}
+SMOLLM3 = {
+    **{"model_type": "smollm3", "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36},
+    **{"num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 128256, "no_rope_layer_interval": 4},
+    **{"no_rope_layers": [1, 1, 1, 0] * 9, "layer_types": ["full_attention"] * 36, "use_sliding_window": False},
+}
+DOTS1 = {
+    **{"model_type": "dots1", "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 62},
+    **{"num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 152064, "n_routed_experts": 128},
+    **{"n_shared_experts": 2, "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "first_k_dense_replace": 1},
+    **{"moe_layer_freq": 1, "scoring_func": "noaux_tc", "n_group": 1, "topk_group": 1, "attention_bias": False},
+}
+PHI35_MOE = {
+    **{"model_type": "phimoe", "hidden_size": 4096, "intermediate_size": 6400, "num_hidden_layers": 32},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32064, "num_local_experts": 16},
+    **{"num_experts_per_tok": 2, "attention_bias": True, "lm_head_bias": True, "sliding_window": 131072},
+    **{"max_position_embeddings": 131072, "router_jitter_noise": 0.01},
+}
 SPARSE = [0] * 3 + [1] * 57
 MINIMAX_M3 = {
     **{"model_type": "minimax_m3", "hidden_size": 6144, "intermediate_size": 3072, "num_hidden_layers": 60},
@@ -178,6 +213,13 @@ EXACT = {
 ROUNDED = {
     # huggingface.co/google/gemma-4-31B-it, model card (30.7 dense, without the vision tower).
     "gemma-4-31B": (GEMMA4_31B, 30.7, 30.7),
+    # huggingface.co/google/gemma-4-E2B, model card: 2.3 "effective", without the tables of all layers.
+    "gemma-4-E2B": (GEMMA4_E2B, 2.28 + 35 * 256 * 262144 / 1e9, 4.6),
+    # Of their safetensors on the hub: 8.17, 3.08, 142.8 and 41.9; model cards: 14 and 6.6 active.
+    "granite-3.3-8b": (GRANITE_8B, 8.17, 8.17),
+    "SmolLM3-3B": (SMOLLM3, 3.075, 3.075),
+    "dots.llm1": (DOTS1, 142.8, 14),
+    "Phi-3.5-MoE": (PHI35_MOE, 41.9, 6.6),
     # llama-bench of its GGUF files: 284.33 B; report: 284 and 13 (without the embedding).
     "DeepSeek-V4-Flash": (V4_FLASH, 284.33, 13 + 0.5),
     # Report: 1.6 trillion and 49 (without the embedding). See also test_the_tensors_of_deepseek_v4_pro.
@@ -233,6 +275,7 @@ def test_every_weight_is_multiplied_once_per_token(config, name):
     model = read_model(config(ALL[name]))
     # Hyper-connections have a projection in the head, too.
     head = 3 * model.vocab * model.hidden + 33 * 4 * 4 * model.hidden * name.startswith("DeepSeek")
+    head += 33 * 35 * 256 * model.hidden * (name == "gemma-4-E2B")  # embeddings of layers come from the token's, too
     for parallel, fused in ((Parallel(), True), (Parallel(pipeline=2), False)):
         frame = kernels(model, prefill(11, 3), parallel, Precision(), fused)
         gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"]) & ~frame["kernel"].str.startswith("attention_")]
@@ -371,6 +414,33 @@ def test_keys_that_are_values_are_projected_once_and_cached_twice(config):
     quantised["quantization_config"]["ignore"] = [f"model.language_model.layers.{i}.mlp*" for i in range(30)]
     (formats,) = {group.formats for group in read_model(config(quantised)).layers}
     assert [kernel for kernel, *_ in formats] == ["shared_down_proj", "shared_gate_up_proj"]
+
+
+def test_layers_that_share_keys_read_them_and_write_none(config):
+    model = read_model(config(GEMMA4_E2B))
+    # Of 35 layers 15 have keys of their own, three of them without a window.
+    assert model.kv_bytes_per_token() == (12 * 2 * 256 + 3 * 2 * 512) * 2
+    assert model.kv_bytes(100_000) == (12 * 512 * 2 * 256 + 3 * 100_000 * 2 * 512) * 2
+    frame = kernels(model, decode(4095, 2))
+    assert launches(frame, "kv_write") == 15 and launches(frame, "decode_attention") == 35
+    attention = frame[frame["kernel"] == "decode_attention"]
+    read = {(row.k, row.cache_bytes) for row in attention.itertuples()}
+    assert read == {(256, 2 * 512 * 2 * 256 * 2), (512, 2 * 4096 * 2 * 512 * 2)}
+    turned = frame[frame["kernel"] == "qkv_proj"].groupby("n")["count"].sum()
+    assert turned.to_dict() == {2048 + 512: 12, 4096 + 1024: 3, 2048: 16, 4096: 4}
+    assert frame[frame["kernel"] == "gate_up_proj"].groupby("n")["count"].sum().to_dict() == {12288: 15, 24576: 20}
+    assert launches(frame, "per_layer_embedding", "weight_bytes") == 2 * 35 * 256 * 2
+    assert launches(frame, "per_layer_gate_proj") == launches(frame, "per_layer_proj") == 35
+    draft = kernels(model.draft_layer(), decode(100, 2))
+    assert launches(draft, "kv_write") == 1 and not draft["kernel"].astype(str).str.startswith("per_layer").any()
+
+
+def test_every_fourth_layer_of_smollm3_has_no_rotation(config):
+    stated, implied = (
+        kernels(read_model(config({key: value for key, value in SMOLLM3.items() if key != left_out})), decode(100, 2))
+        for left_out in ("", "no_rope_layers")
+    )
+    assert launches(stated, "rope") == launches(implied, "rope") == 27 and launches(stated, "kv_write") == 36
 
 
 def test_kimi_delta_attention_and_residuals_of_blocks(config):
@@ -527,10 +597,15 @@ def test_a_name_that_says_fp8_while_nothing_states_it_is_noted(config):
 
 
 def test_an_unknown_architecture_is_read_as_another_at_the_readers_risk(config):
-    strange = config({**LLAMA, "model_type": "lama_x", "residual_multiplier": 0.22})
-    with pytest.raises(InputError, match=r"unknown architecture 'lama_x' .*nearest .*treat_as"):
+    strange = config({**LLAMA, "model_type": "lama_x", "residual_order": 0.22})
+    nearest = "'lama_x'; the nearest is llama, which knows all of its keys but residual_order: .*treat_as: llama;"
+    with pytest.raises(InputError, match=f"unknown architecture {nearest}"):
         read_model(strange)
-    message = "'lama_x'; read as llama, at your own risk, without its keys residual_multiplier"
+    # An architecture without experts is not near one with them.
+    routed = config({**LLAMA, "model_type": "lama_x", "moe_of_its_own": 8}, "routed.json")
+    with pytest.raises(InputError, match="'lama_x', and none of the known ones can read its keys; known"):
+        read_model(routed)
+    message = "'lama_x'; read as llama, at your own risk, without its keys residual_order"
     with pytest.warns(InputWarning, match=message):
         model = read_model(strange, treat_as="llama")
     assert model.parameters == read_model(config(LLAMA, "llama.json")).parameters
@@ -593,8 +668,10 @@ def refused(config, content, message):
 
 def test_what_is_not_modelled_is_refused(config):
     text = GEMMA4_26B["text_config"]
-    for key, value in {"num_kv_shared_layers": 20, "hidden_size_per_layer_input": 256}.items():
-        refused(config, {**GEMMA4_26B, "text_config": {**text, key: value}}, f"{key}: .*another kind")
+    nothing_before = {**GEMMA4_26B, "text_config": {**text, "num_kv_shared_layers": 26}}
+    refused(config, nothing_before, "num_kv_shared_layers: no earlier layer has keys and values to share")
+    other_table = {**text, "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 9}
+    refused(config, {**GEMMA4_26B, "text_config": other_table}, "vocab_size_per_layer_input: .*differs from vocab_size")
     refused(config, {**V4_FLASH, "compress_ratios": [4, 8] * 22}, "compress_ratios: not a ratio of 0, 4 or 128")
     refused(config, {**V4_FLASH, "o_groups": 7}, "o_groups: .*not a multiple")
     refused(config, {**MINIMAX_M3, "moe_layer_freq": [1]}, "moe_layer_freq: not a list of 60 zeros and ones")

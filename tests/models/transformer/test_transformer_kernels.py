@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from transformer_counts import multiplied_per_token
 
 from gpuledger.errors import InputError
+from gpuledger.models.time_model.moe import expert_loads
+from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import (
     Attention,
     FeedForward,
@@ -29,7 +31,8 @@ from gpuledger.models.transformer import (
     read_model,
 )
 from gpuledger.models.transformer.kernels import FUSIONS
-from gpuledger.models.transformer.routing import busiest_share, choice_probability
+from gpuledger.models.transformer.routing import Routing, choice_probability
+from gpuledger.readers.gpus import find_gpu
 
 NAMES = sorted(file.stem for file in (ROOT / "resources/models").glob("*.json"))
 MODELS = {name: read_model(name) for name in NAMES}
@@ -414,8 +417,7 @@ def test_expected_experts_are_those_of_all_choices():
     """Every choice of 2 of 4 experts by 2 tokens, counted."""
     choices = list(combinations(range(4), 2))
     touched = np.mean([len({*first, *second}) for first, second in product(choices, choices)])
-    probability = choice_probability(4, 2, 0.0)
-    rows, expected = busiest_share(probability, 2, np.array([2]), 1)
+    rows, expected = Routing(4, 2).busiest(np.array([2]))
     assert rows.tolist() == [4] and expected[0] == pytest.approx(touched, rel=1e-12)
 
 
@@ -430,11 +432,11 @@ def test_choice_probabilities(experts, share, load):
     probability = choice_probability(experts, active, load)
     assert probability.sum() == pytest.approx(active, rel=1e-9) and probability.max() <= 1 and probability.min() >= 0
     tokens = np.array([0, 1, 7, 10**6])
-    rows, touched = busiest_share(probability, active, tokens, 1)
+    rows, touched = Routing(experts, active, load).busiest(tokens)
     assert rows.tolist() == (tokens * active).tolist()
     assert touched[0] == 0 and touched[1] == pytest.approx(active, rel=1e-9)
     assert np.all(touched <= np.minimum(experts, np.maximum(tokens * active, 0)) * (1 + 1e-9))
-    rows, _ = busiest_share(probability, active, tokens, min(3, experts))
+    rows, _ = Routing(experts, active, load, min(3, experts)).busiest(tokens)
     assert np.all(rows * min(3, experts) >= tokens * active - 3)
 
 
@@ -450,6 +452,39 @@ def test_uneven_load_touches_fewer_experts_and_burdens_one_device():
     assert one[0]["weight_bytes"] == round(128 * (1 - (1 - 8 / 128) ** 32) * 768 * 2048 * 2)
     given_load = kernels(model, work, expert_load=[1.0] * 128).set_index("kernel").loc["expert_down_proj"]
     assert given_load["batch"] == 112 and given_load["m"] == -(-256 // 112)
+
+
+@given(experts=st.integers(2, 48), load=st.floats(0.1, 3), tokens=st.integers(1, 300))
+def test_tiles_of_an_uneven_load_are_counted_expert_by_expert(experts, load, tokens):
+    routing, probability = Routing(experts, 2, load), choice_probability(experts, 2, load)
+    expected = 0.0
+    for one in probability:
+        any_row = 1 - (1 - one) ** tokens
+        expected += any_row * np.ceil(np.rint(tokens * one / max(any_row, 1e-9)) / 16)
+    assert routing.tiles(np.array([tokens]), [16])[0, 0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_power_law_as_measured_burdens_the_busiest_device():
+    even, uneven = (Routing(256, 8, load, 8) for load in (0.0, "power_law_1.2"))
+    tokens = np.array([4096, 0, 4096])
+    rows, touched = uneven.busiest(tokens)
+    assert rows.tolist() == [expert_loads(4096, 8, 256, 8, 1.2).sum().round(), 0, rows[0]]
+    assert rows[0] > 1.3 * even.busiest(tokens)[0][0] and touched.round().tolist() == [32, 0, 32]
+    # Unequal rows fill more tiles than equal ones.
+    assert uneven.tiles(tokens[:1], [128])[0, 0] * 128 > 1.1 * rows[0]
+    # Without gaps at the exponent where the law's integral is a logarithm.
+    assert Routing(256, 8, "power_law_1", 8).busiest(tokens)[0][0] == pytest.approx(
+        Routing(256, 8, "power_law_1.001", 8).busiest(tokens)[0][0], rel=1e-2
+    )
+
+
+def test_an_uneven_load_takes_longer():
+    model, gpu = MODELS["Qwen3-30B-A3B"], find_gpu("h200-sxm")
+    times = [
+        predict(kernels(model, prefill(1024), expert_load=load), gpu).query("kind == 'grouped_gemm'")["time_s"].sum()
+        for load in (0, 0.5, "power_law_1.2")
+    ]
+    assert times[0] < times[1] and times[0] < times[2] < 3 * times[0]
 
 
 # ---- the frame, workloads, what is refused
@@ -506,6 +541,7 @@ def test_what_cannot_be_split_is_refused():
         (lambda: kernels(llama, decode(1), fused={"qvk"}), "unknown fusion: qvk"),
         (lambda: kernels(mixtral, decode(1), expert_load=[1, 2]), "2 weights for 8 experts"),
         (lambda: kernels(mixtral, decode(1), expert_load=-1), "not an expert load"),
+        (lambda: kernels(mixtral, decode(1), expert_load="power_law_0"), "not an expert load"),
         (lambda: kernels(mixtral, decode(1), expert_load=[1] + [0] * 7), "fewer than 2 experts"),
         (lambda: kernels(llama, prefill(2**30, 2)), "2\\^63"),
     ):

@@ -637,7 +637,7 @@ HOSTILE = [
     ({**LLAMA, "num_key_value_heads": 5}, "32 query heads are not a multiple of 5"),
     ({**LLAMA, "tie_word_embeddings": "yes"}, "neither true nor false"),
     ({**LLAMA, "hidden_act": "mish"}, "key hidden_act: unknown value 'mish'"),
-    ({**LLAMA, "residual_multiplier": 0.22}, "keys residual_multiplier: unknown keys for the architecture llama"),
+    ({**LLAMA, "residual_order": 0.22}, "keys residual_order: unknown keys for the architecture llama"),
     ({**LLAMA, "torch_dtype": "float4"}, "key torch_dtype"),
     ({**LLAMA, "is_encoder_decoder": True}, "another kind of layer"),
     ({**LLAMA, "rope_scaling": "yarn"}, "is not an object"),
@@ -659,7 +659,7 @@ HOSTILE = [
     ({**GEMMA3_4B, "text_config": {"model_type": "llama9_text"}}, "unknown architecture 'llama9_text'"),
     (
         {"model_type": "qwen9_next", "hidden_size": 2048, "linear_conv_kernel_dim": 4, "full_attention_interval": 4},
-        "unknown architecture 'qwen9_next' with the unknown keys full_attention_interval, linear_conv_kernel_dim",
+        "unknown architecture 'qwen9_next'; the nearest is .* all of its keys but full_attention_interval, linear_conv",
     ),
     ({"model_type": "gpt2", "n_embd": 768.5, "vocab_size": 1}, "key n_embd: '768.5' is not a whole number"),
 ]

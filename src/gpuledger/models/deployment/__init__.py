@@ -4,7 +4,7 @@ from gpuledger.models.deployment.limits import largest_batch, largest_context
 from gpuledger.models.deployment.memory import RESERVE, fits, memory_bytes, memory_rows, reserve_bytes
 from gpuledger.models.deployment.objectives import Objective, cheapest
 from gpuledger.models.deployment.passes import Deployment, memory_of, memory_table, passes
-from gpuledger.models.deployment.speculation import Speculation
+from gpuledger.models.deployment.speculation import Speculation, speculate
 
 __all__ = [
     "RESERVE",
@@ -21,4 +21,5 @@ __all__ = [
     "memory_table",
     "passes",
     "reserve_bytes",
+    "speculate",
 ]

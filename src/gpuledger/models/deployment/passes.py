@@ -37,7 +37,7 @@ class Deployment:
     cached_tokens : int
         Tokens at the beginning of every prompt that a prefix cache already holds.
     speculation : Speculation or None
-    expert_load : float
+    expert_load : float or str
         See :func:`gpuledger.models.transformer.kernels`.
     host_s : float
         Time that the host takes for a launch (s): without CUDA graphs a pass takes at least that for each of its
@@ -53,7 +53,7 @@ class Deployment:
     engine: str = ""
     cached_tokens: int = 0
     speculation: Speculation | None = None
-    expert_load: float = 0.0
+    expert_load: float | str = 0.0
     host_s: float = 0.0
 
     def __post_init__(self):
@@ -76,6 +76,15 @@ class Deployment:
     def kernels(self, workload: Workload) -> pd.DataFrame:
         """Return the kernels of a workload; see :func:`gpuledger.models.transformer.kernels`."""
         return kernels(self.model, workload, self.parallel, self.precision, expert_load=self.expert_load)
+
+    def predict(self, workload: Workload) -> pd.DataFrame:
+        """Return the predicted kernels of a workload, those of drafts included."""
+        rows = self.kernels(workload)
+        check_peaks(rows, self.gpu)
+        rows = predict(rows, self.gpu, self.engine)
+        if not self.speculation:
+            return rows
+        return self.speculation.join(rows, self._draft.predict(self.speculation.passes(workload)))
 
     @property
     def _draft(self) -> Deployment:
@@ -116,17 +125,10 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
     """
     gpu, parallel, own = deployment.gpu, deployment.parallel, deployment.speculation
     batch = np.asarray(batches, np.int64)
-    middle = deployment.input_tokens + deployment.output_tokens // 2
-    work = deployment.workload(batch, middle)
+    work = deployment.workload(batch, deployment.input_tokens + deployment.output_tokens // 2)
     whole, slowest, exchanged, bound = _sums(deployment, work)
     last = deployment.input_tokens + deployment.output_tokens - 1
     memory = memory_of(deployment, deployment.workload(batch, last))
-    if own:
-        draft = deployment._draft
-        # One more pass than decode steps: the prompt goes through the draft model, too.
-        times, slow, sent, _ = _sums(draft, draft.workload(batch, middle))
-        often = np.r_[1, np.full(len(batch), own.drafted)]
-        whole, slowest, exchanged = whole + often * times, slowest + often * slow, exchanged + often * sent
     each = np.r_[1.0, np.full(len(batch), own.tokens_per_step if own else 1.0)]
     tokens = np.r_[work.tokens[0], each[1:] * batch]
     rate = tokens * parallel.replicas / slowest
@@ -181,20 +183,24 @@ def memory_table(deployment: Deployment, batch: int) -> pd.DataFrame:
     split = deployment.model, deployment.parallel, deployment.precision
     rows = deployment.kernels(work)
     table = memory_rows(*split, work, rows, deployment.gpu, deployment.parallel.pipeline)
-    if deployment.speculation:
-        more, name = memory_of(deployment._draft, work).iloc[0], deployment.speculation.draft.name
-        parts = {"part": ["weights for drafts", "KV cache for drafts"], "formula": name}
-        drafts = pd.DataFrame({**parts, "bytes": [more["weight_bytes"], more["cache_bytes"]]})
-        table = pd.concat([table.iloc[:3], drafts, table.iloc[3:]], ignore_index=True)
-        table.loc[len(table) - 1, "bytes"] = table["bytes"].iloc[:-1].sum()
+    if not deployment.speculation:
+        return table
+    return with_drafts(table, memory_of(deployment._draft, work).iloc[0], deployment.speculation)
+
+
+def with_drafts(table: pd.DataFrame, needed: pd.Series, speculation: Speculation) -> pd.DataFrame:
+    """Insert into the parts of the memory what drafts need, and add it to their sum."""
+    name = speculation.draft.name
+    parts = {"part": ["weights for drafts", "KV cache for drafts"], "formula": name}
+    drafts = pd.DataFrame({**parts, "bytes": [needed["weight_bytes"], needed["cache_bytes"]]})
+    table = pd.concat([table.iloc[:3], drafts, table.iloc[3:]], ignore_index=True)
+    table.loc[len(table) - 1, "bytes"] = table["bytes"].iloc[:-1].sum()
     return table
 
 
 def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
     """Return each shape's time, that of its slowest stage, that of communication (s), and its most frequent bound."""
-    rows = deployment.kernels(work)
-    check_peaks(rows, deployment.gpu)
-    rows = predict(rows, deployment.gpu, deployment.engine)
+    rows = deployment.predict(work)
     shape, stage, count = (rows[name].to_numpy() for name in ("shape", "stage", "count"))
     time = rows["time_s"].to_numpy() * count
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.transformer import Model
+from gpuledger.models.transformer import Model, Workload
+from gpuledger.models.transformer.names import PHASES
 
 MAX_DRAFTED = 64
+#: What the names of a draft's kernels begin with, beside those of the model that verifies.
+DRAFT = "draft_"
 
 
 @dataclass(frozen=True)
@@ -45,3 +51,42 @@ class Speculation:
     def tokens_per_step(self) -> float:
         """Expected tokens that a step adds to a request: 1 + a + a² + … (Leviathan et al., ICML 2023, eq. 1)."""
         return sum(self.acceptance**i for i in range(self.drafted + 1))
+
+    def passes(self, work: Workload) -> Workload:
+        """Return the passes that draft: of a decode step, one new token of each request."""
+        decoding = work.phase[work.shape] == PHASES.index("decode")
+        return replace(work, new_tokens=np.where(decoding, 1, work.new_tokens))
+
+    def join(self, rows: pd.DataFrame, drafts: pd.DataFrame) -> pd.DataFrame:
+        """Return the kernels of passes with those of all drafts before a step; prompts go through the draft model, too.
+
+        Drafts are in the last pipeline stage, which has the LM head.
+        """
+        kernel = drafts["kernel"].astype(str)
+        often = np.where(drafts["phase"] == "decode", self.drafted, 1)
+        return pd.concat(
+            [
+                rows.astype({"kernel": str}),
+                drafts.assign(
+                    kernel=kernel.where(kernel.str.startswith(DRAFT), DRAFT + kernel),
+                    count=drafts["count"] * often,
+                    stage=rows["stage"].max(),
+                ),
+            ],
+            ignore_index=True,
+        )
+
+
+def speculate(model: Model, draft: str | Model, drafted: int, acceptance: float, place: tuple[str, str]) -> Speculation:
+    """Return speculative decoding of a model with its own layer of multi-token prediction (``mtp``) or a smaller model.
+
+    Raises
+    ------
+    InputError
+        A number out of range, or another vocabulary than the model's; *place* says where that is written.
+    """
+    draft = model.draft_layer() if draft == "mtp" else draft
+    if draft.vocab != model.vocab:
+        problem = f"{draft.name} has {draft.vocab:,} tokens in its vocabulary, {model.name} {model.vocab:,}"
+        raise InputError(*place, problem, "draft with a model of the same vocabulary")
+    return Speculation(draft, drafted, acceptance)

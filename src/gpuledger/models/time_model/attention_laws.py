@@ -151,7 +151,8 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     shapes : mapping of str to float arrays of shape (launches,)
         ``requests``; ``tokens`` (new, of each); ``context`` (tokens before them); ``heads``, ``kv_heads``;
         ``head_dim`` (mean of keys' and values'); ``cache_values``, the elements that the cache holds of a token, of all
-        KV heads; ``window`` (0: none); ``value_bytes`` and ``cache_bytes``, of an element of q, k, v and of the cache;
+        KV heads; ``copied_values``, those of them that the kernel also copies there of a new token (default: all);
+        ``window`` (0: none); ``value_bytes`` and ``cache_bytes``, of an element of q, k, v and of the cache;
         ``peak``, the matrix units' rate (FLOP/s).
 
     Returns
@@ -176,7 +177,8 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     one_s = c.block_s + np.ceil(longest / _KEYS) * tile_s
     moved = s["requests"] * s["tokens"] * 2 * s["head_dim"] * (s["heads"] + s["kv_heads"]) * s["value_bytes"]
     # Another kernel copies the new keys and values into the cache.
-    moved = moved + s["requests"] * s["tokens"] * s["cache_values"] * (s["value_bytes"] + s["cache_bytes"])
+    copied = s.get("copied_values", s["cache_values"]) * (s["value_bytes"] + s["cache_bytes"])
+    moved = moved + s["requests"] * s["tokens"] * copied
     moved = moved + s["requests"] * s["context"] * s["cache_values"] * s["cache_bytes"]
     dram_s = _memory_s(gpu, c.dram_share, moved, moved)
     launch_s = np.full(len(dram_s), c.launch_s)

@@ -56,7 +56,8 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     frame : DataFrame, shape (kernels, …)
         As :func:`gpuledger.models.transformer.kernels` makes it: ``kernel, kind, batch, m, n, k, heads, kv_heads,
         value_dim, choices, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices, precision,
-        weight_precision``, of one launch; the kernels of one mixture-of-experts layer follow each other.
+        weight_precision`` and, optional, ``routing``, of one launch; the kernels of one mixture-of-experts layer follow
+        each other.
     gpu : Gpu
     constants : KernelConstants, optional
         Those of all engines by default.
@@ -174,8 +175,8 @@ def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict
         "heads": heads,
         "kv_heads": kv_heads,
         "head_dim": (k + value_dim) / 2,
-        # The cache is written by a kernel of its own.
-        "cache_values": width if decode else np.zeros_like(k),
+        "cache_values": np.broadcast_to(width, k.shape),
+        "copied_values": np.zeros_like(k),  # the cache is written by a kernel of its own
         "window": np.where(short, np.ceil(pairs / tokens), 0),
         "value_bytes": np.full_like(k, value_bytes),
         "cache_bytes": np.full_like(k, cache_bytes),
@@ -270,6 +271,12 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
         down = frame[grouped & ~first & np.isin(layer, own)]
         inter = down["k"].to_numpy(dtype=float)
         loads = macs / (n * k)
+        tiles = active * np.ceil(loads / active / np.array(moe.TILES)[:, None])
+        chosen = rows.get("routing", pd.Series(np.nan, rows.index)).iloc[starts]
+        uneven, routings = pd.factorize(chosen.astype(object))
+        for code, routing in enumerate(routings):
+            of = uneven == code
+            tiles[:, of] = routing.tiles(np.rint(choices[of] / routing.active).astype(np.int64), moe.TILES)
         shapes = {
             "tokens": choices,
             "chosen": np.ones_like(n),
@@ -278,7 +285,7 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
             "gates": np.rint(gates * n / inter),
             "rows": loads,
             "active": active,
-            **{f"tiles_{height}": active * np.ceil(loads / active / height) for height in moe.TILES},
+            **{f"tiles_{height}": count for height, count in zip(moe.TILES, tiles, strict=True)},
         }
         dtypes = choice.MOE_DTYPES.get((stored, math), (("bf16",),))
         found = [entry for same in dtypes for entry in choice.candidates("moe", gpu, same, constants.engine)]

@@ -32,12 +32,16 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The same rows with ``hardware`` and, per launch, ``time_s``, of it ``launch_s`` (the fixed cost of a launch;
-        a collective's latency counts as communication), ``dram_bytes``, ``l2_bytes``, ``bound`` and ``constants``
-        (whose).
+        The same rows, those in fp4 in bf16 if the GPU has no fp4, with ``hardware`` and, per launch, ``time_s``, of it
+        ``launch_s`` (the fixed cost of a launch; a collective's latency counts as communication), ``dram_bytes``,
+        ``l2_bytes``, ``bound`` and ``constants`` (whose).
     """
+    if "fp4" not in gpu.precisions:
+        # Engines widen such weights there, and leave the activations in 16 bits.
+        rows = rows.assign(precision=rows["precision"].where(rows["precision"] != "fp4", "bf16"))
     times = kernel_times(rows, gpu, KernelConstants(engine))
     columns = ("time_s", "launch_s", "dram_bytes", "l2_bytes", "bound", "constants")
+    rows = rows.drop(columns="routing")  # which nothing after the time needs
     return rows.assign(hardware=gpu.name, **{name: times[name].array for name in columns})
 
 

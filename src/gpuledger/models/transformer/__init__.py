@@ -36,6 +36,7 @@ comm_bytes         int64     bytes that one device sends; 0 unless collective
 precision          category  of the arithmetic: fp32, tf32, bf16, fp16, fp8, int8 or fp4
 weight_precision   category  of the stored weights (attention: of the cache), without scales: also fp8_block
                              (a scale per square block), int4, mxfp4, nvfp4
+routing            category  grouped_gemm: how tokens choose experts, unless all equally often; else missing
 =================  ========  ==========================================================================================
 
 The DRAM traffic of a launch that reads each tensor once is
@@ -65,7 +66,9 @@ tokens.
 format that the following GEMM reads (``Precision.operands``).
 **collective**: m rows of n values are exchanged among ``devices``.
 
-**Kernels** in the order of a pass: embedding, embedding_scale, position_embedding, of a draft layer draft_norm and
+**Kernels** in the order of a pass: embedding, embedding_scale, position_embedding, per_layer_embedding,
+per_layer_model_proj and per_layer_norm (of models whose layers have embeddings of their own; after each layer
+per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_norm), of a draft layer draft_norm and
 draft_proj; per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj), qk_norm, rope, kv_write (rope_kv_write), attention,
 decode_attention, out_proj, attn_post_norm, attn_residual, ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_act,
 down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj

@@ -43,26 +43,30 @@ def _heads(rows: Rows, attention: Attention, by_kernel: dict[str, list]) -> None
     work, tokens, value, tensor = rows.work, rows.work.tokens, rows.value_bytes, rows.parallel.tensor
     rows.gemms(by_kernel["qkv_proj"], tokens, "qkv" in rows.fused or attention.stored_fused)
     heads, kv_heads, width = attention.heads // tensor, max(attention.kv_heads // tensor, 1), attention.head_dim
+    own = attention.own_keys
     if attention.qk_norm:
         full = attention.qk_norm == "full"
-        vectors = heads + kv_heads * (2 if attention.value_norm else 1)
+        vectors = heads + own * kv_heads * (2 if attention.value_norm else 1)
         turned = vectors * width
         if full and tensor > 1:  # the mean is taken over the heads of all devices
             everything = (attention.heads + attention.kv_heads) * width
             sent = ring_bytes(tokens * (everything * value), tensor)
             rows.collective("all_gather", tokens, everything, sent, tensor)
         m, n = (tokens, turned) if full else (tokens * vectors, width)
-        weight = rows.plain_bytes({"full": turned, "heads": turned, "head": 2 * width}.get(attention.qk_norm, 0))
+        weights = {"full": turned, "heads": turned, "head": (1 + own) * width}
+        weight = rows.plain_bytes(weights.get(attention.qk_norm, 0))
         rows.elementwise("qk_norm", m, n, tokens * (turned * value), tokens * (turned * value), weight=weight)
     cached = attention.device_cache_width(tensor)
-    add_rope_and_cache(rows, (heads + kv_heads) * attention.rotary_dim, attention.rotary_dim, cached, kv_heads)
+    keys_turned = own * kv_heads
+    add_rope_and_cache(rows, (heads + keys_turned) * attention.rotary_dim, attention.rotary_dim, cached, keys_turned)
     keys = Keys.within(work, attention.window)
     if attention.indexer:
         add_index(rows, attention.indexer, by_kernel, keys)
         keys = Keys.within(work, attention.indexer.selected)
     written, sizes = rows.operand_bytes("out_proj"), ((heads, kv_heads), (width, attention.value_dim))
+    read = row_bytes(rows, attention.device_key_width(tensor))
     for decoding, requests in split(rows, few(rows)).items():
-        attend(rows, decoding, requests, *sizes, written, keys, cached_row=row_bytes(rows, cached))
+        attend(rows, decoding, requests, *sizes, written, keys, cached_row=read)
     if attention.gate:
         if attention.gate == "head":
             rows.gemms(by_kernel["attn_gate_proj"], tokens)

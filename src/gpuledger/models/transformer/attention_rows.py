@@ -69,7 +69,7 @@ def add_rope(rows: Rows, width: int, table: int, kernel: str = "rope") -> None:
 def add_rope_and_cache(rows: Rows, turned: int, table: int, cached: int, keys: int) -> None:
     """Add RoPE over *turned* values a token, *keys* heads of them keys, and the copy of *cached* ones to the cache."""
     tokens, value, stored = rows.work.tokens, rows.value_bytes, row_bytes(rows, cached)
-    if "rope_kv" in rows.fused and turned:
+    if "rope_kv" in rows.fused and turned and cached:
         # Rotated keys go to the cache only, and are not read again.
         queries = turned - keys * table
         read = tokens * ((queries + cached + table) * value)
@@ -77,7 +77,8 @@ def add_rope_and_cache(rows: Rows, turned: int, table: int, cached: int, keys: i
         return
     if turned:
         add_rope(rows, turned, table)
-    rows.elementwise("kv_write", tokens, cached, tokens * (cached * value), tokens * stored)
+    if cached:
+        rows.elementwise("kv_write", tokens, cached, tokens * (cached * value), tokens * stored)
 
 
 def add_gate(rows: Rows, width: int, gates: int) -> None:

@@ -85,6 +85,16 @@ def optional_norm(keys: Keys, family: ModelFamily, hidden: int, windows: Windows
     return _per_window(replace(_grouped(keys, family, hidden), qk_norm="head" * keys.flag("use_qk_norm")), windows)
 
 
+def smollm3(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Layers that ``no_rope_layers`` marks with 1 have RoPE; without it, all but every fourth."""
+    one, layers = _grouped(keys, family, hidden), len(windows)
+    every = keys.integer("no_rope_layer_interval", MAX_LAYERS, 4)
+    rotated = keys.flags("no_rope_layers", layers) or [(i + 1) % every != 0 for i in range(layers)]
+    keys.fixed("use_sliding_window", False, "attention with a window")
+    keys.known |= {"layer_types", "sliding_window"}
+    return [one if turned else replace(one, rotary_dim=0) for turned in rotated]
+
+
 def llama4(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Only layers with a window have RoPE, and a norm of queries and keys without weights."""
     one = _grouped(keys, family, hidden)
@@ -103,6 +113,9 @@ def cohere(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> li
     """Heads may be normalised, each with weights of its own; with windows, only those layers have RoPE."""
     one = replace(_grouped(keys, family, hidden), qk_norm="heads" if keys.flag("use_qk_norm") else "")
     keys.known |= {"logit_scale", "use_parallel_block", "use_parallel_embedding", "use_gated_activation"}
+    keys.known |= {"use_embedding_sharing", "position_embedding_type", "rotary_pct"}
+    # The order of layers with a window, once more.
+    keys.known |= {"layer_switch", "order_of_interleaved_layers"}
     if any(windows):
         return _per_window(replace(one, rotary_dim=0), windows, one)
     return _per_window(one, windows)
@@ -122,7 +135,12 @@ def gemma4(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> li
         shared_value=shared,
         rotary_dim=_rotated(keys, share, dim),
     )
-    return _per_window(full, windows, sliding)
+    every = _per_window(full, windows, sliding)
+    # The last layers read what the last layer of their kind before them has cached.
+    first = len(windows) - keys.integer("num_kv_shared_layers", len(windows), 0, low=0)
+    if first < len(windows) and not {*every[first:]} <= {*every[:first]}:
+        raise keys.error("num_kv_shared_layers", "no earlier layer has keys and values to share", "correct it")
+    return every[:first] + [replace(one, own_keys=False) for one in every[first:]]
 
 
 def mimo_v2(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:

@@ -171,6 +171,8 @@ class Attention(Block):
         Values are normalised per head, without weights (Gemma 4).
     indexer : Indexer or None
         With one, a token attends to the keys that it selects.
+    own_keys : bool
+        False: the layer reads the keys and values that an earlier one has cached (Gemma 4's small models).
     """
 
     heads: int
@@ -188,6 +190,7 @@ class Attention(Block):
     shared_value: bool = False
     value_norm: bool = False
     indexer: Indexer | None = None
+    own_keys: bool = True
 
     @property
     def value_dim(self) -> int:
@@ -195,20 +198,24 @@ class Attention(Block):
 
     @property
     def cache_width(self) -> int:
-        return self.kv_heads * (self.head_dim + self.value_dim)
+        return self.own_keys * self.kv_heads * (self.head_dim + self.value_dim)
 
     @property
     def side_cache_bytes(self) -> int:
         return self.indexer.key_bytes if self.indexer else 0
 
     def device_cache_width(self, tensor: int) -> int:
+        return self.own_keys * self.device_key_width(tensor)
+
+    def device_key_width(self, tensor: int) -> int:
+        """Return the cached values per token that one of *tensor* devices reads, whichever layer cached them."""
         return max(self.kv_heads // tensor, 1) * (self.head_dim + self.value_dim)
 
     def linears(self, hidden: int) -> Iterator[Linear]:
         queries = self.heads * self.head_dim * (2 if self.gate == "value" else 1)
         yield Linear("qkv_proj", "q_proj", queries, hidden, self.qkv_bias, "columns", self.heads)
         widths = {"k_proj": self.head_dim, **({} if self.shared_value else {"v_proj": self.value_dim})}
-        for part, width in widths.items():
+        for part, width in widths.items() if self.own_keys else ():
             outputs = self.kv_heads * width
             yield Linear("qkv_proj", part, outputs, hidden, self.qkv_bias, "columns", self.kv_heads, replicable=True)
         if self.gate == "head":
@@ -220,7 +227,7 @@ class Attention(Block):
 
     def vectors(self, hidden: int) -> int:
         all_heads = self.heads + self.kv_heads
-        widths = {"": 0, "unweighted": 0, "head": 2, "heads": all_heads, "full": all_heads}
+        widths = {"": 0, "unweighted": 0, "head": 1 + self.own_keys, "heads": all_heads, "full": all_heads}
         index = self.indexer.vectors() if self.indexer else 0
         return widths[self.qk_norm] * self.head_dim + self.sinks * self.heads + index
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from typing import Any
 
 from gpuledger import files
 from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import name_fault, shown
-from gpuledger.models.transformer.families import FAMILIES
+from gpuledger.models.transformer.blocks import Experts
+from gpuledger.models.transformer.families import FAMILIES, ModelFamily
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, Keys
 from gpuledger.models.transformer.layer_kinds import read_layers
 from gpuledger.models.transformer.model import Layers, Model
@@ -86,8 +88,7 @@ def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: s
     outer = Keys(content, shown_file)
     hidden = keys.integer("hidden_size", MAX_WIDTH)
     vocab = keys.integer("vocab_size", MAX_VOCAB)
-    for key, wanted in {**family.fixed, "is_encoder_decoder": False}.items():
-        keys.fixed(key, wanted, "another kind of layer")
+    _check_fixed(keys, family)
     layers = read_layers(keys, family, hidden)
     tied = keys.flag("tie_word_embeddings", outer.flag("tie_word_embeddings", family.tied))
     positions = keys.integer("max_position_embeddings", MAX_POSITIONS, None)
@@ -218,21 +219,33 @@ def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> InputError:
-    everywhere = {"num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"}
-    everywhere |= {"hidden_size", "hidden_act", "max_position_embeddings", "tie_word_embeddings", "head_dim"}
-    everywhere |= {"attention_bias", "layer_types", "sliding_window", "quantization_config", "partial_rotary_factor"}
-    everywhere |= {"num_experts_per_tok", "num_experts", "moe_intermediate_size", "decoder_sparse_step"}
-    everywhere |= {"mlp_only_layers", "shared_expert_intermediate_size", "use_sliding_window", "mlp_bias"}
-    strange = Keys(content, file).unknown(everywhere)
+    """Name the known architecture that reads a file with the fewest keys left over; of several, by name."""
+    found = []
+    routed = any(re.search("expert|moe", key) for key in content)
+    for name, family in FAMILIES.items():
+        keys = Keys(content, file, "", family.defaults, family.renamed)
+        with suppress(InputError), warnings.catch_warnings(action="ignore"):
+            _check_fixed(keys, family)
+            layers = read_layers(keys, family, keys.integer("hidden_size", MAX_WIDTH))
+            if routed and not any(isinstance(group.ffn, Experts) for group in layers):
+                continue
+            keys.known |= {"vocab_size", "tie_word_embeddings", "max_position_embeddings", "final_logit_softcapping"}
+            strange = sorted(_unknown_keys(keys, keys, False))
+            alike = SequenceMatcher(None, str(kind), name).ratio()
+            found.append((len(strange), -alike if alike >= 0.6 else 0, len(found), name, strange))
     problem = f"unknown architecture {shown(kind)}"
-    if strange:
-        problem += f" with the unknown keys {', '.join(sorted(strange))}"
-    nearest = get_close_matches(str(kind), FAMILIES, 1, 0.0)[0]
-    remedy = (
-        f"the nearest by name is {nearest}: try it at your own risk with treat_as: {nearest}; known architectures: "
-    )
-    remedy += ", ".join(FAMILIES)
-    return InputError(file, "key model_type", problem, remedy)
+    if not found:
+        problem += ", and none of the known ones can read its keys"
+        return InputError(file, "key model_type", problem, f"known architectures: {', '.join(FAMILIES)}")
+    *_, nearest, strange = min(found)
+    unread = f" but {', '.join(strange)}" if strange else ""
+    remedy = f"the nearest is {nearest}, which knows all of its keys{unread}: at your own risk, treat_as: {nearest}"
+    return InputError(file, "key model_type", problem, f"{remedy}; known architectures: {', '.join(FAMILIES)}")
+
+
+def _check_fixed(keys: Keys, family: ModelFamily) -> None:
+    for key, wanted in {**family.fixed, "is_encoder_decoder": False}.items():
+        keys.fixed(key, wanted, "another kind of layer")
 
 
 def _unknown_keys(keys: Keys, outer: Keys, nested: bool) -> list[str]:

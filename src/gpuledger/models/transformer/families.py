@@ -44,6 +44,8 @@ class ModelFamily:
         The key that lists layers of which each is described on its own; empty: none.
     residuals : str
         What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``blocks`` (Kimi-K3), or empty.
+    per_layer : str
+        The key with the width of embeddings that every layer adds; empty: none.
     parallel : bool
         Attention and the feed-forward block of a layer read the same input and are added together.
     renamed : mapping
@@ -67,6 +69,7 @@ class ModelFamily:
     attention: Callable[..., list[Block]] = attention.grouped
     single: str = ""
     residuals: str = ""
+    per_layer: str = ""
     parallel: bool = False
     positions: bool = False
     norm_bias: bool = False
@@ -249,6 +252,7 @@ FAMILIES = {
         post_norms=True,
         qk_norm="head",
         attention=attention.gemma4,
+        per_layer="hidden_size_per_layer_input",
         renamed={"top_k_experts": "num_experts_per_tok"},
         **_GEMMA,
     ),
@@ -303,6 +307,13 @@ FAMILIES = {
         {"sliding_window": 4096, "sliding_window_pattern": 4},
         attention=attention.cohere,
         **_COHERE,
+    ),
+    "granite": ModelFamily(no_window, dense, mlp_bias="mlp_bias", tied=True, scaled_embedding=True),
+    "smollm3": ModelFamily(no_window, dense, mlp_bias="mlp_bias", attention=attention.smollm3, tied=True),
+    "dots1": ModelFamily(no_window, rules.deepseek(router_bias=True), qk_norm="head"),
+    # The bias of its LM head is not counted.
+    "phimoe": ModelFamily(
+        window_everywhere, rules.all_routed("num_local_experts"), fixed={"lm_head_bias": True}, norm_bias=True
     ),
     "olmoe": ModelFamily(no_window, rules.all_routed("num_experts"), qk_norm="full"),
 }

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuledger.ledger.download.names import shown
 from gpuledger.models.transformer.blocks import Experts, FeedForward
-from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, Keys
+from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, Keys
 
 
 def _layer_types(keys: Keys, layers: int) -> list[bool] | None:
@@ -224,14 +224,15 @@ def minimax_m3(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward 
 
 def gemma4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Every layer is dense or, with ``enable_moe_block``, has routed experts beside the dense block."""
-    # Embeddings per layer, and layers that share keys and values, are of the small models.
-    for key in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
-        keys.fixed(key, 0, "layers of another kind")
-    keys.fixed("use_double_wide_mlp", False, "layers of another kind")
-    keys.known |= {"vocab_size_per_layer_input", "use_bidirectional_attention"}
+    keys.known.add("use_bidirectional_attention")
+    if keys.content.get("hidden_size_per_layer_input"):
+        keys.fixed("vocab_size_per_layer_input", keys.integer("vocab_size", MAX_VOCAB), "differs from vocab_size")
+    keys.known.add("vocab_size_per_layer_input")
+    # In the small models, layers that reuse keys and values are wider.
+    sharing = keys.integer("num_kv_shared_layers", layers, 0, low=0) * keys.flag("use_double_wide_mlp")
     if not keys.flag("enable_moe_block"):
         keys.known |= {"num_experts", "num_experts_per_tok", "moe_intermediate_size"}
-        return [block] * layers
+        return [block] * (layers - sharing) + [replace(block, width=2 * block.width)] * sharing
     routed = _routed(keys, "num_experts", "moe_intermediate_size", shared=block, own_norms=True)
     return [routed] * layers
 

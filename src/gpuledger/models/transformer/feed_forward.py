@@ -7,11 +7,11 @@ import numpy as np
 from gpuledger.models.transformer.blocks import Experts, FeedForward, Linear
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import ring_bytes
-from gpuledger.models.transformer.routing import busiest_share, choice_probability
+from gpuledger.models.transformer.routing import Load, Routing
 from gpuledger.models.transformer.rows import Rows
 
 
-def add_feed_forward(rows: Rows, group: Layers, load: float | tuple[float, ...]) -> None:
+def add_feed_forward(rows: Rows, group: Layers, load: Load) -> None:
     """Add the kernels between the norm before the feed-forward block and the residual add."""
     if isinstance(group.ffn, Experts):
         _experts(rows, group.ffn, load)
@@ -39,7 +39,7 @@ def _activation(rows: Rows, block: FeedForward, prefix: str, m: np.ndarray, widt
     rows.elementwise(prefix + "act" if prefix else "ffn_act", m, width, read, write)
 
 
-def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
+def _experts(rows: Rows, ffn: Experts, load: Load) -> None:
     hidden, tokens, value, parallel = rows.model.hidden, rows.work.tokens, rows.value_bytes, rows.parallel
     router, *others = ffn.linears(hidden)
     if ffn.own_norms:
@@ -57,8 +57,8 @@ def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
         _norm(rows, "expert_norm", hidden, first_kernel(ffn))
 
     rows.product(tokens, parallel.replicas, ffn.active, hidden, 8)
-    probability = choice_probability(ffn.experts, ffn.active, load)
-    chosen, touched = busiest_share(probability, ffn.active, tokens * parallel.replicas, parallel.expert)
+    routing = Routing(ffn.experts, ffn.active, load, parallel.expert)
+    chosen, touched = routing.busiest(tokens * parallel.replicas)
     *up, down = ffn.expert_linears(hidden)
     if ffn.latent:
         rows.gemms([linear for linear in others if linear.kernel == "latent_down_proj"], tokens)
@@ -75,9 +75,10 @@ def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
     fuse = "gate_up" in rows.fused
     choices = tokens * (parallel.replicas * ffn.active)
     for bunch in [up] if fuse else [[linear] for linear in up]:
-        _grouped(rows, bunch, choices, chosen, touched, bunch[0].kernel if fuse or len(up) == 1 else bunch[0].part)
+        kernel = bunch[0].kernel if fuse or len(up) == 1 else bunch[0].part
+        _grouped(rows, bunch, choices, chosen, touched, kernel, routing)
     _activation(rows, ffn.expert, "expert_", chosen, ffn.expert.width // parallel.expert_width_devices)
-    _grouped(rows, [down], choices, chosen, touched, "expert_down_proj")
+    _grouped(rows, [down], choices, chosen, touched, "expert_down_proj", routing)
     if spread:
         rows.collective("all_to_all", own * ffn.active, hidden, _exchanged(rows, own, ffn, ""), parallel.expert)
     arrived = own * ffn.active if spread else chosen
@@ -115,7 +116,13 @@ def _exchanged(rows: Rows, own: np.ndarray, ffn: Experts, kernel: str) -> np.nda
 
 
 def _grouped(
-    rows: Rows, bunch: list[Linear], choices: np.ndarray, chosen: np.ndarray, touched: np.ndarray, kernel: str
+    rows: Rows,
+    bunch: list[Linear],
+    choices: np.ndarray,
+    chosen: np.ndarray,
+    touched: np.ndarray,
+    kernel: str,
+    routing: Routing,
 ) -> None:
     """Add one GEMM over the experts of a device; it reads the weights of the experts that receive a token."""
     n, k, one = rows.matrices(bunch, rows.parallel.expert_width_devices)
@@ -134,5 +141,6 @@ def _grouped(
         read=chosen * (k * rows.operand_bytes(bunch[0].kernel)),
         write=chosen * (n * rows.value_bytes),
         devices=max(rows.parallel.expert, rows.parallel.tensor),
+        routing=None if routing.even else routing,
         **rows.formats(bunch[0].kernel),
     )

@@ -15,7 +15,7 @@ from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel, ring_bytes
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
-from gpuledger.models.transformer.routing import as_load
+from gpuledger.models.transformer.routing import Load, as_load
 from gpuledger.models.transformer.rows import Rows
 from gpuledger.models.transformer.workloads import Workload
 
@@ -32,7 +32,7 @@ def kernels(
     parallel: Parallel | None = None,
     precision: Precision | None = None,
     fused: bool | Iterable[str] = True,
-    expert_load: float | Sequence[float] = 0.0,
+    expert_load: float | str | Sequence[float] = 0.0,
 ) -> pd.DataFrame:
     """Return the kernels that each shape of *workload* launches, with their sizes, MACs and bytes.
 
@@ -51,9 +51,10 @@ def kernels(
         gathers its tokens instead of reading a permuted copy). True: these, as in all serving engines; False: none, as
         in eager PyTorch. In a list also ``rope_kv``: RoPE writes the rotated keys, and the values, into the cache
         (TensorRT-LLM; kernels of their own in vLLM and SGLang).
-    expert_load : float or sequence of float
-        How tokens choose experts: exponent of a Zipf law (0: uniform) or one weight per expert. Tokens choose
-        independently, each ``active`` different experts; rows describe the device with the largest expected load.
+    expert_load : float, str or sequence of float
+        How tokens choose experts: exponent of a Zipf law (0: uniform), one weight per expert, or a power law such as
+        ``power_law_1.2``, with which engines' kernels were measured. Tokens choose independently, each ``active``
+        different experts; rows describe the device with the largest expected load.
 
     Returns
     -------
@@ -112,9 +113,39 @@ def _add_embedding(rows: Rows) -> None:
         rows.elementwise("embedding_scale", tokens, model.hidden, stream, stream)
     if model.positions:
         gather("position_embedding", model.positions, 1, tokens * TOKEN_ID_BYTES + stream)
+    if width := model.layers[0].per_layer * model.layer_count:
+        _add_layer_embeddings(rows, width)
     if model.drafts:
         _add_norm(rows, "draft_norm", "draft_proj", False, 2)
         rows.gemms([model.embeddings[0]], tokens)
+
+
+def _add_layer_embeddings(rows: Rows, width: int) -> None:
+    """Add the embeddings of all layers, *width* values per token: from a table, and projected from the token's own."""
+    model, tokens, value = rows.model, rows.work.tokens, rows.value_bytes
+    stream = tokens * (width * value)
+    table, projection = (linear for linear in model.embeddings if linear.kernel.startswith("per_layer"))
+    weights = rows.precision.format_of(table.kernel)
+    weight = -(-np.minimum(tokens, model.vocab) // rows.parallel.tensor) * weights.matrix_bytes(1, width)
+    read = tokens * TOKEN_ID_BYTES
+    rows.elementwise(table.kernel, tokens, width, read, stream, weight=weight, stored=weights.values)
+    if rows.parallel.tensor > 1:
+        rows.collective("all_reduce", tokens, width, ring_bytes(stream, rows.parallel.tensor, 2), rows.parallel.tensor)
+    rows.gemms([projection], tokens)
+    own = model.layers[0].per_layer
+    rows.elementwise("per_layer_norm", tokens, width, 2 * stream, stream, weight=rows.plain_bytes(own))
+
+
+def _add_layer_embedding(rows: Rows, group: Layers) -> None:
+    """Add what a layer does with its embeddings: a gate, which reads the finished sum, scales them; then back."""
+    tokens, value, width = rows.work.tokens, rows.value_bytes, group.per_layer
+    gate, projection = list(group.linears(rows.model.hidden))[-2:]
+    _add_residual(rows, "ffn_residual", rows.count)
+    rows.gemms([gate], tokens)
+    written = tokens * (width * rows.operand_bytes(projection.kernel))
+    rows.elementwise("per_layer_act", tokens, width, tokens * (2 * width * value), written)
+    rows.gemms([projection], tokens)
+    _add_norm(rows, "per_layer_post_norm", "", False, rows.count)
 
 
 def _add_norm(rows: Rows, kernel: str, reader: str, with_residual: bool, count: int) -> None:
@@ -132,7 +163,7 @@ def _add_residual(rows: Rows, kernel: str, count: int) -> None:
     rows.elementwise(kernel, rows.work.tokens, rows.model.hidden, 2 * stream, stream, count=count)
 
 
-def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: float | tuple[float, ...]) -> None:
+def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: Load) -> None:
     fused, tensor, hidden = "residual_norm" in rows.fused, rows.parallel.tensor, rows.model.hidden
     count, plain = rows.count, group.residuals is None
     # The previous stage sends the sum, so the first norm of a stage has no residual to add.
@@ -168,6 +199,8 @@ def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: flo
         rows.collective("all_reduce", rows.work.tokens, hidden, sent, tensor, count=sums * count)
     if group.post_norms and feeds:
         _add_norm(rows, "ffn_post_norm", "", False, count)
+    if group.per_layer:
+        _add_layer_embedding(rows, group)
     ends_stage = int(numbers[-1] in group.numbers and not last)
     _add_output(rows, group, "ffn_residual", ends_stage if fused else count)
 

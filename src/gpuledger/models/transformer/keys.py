@@ -26,7 +26,8 @@ NEUTRAL = frozenset(
     topk_group n_group query_pre_attn_scalar attn_logit_softcapping swiglu_limit swiglu_alpha scale_attn_weights
     scale_attn_by_inverse_layer_idx reorder_and_upcast_attn resid_pdrop embd_pdrop attn_pdrop summary_activation
     summary_first_dropout summary_proj_to_labels summary_type summary_use_proj n_ctx model_name base_model_name_or_path
-    output_past predict_special_tokens n_special
+    output_past predict_special_tokens n_special model_max_length residual_dropout embedding_dropout
+    embedding_multiplier logits_scaling residual_multiplier attention_multiplier
     """.split()  # noqa: SIM905
 )
 NEUTRAL_STARTS = ("_", "rope_", "unsloth", "transformers")

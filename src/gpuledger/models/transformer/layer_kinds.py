@@ -31,7 +31,8 @@ def read_layers(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, .
     if width is None and block in ffns:
         raise keys.error("intermediate_size", "it is missing", "use a model's complete config.json")
     parallel = _parallel_norms(keys, family)
-    return _group(zip(attentions, ffns, strict=True), family, _residuals(keys, family), parallel)
+    side = keys.integer(family.per_layer, MAX_WIDTH, 0, low=0) if family.per_layer else 0
+    return _group(zip(attentions, ffns, strict=True), family, _residuals(keys, family), parallel, side)
 
 
 def _parallel_norms(keys: Keys, family: ModelFamily) -> int:
@@ -53,12 +54,13 @@ def _group(
     family: ModelFamily,
     residuals: HyperConnections | BlockResiduals | None = None,
     parallel: int = 0,
+    per_layer: int = 0,
 ) -> tuple[Layers, ...]:
     kinds: dict[tuple, list[int]] = {}
     for number, kind in enumerate(layers):
         kinds.setdefault(kind, []).append(number)
     return tuple(
-        Layers(tuple(numbers), *kind, family.post_norms, residuals=residuals, parallel=parallel)
+        Layers(tuple(numbers), *kind, family.post_norms, (), residuals, per_layer, parallel)
         for kind, numbers in kinds.items()
     )
 

@@ -29,6 +29,7 @@ class Layers:
     post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 to 4)
     formats: tuple[tuple[str, str, str | None], ...] = ()
     residuals: HyperConnections | BlockResiduals | None = None
+    per_layer: int = 0  # width of the embeddings that a layer adds after its blocks (Gemma 4's small models)
     parallel: int = 0  # norms of layers whose blocks read the same input and are added together (Falcon, Cohere)
 
     @property
@@ -48,11 +49,15 @@ class Layers:
             yield from self.residuals.linears(hidden)
         yield from self.attention.linears(hidden)
         yield from self.ffn.linears(hidden)
+        if self.per_layer:
+            yield Linear("per_layer_gate_proj", "per_layer_gate_proj", self.per_layer, hidden)
+            yield Linear("per_layer_proj", "per_layer_proj", hidden, self.per_layer)
 
     def vectors(self, hidden: int) -> int:
         """Return the parameters of one layer outside matrices, but those of the norms of the residual stream."""
         own = self.residuals.vectors(hidden) if self.residuals else 0
-        return own + self.attention.vectors(hidden) + self.ffn.vectors(hidden)
+        side = hidden if self.per_layer else 0
+        return own + self.attention.vectors(hidden) + self.ffn.vectors(hidden) + side
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,9 @@ class Model:
             attention = replace(attention, ratio=0, overlap=False, indexer=None)
         elif indexer and not indexer.own:
             attention = replace(attention, indexer=replace(indexer, own=True))
-        layer = replace(last, numbers=(0,), attention=attention)
+        elif isinstance(attention, Attention):
+            attention = replace(attention, own_keys=True)
+        layer = replace(last, numbers=(0,), attention=attention, per_layer=0)
         return replace(self, name=f"{self.name} (draft layer)", layers=(layer,), drafts=True)
 
     @property
@@ -135,7 +142,7 @@ class Model:
     def final_vectors(self) -> int:
         """Parameters outside layers and matrices: the last norm; a draft layer also normalises its two inputs."""
         own = self.residuals.final_vectors(self.hidden) if self.residuals else 0
-        return self.norm_parameters * (3 if self.drafts else 1) + own
+        return self.norm_parameters * (3 if self.drafts else 1) + own + self.layers[0].per_layer
 
     @property
     def lm_head(self) -> Linear:
@@ -151,6 +158,9 @@ class Model:
         if self.drafts:
             return (Linear("draft_proj", "draft_proj", self.hidden, 2 * self.hidden), *sums)
         tables = [Linear("embedding", "embedding", self.vocab, self.hidden), *sums]
+        if width := self.layers[0].per_layer * self.layer_count:
+            tables.append(Linear("per_layer_embedding", "per_layer_embedding", self.vocab, width))
+            tables.append(Linear("per_layer_model_proj", "per_layer_model_proj", width, self.hidden))
         if self.positions:
             tables.append(Linear("position_embedding", "position_embedding", self.positions, self.hidden))
         return (*tables, *(() if self.tied else (self.lm_head,)))

@@ -17,6 +17,7 @@ def _attention(prefix: str) -> tuple[str, ...]:
 
 KERNELS = (
     *("embedding", "embedding_scale", "position_embedding", "draft_norm", "draft_proj"),
+    *("per_layer_embedding", "per_layer_model_proj", "per_layer_norm"),
     *("hyper_proj", "hyper_sum", "residual_sum"),
     *("attn_norm", "qkv_proj", "q_proj", "k_proj", "v_proj", "qkv_a_proj", "q_a_proj", "kv_a_proj"),
     *("q_a_norm", "kv_a_norm", "q_b_proj", "kv_b_proj", "context_kv_b_proj", "q_absorb"),
@@ -32,20 +33,21 @@ KERNELS = (
     "latent_down_proj",
     *("expert_permute", *_ffn("expert_"), "expert_combine", "latent_norm", "latent_up_proj"),
     *("shared_norm", "expert_norm", "expert_post_norm", "router_norm", "shared_add", "hyper_add"),
-    *("ffn_post_norm", "ffn_residual", "final_norm", "lm_head", "logit_softcap"),
+    *("ffn_post_norm", "ffn_residual", "per_layer_gate_proj", "per_layer_act", "per_layer_proj", "per_layer_post_norm"),
+    *("final_norm", "lm_head", "logit_softcap"),
     *("all_reduce", "all_gather", "all_to_all", "send"),
 )
 
 #: Kernels whose weights a quantised checkpoint leaves unquantised unless it says otherwise.
 UNCONVERTED = frozenset({"embedding", "position_embedding", "draft_proj", "lm_head", "router", "shared_gate"}) | {
     *("index_weights_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj"),
-    *("compress_proj", "index_compress_proj", "hyper_proj"),
+    *("compress_proj", "index_compress_proj", "hyper_proj", "per_layer_embedding"),
 }
 
 #: Kernels with a weight matrix, for which a precision can be set.
 WEIGHTS = UNCONVERTED | {
     *("qkv_proj", "out_proj", "qkv_a_proj", "q_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"),
     *("index_q_proj", "index_k_proj", "delta_in_proj", "ssm_in_proj", "latent_down_proj", "latent_up_proj"),
-    *("attn_gate_proj", "out_a_proj"),
+    *("attn_gate_proj", "out_a_proj", "per_layer_model_proj", "per_layer_gate_proj", "per_layer_proj"),
     *(prefix + name for prefix in ("", "shared_", "expert_") for name in ("gate_up_proj", "up_proj", "down_proj")),
 }

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from gpuledger.errors import InputError
+from gpuledger.models.time_model.moe import expert_loads
+
+#: A power law as AIConfigurator draws it for its measurements, with its exponent.
+_POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]+)?)")
+
+Load = float | str | tuple[float, ...]
 
 
 @lru_cache(maxsize=256)
@@ -50,43 +58,91 @@ def choice_probability(experts: int, active: int, load: float | tuple[float, ...
         full |= above
 
 
-def as_load(load: float | Sequence[float]) -> float | tuple[float, ...]:
-    """Return *load* in the hashable form that :func:`choice_probability` takes."""
+def as_load(load: float | str | Sequence[float]) -> Load:
+    """Return *load* in the hashable form that :class:`Routing` takes."""
+    if isinstance(load, str) and (found := _POWER_LAW.fullmatch(load)) and 0 < float(found[1]) < 100:
+        return load
     if isinstance(load, (int, float)) and not isinstance(load, bool) and 0 <= load < 100:
         return float(load)
     if isinstance(load, (Sequence, np.ndarray)) and not isinstance(load, str):
         return tuple(float(weight) for weight in load)
-    raise InputError(
-        "expert_load", "", f"{load!r} is not an expert load", "give a Zipf exponent of 0 … 100, or weights"
-    )
+    remedy = "give a Zipf exponent of 0 … 100, a power law such as power_law_1.2, or one weight per expert"
+    raise InputError("expert_load", "", f"{load!r} is not an expert load", remedy)
 
 
-def busiest_share(probability: np.ndarray, active: int, tokens: np.ndarray, devices: int) -> tuple:
-    """Return the expected load of the busiest device when expert e is on device e mod *devices*.
+@dataclass(frozen=True)
+class Routing:
+    """How tokens choose experts; expert e is on device e mod *devices*.
 
-    Parameters
+    Attributes
     ----------
-    probability : array of shape (experts,)
-    active : int
-    tokens : int64 array of shape (shapes,)
-        Tokens of all replicas, which choose their experts independently.
-
-    Returns
-    -------
-    rows : int64 array of shape (shapes,)
-        Expected (token, expert) pairs on that device, rounded to the nearest; tokens · active on a single device.
-    touched : float array of shape (shapes,)
-        Expected number of its experts that receive at least one token, Σ 1 − (1 − p)^tokens.
+    experts, active : int
+        Number of experts, and how many a token uses.
+    load : float, str or tuple of float
+        See :func:`choice_probability`. ``power_law_1.2``: loads are the quantiles of a power law with that exponent, as
+        in measurements of engines' kernels (:func:`gpuledger.models.time_model.moe.expert_loads`).
+    devices : int
     """
-    on_device = [probability[device::devices] for device in range(devices)]
-    busiest = max(on_device, key=np.sum)
-    if devices == 1:
-        rows = tokens * active
-    elif np.ptp(probability) == 0:  # integer arithmetic, exact for uniform loads
-        rows = (2 * tokens * active * len(busiest) + len(probability)) // (2 * len(probability))
-    else:
-        rows = np.rint(tokens * busiest.sum()).astype(np.int64)
-    rows = np.maximum(rows, (tokens > 0).astype(np.int64))
-    values, counts = np.unique(busiest, return_counts=True)
-    touched = counts @ (1 - (1 - values[:, None]) ** tokens)
-    return rows, touched
+
+    experts: int
+    active: int
+    load: Load = 0.0
+    devices: int = 1
+
+    @property
+    def even(self) -> bool:
+        """Whether all experts are chosen equally often."""
+        return not isinstance(self.load, str) and np.ptp(choice_probability(self.experts, self.active, self.load)) == 0
+
+    def busiest(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the expected load of the device with the most.
+
+        Parameters
+        ----------
+        tokens : int64 array of shape (shapes,)
+            Tokens of all replicas, which choose their experts independently.
+
+        Returns
+        -------
+        rows : int64 array of shape (shapes,)
+            Expected (token, expert) pairs on that device, rounded to the nearest; tokens · active on a single device.
+        touched : float array of shape (shapes,)
+            Expected number of its experts that receive at least one token, Σ 1 − (1 − p)^tokens.
+        """
+        each, touched, count = self._expected(tokens)
+        if self.devices == 1:
+            rows = tokens * self.active
+        elif self.even:  # integer arithmetic, exact
+            own = int(count.sum())
+            rows = (2 * tokens * self.active * own + self.experts) // (2 * self.experts)
+        else:
+            rows = np.rint(each @ count).astype(np.int64)
+        return np.maximum(rows, (tokens > 0).astype(np.int64)), touched @ count
+
+    def tiles(self, tokens: np.ndarray, heights: Sequence[int]) -> np.ndarray:
+        """Return the expected tiles of each height in which the busiest device computes its rows.
+
+        Returns
+        -------
+        float array of shape (heights, shapes)
+        """
+        each, touched, count = self._expected(tokens)
+        # The rows of an expert that receives any; whole ones, as a tile more for a thousandth of a row is none.
+        own = np.rint(each / np.maximum(touched, 1e-9))
+        return np.array([(touched * np.ceil(own / height)) @ count for height in heights])
+
+    def _expected(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows and the chance of any, by shape and kind of expert, and how many of each kind there are."""
+        if isinstance(self.load, str):
+            power = float(_POWER_LAW.fullmatch(self.load)[1])
+            # At exactly 1 the law's integral has another form; the next number is as good.
+            power += 1e-9 * (power == 1)
+            several, again = np.unique(tokens, return_inverse=True)
+            sizes = self.active, self.experts, self.devices, power
+            each = np.array([expert_loads(max(int(one), 1), *sizes) * (one > 0) for one in several])[again]
+            return each, np.minimum(each, 1), np.ones(each.shape[1])
+        probability = choice_probability(self.experts, self.active, self.load)
+        busiest = max((probability[device :: self.devices] for device in range(self.devices)), key=np.sum)
+        values, count = np.unique(busiest, return_counts=True)
+        several = tokens[:, None]
+        return several * values, 1 - (1 - values) ** several, count

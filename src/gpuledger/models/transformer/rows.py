@@ -14,6 +14,7 @@ from gpuledger.models.transformer.model import Model
 from gpuledger.models.transformer.names import KERNELS, KINDS, PHASES
 from gpuledger.models.transformer.parallel import Parallel, share
 from gpuledger.models.transformer.precision import BITS, MATH, Precision
+from gpuledger.models.transformer.routing import Routing
 from gpuledger.models.transformer.workloads import Workload
 
 SIZES = (
@@ -41,6 +42,7 @@ class Rows:
     count: int = 1
     labels: list[tuple[int, ...]] = field(default_factory=list)
     sizes: list[tuple[Number, ...]] = field(default_factory=list)
+    routings: list[Routing] = field(default_factory=list)
 
     @property
     def value_bytes(self) -> int:
@@ -79,11 +81,16 @@ class Rows:
         math: str = "",
         stored: str = "",
         count: int = -1,
+        routing: Routing | None = None,
     ) -> None:
         count = self.count if count < 0 else count
         if count:
             math, stored = math or self.precision.activations, stored or self.precision.plain
-            self.labels.append((self.stage, self.layers, _KERNEL[kernel], _KIND[kind], _MATH[math], _STORED[stored]))
+            if routing and routing not in self.routings:
+                self.routings.append(routing)
+            chosen = self.routings.index(routing) if routing else -1
+            names = _KERNEL[kernel], _KIND[kind], _MATH[math], _STORED[stored]
+            self.labels.append((self.stage, self.layers, *names, chosen))
             devices = devices or self.parallel.tensor
             shape = (count, devices, batch, m, n, k, heads, kv_heads, value_dim, choices)
             self.sizes.append((*shape, macs, weight, read, write, cache, comm))
@@ -152,7 +159,7 @@ class Rows:
                 column[:, i] = values
         some = (columns["m"] > 0) & (columns["batch"] > 0)
         labels = np.array(self.labels, np.int16).T
-        stage, layers, kernel, kind, math, stored = (np.broadcast_to(row, some.shape)[some] for row in labels)
+        stage, layers, kernel, kind, math, stored, routing = (np.broadcast_to(row, some.shape)[some] for row in labels)
         shape = np.broadcast_to(np.arange(shapes)[:, None], some.shape)[some]
 
         def category(codes: np.ndarray, names: Sequence[str]) -> pd.Categorical:
@@ -169,6 +176,7 @@ class Rows:
                 **{name: values[some] for name, values in columns.items()},
                 "precision": category(math, MATH),
                 "weight_precision": category(stored, tuple(BITS)),
+                "routing": category(routing, self.routings),
             },
             copy=False,
         )

@@ -15,7 +15,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from gpuledger.ledger import figures
 from gpuledger.models.deployment import RESERVE, Deployment, Objective, memory_of
-from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import decode
 from gpuledger.studies.kernel_breakdown.formatting import format_binary, format_decimal, format_time
 from gpuledger.studies.kernel_breakdown.groups import GROUPS, group_of, step_shares
@@ -27,6 +26,7 @@ _GROUP_COLOURS = (
     figures.GREEN,
     figures.ORANGE,
     figures.GREY,
+    figures.YELLOW,
     figures.BLACK,
 )
 #: Colour of each group of kernels.
@@ -246,7 +246,7 @@ def draw_deployments(
             )
         )
         work = deployment.workload(np.array([batch]), deployment.input_tokens + deployment.output_tokens // 2)
-        rows = predict(deployment.kernels(work), deployment.gpu, deployment.engine)
+        rows = deployment.predict(work)
         rows["group"] = group_of(rows)
         bars += [(phase, name, own) for phase, own in rows.groupby(rows["phase"].astype(str), sort=False)]
     sizes = {"prefill": f"prefill {deployments[0].input_tokens:,}", "decode": f"decode × {batch}"}

@@ -143,7 +143,7 @@ def _draw_roofs(axes: Axes, roofs: Roofs, flop_per_s: float, named: bool) -> Non
         axes.plot(intensity, np.minimum(slope * intensity, peak), color=colour, linewidth=1.3, linestyle=line, zorder=2)
         if named:
             # Along the roof: in logarithms its slope is 1, at any point.
-            x, y = left * 1.35, 1.25 * left * 1.35 * slope
+            x, y = left * 1.35, 1.5 * left * 1.35 * slope
             turned = {"rotation": np.degrees(np.arctan2(y, x)), "rotation_mode": "anchor"}
             text = f"{name} {format_bandwidth(bandwidth)}"
             axes.text(x, y, text, color=colour, transform_rotates_text=True, **turned, **style)

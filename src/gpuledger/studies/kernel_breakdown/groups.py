@@ -7,8 +7,13 @@ import re
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.deployment.speculation import DRAFT
+
 #: In the order in which figures stack them.
-GROUPS = ("attention", "projections", "feed-forward", "experts", "LM head", "norms and others", "communication")
+GROUPS = (
+    *("attention", "projections", "feed-forward", "experts", "LM head", "norms and others", "drafts"),
+    "communication",
+)
 
 
 def group_of(rows: pd.DataFrame) -> np.ndarray:
@@ -48,6 +53,8 @@ def step_shares(kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _group(kernel: str, kind: str) -> str:
+    if kernel.startswith(DRAFT):
+        return "drafts"
     if kind == "collective":
         return "communication"
     if kind == "attention" or re.fullmatch("(decode_)?(attention_scores|softmax|attention_values)", kernel):

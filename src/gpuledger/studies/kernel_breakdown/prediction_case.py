@@ -11,19 +11,18 @@ import pandas as pd
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.models.deployment.limits import largest_batch, largest_context
 from gpuledger.models.deployment.memory import RESERVE, fits, memory_rows
-from gpuledger.models.deployment.passes import Deployment
+from gpuledger.models.deployment.passes import Deployment, with_drafts
 from gpuledger.models.time_model.choice import gemm_entry
-from gpuledger.models.time_model.step import predict, totals
+from gpuledger.models.time_model.step import totals
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.corrections import corrections
-from gpuledger.studies.kernel_breakdown.groups import group_of, step_shares
+from gpuledger.studies.kernel_breakdown.groups import step_shares
 from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.shapes import (
     TimeShapes,
     map_bounds,
     memory_over_context,
-    shapes_of,
     stack_times,
     throughput,
 )
@@ -34,10 +33,10 @@ from gpuledger.studies.kernel_breakdown.tiling import compare_tiles
 
 def reduce_prediction(scenario: Scenario, largest_context: int, largest_batch: int) -> CaseResult:
     """Predict every kernel of a case on every GPU."""
-    rows = pd.concat([scenario.kernels(scenario.workload(phase)) for phase in scenario.phases], ignore_index=True)
-    rows["group"] = group_of(rows)
-    rows["cache_precision"] = np.where(_touches_cache(rows), scenario.precision.cache, "")
-    predicted = [predict(rows, gpu) for gpu in scenario.gpus]
+    works = [scenario.workload(phase) for phase in scenario.phases]
+    predicted = [scenario.predict(works, gpu) for gpu in scenario.gpus]
+    for rows in predicted:
+        rows["cache_precision"] = np.where(_touches_cache(rows), scenario.precision.cache, "")
     every = pd.concat([settle_frame(frame) for frame in predicted], ignore_index=True)
     first = predicted[0]
     errors = _corrections(scenario, first)
@@ -65,6 +64,10 @@ def reduce_prediction(scenario: Scenario, largest_context: int, largest_batch: i
         right = int(row["right_value"]) if exact else row["right_value"]
         result.add(f"right_{row['name']}_{row['phase']}", right, row["unit"])
         result.add(f"source_over_right_{row['name']}_{row['phase']}", row["ratio"], "1")
+    if own := scenario.speculation:
+        result.add(
+            "drafts", f"{own.drafted} by {own.draft.name}, each accepted with probability {own.acceptance}", "text"
+        )
     result.add("finding", _finding(result, scenario), "text")
     return result
 
@@ -84,7 +87,12 @@ def _summarise_phase(
         result.add(f"{phase}_{quantity}{suffix}", value, unit)
 
     add("time", time, "s")
-    add("tokens_per_s", float(work.tokens[0]) / slowest, "token/s")
+    # Of drafted tokens, those that are expected to be accepted.
+    each = scenario.tokens_per_step / scenario.new_tokens if phase == "decode" else 1.0
+    add("tokens_per_s", each * int(work.tokens[0]) / slowest, "token/s")
+    if scenario.speculation and phase == "decode":
+        add("tokens_per_step", scenario.tokens_per_step, "token/request")
+        add("tpot", scenario.parallel.pipeline * slowest / scenario.tokens_per_step, "s")
     # Per device: its share of every pipeline stage.
     if not suffix:
         add("new_tokens", int(work.tokens[0]), "token")
@@ -125,6 +133,8 @@ def _memory_parts(scenario: Scenario) -> pd.DataFrame:
         work = scenario.workload(phase)
         split = scenario.model, scenario.parallel, scenario.precision
         parts = memory_rows(*split, work, scenario.kernels(work), scenario.gpus[0])
+        if scenario.speculation:
+            parts = with_drafts(parts, scenario.draft.memory_bytes(work).iloc[0], scenario.speculation)
         found.append(parts.rename(columns={"part": "held_by"}).assign(phase=phase))
     return pd.concat(found, ignore_index=True)
 
@@ -142,7 +152,8 @@ def _add_memory(result: CaseResult, scenario: Scenario, phase: str) -> None:
     result.add(f"{phase}_fits", ", ".join(held) or "none", "text")
     if phase == "decode" and not np.isnan(scenario.gpus[0].dram_bytes):
         given, gpu = scenario.phases[phase], scenario.gpus[0]
-        deployment = Deployment(scenario.model, gpu, given["context"], 1, scenario.parallel, scenario.precision)
+        split = scenario.parallel, scenario.precision
+        deployment = Deployment(scenario.model, gpu, given["context"], 1, *split, speculation=scenario.speculation)
         result.add("decode_largest_batch", largest_batch(deployment), "request")
         result.add("decode_largest_context", largest_context(deployment, given["batch"]), "token")
 
@@ -178,9 +189,8 @@ def _time_shapes(scenario: Scenario) -> TimeShapes:
     """Return a function that predicts the kernels of shapes on the first GPU."""
 
     def time_shapes(phase: str, shapes: pd.DataFrame) -> pd.DataFrame:
-        rows = predict(scenario.kernels(shapes_of(phase, shapes)), scenario.gpus[0])
-        time = rows["time_s"] * rows["count"]
-        return pd.DataFrame({"shape": rows["shape"], "group": group_of(rows), "time_s": time, "bound": rows["bound"]})
+        rows = scenario.predict([scenario.shapes(phase, shapes["tokens"], shapes["requests"])], scenario.gpus[0])
+        return rows[["shape", "group", "bound"]].assign(time_s=rows["time_s"] * rows["count"])
 
     return time_shapes
 

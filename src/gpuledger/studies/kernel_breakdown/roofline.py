@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.models.deployment.speculation import DRAFT
 from gpuledger.models.time_model.kernels import FUSED
 
 
@@ -54,7 +55,7 @@ def roofline_points(kernels: pd.DataFrame) -> pd.DataFrame:
     time = rows["time_s"] * rows["count"]
     step = time.groupby(rows["phase"]).transform("sum")
     # Parts of a fused mixture of experts have no traffic of their own.
-    fused = rows["kernel"].isin(FUSED) & ~(rows["kernel"] == "expert_permute").any()
+    fused = rows["kernel"].str.removeprefix(DRAFT).isin(FUSED) & ~(rows["kernel"] == "expert_permute").any()
     rows = rows[(rows["kind"] != "collective") & (rows["time_s"] > 0) & ~fused]
     values = rows[["batch", "m", "n", "k"]].astype(float).prod(axis=1)
     flop = (2.0 * rows["macs"]).where(rows["macs"] > 0, values)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.deployment.memory import memory_bytes
-from gpuledger.models.time_model.step import check_peaks
+from gpuledger.models.deployment import Speculation, memory_bytes, speculate
+from gpuledger.models.time_model.step import check_peaks, predict
 from gpuledger.models.transformer import (
     Model,
     Parallel,
@@ -27,6 +28,7 @@ from gpuledger.models.transformer import (
     read_model,
 )
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
+from gpuledger.studies.kernel_breakdown.groups import group_of
 from gpuledger.studies.kernel_breakdown.source_model import Chunk
 
 #: File types that tell a table of GPUs in the dataset's folder from a GPU id.
@@ -94,6 +96,8 @@ class Scenario:
         See :func:`gpuledger.models.transformer.kernels`.
     own_model : bool
         The model is a file in the dataset's folder.
+    speculation : Speculation or None
+        Of decode steps.
     """
 
     model: Model
@@ -102,16 +106,56 @@ class Scenario:
     parallel: Parallel
     precision: Precision
     fused: bool | tuple[str, ...] = True
-    expert_load: float | tuple[float, ...] = 0.0
+    expert_load: float | str | tuple[float, ...] = 0.0
     own_model: bool = False
+    speculation: Speculation | None = None
+
+    @property
+    def new_tokens(self) -> int:
+        """New tokens of a request in a decode step."""
+        if self.speculation:
+            return 1 + self.speculation.drafted
+        return self.phases.get("decode", {}).get("new", 1)
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Tokens that a decode step is expected to add to a request: all of them, unless it verifies drafts."""
+        return self.speculation.tokens_per_step if self.speculation else self.new_tokens
+
+    @property
+    def draft(self) -> Scenario:
+        """The same GPUs with the model that drafts, in one stage; another model in its own precision."""
+        model, parallel = self.speculation.draft, replace(self.parallel, pipeline=1)
+        precision = self.precision if model.drafts else model.precision
+        return replace(self, model=model, parallel=parallel, precision=precision, speculation=None)
 
     def kernels(self, workload: Workload) -> pd.DataFrame:
         """Return the kernels of a workload; see :func:`gpuledger.models.transformer.kernels`."""
         return kernels(self.model, workload, self.parallel, self.precision, self.fused, self.expert_load)
 
+    def predict(self, works: Sequence[Workload], gpu: Gpu) -> pd.DataFrame:
+        """Return the predicted kernels of workloads, those of drafts included, with their ``group``."""
+        rows = predict(pd.concat([self.kernels(work) for work in works], ignore_index=True), gpu)
+        if own := self.speculation:
+            rows = own.join(rows, self.draft.predict([own.passes(work) for work in works], gpu))
+        return rows.assign(group=group_of(rows))
+
     def memory_bytes(self, workload: Workload) -> pd.DataFrame:
-        """Return what each shape needs on a GPU; see :func:`gpuledger.models.deployment.memory.memory_bytes`."""
-        return memory_bytes(self.model, self.parallel, self.precision, workload, self.kernels(workload))
+        """Return what each shape needs on a GPU, drafts included.
+
+        See :func:`gpuledger.models.deployment.memory.memory_bytes`.
+        """
+        needed = memory_bytes(self.model, self.parallel, self.precision, workload, self.kernels(workload))
+        if self.speculation:
+            # Activations are not needed at the same time.
+            needed = needed + self.draft.memory_bytes(workload).eval("activation_bytes = 0").eval(
+                "memory_bytes = weight_bytes + cache_bytes"
+            )
+        return needed
+
+    def shapes(self, phase: str, tokens: np.ndarray, requests: np.ndarray) -> Workload:
+        """Return passes of many sizes: prefills, or decode steps behind so many tokens."""
+        return prefill(tokens, requests) if phase == "prefill" else decode(tokens, requests, self.new_tokens)
 
     def workload(self, phase: str) -> Workload:
         """Return one forward pass of a phase."""
@@ -119,7 +163,7 @@ class Scenario:
         if phase == "prefill":
             return prefill(given["input"], given["batch"], given.get("cached", 0))
         if phase == "decode":
-            return decode(given["context"], given["batch"], given.get("new", 1))
+            return decode(given["context"], given["batch"], self.new_tokens)
         if phase == "chunked_prefill":
             part = Chunk(**given)
             # Attention is linear in the context, so the chunk in the middle of the prompt is the mean of all chunks.
@@ -163,6 +207,8 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
     scenario = Scenario(model, read_hardware(case), inputs["phases"], parallel, precision, fused, load, path.is_file())
     with _name_key(case, "expert_load"):
         rows = scenario.kernels(prefill(1))
+    if given := inputs.get("speculation"):
+        scenario = replace(scenario, speculation=_read_speculation(case, model, given, mirror))
     for gpu in scenario.gpus:
         check_peaks(rows, gpu)
     given = scenario.phases.get("chunked_prefill")
@@ -180,6 +226,19 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
             remedy = "shorten it, or use a config.json with a larger max_position_embeddings"
             raise InputError(file, f"{case.place}.phases.{phase}", problem, remedy)
     return scenario
+
+
+def _read_speculation(case: Case, model: Model, given: Mapping[str, Any], mirror: str | Path | None) -> Speculation:
+    place = f"{case.place}.speculation"
+    phases = case.inputs["phases"]
+    if strange := set(phases) - {"prefill", "decode"} or ("new" in phases.get("decode", {}) and {"decode.new"}):
+        remedy = "it applies to the phases prefill and decode, whose new tokens are the drafted ones and one more"
+        raise InputError(case.dataset.file, place, f"beside phases.{min(strange)}", remedy)
+    with _name_key(case, "speculation"):
+        name, path = given["draft"], case.dataset.folder / given["draft"]
+        draft = name if name == "mtp" else read_model(path if path.is_file() else name, mirror)
+        numbers = given.get("tokens", 1), given.get("acceptance", 0.8)
+        return speculate(model, draft, *numbers, (str(case.dataset.file), place))
 
 
 @contextmanager

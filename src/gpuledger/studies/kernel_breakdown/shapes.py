@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.deployment.memory import fits
-from gpuledger.models.time_model.step import BOUNDS, predict
-from gpuledger.models.transformer import Workload, decode, prefill
+from gpuledger.models.time_model.step import BOUNDS
 from gpuledger.studies.kernel_breakdown.parts import settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 
@@ -19,11 +18,6 @@ TimeShapes = Callable[[str, pd.DataFrame], pd.DataFrame]
 LEAST_CONTEXT, LEAST_INPUT = 256, 16
 #: The decode step shown for a case without the phase ``decode``.
 DEFAULT_DECODE = {"batch": 32, "context": 4096}
-
-
-def shapes_of(phase: str, shapes: pd.DataFrame) -> Workload:
-    """Return ``tokens, requests`` as shapes of ``prefill`` or ``decode``."""
-    return {"prefill": prefill, "decode": decode}[phase](shapes["tokens"], shapes["requests"])
 
 
 def stack_times(scenario: Scenario, time_shapes: TimeShapes, largest_context: int, largest_batch: int) -> pd.DataFrame:
@@ -76,11 +70,11 @@ def throughput(scenario: Scenario, largest_batch: int) -> pd.DataFrame:
     given, parallel = scenario.phases.get("decode", DEFAULT_DECODE), scenario.parallel
     requests = _grid(1, largest_batch, 2)
     shapes = pd.DataFrame({"tokens": min(given["context"], _most(scenario, given["context"])), "requests": requests})
-    rows = scenario.kernels(shapes_of("decode", shapes))
-    needed = scenario.memory_bytes(shapes_of("decode", shapes))["memory_bytes"].to_numpy()
+    work, each = scenario.shapes("decode", shapes["tokens"], requests), scenario.tokens_per_step
+    needed = scenario.memory_bytes(work)["memory_bytes"].to_numpy()
     found = []
     for gpu in scenario.gpus:
-        times = predict(rows, gpu)
+        times = scenario.predict([work], gpu)
         codes = times["shape"] * parallel.pipeline + times["stage"]
         stages = np.bincount(codes, times["time_s"] * times["count"], len(shapes) * parallel.pipeline)
         stages = stages.reshape(len(shapes), -1)
@@ -90,8 +84,8 @@ def throughput(scenario: Scenario, largest_batch: int) -> pd.DataFrame:
             shapes.assign(
                 hardware=gpu.name,
                 time_s=stages.sum(axis=1),
-                user_tokens_per_s=1 / (parallel.pipeline * slowest),
-                gpu_tokens_per_s=requests * parallel.replicas / slowest / parallel.devices,
+                user_tokens_per_s=each / (parallel.pipeline * slowest),
+                gpu_tokens_per_s=each * requests * parallel.replicas / slowest / parallel.devices,
                 fits=fits(needed, gpu),
             )
         )
@@ -109,7 +103,7 @@ def memory_over_context(scenario: Scenario, largest_context: int) -> pd.DataFram
     most = _most(scenario, largest_context)
     shapes = pd.DataFrame({"tokens": _grid(min(LEAST_CONTEXT, most), most, 4)})
     shapes["requests"] = scenario.phases.get("decode", DEFAULT_DECODE)["batch"]
-    needed = scenario.memory_bytes(shapes_of("decode", shapes))
+    needed = scenario.memory_bytes(scenario.shapes("decode", shapes["tokens"], shapes["requests"]))
     return settle_frame(shapes.join(needed[["weight_bytes", "cache_bytes", "activation_bytes"]]))
 
 
@@ -135,7 +129,8 @@ def _maps(scenario: Scenario, largest_context: int, largest_batch: int) -> dict[
 
 
 def _fits(scenario: Scenario, phase: str, shapes: pd.DataFrame) -> np.ndarray:
-    needed = scenario.memory_bytes(shapes_of(phase, shapes))["memory_bytes"].to_numpy()
+    work = scenario.shapes(phase, shapes["tokens"], shapes["requests"])
+    needed = scenario.memory_bytes(work)["memory_bytes"].to_numpy()
     return fits(needed, scenario.gpus[0])
 
 

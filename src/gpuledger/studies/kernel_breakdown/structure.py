@@ -61,6 +61,11 @@ def _of_layers(model: Model, group: Layers, precision: Precision) -> list[tuple]
         if name == "attention":
             cache = group.count * int(block.cache_bytes(np.int64(block.period), BITS[formats.cache])) // block.period
         rows.append((name, group.count, _describe(block), parameters, stored, cache))
+    if group.per_layer:
+        linears = list(group.linears(model.hidden))[-2:]
+        parameters = group.count * sum(linear.parameters for linear in linears)
+        stored = group.count * sum(linear.stored_bytes(formats) for linear in linears)
+        rows.append(("per-layer embedding", group.count, f"{group.per_layer} wide, gated", parameters, stored, 0))
     return rows
 
 
@@ -77,6 +82,7 @@ def _describe(block: object) -> str:
         words += ["gated output"] if block.gate else []
         words += [f"values of {block.value_dim}"] if block.value_dim != block.head_dim else []
         words += [f"indexer selects {block.indexer.selected:,} tokens"] if block.indexer else []
+        words += [] if block.own_keys else ["keys and values of an earlier layer"]
         return ", ".join(words)
     if isinstance(block, LatentAttention):
         queries = f"queries compressed to {block.q_rank:,}" if block.q_rank else "queries not compressed"

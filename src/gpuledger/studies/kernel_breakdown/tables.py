@@ -206,6 +206,8 @@ def describe_scenario(result: CaseResult) -> str:
         f"**Hardware**: {result['hardware']}.",
         f"All times are {result.provenance['label']}.",
     ]
+    if "drafts" in result.summary:
+        paragraphs.insert(2, f"**Tokens drafted before each decode step**: {result['drafts']}.")
     if "time_constants" in result.summary:
         paragraphs.append(f"Constants of the time model: {result['time_constants']}.")
     return "\n\n".join(paragraphs)
