@@ -28,6 +28,7 @@ COLOURS = {
 _PEAKS = {"tensor": ("tensor cores", "-"), "fp32": ("FP32", "-"), "fp64": ("FP64", ":")}
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
 _LEAST_AREA, _AREA = 8, 900
+_PLACE = ("dram_intensity_flop_per_byte", "flop_per_s")
 _ROOF = "roof"  # marks the names of roofs
 
 
@@ -89,9 +90,32 @@ def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
         style = {"color": colours} if kind == "dram" else {"facecolor": "none", "edgecolor": colours, "linewidth": 1}
         axes.scatter(intensity[shown.index], shown["flop_per_s"], s=shown["area"], alpha=0.85, zorder=4, **style)
     for bound in dict.fromkeys(points["bound"].dropna()):
-        words = "below 60 % of every roof" if bound == "latency" else f"near {RESOURCES[bound]}"
-        axes.scatter([], [], s=30, color=COLOURS[bound], label=words)
+        axes.scatter([], [], s=30, color=COLOURS[bound], label=bound_in_words(bound))
     axes.scatter([], [], s=30, facecolor="none", edgecolor=GREY, label="over L2 traffic")
+
+
+def bound_in_words(bound: str) -> str:
+    """Return what the legend says of a colour."""
+    return f"below {LATENCY_PERCENT} % of every roof" if bound == "latency" else f"near {RESOURCES[bound]}"
+
+
+def draw_baseline(axes: Axes, points: pd.DataFrame, before: pd.DataFrame) -> None:
+    """Draw where each kernel was in the baseline: hollow and black, with a thin line to where it is now.
+
+    Parameters
+    ----------
+    axes : Axes
+        With the points drawn.
+    points, before : DataFrame
+        From `roofline_points`, of the report (with ``baseline_kernel``) and of the baseline.
+    """
+    before = before.set_index("kernel")
+    for kernel, x, y in zip(*(points[name] for name in ("baseline_kernel", *_PLACE)), strict=True):
+        if kernel in before.index:
+            earlier = before.loc[kernel]
+            axes.plot([earlier[_PLACE[0]], x], [earlier[_PLACE[1]], y], color=BLACK, linewidth=0.7, zorder=5)
+            axes.scatter(*earlier[list(_PLACE)], s=earlier["area"], facecolor="none", edgecolor=BLACK, zorder=5)
+    axes.scatter([], [], s=30, facecolor="none", edgecolor=BLACK, label="baseline")
 
 
 def label_points(axes: Axes, points: pd.DataFrame) -> None:
@@ -169,22 +193,30 @@ def _guard(axes: Axes) -> None:
         axes.scatter(x, y, s=0.01, alpha=0)
 
 
-def draw_shares(axes: Axes, table: pd.DataFrame, shown: int = 12) -> None:
-    """Draw how near each kernel comes to each roof, for reports that a roofline cannot show.
+def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = None, shown: int = 12) -> None:
+    """Draw how near each kernel comes to each roof, for reports that a roofline cannot show; a baseline hollow.
 
     Parameters
     ----------
     axes : Axes
     table : DataFrame
         From `gpuledger.studies.kernel_profile.tables.kernel_table`.
+    before : DataFrame, optional
+        From `gpuledger.studies.kernel_profile.tables.baseline_table`.
     shown : int
         At most so many kernels, the longest first.
     """
     rows = table[table["launches"] > 0].head(shown)
+    earlier = pd.DataFrame() if before is None else before.set_index("kernel").reindex(rows["baseline_kernel"])
     for name, words in RESOURCES.items():
         share = rows[f"{name}_percent"]
         if share.notna().any():
             axes.scatter(share, range(len(rows)), s=34, color=COLOURS[name], label=words, zorder=3, alpha=0.9)
+            for place, was, now in zip(range(len(earlier)), earlier.get(share.name, ()), share, strict=False):
+                axes.plot([was, now], [place, place], color=COLOURS[name], linewidth=0.8)
+                axes.scatter(was, place, s=34, facecolor="white", edgecolor=COLOURS[name], zorder=3)
+    if len(earlier):
+        axes.scatter([], [], s=34, facecolor="white", edgecolor=BLACK, label="baseline")
     axes.axvline(LATENCY_PERCENT, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(rows)), [plain(name) for name in labels(rows["kernel"], 32)])
     axes.tick_params(axis="y", length=0, labelsize=7.5)
