@@ -213,7 +213,7 @@ def _lay_out(figure: Figure, record: Mapping) -> Bbox:
     note = figure.text(
         0.005,
         drawn.y0 / figure.get_figheight() - 0.02,
-        textwrap.fill(plain(provenance.caption(record)), int(width * (19 if measured else 16.5))),
+        _balanced(plain(provenance.caption(record)), int(width * (19 if measured else 16.5))),
         va="top",
         fontsize=6.5,
         color="#666666" if measured else VERMILLION,

@@ -67,7 +67,7 @@ def draw_gaps(axes: Axes, gaps: pd.DataFrame, result: CaseResult, color: str = W
     share = 100 * gaps["gaps"].to_numpy(float) / gaps["gaps"].sum()
     # The last bin may hold everything above the 99th percentile; it is reported as text.
     rest = len(gaps) > 1 and gaps["high_cycles"].iloc[-1] - gaps["low_cycles"].iloc[-1] >= width
-    beyond = f"\n {share[-1]:.1f} % more up to {result['gap_cycles_p100']:,}" if rest else ""
+    beyond = f"\n {share[-1]:.1f} % longer, up to {result['gap_cycles_p100']:,}" if rest else ""
     if rest:
         gaps, share = gaps.iloc[:-1], share[:-1]
     axes.bar(gaps["low_cycles"].to_numpy(float), share, width=0.92 * width, align="edge", color=color, linewidth=0)

@@ -102,7 +102,7 @@ def draw_ratios(axes: Axes, groups: SeriesGroupBy, y: Sequence[float], color: st
     axes.axvspan(1 / band, band, color=figures.PALE, linewidth=0)
     axes.axvline(1, color=figures.BLACK, linewidth=0.6)
     axes.hlines(y, low, high, color=color, linewidth=1.4)
-    axes.scatter(median, y, color=color, s=20, zorder=3)
+    axes.scatter(median, y, color=color, s=20, zorder=3, clip_on=False)
     axes.set(xscale="log", xlim=RATIOS)
     axes.set_xticks([0.5, 1, 2])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
