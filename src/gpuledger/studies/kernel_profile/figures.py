@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 
+from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, YELLOW, plain
 from gpuledger.ledger.label_placement import place_labels
@@ -129,7 +130,7 @@ def label_points(axes: Axes, points: pd.DataFrame) -> None:
     _guard(axes)
     large = points[points["share_percent"] >= LABELLED_PERCENT]
     large = large.assign(x=large["dram_intensity_flop_per_byte"].fillna(large["l2_intensity_flop_per_byte"]))
-    names = labels(points["kernel"], 30)[large.index]
+    names = labels(points["kernel"], 20 if figures.for_columns else 30)[large.index]
     texts = [f"{plain(name)} {share:.0f} %" for name, share in zip(names, large["share_percent"], strict=True)]
     if texts:
         place_labels(axes, large[["x", "flop_per_s"]].to_numpy(float), texts, np.sqrt(large["area"].to_numpy()) / 2)

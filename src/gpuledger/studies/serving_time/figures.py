@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from pandas.core.groupby import SeriesGroupBy
 
 from gpuledger.ledger import figures
-from gpuledger.studies.serving_time.tables import CLASS, short_name
+from gpuledger.studies.serving_time.tables import short_name
 
 #: Colours of models, in the order of their number of runs; all others are grey.
 COLOURS = (
@@ -60,7 +60,10 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set(xlabel="measured time per output token (ms)", ylabel="predicted from kernels alone (ms)")
     for axis in (axes.xaxis, axes.yaxis):
+        # Of less than a decade, powers of ten would be too few.
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
@@ -72,15 +75,18 @@ def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> No
     data : DataFrame
     of_model : dict of str to str
     """
-    names = [data[name].map(short_name) if name == "model" else data[name] for name in CLASS]
+    # A column has no room for a row per engine.
+    model, precision, engine = data["model"].map(short_name), data["precision"], data["engine"]
+    names = [model, precision] if figures.for_columns else [engine, model, precision]
     groups = (data["kernels_s"] / data["measured_s"]).groupby(names)
     order = groups.median().sort_values(ascending=False, kind="stable").index
     places = pd.Series(range(len(order)), order)
     y = places[list(groups.groups)].to_numpy()
-    draw_ratios(axes, groups, y, [of_model[model] for _, model, _ in groups.groups])
-    labels = [
-        f"{model} {precision} · {engine} ({runs:,})" for (engine, model, precision), runs in groups.size().items()
-    ]
+    draw_ratios(axes, groups, y, [of_model[key[-2]] for key in groups.groups])
+    labels = [f"{model} {precision}" for *_, model, precision in groups.groups]
+    if not figures.for_columns:
+        runs = groups.size()
+        labels = [f"{label} · {key[0]} ({runs[key]:,})" for label, key in zip(labels, runs.index, strict=True)]
     axes.set_yticks(y, [figures.plain(label) for label in labels], fontsize=6.5)
     axes.set_ylim(-0.7, len(order) - 0.3)
     axes.set_xlabel("predicted / measured (1)")
