@@ -18,6 +18,7 @@ from gpuledger.studies import kernel_profile
 from gpuledger.studies.kernel_profile import figures as panels
 from gpuledger.studies.kernel_profile import kernel_table, labels, tensor_table
 from gpuledger.studies.kernel_profile.tables import baseline_table, table_for_people
+from gpuledger.studies.kernel_profile.view import view
 
 HEADER = (
     '"ID","Process ID","Kernel Name","Block Size","Grid Size","Section Name","Metric Name","Metric Unit","Metric Value"'
@@ -115,6 +116,10 @@ def test_a_baseline_is_a_hollow_dot_with_a_line_to_the_new_one(reduce):
         np.array([[flops / 64, flops / 4e-6], [flops / 32, flops / 1e-6]])
     )
     assert left.collections[0].get_facecolor().size == 0
+    marks = view(result).marks
+    assert marks.loc[marks["group"] == "baseline", ["x", "y"]].to_numpy() == pytest.approx(
+        np.array([[flops / 64, flops / 4e-6]])
+    )
     panels.draw_shares(right, table, earlier)
     row = list(table["kernel"]).index("k")
     ends = [list(line.get_xdata()) for line in right.lines if list(line.get_ydata()) == [row, row]]

@@ -30,6 +30,8 @@ _PEAKS = {"tensor": ("tensor cores", "-"), "fp32": ("FP32", "-"), "fp64": ("FP64
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
 _LEAST_AREA, _AREA = 8, 900
 _PLACE = ("dram_intensity_flop_per_byte", "flop_per_s")
+#: What the points of a baseline are called.
+BASELINE = "baseline"
 _ROOF = "roof"  # marks the names of roofs
 
 
@@ -116,7 +118,7 @@ def draw_baseline(axes: Axes, points: pd.DataFrame, before: pd.DataFrame) -> Non
             earlier = before.loc[kernel]
             axes.plot([earlier[_PLACE[0]], x], [earlier[_PLACE[1]], y], color=BLACK, linewidth=0.7, zorder=5)
             axes.scatter(*earlier[list(_PLACE)], s=earlier["area"], facecolor="none", edgecolor=BLACK, zorder=5)
-    axes.scatter([], [], s=30, facecolor="none", edgecolor=BLACK, label="baseline")
+    axes.scatter([], [], s=30, facecolor="none", edgecolor=BLACK, label=BASELINE)
 
 
 def label_points(axes: Axes, points: pd.DataFrame) -> None:
@@ -217,7 +219,7 @@ def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = N
                 axes.plot([was, now], [place, place], color=COLOURS[name], linewidth=0.8)
                 axes.scatter(was, place, s=34, facecolor="white", edgecolor=COLOURS[name], zorder=3)
     if len(earlier):
-        axes.scatter([], [], s=34, facecolor="white", edgecolor=BLACK, label="baseline")
+        axes.scatter([], [], s=34, facecolor="white", edgecolor=BLACK, label=BASELINE)
     axes.axvline(LATENCY_PERCENT, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(rows)), [plain(name) for name in labels(rows["kernel"], 32)])
     axes.tick_params(axis="y", length=0, labelsize=7.5)
