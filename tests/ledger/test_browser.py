@@ -186,6 +186,34 @@ def test_the_scorecard_filters_sorts_and_leads_to_a_row(tab, site):
     assert tab.run("document.querySelector(':target').id") == "published--table2--a1.0"
 
 
+def test_a_table_is_one_tab_stop_in_which_arrow_keys_move(tab, site):
+    tab.open(f"{site}/scorecard.html")
+    stops = "[...document.querySelectorAll('.scorecard tbody :is(a, summary)')].filter((one) => one.tabIndex === 0)"
+    assert tab.run(f"{stops}.length") == 1
+    row = "document.activeElement.closest('tr').rowIndex"
+    link = "[...document.activeElement.closest('tr').querySelectorAll('a')].indexOf(document.activeElement)"
+    tab.run(f"{stops}[0].focus()")
+    for key, there in (("ArrowDown", [2, 0]), ("ArrowUp", [1, 0]), ("ArrowUp", [1, 0])):
+        tab.press(key)
+        assert tab.run(f"[{row}, {link}]") == there
+    # Out of the table with one key, and back to where it was left.
+    tab.press("ArrowDown")
+    tab.press("Tab")
+    assert not tab.run("document.activeElement.closest('.scorecard')")
+    assert tab.run(f"{stops}[0].closest('tr').rowIndex") == 2
+    # A row that is filtered out is no stop.
+    tab.run("document.querySelector('[name=q]').value = 'table2'")
+    tab.run("document.querySelector('.filter').dispatchEvent(new Event('input'))")
+    assert tab.run(f"{stops}.map((one) => one.closest('tr').hidden)") == [False]
+    tab.open(f"{site}/index.html")
+    assert tab.run("document.querySelectorAll('.counts a').length") > 2
+    assert tab.run("[...document.querySelectorAll('.counts a')].filter((one) => one.tabIndex === 0).length") == 1
+    reachable = (
+        "[...document.querySelectorAll('article')].filter((one) => one.querySelector('[tabindex=\"0\"]')).length"
+    )
+    assert tab.run(reachable) == 1
+
+
 def test_keys_turn_the_pages_of_cases_and_buttons_copy(tab, site):
     tab.open(f"{site}/published/{STUDY}/other/notebook.html")
     assert shown(tab, "button[data-copy]") == 2
@@ -238,6 +266,40 @@ def test_a_figure_can_be_looked_at_closer_by_mouse_and_by_keys(tab, site):
     tab.press("]")
     assert tab.run("document.querySelector('.viewer [aria-live]').textContent") == "kernel c, time (µs) 3"
     assert tab.run("document.querySelector('.viewer [aria-live]').offsetWidth") == 1
+    assert tab.complaints == []
+
+
+def test_two_fingers_zoom_a_figure_and_one_moves_it(tab, site):
+    tab.open(f"{site}/{NAMES[2]}#look")
+    tab.run("document.querySelector('.viewer canvas').scrollIntoView({block: 'center'})")
+    box = tab.run("document.querySelector('.viewer canvas').getBoundingClientRect().toJSON()")
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    seen = (
+        "new Promise((done) => setTimeout(() => done((location.hash.split('=')[1] || '').split(',').map(Number)), 250))"
+    )
+
+    def touch(kind, *places):
+        points = [{"x": at, "y": y, "id": finger} for finger, at in enumerate(places)]
+        tab.call("Input.dispatchTouchEvent", type=f"touch{kind}", touchPoints=points)
+
+    tab.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
+    try:
+        touch("Start", x - 40, x + 40)
+        for step in range(1, 5):
+            touch("Move", x - 40 - 10 * step, x + 40 + 10 * step)
+        touch("End")
+        pinched = tab.run(seen)
+        # From 80 to 160 pixels apart: half of what was seen.
+        assert pinched[1] - pinched[0] == pytest.approx(2.16 / 2, rel=0.02)
+        assert sum(pinched[:2]) == pytest.approx(4, rel=0.02)
+        touch("Start", x)
+        touch("Move", x + 30)
+        touch("Move", x + 60)
+        touch("End")
+        moved = tab.run(seen)
+        assert moved[0] < pinched[0] and moved[1] - moved[0] == pytest.approx(pinched[1] - pinched[0])
+    finally:
+        tab.call("Emulation.setTouchEmulationEnabled", enabled=False)
     assert tab.complaints == []
 
 

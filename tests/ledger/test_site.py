@@ -75,9 +75,9 @@ def test_every_claim_has_a_square_that_leads_to_its_row(card, pages):
     squares = re.findall(r'<a href="scorecard\.html#([^"=]*)" title="([^"]*)"></a>', pages["gallery"])
     assert len(card) == len(rows) == 8
     assert sorted(anchor for anchor, _ in squares) == sorted(rows)
-    assert dict(squares)["mine--table2--share"] == "DRAM share is 5 %. Exact"
-    assert dict(squares)["mine--table2--more"] == "More is 6 %. Differs: 7"
-    assert dict(squares)["none--none--wrong-sign"] == "Wrong sign is 1. Error in source: 2"
+    assert dict(squares)["mine--table2--share"] == "DRAM share: 5 %. Exact"
+    assert dict(squares)["mine--table2--more"] == "More: 6 %. Differs: 7"
+    assert dict(squares)["none--none--wrong-sign"] == "Wrong sign: 1. Error in source: 2"
 
 
 def test_the_headline_counts_what_is_tested_independently(card, pages):
@@ -130,11 +130,15 @@ def test_the_gallery_of_500_cases_and_640_claims_stays_small(outcomes, root, tmp
 @pytest.mark.parametrize(
     ("quantity", "value", "unit", "words"),
     [
-        ("forward_gemm_flops", "2,702,704,640", "FLOP", "Forward GEMM FLOPs are 2,702,704,640."),
-        ("mape_held_back_percent", "at most 9", "%", "MAPE on held-back shapes is at most 9 %."),
-        ("dram__bytes_read_sum_seq_len_64", "560", "byte", "DRAM bytes read at sequence length 64 are 560."),
-        ("reduce_exact", "298", "launch", "Reduce exact is 298 launches."),
-        ("dram__bytes_read_sum_by_seq_len_law", "affine", "text", "DRAM bytes read by sequence length is affine."),
+        (
+            "forward_gemm_flops",
+            "2,702,704,640",
+            "FLOP",
+            "In the forward pass, the counters show 2,702,704,640 GEMM FLOPs.",
+        ),
+        ("mape_held_back_percent", "at most 9", "%", "The mean error on held-back shapes is at most 9 %."),
+        ("softmax_mem_trace_registers", "1", "register", "With DMAT, softmax needs 1 register more per thread."),
+        ("made_up_share_percent", "at least 5", "%", "Made up share: at least 5 %."),
         ("", "the listing runs", "", "“the listing runs”."),
     ],
 )
@@ -142,6 +146,16 @@ def test_claims_are_sentences(quantity, value, unit, words):
     verdict = claims.SOURCE_ERROR if not quantity else claims.EXACT
     row = {"quantity": quantity, "id": "a-b", "published": value, "unit": unit, "verdict": verdict}
     assert claim_words.sentence(row) == words
+
+
+def test_every_claim_has_a_sentence_and_every_sentence_a_claim(root):
+    contents = [claims.load(file) for file in sorted((root / "resources/claims").glob("*.yaml"))]
+    card = claims.scorecard({str(number): content for number, content in enumerate(contents)}, [])
+    stiff = [row["id"] for row in card.to_dict("records") if ": " in claim_words.sentence(row).split("“")[0]]
+    assert [name for name in stiff if not name.startswith(("dramatic-drop", "gemm-sectors-linear"))] == []
+    keys = {row["quantity"] or row["id"].replace("-", "_") for row in card.to_dict("records")}
+    unused = [pattern.pattern for pattern in claim_words.sentences() if not any(map(pattern.fullmatch, keys))]
+    assert unused == []
 
 
 def test_tables_across_cases_are_short_for_people(outcomes, card):
@@ -221,7 +235,7 @@ def test_gpus_have_short_names(name, short):
 
 @pytest.mark.parametrize(
     ("value", "expected"),
-    [(100, 50), (105, 55), (90, 40), (1000, 95), (0, 5)],
+    [(100, None), (105, 55), (90, 40), (1000, 95), (0, 5)],
 )
 def test_the_dot_shows_the_difference_in_tolerances(outcomes, value, expected):
     claim = CLAIM | {"id": "a", "quantity": "more", "value": 100, "tolerance": 10}

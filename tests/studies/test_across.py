@@ -10,8 +10,10 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.study import read_studies
 from gpuledger.studies.block_scheduling import across as block_scheduling
 from gpuledger.studies.dmat import across as dmat
+from gpuledger.studies.kernel_profile import across as kernel_profile
 from gpuledger.studies.kernel_time import across as kernel_time
 from gpuledger.studies.normalization_roofline import across as normalization
+from gpuledger.studies.serving_time import across as serving_time
 from gpuledger.studies.warp_scheduling import across as warp_scheduling
 
 
@@ -33,7 +35,7 @@ def words(figure):
 
 
 def test_every_study_that_draws_across_is_found():
-    modules = [block_scheduling, dmat, kernel_time, normalization, warp_scheduling]
+    modules = [block_scheduling, dmat, kernel_profile, kernel_time, normalization, serving_time, warp_scheduling]
     names = [module.__name__.split(".")[-2] for module in modules]
     assert [study.name for study in read_studies().values() if study.across] == names
 
@@ -56,7 +58,7 @@ def test_published_tails_of_warps_are_the_headline():
         points = {"completed_percent": [0.0, 100.0], "elapsed_cycles": [10, 12], "over_fastest_ratio": [0.0, tail]}
         about = {"kernel": "GEMM", "blocks": blocks, "tail_ratio": tail}
         cases.append(result(pd.DataFrame(points), kind, "a", kind, **about))
-    text = words(warp_scheduling.draw(cases, {}))
+    text = words(warp_scheduling.draw(cases))
     assert "from 8 to 25 % (GEMM)" in text
     assert "24.7 % published 30.0 % simulated" in text
 
@@ -80,7 +82,7 @@ def test_timelines_share_an_axis_of_clocks():
         cells = {"tensor": ["query", "key", "key"], "row": [0, 1, 1], "column": [0, 0, 3], "accesses": [1, 2, 3]}
         about = {"kernel": name, "rows": 2, "columns": 4, "column_cycles": clock // 4, "max_clock": clock}
         cases.append(result(pd.DataFrame(cells), "s", name, "simulated", compatible="no", **about))
-    figure = dmat.draw(cases, {})
+    figure = dmat.draw(cases)
     assert {axes.get_xlim() for axes in figure.axes} == {(0, 1530.0)}
     assert "Two runs 1.5 times as many cycles as one" in words(figure)
 
@@ -89,7 +91,7 @@ def test_errors_of_every_gpu_are_side_by_side():
     frame = pd.DataFrame({"operator": "gemm", "group": "16-bit", "held_back": [True, True, False]})
     frame = frame.assign(measured_s=1.0, predicted_s=[1.1, 0.9, 9.0], roofline_s=0.5, derate_s=np.nan, derated_s=0.8)
     cases = [result(frame, "d", gpu, "predicted", gpu=gpu) for gpu in ("a100", "h100")]
-    figure = kernel_time.draw(cases, {})
+    figure = kernel_time.draw(cases)
     assert "On 2 GPUs the time model is 10 % off where the roofline is 50 % off" in words(figure)
     assert "gemm, 16-bit (d: 2)" in words(figure)
 
@@ -105,6 +107,32 @@ def test_measured_and_simulated_normalization_kernels_are_told_apart():
         }
         about = {"data_sheet_bandwidth": 1e12, "gpu": "H100"}
         cases.append(result(pd.DataFrame(rows), kind, kind, kind, **about))
-    figure = normalization.draw(cases, {})
+    figure = normalization.draw(cases)
     assert "optimised kernels reach 80 to 90 % of the bandwidth, PyTorch's 40 to 40 %" in words(figure)
     assert [line.get_linestyle() for line in figure.axes[0].lines[:2]] == ["-", "--"]
+
+
+def test_served_runs_of_every_gpu_and_engine_are_side_by_side():
+    cases = []
+    for gpu, ratio in (("NVIDIA A", 0.9), ("NVIDIA B", 1.3)):
+        runs = pd.DataFrame({"engine": ["vllm", "vllm", "sglang"], "measured_s": 1.0, "kernels_s": ratio})
+        cases.append(result(runs, "d", gpu, "predicted", gpu=gpu))
+    figure = serving_time.draw(cases)
+    assert "per token of 6 served runs on 2 GPUs within 10 to 30 %" in words(figure)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["sglang (d: 1)", "vllm (d: 2)"] * 2
+    (dots,) = (mark for mark in figure.axes[0].collections if len(mark.get_offsets()) == 4)
+    assert list(dots.get_offsets()[:, 0]) == [0.9, 0.9, 1.3, 1.3]
+
+
+def test_the_time_of_every_recording_is_divided_by_what_limits_it(monkeypatch):
+    kernels = pd.DataFrame({"share_percent": [70.0, 28.0, 2.0], "bound": ["dram", "latency", "fp32"]})
+    kernels["achieved_percent"] = [90.0, 20.0, 80.0]
+    monkeypatch.setattr(kernel_profile, "kernel_table", lambda data: data)
+    empty = kernels.assign(bound=None)
+    cases = [result(kernels, "d", "a", "recorded", gpu="G"), result(empty, "d", "b", "published")]
+    figure = kernel_profile.draw(cases)
+    assert "In 1 of 1 recordings most of the time goes to kernels at 60 % of a roof or more" in words(figure)
+    bars, dots = figure.axes
+    assert [bar.get_width() for bar in bars.patches] == [70, 2, 28]
+    # Kernels of less than 5 % of the time are in the bar only.
+    assert list(dots.collections[0].get_offsets()[:, 0]) == [90, 20]

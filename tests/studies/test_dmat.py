@@ -5,6 +5,7 @@ import operator
 import subprocess
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,7 +23,7 @@ from gpuledger.readers import neutrino
 from gpuledger.studies import dmat
 from gpuledger.studies.dmat import scan, tensors
 from gpuledger.studies.dmat.bursts import denser_from, find_bursts
-from gpuledger.studies.dmat.figures import OWN, PAPER, ROLES, depth_classes, tensor_colors
+from gpuledger.studies.dmat.figures import OWN, PAPER, ROLES, depth_classes, draw_depths, tensor_colors
 from gpuledger.studies.dmat.grid import by_tensor
 from notebooks import run_notebook
 
@@ -697,6 +698,15 @@ def test_colours_follow_roles_and_differ():
     many = list(tensor_colors([f"t{i}" for i in range(20)]).values())
     assert set(many) == {*(OWN[role] for role in ROLES), *OWN["further"]} and all(map(operator.ne, many, many[1:]))
     assert depth_classes(pd.Series([1, 2, 3, 4, 5])).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_depths_have_a_scale_in_accesses():
+    accesses = [*range(1, 11), 2000]
+    cells = pd.DataFrame({"tensor": ["K"] * 10 + ["Q"], "row": 0, "column": 0, "accesses": accesses})
+    figure, axes = plt.subplots()
+    draw_depths(axes, CaseResult(cells, {}, {}), {"K": figures.PURPLE, "Q": figures.BLUE})
+    assert [text.get_text() for text in axes.texts] == ["2", "4", "6", "8", "10", "K", "2 k", "Q", "hole"]
+    plt.close(figure)
 
 
 def test_a_figure_by_name_says_what_it_needs(checkout):

@@ -4,6 +4,7 @@ import csv
 from collections import defaultdict
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -16,7 +17,8 @@ from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.studies import kernel_profile
 from gpuledger.studies.kernel_profile import figures as panels
 from gpuledger.studies.kernel_profile import kernel_table, labels, tensor_table
-from gpuledger.studies.kernel_profile.tables import table_for_people
+from gpuledger.studies.kernel_profile.tables import baseline_table, table_for_people
+from gpuledger.studies.kernel_profile.view import view
 
 HEADER = (
     '"ID","Process ID","Kernel Name","Block Size","Grid Size","Section Name","Metric Name","Metric Unit","Metric Value"'
@@ -99,6 +101,30 @@ def test_baseline_kernel_by_kernel(reduce):
     assert table.loc["gone", "launches"] == 0 and pd.isna(table.loc["new", "baseline_time_s"])
     assert result["baseline_time"] == pytest.approx(5.51e-6) and result["launches"] == 4
     assert "as fast as the baseline" in result.finding
+
+
+def test_a_baseline_is_a_hollow_dot_with_a_line_to_the_new_one(reduce):
+    before, after = work(4000, 100, 64), work(1000, 100, 32)
+    result = reduce(report(("k", after), ("new", after)), report(("k", before)), gpu="a100-sxm-80gb")
+    table, earlier = kernel_table(result.data), baseline_table(result.data)
+    figure, (left, right) = plt.subplots(2)
+    points = panels.roofline_points(table)
+    panels.draw_baseline(left, points, panels.roofline_points(earlier))
+    (line,) = left.lines
+    flops = 2 * 100 + 3
+    assert np.column_stack(line.get_data()) == pytest.approx(
+        np.array([[flops / 64, flops / 4e-6], [flops / 32, flops / 1e-6]])
+    )
+    assert left.collections[0].get_facecolor().size == 0
+    marks = view(result).marks
+    assert marks.loc[marks["group"] == "baseline", ["x", "y"]].to_numpy() == pytest.approx(
+        np.array([[flops / 64, flops / 4e-6]])
+    )
+    panels.draw_shares(right, table, earlier)
+    row = list(table["kernel"]).index("k")
+    ends = [list(line.get_xdata()) for line in right.lines if list(line.get_ydata()) == [row, row]]
+    assert [earlier["dram_percent"][0], table["dram_percent"][row]] in ends
+    plt.close(figure)
 
 
 def test_a_baseline_that_shares_no_kernel(reduce):

@@ -181,7 +181,13 @@ rule draw_across:
         provenance=every_case_file("provenance.json"),
         claims="resources/claims/{study}.yaml",
     output:
-        figure_pdf="results/across/{study}/figure.pdf",
+        figure_pdf=report(
+            "results/across/{study}/figure.pdf",
+            caption="../report/across.rst",
+            category="Across cases",
+            subcategory="Side by side",
+            labels={"study": "{study}", "what": "figure across datasets"},
+        ),
         figure_svg="results/across/{study}/figure.svg",
         figure_png="results/across/{study}/figure.png",
     log:

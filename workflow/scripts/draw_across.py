@@ -6,6 +6,7 @@ fork_server.hand_over("gpuledger.ledger.case_result", "gpuledger.ledger.figures"
 
 import logging
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 from gpuledger import logs
@@ -18,7 +19,10 @@ with logs.to(snakemake.log[0]):
     figures.use_style()
     study = snakemake.wildcards.study
     results = [CaseResult.read(Path(summary).parent) for summary in snakemake.input.summaries]
-    published = {claim["quantity"]: claim["value"] for claim in claims.load(snakemake.input.claims)["claims"]}
-    figure = import_module(f"gpuledger.studies.{study}.across").draw(results, published)
+    draw, options = import_module(f"gpuledger.studies.{study}.across").draw, {}
+    if "published" in signature(draw).parameters:
+        listed = claims.load(snakemake.input.claims)["claims"]
+        options["published"] = {claim["quantity"]: claim["value"] for claim in listed}
+    figure = draw(results, **options)
     record = across.record_of(study, [result.provenance for result in results])
     figures.save(figure, record, Path(snakemake.output.figure_pdf).parent)

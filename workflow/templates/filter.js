@@ -9,6 +9,8 @@
     const frame = item.querySelector("span:empty");
     if (frame) frame.append(Object.assign(new Image(), { loading: "lazy", alt: "", src: `${dataset}/${study}/${name}/figure.png` }));
   }
+  for (const row of document.querySelectorAll("tr[data-study]"))
+    Object.assign(row.dataset, { verdict: row.querySelector(".verdict").textContent, kind: row.querySelector(".kind").classList[1] });
   const texts = new Map(items.map((item) => [item, item.textContent.toLowerCase()]));
   const facets = [...new Set([...form.elements].map((control) => control.name).filter((name) => name && name !== "q"))];
 
@@ -98,6 +100,8 @@
       for (const choice of form.querySelectorAll(`select[name="${name}"] option[value]:not([value=""])`))
         choice.textContent = `${choice.dataset.words} (${counts[choice.value] || 0})`;
     }
+    keep();
+    if (!cards.some((card) => !card.hidden && card.querySelector("[tabindex='0']"))) reach(cards.find((card) => !card.hidden));
     form.querySelector(".shown").value = `${shown.size} of ${items.length}`;
     document.documentElement.style.setProperty("--bar", `${form.offsetHeight - 1}px`);
   };
@@ -148,6 +152,44 @@
       next.querySelector(".version:not([hidden])").focus();
     }
   });
+
+  // Hundreds of links are one tab stop, in which arrow keys move. Without a script, every link is one.
+  const rove = (area, lines) => {
+    const stops = (line) => [...line.querySelectorAll("a, summary")];
+    const enter = (stop) => {
+      for (const other of area.querySelectorAll("[tabindex='0']")) other.tabIndex = -1;
+      if (stop) stop.tabIndex = 0;
+    };
+    const reachable = () => lines().filter((line) => !line.hidden && stops(line).length);
+    for (const stop of stops(area)) stop.tabIndex = -1;
+    area.addEventListener("focusin", (event) => event.target.matches("a, summary") && enter(event.target));
+    area.addEventListener("keydown", (event) => {
+      const open = reachable(), place = open.findIndex((line) => line.contains(event.target));
+      if (place < 0 || !event.key.startsWith("Arrow")) return;
+      const here = stops(open[place]).indexOf(event.target);
+      const [down, right] = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key];
+      const line = open[place + down] ?? open[place];
+      event.preventDefault();
+      stops(line)[Math.max(0, Math.min(here + right, stops(line).length - 1))].focus();
+    });
+    // What a filter hides is no stop.
+    const keep = () => {
+      const stop = area.querySelector("[tabindex='0']");
+      if (!stop || stop.closest("[hidden]")) enter(stops(reachable()[0] ?? area)[0]);
+    };
+    keep();
+    return keep;
+  };
+  const table = document.querySelector(".scorecard");
+  const keep = table ? rove(table, () => [...table.tBodies[0].rows]) : () => {};
+  for (const counts of document.querySelectorAll(".counts"))
+    rove(counts, () => [...counts.querySelectorAll("td > div, tr:not(:has(td > div))")]);
+  for (const list of document.querySelectorAll(".plain")) rove(list, () => [...list.children]);
+  const reach = (card) => {
+    for (const other of cards) for (const stop of other.querySelectorAll("a, button")) stop.tabIndex = other === card ? 0 : -1;
+  };
+  for (const card of cards) card.addEventListener("focusin", () => reach(card));
+  for (const hint of document.querySelectorAll(".keys")) hint.hidden = false;
 
   const sort = (head) => {
     const column = head.cellIndex;

@@ -1,14 +1,22 @@
-"""Claims as sentences: ``forward_gemm_flops, 2702704640, FLOP`` is "Forward GEMM FLOPs are 2,702,704,640"."""
+"""Claims as sentences: ``kv_bytes_per_token, 131072, byte`` is "The KV cache takes 131,072 bytes per token."."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+import yaml
 
 from gpuledger.ledger.claims import SOURCE_ERROR
 
 #: Of quantities' names, what people call it; longer ones first.
 _WORDS = {
+    r"^qkv$": "the QKV projection",
+    r"flash attnv2": "FlashAttention-2",
+    r"max avgpool": "Max/AvgPool",
+    r"sd v1 5": "SD 1.5",
     r"neutrino (running|scheduling) cycles": r"\1 cycles per SM, as Neutrino estimates them,",
     r"neutrino scheduling to running": "scheduling over running cycles, as Neutrino estimates them,",
     r"neutrino lost": "time that slots lose, as Neutrino estimates it,",
@@ -62,9 +70,13 @@ _WORDS = {
     r"ffma": "FFMA",
     r"split k": "split-K",
     r"kv": "KV",
-    r"attnv2": "attention v2",
     r"attn": "attention",
-    r"bs(\d+)": r"batch \1",
+    r"bs(\d+)": r"(batch \1)",
+    r"^out$": "the output projection",
+    r"conv2d": "Conv2D",
+    r"mamba": "Mamba",
+    r"llama3": "Llama3",
+    r"l2": "L2",
     r"(\d) (\d)b": r"\1.\2B",
     r"(\d)b": r"\1B",
 }
@@ -73,18 +85,22 @@ _WORD = {re.compile(rf"\b{pattern}(?!\w)"): words for pattern, words in _WORDS.i
 _COUNTED = {"inst": "instructions", "launch": "launches", "block": "blocks", "burst": "bursts", "byte": "bytes"}
 _COUNTED |= {"cycle": "cycles", "kernel": "kernels", "MAC": "MACs", "page": "pages", "parameter": "parameters"}
 _COUNTED |= {"register": "registers", "sector": "sectors", "tensor": "tensors", "token": "tokens", "value": "values"}
-_PLURAL = re.compile(rf"(FLOPs|stores|{'|'.join(_COUNTED.values())})$", re.IGNORECASE)
-_WHERE = re.compile(r"( at (sequence length|hidden size|number of layers) \d+| per \w+| predicted| read| written)*$")
 
 
 def name(row: Mapping) -> str:
     """Return what a scorecard's row is about, in words: ``Tail ratio``."""
-    words = re.sub(r"[_\s]+", " ", row["quantity"] or row["id"].replace("-", " "))
+    words = row["quantity"] or row["id"].replace("-", " ")
     if row["unit"] == "%":
-        words = words.removesuffix(" percent")
+        words = words.removesuffix("_percent")
+    words = _in_words(words)
+    return words[:1].upper() + words[1:]
+
+
+def _in_words(words: str) -> str:
+    words = re.sub(r"[_\s]+", " ", words)
     for pattern, better in _WORD.items():
         words = pattern.sub(better, words)
-    return words[:1].upper() + words[1:]
+    return words
 
 
 def measure(row: Mapping) -> str:
@@ -97,14 +113,23 @@ def measure(row: Mapping) -> str:
 
 
 def sentence(row: Mapping) -> str:
-    """Return what a row claims, as a sentence: ``Tail ratio is 0.2469.``; a statement is quoted."""
+    """Return what a row claims, as a sentence; a statement of a source document is quoted."""
     published, about = str(row["published"]), name(row)
-    if not re.fullmatch(r"(at most |at least )?[-+]?[\d.,]+(e[-+]?\d+)?", published):
-        if row["verdict"] == SOURCE_ERROR:
-            return f"{about}: “{published}”." if row["quantity"] else f"“{published}”."
-        verb = ":" if published in ("yes", "no") else "" if about.endswith("depends on") else " is"
-        return f"{about.removesuffix(': the law')}{verb} {published}{measure(row)}."
-    plural = _PLURAL.search(_WHERE.sub("", about))
-    # What is counted has been named.
-    said = "" if plural and row["unit"] in {"FLOP", *_COUNTED} else measure(row)
-    return f"{about} {'are' if plural else 'is'} {published}{said}."
+    number = re.fullmatch(r"(at most |at least )?[-+]?(inf|[\d.,]+(e[-+]?\d+)?)", published)
+    if row["verdict"] == SOURCE_ERROR and not number:
+        return f"{about.removesuffix(': the law')}: “{published}”." if row["quantity"] else f"“{published}”."
+    key = row["quantity"] or row["id"].replace("-", "_")
+    for pattern, words in sentences().items():
+        if found := pattern.fullmatch(key):
+            parts = ["", *map(_in_words, found.groups())]
+            raw = {f"_{place}": part for place, part in enumerate(found.groups(), 1)}
+            said = words.format(*parts, **raw, value=f"{published}{measure(row)}", number=published)
+            return said[:1].upper() + said[1:]
+    return f"{about}: {published}{measure(row)}."
+
+
+@cache
+def sentences() -> dict[re.Pattern, str]:
+    """Return what claims say, by pattern of the quantity's name."""
+    file = resources.files(__package__) / "claim_sentences.yaml"
+    return {re.compile(pattern): words for pattern, words in yaml.safe_load(file.read_text("utf-8")).items()}

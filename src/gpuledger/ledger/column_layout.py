@@ -21,8 +21,8 @@ WIDTH, SMALLEST, LARGEST = 3.33, 6.5, 7.5
 TALLEST, MOST = 7.2, 5
 #: Characters that fit across: of plain text, of bold text, of a label beside a plot, and of a note in one.
 PLAIN, BOLD, BESIDE, NOTE = 52, 40, 24, 32
-# Those of a legend's labels, with five for each handle.
-_LEGEND = 50
+# Those of a legend's labels, with five for each handle, and within axes, without these.
+_LEGEND, _WITHIN = 50, 42
 # Inches that the title, the ticks and the label of a panel take beside its plot, and of one and two lines of text.
 _AROUND, _LINE, _LINES = 0.55, 0.13, 0.24
 
@@ -69,10 +69,15 @@ def _narrow_legend(ax: Axes) -> int:
     """Give an axes with a wide legend a narrow one; return the rows that it has above the axes."""
     legend = ax.get_legend()
     if legend.get_in_layout():
-        if legend._ncols > 2:
+        anchor, columns = {}, 2
+        if legend._bbox_to_anchor is not None:
+            box = legend.get_bbox_to_anchor().transformed(ax.transAxes.inverted())
+            anchor = {"bbox_to_anchor": (box.x0, box.y0 - 0.05)}
+        elif sum(len(text.get_text()) for text in legend.get_texts()[:2]) > _WITHIN:
+            columns = 1
+        if legend._ncols > columns:
             place = legend._loc if isinstance(legend._loc, int) else "best"
-            anchor = legend.get_bbox_to_anchor().transformed(ax.transAxes.inverted())
-            _remake(ax, legend, columns=2, loc=place, bbox_to_anchor=(anchor.x0, anchor.y0 - 0.05))
+            _remake(ax, legend, columns=columns, loc=place, **anchor)
         return 0
     # From the left edge of the figure, which has more room than the axes.
     across = blended_transform_factory(ax.figure.transFigure, ax.transAxes)

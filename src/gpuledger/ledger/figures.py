@@ -101,8 +101,9 @@ def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: 
     # About 12.8 characters of the bold title fit into an inch.
     width = figure.get_figwidth() if figure.get_figwidth() > WIDEST else WIDTH
     lines = _balanced(plain(finding), int(width * 12.7))
-    # The legend goes onto an empty line below: as a part of the layout, its width would squeeze its own axes.
-    figure.suptitle(lines if legend is None else f"{lines}\n", x=0.005, ha="left", fontsize=9.5, fontweight="bold")
+    # The legend goes onto empty lines below: as a part of the layout, its width would squeeze its own axes.
+    rows = 0 if legend is None else -(-len(legend.get_legend_handles_labels()[0]) // columns)
+    figure.suptitle(lines + "\n" * rows, x=0.005, ha="left", fontsize=9.5, fontweight="bold")
     if legend is not None:
         anchor = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
         box = legend.legend(**anchor, ncols=columns, handletextpad=0.4, columnspacing=1.4, borderpad=0.2)
@@ -212,7 +213,7 @@ def _lay_out(figure: Figure, record: Mapping) -> Bbox:
     note = figure.text(
         0.005,
         drawn.y0 / figure.get_figheight() - 0.02,
-        textwrap.fill(plain(provenance.caption(record)), int(width * (19 if measured else 16.5))),
+        _balanced(plain(provenance.caption(record)), int(width * (19 if measured else 16.5))),
         va="top",
         fontsize=6.5,
         color="#666666" if measured else VERMILLION,

@@ -124,7 +124,8 @@ def rows_for_pages(card: pd.DataFrame, titles: Mapping[str, str]) -> list[dict]:
         relative = row["relative_tolerance"]
         tolerance = 0.0 if relative == "" or pd.isna(relative) else float(relative)
         row["tolerance"] = f"tolerance ± {100 * tolerance:.2g} %" if tolerance else "no tolerance"
-        row["offset"] = _offset(float(difference), tolerance) if known else None
+        # Equal values need no picture of their distance.
+        row["offset"] = _offset(float(difference), tolerance) if known and float(difference) else None
         row["folder"] = f"{row['dataset']}/{row['study']}/{row['case']}" if row["dataset"] else ""
         row["anchor"] = f"{row['dataset'] or 'none'}--{row['case'] or 'none'}--{row['id']}"
         row["kind"] = row["provenance"].split(",")[0].split(" ")[0]

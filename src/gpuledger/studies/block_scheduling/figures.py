@@ -67,7 +67,7 @@ def draw_gaps(axes: Axes, gaps: pd.DataFrame, result: CaseResult, color: str = W
     share = 100 * gaps["gaps"].to_numpy(float) / gaps["gaps"].sum()
     # The last bin may hold everything above the 99th percentile; it is reported as text.
     rest = len(gaps) > 1 and gaps["high_cycles"].iloc[-1] - gaps["low_cycles"].iloc[-1] >= width
-    beyond = f"\n {share[-1]:.1f} % more up to {result['gap_cycles_p100']:,}" if rest else ""
+    beyond = f"\n {share[-1]:.1f} % longer, up to {result['gap_cycles_p100']:,}" if rest else ""
     if rest:
         gaps, share = gaps.iloc[:-1], share[:-1]
     axes.bar(gaps["low_cycles"].to_numpy(float), share, width=0.92 * width, align="edge", color=color, linewidth=0)
@@ -99,9 +99,10 @@ def draw_shares(
         for value, color in ((run, running), (wait, waiting), (idle, unused)):
             axes.barh(place, value / unit, left=left, color=color, height=0.42, linewidth=0)
             left += value / unit
-        text = f"{wait:,.0f} slot-cycles between blocks: {100 * wait / max(run + wait, 1):.1f} %"
+        between = "" if figures.for_columns else " slot-cycles between blocks"
+        text = f"{wait:,.0f}{between}: {100 * wait / max(run + wait, 1):.1f} %"
         axes.text(0, place - 0.27, text, va="bottom", fontsize=7.5, color=waiting, fontweight="bold")
-    if ends > 0.005 * largest:
+    if ends > 0.005 * largest and not figures.for_columns:
         axes.text(0, 0.25, "pale: slots not yet or no longer needed", va="top", fontsize=7, color="#666666")
     axes.set(yticks=np.arange(len(rows)), yticklabels=[label for label, *_ in rows], ylim=(1.5, -0.75))
     axes.set(xlim=(0, 1.02 * largest / unit), xlabel=f"time of an SM's slots ({name})")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
@@ -17,15 +17,13 @@ from gpuledger.studies.dmat.figures import depth_handles, draw_grid, tensor_colo
 MOST = 4
 
 
-def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figure:
+def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw up to four timelines, their tensors in the same colours, with one axis and one legend.
 
     Parameters
     ----------
     results : sequence of CaseResult
         Of :func:`gpuledger.studies.dmat.reduce`.
-    published : mapping
-        Not needed here.
     """
     results = results[:MOST]
     tensors = list(dict.fromkeys(tensor for result in results for tensor in result.data["tensor"].unique()))

@@ -187,7 +187,7 @@ def _name_tensors(
         # Text in the tensor's colour has to be dark enough to be read on white.
         name = {"fontsize": 7.2, "fontweight": "bold", "color": to_hex(0.72 * np.array(to_rgb(color)))}
         for number, text in enumerate(lines):
-            style = {"fontsize": 6, "color": "#666666"} if number else name | {"arrowprops": arrow if moved else None}
+            style = {"fontsize": 6.5, "color": "#666666"} if number else name | {"arrowprops": arrow if moved else None}
             height = place + (len(lines) / 2 - number - 0.5) * line
             axes.annotate(text, (-0.018, middle), (-0.035, height), **anchor, **style).set_in_layout(True)
     axes.set(yticks=[])
@@ -226,6 +226,34 @@ def depth_handles(depths: Sequence[float] = DEPTHS) -> list[Patch]:
         *(Patch(color=shade, linewidth=0, label=name) for name, shade in zip(names, shades, strict=True)),
         Patch(color=HOLE, linewidth=0, label="hole"),
     ]
+
+
+def draw_depths(
+    axes: Axes, result: CaseResult, colors: Mapping[str, str], depths: Sequence[float] = DEPTHS, most: int = 6
+) -> None:
+    """Draw the scale of depths: of each tensor the five tints, with the largest number of accesses in each, and holes.
+
+    Parameters as of :func:`draw_timeline`; of more than `most` tensors, the most accessed ones are shown.
+    """
+    accesses = result.data.groupby("tensor", sort=False)["accesses"]
+    often = accesses.sum().nlargest(most).index
+    for row, tensor in enumerate(tensor for tensor in colors if tensor in often):
+        cells = accesses.get_group(tensor)
+        largest = cells.groupby(depth_classes(cells)).max()
+        for place, count in largest.items():
+            color = 1 - depths[place] * (1 - np.array(to_rgb(colors[tensor])))
+            axes.add_patch(Rectangle((place, row), 1, 1, facecolor=color, edgecolor="white", linewidth=0.8))
+            ink = "white" if color @ (0.3, 0.59, 0.11) < 0.5 else figures.BLACK
+            text = _thousands(float(f"{count:.3g}"))
+            axes.text(place + 0.5, row + 0.52, text, ha="center", va="center", fontsize=6.5, color=ink)
+        axes.text(-0.08, row + 0.52, tensor, ha="right", va="center", fontsize=6.5)
+    axes.add_patch(Rectangle((5.15, 0), 0.6, 1, facecolor=HOLE, linewidth=0))
+    axes.text(5.45, 0.52, "hole", ha="center", va="center", fontsize=6.5)
+    axes.set(xlim=(0, 6), ylim=(min(len(often), most), 0))
+    axes.set_axis_off()
+    axes.set_title(
+        "accesses of a cell (at most), by fifths of each tensor's cells", fontsize=6.8, fontweight="normal", pad=2
+    )
 
 
 def draw_accesses(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> None:

@@ -193,5 +193,7 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
             f"the closed form is exact for {exact:,} of {kernels:,} launches"
         )
         if accuracy["split_k_from_counters"]:
-            finding += f", {accuracy['split_k_from_counters']:,} of them with S read off fmul"
+            finding += (
+                f", {accuracy['split_k_from_counters']:,} of them with the number of slices read off the FMUL counter"
+            )
     result.add("finding", finding, "text")

@@ -84,9 +84,10 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
         result.add(f"{name}_registers_mean_with_spilled", rows["extra_registers"].mean(), "register")
         result.add(f"{name}_spilled", rows["spilled"].sum(), "kernel")
     result.add("registers_mean", kept.groupby("probe")["extra_registers"].mean().mean(), "register")
-    means = {name: result.summary.get(f"{name}_slowdown_mean") for name in ("lightweight", "dmat")}
-    words = [f"{name} probes {mean['value']:.2f}×" for name, mean in means.items() if mean]
-    finding = f"Mean slowdown over {result['operators']} operators: {', '.join(words)}"
+    probes = {"lightweight": "a lightweight probe", "dmat": "DMAT"}
+    means = {words: result.summary.get(f"{name}_slowdown_mean") for name, words in probes.items()}
+    words = [f"{mean['value']:.2f}× as long with {probe}" for probe, mean in means.items() if mean]
+    finding = f"On average, {result['operators']} operators take {', '.join(words)}"
     result.add("finding", finding, "text")
     cells = quantity_names(case, table, ["operator", "probe"])
     for name, slowdown, registers in zip(cells, table["slowdown_ratio"], table["extra_registers"], strict=True):

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
 
+from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, YELLOW, plain
 from gpuledger.ledger.label_placement import place_labels
@@ -28,6 +29,9 @@ COLOURS = {
 _PEAKS = {"tensor": ("tensor cores", "-"), "fp32": ("FP32", "-"), "fp64": ("FP64", ":")}
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
 _LEAST_AREA, _AREA = 8, 900
+_PLACE = ("dram_intensity_flop_per_byte", "flop_per_s")
+#: What the points of a baseline are called.
+BASELINE = "baseline"
 _ROOF = "roof"  # marks the names of roofs
 
 
@@ -89,9 +93,32 @@ def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
         style = {"color": colours} if kind == "dram" else {"facecolor": "none", "edgecolor": colours, "linewidth": 1}
         axes.scatter(intensity[shown.index], shown["flop_per_s"], s=shown["area"], alpha=0.85, zorder=4, **style)
     for bound in dict.fromkeys(points["bound"].dropna()):
-        words = "below 60 % of every roof" if bound == "latency" else f"near {RESOURCES[bound]}"
-        axes.scatter([], [], s=30, color=COLOURS[bound], label=words)
+        axes.scatter([], [], s=30, color=COLOURS[bound], label=bound_in_words(bound))
     axes.scatter([], [], s=30, facecolor="none", edgecolor=GREY, label="over L2 traffic")
+
+
+def bound_in_words(bound: str) -> str:
+    """Return what the legend says of a colour."""
+    return f"below {LATENCY_PERCENT} % of every roof" if bound == "latency" else f"near {RESOURCES[bound]}"
+
+
+def draw_baseline(axes: Axes, points: pd.DataFrame, before: pd.DataFrame) -> None:
+    """Draw where each kernel was in the baseline: hollow and black, with a thin line to where it is now.
+
+    Parameters
+    ----------
+    axes : Axes
+        With the points drawn.
+    points, before : DataFrame
+        From `roofline_points`, of the report (with ``baseline_kernel``) and of the baseline.
+    """
+    before = before.set_index("kernel")
+    for kernel, x, y in zip(*(points[name] for name in ("baseline_kernel", *_PLACE)), strict=True):
+        if kernel in before.index:
+            earlier = before.loc[kernel]
+            axes.plot([earlier[_PLACE[0]], x], [earlier[_PLACE[1]], y], color=BLACK, linewidth=0.7, zorder=5)
+            axes.scatter(*earlier[list(_PLACE)], s=earlier["area"], facecolor="none", edgecolor=BLACK, zorder=5)
+    axes.scatter([], [], s=30, facecolor="none", edgecolor=BLACK, label=BASELINE)
 
 
 def label_points(axes: Axes, points: pd.DataFrame) -> None:
@@ -105,7 +132,7 @@ def label_points(axes: Axes, points: pd.DataFrame) -> None:
     _guard(axes)
     large = points[points["share_percent"] >= LABELLED_PERCENT]
     large = large.assign(x=large["dram_intensity_flop_per_byte"].fillna(large["l2_intensity_flop_per_byte"]))
-    names = labels(points["kernel"], 30)[large.index]
+    names = labels(points["kernel"], 20 if figures.for_columns else 30)[large.index]
     texts = [f"{plain(name)} {share:.0f} %" for name, share in zip(names, large["share_percent"], strict=True)]
     if texts:
         place_labels(axes, large[["x", "flop_per_s"]].to_numpy(float), texts, np.sqrt(large["area"].to_numpy()) / 2)
@@ -169,22 +196,30 @@ def _guard(axes: Axes) -> None:
         axes.scatter(x, y, s=0.01, alpha=0)
 
 
-def draw_shares(axes: Axes, table: pd.DataFrame, shown: int = 12) -> None:
-    """Draw how near each kernel comes to each roof, for reports that a roofline cannot show.
+def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = None, shown: int = 12) -> None:
+    """Draw how near each kernel comes to each roof, for reports that a roofline cannot show; a baseline hollow.
 
     Parameters
     ----------
     axes : Axes
     table : DataFrame
         From `gpuledger.studies.kernel_profile.tables.kernel_table`.
+    before : DataFrame, optional
+        From `gpuledger.studies.kernel_profile.tables.baseline_table`.
     shown : int
         At most so many kernels, the longest first.
     """
     rows = table[table["launches"] > 0].head(shown)
+    earlier = pd.DataFrame() if before is None else before.set_index("kernel").reindex(rows["baseline_kernel"])
     for name, words in RESOURCES.items():
         share = rows[f"{name}_percent"]
         if share.notna().any():
             axes.scatter(share, range(len(rows)), s=34, color=COLOURS[name], label=words, zorder=3, alpha=0.9)
+            for place, was, now in zip(range(len(earlier)), earlier.get(share.name, ()), share, strict=False):
+                axes.plot([was, now], [place, place], color=COLOURS[name], linewidth=0.8)
+                axes.scatter(was, place, s=34, facecolor="white", edgecolor=COLOURS[name], zorder=3)
+    if len(earlier):
+        axes.scatter([], [], s=34, facecolor="white", edgecolor=BLACK, label=BASELINE)
     axes.axvline(LATENCY_PERCENT, color=GREY, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(rows)), [plain(name) for name in labels(rows["kernel"], 32)])
     axes.tick_params(axis="y", length=0, labelsize=7.5)

@@ -36,9 +36,14 @@ def kernel_table(data: pd.DataFrame) -> pd.DataFrame:
         baseline_time_s, speedup``; kernels that only the baseline has follow at the end, without launches.
     """
     table = _kernels(data[data["recording"] == "report"])
-    if (data["recording"] == "baseline").any():
-        table = _with_baseline(table, _kernels(data[data["recording"] == "baseline"]))
-    return table
+    before = baseline_table(data)
+    return table if before is None else _with_baseline(table, before)
+
+
+def baseline_table(data: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the rows of `kernel_table` for the baseline itself; None if the case has none."""
+    before = data[data["recording"] == "baseline"]
+    return _kernels(before) if len(before) else None
 
 
 def _kernels(launches: pd.DataFrame) -> pd.DataFrame:

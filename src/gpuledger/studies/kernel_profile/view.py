@@ -6,22 +6,25 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.figures import BLACK
 from gpuledger.ledger.viewer import Axis, Guide, View
-from gpuledger.studies.kernel_profile.figures import COLOURS, roofline_points
-from gpuledger.studies.kernel_profile.tables import kernel_table, labels
+from gpuledger.studies.kernel_profile.figures import BASELINE, COLOURS, roofline_points
+from gpuledger.studies.kernel_profile.tables import baseline_table, kernel_table, labels
 
 _PEAKS = {"tensor": "tensor cores", "fp32": "FP32", "fp64": "FP64"}
 
 
 def view(result: CaseResult) -> View | None:
-    """Return the kernels over their DRAM traffic; None if the report lacks operations or bytes."""
-    points = roofline_points(kernel_table(result.data))
+    """Return the kernels over their DRAM traffic, a baseline's in black; None if the report lacks FLOPs or bytes."""
+    points = roofline_points(kernel_table(result.data)).assign(group=lambda rows: rows["bound"].fillna("unknown"))
+    before = baseline_table(result.data)
+    if before is not None:
+        points = pd.concat([points, roofline_points(before).assign(group=BASELINE)], ignore_index=True)
     points = points[points["dram_bytes"].fillna(0) > 0]
     if points.empty:
         return None
-    bound = points["bound"].fillna("unknown")
     x = points["dram_intensity_flop_per_byte"].astype(float)
-    marks = pd.DataFrame({"x": x, "y": points["flop_per_s"], "group": bound})
+    marks = pd.DataFrame({"x": x, "y": points["flop_per_s"], "group": points["group"]})
     fields = {
         "kernel": labels(points["kernel"], 60),
         "launches": points["launches"],
@@ -32,7 +35,9 @@ def view(result: CaseResult) -> View | None:
         "FLOP/byte": x,
         "TFLOP/s": points["flop_per_s"] / 1e12,
     }
-    colors = {name: COLOURS.get(name, "#888888") for name in dict.fromkeys(bound)}
+    colors = {name: COLOURS.get(name, "#888888") for name in dict.fromkeys(points["group"])}
+    if BASELINE in colors:
+        colors[BASELINE] = BLACK
     x_axis, y_axis = Axis("arithmetic intensity (FLOP/byte of DRAM)", True), Axis("FLOP/s", True)
     return View("points", "kernels", marks, fields, colors, x_axis, y_axis, _roofs(result, x))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,15 +15,13 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.studies.kernel_time.figures import PREDICTORS, mape_percent
 
 
-def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figure:
+def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw a line per GPU, operator and data type: the errors of the roofline, the derated roofline and the model.
 
     Parameters
     ----------
     results : sequence of CaseResult
         Of :func:`gpuledger.studies.kernel_time.reduce`.
-    published : mapping
-        Not needed here.
     """
     errors = pd.DataFrame([row for result in results for row in _rows(result)])
     errors = errors.sort_values(["gpu", "operator", "predicted_s"], kind="stable")
@@ -33,7 +31,8 @@ def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figur
     words = "{predicted_s:.0f} % off where the roofline is {roofline_s:.0f} % off".format(**medians)
     gpus = errors["gpu"].nunique()
     finding = f"On {gpus} GPUs the time model is {words} (medians of {len(errors)} sets of kernels, held back)"
-    figures.headline(figure, finding, legend=axes)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=4)
+    figures.headline(figure, finding)
     return figure
 
 
@@ -75,7 +74,7 @@ def draw_dumbbells(axes: Axes, errors: pd.DataFrame) -> None:
     names = [f"{row.operator}, {row.group} ({row.dataset}: {row.shapes:,})" for row in errors.itertuples()]
     axes.set_yticks(y, map(figures.plain, names), fontsize=6.5)
     for place, gpu in zip(y[first], errors["gpu"][first], strict=True):
-        style = {"transform": axes.get_yaxis_transform(), "ha": "left", "va": "center", "fontsize": 7.5}
+        style = {"transform": axes.get_yaxis_transform(), "ha": "left", "va": "center", "fontsize": 7}
         axes.text(1.01, place, gpu, fontweight="bold", **style)
     axes.set(xscale="log", ylim=(y[-1] + 0.8, -0.8), xlabel="mean absolute error on held-back shapes (%, log scale)")
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100) if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]

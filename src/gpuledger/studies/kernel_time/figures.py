@@ -92,9 +92,10 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
 def _draw_strip(axes: Axes, errors: Mapping[str, float]) -> None:
     """Draw a bar per predictor with its mean error (%) into the upper right corner, 100 % half as wide as the axes."""
     shown = [(name, error) for name, error in errors.items() if not np.isnan(error)]
+    # Of many panels the titles are operators, which may be as wide as a panel.
+    narrow = figures.for_columns or axes.get_subplotspec().get_gridspec().get_geometry() >= (2, 3)
     for place, (name, error) in enumerate(shown):
-        # Below the title, which is as wide as a panel of a column.
-        top = 0.97 - 0.075 * (place + 1.4 * figures.for_columns)
+        top = 0.97 - 0.075 * (place + 1.4 * narrow)
         width = 0.36 * min(error, 100) / 100
         axes.add_patch(
             Rectangle((0.45, top - 0.05), width, 0.05, transform=axes.transAxes, color=PREDICTORS[name][1], linewidth=0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.patheffects import withStroke
 
 from gpuledger.ledger import figures
@@ -34,7 +36,10 @@ def draw_workloads(axes: Axes, data: pd.DataFrame) -> None:
         for x, height, memory in labelled:
             at = {"xytext": (0, 4.5), "textcoords": "offset points", "ha": "center", "fontsize": 6.8}
             note = axes.annotate(memory_text(memory), (x, height), **at)
-            note.set(color=colour, path_effects=[withStroke(linewidth=2.5, foreground="white")])
+            # Small text needs more contrast than a marker.
+            note.set(
+                color=0.72 * np.array(to_rgb(colour)), path_effects=[withStroke(linewidth=2.5, foreground="white")]
+            )
     axes.set_yticks(
         list(rows.values()), [plain(f"{model}, batch {batch}" if batch else model) for model, batch in rows]
     )

@@ -196,6 +196,9 @@ def panel_finding(panel: pd.DataFrame, sweep: Sweep) -> str:
     exact = sum(bool(law["exact"]) for law in laws)
     counts = pd.Series([law["law"] for law in laws]).value_counts()
     kinds = ", ".join(f"{count} {law}" for law, count in counts.items())
+    kinds += f" law{'s' * (len(laws) > 1)}"
+    if exact == len(laws):
+        return f"{kinds}, {'both' if exact == 2 else 'all'} exact" if exact > 1 else f"{kinds}, exact"
     return kinds + (f", {exact} of them exact" if exact else "")
 
 

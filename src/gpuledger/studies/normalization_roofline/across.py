@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
@@ -18,15 +18,13 @@ PANELS = {"optimised kernels": ("one_pass", LIGER), "PyTorch's kernels": ("torch
 MARKERS = "osD^vP"
 
 
-def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figure:
+def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw optimised kernels beside PyTorch's: a line per case, dashed and hollow where the times are simulated.
 
     Parameters
     ----------
     results : sequence of CaseResult
         Of :func:`gpuledger.studies.normalization_roofline.reduce`.
-    published : mapping
-        Not needed here.
     """
     figure, grid = plt.subplots(1, len(PANELS), figsize=(7.0, 3.1), sharey=True)
     largest = {}

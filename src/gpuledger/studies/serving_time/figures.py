@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from pandas.core.groupby import SeriesGroupBy
 
 from gpuledger.ledger import figures
-from gpuledger.studies.serving_time.tables import CLASS, short_name
+from gpuledger.studies.serving_time.tables import short_name
 
 #: Colours of models, in the order of their number of runs; all others are grey.
 COLOURS = (
@@ -57,7 +60,10 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set(xlabel="measured time per output token (ms)", ylabel="predicted from kernels alone (ms)")
     for axis in (axes.xaxis, axes.yaxis):
+        # Of less than a decade, powers of ten would be too few.
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
@@ -69,25 +75,41 @@ def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> No
     data : DataFrame
     of_model : dict of str to str
     """
-    ratio = (data["kernels_s"] / data["measured_s"]).clip(*RATIOS)
-    groups = ratio.groupby([data[name].map(short_name) if name == "model" else data[name] for name in CLASS])
-    classes = groups.agg(["median", "size", lambda x: x.quantile(0.1), lambda x: x.quantile(0.9)])
-    classes.columns = ["median", "runs", "low", "high"]
-    classes = classes.sort_values("median", ascending=False, kind="stable")
+    # A column has no room for a row per engine.
+    model, precision, engine = data["model"].map(short_name), data["precision"], data["engine"]
+    names = [model, precision] if figures.for_columns else [engine, model, precision]
+    groups = (data["kernels_s"] / data["measured_s"]).groupby(names)
+    order = groups.median().sort_values(ascending=False, kind="stable").index
+    places = pd.Series(range(len(order)), order)
+    y = places[list(groups.groups)].to_numpy()
+    draw_ratios(axes, groups, y, [of_model[key[-2]] for key in groups.groups])
+    labels = [f"{model} {precision}" for *_, model, precision in groups.groups]
+    if not figures.for_columns:
+        runs = groups.size()
+        labels = [f"{label} · {key[0]} ({runs[key]:,})" for label, key in zip(labels, runs.index, strict=True)]
+    axes.set_yticks(y, [figures.plain(label) for label in labels], fontsize=6.5)
+    axes.set_ylim(-0.7, len(order) - 0.3)
+    axes.set_xlabel("predicted / measured (1)")
+
+
+def draw_ratios(axes: Axes, groups: SeriesGroupBy, y: Sequence[float], color: str | Sequence[str]) -> None:
+    """Draw the median and the middle 80 % of each group of ratios of predicted to measured time.
+
+    Parameters
+    ----------
+    axes : Axes
+    groups : SeriesGroupBy
+    y : sequence of float
+        Where each group is drawn.
+    color : color, or one for each group
+    """
+    low, median, high = (groups.quantile(share).clip(*RATIOS) for share in (0.1, 0.5, 0.9))
     band = 1 + BAND_PERCENT / 100
     axes.axvspan(1 / band, band, color=figures.PALE, linewidth=0)
     axes.axvline(1, color=figures.BLACK, linewidth=0.6)
-    y = np.arange(len(classes))
-    color = [of_model[model] for _, model, _ in classes.index]
-    axes.hlines(y, classes["low"], classes["high"], color=color, linewidth=1.4)
-    axes.scatter(classes["median"], y, color=color, s=20, zorder=3)
-    labels = [
-        f"{model} {precision} · {engine} ({runs:,})"
-        for (engine, model, precision), runs in zip(classes.index, classes["runs"], strict=True)
-    ]
-    axes.set_yticks(y, [figures.plain(label) for label in labels], fontsize=6.5)
-    axes.set(xscale="log", xlim=RATIOS, xlabel="predicted / measured (1)")
+    axes.hlines(y, low, high, color=color, linewidth=1.4)
+    axes.scatter(median, y, color=color, s=20, zorder=3, clip_on=False)
+    axes.set(xscale="log", xlim=RATIOS)
     axes.set_xticks([0.5, 1, 2])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylim(-0.7, len(classes) - 0.3)

@@ -15,15 +15,13 @@ from gpuledger.studies.warp_scheduling.reduction import parts
 COLOURS = {"exclusive": figures.BLUE, "shared": figures.ORANGE}
 
 
-def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figure:
+def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw the distributions against the fastest warp: traces as lines, published points as markers.
 
     Parameters
     ----------
     results : sequence of CaseResult
         Of :func:`gpuledger.studies.warp_scheduling.reduce`; one of each kernel, kind of blocks and provenance is drawn.
-    published : mapping
-        Not needed here.
     """
     cases = {(result["kernel"], result["blocks"], _kind(result)): result for result in reversed(results)}
     kernels = sorted({kernel for kernel, _, _ in cases})

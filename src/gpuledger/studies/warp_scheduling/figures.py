@@ -59,7 +59,9 @@ def draw_distribution(
         note.set(ha=side, va="bottom" if late else "top", path_effects=[withStroke(linewidth=2.5, foreground="white")])
     arrow = {"arrowstyle": "<->", "color": tail_color, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (slowest, -19), (fastest, -19), arrowprops=arrow)
-    words = f"tail: {slowest - fastest:,} cycles, {100 * result['tail_ratio']:.2f} % of the fastest"
+    words = f"tail: {100 * result['tail_ratio']:.2f} % of the fastest"
+    if not figures.for_columns:
+        words = words.replace(":", f": {slowest - fastest:,} cycles,")
     style = {"ha": "center", "va": "bottom", "fontweight": "bold", "color": tail_color}
     axes.text((fastest + slowest) / 2, -17, words, **style)
     axes.set(xlim=(fastest - 0.08 * spread, slowest + 0.08 * spread), ylim=(-25, 112), yticks=range(0, 101, 25))

@@ -1,0 +1,59 @@
+"""How well kernels alone predict served models, of every GPU and engine side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from pandas.core.groupby import SeriesGroupBy
+
+from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import CaseResult
+from gpuledger.studies.serving_time.figures import draw_ratios
+
+
+def draw(results: Sequence[CaseResult]) -> Figure:
+    """Draw a row per GPU, dataset and engine: predicted over measured time per output token.
+
+    Parameters
+    ----------
+    results : sequence of CaseResult
+        Of :func:`gpuledger.studies.serving_time.reduce`.
+    """
+    order = sorted(results, key=lambda result: (result["gpu"], result.provenance["dataset"]))
+    frames = [result.data.assign(gpu=result["gpu"], dataset=result.provenance["dataset"]) for result in order]
+    runs = pd.concat(frames, ignore_index=True)
+    ratio = runs["kernels_s"] / runs["measured_s"]
+    groups = ratio.groupby([runs[name] for name in ("gpu", "dataset", "engine")])
+    figure, axes = plt.subplots(figsize=(7.0, 1.2 + 0.22 * groups.ngroups))
+    draw_engines(axes, groups)
+    errors = (100 * (ratio - 1).abs()).groupby(runs["gpu"]).median()
+    reach = f"{errors.min():.0f} to {errors.max():.0f} %" if len(errors) > 1 else f"{errors.iloc[0]:.0f} %"
+    finding = f"Kernels alone predict the time per token of {len(runs):,} served runs on {len(errors)} GPUs"
+    figures.headline(figure, f"{finding} within {reach} (median of each GPU)")
+    return figure
+
+
+def draw_engines(axes: Axes, groups: SeriesGroupBy) -> None:
+    """Draw the median and the middle 80 % of each group's ratios, GPUs apart from each other.
+
+    Parameters
+    ----------
+    axes : Axes
+    groups : SeriesGroupBy
+        Ratios of predicted to measured time by GPU, dataset and engine.
+    """
+    gpus = pd.Series([gpu for gpu, _, _ in groups.groups])
+    first = gpus != gpus.shift()
+    y = -(gpus.index + 0.7 * (first.cumsum() - 1)).to_numpy()
+    draw_ratios(axes, groups, y, figures.BLUE)
+    names = [f"{engine} ({dataset}: {len(rows):,})" for (_, dataset, engine), rows in groups.groups.items()]
+    axes.set_yticks(y, [figures.plain(name) for name in names], fontsize=6.5)
+    for place, gpu in zip(y[first], gpus[first], strict=True):
+        style = {"transform": axes.get_yaxis_transform(), "ha": "left", "va": "center", "fontsize": 7}
+        axes.text(1.01, place, figures.plain(gpu.removeprefix("NVIDIA ")), fontweight="bold", **style)
+    axes.set_ylim(y[-1] - 0.8, 0.8)
+    axes.set_xlabel("predicted / measured time per output token (median and middle 80 % of the runs; grey: ± 20 %)")
