@@ -42,10 +42,6 @@ def diagnose(folder: Path, as_json: bool) -> None:
 def examine(directory: TraceDirectory) -> dict[str, Any]:
     """Return what happened in a trace directory.
 
-    Parameters
-    ----------
-    directory : TraceDirectory
-
     Returns
     -------
     dict

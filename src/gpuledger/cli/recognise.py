@@ -36,12 +36,10 @@ class Found:
 
     Attributes
     ----------
-    path : Path
     format : str
         ``unknown`` if nothing here reads it.
     content : str
         What is in it, in a few words.
-    problems : list of str
     cases : dict of str to dict
         By study, the inputs of a case that would use the file; a value None is left for the user to fill in.
     """
@@ -61,13 +59,7 @@ class Found:
 
 
 def recognise(path: Path) -> list[Found]:
-    """Recognise a file, or a folder with all that is in it.
-
-    Raises
-    ------
-    InputError
-        If the path does not exist or cannot be read.
-    """
+    """Recognise a file, or a folder with all that is in it."""
     try:
         if path.is_dir():
             return list(_folder(path))

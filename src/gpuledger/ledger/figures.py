@@ -132,7 +132,6 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
 
     Parameters
     ----------
-    figure : Figure
     record : mapping
         The ``provenance.json`` of its numbers. That they are simulated or predicted is said in colour.
     folder : path or None

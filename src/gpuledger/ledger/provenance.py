@@ -45,13 +45,7 @@ def describe_file(path: Path, root: Path, about: Mapping | None = None) -> dict:
 
 
 def describe_data_sheets(gpus: Iterable, folder: Path) -> list[dict]:
-    """Describe the tables that GPUs were read from: the built-in one, or a user's own in the dataset's `folder`.
-
-    Parameters
-    ----------
-    gpus : iterable of gpuledger.readers.gpus.Gpu
-    folder : path
-    """
+    """Describe the tables that GPUs were read from: the built-in one, or a user's own in the dataset's `folder`."""
     titles: dict[Path, list[str]] = {}
     for gpu in gpus:
         titles.setdefault(gpu.file, []).append(gpu.title)

@@ -110,8 +110,6 @@ class Gpu:
         NaN: unknown.
     hypothetical : bool
         Not an existing GPU.
-    aliases : tuple of str
-    source, note : str
     file : Path
         The table that describes it.
     """
@@ -175,7 +173,6 @@ def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path 
 
     Parameters
     ----------
-    name : str
     gpus : mapping, optional
         From :func:`read_gpus`; default: the built-in table.
     file, place : path, str

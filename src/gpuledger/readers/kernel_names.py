@@ -330,11 +330,6 @@ def classify(
     pandas.Series
         Class of each name, dtype str, named ``kernel_class``.
 
-    Raises
-    ------
-    InputError
-        A name is empty.
-
     Warns
     -----
     InputWarning

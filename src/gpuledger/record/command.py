@@ -51,7 +51,6 @@ class Step:
     Attributes
     ----------
     tool : {"ncu", "nsys", "kineto"}
-    command : tuple of str
     made : Path
         What the tool writes, in a scratch folder.
     metrics : tuple of str
@@ -298,7 +297,6 @@ def run_whole(
 
     Returns
     -------
-    status : int
     ended : {"by itself", "by Ctrl-C", "after its time"}
     """
     try:

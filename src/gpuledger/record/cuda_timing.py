@@ -31,7 +31,6 @@ class Timing:
     ----------
     median_ns, p5_ns, p95_ns : float
         Percentiles of the samples.
-    samples : int
     launches : int
         Launches in all samples together.
     """
@@ -58,7 +57,6 @@ def rotation(footprint_bytes: int, l2_bytes: int) -> int:
     ----------
     footprint_bytes : int
         Bytes that one launch reads and writes.
-    l2_bytes : int
 
     Returns
     -------

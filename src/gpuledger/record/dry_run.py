@@ -20,7 +20,6 @@ def describe(names: Sequence[str], control: Control, python: str | None = None, 
     ----------
     names : sequence of str
         Parts.
-    control : Control
     python : str, optional
         Python of the workloads.
     chip : str

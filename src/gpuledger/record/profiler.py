@@ -60,7 +60,6 @@ class Ncu:
 
     Attributes
     ----------
-    program : str
     version : str
         ``2025.3.1``.
     metrics : frozenset of str
@@ -78,7 +77,6 @@ class Counted:
 
     Attributes
     ----------
-    launches : int
     absent : tuple of str
         Requested metrics without a value.
     """
@@ -156,7 +154,6 @@ def command_line(
         Full names.
     target : sequence of str
         The workload's command; it calls cudaProfilerStart and cudaProfilerStop around the launches to profile.
-    control : Control
     log : path
         File for ncu's table, separate from the workload's output.
     ranges : bool
@@ -195,11 +192,6 @@ def profile(
         Additional environment variables.
     seconds : float
         Timeout.
-
-    Raises
-    ------
-    InputError
-        Any failure, with its remedy.
     """
     table = _collect(ncu, metrics, target, control, path, environment, seconds, ranges=False)
     text, counted = publishable(table, metrics, path)
@@ -223,11 +215,6 @@ def profile_ranges(
     ----------
     paths : mapping
         The CSV to write, by the name of the range.
-
-    Raises
-    ------
-    InputError
-        Any failure, with its remedy; a range without launches.
     """
     table = _collect(ncu, metrics, target, control, next(iter(paths.values())), environment, seconds, ranges=True)
     made = {name: publishable(table, metrics, path, within=name) for name, path in paths.items()}
@@ -278,11 +265,6 @@ def publishable(
         False if ncu was interrupted: a truncated last row is left out.
     within : str
         Only launches in the NVTX range of this name; default: all.
-
-    Returns
-    -------
-    text : str
-    counted : Counted
 
     Raises
     ------

@@ -27,7 +27,6 @@ class Wheel:
     package, version, file : str
         As the index names them. The file is a wheel; its name says for which systems and Pythons it is made, so that
         the same file is fetched on all of them.
-    sha256, size_bytes : str and int
     members : tuple of str
         Paths inside the wheel; ``*`` and ``?`` stand for letters of one name.
     options : tuple of str
@@ -44,13 +43,7 @@ class Wheel:
 
     @classmethod
     def of(cls, entry: Mapping) -> Wheel:
-        """Read an entry of ``download:``.
-
-        Raises
-        ------
-        ValueError
-            With what is wrong with the entry.
-        """
+        """Read an entry of ``download:``."""
         keys = ("package", "version", "file", "sha256", "bytes", "members")
         for key, kind in zip(keys, (str, str, str, str, int, list), strict=True):
             if type(entry.get(key)) is not kind:
@@ -105,13 +98,7 @@ class Wheel:
 
 
 def file_name(entry: dict) -> str:
-    """Return the name of an entry's file.
-
-    Raises
-    ------
-    ValueError
-        With what is wrong with the entry.
-    """
+    """Return the name of an entry's file."""
     keys = ("url", "sha256", "bytes", "unpack", "to")
     if isinstance(entry, dict) and "package" in entry:
         keys = ("package", "version", "file", "sha256", "bytes", "members")

@@ -49,10 +49,8 @@ class Fetched:
 
     Attributes
     ----------
-    path : Path
     source : str
         Its address, or the package that it belongs to.
-    sha256, size_bytes : str and int
     origin : str
         Where it came from this time: ``present``, ``folder``, ``mirror``, ``network`` or ``package index``.
     members : tuple of Path

@@ -101,11 +101,6 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         ``flops_2mnk``, the parts of the excess over 2·M·N·K in FLOP (``excess_padding``, ``excess_alpha``,
         ``excess_slices``, ``excess_epilogue``) and ``explanation``. Counts are Int64, ``<NA>`` where not
         predicted.
-
-    Raises
-    ------
-    InputError
-        If the column ``kernel`` is missing, or a dimension or count is not a whole number.
     """
     if "kernel" not in launches.columns:
         raise InputError(file, "header", "there is no column kernel", "give the kernel name of every launch")

@@ -34,11 +34,6 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
     pandas.DataFrame
         ``m`` (rows of the input: product of all dimensions but the last), ``n``, ``k`` (int64) and ``bias``
         (bool).
-
-    Raises
-    ------
-    InputError
-        If an entry has another form, or its K differs between input and weight.
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise InputError(file, "", "is not a list of shapes", "give a list of {Input, Weight, Bias}")

@@ -101,11 +101,6 @@ def predict_network(
         fmul_predicted, ffma_predicted, flops_predicted`` (of the whole row), ``flops_2mnk``, ``exact`` and
         ``explanation``, and ``from_counters``: which counters are explained rather than predicted (separated by
         spaces), because the prediction was derived from them. Counts are Int64, ``<NA>`` where unknown.
-
-    Raises
-    ------
-    InputError
-        If a counter is not a count.
     """
     table = _Rows(kernels, layers, hidden_dim, tokens, patterns, file)
     _predict_reductions(table, _predict_gemms(table, bias, file), bias)

@@ -72,10 +72,8 @@ def describe(
         Sizes, ascending, and values.
     step : float
         The decimal step of the values; 0: not rounded.
-    family : int
     shape : float
     beta : array of float64, shape (3,)
-    variable : str
     errors : callable
         Returns the standard errors of the natural coefficients; only called if these are not exact.
     best : bool

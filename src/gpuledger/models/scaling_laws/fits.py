@@ -41,7 +41,6 @@ class Fit:
         One of :data:`LAWS`; ``product`` from :func:`gpuledger.models.scaling_laws.fit_product`.
     formula : str
         ``3·seq_len + 6``, ``129·(1 + hidden_dim/256) for hidden_dim ≥ 768``, ``not enough points``.
-    variable : str
     coefficients : dict of str to Fraction or float
         Exact ones are Fractions, the others are rounded to 6 significant digits. Names by law: constant ``a``;
         proportional ``b`` (b·n); affine ``a, b`` (a + b·n); power ``a, b`` (a·n^b); nlogn ``b`` (b·n·log2 n),
@@ -225,11 +224,6 @@ def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value:
     DataFrame
         One row per series, sorted by `by`: the columns `by`, then ``variable, law, formula, points, error_percent,
         exact, knee, criterion, probability, reason`` as in :class:`Fit`, and ``largest_error_percent``.
-
-    Raises
-    ------
-    ValueError
-        See :func:`fit`; a missing column.
     """
     by = [by] if isinstance(by, str) else list(by)
     missing = [name for name in (*by, variable, value) if name not in frame]

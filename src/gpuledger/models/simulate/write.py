@@ -38,7 +38,6 @@ def write_launch(
 
     Parameters
     ----------
-    launch : SimulatedLaunch
     trace : path
         ``<directory>/result/<seconds>.bin``; of accesses by clock and page, ``.dmat``.
     event_log, tensor_trace : path, optional

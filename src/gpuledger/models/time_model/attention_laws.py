@@ -131,8 +131,6 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
 
     Parameters
     ----------
-    gpu : Gpu
-    constants : PrefillConstants
     shapes : mapping of str to float arrays of shape (launches,)
         ``requests``; ``tokens`` (new, of each); ``context`` (tokens before them); ``heads``, ``kv_heads``;
         ``head_dim`` (mean of keys' and values'); ``cache_values``, the elements that the cache holds of a token, of all
@@ -174,8 +172,6 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
 
     Parameters
     ----------
-    gpu : Gpu
-    constants : DecodeConstants
     shapes : mapping of str to float arrays of shape (launches,)
         As for :func:`prefill_terms`. Several tokens of a request share the blocks that read its cache.
 

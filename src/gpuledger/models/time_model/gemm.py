@@ -220,7 +220,6 @@ def gemm_time_s(
 
     Parameters
     ----------
-    gpu : Gpu
     constants : Constants
         Of this GPU and precision.
     m, n, k : integer arrays

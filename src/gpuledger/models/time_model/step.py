@@ -24,7 +24,6 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:
     ----------
     rows : DataFrame
         From :func:`gpuledger.models.transformer.kernels`.
-    gpu : Gpu
     engine : str
         ``trtllm``, ``vllm`` or ``sglang``: the constants of its kernels where they were measured. Empty: of every kind
         the fastest kernel.
@@ -46,10 +45,8 @@ def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.n
 
     Parameters
     ----------
-    rows : DataFrame
     group : int array of shape (rows,)
         0 … groups - 1.
-    groups : int
 
     Returns
     -------

@@ -41,7 +41,6 @@ class Keys:
 
     Parameters
     ----------
-    content : mapping
     file : str
         For error messages.
     inside : str

@@ -16,7 +16,6 @@ def choice_probability(experts: int, active: int, load: float | tuple[float, ...
 
     Parameters
     ----------
-    experts, active : int
     load : float or tuple of float
         Exponent of a Zipf law (expert i has weight 1 / (i + 1)^load; 0: uniform), or one weight per expert.
         Probabilities are proportional to the weights, capped at 1; the excess is distributed over the other experts.
@@ -67,7 +66,6 @@ def busiest_share(probability: np.ndarray, active: int, tokens: np.ndarray, devi
     Parameters
     ----------
     probability : array of shape (experts,)
-    active : int
     tokens : int64 array of shape (shapes,)
         Tokens of all replicas, which choose their experts independently.
 

@@ -23,7 +23,6 @@ class Collector:
     ----------
     runs : dict of str to list of str
         By launch column, one entry per run; ``""`` if the table has no such column.
-    pages : set of str
     """
 
     def __init__(self):

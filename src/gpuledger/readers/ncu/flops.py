@@ -72,11 +72,6 @@ def counter(wide: pd.DataFrame, metric: str, *, file: str | Path = "launches") -
     -------
     pandas.Series or None
         Int64, ``<NA>`` where the launch has no value; ``None`` if the counter was not collected.
-
-    Raises
-    ------
-    InputError
-        If a value is negative or not whole.
     """
     body = metric if "_" in metric else f"sass_thread_inst_executed_op_{metric}_pred_on"
     found = [wide[f"{unit}__{body}.sum"] for unit in ("sm", "smsp") if f"{unit}__{body}.sum" in wide.columns]

@@ -66,7 +66,6 @@ class TableScanner:
 
     Attributes
     ----------
-    noise : Noise
     tables : int
         Headers found so far.
     """

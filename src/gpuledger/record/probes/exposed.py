@@ -47,7 +47,6 @@ def measure(
     ----------
     path : path
         The CSV.
-    runner : Runner
     count : callable
         Runs a command under ncu, or without it if the first argument (the metrics) is empty.
     python : str

@@ -35,7 +35,6 @@ def counted(device: torch.device, point: str) -> Iterator[None]:
 
     Parameters
     ----------
-    device : torch.device
     point : str
         Name of the range; empty: not counted.
     """

@@ -33,9 +33,6 @@ def divide_regions(regions: Sequence[Tensor], accesses: Accesses, survey: Survey
     ----------
     regions : sequence of Tensor
         See :func:`gpuledger.studies.dmat.tensors.regions`.
-    accesses : Accesses
-    survey : Survey
-    page_bytes : int
 
     Returns
     -------

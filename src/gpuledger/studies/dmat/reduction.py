@@ -79,12 +79,6 @@ def reduce(
         Data: ``tensor, row, column, accesses``, a row for each cell that is touched. Row 0 has the lowest addresses;
         in the compatible grid that is row 100. A column is ``column_cycles`` wide. Summary: totals, and for each
         tensor the quantities of ``QUANTITIES``.
-
-    Raises
-    ------
-    InputError
-        A file that is missing or not what it should be, a trace without accesses, a compatible grid of too few pages or
-        clocks.
     """
     # Only here: it compiles loops, and figures do without.
     from gpuledger.studies.dmat import grid
@@ -145,8 +139,6 @@ def open_accesses(path: Path, threads: int | None = None, passes: Passes | None 
     ----------
     path : path
         A ``.bin``, which stays in its file, or a ``.dmat``.
-    threads : int, optional
-    passes : Passes, optional
     """
     from gpuledger.studies.dmat.scan import RECORD_BYTES, RecordedAccesses, SummedAccesses, processors
 
@@ -205,9 +197,6 @@ def _frames(
 
     Parameters
     ----------
-    layout : Layout
-    counts : Counts
-    known : list of Tensor
     shown : int or None
         Keep the first so many tensors of the list, and leave rows as they are: as the script of the traces does.
     """

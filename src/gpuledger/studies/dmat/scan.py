@@ -47,7 +47,6 @@ class Survey:
         Slots that are zero: not saved, though the sparsifier of the traces' own tool counts them.
     clocks : int
         Distinct clocks of the records.
-    max_clock : int
     axis_end : int
         The largest clock but for outliers (see ``GAP`` and ``RARE``).
     pages : ndarray of uint64
@@ -130,10 +129,8 @@ class RecordedAccesses:
 
     Attributes
     ----------
-    path : Path
     offset, bytes : int
         Where the records are.
-    threads : int
     passes : Passes
         Where parts of the passes were computed apart; by default all is done here.
     """
@@ -324,12 +321,7 @@ def _hash_table(
 
 @dataclass(frozen=True)
 class SummedAccesses:
-    """Accesses of a ``.dmat``, summed up by clock and page.
-
-    Attributes
-    ----------
-    dmat : Dmat
-    """
+    """Accesses of a ``.dmat``, summed up by clock and page."""
 
     dmat: Dmat
 

@@ -25,8 +25,6 @@ class Tensor:
 
     Attributes
     ----------
-    name : str
-    address, bytes : int
     shape : tuple of int
         Empty where it is not known.
     """
@@ -47,7 +45,6 @@ class Map:
 
     Attributes
     ----------
-    tensors : list of Tensor
     bounds : ndarray of uint64
         Addresses at which the owner may change, ascending.
     owner : ndarray of int64, one more than bounds
@@ -93,7 +90,6 @@ def declared(case: Case, pages: np.ndarray, page_bytes: int) -> list[Tensor]:
         Its ``tensors`` have a name and either ``pages`` or ``bytes``, in order of address.
     pages : ndarray of uint64
         Addresses of the touched pages, ascending.
-    page_bytes : int
 
     Raises
     ------
@@ -125,7 +121,6 @@ def of_launch(trace: pd.DataFrame, log: EventLog | None, file: Path) -> list[Ten
     ----------
     trace : DataFrame
         See :func:`gpuledger.readers.neutrino.read_tensor_trace`.
-    log : EventLog, optional
     file : path
         The trace of the launch.
     """
@@ -174,7 +169,6 @@ def regions(pages: np.ndarray, page_bytes: int) -> list[Tensor]:
     ----------
     pages : ndarray of uint64
         Addresses, ascending.
-    page_bytes : int
     """
     gaps = np.diff(pages)
     least = np.sort(gaps[gaps > page_bytes])[-(MAX_REGIONS - 1) :]

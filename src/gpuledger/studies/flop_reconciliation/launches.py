@@ -30,13 +30,7 @@ _EXPLAINED = {
 
 
 def read_shapes(path: str | Path) -> pd.DataFrame:
-    """Read shapes: a JSON list of {Input, Weight, Bias} as PyTorch records them, or a CSV of m, n, k.
-
-    Raises
-    ------
-    InputError
-        If the file is neither, or an entry is not a Linear layer.
-    """
+    """Read shapes: a JSON list of {Input, Weight, Bias} as PyTorch records them, or a CSV of m, n, k."""
     path = Path(path)
     if path.suffix.lower() == ".csv":
         return read_csv(path, [Column(name, "integer", minimum=1, maximum=2**31) for name in "mnk"])
@@ -49,13 +43,7 @@ def read_shapes(path: str | Path) -> pd.DataFrame:
 
 
 def read_recording(path: str | Path) -> pd.DataFrame:
-    """Read a recording: one row per launch with ``launch, kernel, grid_blocks``, counters and DRAM bytes.
-
-    Raises
-    ------
-    InputError
-        If the file is not a recording, or lacks one of the counters fadd, fmul and ffma.
-    """
+    """Read a recording: one row per launch with ``launch, kernel, grid_blocks``, counters and DRAM bytes."""
     report, counters = read_counters(path)
     collected = report.metrics["metric"].cat.categories
     wide = report.wide([name for name in _DRAM if name in collected]).reset_index(drop=True)
@@ -85,11 +73,6 @@ def reduce_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Cas
         ``excess_split_k_sum`` (of the reduction that follows), ``residual_flops`` (counted minus predicted),
         ``error_2mnk_percent`` and ``dram_ab_bytes, dram_c_bytes, reads_c, dram_expected_bytes`` (A and B, and C where
         it is read).
-
-    Raises
-    ------
-    InputError
-        See :func:`read_recording`, :func:`read_shapes` and :func:`gpuledger.models.flop_prediction.predict_linear`.
     """
     path = case.path("launches")
     shapes = read_shapes(case.path("shapes")) if "shapes" in case.inputs else None

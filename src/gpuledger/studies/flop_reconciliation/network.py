@@ -38,11 +38,6 @@ def read_run(path: str | Path) -> pd.DataFrame:
     DataFrame
         One row per launch, in order: ``launch`` (its ID, or its number from 0 if the IDs do not increase), ``kernel,
         grid, block, grid_blocks`` and the columns of :func:`read_counters`.
-
-    Raises
-    ------
-    InputError
-        See :func:`read_counters`.
     """
     report, counted = read_counters(path)
     table = report.launches[["kernel", "grid", "block", "grid_blocks"]]
@@ -112,11 +107,6 @@ def reduce_network(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Case
     CaseResult
         Data: one row per launch (or group of launches) of both passes, with ``pass, launch, kernel, kernel_class,
         part``, ``fadd, fmul, ffma, flops`` as counted and as predicted, and an explanation of the prediction.
-
-    Raises
-    ------
-    InputError
-        See :func:`read_run` and :func:`launched_beyond`.
 
     Warns
     -----

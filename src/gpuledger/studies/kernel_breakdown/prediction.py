@@ -25,10 +25,8 @@ def sweep(
     ----------
     models : mapping of str to Model, or iterable of Model
         By name; an iterable goes by the models' own names.
-    gpus : sequence of Gpu
     workload : Workload
         One or many shapes; :func:`gpuledger.models.transformer.join` joins those of several phases.
-    parallel : Parallel, optional
     precision : Precision, optional
         By default that of each checkpoint.
 

@@ -54,8 +54,6 @@ def match_launches(rows: pd.DataFrame, kernels: pd.DataFrame, model: Model, gpu:
         Kernels of the step by start, with ``kernel_class``; copies are left out by the caller.
     kernels : DataFrame
         From :func:`gpuledger.studies.kernel_breakdown.prediction.predict`: the model's kernels of this pass.
-    model : Model
-    gpu : Gpu
     default : str
         Number format of activations, where none is recorded.
 

@@ -44,7 +44,6 @@ def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
 
     Parameters
     ----------
-    axes : Axes
     points : DataFrame
         From `roofline_points`.
     result : CaseResult
@@ -118,7 +117,6 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
 
     Parameters
     ----------
-    axes : Axes
     table : DataFrame
         From `gpuledger.studies.kernel_profile.tables.kernel_table`.
     shown : int
@@ -174,7 +172,6 @@ def draw_shares(axes: Axes, table: pd.DataFrame, shown: int = 12) -> None:
 
     Parameters
     ----------
-    axes : Axes
     table : DataFrame
         From `gpuledger.studies.kernel_profile.tables.kernel_table`.
     shown : int

@@ -84,11 +84,6 @@ def profile(
         roofs (``dram_share_percent`` …), ``baseline_time_s`` of the same launch of the same kernel, and ``tensor,
         step_instructions, steps, steps_source, predicted_instructions, exact, explanation`` of
         `gpuledger.models.flop_prediction.predict_tensor`.
-
-    Raises
-    ------
-    InputError
-        See `reduce`.
     """
     data, roofs, missing, page = _launches(report, gpu, shapes, place, decimal)
     data.insert(0, "recording", "report")

@@ -61,7 +61,6 @@ def draw_dumbbells(axes: Axes, errors: pd.DataFrame) -> None:
 
     Parameters
     ----------
-    axes : Axes
     errors : DataFrame
         Columns ``gpu, dataset, operator, group, shapes`` and, by predictor, mean absolute percentage errors.
     """

@@ -42,11 +42,6 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         :mod:`gpuledger.models.time_model.attention_laws` names, and ``measured_s``; the median of equal rows.
     skipped : list of str
         Data types that no law knows; their rows are left out.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.studies.kernel_time.measurements.read_gemms`.
     """
     wanted = ["op_name", "kernel_source", "kv_cache_dtype", "batch_size", "isl", "step", "num_heads", "latency"]
     optional = ["attn_dtype", "mla_dtype", "num_key_value_heads", "head_dim", "window_size"]

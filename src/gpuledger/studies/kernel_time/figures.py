@@ -56,7 +56,6 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
 
     Parameters
     ----------
-    axes : Axes
     part : DataFrame, shape (kernels, …)
         One of :func:`panels`. The x axis is GFLOP for GEMMs and MB for other operators.
     title : str
@@ -116,7 +115,6 @@ def draw_map(axes: Axes, part: pd.DataFrame) -> ScalarMappable:
 
     Parameters
     ----------
-    axes : Axes
     part : DataFrame, shape (kernels, …)
         One of :func:`panels`.
 
@@ -149,7 +147,6 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> ScalarMappable:
 
     Parameters
     ----------
-    axes : Axes
     data : DataFrame
         Of :func:`gpuledger.studies.kernel_time.reduce`.
 

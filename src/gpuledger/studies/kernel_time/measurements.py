@@ -92,11 +92,6 @@ def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         of equal ones).
     skipped : list of str
         Types that no model knows; their rows are left out.
-
-    Raises
-    ------
-    InputError
-        A file that is neither; a missing column; a shape that is no positive integer; a time that is not positive.
     """
     unit = case.inputs["unit"]
     name = "rate" if unit == RATE else "latency"
@@ -136,11 +131,6 @@ def read_vidur(case: Case) -> pd.DataFrame:
     DataFrame
         ``operator, law, precision, m, n, k, read_bytes, write_bytes, measured_s``, one row an operator, tokens and
         degree of tensor parallelism. The embedding is left out: PyTorch's gather kernel of 2023 has a law of its own.
-
-    Raises
-    ------
-    InputError
-        See :func:`read_gemms`.
     """
     path = case.path("operators")
     about = ["n_head", "n_kv_head", "n_embd", "n_expanded_embd", "num_tokens", "num_tensor_parallel_workers"]
@@ -214,11 +204,6 @@ def read_llmcompass(case: Case) -> pd.DataFrame:
     -------
     DataFrame
         As :func:`read_vidur`.
-
-    Raises
-    ------
-    InputError
-        See :func:`read_gemms`.
     """
     readers: dict[str, Callable] = {"matmul": _matmul, "gelu": _gelu}
     frames = []
@@ -269,13 +254,7 @@ def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, me
 
 
 def read_table(path: Path, wanted: Sequence[str], optional: Sequence[str] | None = ()) -> pd.DataFrame:
-    """Read the wanted columns, and the optional ones that are there (None: all), of a Parquet or CSV file, unconverted.
-
-    Raises
-    ------
-    InputError
-        A file that is neither; a missing or repeated column; no row.
-    """
+    """Read the wanted columns, and the optional ones (None: all) that are there, of a Parquet or CSV file as they are."""
     parquet = path.suffix == ".parquet"
     try:
         if parquet:

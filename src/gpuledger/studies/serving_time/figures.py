@@ -37,7 +37,6 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
 
     Parameters
     ----------
-    axes : Axes
     data : DataFrame
         Of :func:`gpuledger.studies.serving_time.reduce`.
     of_model : dict of str to str
@@ -61,14 +60,7 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
 
 
 def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
-    """Draw predicted over measured time of every class of runs: median, and the middle 80 %.
-
-    Parameters
-    ----------
-    axes : Axes
-    data : DataFrame
-    of_model : dict of str to str
-    """
+    """Draw predicted over measured time of every class of runs: median, and the middle 80 %."""
     ratio = (data["kernels_s"] / data["measured_s"]).clip(*RATIOS)
     groups = ratio.groupby([data[name].map(short_name) if name == "model" else data[name] for name in CLASS])
     classes = groups.agg(["median", "size", lambda x: x.quantile(0.1), lambda x: x.quantile(0.9)])

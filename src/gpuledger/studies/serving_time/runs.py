@@ -75,11 +75,6 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         expert_ranks, concurrency`` (0: not given), ``ttft_s, tpot_s``.
     ignored : int
         Rows of other GPUs.
-
-    Raises
-    ------
-    InputError
-        A missing column, a time that is not positive, a GPU that no row ran on.
     """
     path = case.path("runs")
     columns = [
