@@ -45,7 +45,7 @@ def _print(entry) -> None:
     click.echo(f"  {entry.format}" + (f": {entry.content}" if entry.content else ""))
     for problem in entry.problems:
         click.echo(f"  problem: {problem}")
-    cases = {study: inputs for study, inputs in entry.cases.items() if study in entry.studies}
+    cases = entry.cases
     if cases and entry.format != "dataset of the ledger":
         click.echo("  in a dataset.yaml:")
         studies = {study: {"mine": inputs} for study, inputs in sorted(cases.items())}

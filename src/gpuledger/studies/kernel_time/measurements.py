@@ -254,7 +254,7 @@ def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, me
 
 
 def read_table(path: Path, wanted: Sequence[str], optional: Sequence[str] | None = ()) -> pd.DataFrame:
-    """Read the wanted columns, and the optional ones (None: all) that are there, of a Parquet or CSV file as they are."""
+    """Read the wanted and the present optional columns (None: all) of a Parquet or CSV file, unconverted."""
     parquet = path.suffix == ".parquet"
     try:
         if parquet:
