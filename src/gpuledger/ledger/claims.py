@@ -109,8 +109,6 @@ def scorecard(
     ----------
     claims : mapping
         By study, the content of its claims file.
-    outcomes : iterable of Outcome
-        Everything that was reproduced.
     downloads : mapping, optional
         By ``study/case``, the datasets that have this case once they are downloaded.
 

@@ -45,10 +45,6 @@ def render(
 
     Parameters
     ----------
-    notebook : path
-        An executed notebook.
-    output : path
-        The page.
     templates : path
         The folder that holds the template ``page``.
     record : mapping

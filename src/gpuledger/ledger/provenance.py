@@ -64,13 +64,7 @@ def sources(record: Mapping) -> str:
 
 
 def caption(record: Mapping) -> str:
-    """Return the line below a figure: what its numbers are, where they come from, and warnings about the input.
-
-    Parameters
-    ----------
-    record : mapping
-        A ``provenance.json``.
-    """
+    """Return the line below a figure: what its numbers are, where they come from, and warnings about the input."""
     label, warnings = record["label"], record.get("warnings", [])
     words = f"{label[0].upper()}{label[1:]}. {sources(record)}"
     if warnings:

@@ -58,11 +58,6 @@ def write(
         separators and floats four significant digits.
     people : DataFrame, optional
         The rows for Markdown and LaTeX, where another layout than the CSV's reads better.
-
-    Returns
-    -------
-    Styler
-        The table, for a notebook to show.
     """
     people = frame if people is None else people
     if record is not None:

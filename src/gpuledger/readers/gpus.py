@@ -175,8 +175,6 @@ def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path 
     ----------
     gpus : mapping, optional
         From :func:`read_gpus`; default: the built-in table.
-    file, place : path, str
-        Source of the name, for the error.
 
     Raises
     ------

@@ -56,8 +56,6 @@ def record_blocks(folder: str | Path, shapes: Sequence[str] = (SHAPE,)) -> Recor
 
     Parameters
     ----------
-    folder : path
-        Folder of the dataset.
     shapes : sequence of str
         See :func:`parse_shape`.
     """

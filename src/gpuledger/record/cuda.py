@@ -226,8 +226,6 @@ class LoadedKernel:
         grid, block : int or up to three
         *arguments
             Device arrays, and NumPy scalars of exactly the declared types (``np.int32(n)``).
-        shared_bytes : int
-            Dynamic shared memory per block.
 
         Raises
         ------
@@ -284,8 +282,6 @@ def load_module(
     ----------
     name : str
         See :func:`read_source`.
-    options : sequence of str
-        Options of NVRTC; see :data:`OPTIONS`.
     as_ptx : bool
         Whether the driver compiles PTX, which tools between program and driver can read and change, as Neutrino does.
     """

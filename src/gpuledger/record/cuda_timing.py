@@ -123,8 +123,6 @@ def time_in_turn(
     ----------
     launches : sequence of callables
         Each enqueues the same work on the current stream, on its own buffers, without allocating.
-    samples : int
-        Number of timed batches.
     batch_ms : float
         A batch repeats the round of launches for about this long.
     warm_up_ms : float

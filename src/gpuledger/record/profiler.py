@@ -150,8 +150,6 @@ def command_line(
     ----------
     program : str
         Path of ncu.
-    metrics : sequence of str
-        Full names.
     target : sequence of str
         The workload's command; it calls cudaProfilerStart and cudaProfilerStop around the launches to profile.
     log : path
@@ -190,8 +188,6 @@ def profile(
         The CSV to write.
     environment : mapping, optional
         Additional environment variables.
-    seconds : float
-        Timeout.
     """
     table = _collect(ncu, metrics, target, control, path, environment, seconds, ranges=False)
     text, counted = publishable(table, metrics, path)
@@ -259,8 +255,6 @@ def publishable(
         ncu's log.
     metrics : sequence of str
         Those that were requested.
-    path : path
-        For error messages.
     whole : bool
         False if ncu was interrupted: a truncated last row is left out.
     within : str

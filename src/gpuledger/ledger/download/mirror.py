@@ -32,11 +32,6 @@ def fill(mirror: Path, entries: Sequence[Mapping], source_file: Path) -> list[Pa
         See `gpuledger.ledger.download.dataset.fetch_dataset`.
     source_file : path
         The dataset.yaml, named in errors.
-
-    Returns
-    -------
-    list of path
-        The files in the mirror, one for each entry.
     """
     done = []
     for index, entry in enumerate(entries):

@@ -53,11 +53,6 @@ def unpack_zip(
     members : sequence of str, optional
         The wanted members: paths, in which ``*`` and ``?`` stand for letters of one name. All by default.
 
-    Returns
-    -------
-    list of Path
-        The files, in the order of the archive.
-
     Raises
     ------
     InputError

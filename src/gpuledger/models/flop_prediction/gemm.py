@@ -89,8 +89,6 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         FMUL need only the grid). Optional: ``grid_blocks`` (blocks of the grid), ``split_k`` (s, where known
         otherwise), ``fadd, fmul, ffma`` (counted thread instructions), ``followed_by_reduce`` (bool: a split-K
         reduction kernel follows) and ``accumulates`` (bool: C is read, as with a bias copied to C beforehand).
-    file : path or str
-        Where the launches come from, for error messages.
 
     Returns
     -------
@@ -240,8 +238,6 @@ def predict_split_k_reduce(
 
     Parameters
     ----------
-    kernels : pandas.Series of str
-        Full kernel names.
     outputs, s : array_like of int
         Elements of C and split-K factor, per launch.
     bias, accumulates : array_like of bool

@@ -26,8 +26,6 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
     entries : sequence of mappings
         ``Input`` ``[[…, K]]``, ``Weight`` ``[[N, K]]`` or ``[[K]]`` (a vector: N = 1), ``Bias`` ``[[N]]`` or
         ``[]``.
-    file : path or str
-        Where they come from, for error messages.
 
     Returns
     -------
@@ -77,10 +75,6 @@ def predict_linear(
     shapes : pandas.DataFrame, optional
         ``m, n, k`` as ``linear_shapes`` returns them. Without them only FMUL and FADD are predicted, from names and
         grids.
-    patterns : sequence of Pattern
-        Patterns that assign kernel classes.
-    file : path or str
-        Where the launches come from, for error messages.
 
     Returns
     -------
@@ -177,11 +171,6 @@ def _percent_errors(predicted: pd.Series, counted: pd.Series) -> np.ndarray:
 
 def linear_accuracy(table: pd.DataFrame) -> dict[str, float | int]:
     """Summarise a table of ``predict_linear``.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        Result of ``predict_linear``.
 
     Returns
     -------

@@ -88,10 +88,6 @@ def predict_network(
         What follows each Linear layer.
     bias : bool
         Whether the Linear layers have a bias; it then enters through C, or through the split-K reduction.
-    patterns : sequence of Pattern
-        Patterns that assign kernel classes.
-    file : path or str
-        Where the rows come from, for error messages.
 
     Returns
     -------

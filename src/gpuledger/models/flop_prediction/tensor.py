@@ -96,8 +96,6 @@ def predict_tensor(launches: pd.DataFrame, *, file: str | Path = "launches") -> 
     launches : pandas.DataFrame
         One row per launch: ``kernel``; optional ``grid_blocks``, ``tensor_instructions`` (recorded, without HFMA2), and
         the shape ``m, n, k, batch`` where it is known.
-    file : path or str
-        Where the launches come from, for error messages.
 
     Returns
     -------

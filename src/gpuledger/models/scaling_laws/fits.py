@@ -132,8 +132,6 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
         Sizes, positive. Equal sizes are replicates, each of which counts as an observation.
     y : array of float64, shape (observations,)
         Values in base units. Whole numbers are treated as counts, which may follow an exact law.
-    variable : str
-        The variable's name in the formula.
 
     Raises
     ------
@@ -216,8 +214,6 @@ def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value:
         Tidy table with the columns `by`, `variable` (sizes) and `value`. Equal sizes of a series are replicates.
     by : str or list of str
         The columns that identify a series.
-    variable, value : str
-        Columns.
 
     Returns
     -------

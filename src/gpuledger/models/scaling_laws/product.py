@@ -99,8 +99,6 @@ def fit_product(
     ----------
     x1, x2, y : arrays of float64, shape (observations,)
         Positive sizes on a full or partial grid, and values.
-    variables : tuple of str
-        Names in the formula.
 
     Returns
     -------

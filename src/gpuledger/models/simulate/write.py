@@ -42,11 +42,6 @@ def write_launch(
         ``<directory>/result/<seconds>.bin``; of accesses by clock and page, ``.dmat``.
     event_log, tensor_trace : path, optional
         Default: ``event.log`` and ``tensor.trace`` in the directory.
-
-    Returns
-    -------
-    list of Path
-        The files written.
     """
     trace = Path(trace)
     directory = trace.parent.parent

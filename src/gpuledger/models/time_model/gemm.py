@@ -237,11 +237,6 @@ def gemm_time_s(
     own_activations : bool
         Whether each of the weights in turn has its own activations and results, too.
 
-    Returns
-    -------
-    ndarray of float64
-        Seconds, of the broadcast shape.
-
     Raises
     ------
     ValueError

@@ -41,8 +41,6 @@ class Keys:
 
     Parameters
     ----------
-    file : str
-        For error messages.
     inside : str
         The key that holds the object (``text_config``), or empty.
     defaults : mapping

@@ -65,8 +65,6 @@ def counter(wide: pd.DataFrame, metric: str, *, file: str | Path = "launches") -
         One row per launch, columns are metric names.
     metric : str
         An operation (``ffma``) or a metric name without unit and ``.sum`` (``inst_executed_pipe_tensor``).
-    file : path or str
-        Where the table comes from, for messages.
 
     Returns
     -------
@@ -184,8 +182,6 @@ def count_flops(
     kernels : iterable of str, optional
         Full kernel names, in order; by default the column ``kernel``, if any. Tensor-core kernels are recognised
         by name.
-    file : path or str
-        Where the counters come from, for messages.
 
     Returns
     -------

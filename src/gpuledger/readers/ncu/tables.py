@@ -61,8 +61,6 @@ class TableScanner:
     ----------
     path : path or str
         File that `gpuledger.readers.ncu.sources.byte_blocks` opens.
-    scaled : bool
-        Likewise.
 
     Attributes
     ----------

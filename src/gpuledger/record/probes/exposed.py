@@ -45,8 +45,6 @@ def measure(
 
     Parameters
     ----------
-    path : path
-        The CSV.
     count : callable
         Runs a command under ncu, or without it if the first argument (the metrics) is empty.
     python : str

@@ -90,8 +90,6 @@ def draw_timeline(
 
     Parameters
     ----------
-    result : CaseResult
-        Of :func:`gpuledger.studies.dmat.reduce`.
     colors : mapping
         By tensor; see :func:`tensor_colors`.
     depths : sequence of float

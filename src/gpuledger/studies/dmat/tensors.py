@@ -121,8 +121,6 @@ def of_launch(trace: pd.DataFrame, log: EventLog | None, file: Path) -> list[Ten
     ----------
     trace : DataFrame
         See :func:`gpuledger.readers.neutrino.read_tensor_trace`.
-    file : path
-        The trace of the launch.
     """
     launch = _launch(log, file)
     parameters: set[int] = set()

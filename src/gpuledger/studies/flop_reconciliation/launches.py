@@ -63,8 +63,6 @@ def reduce_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Cas
     ----------
     case : Case
         File ``launches`` (output of Nsight Compute); optionally file ``shapes``, and ``l2_reach_bytes``.
-    patterns : sequence of Pattern
-        Patterns that assign kernel classes.
 
     Returns
     -------

@@ -55,18 +55,6 @@ def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Pat
     The longer one must start with the launches of the shorter one, kernel by kernel, with the same grids and blocks if
     both state them. The counters may differ: what a kernel executes can depend on random data.
 
-    Parameters
-    ----------
-    longer, shorter : DataFrame
-        See :func:`read_run`.
-    file, shorter_file : path
-        Where they come from, for error messages.
-
-    Returns
-    -------
-    DataFrame
-        The rest of `longer`.
-
     Raises
     ------
     InputError
@@ -99,8 +87,6 @@ def reduce_network(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Case
     case : Case
         Files ``setup``, ``forward`` and ``forward_backward``; ``network`` with ``layers, hidden_dim, tokens,
         activation, bias``.
-    patterns : sequence of Pattern
-        Patterns that assign kernel classes.
 
     Returns
     -------

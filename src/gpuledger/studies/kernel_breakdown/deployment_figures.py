@@ -63,8 +63,6 @@ def draw_passes(
         their time, relative to the slowest GPU.
     width : float
         Of the axes (inches): what labels have room for.
-    colours : mapping
-        By group.
     """
     times = [float((rows["time_s"] * rows["count"]).sum()) for *_, rows in passes]
     longest: dict[str, float] = {}

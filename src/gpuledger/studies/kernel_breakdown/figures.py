@@ -94,8 +94,6 @@ def draw_roofline(
     ----------
     points : DataFrame
         Of one phase; see :func:`gpuledger.studies.kernel_breakdown.roofline.roofline_points`.
-    colours : mapping
-        By group.
     flop_per_s : float
         Unit of the vertical axis.
     name_roofs : bool
@@ -205,8 +203,6 @@ def draw_time(axes: Axes, rows: pd.DataFrame, over: str, colours: Mapping[str, s
         One ``axis`` of :func:`gpuledger.studies.kernel_breakdown.shapes.stack_times`.
     over : str
         Column of the horizontal axis: ``tokens`` or ``requests``.
-    colours : mapping
-        By group.
     """
     table = rows.pivot_table(index=over, columns="group", values="time_s", fill_value=0.0)
     table = table.reindex(columns=[group for group in GROUPS if group in table])

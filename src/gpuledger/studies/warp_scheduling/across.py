@@ -22,8 +22,6 @@ def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figur
     ----------
     results : sequence of CaseResult
         Of :func:`gpuledger.studies.warp_scheduling.reduce`; one of each kernel, kind of blocks and provenance is drawn.
-    published : mapping
-        Not needed here.
     """
     cases = {(result["kernel"], result["blocks"], _kind(result)): result for result in reversed(results)}
     kernels = sorted({kernel for kernel, _, _ in cases})
