@@ -19,7 +19,6 @@ from gpuledger import files
 from gpuledger.ledger import latex, provenance
 from gpuledger.ledger.case_result import brief, settle
 
-FORMATS = ("csv", "md", "tex")
 #: Rows of a table on a page; files have all of them.
 SHOWN_ROWS = 3000
 

@@ -22,14 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 
 from gpuledger.readers.gpus import Gpu
 
-#: Bytes of an element of queries and keys, by data type.
-BYTES: Mapping[str, float] = MappingProxyType({"bf16": 2, "fp16": 2, "fp8": 1})
 #: Which query heads of a KV head share a block.
 PACKING = ("never", "one token", "no window", "up to 32", "always")
 

@@ -9,12 +9,10 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.readers.gpus import Gpu
 
-__all__ = ["BOUNDS", "GEMMS", "MEMORY", "check_peaks", "predict", "totals"]
+__all__ = ["BOUNDS", "MEMORY", "check_peaks", "predict", "totals"]
 
 #: Bounds that more memory bandwidth would relax.
 MEMORY = ("dram", "l2")
-#: Kinds of matrix products.
-GEMMS = ("gemm", "grouped_gemm")
 
 
 def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:

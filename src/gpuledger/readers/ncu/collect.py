@@ -10,7 +10,6 @@ from gpuledger.readers.ncu.layout import ATTRIBUTES, Layout, single
 
 FIELDS = tuple(ATTRIBUTES.values())
 _KEYS = ("section", "label", "metric", "unit")
-_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 class Collector:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -113,14 +112,6 @@ class Counts:
     first: np.ndarray
     last: np.ndarray
     late: int
-
-
-class Accesses(Protocol):
-    """Where accesses come from."""
-
-    def survey(self) -> Survey: ...
-
-    def count(self, survey: Survey, plan: Plan, name: str = "count") -> Counts: ...
 
 
 @dataclass(frozen=True)
@@ -362,6 +353,9 @@ class SummedAccesses:
         np.minimum.at(first, line, clock)
         np.maximum.at(last, line, clock)
         return Counts(cells.reshape(plan.lines, plan.columns), first, last, lost)
+
+
+Accesses = RecordedAccesses | SummedAccesses
 
 
 def _end_of_axis(clocks: np.ndarray) -> int:

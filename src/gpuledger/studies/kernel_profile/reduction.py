@@ -21,8 +21,6 @@ from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
 from gpuledger.studies.kernel_profile.roofs import Roofs, find_roofs, gpu_of, shares
 from gpuledger.studies.kernel_profile.tables import kernel_table, labels
 
-_INTEGERS = ("fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops", "flops", "tensor_instructions")
-
 
 def reduce(case: Case) -> CaseResult:
     """Reduce a report, and a baseline if the case has one.
