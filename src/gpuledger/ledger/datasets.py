@@ -214,12 +214,10 @@ class Case:
     def provenance(self) -> dict:
         """Return the content of ``provenance.json``: what the case's numbers are, and which files they come from."""
         content = self.dataset.content
-        inputs = [
-            (provenance.describe_file if path.is_file() else _describe_folder)(
-                path, self.dataset.folder, self.dataset.about(name)
-            )
-            for name, path in self._present()
-        ]
+        inputs = []
+        for name, path in self._present():
+            describe = provenance.describe_file if path.is_file() else _describe_folder
+            inputs.append(describe(path, self.dataset.folder, self.dataset.about(name)))
         return {
             "dataset": self.dataset.name,
             "study": self.study,

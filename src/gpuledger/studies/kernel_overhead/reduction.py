@@ -70,11 +70,8 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
         result.add(f"{name}_slowdown_geometric_mean", geometric_mean(slowdown), "1")
         result.add(f"{name}_slowdown_min", slowdown.min(), "1")
         result.add(f"{name}_slowdown_max", slowdown.max(), "1")
-        result.add(
-            f"{name}_registers_mean",
-            kept.loc[kept["probe_class"] == name, "extra_registers"].mean(),
-            "register",
-        )
+        registers = kept.loc[kept["probe_class"] == name, "extra_registers"].mean()
+        result.add(f"{name}_registers_mean", registers, "register")
         result.add(f"{name}_registers_mean_with_spilled", rows["extra_registers"].mean(), "register")
         result.add(f"{name}_spilled", rows["spilled"].sum(), "kernel")
     result.add("registers_mean", kept.groupby("probe")["extra_registers"].mean().mean(), "register")

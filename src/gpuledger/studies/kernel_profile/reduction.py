@@ -128,12 +128,8 @@ def _launches(
         problem = "this is a summary (--print-summary): values are averages over a kernel's launches"
         warn(path, "", problem, "they are multiplied by the number of launches")
     if report.dialect.page == "wide" and report.launches["id"].isna().all():
-        warn(
-            path,
-            "",
-            "a column per metric without ID and units: not ncu's own page",
-            "base units are assumed (ns, byte)",
-        )
+        problem = "a column per metric without ID and units: not ncu's own page"
+        warn(path, "", problem, "base units are assumed (ns, byte)")
     if report.dialect.errors:
         warn(path, "", f"ncu reported: {report.dialect.errors[0][:200]}", "what it recorded is used")
     return data, roofs, missing, report.dialect.page

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -15,10 +13,8 @@ from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
 from gpuledger.studies.kernel_time.measurements import SECONDS, positive_numbers, read_table, refuse, whole_numbers
 
 #: Data types as the tables call them, and here.
-_DTYPES: Mapping[str, str] = MappingProxyType(
-    {"bfloat16": "bf16", "float16": "bf16", "half": "bf16", "fp8": "fp8", "float8_e4m3fn": "fp8"}
-)
-_BYTES: Mapping[str, int] = MappingProxyType({"bf16": 2, "fp8": 1, "int8": 1})
+_DTYPES = {"bfloat16": "bf16", "float16": "bf16", "half": "bf16", "fp8": "fp8", "float8_e4m3fn": "fp8"}
+_BYTES = {"bf16": 2, "fp8": 1, "int8": 1}
 #: Of multi-head latent attention as in DeepSeek-V3: dimensions of keys and values, their latent vector with RoPE's.
 _MLA_HEAD, _MLA_LATENT = (192 + 128) / 2, 512 + 64
 
