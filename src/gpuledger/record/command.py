@@ -297,6 +297,7 @@ def run_whole(
 
     Returns
     -------
+    status : int
     ended : {"by itself", "by Ctrl-C", "after its time"}
     """
     try:

@@ -25,6 +25,7 @@ def read_counters(path: str | Path) -> tuple[ncu.Report, pd.DataFrame]:
 
     Returns
     -------
+    report : gpuledger.readers.ncu.Report
     counters : DataFrame, shape (launches, 5)
         ``fadd, fmul, ffma`` (instructions), ``flops`` (of all kinds that were collected; ``<NA>`` for a tensor-core
         kernel without a tensor-core counter) as Int64, and ``note`` on how they were counted.

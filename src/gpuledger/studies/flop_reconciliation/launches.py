@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
@@ -17,8 +16,6 @@ from gpuledger.readers import kernel_names
 from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.flop_reconciliation.counters import COUNTERS, read_counters
 from gpuledger.studies.flop_reconciliation.tables import EXCESS
-
-UNKNOWN = "unknown"
 
 _DRAM = ("dram__bytes.sum", "dram__bytes_read.sum", "dram__bytes_write.sum")
 _EXPLAINED = {
@@ -119,9 +116,7 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
     data = result.data
     gemm, tiled = data[data["role"] == "gemm"], data[(data["role"] == "gemm") & data["tiled"]]
 
-    def add(quantity: str, value: object, unit: str) -> None:
-        result.add(quantity, UNKNOWN if isinstance(value, float) and np.isnan(value) else value, unit)
-
+    add = result.add
     add("launches", accuracy["launches"], "launch")
     add("matrix_launches", len(gemm), "launch")
     for name in ("tiled_launches", "tiled_exact", "not_tiled_launches", "reduce_launches", "reduce_exact"):
@@ -175,4 +170,4 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
         )
         if accuracy["split_k_from_counters"]:
             finding += f", {accuracy['split_k_from_counters']:,} of them with S read off fmul"
-    result.add("finding", finding, "text")
+    add("finding", finding, "text")

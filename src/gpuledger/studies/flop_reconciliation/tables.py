@@ -190,6 +190,8 @@ def worked_example(data: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
 
     Returns
     -------
+    launch : Series
+        Its row of the data.
     steps : DataFrame
         ``launch`` (GEMM, reduction), ``what, calculation, counter, instructions, flops``; also each launch's totals,
         predicted and counted.

@@ -56,6 +56,7 @@ def lay_out(phases: Sequence[str], bars: int, lines: int) -> tuple[Figure, Axes,
 
     Returns
     -------
+    figure : Figure
     above : Axes
         For the bars.
     below : dict of str to (Axes, Axes)

@@ -35,6 +35,7 @@ def copies_in_turn(
     Returns
     -------
     copies : ndarray of float64, shape (shapes,)
+    own_activations : bool
     """
     name = framework.lower()
     if name == "trtllm":
