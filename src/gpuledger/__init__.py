@@ -1,3 +1,3 @@
 """gpuledger: a reproducible ledger of GPU kernel performance."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -19,10 +19,6 @@ class InputError(Exception):
         The file that holds the bad input.
     place : str
         Where in it, such as ``line 12, column value`` or a key. May be empty.
-    problem : str
-        What is wrong.
-    remedy : str
-        What to do about it.
     """
 
     def __init__(self, file: str | Path, place: str, problem: str, remedy: str):

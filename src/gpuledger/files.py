@@ -46,13 +46,7 @@ LEAST_FREE_BYTES = 64 * 2**20
 
 
 def check_writable(folder: str | Path, remedy: str | None = None) -> None:
-    """Check that files can be made in a folder, which is made if it is missing.
-
-    Raises
-    ------
-    InputError
-        It cannot be written, or its disk is full; with `remedy` or the usual one.
-    """
+    """Check that files can be made in a folder, which is made if it is missing."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=folder, prefix="."):

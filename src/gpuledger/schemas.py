@@ -52,13 +52,7 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _constru
 
 
 def load_yaml(file: str | Path) -> Any:
-    """Read a YAML file.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, not UTF-8 or not YAML.
-    """
+    """Read a YAML file."""
     try:
         text = Path(file).read_text(encoding="utf-8-sig")
         _check_bounds(file, text)

@@ -1,8 +1,12 @@
 """The artifact appendix expects what the tracked summaries hold."""
 
 import json
+import re
+from collections import Counter
 
 import pytest
+
+from gpuledger.ledger.datasets import Repository
 
 TIMES, RUNS = "aiconfigurator/kernel_time", "aiconfigurator/serving_time"
 EXPECTED = [
@@ -55,3 +59,12 @@ def test_the_appendix_lists_the_errors_of_served_runs(root, quantity):
     errors = [f"{summary(root, f'{RUNS}/{gpu}')[quantity]['value']:.1f}" for gpu in ("h100", "h200", "b200", "b300")]
     words = f"{', '.join(errors[:3])} and {errors[3]} %"
     assert words in (root / "docs/ARTIFACT.md").read_text("utf-8"), words
+
+
+def test_the_appendix_counts_the_cases(root):
+    repository = Repository.find(root)
+    datasets = [*repository.config["datasets"], *repository.config["datasets_online"]]
+    declared = Counter(study for name in datasets for study, _ in repository.dataset(name).cases())
+    text = (root / "docs/ARTIFACT.md").read_text("utf-8")
+    listed = {study: int(count) for study, count in re.findall(r"^\| `(\w+)` \| (\d+) \|", text, re.MULTILINE)}
+    assert listed == declared and f"| all (`make`) | {declared.total()} |" in text

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.download import package
 from gpuledger.ledger.download.dataset import fetch_dataset
@@ -303,20 +304,12 @@ ENTRY = {
     [
         ({"sha256": None}, "needs `sha256`"),
         ({"bytes": None}, "needs `bytes`"),
-        ({"bytes": True}, "needs `bytes`"),
-        ({"sha256": "0" * 63 + "\n"}, "64 hexadecimal"),
-        ({"package": "--pre"}, "not one that a package"),
-        ({"package": "p @ file:x"}, "not one that a package"),
-        ({"version": "1 --pre"}, "not one that a package"),
-        ({"version": "1\n-r x"}, "not one that a package"),
+        ({"version": "1\n"}, "not one of p 1"),
         ({"file": "p-1.tar.gz"}, "not the name of a wheel"),
         ({"file": "../p-1-py3-none-any.whl"}, "not the name of a wheel"),
         ({"file": "p-2-py3-none-any.whl"}, "not one of p 1"),
         ({"file": "q-1-py3-none-any.whl"}, "not one of p 1"),
-        ({"members": []}, "members is not"),
         ({"members": ["../a"]}, "members is not"),
-        ({"url": "http://x/y"}, "unknown key 'url'"),
-        ({"to": "x"}, "unknown key 'to'"),
     ],
 )
 def test_a_wrong_entry_is_named_before_anything_is_asked(source, no_pip, changed, words):
@@ -325,6 +318,29 @@ def test_a_wrong_entry_is_named_before_anything_is_asked(source, no_pip, changed
         fetch(source, ENTRY | changed)
     assert f"{source}, download[0]: " in str(caught.value) and words in str(caught.value)
     assert left(source.parent) == ["dataset.yaml"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *({**ENTRY, "sha256": value} for value in ("0" * 63 + "\n", "abc", 7)),
+        *({**ENTRY, "bytes": value} for value in (True, -1)),
+        *({**ENTRY, "package": value} for value in ("--pre", "p @ file:x")),
+        *({**ENTRY, "version": value} for value in ("1 --pre", "1\n-r x", 1.0)),
+        {**ENTRY, "members": []},
+        {"sha256": None},
+        "http://h/x",
+        {"url": "http://h/x", "sha": "0"},
+        {"url": "http://h/x", "unpack": "tar"},
+        {"url": "http://h/x", "to": 7},
+        {"url": "file:///etc/hosts"},
+        {key: value for key, value in ENTRY.items() if key != "sha256"},
+    ],
+)
+def test_the_schema_refuses_other_entries(entry):
+    schema = schemas.packaged("gpuledger.ledger", "dataset")
+    with pytest.raises(InputError, match=r"dataset\.yaml, key download\.0"):
+        schemas.check({"download": [entry]}, {"properties": schema["properties"]}, "dataset.yaml")
 
 
 def test_two_entries_cannot_share_their_file(source):

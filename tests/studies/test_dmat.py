@@ -604,9 +604,9 @@ def test_pointers_of_the_launch_name_memory_where_nothing_else_does(folder):
 
 def test_regions_where_there_are_many_gaps():
     pages = np.cumsum([0, 1, 1, 50, 1, 2, 1, 2, 1, 1000] + [2] * 30) * PAGE
-    assert len(tensors.regions(pages.astype(np.uint64), PAGE)) == 1
+    assert len(tensors.regions(pages.astype(np.uint64))) == 1
     pages = np.cumsum([0, 1, 1, 50, 1, 1, 1, 20, 1, 1000]) * PAGE
-    assert [t.bytes // PAGE for t in tensors.regions(pages.astype(np.uint64), PAGE)] == [3, 4, 2, 1]
+    assert [t.bytes // PAGE for t in tensors.regions(pages.astype(np.uint64))] == [3, 4, 2, 1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from conftest import ROOT, copy_checkout, snakemake
 
+from gpuledger import __version__
 from gpuledger.ledger.study import read_studies
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -48,6 +49,13 @@ def test_pins_hold_hashes_and_no_address():
     entries = re.split(r"\n(?=[A-Za-z])", text.strip())
     assert all("--hash=sha256:" in entry for entry in entries)
     assert "://" not in text and "--index" not in text and "--find-links" not in text
+
+
+def test_one_version_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"]
+    latest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)[1]
+    assert __version__ == project == cited == latest
 
 
 def test_jsonschema_stays_below_the_version_that_slows_every_call():

@@ -1,4 +1,4 @@
-"""What every rules file uses: the repository, and functions from wildcards to files. No rule stands here."""
+"""What every rules file uses: the repository, and functions from wildcards to files. It has no rules."""
 
 import fcntl
 import hashlib

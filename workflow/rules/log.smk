@@ -1,4 +1,4 @@
-"""What a run says: one line for each result that is being made, and a summary at the end. No rule stands here."""
+"""What a run says: one line for each result that is being made, and a summary at the end. It has no rules."""
 
 import time
 
@@ -75,9 +75,8 @@ class Progress(DefaultFormatter):
         kinds = {rule: count for rule, count in msg["stats"].items() if rule not in ("total", "all")}
         drawn = sum(count for rule, count in kinds.items() if rule.startswith("run_"))
         reduced = kinds.get("reduce_case", 0)
-        return (
-            f"{msg['stats']['total']} steps: {reduced} cases to reduce, {drawn} to draw, and what is made across them"
-        )
+        cases = "case" if reduced == 1 else "cases"
+        return f"{msg['stats']['total']} steps: {reduced} {cases} to reduce, {drawn} to draw, and what is made across them"
 
     def format_job_info(self, msg):
         what = self.messages[msg["jobid"]] = msg["rule_msg"] or msg["rule_name"]

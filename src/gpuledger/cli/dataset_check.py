@@ -23,11 +23,6 @@ def check_dataset(folder: Path) -> tuple[str, dict[str, dict], list[str]]:
         The inputs of the first case by study.
     problems : list of str
         Cases that lack files and, if there are any, files that no case names.
-
-    Raises
-    ------
-    InputError
-        From an invalid ``dataset.yaml``.
     """
     dataset = Dataset.load(folder / "dataset.yaml")
     cases, problems, named, whole = {}, [], set(), 0

@@ -42,10 +42,6 @@ def diagnose(folder: Path, as_json: bool) -> None:
 def examine(directory: TraceDirectory) -> dict[str, Any]:
     """Return what happened in a trace directory.
 
-    Parameters
-    ----------
-    directory : TraceDirectory
-
     Returns
     -------
     dict
@@ -174,17 +170,8 @@ def _print(report: dict[str, Any]) -> None:
     def number(value: float | None) -> str:
         return "" if value is None else brief(value, 3)
 
-    headers = [
-        "kernel",
-        "probed",
-        "launches",
-        "traces",
-        "probe memory (KB)",
-        "kernel (ms)",
-        "prologue + epilogue (ms)",
-        "slowdown (1)",
-    ]
-    headers += ["+ registers", "+ spill (bytes)", "why not"]
+    headers = ["kernel", "probed", "launches", "traces", "probe memory (KB)", "kernel (ms)", "prologue + epilogue (ms)"]
+    headers += ["slowdown (1)", "+ registers", "+ spill (bytes)", "why not"]
     rows = []
     for entry in kernels:
         around = [entry.get(f"{part}_ms") for part in ("prologue", "epilogue")]

@@ -6,6 +6,8 @@ import click
 
 from gpuledger.cli.terminal import json_option, print_json, print_table
 
+_FACTS = ("name", "title", "architecture", "aliases", "sms", "clock_hz", "dram_bytes_per_s", "dram_bytes", "l2_bytes")
+_FACTS += ("link_bytes_per_s", "board_power_w", "hypothetical", "source")
 _PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 
 
@@ -20,22 +22,8 @@ def gpus(table: str | None, as_json: bool) -> None:
     if as_json:
         print_json(
             [
-                {
-                    "name": gpu.name,
-                    "title": gpu.title,
-                    "architecture": gpu.architecture,
-                    "aliases": gpu.aliases,
-                    "sms": gpu.sms,
-                    "clock_hz": gpu.clock_hz,
-                    "dram_bytes_per_s": gpu.dram_bytes_per_s,
-                    "dram_bytes": gpu.dram_bytes,
-                    "l2_bytes": gpu.l2_bytes,
-                    "link_bytes_per_s": gpu.link_bytes_per_s,
-                    "board_power_w": gpu.board_power_w,
-                    **{f"{name}_flop_per_s": peak for name, peak in gpu.flops.items()},
-                    "hypothetical": gpu.hypothetical,
-                    "source": gpu.source,
-                }
+                {name: getattr(gpu, name) for name in _FACTS}
+                | {f"{name}_flop_per_s": peak for name, peak in gpu.flops.items()}
                 for gpu in found
             ]
         )
@@ -50,11 +38,11 @@ def gpus(table: str | None, as_json: bool) -> None:
         "L2 (MiB)",
         "links (GB/s)",
         "power (W)",
-        *(f"{p.upper()} (TFLOP/s)" for p in _PRECISIONS),
     ]
+    headers += [f"{name.upper()} (TFLOP/s)" for name in _PRECISIONS]
     rows = []
     for gpu in found:
-        peaks = [f"{gpu.flops[name] / 1e12:.4g}" if gpu.flops.get(name) else "" for name in _PRECISIONS]
+        peaks = [f"{gpu.flops[name] / 1e12:.5g}" if gpu.flops.get(name) else "" for name in _PRECISIONS]
         plain = [
             *(f"{gpu.clock_hz / 1e6:.0f}", _known(gpu.dram_bytes / 1e9), f"{gpu.dram_bytes_per_s / 1e9:.0f}"),
             *(f"{gpu.l2_bytes / 2**20:g}", _known(gpu.link_bytes_per_s / 1e9), _known(gpu.board_power_w)),

@@ -29,9 +29,7 @@ def inspect(paths: tuple[Path, ...], as_json: bool) -> None:
             entry.problems.append("nothing here reads this kind of file")
     if as_json:
         keys = ("path", "format", "studies", "problems")
-        print_json(
-            [{key: str(entry.path) if key == "path" else getattr(entry, key) for key in keys} for entry in found]
-        )
+        print_json([{key: getattr(entry, key) for key in keys} for entry in found])
     else:
         for entry in found:
             _print(entry)
@@ -45,10 +43,9 @@ def _print(entry) -> None:
     click.echo(f"  {entry.format}" + (f": {entry.content}" if entry.content else ""))
     for problem in entry.problems:
         click.echo(f"  problem: {problem}")
-    cases = {study: inputs for study, inputs in entry.cases.items() if study in entry.studies}
-    if cases and entry.format != "dataset of the ledger":
+    if entry.cases and entry.format != "dataset of the ledger":
         click.echo("  in a dataset.yaml:")
-        studies = {study: {"mine": inputs} for study, inputs in sorted(cases.items())}
+        studies = {study: {"mine": inputs} for study, inputs in sorted(entry.cases.items())}
         click.echo("\n".join(f"    {line}" for line in as_yaml({"studies": studies}).splitlines()))
-    elif cases:
-        click.echo(f"  studies: {', '.join(sorted(cases))}")
+    elif entry.cases:
+        click.echo(f"  studies: {', '.join(entry.studies)}")

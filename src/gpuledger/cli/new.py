@@ -63,9 +63,8 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
                 click.echo(f"left out {place} of {study}: say on which GPU it was recorded (--gpu)", err=True)
                 continue
             cases = studies.setdefault(study, {})
-            cases[_unused(re.sub(r"[^A-Za-z0-9]+", "_", place.name.partition(".")[0]).strip("_") or "case", cases)] = (
-                inputs
-            )
+            stem = re.sub(r"[^A-Za-z0-9]+", "_", place.name.partition(".")[0]).strip("_")
+            cases[_unused(stem or "case", cases)] = inputs
     if not studies:
         raise InputError(folder, "", "no file in it is of a kind that a study uses", "see gpuledger inspect FOLDER")
     content: dict[str, Any] = {"title": name, "kind": "recorded"}
@@ -130,11 +129,8 @@ def make_study(name: str) -> list[Path]:
     for path in targets.values():
         if path.exists():
             raise InputError(path.relative_to(root), "", "it is there already", "choose another name, or remove it")
-    templates = Environment(
-        loader=FileSystemLoader(root / "workflow/templates/study"),
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
+    loader = FileSystemLoader(root / "workflow/templates/study")
+    templates = Environment(loader=loader, undefined=StrictUndefined, keep_trailing_newline=True)
     for template, path in targets.items():
         text = templates.get_template(f"{template}.j2").render(name=name, title=name.replace("_", " ").capitalize())
         path.parent.mkdir(parents=True, exist_ok=True)

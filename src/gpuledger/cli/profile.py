@@ -92,37 +92,23 @@ def _print_kernels(table) -> None:
     from gpuledger.studies.kernel_profile.tables import table_for_people
 
     shown = table_for_people(table)
-    rows = [["" if value is None or value != value else _cell(value, brief) for value in row] for row in _values(shown)]
-    texts = {"kernel", "limited by"}
-    print_table(list(shown), rows, right=[at for at, name in enumerate(shown) if name not in texts])
-
-
-def _values(shown) -> list[list[object]]:
-    return shown.astype(object).where(shown.notna(), None).to_numpy().tolist()
-
-
-def _cell(value: object, brief) -> str:
-    return value if isinstance(value, str) else brief(value, 3)
+    cells = shown.astype(object).where(shown.notna(), "").to_numpy().tolist()
+    rows = [[value if isinstance(value, str) else brief(value, 3) for value in row] for row in cells]
+    print_table(list(shown), rows, right=[at for at, name in enumerate(shown) if name not in ("kernel", "limited by")])
 
 
 def _print_launches(result: CaseResult) -> None:
+    import pandas as pd
+
     from gpuledger.ledger.case_result import brief
     from gpuledger.studies.kernel_profile import labels
 
     own = result.data[result.data["recording"] == "report"]
     columns = {"time_s": 1e6, "flops": 1e-9, "dram_bytes": 1e-6, "occupancy_percent": 1}
-    rows = []
-    for name, (_, launch) in zip(labels(own["kernel"]), own.iterrows(), strict=True):
-        numbers = [
-            ""
-            if launch[column] is None or launch[column] != launch[column]
-            else brief(float(launch[column] * factor), 3)
-            for column, factor in (
-                (column, factor) for column, factor in columns.items() if str(launch[column]) != "<NA>"
-            )
-        ]
-        cells = dict(zip((c for c in columns if str(launch[c]) != "<NA>"), numbers, strict=True))
-        rows.append([name, str(launch["launch"]), *(cells.get(column, "") for column in columns), launch["grid"] or ""])
+    numbers = own[list(columns)].astype("float64") * pd.Series(columns)
+    cells = numbers.map(lambda value: "" if pd.isna(value) else brief(value, 3)).to_numpy().tolist()
+    texts = zip(labels(own["kernel"]), own["launch"].astype(str), cells, own["grid"], strict=True)
+    rows = [[name, launch, *values, grid or ""] for name, launch, values, grid in texts]
     headers = ["kernel", "launch", "time (µs)", "GFLOP", "DRAM (MB)", "occupancy (%)", "grid"]
     print_table(headers, rows, right=range(1, 6))
 

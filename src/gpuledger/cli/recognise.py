@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuledger.cli.tables import TABLES
+from gpuledger.cli.tables import find_table
 from gpuledger.errors import InputError, InputWarning
 
 HEAD_BYTES = 1 << 16
@@ -36,12 +36,10 @@ class Found:
 
     Attributes
     ----------
-    path : Path
     format : str
         ``unknown`` if nothing here reads it.
     content : str
         What is in it, in a few words.
-    problems : list of str
     cases : dict of str to dict
         By study, the inputs of a case that would use the file; a value None is left for the user to fill in.
     """
@@ -54,20 +52,12 @@ class Found:
 
     @property
     def studies(self) -> list[str]:
-        """The studies of this version of the ledger that can use it."""
-        from gpuledger.ledger.study import read_studies
-
-        return [study for study in sorted(self.cases) if study in read_studies()]
+        """The studies that can use it."""
+        return sorted(self.cases)
 
 
 def recognise(path: Path) -> list[Found]:
-    """Recognise a file, or a folder with all that is in it.
-
-    Raises
-    ------
-    InputError
-        If the path does not exist or cannot be read.
-    """
+    """Recognise a file, or a folder with all that is in it."""
     try:
         if path.is_dir():
             return list(_folder(path))
@@ -148,13 +138,10 @@ def _look(found: Found, head: bytes) -> None:
 def _text(found: Found, head: bytes) -> None:
     text = head.decode("utf-8", "replace").lstrip("\ufeff")
     columns = {cell.strip().strip('"') for cell in text.partition("\n")[0].split(",")}
-    for words, needed, study, inputs in TABLES:
-        if needed <= columns:
-            found.format = words
-            found.content = f"{len(columns)} columns, {_size(found.path)}"
-            found.cases[study] = inputs(found.path.name)
-            return
-    if {"name", "sms"} <= columns:
+    title, cases = find_table(columns, found.path.name)
+    if cases:
+        found.format, found.content, found.cases = title, f"{len(columns)} columns, {_size(found.path)}", cases
+    elif {"name", "sms"} <= columns:
         _data_sheets(found)
     elif _NCU.search(text) or _NCU_TEXT.search(head):
         _ncu(found, head)
@@ -202,39 +189,31 @@ def _ncu(found: Found, head: bytes) -> None:
 
 def _json(found: Found, head: bytes) -> None:
     if _EVENTS in head or (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
-        found.format = "timeline of torch.profiler (Kineto)"
-        found.content = _size(found.path)
-        found.cases |= _timeline(found.path)
+        _set_timeline(found, "timeline of torch.profiler (Kineto)")
         if not found.path.name.endswith(".gz") and not _ends_with(found.path, b"]}"):
             found.problems.append("the file is truncated: it does not end as JSON")
         return
     if re.match(rb'\s*\[\s*\{\s*"(children|frame)"', head):
-        found.format, found.content = "profile of Triton's proton", _size(found.path)
-        found.cases |= _timeline(found.path)
-        return
+        return _set_timeline(found, "profile of Triton's proton")
+    found.format, found.content = "JSON", _size(found.path)
     if found.path.stat().st_size > WHOLE_BYTES:
-        found.format, found.content = "JSON", _size(found.path)
         return
-    found.format = "JSON"
     try:
         content = json.loads(found.path.read_text("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         found.problems.append(f"it is not valid JSON ({error})")
         return
     if isinstance(content, dict) and ("architectures" in content or "model_type" in content):
-        found.format = "config.json of a model"
-        found.content = str(content.get("model_type", ""))[:80]
+        found.format, found.content = "config.json of a model", str(content.get("model_type", ""))[:80]
         phases = {"prefill": {"batch": 1, "input": 2048}, "decode": {"batch": 32, "context": 2048}}
         found.cases["kernel_breakdown"] = {"model": found.path.name, "hardware": ["h100-sxm"], "phases": phases}
     elif isinstance(content, list) and content and isinstance(content[0], dict) and "Weight" in content[0]:
         found.format, found.content = "shapes of Linear layers", f"{len(content):,} shapes"
 
 
-def _timeline(path: Path) -> dict[str, dict[str, Any]]:
-    from gpuledger.ledger.study import read_studies
-
-    case = read_studies()["kernel_breakdown"].case
-    return {"kernel_breakdown": {"timeline": path.name}} if "timeline" in case.get("properties", {}) else {}
+def _set_timeline(found: Found, title: str) -> None:
+    found.format, found.content = title, _size(found.path)
+    found.cases["kernel_breakdown"] = {"timeline": found.path.name}
 
 
 def _ends_with(path: Path, end: bytes) -> bool:
@@ -252,18 +231,12 @@ def _gzip(found: Found) -> None:
         found.problems.append(f"the archive is damaged ({error})")
         return
     if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"{", b"["):
-        _json_compressed(found, head)
+        found.format, found.content = "JSON, compressed", _size(found.path)
+        if _EVENTS in head or b'"schemaVersion"' in head:
+            _set_timeline(found, "timeline of torch.profiler (Kineto), compressed")
     elif _NCU.search(head.decode("utf-8", "replace")):
         with found.path.open("rb") as handle:
             _ncu(found, handle.read(4))
-
-
-def _json_compressed(found: Found, head: bytes) -> None:
-    if _EVENTS in head or b'"schemaVersion"' in head:
-        found.format, found.content = "timeline of torch.profiler (Kineto), compressed", _size(found.path)
-        found.cases |= _timeline(found.path)
-    else:
-        found.format, found.content = "JSON, compressed", _size(found.path)
 
 
 def _parquet(found: Found) -> None:
@@ -277,11 +250,9 @@ def _parquet(found: Found) -> None:
         return
     columns = set(about.schema_arrow.names)
     found.content = f"{about.metadata.num_rows:,} rows, {len(columns)} columns"
-    for words, needed, study, inputs in TABLES:
-        if needed <= columns:
-            found.format = f"{words} (Parquet)"
-            found.cases[study] = inputs(found.path.name)
-            return
+    title, found.cases = find_table(columns, found.path.name)
+    if title:
+        found.format = f"{title} (Parquet)"
 
 
 def _sqlite(found: Found) -> None:
@@ -296,15 +267,13 @@ def _sqlite(found: Found) -> None:
         found.problems.append(f"it cannot be read ({error})")
         return
     if "StringIds" in names or any(name.startswith("CUPTI_") for name in names):
-        found.format, found.content = "Nsight Systems export (SQLite)", _size(found.path)
+        _set_timeline(found, "Nsight Systems export (SQLite)")
         if "CUPTI_ACTIVITY_KIND_KERNEL" not in names:
-            found.problems.append("it holds no kernels: record with nsys profile --trace cuda")
-        else:
-            found.cases |= _timeline(found.path)
+            found.problems, found.cases = ["it holds no kernels: record with nsys profile --trace cuda"], {}
 
 
 def _trace(found: Found) -> None:
-    from gpuledger.readers.neutrino import open_trace
+    from gpuledger.readers.neutrino import TOOLS, open_trace
 
     found.format = "Neutrino trace"
     trace = open_trace(found.path)
@@ -313,17 +282,10 @@ def _trace(found: Found) -> None:
     sections = ", ".join(f"{part.bytes_per_unit} bytes a {part.level}" for part in trace.sections)
     found.content = f"grid {grid}, block {block}, {_size(found.path)}: {sections}"
     part = trace.sections[0] if trace.sections else None
-    if part is not None:
-        found.cases |= _cases_of(part.level, part.bytes_per_unit, found.path.name)
-
-
-def _cases_of(level: str, size: int, name: str) -> dict[str, dict[str, Any]]:
-    from gpuledger.readers.neutrino import TOOLS
-
-    fitting = {tool for tool, about in TOOLS.items() if about.fits(level, size)}
-    if "block_sched" in fitting:
-        return {"block_scheduling": {"trace": name}, "warp_scheduling": {"trace": name}}
-    return {"dmat": {"trace": name}} if "dmat" in fitting else {}
+    fitting = [tool for tool, about in TOOLS.items() if part and about.fits(part.level, part.bytes_per_unit)]
+    studies = {"block_sched": ("block_scheduling", "warp_scheduling"), "dmat": ("dmat",)}
+    tool = next((tool for tool in studies if tool in fitting), "")
+    found.cases = {study: {"trace": found.path.name} for study in studies.get(tool, ())}
 
 
 def _dmat(found: Found, head: bytes) -> None:

@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
+from typing import Any
 
-#: Tables by the columns that they must have: what they are, study, and the case's inputs for the file's name.
-TABLES: tuple[tuple[str, set[str], str, Callable[[str], dict]], ...] = (
-    ("table of probe overheads", {"operator", "probe", "slowdown_ratio"}, "kernel_overhead", lambda f: {"table": f}),
-    ("table of memory use", {"model", "batch_size", "use"}, "memory_usage", lambda f: {"table": f}),
-    ("table of exposed latencies", {"probe", "ncu_ratio", "neutrino_ratio"}, "exposed_latency", lambda f: {"table": f}),
-    ("table of exposed latencies", {"probe", "neutrino_ms", "ncu_ms"}, "exposed_latency", lambda f: {"table": f}),
+# What a table is, its columns, its study, and what else than the file a case has; None is left for the user to fill in.
+_GPU, _TIMES = {"gpu": None}, {"gpu": None, "unit": "ms"}
+_TABLES = (
+    ("table of probe overheads", "operator probe slowdown_ratio", "kernel_overhead", "table", {}),
+    ("table of memory use", "model batch_size use", "memory_usage", "table", {}),
+    ("table of exposed latencies", "probe ncu_ratio neutrino_ratio", "exposed_latency", "table", {}),
+    ("table of exposed latencies", "probe neutrino_ms ncu_ms", "exposed_latency", "table", {}),
     (
         "tidy table of metrics",
-        {"kernel_class", "metric", "unit", "n_layer", "hidden_dim", "seq_len", "value"},
+        "kernel_class metric n_layer hidden_dim seq_len value",
         "metric_sweep",
-        lambda f: {"measurements": f},
+        "measurements",
+        {},
     ),
-    (
-        "table of GEMM times",
-        {"gemm_dtype", "m", "n", "k", "latency"},
-        "kernel_time",
-        lambda f: {"measurements": f, "gpu": None, "unit": "ms"},
-    ),
+    ("table of GEMM times", "gemm_dtype m n k latency", "kernel_time", "measurements", _TIMES),
     (
         "table of attention times",
-        {"attn_dtype", "kv_cache_dtype", "batch_size", "isl", "latency"},
+        "attn_dtype kv_cache_dtype batch_size isl latency",
         "kernel_time",
-        lambda f: {"attention": f, "gpu": None, "unit": "ms"},
+        "attention",
+        _TIMES,
     ),
-    (
-        "table of mixture-of-experts times",
-        {"moe_dtype", "num_tokens", "topk", "num_experts", "latency"},
-        "kernel_time",
-        lambda f: {"moe": f, "gpu": None, "unit": "ms"},
-    ),
-    (
-        "table of collective times",
-        {"num_gpus", "message_size", "latency"},
-        "kernel_time",
-        lambda f: {"collectives": f, "gpu": None, "unit": "ms"},
-    ),
-    (
-        "table of normalization kernels",
-        {"kernel", "rows", "length", "cache", "time_median_ns"},
-        "normalization_roofline",
-        lambda f: {"rows": f, "gpu": None},
-    ),
-    (
-        "points of a distribution of warps",
-        {"completed_percent", "elapsed_cycles"},
-        "warp_scheduling",
-        lambda f: {"cdf": f},
-    ),
-    (
-        "measured steps of served models",
-        {"isl", "osl", "batch_size", "tp_size", "system", "model_path"},
-        "serving_time",
-        lambda f: {"runs": f, "gpu": None},
-    ),
+    ("table of mixture-of-experts times", "moe_dtype num_tokens num_experts latency", "kernel_time", "moe", _TIMES),
+    ("table of collective times", "num_gpus message_size latency", "kernel_time", "collectives", _TIMES),
+    ("table of normalization kernels", "kernel rows cache time_median_ns", "normalization_roofline", "rows", _GPU),
+    ("points of a distribution of warps", "completed_percent elapsed_cycles", "warp_scheduling", "cdf", {}),
+    ("measured steps of served models", "isl osl batch_size tp_size system model_path", "serving_time", "runs", _GPU),
 )
+
+
+def find_table(columns: Collection[str], file: str) -> tuple[str, dict[str, dict[str, Any]]]:
+    """Return what a table with these columns is, and by study the inputs of a case that reads it; empty if unknown."""
+    for title, needed, study, key, others in _TABLES:
+        if set(needed.split()) <= set(columns):
+            return title, {study: {key: file, **others}}
+    return "", {}

@@ -38,8 +38,6 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Se
 
     Parameters
     ----------
-    headers : sequence of str
-    rows : sequence of sequences of str
     right : sequence of int
         Columns that are aligned to the right.
     """

@@ -12,7 +12,6 @@ def record_of(study: str, records: Iterable[Mapping]) -> dict:
 
     Parameters
     ----------
-    study : str
     records : iterable of mapping
         The ``provenance.json`` of the cases that are drawn.
     """

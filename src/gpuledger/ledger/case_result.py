@@ -157,18 +157,12 @@ def reduce_case(
 
     Parameters
     ----------
-    case : Case
     reduce : callable
         A study's ``reduce``: takes the case and knobs.
     knobs : mapping, optional
         What the configuration sets for the study; by default the defaults of `reduce`.
     **offered
         Further arguments (``threads``, ``mirror``, ``passes``), passed on if `reduce` has parameters of these names.
-
-    Raises
-    ------
-    InputError
-        Bad input, as `reduce` reports it; a knob that `reduce` does not have.
     """
     arguments = _arguments(case, reduce, knobs or {}, offered)
     # The inputs are hashed while they are reduced, so that large ones are read from disk once.
@@ -205,7 +199,6 @@ def reduce_part(
         As for :func:`reduce_case`.
     parts : mapping
         By pass, the files of its parts.
-    wanted : PartOfPass
     """
     with warnings.catch_warnings(), suppress(Finished):
         # The reduction itself will say it.

@@ -17,11 +17,6 @@ SCORECARD = "results/tables/scorecard.csv"
 def verdict_changes(root: str | Path) -> list[str]:
     """Compare the scorecard with the tracked one, claim by claim.
 
-    Parameters
-    ----------
-    root : path
-        The checkout.
-
     Returns
     -------
     list of str

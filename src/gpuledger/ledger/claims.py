@@ -53,13 +53,7 @@ class Outcome:
 
 
 def load(file: str | Path) -> dict:
-    """Read a claims file; its name is the study's.
-
-    Raises
-    ------
-    InputError
-        Invalid YAML, an unknown key, an id used twice.
-    """
+    """Read a claims file; its name is the study's."""
     content = schemas.load_yaml(file)
     schemas.check(content, schemas.packaged(__package__, "claims"), file)
     seen: set[str] = set()
@@ -78,7 +72,6 @@ def compare(claim: Mapping, value: float | int | str) -> tuple[str, float | None
     claim : mapping
         With ``value``, ``unit`` (``text`` for a statement) and optionally ``decimals`` (printed ones), ``tolerance``
         (absolute, in the claim's unit; 0 by default) and ``relation`` (``equal`` by default).
-    value : number or str
 
     Returns
     -------
@@ -116,8 +109,6 @@ def scorecard(
     ----------
     claims : mapping
         By study, the content of its claims file.
-    outcomes : iterable of Outcome
-        Everything that was reproduced.
     downloads : mapping, optional
         By ``study/case``, the datasets that have this case once they are downloaded.
 

@@ -40,13 +40,7 @@ class Dataset:
 
     @classmethod
     def load(cls, file: str | Path) -> Dataset:
-        """Read and validate a ``dataset.yaml``.
-
-        Raises
-        ------
-        InputError
-            Missing file, invalid YAML, unknown key or study (with the closest known one), bad folder name.
-        """
+        """Read and validate a ``dataset.yaml``."""
         file = Path(file)
         name = file.parent.name
         if not NAME.fullmatch(name) or name in RESERVED:
@@ -118,8 +112,6 @@ class Case:
 
     Attributes
     ----------
-    dataset : Dataset
-    study, name : str
     inputs : mapping
         What ``dataset.yaml`` says of it.
     """
@@ -222,12 +214,10 @@ class Case:
     def provenance(self) -> dict:
         """Return the content of ``provenance.json``: what the case's numbers are, and which files they come from."""
         content = self.dataset.content
-        inputs = [
-            (provenance.describe_file if path.is_file() else _describe_folder)(
-                path, self.dataset.folder, self.dataset.about(name)
-            )
-            for name, path in self._present()
-        ]
+        inputs = []
+        for name, path in self._present():
+            describe = provenance.describe_file if path.is_file() else _describe_folder
+            inputs.append(describe(path, self.dataset.folder, self.dataset.about(name)))
         return {
             "dataset": self.dataset.name,
             "study": self.study,
@@ -361,13 +351,7 @@ class Repository:
         return _loaded(file, found.st_mtime_ns, found.st_size)
 
     def case(self, dataset: str, study: str, name: str) -> Case:
-        """Open one case, with the configuration's ``overrides`` of what the dataset declares.
-
-        Raises
-        ------
-        InputError
-            As :meth:`dataset` and :meth:`Dataset.case`; an invalid override.
-        """
+        """Open one case, with the configuration's ``overrides`` of what the dataset declares."""
         case = self.dataset(dataset).case(study, name)
         changed = self.config.get("overrides", {}).get(f"{dataset}/{study}/{name}")
         return case if changed is None else overridden(case, changed)
@@ -380,13 +364,7 @@ def _loaded(file: Path, _modified_ns: int, _size: int) -> Dataset:
 
 
 def overridden(case: Case, changed: Mapping[str, Any]) -> Case:
-    """Return the case with the keys changed that ``overrides`` in the configuration gives.
-
-    Raises
-    ------
-    InputError
-        An unknown key or an invalid value.
-    """
+    """Return the case with the keys changed that ``overrides`` in the configuration gives."""
     place = f"overrides.{case.dataset.name}/{case.study}/{case.name}"
     if not isinstance(changed, Mapping):
         remedy = "give keys of the case and their values"

@@ -30,7 +30,6 @@ def build(root: Path, outcomes: Iterable[Outcome], templates: Path) -> dict[str,
         The checkout, which holds `LIST` and the files that it names.
     outcomes : iterable of Outcome
         Cases: below the heading of a study comes the figure of its first one that lacks no quantity.
-    templates : path
     """
     first: dict[str, Outcome] = {}
     for outcome in sorted(outcomes, key=_lacks):

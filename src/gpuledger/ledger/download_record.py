@@ -19,7 +19,6 @@ def write(record: str | Path, dataset: Dataset, origins: Mapping[Path, str]) -> 
     ----------
     record : path
         The JSON file to write: a list of ``file`` (in the dataset's folder), ``bytes``, ``sha256``, ``origin``.
-    dataset : Dataset
     origins : mapping
         Where each file comes from, by path.
     """

@@ -133,18 +133,12 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
 
     Parameters
     ----------
-    figure : Figure
     record : mapping
         The ``provenance.json`` of its numbers. That they are simulated or predicted is said in colour.
     folder : path or None
         Where to write ``<name>.pdf``, ``.svg`` and ``.png``; None writes nothing.
     name : str
         ``figure``, or ``figure_<what>`` for further ones.
-
-    Returns
-    -------
-    Figure
-        The same figure, for a notebook to show.
     """
     if for_columns:
         (column_layout.limit_texts if figure in _settled else column_layout.apply)(figure)

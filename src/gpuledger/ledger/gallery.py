@@ -29,14 +29,12 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
 
     Parameters
     ----------
-    outcomes : iterable of Outcome
     card : DataFrame
         The scorecard.
     paper : iterable of mapping
         The figures and tables of the paper, as in ``resources/paper.yaml``.
     root : path
         The page's folder, ``results/``.
-    templates : path
     """
     studies, paper = read_studies(), list(paper)
     titles = {name: study.title for name, study in studies.items()}

@@ -40,7 +40,6 @@ def place_labels(
         texts and the legend.
     points : array of shape (labels, 2)
         In data coordinates; earlier ones choose first.
-    labels : sequence of str
     radii : array of shape (labels,)
         Of the points' markers (printer's points).
     size : float

@@ -45,13 +45,8 @@ def render(
 
     Parameters
     ----------
-    notebook : path
-        An executed notebook.
-    output : path
-        The page.
     templates : path
         The folder that holds the template ``page``.
-    title : str
     record : mapping
         The ``provenance.json`` of its numbers. Its ``warnings`` go to the top of the page.
     around : mapping, optional

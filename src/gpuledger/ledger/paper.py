@@ -43,7 +43,6 @@ def document(outcomes: Iterable[Outcome], folder: Path) -> str:
 
     Parameters
     ----------
-    outcomes : iterable of Outcome
     folder : path
         Of the document, ``results/paper``; figures and tables are found from there.
     """

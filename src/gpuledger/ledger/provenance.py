@@ -45,13 +45,7 @@ def describe_file(path: Path, root: Path, about: Mapping | None = None) -> dict:
 
 
 def describe_data_sheets(gpus: Iterable, folder: Path) -> list[dict]:
-    """Describe the tables that GPUs were read from: the built-in one, or a user's own in the dataset's `folder`.
-
-    Parameters
-    ----------
-    gpus : iterable of gpuledger.readers.gpus.Gpu
-    folder : path
-    """
+    """Describe the tables that GPUs were read from: the built-in one, or a user's own in the dataset's `folder`."""
     titles: dict[Path, list[str]] = {}
     for gpu in gpus:
         titles.setdefault(gpu.file, []).append(gpu.title)
@@ -70,13 +64,7 @@ def sources(record: Mapping) -> str:
 
 
 def caption(record: Mapping) -> str:
-    """Return the line below a figure: what its numbers are, where they come from, and warnings about the input.
-
-    Parameters
-    ----------
-    record : mapping
-        A ``provenance.json``.
-    """
+    """Return the line below a figure: what its numbers are, where they come from, and warnings about the input."""
     label, warnings = record["label"], record.get("warnings", [])
     words = f"{label[0].upper()}{label[1:]}. {sources(record)}"
     if warnings:

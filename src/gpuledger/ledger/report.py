@@ -65,10 +65,8 @@ def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Pat
 
     Parameters
     ----------
-    card : DataFrame
     titles : mapping
         The studies' titles by name.
-    templates : path
     made : container of str
         The cases that have pages to link to, as ``<dataset>/<study>/<case>``.
     """

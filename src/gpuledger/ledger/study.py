@@ -75,13 +75,7 @@ class Study:
 
 
 def read_study(file: str | Path) -> Study:
-    """Read one ``study.yaml``.
-
-    Raises
-    ------
-    InputError
-        Invalid YAML, an unknown or a missing key.
-    """
+    """Read one ``study.yaml``."""
     content = schemas.load_yaml(file)
     schemas.check(content, schemas.packaged(__package__, "study"), file)
     return Study(Path(file).parent.name, **content)

@@ -19,7 +19,6 @@ from gpuledger import files
 from gpuledger.ledger import latex, provenance
 from gpuledger.ledger.case_result import brief, settle
 
-FORMATS = ("csv", "md", "tex")
 #: Rows of a table on a page; files have all of them.
 SHOWN_ROWS = 3000
 
@@ -58,11 +57,6 @@ def write(
         separators and floats four significant digits.
     people : DataFrame, optional
         The rows for Markdown and LaTeX, where another layout than the CSV's reads better.
-
-    Returns
-    -------
-    Styler
-        The table, for a notebook to show.
     """
     people = frame if people is None else people
     if record is not None:

@@ -106,8 +106,6 @@ class Trace:
             The ``provenance.json`` of its numbers.
         folder : path or None
             None writes nothing.
-        name : str
-            Name of the file.
         """
         if folder is None:
             return

@@ -61,8 +61,6 @@ class View:
         What the pointer is told of a mark: values by name with unit, ``time (µs)``, aligned with `marks`.
     colors : mapping
         By group, in the order of the legend.
-    x, y : Axis
-    guides : sequence of Guide
     """
 
     kind: Literal["points", "boxes", "lines"]

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -32,19 +31,17 @@ PLAUSIBLE = {"clock": (1e7, 2e10), "l2": (2**16, 2**34), "balance": (1.0, 1e4)}
 
 #: Precisions of a peak, and the precisions in which hardware without one computes (after dequantisation).
 PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
-STAND_INS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "fp64": ("fp64",),
-        "fp32": ("fp32",),
-        "tf32": ("tf32", "fp32"),
-        "bf16": ("bf16", "fp16", "fp32"),
-        "fp16": ("fp16", "bf16", "fp32"),
-        "fp8": ("fp8", "bf16", "fp16", "fp32"),
-        "int8": ("int8", "bf16", "fp16", "fp32"),
-        "fp4": ("fp4", "bf16", "fp16", "fp32"),
-        "int4": ("bf16", "fp16", "fp32"),
-    }
-)
+STAND_INS = {
+    "fp64": ("fp64",),
+    "fp32": ("fp32",),
+    "tf32": ("tf32", "fp32"),
+    "bf16": ("bf16", "fp16", "fp32"),
+    "fp16": ("fp16", "bf16", "fp32"),
+    "fp8": ("fp8", "bf16", "fp16", "fp32"),
+    "int8": ("int8", "bf16", "fp16", "fp32"),
+    "fp4": ("fp4", "bf16", "fp16", "fp32"),
+    "int4": ("bf16", "fp16", "fp32"),
+}
 
 _BYTES = {"byte": 1, **{f"{p}b": 1000**n for n, p in enumerate("kmgt", 1)}}
 _BYTES |= {f"{p}ib": 1024**n for n, p in enumerate("kmgt", 1)}
@@ -110,8 +107,6 @@ class Gpu:
         NaN: unknown.
     hypothetical : bool
         Not an existing GPU.
-    aliases : tuple of str
-    source, note : str
     file : Path
         The table that describes it.
     """
@@ -175,11 +170,8 @@ def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path 
 
     Parameters
     ----------
-    name : str
     gpus : mapping, optional
         From :func:`read_gpus`; default: the built-in table.
-    file, place : path, str
-        Source of the name, for the error.
 
     Raises
     ------

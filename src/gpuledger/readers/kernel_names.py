@@ -133,11 +133,6 @@ def _demangled(name: str) -> str:
 def template_arguments(name: str) -> list[str]:
     """Return the template arguments of a kernel name, split at the top level.
 
-    Parameters
-    ----------
-    name : str
-        Full demangled name.
-
     Returns
     -------
     list of str
@@ -179,11 +174,6 @@ def short_name(name: str) -> str:
     ----------
     name : str
         Full demangled name, or a bare one.
-
-    Returns
-    -------
-    str
-        Not empty unless ``name`` has no identifier.
     """
     path = _path(name)
     base = path.rsplit("::", 1)[-1]
@@ -322,18 +312,11 @@ def classify(
         Full names. The index of a Series is kept.
     patterns : sequence of Pattern
         Table of classes, in order of priority (see ``extend_patterns``).
-    file : path or str
-        Source of the names, for the error.
 
     Returns
     -------
     pandas.Series
         Class of each name, dtype str, named ``kernel_class``.
-
-    Raises
-    ------
-    InputError
-        A name is empty.
 
     Warns
     -----

@@ -109,8 +109,6 @@ def extend_patterns(
         Keys ``name``, ``regex``, ``class`` and optionally ``family`` and ``on`` (``path``, the default, or ``full``).
     patterns : sequence of Pattern
         The others.
-    file : path or str
-        Source of the patterns, for the error.
 
     Returns
     -------

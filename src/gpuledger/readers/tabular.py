@@ -79,14 +79,8 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
         with warnings.catch_warnings():
             # pandas only warns when it drops the surplus cells of a line longer than the header.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            raw = pd.read_csv(
-                path,
-                dtype=str,
-                keep_default_na=False,
-                skip_blank_lines=False,
-                encoding="utf-8-sig",
-                index_col=False,
-            )
+            texts = {"dtype": str, "keep_default_na": False, "skip_blank_lines": False, "encoding": "utf-8-sig"}
+            raw = pd.read_csv(path, index_col=False, **texts)
     except FileNotFoundError:
         raise InputError(path, "", "the file does not exist", "put it there, or correct the path") from None
     except (UnicodeDecodeError, OSError) as error:
@@ -155,15 +149,8 @@ def _convert(path: Path, cells: pd.Series, column: Column) -> pd.Series:
         _refuse(path, cells, column, empty, "is empty", "fill it in")
     if column.kind == "text":
         if column.choices:
-            words = ", ".join(column.choices)
-            _refuse(
-                path,
-                cells,
-                column,
-                ~cells.isin(column.choices) & ~empty,
-                f"is not one of {words}",
-                "correct it",
-            )
+            problem = f"is not one of {', '.join(column.choices)}"
+            _refuse(path, cells, column, ~cells.isin(column.choices) & ~empty, problem, "correct it")
         return cells
     if column.kind == "flag":
         _refuse(path, cells, column, ~cells.isin(["true", "false"]), "is not true or false", "correct it")

@@ -56,15 +56,8 @@ def record_blocks(folder: str | Path, shapes: Sequence[str] = (SHAPE,)) -> Recor
 
     Parameters
     ----------
-    folder : path
-        Folder of the dataset.
     shapes : sequence of str
         See :func:`parse_shape`.
-
-    Raises
-    ------
-    InputError
-        See :class:`gpuledger.record.probes.launch.Runner`.
     """
     runner, cases = Runner(cuda.open_device()), {}
     for rows, columns in map(parse_shape, shapes):

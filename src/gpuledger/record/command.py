@@ -51,7 +51,6 @@ class Step:
     Attributes
     ----------
     tool : {"ncu", "nsys", "kineto"}
-    command : tuple of str
     made : Path
         What the tool writes, in a scratch folder.
     metrics : tuple of str

@@ -14,13 +14,7 @@ _NOTE = "All launches between start and stop of profiling, in fp32 without TF32.
 
 
 def record_counters(session: Session) -> Recorded:
-    """Record the three runs, each of which starts with the set-up, in one process.
-
-    Raises
-    ------
-    InputError
-        See :meth:`Session.count`.
-    """
+    """Record the three runs, each of which starts with the set-up, in one process."""
     names, missing = metrics.flop_metrics(session.device.compute_capability, session.ncu.metrics)
     paths = {passes: path for path, passes in TOY_NETWORK.tables.items()}
     LOG.info("toy network: %s", ", ".join(paths))

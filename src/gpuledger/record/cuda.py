@@ -47,7 +47,6 @@ class CudaDevice:
         ``9.0``.
     sms : int
         Streaming multiprocessors.
-    l2_bytes, memory_bytes : int
     clock_hz : int
         Maximum SM clock (Hz); 0: unknown.
     threads_per_sm, registers_per_sm, shared_bytes_per_sm : int
@@ -134,13 +133,8 @@ class DeviceArray:
     Parameters
     ----------
     shape : tuple of int
-    dtype : NumPy dtype
     alignment : int
         Bytes to which the address is aligned, beyond the driver's own 256.
-
-    Attributes
-    ----------
-    address, nbytes : int
     """
 
     def __init__(self, shape: int | Sequence[int], dtype: Any, alignment: int = 1):
@@ -202,7 +196,6 @@ class LoadedKernel:
 
     Attributes
     ----------
-    name : str
     registers : int
         Registers per thread.
     local_bytes : int
@@ -233,8 +226,6 @@ class LoadedKernel:
         grid, block : int or up to three
         *arguments
             Device arrays, and NumPy scalars of exactly the declared types (``np.int32(n)``).
-        shared_bytes : int
-            Dynamic shared memory per block.
 
         Raises
         ------
@@ -291,16 +282,8 @@ def load_module(
     ----------
     name : str
         See :func:`read_source`.
-    device : CudaDevice
-    options : sequence of str
-        Options of NVRTC; see :data:`OPTIONS`.
     as_ptx : bool
         Whether the driver compiles PTX, which tools between program and driver can read and change, as Neutrino does.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.record.nvrtc.compile_source`; the driver rejects the image.
     """
     architecture = device.architecture.replace("sm_", "compute_") if as_ptx else device.architecture
     image, _ = nvrtc.compile_source(read_source(name), architecture, name, options)

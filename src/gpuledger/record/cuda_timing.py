@@ -31,7 +31,6 @@ class Timing:
     ----------
     median_ns, p5_ns, p95_ns : float
         Percentiles of the samples.
-    samples : int
     launches : int
         Launches in all samples together.
     """
@@ -58,7 +57,6 @@ def rotation(footprint_bytes: int, l2_bytes: int) -> int:
     ----------
     footprint_bytes : int
         Bytes that one launch reads and writes.
-    l2_bytes : int
 
     Returns
     -------
@@ -125,8 +123,6 @@ def time_in_turn(
     ----------
     launches : sequence of callables
         Each enqueues the same work on the current stream, on its own buffers, without allocating.
-    samples : int
-        Number of timed batches.
     batch_ms : float
         A batch repeats the round of launches for about this long.
     warm_up_ms : float

@@ -79,7 +79,6 @@ class SweepDesign:
     ----------
     workload : str
         Module of :mod:`gpuledger.record.workloads`.
-    base : Point
     n_layer, hidden_dim, seq_len : tuple of int
         Values of each size; empty: not varied.
     n_head, head_dim : int

@@ -54,8 +54,6 @@ class Device:
         ``NVIDIA H200``.
     compute_capability : str
         ``9.0``.
-    driver : str
-    memory_bytes : int
     """
 
     name: str

@@ -18,11 +18,6 @@ def describe(names: Sequence[str], control: Control, python: str | None = None, 
 
     Parameters
     ----------
-    names : sequence of str
-        Parts.
-    control : Control
-    python : str, optional
-        Python of the workloads.
     chip : str
         Plan for this chip, by ncu's name (``gh100``), instead of this machine's GPU.
 

@@ -50,11 +50,6 @@ def make_kit(folder: str | Path, wheels: bool = False) -> int:
     wheels : bool
         Whether to download NumPy's wheels, checked by their hashes, for images that lack it.
 
-    Returns
-    -------
-    int
-        Its size (bytes).
-
     Raises
     ------
     InputError

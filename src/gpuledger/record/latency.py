@@ -18,20 +18,7 @@ _SECONDS = 300
 
 
 def record_latency(folder: str | Path, control: Mapping[str, str]) -> Recorded:
-    """Record how long workloads take alone, under ncu and with probes.
-
-    Parameters
-    ----------
-    folder : path
-        Folder of the dataset.
-    control : mapping
-        Settings of ncu, see :class:`gpuledger.record.profiler.Control`.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.record.profiler.profile` and :func:`gpuledger.record.cuda.open_device`.
-    """
+    """Record how long workloads take alone, under ncu and with probes."""
     ncu, settings = profiler.find_ncu(), profiler.Control(**control)
     # A probe without any metric that this ncu knows is left out of the table; the others are measured.
     chosen = {

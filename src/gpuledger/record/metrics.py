@@ -105,11 +105,6 @@ def for_purposes(
     -------
     metrics, missing : lists of str
         `missing` has what this ncu does not know.
-
-    Raises
-    ------
-    InputError
-        See :func:`flop_metrics`.
     """
     groups, found, missing = [*_ALWAYS], [], []
     for purpose in purposes:

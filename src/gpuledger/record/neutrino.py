@@ -46,7 +46,6 @@ class Compared:
 
     Attributes
     ----------
-    workload, probe : str
     records_source, records_binary : int
         Records that were saved.
     value_source, value_binary : float

@@ -61,12 +61,6 @@ def record_normalization(folder: str | Path) -> Recorded:
     Finished steps are kept in ``<folder>/parts``, so that an interrupted recording can be resumed; ``rows.csv``,
     likewise for fp16 and bf16, and ``ceilings.csv`` are written at the end. Steps of another device, other sources or
     settings are repeated.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.record.cuda.open_device`; a result that differs from double precision; a CUDA error, such
-        as out of memory.
     """
     device, target = cuda.open_device(), Path(folder)
     sources = "".join(cuda.read_source(name) for name in ("normalization.cu", "normalization.cuh", "ceilings.cu"))

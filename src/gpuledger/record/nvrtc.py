@@ -70,7 +70,6 @@ def compile_source(code: str, architecture: str, name: str, options: Sequence[st
         ``sm_90`` for a cubin, ``compute_90`` for PTX.
     name : str
         File name for error messages.
-    options : sequence of str
 
     Returns
     -------

@@ -15,7 +15,6 @@ class Part:
 
     Attributes
     ----------
-    name, title : str
     module, function : str
         The function that records it and returns :class:`Recorded`. With `own_process` it takes a folder, in which the
         paths of the cases are, and ``control`` if it needs ncu; otherwise it takes a

@@ -60,7 +60,6 @@ class Ncu:
 
     Attributes
     ----------
-    program : str
     version : str
         ``2025.3.1``.
     metrics : frozenset of str
@@ -78,7 +77,6 @@ class Counted:
 
     Attributes
     ----------
-    launches : int
     absent : tuple of str
         Requested metrics without a value.
     """
@@ -152,11 +150,8 @@ def command_line(
     ----------
     program : str
         Path of ncu.
-    metrics : sequence of str
-        Full names.
     target : sequence of str
         The workload's command; it calls cudaProfilerStart and cudaProfilerStop around the launches to profile.
-    control : Control
     log : path
         File for ncu's table, separate from the workload's output.
     ranges : bool
@@ -193,13 +188,6 @@ def profile(
         The CSV to write.
     environment : mapping, optional
         Additional environment variables.
-    seconds : float
-        Timeout.
-
-    Raises
-    ------
-    InputError
-        Any failure, with its remedy.
     """
     table = _collect(ncu, metrics, target, control, path, environment, seconds, ranges=False)
     text, counted = publishable(table, metrics, path)
@@ -223,11 +211,6 @@ def profile_ranges(
     ----------
     paths : mapping
         The CSV to write, by the name of the range.
-
-    Raises
-    ------
-    InputError
-        Any failure, with its remedy; a range without launches.
     """
     table = _collect(ncu, metrics, target, control, next(iter(paths.values())), environment, seconds, ranges=True)
     made = {name: publishable(table, metrics, path, within=name) for name, path in paths.items()}
@@ -272,17 +255,10 @@ def publishable(
         ncu's log.
     metrics : sequence of str
         Those that were requested.
-    path : path
-        For error messages.
     whole : bool
         False if ncu was interrupted: a truncated last row is left out.
     within : str
         Only launches in the NVTX range of this name; default: all.
-
-    Returns
-    -------
-    text : str
-    counted : Counted
 
     Raises
     ------

@@ -36,7 +36,6 @@ class Recording:
 
     Parameters
     ----------
-    folder : path
     kind : {"recorded", "local"}
         As in ``dataset.yaml``.
     seconds : float, optional
@@ -160,7 +159,6 @@ class Recording:
 
         Parameters
         ----------
-        part : str
         cases : mapping
             Cases as in dataset.yaml, by study and name, with paths in the folder.
         about : mapping

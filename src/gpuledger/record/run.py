@@ -36,7 +36,6 @@ def record_parts(
 
     Parameters
     ----------
-    recording : Recording
     parts : sequence of str
         Names in :data:`PARTS`.
     python : str, optional

@@ -89,8 +89,6 @@ class Session:
 
     Attributes
     ----------
-    recording : Recording
-    device : Device
     python : str
         Python of the workloads.
     tools : dict
@@ -118,20 +116,10 @@ class Session:
     def count(self, what: Counting, metrics: Sequence[str]) -> dict[str, Any]:
         """Record the counters of a workload at several points, in one process, as far as they are not up to date.
 
-        Parameters
-        ----------
-        what : Counting
-        metrics : sequence of str
-
         Returns
         -------
         dict
             ``metrics_without_value``, and ``launches`` by path.
-
-        Raises
-        ------
-        InputError
-            See :func:`gpuledger.record.profiler.profile_ranges`.
         """
         sources = hash_sources([_WORKLOADS / f"{name}.py" for name in (what.module, *_SHARED[what.module])])
 
@@ -168,13 +156,7 @@ def environment() -> dict[str, str]:
 
 
 def find_tools(python: str) -> Tools:
-    """Query the packages of the workloads' Python.
-
-    Raises
-    ------
-    InputError
-        It does not run.
-    """
+    """Query the packages of the workloads' Python."""
     said = run_captured([python, "-c", _ASK], "record.python", 300)
     try:
         return Tools(*json.loads(said.splitlines()[-1]))
@@ -185,13 +167,7 @@ def find_tools(python: str) -> Tools:
 
 
 def run_captured(command: Sequence[str], place: str, seconds: float) -> str:
-    """Run a program and return its standard output.
-
-    Raises
-    ------
-    InputError
-        It cannot be started, takes too long or fails; with a known explanation, else its last line of output.
-    """
+    """Run a program and return its standard output."""
     done = _run(command, place, seconds, capture=True)
     if done.returncode:
         raise _failure(done.stderr, place)

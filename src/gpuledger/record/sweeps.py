@@ -30,7 +30,6 @@ def record_sweep(session: Session, name: str) -> Recorded:
 
     Parameters
     ----------
-    session : Session
     name : str
         A key of :data:`gpuledger.record.designs.SWEEPS`.
 

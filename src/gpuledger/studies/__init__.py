@@ -14,16 +14,10 @@ def open_case(study: str, dataset: str, case: str, results: str | Path | None = 
 
     Parameters
     ----------
-    study, dataset, case : str
     results : path, optional
         A folder with the case's ``data.parquet``, ``summary.json`` and ``provenance.json``, as the workflow passes
         it. Without it the case is reduced here and now, with the configuration's knobs; simulated traces that are
         missing are made.
-
-    Raises
-    ------
-    InputError
-        An unknown dataset or case, bad input.
     """
     if results is not None:
         return CaseResult.read(results)

@@ -28,11 +28,6 @@ def fetch_dataset(entries: list[dict], folder: Path, *, mirror: Path | None = No
     source_file : path
         The dataset.yaml, named in errors and never overwritten.
 
-    Returns
-    -------
-    list of Fetched
-        One per entry.
-
     Raises
     ------
     InputError

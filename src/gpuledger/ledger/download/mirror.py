@@ -28,21 +28,10 @@ def fill(mirror: Path, entries: Sequence[Mapping], source_file: Path) -> list[Pa
 
     Parameters
     ----------
-    mirror : path
     entries : sequence of mapping
         See `gpuledger.ledger.download.dataset.fetch_dataset`.
     source_file : path
         The dataset.yaml, named in errors.
-
-    Returns
-    -------
-    list of path
-        The files in the mirror, one for each entry.
-
-    Raises
-    ------
-    InputError
-        An entry is wrong or cannot be fetched.
     """
     done = []
     for index, entry in enumerate(entries):

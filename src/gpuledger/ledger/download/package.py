@@ -40,16 +40,10 @@ def fetch_package(wheel: Wheel, folder: Path, *, mirror: Path | None = None, kee
 
     Parameters
     ----------
-    wheel : Wheel
     folder : path
         Its members keep their paths below it.
-    mirror : path, optional
     keep : collection of path
         Files that no member may replace.
-
-    Returns
-    -------
-    Fetched
 
     Raises
     ------

@@ -49,10 +49,8 @@ class Fetched:
 
     Attributes
     ----------
-    path : Path
     source : str
         Its address, or the package that it belongs to.
-    sha256, size_bytes : str and int
     origin : str
         Where it came from this time: ``present``, ``folder``, ``mirror``, ``network`` or ``package index``.
     members : tuple of Path
@@ -132,13 +130,6 @@ def fetch(
         The address or a pin is no good, the file cannot be had, or what was had is not what is pinned.
     """
     address, target = _checked_url(url, target), Path(target)
-    problem = None
-    if sha256 is not None and not (isinstance(sha256, str) and re.fullmatch("[0-9a-fA-F]{64}", sha256)):
-        problem = f"sha256 {shown(sha256)} is not 64 hex digits"
-    if size_bytes is not None and (type(size_bytes) is not int or size_bytes < 0):
-        problem = f"bytes {shown(size_bytes)} is not a whole number"
-    if problem:
-        raise InputError(target, url, problem, "correct it or use null")
     transfer = _Transfer(url, address, target, sha256 and sha256.lower(), size_bytes, progress, timeout_s)
     try:
         if found := transfer.present():

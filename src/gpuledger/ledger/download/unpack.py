@@ -29,13 +29,7 @@ ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, V
 
 
 def unpack_zip(
-    archive: Path,
-    folder: Path,
-    *,
-    max_bytes: int = MAX_UNPACKED_BYTES,
-    max_members: int = MAX_MEMBERS,
-    keep: Collection[Path] = (),
-    members: Sequence[str] | None = None,
+    archive: Path, folder: Path, *, keep: Collection[Path] = (), members: Sequence[str] | None = None
 ) -> list[Path]:
     """Unpack a zip file into *folder*: all that is wanted of it or, if any member is bad, nothing.
 
@@ -46,17 +40,10 @@ def unpack_zip(
     ----------
     archive, folder : path
         The zip file; where its members go, beside or instead of what is there.
-    max_bytes, max_members : int
-        Bounds of what is unpacked: bytes of all members together, and members.
     keep : collection of path
         Files that no member may replace. The archive itself is one of them.
     members : sequence of str, optional
         The wanted members: paths, in which ``*`` and ``?`` stand for letters of one name. All by default.
-
-    Returns
-    -------
-    list of Path
-        The files, in the order of the archive.
 
     Raises
     ------
@@ -67,9 +54,9 @@ def unpack_zip(
     kept = {folded(path) for path in (archive, *keep)}
     try:
         with _BoundedReader(io.FileIO(archive)) as stream:
-            stream.limit = 2**16 + 2**10 * max_members
+            stream.limit = 2**16 + 2**10 * MAX_MEMBERS
             with zipfile.ZipFile(stream) as opened:
-                found = _checked_members(archive, opened, max_bytes, max_members)
+                found = _checked_members(archive, opened)
                 if members is not None:
                     found = _wanted(archive, found, members)
                 for name in found:
@@ -95,14 +82,12 @@ class _BoundedReader(io.BufferedReader):
         return super().read(size)
 
 
-def _checked_members(
-    archive: Path, opened: zipfile.ZipFile, max_bytes: int, max_members: int
-) -> dict[str, zipfile.ZipInfo]:
+def _checked_members(archive: Path, opened: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Return the files of an archive by name once every member has been found harmless."""
     infos = opened.infolist()
     total = sum(info.file_size for info in infos)
-    if len(infos) > max_members or total > max_bytes:
-        problem = f"{len(infos)} members of {total} bytes in all, more than {max_members} or {max_bytes}"
+    if len(infos) > MAX_MEMBERS or total > MAX_UNPACKED_BYTES:
+        problem = f"{len(infos)} members of {total} bytes in all, more than {MAX_MEMBERS} or {MAX_UNPACKED_BYTES}"
         raise InputError(archive, "", problem, "unpack it by hand if you trust it")
     packed = archive.stat().st_size
     if total > max(MAX_RATIO * packed, ALWAYS_BYTES):

@@ -44,11 +44,8 @@ def memory_bytes(
 
     Parameters
     ----------
-    model : Model
-    parallel : Parallel
     precision : Precision or None
         None: the checkpoint's.
-    work : Workload
     rows : DataFrame
         The workload's kernels, from :func:`gpuledger.models.transformer.kernels`.
 
@@ -98,7 +95,6 @@ def memory_rows(
     ----------
     model, parallel, precision, work, rows
         As for :func:`memory_bytes`; the first shape of `work` counts.
-    gpu : Gpu
     in_flight : int
         Batches that are under way at the same time, one in each pipeline stage.
 

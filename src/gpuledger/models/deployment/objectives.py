@@ -50,9 +50,6 @@ def cheapest(
 
     Parameters
     ----------
-    deployments : sequence of Deployment
-    batches : sequence of int
-    objective : Objective
     prices : mapping of str to float, optional
         USD per GPU and hour, by GPU.
 

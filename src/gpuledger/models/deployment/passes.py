@@ -25,18 +25,14 @@ class Deployment:
 
     Attributes
     ----------
-    model : Model
-    gpu : Gpu
     input_tokens, output_tokens : int
         Of every request.
-    parallel : Parallel
     precision : Precision or None
         None: that of the checkpoint.
     engine : str
         See :func:`gpuledger.models.time_model.step.predict`.
     cached_tokens : int
         Tokens at the beginning of every prompt that a prefix cache already holds.
-    speculation : Speculation or None
     expert_load : float or str
         See :func:`gpuledger.models.transformer.kernels`.
     host_s : float
@@ -103,7 +99,6 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
 
     Parameters
     ----------
-    deployment : Deployment
     batches : sequence of int
         Requests in a decode step: of each pipeline stage, and of each replica where experts are spread over more
         devices than share a matrix.

@@ -28,11 +28,6 @@ class Speculation:
         Tokens drafted for each request before a step, which verifies them.
     acceptance : float
         Probability that a drafted token is accepted if all before it were, 0 … 1.
-
-    Raises
-    ------
-    InputError
-        A number out of range.
     """
 
     draft: Model

@@ -89,8 +89,6 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         FMUL need only the grid). Optional: ``grid_blocks`` (blocks of the grid), ``split_k`` (s, where known
         otherwise), ``fadd, fmul, ffma`` (counted thread instructions), ``followed_by_reduce`` (bool: a split-K
         reduction kernel follows) and ``accumulates`` (bool: C is read, as with a bias copied to C beforehand).
-    file : path or str
-        Where the launches come from, for error messages.
 
     Returns
     -------
@@ -101,11 +99,6 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         ``flops_2mnk``, the parts of the excess over 2·M·N·K in FLOP (``excess_padding``, ``excess_alpha``,
         ``excess_slices``, ``excess_epilogue``) and ``explanation``. Counts are Int64, ``<NA>`` where not
         predicted.
-
-    Raises
-    ------
-    InputError
-        If the column ``kernel`` is missing, or a dimension or count is not a whole number.
     """
     if "kernel" not in launches.columns:
         raise InputError(file, "header", "there is no column kernel", "give the kernel name of every launch")
@@ -245,8 +238,6 @@ def predict_split_k_reduce(
 
     Parameters
     ----------
-    kernels : pandas.Series of str
-        Full kernel names.
     outputs, s : array_like of int
         Elements of C and split-K factor, per launch.
     bias, accumulates : array_like of bool

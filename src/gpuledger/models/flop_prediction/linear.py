@@ -26,19 +26,12 @@ def linear_shapes(entries: Sequence[Mapping], *, file: str | Path = "shapes") ->
     entries : sequence of mappings
         ``Input`` ``[[…, K]]``, ``Weight`` ``[[N, K]]`` or ``[[K]]`` (a vector: N = 1), ``Bias`` ``[[N]]`` or
         ``[]``.
-    file : path or str
-        Where they come from, for error messages.
 
     Returns
     -------
     pandas.DataFrame
         ``m`` (rows of the input: product of all dimensions but the last), ``n``, ``k`` (int64) and ``bias``
         (bool).
-
-    Raises
-    ------
-    InputError
-        If an entry has another form, or its K differs between input and weight.
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise InputError(file, "", "is not a list of shapes", "give a list of {Input, Weight, Bias}")
@@ -82,10 +75,6 @@ def predict_linear(
     shapes : pandas.DataFrame, optional
         ``m, n, k`` as ``linear_shapes`` returns them. Without them only FMUL and FADD are predicted, from names and
         grids.
-    patterns : sequence of Pattern
-        Patterns that assign kernel classes.
-    file : path or str
-        Where the launches come from, for error messages.
 
     Returns
     -------
@@ -182,11 +171,6 @@ def _percent_errors(predicted: pd.Series, counted: pd.Series) -> np.ndarray:
 
 def linear_accuracy(table: pd.DataFrame) -> dict[str, float | int]:
     """Summarise a table of ``predict_linear``.
-
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        Result of ``predict_linear``.
 
     Returns
     -------

@@ -88,10 +88,6 @@ def predict_network(
         What follows each Linear layer.
     bias : bool
         Whether the Linear layers have a bias; it then enters through C, or through the split-K reduction.
-    patterns : sequence of Pattern
-        Patterns that assign kernel classes.
-    file : path or str
-        Where the rows come from, for error messages.
 
     Returns
     -------
@@ -101,11 +97,6 @@ def predict_network(
         fmul_predicted, ffma_predicted, flops_predicted`` (of the whole row), ``flops_2mnk``, ``exact`` and
         ``explanation``, and ``from_counters``: which counters are explained rather than predicted (separated by
         spaces), because the prediction was derived from them. Counts are Int64, ``<NA>`` where unknown.
-
-    Raises
-    ------
-    InputError
-        If a counter is not a count.
     """
     table = _Rows(kernels, layers, hidden_dim, tokens, patterns, file)
     _predict_reductions(table, _predict_gemms(table, bias, file), bias)

@@ -33,7 +33,6 @@ class _Step:
         Warp-level matrix instructions.
     every_block : bool
         Whether every block of the grid makes the same number of steps.
-    words : str
     tile : tuple of int
         (m, n, k) of a GEMM; queries, keys and head size of attention.
     """
@@ -97,8 +96,6 @@ def predict_tensor(launches: pd.DataFrame, *, file: str | Path = "launches") -> 
     launches : pandas.DataFrame
         One row per launch: ``kernel``; optional ``grid_blocks``, ``tensor_instructions`` (recorded, without HFMA2), and
         the shape ``m, n, k, batch`` where it is known.
-    file : path or str
-        Where the launches come from, for error messages.
 
     Returns
     -------
@@ -108,11 +105,6 @@ def predict_tensor(launches: pd.DataFrame, *, file: str | Path = "launches") -> 
         ``steps_source`` (shape, counter, unknown), ``predicted`` and ``recorded`` (instructions), ``exact`` (boolean;
         ``<NA>`` if nothing was recorded or predicted) and ``explanation``. ``predicted`` is ``<NA>`` where the steps
         are unknown, or the counter is not a whole number of them.
-
-    Raises
-    ------
-    InputError
-        If a dimension or count is not a whole number.
     """
     integers = {
         column: integer_column(launches, column, file, minimum)

@@ -16,7 +16,6 @@ from gpuledger.models.scaling_laws.formulas import (
     law_text,
     law_values,
     line_text,
-    number_text,
     rounded,
     supported,
 )
@@ -32,7 +31,6 @@ class Description:
     formula: str
     exact: bool
     knee: float | None
-    reason: str
 
 
 def natural(family: int, shape: float, beta: np.ndarray) -> dict[str, float]:
@@ -72,10 +70,8 @@ def describe(
         Sizes, ascending, and values.
     step : float
         The decimal step of the values; 0: not rounded.
-    family : int
     shape : float
     beta : array of float64, shape (3,)
-    variable : str
     errors : callable
         Returns the standard errors of the natural coefficients; only called if these are not exact.
     best : bool
@@ -93,10 +89,6 @@ def describe(
         or np.abs(law_values(kind.law, kind.form, native, x) - y).max() <= least
     )
     fractions = as_fractions(x, y, step) if maybe else None
-    tiles = ""
-    if kind.shape == "tile":
-        low, high = tile_range(x, shape)
-        tiles = f"every tile from {number_text(low)} to {number_text(high)} gives the same steps"
     if fractions:
         found = find_line(*fractions)
         if found and not best and found.law != kind.law:
@@ -104,15 +96,12 @@ def describe(
         if found is None and kind.law not in ("constant", "proportional", "affine", "knee", "saturating"):
             found = find_law(kind.law, *fractions, tile=int(shape) if kind.shape == "tile" else None)
         if found:
-            spare = len(fractions[0]) - len(found.coefficients)
             text = law_text(found.law, kind.form, found.coefficients, variable)
-            reason = f"exact at all {len(fractions[0])} sizes, {spare} to spare"
-            reason += f"; {tiles}" if found.law == "staircase" else ""
-            return Description(found.law, kind.form, found.coefficients, text, True, None, reason)
+            return Description(found.law, kind.form, found.coefficients, text, True, None)
     if kind.law == "knee":
         return _describe_knee(x, y, fractions, coefficients, variable, errors)
     text = law_text(kind.law, kind.form, _supported(coefficients, errors()), variable)
-    return Description(kind.law, kind.form, coefficients, text, False, None, tiles)
+    return Description(kind.law, kind.form, coefficients, text, False, None)
 
 
 def tile_range(x: np.ndarray, tile: float) -> tuple[float, float]:
@@ -142,11 +131,7 @@ def _describe_knee(x, y, fractions, values, variable, errors) -> Description:
         crossing = (left.intercept - right.intercept) / (right.slope - left.slope)
         if left.last <= crossing <= right.first or crossing in (left.last, right.first):
             exact = {"a": left.intercept, "b": left.slope, "c": right.intercept, "d": right.slope, "knee": crossing}
-            spare = len(fractions[0]) - parameters
-            reason = f"exact at all {len(fractions[0])} sizes, {spare} to spare"
-            return Description(
-                "knee", form, exact, law_text("knee", form, exact, variable), True, float(crossing), reason
-            )
+            return Description("knee", form, exact, law_text("knee", form, exact, variable), True, float(crossing))
     left, right = (branch if branch and branch.spare >= SPARE else None for branch in (left, right))
     if left:
         values |= {"a": left.intercept, "b": left.slope}
@@ -156,19 +141,15 @@ def _describe_knee(x, y, fractions, values, variable, errors) -> Description:
         knee = (float(values["a"]) - float(values["c"])) / (float(values["d"]) - float(values["b"]))
         values["knee"] = rounded(min(max(knee, x[0]), x[-1]))
     said = _supported(values, errors())
-    formula, reason = law_text("knee", form, said, variable), "no branch is exact"
+    formula = law_text("knee", form, said, variable)
     if right and not left:
         formula = f"{line_text(right.intercept, right.slope, variable)} for {variable} ≥ {right.first}"
-        reason = f"exact at the {right.points} sizes from {right.first} on; {_others(x, y, right, variable)}"
     elif left:
         after = f"about {line_text(said['c'], said['d'], variable)}"
         if right:
             after = f"{line_text(right.intercept, right.slope, variable)} for {variable} ≥ {right.first}"
         formula = f"{line_text(left.intercept, left.slope, variable)} for {variable} ≤ {left.last}, then {after}"
-        reason = f"exact at the {left.points} sizes up to {left.last}, not exactly a line beyond"
-        if right:
-            reason = f"exact up to {left.last} and from {right.first} on, not in between"
-    return Description("knee", form, values, formula, False, float(values["knee"]), reason)
+    return Description("knee", form, values, formula, False, float(values["knee"]))
 
 
 def _before(branch: Branch, x: np.ndarray, knee: float) -> bool:
@@ -179,14 +160,3 @@ def _before(branch: Branch, x: np.ndarray, knee: float) -> bool:
 def _after(branch: Branch, x: np.ndarray, knee: float) -> bool:
     before = x[x < knee]
     return bool(len(before)) and float(branch.first) >= before[-1]
-
-
-def _others(x, y, branch, variable) -> str:
-    """The values below an exact branch, and whether they are the same line rounded down."""
-    said = []
-    for size, value in zip(x, y, strict=True):
-        if size < branch.first:
-            line = branch.intercept + branch.slope * Fraction(size)
-            same = ", that line rounded down" if line.denominator != 1 and value == line.__floor__() else ""
-            said.append(f"{number_text(value)} at {number_text(size)}{same}")
-    return "below it " + ", ".join(said)

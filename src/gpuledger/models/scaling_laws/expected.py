@@ -81,11 +81,6 @@ def compare(
     slope_ratio : float
         ρ of measured ≈ α + ρ·expected by least squares of relative errors: the measured slope relative to the expected
         one, whatever the offset. NaN if `expected` does not vary.
-
-    Raises
-    ------
-    ValueError
-        See :func:`evaluate`; an expected value that is zero or not finite.
     """
     names = {str(name): table[name].to_numpy(float) for name in table if name != "value" and _is_numeric(table[name])}
     expected = np.broadcast_to(evaluate(formula, names | dict(constants or {})), (len(table),))

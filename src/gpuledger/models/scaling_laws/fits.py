@@ -10,9 +10,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.scaling_laws.description import as_fractions, describe, tile_range
-from gpuledger.models.scaling_laws.exact import polynomial
-from gpuledger.models.scaling_laws.formulas import Number, law_values, line_text, number_text, rounded
+from gpuledger.models.scaling_laws.description import describe, tile_range
+from gpuledger.models.scaling_laws.formulas import Number, law_values, rounded
 from gpuledger.models.scaling_laws.prediction import Candidate, make_candidate, predict_mixture, standard_errors
 from gpuledger.models.scaling_laws.selection import LAW_NAMES, LAW_OF, SHARES, quantum, select
 
@@ -41,7 +40,6 @@ class Fit:
         One of :data:`LAWS`; ``product`` from :func:`gpuledger.models.scaling_laws.fit_product`.
     formula : str
         ``3·seq_len + 6``, ``129·(1 + hidden_dim/256) for hidden_dim ≥ 768``, ``not enough points``.
-    variable : str
     coefficients : dict of str to Fraction or float
         Exact ones are Fractions, the others are rounded to 6 significant digits. Names by law: constant ``a``;
         proportional ``b`` (b·n); affine ``a, b`` (a + b·n); power ``a, b`` (a·n^b); nlogn ``b`` (b·n·log2 n),
@@ -66,8 +64,6 @@ class Fit:
         Probability of the selected law among all laws.
     candidates : DataFrame
         ``law, formula, criterion, probability, error_percent``: one row per law, best first.
-    reason : str
-        Why this law was selected, or what is known if it is undetermined.
     x, y : arrays of float64, shape (observations,)
         The series in ascending order of size.
     """
@@ -85,7 +81,6 @@ class Fit:
     criterion: float
     probability: float
     candidates: pd.DataFrame = field(repr=False)
-    reason: str
     x: np.ndarray = field(repr=False)
     y: np.ndarray = field(repr=False)
     form: str = field(repr=False, default="")
@@ -133,8 +128,6 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
         Sizes, positive. Equal sizes are replicates, each of which counts as an observation.
     y : array of float64, shape (observations,)
         Values in base units. Whole numbers are treated as counts, which may follow an exact law.
-    variable : str
-        The variable's name in the formula.
 
     Raises
     ------
@@ -149,8 +142,7 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
     nothing = {"coefficients": {}, "standard_errors": {}, "exact": False, "knee": None}
     if len(sizes) < MINIMUM_POINTS:
         unknown = {"error_percent": np.nan, "criterion": np.nan, "probability": np.nan, "candidates": NO_CANDIDATES}
-        reason = _known(x, y, step, variable)
-        return Fit("undetermined", "not enough points", reason=reason, **common, **nothing, **unknown)
+        return Fit("undetermined", "not enough points", **common, **nothing, **unknown)
     selection = select(x, y[None])
     evidence, laws = selection.evidence[0] + SHARES, selection.law_evidence[0]
     probabilities = np.exp(laws - laws.max()) / np.exp(laws - laws.max()).sum()
@@ -182,7 +174,7 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
     )
     common |= {"error_percent": error, "criterion": criterion, "probability": probability, "candidates": table}
     if error > LARGEST_ERROR_PERCENT and _misses(x, y, step, best):
-        return Fit("undetermined", "no law fits", reason=_misfit(best, error), **common, **nothing)
+        return Fit("undetermined", "no law fits", **common, **nothing)
     errors = standard_errors(candidates[0])
     errors = {
         name: 0.0 if isinstance(value, Fraction) else errors.get(name, np.nan)
@@ -199,7 +191,6 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
         standard_errors=errors,
         exact=best.exact,
         knee=best.knee,
-        reason=best.reason or _why(table),
         form=best.form,
         mixture=kept,
         **common,
@@ -217,19 +208,12 @@ def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value:
         Tidy table with the columns `by`, `variable` (sizes) and `value`. Equal sizes of a series are replicates.
     by : str or list of str
         The columns that identify a series.
-    variable, value : str
-        Columns.
 
     Returns
     -------
     DataFrame
         One row per series, sorted by `by`: the columns `by`, then ``variable, law, formula, points, error_percent,
-        exact, knee, criterion, probability, reason`` as in :class:`Fit`, and ``largest_error_percent``.
-
-    Raises
-    ------
-    ValueError
-        See :func:`fit`; a missing column.
+        exact, knee`` as in :class:`Fit`, and ``largest_error_percent``.
     """
     by = [by] if isinstance(by, str) else list(by)
     missing = [name for name in (*by, variable, value) if name not in frame]
@@ -249,19 +233,7 @@ def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value:
         values = np.stack([y[starts[series] : ends[series]] for series in members])
         for series, row in zip(members, _describe_alike(sizes, values, variable), strict=True):
             rows[series] = row
-    names = [
-        "variable",
-        "law",
-        "formula",
-        "points",
-        "error_percent",
-        "largest_error_percent",
-        "exact",
-        "knee",
-        "criterion",
-        "probability",
-        "reason",
-    ]
+    names = ["variable", "law", "formula", "points", "error_percent", "largest_error_percent", "exact", "knee"]
     found = pd.DataFrame(rows, columns=names).astype({"knee": float})
     return pd.concat([ordered.iloc[starts][by].reset_index(drop=True), found], axis=1)
 
@@ -271,28 +243,17 @@ def _describe_alike(x, ys, variable):
     points = len(np.unique(x))
     steps = quantum(ys)
     if points < MINIMUM_POINTS:
-        for y, step in zip(ys, steps, strict=True):
-            known = _known(x, y, step, variable)
-            none = (np.nan, np.nan)
-            yield variable, "undetermined", "not enough points", points, *none, False, None, *none, known
+        yield from [(variable, "undetermined", "not enough points", points, np.nan, np.nan, False, None)] * len(ys)
         return
     selection = select(x, ys)
-    laws = selection.law_evidence
-    best = laws.max(axis=1)
-    criteria = np.round(-2 * best, 2)
-    probabilities = np.round(1 / np.exp(laws - best[:, None]).sum(axis=1), 4)
-    second = np.array(LAW_NAMES)[np.argsort(-laws, axis=1, kind="stable")[:, 1]]
     for i, family in enumerate(selection.family.tolist()):
         found = x, ys[i], steps[i], family, selection.shapes[i, family], selection.betas[i, family]
         law = describe(*found, variable, lambda found=found: standard_errors(make_candidate(*found, probability=1.0)))
         error, largest = _error(x, ys[i], law), _largest_error(x, ys[i], law)
-        evidence = criteria[i], probabilities[i]
         if error > LARGEST_ERROR_PERCENT and _misses(x, ys[i], steps[i], law):
-            known = _misfit(law, error)
-            yield variable, "undetermined", "no law fits", points, error, largest, False, None, *evidence, known
-            continue
-        reason = law.reason or _sure(probabilities[i], second[i])
-        yield variable, law.law, law.formula, points, error, largest, law.exact, law.knee, *evidence, reason
+            yield variable, "undetermined", "no law fits", points, error, largest, False, None
+        else:
+            yield variable, law.law, law.formula, points, error, largest, law.exact, law.knee
 
 
 def _check(x, y, ordered=False):
@@ -339,31 +300,6 @@ def _misses(x, y, step, law) -> bool:
     fitted = law_values(law.law, law.form, law.coefficients, x)
     nearest = np.clip(fitted, y - step / 2, y + step / 2)
     return smape(nearest, fitted) > LARGEST_UNEXPLAINED_PERCENT
-
-
-def _known(x, y, step, variable) -> str:
-    """Describe what too few points still show."""
-    sizes = np.unique(x)
-    said = f"{len(sizes)} distinct size{'s' * (len(sizes) != 1)}, a law needs {MINIMUM_POINTS}"
-    fractions = as_fractions(x, y, step)
-    if len(sizes) < 3 or not fractions:
-        return said
-    if len(set(fractions[1])) == 1:
-        return f"{said}; all values are {number_text(fractions[1][0])}"
-    line = polynomial(*fractions, 1)
-    return f"{said}; all lie on {line_text(*line, variable)}" if line else f"{said}; they lie on no line"
-
-
-def _misfit(law, error) -> str:
-    return f"the best law ({law.law}) is off by {error:.3g} %"
-
-
-def _why(table) -> str:
-    return _sure(table["probability"].iloc[0], table["law"].iloc[1])
-
-
-def _sure(probability, second) -> str:
-    return f"probability {probability:.2g}, then {second}"
 
 
 def _round(values: np.ndarray, digits: int) -> np.ndarray:

@@ -99,8 +99,6 @@ def fit_product(
     ----------
     x1, x2, y : arrays of float64, shape (observations,)
         Positive sizes on a full or partial grid, and values.
-    variables : tuple of str
-        Names in the formula.
 
     Returns
     -------
@@ -119,9 +117,8 @@ def fit_product(
     common["domain"] = tuple((float(x.min()), float(x.max())) if len(x) else (np.nan, np.nan) for x in (x1, x2))
     nothing = {"coefficients": {}, "standard_errors": {}, "exact": False}
     if points < MINIMUM_POINTS or min(len(np.unique(x1)), len(np.unique(x2))) < MINIMUM_DISTINCT:
-        reason = f"{points} pairs; {MINIMUM_POINTS} and {MINIMUM_DISTINCT} distinct values of each variable are needed"
         unknown = {"error_percent": np.nan, "criterion": np.nan, "probability": np.nan, "candidates": NO_CANDIDATES}
-        return ProductFit("undetermined", "not enough points", reason=reason, **common, **nothing, **unknown)
+        return ProductFit("undetermined", "not enough points", **common, **nothing, **unknown)
     step = float(quantum(y[None])[0])
     relative = 1 / np.maximum(np.abs(y), max(step / np.sqrt(12), 1e-3 * np.abs(y).max(), 1e-300))
     sums = find_sums(x1, x2, y, relative, step)
@@ -130,8 +127,7 @@ def fit_product(
     common |= {name: float(table[name].iloc[0]) for name in ("criterion", "probability", "error_percent")}
     common["candidates"] = table
     if common["error_percent"] > LARGEST_ERROR_PERCENT:
-        reason = f"the best law ({best.formula}) is off by {common['error_percent']:.3g} %"
-        return ProductFit("undetermined", "no law fits", reason=reason, **common, **nothing)
+        return ProductFit("undetermined", "no law fits", **common, **nothing)
     gradient = best.gradient(x1, x2)
     squares = np.sum(((y - best.values(x1, x2)) * relative) ** 2) / max(len(y) - best.parameters, 1)
     scatter = float(np.sqrt(max(squares, np.mean((step / np.sqrt(12) * relative) ** 2))))
@@ -145,15 +141,12 @@ def fit_product(
     if best.terms and not best.exact:
         said = [(supported(value, errors[name]), name) for name, value in best.coefficients.items()]
         formula = sum_formula([(value, "" if name == "1" else name) for value, name in said])
-    spare = points - best.parameters
-    exactly = f"exact at all {points} pairs, {spare} to spare"
     return ProductFit(
         "product",
         formula,
         coefficients=best.coefficients,
         standard_errors=errors,
         exact=best.exact,
-        reason=exactly if best.exact else f"probability {common['probability']:.2g}",
         form=best.form,
         surface=best,
         covariance=covariance,

@@ -169,7 +169,6 @@ def surface_evidence(gradient, fitted, spreads, y, relative, step) -> np.ndarray
     fitted : array of float64, shape (..., points)
     spreads : array of float64, shape (..., parameters)
     y, relative : arrays of float64, shape (points,)
-    step : float
     """
     gradient = gradient * relative
     norms = np.sqrt(np.mean(gradient**2, axis=-1))

@@ -47,7 +47,6 @@ class SimulatedTensor:
     shape : tuple of int
     address : int
         Address of the first byte.
-    size_bytes : int
     """
 
     name: str
@@ -74,7 +73,6 @@ class AttentionKernel:
         Warps per block.
     slots : int
         Blocks that fit on an SM at the same time.
-    contention : Contention
     wait_share : float
         Mean wait for memory per iteration, relative to its computation.
     key_phase, value_phase : float
@@ -163,7 +161,6 @@ class Burst:
 
     Attributes
     ----------
-    tensor : str
     work : ndarray of float, one for each block
         Work done by the block when they start (cycles alone on an SM).
     row : ndarray of int, one for each block
@@ -183,7 +180,6 @@ def list_bursts(attention: AttentionKernel, done: np.ndarray) -> list[Burst]:
 
     Parameters
     ----------
-    attention : AttentionKernel
     done : ndarray, shape (blocks, iterations + 2)
         Work done at the end of every step, as :func:`gpuledger.models.simulate.scheduling.run_kernel` returns it.
     """

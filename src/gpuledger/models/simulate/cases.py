@@ -28,8 +28,6 @@ class SimulatedLaunch:
 
     Attributes
     ----------
-    machine : MachineModel
-    kernel : SimulatedKernel
     level : {"thread", "warp"}
         Whether each thread or each warp has a slice of records.
     records : ndarray, shape (blocks, threads or warps, records), or DataFrame

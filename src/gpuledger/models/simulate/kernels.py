@@ -36,7 +36,6 @@ class SimulatedKernel(LaunchShape):
         Time of an iteration without its wait (cycles).
     wait_cycles : float
         Mean wait of an iteration (cycles).
-    contention : Contention
     cold_share : float
         Relative extra time of the first wave, whose data are not cached yet.
     prologue_cycles, epilogue_cycles : float
@@ -70,7 +69,6 @@ class SimulatedKernel(LaunchShape):
         ----------
         first_wave : int
             Number of blocks, from the first on, that start with cold caches.
-        rng : numpy.random.Generator
 
         Returns
         -------

@@ -117,17 +117,10 @@ def run_blocks(
 
     Parameters
     ----------
-    machine : MachineModel
     work : ndarray, one for each block
         Cycles that the block takes alone on an SM.
     slots : int
         Blocks that can be resident on an SM at the same time.
-    contention : Contention
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    BlockTimes
     """
     blocks = len(work)
     gaps = rng.integers(machine.gap_cycles[0], machine.gap_cycles[1] + 1, blocks).tolist()

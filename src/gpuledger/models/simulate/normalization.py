@@ -65,7 +65,6 @@ class Traffic:
 
     Attributes
     ----------
-    launches : int
     rereads : float
         Additional traffic relative to input + output.
     near : bool

@@ -21,9 +21,6 @@ class Run:
 
     Attributes
     ----------
-    machine : MachineModel
-    kernel : SimulatedKernel
-    timeline : BlockTimes
     done : ndarray of float, shape (blocks, iterations + 2)
         Work done at the end of every step (cycles alone on an SM); see :meth:`SimulatedKernel.steps`.
     origins : ndarray of uint64, one for each block

@@ -38,16 +38,10 @@ def write_launch(
 
     Parameters
     ----------
-    launch : SimulatedLaunch
     trace : path
         ``<directory>/result/<seconds>.bin``; of accesses by clock and page, ``.dmat``.
     event_log, tensor_trace : path, optional
         Default: ``event.log`` and ``tensor.trace`` in the directory.
-
-    Returns
-    -------
-    list of Path
-        The files written.
     """
     trace = Path(trace)
     directory = trace.parent.parent

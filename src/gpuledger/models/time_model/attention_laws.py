@@ -28,15 +28,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.readers.gpus import Gpu
 
-#: Bytes of an element of queries and keys, by data type.
-BYTES: Mapping[str, float] = MappingProxyType({"bf16": 2, "fp16": 2, "fp8": 1})
 #: Which query heads of a KV head share a block.
 PACKING = ("never", "one token", "no window", "up to 32", "always", "enough blocks")
 
@@ -146,8 +143,6 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
 
     Parameters
     ----------
-    gpu : Gpu
-    constants : PrefillConstants
     shapes : mapping of str to float arrays of shape (launches,)
         ``requests``; ``tokens`` (new, of each); ``context`` (tokens before them); ``heads``, ``kv_heads``;
         ``head_dim`` (mean of keys' and values'); ``cache_values``, the elements that the cache holds of a token, of all
@@ -191,8 +186,6 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
 
     Parameters
     ----------
-    gpu : Gpu
-    constants : DecodeConstants
     shapes : mapping of str to float arrays of shape (launches,)
         As for :func:`prefill_terms`. Several tokens of a request share the blocks that read its cache.
 

@@ -33,7 +33,6 @@ def candidates(
     ----------
     kind : str
         A key of :data:`gpuledger.models.time_model.constants.KINDS`.
-    gpu : Gpu
     precisions : sequence of str
         As the table names them, the wanted one first; the others stand in for it where nothing was measured.
     engine : str

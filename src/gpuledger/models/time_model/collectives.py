@@ -71,7 +71,6 @@ def collective_terms(
     ----------
     gpu : Gpu
         With a known link.
-    constants : CollectiveConstants
     operation : str
         ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``alltoall``.
     message_bytes, devices : float arrays of shape (collectives,)

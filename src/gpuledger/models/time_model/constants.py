@@ -100,7 +100,6 @@ def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) ->
 
     Parameters
     ----------
-    gpu : Gpu
     precision : str
         ``bf16``, ``fp8``, ``fp8_block``, ...; without a fit of its own, that of a related precision (`RELATED`).
     path : path
@@ -110,11 +109,6 @@ def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) ->
     -------
     Constants
         Its `source` says which.
-
-    Raises
-    ------
-    InputError
-        The table is unreadable or names an unknown GPU.
     """
     fitted = read_constants(path)
     for wanted in (precision, *RELATED.get(precision, ("bf16",))):
@@ -170,8 +164,6 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
     kernel : str
         As the table names it. A GEMM without it on another GPU takes that precision's with the shortest launch: most
         names stand for the same libraries. Constants without the host's calls come first.
-    precision : str
-    path : path
 
     Returns
     -------
@@ -227,11 +219,6 @@ def read_constants(path: str | Path = TABLE) -> dict[tuple[str, str], Constants]
     dict of (str, str) to Constants
         By GPU and precision; where several kernels were fitted, those with the shortest launch, because a benchmark
         that times the host's calls says little about the kernel.
-
-    Raises
-    ------
-    InputError
-        See :func:`read_table`.
     """
     found: dict[tuple[str, str], Constants] = {}
     for entry in read_table("gemm", path):

@@ -130,7 +130,6 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes:
 
     Parameters
     ----------
-    gpu : Gpu
     name : str
         One of `NAMES`; a table that says nothing about the GPU's generation leaves the choice free.
     m, n : ndarray of int64, shape (shapes,)

@@ -84,19 +84,13 @@ def fit_constants(
 
     Parameters
     ----------
-    gpu : Gpu
     m, n, k : integer arrays of shape (shapes,)
     time_s : float array of shape (shapes,)
         Measured; use ``~held_back(m, n, k)`` to keep a half for judging.
-    precision : str
     weights_in_turn, weight_bytes, own_activations : integer array, array, bool
         As for :func:`gpuledger.models.time_model.gemm_time_s`.
     dispatch : str
         The kernel's dispatch table, one of :data:`gpuledger.models.time_model.dispatch.NAMES`.
-
-    Returns
-    -------
-    Constants
 
     Raises
     ------

@@ -214,7 +214,6 @@ def gemm_time_s(
 
     Parameters
     ----------
-    gpu : Gpu
     constants : Constants
         Of this GPU and precision.
     m, n, k : integer arrays
@@ -231,11 +230,6 @@ def gemm_time_s(
         than they are multiplied in: they are widened on their way to the matrix units.
     own_activations : bool
         Whether each of the weights in turn has its own activations, too. Results go to the same place.
-
-    Returns
-    -------
-    ndarray of float64
-        Seconds, of the broadcast shape.
 
     Raises
     ------

@@ -37,7 +37,6 @@ class KernelConstants:
         each kind the fastest.
     gemm : mapping of str to Constants
         By precision; those of :func:`gpuledger.models.time_model.choice.gemm_entry` where there is none.
-    operators : OperatorConstants
     weights_in_turn : int
         Of how many equal weights, used in turn, a kernel's are one: the layers of a model.
     """
@@ -58,7 +57,6 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
         value_dim, choices, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices, precision,
         weight_precision`` and, optional, ``routing``, of one launch; the kernels of one mixture-of-experts layer follow
         each other.
-    gpu : Gpu
     constants : KernelConstants, optional
         Those of all engines by default.
 

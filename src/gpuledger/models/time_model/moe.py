@@ -148,8 +148,6 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
 
     Parameters
     ----------
-    gpu : Gpu
-    constants : MoeConstants
     shapes : mapping of str to float arrays of shape (launches,)
         ``tokens, chosen, hidden, inter`` (of the rank), ``gates`` (GEMMs side by side in the first: 2 with a gate)
         and the columns of :func:`load_table`.

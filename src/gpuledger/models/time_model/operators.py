@@ -130,8 +130,6 @@ def operator_times(
 
     Parameters
     ----------
-    gpu : Gpu
-    constants : OperatorConstants
     operator : array of str, shape (launches,)
         Keys of `LAWS`.
     rows, columns : array of int
@@ -184,7 +182,6 @@ def fit_operator_constants(gpu: Gpu, measured: pd.DataFrame, digits: int = 4) ->
 
     Parameters
     ----------
-    gpu : Gpu
     measured : DataFrame
         ``operator, rows, columns, read_bytes, write_bytes, time_s``.
     digits : int

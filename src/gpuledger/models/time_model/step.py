@@ -9,12 +9,10 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.readers.gpus import Gpu
 
-__all__ = ["BOUNDS", "GEMMS", "MEMORY", "check_peaks", "predict", "totals"]
+__all__ = ["BOUNDS", "MEMORY", "check_peaks", "predict", "totals"]
 
 #: Bounds that more memory bandwidth would relax.
 MEMORY = ("dram", "l2")
-#: Kinds of matrix products.
-GEMMS = ("gemm", "grouped_gemm")
 
 
 def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:
@@ -24,7 +22,6 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:
     ----------
     rows : DataFrame
         From :func:`gpuledger.models.transformer.kernels`.
-    gpu : Gpu
     engine : str
         ``trtllm``, ``vllm`` or ``sglang``: the constants of its kernels where they were measured. Empty: of every kind
         the fastest kernel.
@@ -50,10 +47,8 @@ def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.n
 
     Parameters
     ----------
-    rows : DataFrame
     group : int array of shape (rows,)
         0 … groups - 1.
-    groups : int
 
     Returns
     -------

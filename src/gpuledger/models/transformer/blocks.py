@@ -150,7 +150,6 @@ class Attention(Block):
     ----------
     heads, kv_heads, head_dim : int
         Number of query heads and of key/value heads, and width of a head.
-    qkv_bias, out_bias : bool
     rotary_dim : int
         Width of the part of a head that RoPE rotates; 0 without RoPE.
     qk_norm : str

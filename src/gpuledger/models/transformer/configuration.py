@@ -55,10 +55,6 @@ def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: s
         The ``model_type`` of a known architecture, as which the file is read whatever it says it is, and without the
         keys that this architecture does not know: at the reader's own risk, of which an ``InputWarning`` tells.
 
-    Returns
-    -------
-    Model
-
     Raises
     ------
     InputWarning

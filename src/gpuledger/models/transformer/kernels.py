@@ -38,8 +38,6 @@ def kernels(
 
     Parameters
     ----------
-    model : Model
-    workload : Workload
     parallel : Parallel, optional
         Default: one device.
     precision : Precision, optional

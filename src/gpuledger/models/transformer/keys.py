@@ -42,9 +42,6 @@ class Keys:
 
     Parameters
     ----------
-    content : mapping
-    file : str
-        For error messages.
     inside : str
         The key that holds the object (``text_config``), or empty.
     defaults : mapping

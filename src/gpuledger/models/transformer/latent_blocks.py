@@ -22,7 +22,6 @@ class LatentAttention(Block):
 
     Attributes
     ----------
-    heads : int
     q_rank : int or None
         Width of the compressed query; None: queries are not compressed.
     kv_rank, nope_dim, rope_dim, value_dim : int
@@ -101,8 +100,6 @@ class CompressedAttention(Block):
         Groups of heads, each with a matrix that projects its output to *out_rank* before the common projection.
     ratio : int
         Tokens per compressed entry; 0: only the window.
-    overlap : bool
-    indexer : Indexer or None
     """
 
     heads: int

@@ -128,7 +128,6 @@ def by_module(
 
     Parameters
     ----------
-    layers : tuple of Layers
     keys : Keys
         Of the object that names the modules, for error messages.
     modules : sequence of (name, (format of the weights, format of the operands))

@@ -64,11 +64,6 @@ def number_format(name: str) -> Format:
     (blocks of 128 × 128 share a 32-bit scale, as in DeepSeek-V3). ``mxfp4`` and ``mxfp8`` have an 8-bit scale per 32
     values (OCP Microscaling Formats 1.0), ``nvfp4`` one per 16. Scales per tensor or output channel, less than 0.1 % of
     the matrix, are not counted.
-
-    Raises
-    ------
-    InputError
-        There is no such format.
     """
     if name in ("mxfp4", "mxfp8"):
         return Format("fp8" if name == "mxfp8" else name, 32, 8)

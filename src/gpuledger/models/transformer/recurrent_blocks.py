@@ -82,7 +82,6 @@ class StateSpace(Block):
 
     Attributes
     ----------
-    heads, head_dim : int
     groups, state : int
         Groups of heads that share an input and an output matrix, and the width of the state.
     conv : int

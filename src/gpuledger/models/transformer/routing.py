@@ -24,7 +24,6 @@ def choice_probability(experts: int, active: int, load: float | tuple[float, ...
 
     Parameters
     ----------
-    experts, active : int
     load : float or tuple of float
         Exponent of a Zipf law (expert i has weight 1 / (i + 1)^load; 0: uniform), or one weight per expert.
         Probabilities are proportional to the weights, capped at 1; the excess is distributed over the other experts.

@@ -179,11 +179,6 @@ def decode(context_tokens: npt.ArrayLike, batch: npt.ArrayLike = 1, new_tokens: 
     context_tokens, batch, new_tokens : int or array of int, broadcast against each other
         Tokens in the cache before the step (a new token attends to them and to itself), number of requests, and new
         tokens of each: one, or more where a step verifies drafted tokens.
-
-    Raises
-    ------
-    InputError
-        As for :func:`prefill`.
     """
     past, requests, new = _together(
         context_tokens=_whole("context_tokens", context_tokens),
@@ -207,11 +202,6 @@ def chunk(
         Prompt tokens in this chunk (0: only decodes), and in the chunks before it.
     decodes, decode_context_tokens : int or array of int
         Decoding requests in the same step, and the cached tokens of each.
-
-    Raises
-    ------
-    InputError
-        As for :func:`prefill`; a step without any new token.
     """
     new, past, decodes, context = _together(
         new_tokens=_whole("new_tokens", new_tokens),
@@ -238,11 +228,6 @@ def mixed(
         The batch that a row belongs to: 0 … n - 1, each at least once.
     new_tokens, past_tokens, requests : int or array of int, broadcast against *shape*
         New and cached tokens of each request, and number of such requests.
-
-    Raises
-    ------
-    InputError
-        As for :func:`prefill`; a shape without any new token.
     """
     rows = _together(
         shape=_whole("shape", shape),
@@ -254,13 +239,7 @@ def mixed(
 
 
 def join(workloads: Sequence[Workload]) -> Workload:
-    """Concatenate the shapes of several workloads, renumbered, so that one call evaluates them all.
-
-    Raises
-    ------
-    InputError
-        No workloads.
-    """
+    """Concatenate the shapes of several workloads, renumbered, so that one call evaluates them all."""
     if not workloads:
         raise InputError("workload", "", "there are no workloads to join", "give at least one")
     before = np.cumsum([0, *(work.shapes for work in workloads)])

@@ -10,7 +10,6 @@ from gpuledger.readers.ncu.layout import ATTRIBUTES, Layout, single
 
 FIELDS = tuple(ATTRIBUTES.values())
 _KEYS = ("section", "label", "metric", "unit")
-_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 class Collector:
@@ -23,7 +22,6 @@ class Collector:
     ----------
     runs : dict of str to list of str
         By launch column, one entry per run; ``""`` if the table has no such column.
-    pages : set of str
     """
 
     def __init__(self):

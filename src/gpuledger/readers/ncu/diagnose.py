@@ -31,7 +31,6 @@ def explain_missing_table(path: str | Path, scanner: TableScanner) -> InputError
 
     Parameters
     ----------
-    path : path or str
     scanner : TableScanner
         After it has read the whole file.
     """

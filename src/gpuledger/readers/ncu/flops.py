@@ -65,18 +65,11 @@ def counter(wide: pd.DataFrame, metric: str, *, file: str | Path = "launches") -
         One row per launch, columns are metric names.
     metric : str
         An operation (``ffma``) or a metric name without unit and ``.sum`` (``inst_executed_pipe_tensor``).
-    file : path or str
-        Where the table comes from, for messages.
 
     Returns
     -------
     pandas.Series or None
         Int64, ``<NA>`` where the launch has no value; ``None`` if the counter was not collected.
-
-    Raises
-    ------
-    InputError
-        If a value is negative or not whole.
     """
     body = metric if "_" in metric else f"sass_thread_inst_executed_op_{metric}_pred_on"
     found = [wide[f"{unit}__{body}.sum"] for unit in ("sm", "smsp") if f"{unit}__{body}.sum" in wide.columns]
@@ -189,8 +182,6 @@ def count_flops(
     kernels : iterable of str, optional
         Full kernel names, in order; by default the column ``kernel``, if any. Tensor-core kernels are recognised
         by name.
-    file : path or str
-        Where the counters come from, for messages.
 
     Returns
     -------

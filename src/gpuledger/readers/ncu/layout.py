@@ -59,7 +59,6 @@ class Layout:
         Positions and names of a wide page's metric columns.
     units : tuple of str
         Their units, from the units row; all ``""`` until it is read or if there is none.
-    delimiter : str
     quoted : bool
         Whether rows begin with a quote, as ncu writes them; other programs that save a table may drop it.
     needed : int

@@ -69,8 +69,6 @@ def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decim
 
     Parameters
     ----------
-    path : path or str
-        The file, for the error.
     texts : pyarrow.Array of string
         The distinct value texts of the file.
     counts : pyarrow.Array of string
@@ -137,8 +135,6 @@ def parse_numbers(texts: pa.Array, convention: Convention) -> tuple[np.ndarray, 
     ----------
     texts : pyarrow.Array of string, shape (n,)
         The distinct value texts of the file.
-    convention : Convention
-        From `decide_convention`.
 
     Returns
     -------

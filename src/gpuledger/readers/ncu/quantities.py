@@ -211,11 +211,5 @@ def _stalls(values: Values) -> pd.Series:
 
 
 def missing_options(frame: pd.DataFrame) -> dict[str, str]:
-    """Return the quantities that no launch has, and the option of ncu that collects each.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        From `launch_quantities`.
-    """
+    """Return the quantities that no launch has, and the option of ncu that collects each."""
     return {name: option for name, option in OPTIONS.items() if frame[name].isna().all()}

@@ -35,10 +35,6 @@ def read(path: str | Path, decimal: str | None = None) -> Report:
     decimal : {".", ","}, optional
         Decimal sign, for files whose values leave it open.
 
-    Returns
-    -------
-    Report
-
     Raises
     ------
     InputError

@@ -61,7 +61,6 @@ class Report:
         One row per launch, index launch. id, process_id, context, stream (Int64, missing if absent or not a
         number), kernel (category), grid, block (``(x, y, z)`` or None), device, compute_capability (string or None),
         grid_blocks, block_threads (Int64, from the grid or from the launch metrics). Summaries have invocations.
-    dialect : Dialect
     """
 
     path: str
@@ -82,11 +81,6 @@ class Report:
         pandas.DataFrame of float64
             Index launch (all of them); one column per metric, named as given (tuples: ``metric [unit]``). NaN where
             a launch has no value.
-
-        Raises
-        ------
-        InputError
-            If a metric is missing or ambiguous, or has an integer that float64 cannot hold.
         """
         frame = pd.DataFrame(index=self.launches.index)
         for wanted in metrics:

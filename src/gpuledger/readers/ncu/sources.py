@@ -49,11 +49,6 @@ def byte_blocks(path: str | Path, scaled: bool = False) -> Iterator[bytes]:
     ------
     bytes
         About 1 MiB each, without a byte-order mark, with LF line ends.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be opened or decompressed, is absurdly large once decompressed, or ``ncu`` cannot read it.
     """
     with contextlib.ExitStack() as stack:
         try:

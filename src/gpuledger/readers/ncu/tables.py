@@ -61,12 +61,9 @@ class TableScanner:
     ----------
     path : path or str
         File that `gpuledger.readers.ncu.sources.byte_blocks` opens.
-    scaled : bool
-        Likewise.
 
     Attributes
     ----------
-    noise : Noise
     tables : int
         Headers found so far.
     """

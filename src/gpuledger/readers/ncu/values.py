@@ -40,13 +40,8 @@ _RATE = re.compile(
 class Values:
     """Values by launch.
 
-    Parameters
-    ----------
-    report : Report
-
     Attributes
     ----------
-    launches : pandas.Index
     derived : set of str
         Counters whose sum was computed from a rate.
     """

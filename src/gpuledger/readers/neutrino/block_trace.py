@@ -70,7 +70,6 @@ class Timeline:
 
     Attributes
     ----------
-    sm : int
     starts, ends : ndarray of int64
     resident : int
         Largest number of blocks that ran at the same time. A block that ends when another starts makes room for it.
@@ -97,7 +96,6 @@ class BlockTrace:
 
     Attributes
     ----------
-    path : Path
     section, offset : int
         The section that holds the records, and its first byte.
     blocks, warps : int
@@ -115,13 +113,7 @@ class BlockTrace:
 
     @classmethod
     def open(cls, path: str | Path) -> BlockTrace:
-        """Open a trace.
-
-        Raises
-        ------
-        InputError
-            See :func:`gpuledger.readers.neutrino.open_trace`; no section of such records; all blocks share one record.
-        """
+        """Open a trace."""
         path = Path(path)
         trace = neutrino.open_trace(path)
         section = next(
@@ -210,13 +202,7 @@ class BlockTrace:
 
 
 def read_blocks(path: str | Path, warps: bool = False) -> Blocks:
-    """Read all blocks of a ``block_sched`` trace; see :meth:`BlockTrace.open` and :meth:`BlockTrace.read`.
-
-    Raises
-    ------
-    InputError
-        As these; no warp saved a record.
-    """
+    """Read all blocks of a ``block_sched`` trace; see :meth:`BlockTrace.open` and :meth:`BlockTrace.read`."""
     trace = BlockTrace.open(path)
     blocks = trace.read(0, trace.blocks, warps)
     if blocks.sm.max() < 0:

@@ -37,7 +37,6 @@ class Kernel:
         Position in the order of first launches.
     sha1 : str
         SHA-1 of the kernel's name in the driver.
-    folder : Path
     """
 
     index: int
@@ -63,7 +62,6 @@ class TraceDirectory:
 
     Attributes
     ----------
-    folder : Path
     kernels : tuple of Kernel
         In the order of first launches.
     results : tuple of Path
@@ -110,21 +108,7 @@ class TraceDirectory:
 
 
 def open_trace_directory(folder: str | Path) -> TraceDirectory:
-    """Open a trace directory.
-
-    Parameters
-    ----------
-    folder : path
-
-    Returns
-    -------
-    TraceDirectory
-
-    Raises
-    ------
-    InputError
-        It does not exist, or has no event log, results or kernels.
-    """
+    """Open a trace directory."""
     folder = Path(folder)
     remedy = "give the folder that holds event.log and result/"
     try:

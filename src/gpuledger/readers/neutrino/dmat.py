@@ -49,19 +49,6 @@ def read_dmat(path: str | Path) -> Dmat:
     """Read a ``.dmat``.
 
     Pages and clocks can be in any order in the file; they are sorted here.
-
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    Dmat
-
-    Raises
-    ------
-    InputError
-        The file is missing, truncated or too long, or its content contradicts its counts.
     """
     path = Path(path)
     with opened(path, FOREIGN) as handle:
@@ -137,14 +124,8 @@ def write_dmat(path: str | Path, clock: ArrayLike, page: ArrayLike, count: Array
 
     Parameters
     ----------
-    path : path
     clock, page, count : array_like of int, shape (entries,)
         See :class:`Dmat`; each pair of clock and page once.
-
-    Raises
-    ------
-    ValueError
-        Different lengths, values out of range, a duplicate pair.
     """
     columns = []
     for name, values, dtype in (("clock", clock, "<u8"), ("page", page, "<u8"), ("count", count, "<u4")):

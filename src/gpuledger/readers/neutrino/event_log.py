@@ -83,7 +83,6 @@ class EventLog:
         Of the traces; None if the log's words fit V1 and V2.
     benchmark : bool
         Whether the original is timed as well; then the epilogue of V2 and V3 copies and saves nothing.
-    pid : int or None
     command : str
         Command line of the process, with a space after each word; unrelated bytes may follow.
     """
@@ -114,11 +113,6 @@ def read_event_log(path: str | Path) -> EventLog:
     """Read an ``event.log``.
 
     Bytes that are not UTF-8 are dropped. A launch during which the process ended has no outcome.
-
-    Raises
-    ------
-    InputError
-        The file is missing, has no driver lines, or a line is malformed.
     """
     path = Path(path)
     reader = _Reader()

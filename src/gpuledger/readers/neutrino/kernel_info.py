@@ -47,13 +47,7 @@ class KernelInfo:
 
 
 def read_kernel_info(path: str | Path) -> KernelInfo:
-    """Read a ``kernel.info``.
-
-    Raises
-    ------
-    InputError
-        The file is missing or truncated, or a line is malformed.
-    """
+    """Read a ``kernel.info``."""
     path = Path(path)
     lines = read_lines(path, REMEDY)
 

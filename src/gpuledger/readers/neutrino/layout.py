@@ -74,7 +74,6 @@ class Section:
         Position in the section table.
     level : {"thread", "warp"}
         Whether each thread or each warp has a slice of the section, called a unit.
-    bytes_per_unit : int
     units : int
         Slices in the file, including those that no warp can reach (see `ragged`).
     offset : int
@@ -159,7 +158,6 @@ def lay_out(
     Parameters
     ----------
     version : {"V1", "V2", "V3"}
-    geometry : Geometry
     table : sequence of (int, int)
         First 64 bits and offset of each section.
     length : int

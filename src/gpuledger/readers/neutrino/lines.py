@@ -30,13 +30,7 @@ def opened(path: Path, remedy: str) -> BinaryIO:
 
 
 def read_bytes(path: Path, remedy: str) -> bytes:
-    """Return the content of a text file.
-
-    Raises
-    ------
-    InputError
-        As in :func:`opened`; the file is empty, or too large for text.
-    """
+    """Return the content of a text file."""
     with opened(path, remedy) as handle:
         try:
             content = handle.read(MAX_TEXT_BYTES + 1)

@@ -35,10 +35,8 @@ class ProbeMap:
 
     Attributes
     ----------
-    name : str
     level : {"thread", "warp"}
         Whether each thread or each warp has a slice of records.
-    record_bytes : int
     cap : int or None
         Records per slice; None if the driver counts them before the launch.
     dtype : numpy.dtype or None
@@ -71,7 +69,6 @@ class Probe:
     ----------
     maps : tuple of ProbeMap
         In the order of a trace's sections.
-    path : Path
     """
 
     maps: tuple[ProbeMap, ...]
@@ -79,21 +76,7 @@ class Probe:
 
 
 def read_probe(path: str | Path) -> Probe:
-    """Read a ``probe.toml`` of either kind.
-
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    Probe
-
-    Raises
-    ------
-    InputError
-        The file is missing, not TOML or not a probe; with the line or key.
-    """
+    """Read a ``probe.toml`` of either kind."""
     path = Path(path)
     try:
         content = tomllib.loads(read_bytes(path, REMEDY).decode("utf-8", "ignore").removeprefix("\ufeff"))

@@ -101,11 +101,6 @@ def read_process_log(path: str | Path) -> ProcessLog:
     """Read a ``process.log``.
 
     A kernel that could not be built has fewer builds, or builds without registers; see `failure`.
-
-    Raises
-    ------
-    InputError
-        The file is missing or not a ``process.log``; registers without a ptxas command.
     """
     path = Path(path)
     lines = read_lines(path, REMEDY)
@@ -150,8 +145,6 @@ def write_process_log(path: str | Path, log: ProcessLog, folder: str = ".") -> N
 
     Parameters
     ----------
-    path : path
-    log : ProcessLog
     folder : str
         The kernel's folder in the ptxas commands.
     """

@@ -15,7 +15,6 @@ def logs_by_run(
 
     Parameters
     ----------
-    folder : Path
     files : iterable of Path
         The files in `folder`, at any depth.
     logs : collection of str

@@ -41,10 +41,6 @@ COLUMNS = {
 def read_tensor_trace(path: str | Path) -> pd.DataFrame:
     """Read a ``tensor.trace``.
 
-    Parameters
-    ----------
-    path : path
-
     Returns
     -------
     DataFrame
@@ -53,11 +49,6 @@ def read_tensor_trace(path: str | Path) -> pd.DataFrame:
         ``shape``: tuple of ints; ``item_bytes``: bytes per element (1, 2, 4, 8 or 16) if they follow from storage and
         shape, else missing, because the file has no types; ``time_ns`` since 1970; ``function``; ``location``: file and
         line of the call; ``event``: call or ret.
-
-    Raises
-    ------
-    InputError
-        The file is missing or has no tensors, or a line is malformed.
     """
     import pandas as pd
 
@@ -98,7 +89,6 @@ def write_tensor_trace(path: str | Path, tensors: pd.DataFrame | Sequence[Mappin
 
     Parameters
     ----------
-    path : path
     tensors : DataFrame, or sequence of mappings from column to value
         ``tensor``, ``address``, ``bytes`` and ``shape`` as :func:`read_tensor_trace` returns them. Optional, with their
         defaults: ``time_ns`` (0), ``function`` (``function``), ``location`` (``file:1``), ``event`` (``call``).

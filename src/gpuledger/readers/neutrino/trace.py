@@ -47,7 +47,6 @@ class Trace(LaunchShape):
 
     Attributes
     ----------
-    path : Path
     version : {"V1", "V2", "V3"}
         Layout of the section table. V1 and V2 are the same if the launch has a single thread or warp; then V1.
     grid, block : (int, int, int)
@@ -113,11 +112,6 @@ class Trace(LaunchShape):
         numpy.memmap, (blocks, units per block, records per unit)
             Read-only. At warp level a block has ``threads // 32`` units, the probe's stride; blocks of less than a warp
             share one unit, and the shape is (1, 1, records). Both cause a `TraceWarning` if warps overwrite each other.
-
-        Raises
-        ------
-        InputError
-            No such section, an ambiguous record type, or slices that are not a whole number of records.
         """
         entry = self.section(section)
         dtype = self.record_type(section) if dtype is None else np.dtype(dtype)
@@ -160,16 +154,6 @@ def open_trace(
         By default, the first that fits.
     levels : sequence of {"thread", "warp"}, optional
         The level of each section, which the event log states.
-
-    Returns
-    -------
-    Trace
-
-    Raises
-    ------
-    InputError
-        The file is missing, too short for its header, not a trace, of impossible size, truncated or too long, or not of
-        this version or probe.
     """
     path = Path(path)
     if version is not None and version not in layout.VERSIONS:

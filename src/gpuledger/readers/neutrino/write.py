@@ -49,8 +49,6 @@ def write_trace(
         The records of each map, as a structured array of shape (blocks, units, records). At thread level, units are the
         threads of a block. At warp level there are ``threads // 32``, the probes' stride; if a block is less than a
         warp, the shape is (1, 1, records). Slices that no warp can reach are zero.
-    shared_bytes : int
-        Dynamic shared memory of the launch.
 
     Raises
     ------

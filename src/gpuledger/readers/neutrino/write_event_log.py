@@ -34,7 +34,6 @@ def write_event_log(path: str | Path, log: EventLog, version: Version | None = N
 
     Parameters
     ----------
-    path : path
     log : EventLog
         Its launches may lack columns, and ``line`` is ignored. A kernel without a function or a folder gets one. Each
         table may also be a list of mappings from column to value.

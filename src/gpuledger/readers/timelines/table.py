@@ -40,7 +40,6 @@ class Timeline:
 
     Attributes
     ----------
-    file : Path
     format : str
         What the file is, in words.
     kernels : DataFrame

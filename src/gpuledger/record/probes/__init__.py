@@ -22,11 +22,6 @@ from gpuledger.record.probes.steps import record_steps
 def record_probes(folder: str | Path) -> Recorded:
     """Record all cases with probes on the first GPU; an interrupted recording resumes.
 
-    Parameters
-    ----------
-    folder : path
-        Folder of the dataset.
-
     Raises
     ------
     InputError

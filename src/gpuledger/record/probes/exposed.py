@@ -45,9 +45,6 @@ def measure(
 
     Parameters
     ----------
-    path : path
-        The CSV.
-    runner : Runner
     count : callable
         Runs a command under ncu, or without it if the first argument (the metrics) is empty.
     python : str

@@ -64,8 +64,6 @@ class Launched:
 
     Attributes
     ----------
-    workload : ProbeWorkload
-    probe : str
     architecture : str
         ``sm_90``.
     plain, probed : Built
@@ -104,7 +102,6 @@ class Runner:
 
     Attributes
     ----------
-    device : cuda.CudaDevice
     as_ptx : bool
         Whether kernels are loaded as PTX; see :func:`gpuledger.record.cuda.load_module`.
     """
@@ -119,7 +116,6 @@ class Runner:
 
         Parameters
         ----------
-        workload : ProbeWorkload
         probe : str
             A tool of :data:`TOOLS`, or ``timeline``.
         repeats : int
@@ -177,13 +173,7 @@ class Runner:
         )
 
     def launch_once(self, workload: ProbeWorkload) -> None:
-        """Launch a workload once, without a probe, and check its result.
-
-        Raises
-        ------
-        InputError
-            As :meth:`run`.
-        """
+        """Launch a workload once, without a probe, and check its result."""
         with cuda.named_errors(workload.name, "free the GPU, or update the driver"):
             kernel, arrays = self._kernel(workload, "none"), self._arrays(workload)
             self._launch(kernel, workload, (*arrays.values(), *workload.scalars), 0)
@@ -217,13 +207,7 @@ class Runner:
         return self.device.sms * self._kernel(workload, "none").blocks_per_sm(workload.threads)
 
     def check_alive(self) -> None:
-        """Check that this process can still use the GPU: some failures make every later call fail.
-
-        Raises
-        ------
-        InputError
-            It cannot.
-        """
+        """Check that this process can still use the GPU: some failures make every later call fail."""
         with cuda.named_errors(self.device.name, "record again; finished steps are kept"):
             driver().synchronize()
 

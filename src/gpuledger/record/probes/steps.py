@@ -35,11 +35,8 @@ def record_steps(
 
     Parameters
     ----------
-    folder : path
-    runner : Runner
     steps : mapping
         By name, the study and the function that records its cases; see :data:`gpuledger.record.probes.cases.STEPS`.
-    sizes : Sizes, optional
 
     Returns
     -------

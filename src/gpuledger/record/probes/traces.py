@@ -28,8 +28,6 @@ def write_directory(
 
     Parameters
     ----------
-    folder : path
-    launched : Launched
     tool : str
         Tool whose records are written; default: the launch's first.
     trace : {"bin", "dmat", ""}

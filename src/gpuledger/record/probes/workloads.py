@@ -20,7 +20,6 @@ class DeviceTensor:
 
     Attributes
     ----------
-    name : str
     shape : tuple of int
     written : bool
         Whether the kernel writes or reads it.

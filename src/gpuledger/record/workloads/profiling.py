@@ -32,12 +32,6 @@ def counted(device: torch.device, point: str) -> Iterator[None]:
 
     The range is started and ended rather than pushed and popped, because autograd launches the kernels of a backward
     pass from a thread of its own.
-
-    Parameters
-    ----------
-    device : torch.device
-    point : str
-        Name of the range; empty: not counted.
     """
     if device.type != "cuda" or not point:
         yield

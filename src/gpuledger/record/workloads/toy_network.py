@@ -18,9 +18,7 @@ def run_network(device: torch.device, passes: str, layers: int, hidden_dim: int,
 
     Parameters
     ----------
-    device : torch.device
     passes : {"setup", "forward", "forward_backward"}
-    layers, hidden_dim, tokens : int
 
     Returns
     -------

@@ -19,14 +19,10 @@ class Transformer(nn.Module):
 
     Parameters
     ----------
-    blocks : sequence of Module
-    norm : Module
-    hidden_dim, vocabulary : int
     positions : int
         Learned position embeddings; 0: none.
     tied : bool
         The LM head shares the embedding's weights.
-    device : torch.device
     """
 
     def __init__(
@@ -78,10 +74,6 @@ def run_passes(
 
     Parameters
     ----------
-    model : Module
-    vocabulary : int
-    device : torch.device
-    seq_len : int
     direction : {"forward", "backward"}
     point : str
         Name of the NVTX range of the counted pass.

@@ -58,7 +58,6 @@ def draw_times(axes: Axes, pair: Sequence[CaseResult], published: Sequence[float
 
     Parameters
     ----------
-    axes : Axes
     pair : sequence of CaseResult
         Before and after.
     published : sequence of float or None

@@ -37,7 +37,6 @@ def spread_experiment(
         Mean run time of a block.
     gap_cycles : (int, int)
         Smallest and largest gap; gaps are drawn uniformly from this range.
-    seed : int
 
     Returns
     -------

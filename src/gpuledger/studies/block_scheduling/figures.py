@@ -19,7 +19,6 @@ def draw_slots(
 
     Parameters
     ----------
-    axes : Axes
     blocks, sms : DataFrame
         Blocks of one SM, and all SMs; see :func:`gpuledger.studies.block_scheduling.parts`.
     running, waiting : color
@@ -52,12 +51,10 @@ def draw_gaps(axes: Axes, gaps: pd.DataFrame, result: CaseResult, color: str = W
 
     Parameters
     ----------
-    axes : Axes
     gaps : DataFrame
         See :func:`gpuledger.studies.block_scheduling.parts`; may be empty.
     result : CaseResult
         Its percentiles are written beside the median.
-    color : color
     """
     axes.set(xlabel="gap before a block (cycles)", ylabel="gaps (%)")
     if gaps.empty:

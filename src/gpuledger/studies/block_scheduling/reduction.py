@@ -41,7 +41,6 @@ def reduce(
         would take without its gaps, predicted from the trace: to be compared with the variants.
     shown_slots, shown_blocks : int
         How much of one SM's timeline is kept for the figure: slots, and time as a multiple of the mean block's.
-    threads : int
     passes : Passes, optional
         Where parts of a large trace were grouped apart; by default all is done here.
 
@@ -49,11 +48,6 @@ def reduce(
     -------
     CaseResult
         Data: long, by ``part``; see :func:`parts`.
-
-    Raises
-    ------
-    InputError
-        See :class:`gpuledger.readers.neutrino.block_trace.BlockTrace`; no warp saved a record.
     """
     trace = BlockTrace.open(case.path("trace"))
     found = (passes or Passes()).run(

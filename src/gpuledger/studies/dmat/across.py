@@ -18,13 +18,7 @@ MOST = 4
 
 
 def draw(results: Sequence[CaseResult]) -> Figure:
-    """Draw up to four timelines, their tensors in the same colours, with one axis and one legend.
-
-    Parameters
-    ----------
-    results : sequence of CaseResult
-        Of :func:`gpuledger.studies.dmat.reduce`.
-    """
+    """Draw up to four timelines, their tensors in the same colours, with one axis and one legend."""
     results = results[:MOST]
     tensors = list(dict.fromkeys(tensor for result in results for tensor in result.data["tensor"].unique()))
     colors = tensor_colors(tensors)

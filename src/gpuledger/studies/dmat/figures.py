@@ -56,7 +56,6 @@ def tensor_colors(tensors: Sequence[str], palette: Mapping[str, str | Sequence[s
 
     Parameters
     ----------
-    tensors : sequence of str
     palette : mapping
         ``OWN`` or ``PAPER``, or one of the same keys.
     """
@@ -91,9 +90,6 @@ def draw_timeline(
 
     Parameters
     ----------
-    axes : Axes
-    result : CaseResult
-        Of :func:`gpuledger.studies.dmat.reduce`.
     colors : mapping
         By tensor; see :func:`tensor_colors`.
     depths : sequence of float

@@ -29,7 +29,6 @@ class Layout:
 
     Attributes
     ----------
-    plan : Plan
     rows : ndarray of int64
         By line, the row of the grid.
     owners : list of tuple of int
@@ -59,8 +58,6 @@ def by_tensor(survey: Survey, memory: Map, rows: int, columns: int) -> Layout:
 
     Parameters
     ----------
-    survey : Survey
-    memory : Map
     rows, columns : int
         About so many rows, and at most so many columns.
     """
@@ -133,7 +130,6 @@ def compatible(survey: Survey, tensors: Sequence[Tensor]) -> Layout:
     ----------
     survey : Survey
         With the page and clock 0 of slots that were not saved, if there are any.
-    tensors : sequence of Tensor
 
     Raises
     ------

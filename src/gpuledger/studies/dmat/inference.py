@@ -26,16 +26,13 @@ TIME_SHARE, TIME_PAGES, TIME_DISTANCE = 1 / 8, 16, 0.3
 MULTIPLES = (2, 3, 4)
 
 
-def divide_regions(regions: Sequence[Tensor], accesses: Accesses, survey: Survey, page_bytes: int) -> list[Tensor]:
+def divide_regions(regions: Sequence[Tensor], accesses: Accesses, survey: Survey) -> list[Tensor]:
     """Divide regions of pages where the way changes in which they are touched.
 
     Parameters
     ----------
     regions : sequence of Tensor
         See :func:`gpuledger.studies.dmat.tensors.regions`.
-    accesses : Accesses
-    survey : Survey
-    page_bytes : int
 
     Returns
     -------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import ceil, floor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,19 +78,13 @@ def reduce(
         Data: ``tensor, row, column, accesses``, a row for each cell that is touched. Row 0 has the lowest addresses;
         in the compatible grid that is row 100. A column is ``column_cycles`` wide. Summary: totals, and for each
         tensor the quantities of ``QUANTITIES``.
-
-    Raises
-    ------
-    InputError
-        A file that is missing or not what it should be, a trace without accesses, a compatible grid of too few pages or
-        clocks.
     """
     # Only here: it compiles loops, and figures do without.
     from gpuledger.studies.dmat import grid
 
     if min(rows, columns) < 1:
         problem = f"{rows} rows and {columns} columns are no grid"
-        raise InputError("config/config.yaml", "key studies.dmat.knobs", problem, "give at least one of each")
+        raise InputError("config/config.yaml", "key knobs.dmat", problem, "give at least one of each")
     path = tensors.find_trace(case.path("trace"))
     result = CaseResult(pd.DataFrame())
     log_path, trace_path = (_log(case, key, name) for key, name in LOGS.items())
@@ -108,7 +101,7 @@ def reduce(
     if case.inputs.get("compatible", False):
         known, known_from = [], ""
         if "tensors" in case.inputs:
-            known, known_from = tensors.declared(case, survey.pages, PAGE_BYTES), DECLARED
+            known, known_from = tensors.declared(case, survey.pages), DECLARED
         elif trace is not None:
             known, known_from = tensors.newest(trace), LOGS["tensor_trace"]
         try:
@@ -145,8 +138,6 @@ def open_accesses(path: Path, threads: int | None = None, passes: Passes | None 
     ----------
     path : path
         A ``.bin``, which stays in its file, or a ``.dmat``.
-    threads : int, optional
-    passes : Passes, optional
     """
     from gpuledger.studies.dmat.scan import RECORD_BYTES, RecordedAccesses, SummedAccesses, processors
 
@@ -186,15 +177,15 @@ def _known_tensors(
 ) -> tuple[list[tensors.Tensor], str]:
     """Return the tensors whose memory may be touched, and where they are known from."""
     if "tensors" in case.inputs:
-        return tensors.declared(case, survey.pages, PAGE_BYTES), DECLARED
+        return tensors.declared(case, survey.pages), DECLARED
     if trace is not None and (found := tensors.of_launch(trace, log, path)):
         return found, LOGS["tensor_trace"]
     if trace is None and log is not None and (found := tensors.of_allocations(log, path)):
         return found, LOGS["event_log"]
     from gpuledger.studies.dmat import inference
 
-    regions = tensors.regions(survey.pages, PAGE_BYTES)
-    found = inference.divide_regions(regions, accesses, survey, PAGE_BYTES)
+    regions = tensors.regions(survey.pages)
+    found = inference.divide_regions(regions, accesses, survey)
     return found, GAPS if len(found) == len(regions) else INFERRED
 
 
@@ -205,9 +196,6 @@ def _frames(
 
     Parameters
     ----------
-    layout : Layout
-    counts : Counts
-    known : list of Tensor
     shown : int or None
         Keep the first so many tensors of the list, and leave rows as they are: as the script of the traces does.
     """
@@ -271,17 +259,10 @@ def _rhythm(accesses: np.ndarray, width: int) -> dict[str, float]:
     return rhythm
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
+def _distinct(names: pd.Series) -> pd.Series:
     """Number the names that occur more than once."""
-    seen: dict[str, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-    again: dict[str, int] = {}
-    named = []
-    for name in names:
-        again[name] = again.get(name, 0) + 1
-        named.append(name if seen[name] == 1 else f"{name} ({again[name]})")
-    return named
+    again = (names.groupby(names).cumcount() + 1).astype(str)
+    return names.where(~names.duplicated(keep=False), names + " (" + again + ")")
 
 
 def _summarise(result: CaseResult, survey: Survey, upstream: Survey, layout: Layout, counts: Counts) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -47,7 +46,6 @@ class Survey:
         Slots that are zero: not saved, though the sparsifier of the traces' own tool counts them.
     clocks : int
         Distinct clocks of the records.
-    max_clock : int
     axis_end : int
         The largest clock but for outliers (see ``GAP`` and ``RARE``).
     pages : ndarray of uint64
@@ -116,24 +114,14 @@ class Counts:
     late: int
 
 
-class Accesses(Protocol):
-    """Where accesses come from."""
-
-    def survey(self) -> Survey: ...
-
-    def count(self, survey: Survey, plan: Plan, name: str = "count") -> Counts: ...
-
-
 @dataclass(frozen=True)
 class RecordedAccesses:
     """Accesses of a trace, one record each, left in their file.
 
     Attributes
     ----------
-    path : Path
     offset, bytes : int
         Where the records are.
-    threads : int
     passes : Passes
         Where parts of the passes were computed apart; by default all is done here.
     """
@@ -324,12 +312,7 @@ def _hash_table(
 
 @dataclass(frozen=True)
 class SummedAccesses:
-    """Accesses of a ``.dmat``, summed up by clock and page.
-
-    Attributes
-    ----------
-    dmat : Dmat
-    """
+    """Accesses of a ``.dmat``, summed up by clock and page."""
 
     dmat: Dmat
 
@@ -370,6 +353,9 @@ class SummedAccesses:
         np.minimum.at(first, line, clock)
         np.maximum.at(last, line, clock)
         return Counts(cells.reshape(plan.lines, plan.columns), first, last, lost)
+
+
+Accesses = RecordedAccesses | SummedAccesses
 
 
 def _end_of_axis(clocks: np.ndarray) -> int:

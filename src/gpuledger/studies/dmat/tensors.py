@@ -11,7 +11,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
-from gpuledger.readers.neutrino import EventLog
+from gpuledger.readers.neutrino import PAGE_BYTES, EventLog
 
 #: Name of memory that belongs to no tensor.
 UNKNOWN = "unknown"
@@ -25,8 +25,6 @@ class Tensor:
 
     Attributes
     ----------
-    name : str
-    address, bytes : int
     shape : tuple of int
         Empty where it is not known.
     """
@@ -47,7 +45,6 @@ class Map:
 
     Attributes
     ----------
-    tensors : list of Tensor
     bounds : ndarray of uint64
         Addresses at which the owner may change, ascending.
     owner : ndarray of int64, one more than bounds
@@ -84,7 +81,7 @@ def newest(trace: pd.DataFrame) -> list[Tensor]:
     ]
 
 
-def declared(case: Case, pages: np.ndarray, page_bytes: int) -> list[Tensor]:
+def declared(case: Case, pages: np.ndarray) -> list[Tensor]:
     """Return the tensors that a case declares, one after another on the touched pages.
 
     Parameters
@@ -93,7 +90,6 @@ def declared(case: Case, pages: np.ndarray, page_bytes: int) -> list[Tensor]:
         Its ``tensors`` have a name and either ``pages`` or ``bytes``, in order of address.
     pages : ndarray of uint64
         Addresses of the touched pages, ascending.
-    page_bytes : int
 
     Raises
     ------
@@ -101,14 +97,14 @@ def declared(case: Case, pages: np.ndarray, page_bytes: int) -> list[Tensor]:
         The tensors are larger than what is touched.
     """
     entries = case.inputs["tensors"]
-    ends = np.cumsum([entry.get("bytes") or entry["pages"] * page_bytes for entry in entries])
-    if ends[-1] > pages.size * page_bytes:
-        problem = f"{-(-int(ends[-1]) // page_bytes):,} pages are declared, and {pages.size:,} are touched"
+    ends = np.cumsum([entry.get("bytes") or entry["pages"] * PAGE_BYTES for entry in entries])
+    if ends[-1] > pages.size * PAGE_BYTES:
+        problem = f"{-(-int(ends[-1]) // PAGE_BYTES):,} pages are declared, and {pages.size:,} are touched"
         remedy = "leave out what the kernel does not touch, and give pages instead of bytes where a part is not touched"
         raise InputError(case.dataset.file, f"{case.place}.tensors", problem, remedy)
     found, start = [], 0
     for entry, end in zip(entries, ends.tolist(), strict=True):
-        first, last = (int(pages[at // page_bytes]) + at % page_bytes for at in (start, end - 1))
+        first, last = (int(pages[at // PAGE_BYTES]) + at % PAGE_BYTES for at in (start, end - 1))
         found.append(Tensor(entry["name"], first, last + 1 - first))
         start = end
     return found
@@ -125,9 +121,6 @@ def of_launch(trace: pd.DataFrame, log: EventLog | None, file: Path) -> list[Ten
     ----------
     trace : DataFrame
         See :func:`gpuledger.readers.neutrino.read_tensor_trace`.
-    log : EventLog, optional
-    file : path
-        The trace of the launch.
     """
     launch = _launch(log, file)
     parameters: set[int] = set()
@@ -167,24 +160,23 @@ def kernel_name(log: EventLog | None, file: Path) -> str:
     return "" if launch is None else launch["kernel"]
 
 
-def regions(pages: np.ndarray, page_bytes: int) -> list[Tensor]:
+def regions(pages: np.ndarray) -> list[Tensor]:
     """Divide pages at the gaps between them; if there are many, at the largest.
 
     Parameters
     ----------
     pages : ndarray of uint64
         Addresses, ascending.
-    page_bytes : int
     """
     gaps = np.diff(pages)
-    least = np.sort(gaps[gaps > page_bytes])[-(MAX_REGIONS - 1) :]
+    least = np.sort(gaps[gaps > PAGE_BYTES])[-(MAX_REGIONS - 1) :]
     first = np.concatenate([[0], np.flatnonzero(gaps >= least[0]) + 1]) if least.size else np.zeros(1, np.int64)
     if first.size > MAX_REGIONS:  # many gaps of one size: there is no structure to show
         first = first[:1]
     last = np.concatenate([first[1:] - 1, [pages.size - 1]])
     return [
         Tensor(
-            f"pages from {int(pages[start]):#x}", int(pages[start]), int(pages[end]) + page_bytes - int(pages[start])
+            f"pages from {int(pages[start]):#x}", int(pages[start]), int(pages[end]) + PAGE_BYTES - int(pages[start])
         )
         for start, end in zip(first, last, strict=True)
     ]

@@ -48,11 +48,6 @@ def reduce(case: Case) -> CaseResult:
         other_ratio, parts, speedup_ratio``; `parts` is ``given``, ``read off`` (kernel and other are approximate,
         epilogue and prologue are not distinguished) or ``unknown``. The summary also holds every cell.
 
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.readers.tabular.read_csv`; also if only some parts are given, or one exceeds the total.
-
     Warns
     -----
     InputWarning

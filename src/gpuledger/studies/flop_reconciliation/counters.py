@@ -29,11 +29,6 @@ def read_counters(path: str | Path) -> tuple[ncu.Report, pd.DataFrame]:
     counters : DataFrame, shape (launches, 5)
         ``fadd, fmul, ffma`` (instructions), ``flops`` (of all kinds that were collected; ``<NA>`` for a tensor-core
         kernel without a tensor-core counter) as Int64, and ``note`` on how they were counted.
-
-    Raises
-    ------
-    InputError
-        If the file is not a recording, or a counter is missing, not a number, or in another unit than ``inst``.
     """
     report = ncu.read(path)
     rows = report.metrics[report.metrics["metric"].astype(str).str.match(_METRIC)]

@@ -92,7 +92,6 @@ def draw_steps(axes: Axes, steps: pd.DataFrame, total: pd.Series) -> None:
 
     Parameters
     ----------
-    axes : Axes
     steps : DataFrame
         The pass's rows of :func:`gpuledger.studies.flop_reconciliation.tables.steps`.
     total : Series
@@ -182,7 +181,6 @@ def draw_shares(axes: Axes, shares: pd.DataFrame) -> None:
 
     Parameters
     ----------
-    axes : Axes
     shares : DataFrame
         See :func:`gpuledger.studies.flop_reconciliation.tables.by_size`.
     """
@@ -208,7 +206,6 @@ def draw_traffic(axes: Axes, data: pd.DataFrame, l2_reach_bytes: int | None = No
 
     Parameters
     ----------
-    axes : Axes
     data : DataFrame
         The data of a case with ``launches``.
     l2_reach_bytes : int, optional

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
@@ -18,8 +17,6 @@ from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.flop_reconciliation.counters import COUNTERS, read_counters
 from gpuledger.studies.flop_reconciliation.tables import EXCESS
 
-UNKNOWN = "unknown"
-
 _DRAM = ("dram__bytes.sum", "dram__bytes_read.sum", "dram__bytes_write.sum")
 _EXPLAINED = {
     "bias_copy": "copies the bias into C: moves data only",
@@ -30,13 +27,7 @@ _EXPLAINED = {
 
 
 def read_shapes(path: str | Path) -> pd.DataFrame:
-    """Read shapes: a JSON list of {Input, Weight, Bias} as PyTorch records them, or a CSV of m, n, k.
-
-    Raises
-    ------
-    InputError
-        If the file is neither, or an entry is not a Linear layer.
-    """
+    """Read shapes: a JSON list of {Input, Weight, Bias} as PyTorch records them, or a CSV of m, n, k."""
     path = Path(path)
     if path.suffix.lower() == ".csv":
         return read_csv(path, [Column(name, "integer", minimum=1, maximum=2**31) for name in "mnk"])
@@ -49,13 +40,7 @@ def read_shapes(path: str | Path) -> pd.DataFrame:
 
 
 def read_recording(path: str | Path) -> pd.DataFrame:
-    """Read a recording: one row per launch with ``launch, kernel, grid_blocks``, counters and DRAM bytes.
-
-    Raises
-    ------
-    InputError
-        If the file is not a recording, or lacks one of the counters fadd, fmul and ffma.
-    """
+    """Read a recording: one row per launch with ``launch, kernel, grid_blocks``, counters and DRAM bytes."""
     report, counters = read_counters(path)
     collected = report.metrics["metric"].cat.categories
     wide = report.wide([name for name in _DRAM if name in collected]).reset_index(drop=True)
@@ -75,8 +60,6 @@ def reduce_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Cas
     ----------
     case : Case
         File ``launches`` (output of Nsight Compute); optionally file ``shapes``, and ``l2_reach_bytes``.
-    patterns : sequence of Pattern
-        Patterns that assign kernel classes.
 
     Returns
     -------
@@ -85,11 +68,6 @@ def reduce_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Cas
         ``excess_split_k_sum`` (of the reduction that follows), ``residual_flops`` (counted minus predicted),
         ``error_2mnk_percent`` and ``dram_ab_bytes, dram_c_bytes, reads_c, dram_expected_bytes`` (A and B, and C where
         it is read).
-
-    Raises
-    ------
-    InputError
-        See :func:`read_recording`, :func:`read_shapes` and :func:`gpuledger.models.flop_prediction.predict_linear`.
     """
     path = case.path("launches")
     shapes = read_shapes(case.path("shapes")) if "shapes" in case.inputs else None
@@ -138,9 +116,7 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
     data = result.data
     gemm, tiled = data[data["role"] == "gemm"], data[(data["role"] == "gemm") & data["tiled"]]
 
-    def add(quantity: str, value: object, unit: str) -> None:
-        result.add(quantity, UNKNOWN if isinstance(value, float) and np.isnan(value) else value, unit)
-
+    add = result.add
     add("launches", accuracy["launches"], "launch")
     add("matrix_launches", len(gemm), "launch")
     for name in ("tiled_launches", "tiled_exact", "not_tiled_launches", "reduce_launches", "reduce_exact"):
@@ -193,7 +169,6 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
             f"the closed form is exact for {exact:,} of {kernels:,} launches"
         )
         if accuracy["split_k_from_counters"]:
-            finding += (
-                f", {accuracy['split_k_from_counters']:,} of them with the number of slices read off the FMUL counter"
-            )
-    result.add("finding", finding, "text")
+            from_counter = accuracy["split_k_from_counters"]
+            finding += f", {from_counter:,} of them with the number of slices read off the FMUL counter"
+    add("finding", finding, "text")

@@ -38,11 +38,6 @@ def read_run(path: str | Path) -> pd.DataFrame:
     DataFrame
         One row per launch, in order: ``launch`` (its ID, or its number from 0 if the IDs do not increase), ``kernel,
         grid, block, grid_blocks`` and the columns of :func:`read_counters`.
-
-    Raises
-    ------
-    InputError
-        See :func:`read_counters`.
     """
     report, counted = read_counters(path)
     table = report.launches[["kernel", "grid", "block", "grid_blocks"]]
@@ -59,18 +54,6 @@ def launched_beyond(longer: pd.DataFrame, shorter: pd.DataFrame, file: str | Pat
 
     The longer one must start with the launches of the shorter one, kernel by kernel, with the same grids and blocks if
     both state them. The counters may differ: what a kernel executes can depend on random data.
-
-    Parameters
-    ----------
-    longer, shorter : DataFrame
-        See :func:`read_run`.
-    file, shorter_file : path
-        Where they come from, for error messages.
-
-    Returns
-    -------
-    DataFrame
-        The rest of `longer`.
 
     Raises
     ------
@@ -104,19 +87,12 @@ def reduce_network(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Case
     case : Case
         Files ``setup``, ``forward`` and ``forward_backward``; ``network`` with ``layers, hidden_dim, tokens,
         activation, bias``.
-    patterns : sequence of Pattern
-        Patterns that assign kernel classes.
 
     Returns
     -------
     CaseResult
         Data: one row per launch (or group of launches) of both passes, with ``pass, launch, kernel, kernel_class,
         part``, ``fadd, fmul, ffma, flops`` as counted and as predicted, and an explanation of the prediction.
-
-    Raises
-    ------
-    InputError
-        See :func:`read_run` and :func:`launched_beyond`.
 
     Warns
     -----

@@ -20,7 +20,6 @@ def reduce(case: Case, kernel_patterns: Sequence[Mapping[str, str]] = ()) -> Cas
 
     Parameters
     ----------
-    case : Case
     kernel_patterns : sequence of mappings
         Further kernel patterns, see :func:`gpuledger.readers.kernel_names.extend_patterns`. The case's own come first.
     """

@@ -195,11 +195,6 @@ def worked_example(data: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
     steps : DataFrame
         ``launch`` (GEMM, reduction), ``what, calculation, counter, instructions, flops``; also each launch's totals,
         predicted and counted.
-
-    Raises
-    ------
-    ValueError
-        If no launch is predicted.
     """
     gemm = data[data["tiled"] & data["flops_predicted"].notna() & data["flops_2mnk"].notna()]
     if gemm.empty:

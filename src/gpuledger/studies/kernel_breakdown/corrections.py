@@ -103,8 +103,6 @@ def corrections(model: SourceModel, chip: SourceChip, phases: Mapping[str, Any],
 
     Parameters
     ----------
-    model : SourceModel
-    chip : SourceChip
     phases : mapping
         As ``dataset.yaml`` declares them.
     rows : DataFrame

@@ -58,14 +58,11 @@ def draw_passes(
 
     Parameters
     ----------
-    axes : Axes
     passes : sequence of (phase, GPU, kernels)
         Kernels as for :func:`gpuledger.studies.kernel_breakdown.groups.step_shares`. Bars of one phase are as long as
         their time, relative to the slowest GPU.
     width : float
         Of the axes (inches): what labels have room for.
-    colours : mapping
-        By group.
     """
     times = [float((rows["time_s"] * rows["count"]).sum()) for *_, rows in passes]
     longest: dict[str, float] = {}
@@ -123,7 +120,6 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None,
 
     Parameters
     ----------
-    axes : Axes
     rows : DataFrame
         ``hardware, requests, user_tokens_per_s, gpu_tokens_per_s, fits``; batches that do not fit are hollow.
     tpot_s : float, optional
@@ -165,7 +161,6 @@ def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float, reserve: floa
 
     Parameters
     ----------
-    axes : Axes
     rows : DataFrame
         ``tokens`` and the columns of `MEMORY`.
     dram_bytes : float
@@ -220,10 +215,8 @@ def draw_deployments(
 
     Parameters
     ----------
-    deployments : sequence of Deployment
     parts : sequence of DataFrame
         Of each, :func:`gpuledger.models.deployment.passes`.
-    objective : Objective, optional
     """
     bars, lines = [], []
     # The largest batch that fits all deployments that any batch fits.

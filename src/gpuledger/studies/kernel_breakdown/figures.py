@@ -49,7 +49,6 @@ def lay_out(phases: Sequence[str], bars: int, lines: int) -> tuple[Figure, Axes,
 
     Parameters
     ----------
-    phases : sequence of str
     bars : int
         Bars above the rooflines.
     lines : int
@@ -94,12 +93,8 @@ def draw_roofline(
 
     Parameters
     ----------
-    axes : Axes
     points : DataFrame
         Of one phase; see :func:`gpuledger.studies.kernel_breakdown.roofline.roofline_points`.
-    roofs : Roofs
-    colours : mapping
-        By group.
     flop_per_s : float
         Unit of the vertical axis.
     name_roofs : bool
@@ -163,10 +158,8 @@ def number_kernels(axes: Axes, key: Axes, points: pd.DataFrame, flop_per_s: floa
 
     Parameters
     ----------
-    axes : Axes
     key : Axes
         Where to write what the numbers stand for, with shares of the phase's time.
-    points : DataFrame
     flop_per_s : float
         As for :func:`draw_roofline`.
     """
@@ -207,13 +200,10 @@ def draw_time(axes: Axes, rows: pd.DataFrame, over: str, colours: Mapping[str, s
 
     Parameters
     ----------
-    axes : Axes
     rows : DataFrame
         One ``axis`` of :func:`gpuledger.studies.kernel_breakdown.shapes.stack_times`.
     over : str
         Column of the horizontal axis: ``tokens`` or ``requests``.
-    colours : mapping
-        By group.
     """
     table = rows.pivot_table(index=over, columns="group", values="time_s", fill_value=0.0)
     table = table.reindex(columns=[group for group in GROUPS if group in table])
@@ -284,7 +274,6 @@ def draw_bound_map(axes: Axes, rows: pd.DataFrame, bounds: Mapping[str, tuple[st
 
     Parameters
     ----------
-    axes : Axes
     rows : DataFrame
         One ``phase`` of :func:`gpuledger.studies.kernel_breakdown.shapes.map_bounds`.
     bounds : mapping of str to (name, colour)

@@ -48,11 +48,6 @@ def reduce(
     -------
     CaseResult
         Data: see :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.studies.kernel_breakdown.scenario.read_scenario`.
     """
     if "timeline" in case.inputs:
         return _reduce_timeline(case, mirror)

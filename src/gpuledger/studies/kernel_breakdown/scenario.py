@@ -85,13 +85,10 @@ class Scenario:
 
     Attributes
     ----------
-    model : Model
     gpus : list of Gpu
         The figures show the first one; the others are compared with it.
     phases : mapping
         By phase, as ``dataset.yaml`` declares them.
-    parallel : Parallel
-    precision : Precision
     fused, expert_load
         See :func:`gpuledger.models.transformer.kernels`.
     own_model : bool
@@ -180,16 +177,8 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
 
     Parameters
     ----------
-    case : Case
     mirror : path, optional
         A folder that is searched before the hub.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.models.transformer.read_model` and :func:`read_hardware`; a context longer than the
-        model supports, a chunk larger than its input, a parallelism that does not divide the model, an unknown
-        number format.
     """
     file, inputs = case.dataset.file, case.inputs
     path = case.dataset.folder / inputs["model"]

@@ -67,13 +67,7 @@ class SourceModel:
 
 @dataclass(frozen=True)
 class SourceChip:
-    """What the notebook knows about a chip.
-
-    Attributes
-    ----------
-    macs_per_s, bandwidth_bytes_per_s, clock_hz : float
-    cache_bytes : float
-    """
+    """What the notebook knows about a chip."""
 
     macs_per_s: float
     bandwidth_bytes_per_s: float
@@ -228,7 +222,6 @@ def source_times(layers: pd.DataFrame, chip: SourceChip) -> pd.DataFrame:
     ----------
     layers : DataFrame
         From :func:`prefill_layers`, :func:`decode_layers` or :func:`chunk_layers`, or several concatenated.
-    chip : SourceChip
 
     Returns
     -------

@@ -19,13 +19,7 @@ BOUNDS = {"compute": "compute", "memory": "dram", "none": "none"}
 
 
 def reduce_source_notebook(case: Case, scenario: Scenario, largest_context: int, largest_batch: int) -> CaseResult:
-    """Compute a case as the source notebook does.
-
-    Raises
-    ------
-    InputError
-        A model or a phase that the notebook does not support.
-    """
+    """Compute a case as the source notebook does."""
     model = SourceModel.of(scenario.model)
     if model is None:
         problem = f"the source notebook cannot read {scenario.model.name}: it supports identical dense layers only"

@@ -136,11 +136,6 @@ def waiting_times(rows: pd.DataFrame) -> pd.Series:
     A collective cannot end before the last GPU has arrived. The shortest of at least three launches of one kernel
     with the same shapes and grid is taken for the transfer, what is longer for waiting.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Kernels with ``kernel_class``.
-
     Returns
     -------
     Series

@@ -33,7 +33,6 @@ from gpuledger.studies.kernel_breakdown.timeline_step import Step, find_layers, 
 
 #: Keys of a case that describe a prediction.
 _PREDICTED = ("hardware", "phases", "parallel", "precision", "fused", "expert_load")
-_CONTEXT = re.compile(r"context_(\d{1,6})\((\d{1,9})\D.*?generation_(\d{1,6})\(")
 _GENERATION = re.compile(r"generation_(\d{1,6})\((?:sq\d+sk)?(\d{1,12})")
 _PREFILL = re.compile(r"context_(\d{1,6})\((?:sq)?(\d{1,9})")
 

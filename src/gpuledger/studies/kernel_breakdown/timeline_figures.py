@@ -37,7 +37,6 @@ def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
 
     Parameters
     ----------
-    axes : Axes
     rows : DataFrame
         Of :func:`gpuledger.studies.kernel_breakdown.timeline_tables.recorded_kernels`.
     most : int
@@ -107,7 +106,6 @@ def draw_timeline(axes: Axes, rows: pd.DataFrame, idle: pd.DataFrame, first_s: f
 
     Parameters
     ----------
-    axes : Axes
     rows : DataFrame
         Launches with ``start_s, duration_s, stream, kind, kernel_class``.
     idle : DataFrame
@@ -178,11 +176,6 @@ def draw_span(axes: Axes, parts: Mapping[str, tuple[float, str]]) -> None:
 
 def span_parts(result: Mapping, idle: pd.DataFrame) -> dict[str, tuple[float, str]]:
     """Divide the span: kernels that compute, communication alone (moving data, waiting), and no kernel by activity.
-
-    Parameters
-    ----------
-    result : CaseResult
-    idle : DataFrame
 
     Returns
     -------

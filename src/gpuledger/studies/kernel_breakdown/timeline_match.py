@@ -53,9 +53,7 @@ def match_launches(rows: pd.DataFrame, kernels: pd.DataFrame, model: Model, gpu:
     rows : DataFrame
         Kernels of the step by start, with ``kernel_class``; copies are left out by the caller.
     kernels : DataFrame
-        From :func:`gpuledger.studies.kernel_breakdown.prediction.predict`: the model's kernels of this pass.
-    model : Model
-    gpu : Gpu
+        From :func:`gpuledger.models.time_model.step.predict`: the model's kernels of this pass.
     default : str
         Number format of activations, where none is recorded.
 

@@ -128,7 +128,7 @@ def _traffic(operator: str, shapes: str, types: str, default: int) -> tuple[int,
 
 
 def kernels_of_shapes(rows: pd.DataFrame, default: str) -> pd.DataFrame:
-    """Describe launches by their operators' shapes, for :func:`gpuledger.studies.kernel_breakdown.prediction.predict`.
+    """Describe launches by their operators' shapes, for :func:`gpuledger.models.time_model.step.predict`.
 
     Parameters
     ----------

@@ -59,14 +59,8 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> Step:
 
     Parameters
     ----------
-    timeline : Timeline
     wanted : str, optional
         The name of an annotation or NVTX range, or a part of it.
-
-    Raises
-    ------
-    InputError
-        No annotation has the wanted name.
     """
     rows = timeline.kernels
     busy = rows[rows["kind"] == "kernel"].groupby("device")["duration_s"].sum()

@@ -16,9 +16,6 @@ def draw_operators(axes: Axes, data: pd.DataFrame, column: str, hollow: str | No
 
     Parameters
     ----------
-    axes : Axes
-    data : DataFrame
-        The data of a case.
     column : str
         What is drawn along x.
     hollow : str, optional

@@ -46,12 +46,6 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     CaseResult
         Data: the table and ``probe_class`` (``lightweight`` or ``dmat``). The summary also holds every cell, as
         ``<operator>_<probe>_slowdown`` and ``<operator>_<probe>_registers``.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.readers.tabular.read_csv` and :func:`measure_overhead`; also if an operator is in two
-        groups.
     """
     path, counts = case.path("traces" if "traces" in case.inputs else "table"), {}
     if "traces" in case.inputs:
@@ -76,11 +70,8 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
         result.add(f"{name}_slowdown_geometric_mean", geometric_mean(slowdown), "1")
         result.add(f"{name}_slowdown_min", slowdown.min(), "1")
         result.add(f"{name}_slowdown_max", slowdown.max(), "1")
-        result.add(
-            f"{name}_registers_mean",
-            kept.loc[kept["probe_class"] == name, "extra_registers"].mean(),
-            "register",
-        )
+        registers = kept.loc[kept["probe_class"] == name, "extra_registers"].mean()
+        result.add(f"{name}_registers_mean", registers, "register")
         result.add(f"{name}_registers_mean_with_spilled", rows["extra_registers"].mean(), "register")
         result.add(f"{name}_spilled", rows["spilled"].sum(), "kernel")
     result.add("registers_mean", kept.groupby("probe")["extra_registers"].mean().mean(), "register")
@@ -104,7 +95,6 @@ def measure_overhead(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFra
 
     Parameters
     ----------
-    folder : Path
     names : mapping of str to str
         Names of folders in the result, which is in this order; other folders follow and keep their names.
 
@@ -117,11 +107,6 @@ def measure_overhead(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFra
     counts : dict
         How many of what was used: ``launches``, ``launches_left_out`` (timed, but the impact is not a positive
         number), ``kernels`` and ``kernels_left_out`` (not built twice).
-
-    Raises
-    ------
-    InputError
-        If a log cannot be read or is outside a probe's folder, or a probe has no timed launch or no kernel.
     """
     cells = logs_by_run(folder, folder_files(folder), ("event.log", "process.log"), "<group>/<operator>/<probe>")
     order = {name: position for position, name in enumerate(names)}

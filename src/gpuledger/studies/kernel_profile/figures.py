@@ -48,7 +48,6 @@ def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
 
     Parameters
     ----------
-    axes : Axes
     points : DataFrame
         From `roofline_points`.
     result : CaseResult
@@ -145,7 +144,6 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
 
     Parameters
     ----------
-    axes : Axes
     table : DataFrame
         From `gpuledger.studies.kernel_profile.tables.kernel_table`.
     shown : int
@@ -201,7 +199,6 @@ def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = N
 
     Parameters
     ----------
-    axes : Axes
     table : DataFrame
         From `gpuledger.studies.kernel_profile.tables.kernel_table`.
     before : DataFrame, optional

@@ -21,8 +21,6 @@ from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
 from gpuledger.studies.kernel_profile.roofs import Roofs, find_roofs, gpu_of, shares
 from gpuledger.studies.kernel_profile.tables import kernel_table, labels
 
-_INTEGERS = ("fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops", "flops", "tensor_instructions")
-
 
 def reduce(case: Case) -> CaseResult:
     """Reduce a report, and a baseline if the case has one.
@@ -84,11 +82,6 @@ def profile(
         roofs (``dram_share_percent`` …), ``baseline_time_s`` of the same launch of the same kernel, and ``tensor,
         step_instructions, steps, steps_source, predicted_instructions, exact, explanation`` of
         `gpuledger.models.flop_prediction.predict_tensor`.
-
-    Raises
-    ------
-    InputError
-        See `reduce`.
     """
     data, roofs, missing, page = _launches(report, gpu, shapes, place, decimal)
     data.insert(0, "recording", "report")
@@ -135,12 +128,8 @@ def _launches(
         problem = "this is a summary (--print-summary): values are averages over a kernel's launches"
         warn(path, "", problem, "they are multiplied by the number of launches")
     if report.dialect.page == "wide" and report.launches["id"].isna().all():
-        warn(
-            path,
-            "",
-            "a column per metric without ID and units: not ncu's own page",
-            "base units are assumed (ns, byte)",
-        )
+        problem = "a column per metric without ID and units: not ncu's own page"
+        warn(path, "", problem, "base units are assumed (ns, byte)")
     if report.dialect.errors:
         warn(path, "", f"ncu reported: {report.dialect.errors[0][:200]}", "what it recorded is used")
     return data, roofs, missing, report.dialect.page

@@ -41,7 +41,6 @@ class Roofs:
     launches : DataFrame
         By launch ``dram, l2`` (byte/s) and ``fp32, fp64, tensor`` (FLOP/s); NaN: unknown. Peaks of computing are at
         the clock of the launch, where it is known.
-    gpu : Gpu or None
     """
 
     launches: pd.DataFrame
@@ -75,7 +74,6 @@ def find_roofs(launches: pd.DataFrame, gpu: Gpu | None) -> Roofs:
     ----------
     launches : DataFrame
         From `gpuledger.readers.ncu.quantities.launch_quantities`.
-    gpu : Gpu or None
     """
 
     sheet = {} if gpu is None else dict(gpu.flops)

@@ -22,11 +22,6 @@ COLUMNS = (
 def kernel_table(data: pd.DataFrame) -> pd.DataFrame:
     """Return one row per kernel (full name), the longest first; cells are missing where nothing was recorded.
 
-    Parameters
-    ----------
-    data : DataFrame
-        The data of a case.
-
     Returns
     -------
     DataFrame

@@ -16,13 +16,7 @@ from gpuledger.studies.kernel_time.figures import PREDICTORS, mape_percent
 
 
 def draw(results: Sequence[CaseResult]) -> Figure:
-    """Draw a line per GPU, operator and data type: the errors of the roofline, the derated roofline and the model.
-
-    Parameters
-    ----------
-    results : sequence of CaseResult
-        Of :func:`gpuledger.studies.kernel_time.reduce`.
-    """
+    """Draw a line per GPU, operator and data type: the errors of the roofline, the derated roofline and the model."""
     errors = pd.DataFrame([row for result in results for row in _rows(result)])
     errors = errors.sort_values(["gpu", "operator", "predicted_s"], kind="stable")
     figure, axes = plt.subplots(figsize=(7.0, 1.2 + 0.155 * len(errors)))
@@ -60,7 +54,6 @@ def draw_dumbbells(axes: Axes, errors: pd.DataFrame) -> None:
 
     Parameters
     ----------
-    axes : Axes
     errors : DataFrame
         Columns ``gpu, dataset, operator, group, shapes`` and, by predictor, mean absolute percentage errors.
     """

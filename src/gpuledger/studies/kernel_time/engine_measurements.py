@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -15,10 +13,8 @@ from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
 from gpuledger.studies.kernel_time.measurements import SECONDS, positive_numbers, read_table, refuse, whole_numbers
 
 #: Data types as the tables call them, and here.
-_DTYPES: Mapping[str, str] = MappingProxyType(
-    {"bfloat16": "bf16", "float16": "bf16", "half": "bf16", "fp8": "fp8", "float8_e4m3fn": "fp8"}
-)
-_BYTES: Mapping[str, int] = MappingProxyType({"bf16": 2, "fp8": 1, "int8": 1})
+_DTYPES = {"bfloat16": "bf16", "float16": "bf16", "half": "bf16", "fp8": "fp8", "float8_e4m3fn": "fp8"}
+_BYTES = {"bf16": 2, "fp8": 1, "int8": 1}
 #: Of multi-head latent attention as in DeepSeek-V3: dimensions of keys and values, their latent vector with RoPE's.
 _MLA_HEAD, _MLA_LATENT = (192 + 128) / 2, 512 + 64
 
@@ -42,11 +38,6 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         :mod:`gpuledger.models.time_model.attention_laws` names, and ``measured_s``; the median of equal rows.
     skipped : list of str
         Data types that no law knows; their rows are left out.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.studies.kernel_time.measurements.read_gemms`.
     """
     wanted = ["op_name", "kernel_source", "kv_cache_dtype", "batch_size", "isl", "step", "num_heads", "latency"]
     optional = ["attn_dtype", "mla_dtype", "num_key_value_heads", "head_dim", "window_size"]

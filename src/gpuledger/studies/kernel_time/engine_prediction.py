@@ -194,8 +194,6 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
 
     Parameters
     ----------
-    gpu : Gpu
-    kind : Kind
     rows : DataFrame
         Of one kernel and precision, with ``measured_s``.
 

@@ -45,7 +45,6 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     ----------
     case : Case
         ``attention``, ``moe`` or ``collectives``, a table; its ``unit``; ``beside``, other frameworks' tables.
-    gpu : Gpu
     layout : str
         One of `LAYOUTS`.
 
@@ -54,11 +53,6 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     CaseResult
         Data: ``operator, group, kernel, precision``, the shapes, ``flop, bytes, held_back, region, region_order,
         bound, measured_s, predicted_s, roofline_s, derated_s, lookup_s``.
-
-    Raises
-    ------
-    InputError
-        Bad input; times that the GPU cannot have; a collective on a GPU without a known link.
     """
     read = LAYOUTS[layout]
     path = case.path(layout)

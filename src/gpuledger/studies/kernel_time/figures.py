@@ -31,13 +31,7 @@ MOST_DOTS = 300
 
 
 def panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the held-back rows of each panel by title: per operator, or per data type of a single one.
-
-    Parameters
-    ----------
-    data : DataFrame
-        Of :func:`gpuledger.studies.kernel_time.reduce`.
-    """
+    """Return the held-back rows of each panel by title: per operator, or per data type of a single one."""
     back = data[data["held_back"]]
     column = "group" if back["operator"].nunique() == 1 else "operator"
     return {name: back[back[column] == name] for name in dict.fromkeys(back[column])}
@@ -56,11 +50,8 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
 
     Parameters
     ----------
-    axes : Axes
     part : DataFrame, shape (kernels, …)
         One of :func:`panels`. The x axis is GFLOP for GEMMs and MB for other operators.
-    title : str
-        Of the panel.
     """
     x = (part["flop"] / 1e9 if (part["operator"] == "gemm").all() else part["bytes"] / 1e6).to_numpy(float)
     ratios = {name: (part[name] / part["measured_s"]).to_numpy(float) for name in PREDICTORS if name in part}
@@ -117,14 +108,8 @@ def draw_map(axes: Axes, part: pd.DataFrame) -> ScalarMappable:
 
     Parameters
     ----------
-    axes : Axes
     part : DataFrame, shape (kernels, …)
         One of :func:`panels`.
-
-    Returns
-    -------
-    ScalarMappable
-        For a colour bar.
     """
     error = 100 * (part["predicted_s"] / part["measured_s"] - 1).abs()
     m = np.unique(part["m"])
@@ -146,19 +131,7 @@ def draw_map(axes: Axes, part: pd.DataFrame) -> ScalarMappable:
 
 
 def draw_regions(axes: Axes, data: pd.DataFrame) -> ScalarMappable:
-    """Draw the mean absolute percentage error of the held-back rows, per operator and region.
-
-    Parameters
-    ----------
-    axes : Axes
-    data : DataFrame
-        Of :func:`gpuledger.studies.kernel_time.reduce`.
-
-    Returns
-    -------
-    ScalarMappable
-        For a colour bar.
-    """
+    """Draw the mean absolute percentage error of the held-back rows, per operator and region."""
     back = data[data["held_back"]]
     back = back.assign(error_percent=100 * (back["predicted_s"] / back["measured_s"] - 1).abs())
     row = "operator" if back["operator"].nunique() > 1 else "group"

@@ -106,11 +106,6 @@ def in_percent(percent: float | str) -> str:
 def error_table(data: pd.DataFrame) -> pd.DataFrame:
     """Return the mean absolute percentage errors by operator, type and region, of the held-back shapes.
 
-    Parameters
-    ----------
-    data : DataFrame
-        Of :func:`reduce`.
-
     Returns
     -------
     DataFrame
@@ -158,11 +153,6 @@ def worst_region(table: pd.DataFrame) -> str:
 
 def predictor_table(result: CaseResult) -> pd.DataFrame:
     """Return every way of predicting beside the others: mean absolute percentage errors of the held-back shapes.
-
-    Parameters
-    ----------
-    result : CaseResult
-        Of :func:`reduce`.
 
     Returns
     -------

@@ -32,11 +32,6 @@ def read_layers(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame, skipped
         As :func:`gpuledger.studies.kernel_time.measurements.read_gemms`; skipped are layers that are no single GEMM:
         PyTorch's norms, RoPE and activation functions are chains of kernels.
-
-    Raises
-    ------
-    InputError
-        A missing column, a size that is no positive integer, a time that is not positive, an unknown model, no GEMM.
     """
     unit = case.inputs["unit"]
     if unit == RATE:

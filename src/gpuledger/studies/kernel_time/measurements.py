@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -17,61 +16,53 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.readers import tabular
 from gpuledger.readers.gpus import Gpu
 
-SECONDS: Mapping[str, float] = MappingProxyType({"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9})
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 #: The unit of rates that may stand in for times of GEMMs.
 RATE = "TFLOP/s"
 
 #: What benchmarks call a GEMM's type: the precision of its multiplications here, and the group that it is judged in.
 #: Other kernels do ``fp8_static`` and ``fp8_ootb`` than ``fp8``; with ``_wo`` only the weights are in fewer bits.
-DTYPES: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("bfloat16", "bf16"), ("bf16", "16-bit")),
-        **dict.fromkeys(("float16", "fp16", "half"), ("fp16", "16-bit")),
-        **dict.fromkeys(("fp8", "float8_e4m3fn"), ("fp8", "fp8")),
-        **{name: ("fp8", name) for name in ("fp8_static", "fp8_ootb")},
-        "fp8_block": ("fp8_block", "fp8_block"),
-        "int8": ("int8", "int8"),
-        "sq": ("int8", "int8_smoothquant"),
-        **{name: ("fp4", name) for name in ("nvfp4", "fp4")},
-        **{name: ("bf16", name) for name in ("int8_wo", "int4_wo")},
-        **dict.fromkeys(("float32", "fp32"), ("fp32", "fp32")),
-        "tf32": ("tf32", "tf32"),
-    }
-)
+DTYPES = {
+    **dict.fromkeys(("bfloat16", "bf16"), ("bf16", "16-bit")),
+    **dict.fromkeys(("float16", "fp16", "half"), ("fp16", "16-bit")),
+    **dict.fromkeys(("fp8", "float8_e4m3fn"), ("fp8", "fp8")),
+    **{name: ("fp8", name) for name in ("fp8_static", "fp8_ootb")},
+    "fp8_block": ("fp8_block", "fp8_block"),
+    "int8": ("int8", "int8"),
+    "sq": ("int8", "int8_smoothquant"),
+    **{name: ("fp4", name) for name in ("nvfp4", "fp4")},
+    **{name: ("bf16", name) for name in ("int8_wo", "int4_wo")},
+    **dict.fromkeys(("float32", "fp32"), ("fp32", "fp32")),
+    "tf32": ("tf32", "tf32"),
+}
 #: Bytes of an operand's element and of a result's.
-ELEMENT_BYTES: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        **dict.fromkeys(("bf16", "fp16"), (2, 2)),
-        **dict.fromkeys(("fp8", "fp8_block", "int8"), (1, 2)),
-        "fp4": (0.5, 2),
-        **dict.fromkeys(("fp32", "tf32"), (4, 4)),
-    }
-)
+ELEMENT_BYTES = {
+    **dict.fromkeys(("bf16", "fp16"), (2, 2)),
+    **dict.fromkeys(("fp8", "fp8_block", "int8"), (1, 2)),
+    "fp4": (0.5, 2),
+    **dict.fromkeys(("fp32", "tf32"), (4, 4)),
+}
 
 #: No kernel takes less (s); and a launch with what frameworks do before it hardly more.
 LEAST_S, SLOW_LAUNCH_S = 5e-7, 2e-5
 
 #: Bytes of a weight's element in the groups that store it in fewer bits than it is multiplied in.
-WEIGHT_BYTES: Mapping[str, float] = MappingProxyType({"int8_wo": 1, "int4_wo": 0.5})
+WEIGHT_BYTES = {"int8_wo": 1, "int4_wo": 0.5}
 
 #: Operators of vidur's ``mlp.csv``: the law of :mod:`gpuledger.models.time_model.operators`, or GEMM.
-VIDUR_OPERATORS: Mapping[str, str] = MappingProxyType(
-    {
-        "attn_pre_proj": "gemm",
-        "attn_post_proj": "gemm",
-        "mlp_up_proj": "gemm",
-        "mlp_down_proj": "gemm",
-        "input_layernorm": "norm",
-        "post_attention_layernorm": "norm",
-        "mlp_act": "activation",
-        "add": "vectorised",
-        "attn_rope": "rope",
-    }
-)
+VIDUR_OPERATORS = {
+    "attn_pre_proj": "gemm",
+    "attn_post_proj": "gemm",
+    "mlp_up_proj": "gemm",
+    "mlp_down_proj": "gemm",
+    "input_layernorm": "norm",
+    "post_attention_layernorm": "norm",
+    "mlp_act": "activation",
+    "add": "vectorised",
+    "attn_rope": "rope",
+}
 #: Operators that LLMCompass measured: their law.
-LLMCOMPASS_OPERATORS: Mapping[str, str] = MappingProxyType(
-    {"matmul": "gemm", "softmax": "softmax", "layernorm": "layernorm", "gelu": "vectorised"}
-)
+LLMCOMPASS_OPERATORS = {"matmul": "gemm", "softmax": "softmax", "layernorm": "layernorm", "gelu": "vectorised"}
 
 
 def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -92,11 +83,6 @@ def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         of equal ones).
     skipped : list of str
         Types that no model knows; their rows are left out.
-
-    Raises
-    ------
-    InputError
-        A file that is neither; a missing column; a shape that is no positive integer; a time that is not positive.
     """
     unit = case.inputs["unit"]
     name = "rate" if unit == RATE else "latency"
@@ -136,11 +122,6 @@ def read_vidur(case: Case) -> pd.DataFrame:
     DataFrame
         ``operator, law, precision, m, n, k, read_bytes, write_bytes, measured_s``, one row an operator, tokens and
         degree of tensor parallelism. The embedding is left out: PyTorch's gather kernel of 2023 has a law of its own.
-
-    Raises
-    ------
-    InputError
-        See :func:`read_gemms`.
     """
     path = case.path("operators")
     about = ["n_head", "n_kv_head", "n_embd", "n_expanded_embd", "num_tokens", "num_tensor_parallel_workers"]
@@ -214,11 +195,6 @@ def read_llmcompass(case: Case) -> pd.DataFrame:
     -------
     DataFrame
         As :func:`read_vidur`.
-
-    Raises
-    ------
-    InputError
-        See :func:`read_gemms`.
     """
     readers: dict[str, Callable] = {"matmul": _matmul, "gelu": _gelu}
     frames = []
@@ -269,13 +245,7 @@ def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, me
 
 
 def read_table(path: Path, wanted: Sequence[str], optional: Sequence[str] | None = ()) -> pd.DataFrame:
-    """Read the wanted columns, and the optional ones that are there (None: all), of a Parquet or CSV file, unconverted.
-
-    Raises
-    ------
-    InputError
-        A file that is neither; a missing or repeated column; no row.
-    """
+    """Read the wanted and the present optional columns (None: all) of a Parquet or CSV file, unconverted."""
     parquet = path.suffix == ".parquet"
     try:
         if parquet:

@@ -57,7 +57,6 @@ def baselines(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
 
     Parameters
     ----------
-    gpu : Gpu
     frame : DataFrame
         ``group, precision, m, n, k``; with ``read_bytes`` and ``write_bytes`` also elementwise kernels (``law``).
 
@@ -102,11 +101,9 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
 
     Parameters
     ----------
-    gpu : Gpu
     frame : DataFrame
         ``group, framework, kernel, precision, m, n, k, measured_s`` of the held-in half of one kernel's rows; too few
         are not fitted to.
-    precision : str
     """
     if len(frame) < LEAST_SHAPES:
         return constants_of(gpu, precision), False
@@ -140,10 +137,8 @@ def fit_tensor_share(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Con
 
     Parameters
     ----------
-    gpu : Gpu
     frame : DataFrame
         ``m, n, k, measured_s`` of the held-in half.
-    precision : str
     """
     constants = constants_of(gpu, precision)
     if len(frame) < LEAST_SHAPES:

@@ -76,11 +76,6 @@ def reduce(case: Case) -> CaseResult:
         Data: ``operator, group, precision, m, n, k, flop, bytes, held_back, region, bound, measured_s, predicted_s,
         roofline_s, derate_s``. In the summary, errors of 16-bit GEMMs have no suffix, others their type's
         (``_fp8``), those of operators the operator's name as prefix.
-
-    Raises
-    ------
-    InputError
-        Bad input; an unknown GPU; times that the GPU cannot have.
     """
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
     # Own hardware comes first: it may have the name or an alias of a built-in GPU.

@@ -38,12 +38,6 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     CaseResult
         Data: ``model, batch_size, use, memory_bytes, ratio_to_original, probe_class``; a batch size of 0 is not
         known. The summary also holds every cell, as ``<model>_bs<batch size>_<use>_memory``.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.readers.tabular.read_csv` and :func:`measure_memory`; also if a workload has no original
-        use, or the table has no probe.
     """
     path, spread = case.path("traces" if "traces" in case.inputs else "table"), None
     if "traces" in case.inputs:
@@ -98,7 +92,6 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
 
     Parameters
     ----------
-    folder : Path
     names : mapping of str to str
         Names of models (without their batch size) and probes in the result, which is in this order; others follow and
         keep the names of their folders.
@@ -109,12 +102,6 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
         ``model, batch_size, use, memory_bytes``.
     spread : float
         The largest relative difference between the original uses of one workload.
-
-    Raises
-    ------
-    InputError
-        If a log cannot be read or is in no such folder, a workload has no original use, or the event logs of a probe
-        do not state its memory.
 
     Warns
     -----

@@ -89,8 +89,6 @@ def split_classes(kernels: pd.DataFrame, observations: pd.DataFrame) -> pd.DataF
 
     Parameters
     ----------
-    kernels : DataFrame
-        Points per kernel.
     observations : DataFrame
         See :func:`gpuledger.studies.metric_sweep.measurements.read_observations`.
     """

@@ -71,8 +71,6 @@ def gemm_separation(points: pd.DataFrame, gemm_classes: Collection[str] = ("gemm
 
     Parameters
     ----------
-    points : DataFrame
-        Points of classes.
     gemm_classes : collection of str
         Classes that are GEMMs.
 
@@ -117,8 +115,6 @@ def tensor_core_kernels(kernels: pd.DataFrame, observations: pd.DataFrame, model
     ----------
     kernels : DataFrame
         Points of single kernels.
-    observations : DataFrame
-        Qualitative observations.
     model : str
         The model that the points belong to.
 

@@ -96,14 +96,8 @@ def panels_of_metric(sweep: Sweep, name: str) -> list[pd.DataFrame]:
 
     Parameters
     ----------
-    sweep : Sweep
     name : str
         The metric as :func:`file_name` writes it.
-
-    Raises
-    ------
-    InputError
-        No metric of that name has a series.
     """
     series = sweeps.main_series(sweeps.all_series(sweep.points))
     known = {file_name(metric): metric for metric in series["metric"].unique()}
@@ -131,10 +125,8 @@ def draw_law(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str, 
 
     Parameters
     ----------
-    axes : Axes
     panel : DataFrame
         Series of one metric and variable; see :func:`choose_panels`.
-    sweep : Sweep
     looks : mapping of str to (colour, marker)
         By class.
 

@@ -83,11 +83,6 @@ def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern] = kernel_
     DataFrame
         ``kernel_class, kernel_name`` (empty where unknown)``, metric, unit`` (base)``, n_layer, hidden_dim, seq_len,
         value`` (float64, base unit)``, last_digit`` (value of the last printed digit, base unit; NaN: unknown).
-
-    Raises
-    ------
-    InputError
-        An invalid table or file, an unknown unit, a unit that does not belong to its metric.
     """
     if "measurements" in case.inputs:
         return _tidy(case.path("measurements"))

@@ -98,11 +98,6 @@ def reduce(
         Classes that are GEMMs.
     summarised_series : int
         The summary of a sweep with more series only counts the laws; the law table has all series.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.studies.metric_sweep.measurements.read_launches`; no size varies by itself.
     """
     patterns = kernel_names.extend_patterns(kernel_patterns, file=CONFIG)
     patterns = kernel_names.extend_patterns(case.inputs.get("kernel_patterns", ()), patterns, file=case.dataset.file)

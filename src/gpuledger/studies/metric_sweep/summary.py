@@ -29,10 +29,6 @@ def summarise(
 
     Parameters
     ----------
-    result : CaseResult
-    sweep : gpuledger.studies.metric_sweep.reduction.Sweep
-    case : Case
-    gemm_classes : collection of str
     summarised_series : int
         A sweep with more series gets no quantities of single series.
     """

@@ -14,11 +14,6 @@ UNITS = {"n_layer": "layer", "hidden_dim": "feature", "seq_len": "token"}
 def all_series(points: pd.DataFrame) -> pd.DataFrame:
     """Arrange points in series.
 
-    Parameters
-    ----------
-    points : DataFrame
-        Points of classes.
-
     Returns
     -------
     DataFrame

@@ -19,13 +19,7 @@ MARKERS = "osD^vP"
 
 
 def draw(results: Sequence[CaseResult]) -> Figure:
-    """Draw optimised kernels beside PyTorch's: a line per case, dashed and hollow where the times are simulated.
-
-    Parameters
-    ----------
-    results : sequence of CaseResult
-        Of :func:`gpuledger.studies.normalization_roofline.reduce`.
-    """
+    """Draw optimised kernels beside PyTorch's: a line per case, dashed and hollow where the times are simulated."""
     figure, grid = plt.subplots(1, len(PANELS), figsize=(7.0, 3.1), sharey=True)
     largest = {}
     for axes, (title, kernels) in zip(grid, PANELS.items(), strict=True):

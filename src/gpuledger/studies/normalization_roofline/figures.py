@@ -65,8 +65,6 @@ def draw_roofline(
 
     Parameters
     ----------
-    axes : Axes
-    result : CaseResult
     rows : DataFrame
         Rows of the result's data to draw as points.
     styles : mapping
@@ -160,8 +158,6 @@ def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: floa
 
     Parameters
     ----------
-    axes : Axes
-    rows : DataFrame
     styles : mapping
         By kernel; see :func:`kernel_styles`.
     aim_percent : float, optional

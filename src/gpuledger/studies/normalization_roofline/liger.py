@@ -40,11 +40,6 @@ def read_benchmark(case: Case) -> pd.DataFrame:
     DataFrame
         ``kernel`` (``liger``, ``torch_nn``), ``rows``, ``length``, ``cache``, ``time_median_ns``. The cache is cold:
         the benchmark (``triton.testing.do_bench``) overwrites the L2 before every launch.
-
-    Raises
-    ------
-    InputError
-        A missing column, no such rows, a size, type or time that cannot be, a shape that is there twice.
     """
     path = case.path("benchmark")
     try:

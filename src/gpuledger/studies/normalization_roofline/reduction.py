@@ -95,12 +95,6 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         achieved_flop_per_s, copy_share_percent, speedup_ratio`` (the same kernel's time over the optimised one's) and
         ``bound`` (``launch``, ``L2``, ``DRAM``), then the ceilings, with ``ceiling`` in place of ``kernel``. Without
         copies ``data_sheet_share_percent`` takes the place of ``copy_share_percent``.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.readers.tabular.read_csv` and :func:`gpuledger.readers.gpus.find_gpu`; percentiles that do
-        not enclose the median; neither ``ceilings`` nor ``gpu``; no row for the optimised kernel.
     """
     if "benchmark" in case.inputs:
         rows = read_benchmark(case)

@@ -36,16 +36,7 @@ def colours(data: pd.DataFrame) -> dict[str, str]:
 
 
 def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
-    """Draw predicted against measured time per output token, a dot per run, from kernels alone.
-
-    Parameters
-    ----------
-    axes : Axes
-    data : DataFrame
-        Of :func:`gpuledger.studies.serving_time.reduce`.
-    of_model : dict of str to str
-        From :func:`colours`.
-    """
+    """Draw predicted against measured time per output token, a dot per run, from kernels alone."""
     measured, predicted = 1e3 * data["measured_s"], 1e3 * data["kernels_s"]
     ends = np.array([min(measured.min(), predicted.min()) / 1.2, max(measured.max(), predicted.max()) * 1.2])
     axes.fill_between(
@@ -67,14 +58,7 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
 
 
 def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
-    """Draw predicted over measured time of every class of runs: median, and the middle 80 %.
-
-    Parameters
-    ----------
-    axes : Axes
-    data : DataFrame
-    of_model : dict of str to str
-    """
+    """Draw predicted over measured time of every class of runs: median, and the middle 80 %."""
     # A column has no room for a row per engine.
     model, precision, engine = data["model"].map(short_name), data["precision"], data["engine"]
     names = [model, precision] if figures.for_columns else [engine, model, precision]

@@ -42,11 +42,6 @@ def reduce(case: Case) -> CaseResult:
         held_back, measured_s`` (per output token) and, predicted, ``decode_s`` (a decode step), ``prompts_s`` (other
         requests' prompts, per step), ``kernels_s`` (both), ``predicted_s`` (with the engine's term); ``ttft_s`` and
         ``prompt_s``, of the first token.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.studies.serving_time.runs.read_runs`; no run can be expressed.
     """
     gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
     runs, ignored = read_runs(case, gpu)

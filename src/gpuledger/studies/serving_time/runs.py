@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -27,41 +26,35 @@ _IGNORED = (
 #: Engines whose kernels were measured.
 ENGINES = ("sglang", "trtllm", "vllm")
 #: GPUs that share one switch of NVLink; all others have nodes of eight.
-_NODE = MappingProxyType({"gb200": 72})
+_NODE = {"gb200": 72}
 _USUAL_NODE = 8
 
 #: Published checkpoints of a model in a precision, where they have a name of their own.
-CHECKPOINTS: Mapping[tuple[str, str], str] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            [(name, "nvfp4") for name in ("deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3")],
-            "nvidia/DeepSeek-V3.1-NVFP4",
-        ),
-        ("nvidia/DeepSeek-R1-NVFP4", "nvfp4"): "nvidia/DeepSeek-V3.1-NVFP4",
-        ("meta-llama/Llama-3.1-70B", "fp8"): "nvidia/Llama-3.1-70B-Instruct-FP8",
-        ("moonshotai/Kimi-K2.5", "nvfp4"): "nvidia/Kimi-K2.5-NVFP4",
-        ("MiniMaxAI/MiniMax-M2.5", "nvfp4"): "nvidia/MiniMax-M2.5-NVFP4",
-    }
-)
+CHECKPOINTS = {
+    **dict.fromkeys(
+        [(name, "nvfp4") for name in ("deepseek-ai/DeepSeek-R1", "deepseek-ai/DeepSeek-V3")],
+        "nvidia/DeepSeek-V3.1-NVFP4",
+    ),
+    ("nvidia/DeepSeek-R1-NVFP4", "nvfp4"): "nvidia/DeepSeek-V3.1-NVFP4",
+    ("meta-llama/Llama-3.1-70B", "fp8"): "nvidia/Llama-3.1-70B-Instruct-FP8",
+    ("moonshotai/Kimi-K2.5", "nvfp4"): "nvidia/Kimi-K2.5-NVFP4",
+    ("MiniMaxAI/MiniMax-M2.5", "nvfp4"): "nvidia/MiniMax-M2.5-NVFP4",
+}
 #: Models whose configuration goes by another name.
-CONFIGURATIONS = MappingProxyType(
-    {
-        "meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
-        "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Meta-Llama-3.1-8B",
-        "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Meta-Llama-3.1-8B",
-        "nvidia/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B",
-        "zhipuai/GLM-5": "zai-org/GLM-5",
-    }
-)
+CONFIGURATIONS = {
+    "meta-llama/Llama-3.1-70B": "meta-llama/Meta-Llama-3.1-70B",
+    "meta-llama/Llama-3.1-8B-Instruct": "meta-llama/Meta-Llama-3.1-8B",
+    "nvidia/Llama-3.1-8B-Instruct-FP8": "meta-llama/Meta-Llama-3.1-8B",
+    "nvidia/Qwen3-32B-NVFP4": "Qwen/Qwen3-32B",
+    "zhipuai/GLM-5": "zai-org/GLM-5",
+}
 #: Number formats of `gemm_quant_mode` for a checkpoint that does not say its own: weights and operands. NVIDIA's
 #: quantised checkpoints hold scales for a cache in fp8, and engines use it.
-_MODES = MappingProxyType(
-    {
-        "fp8": Precision("fp8", "bf16", "fp8", "fp8"),
-        "fp8_block": Precision("fp8_block128", "bf16", "bf16", "fp8"),
-        "nvfp4": Precision("nvfp4", "bf16", "fp8", "fp4"),
-    }
-)
+_MODES = {
+    "fp8": Precision("fp8", "bf16", "fp8", "fp8"),
+    "fp8_block": Precision("fp8_block128", "bf16", "bf16", "fp8"),
+    "nvfp4": Precision("nvfp4", "bf16", "fp8", "fp4"),
+}
 
 
 def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
@@ -75,11 +68,6 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         expert_ranks, concurrency`` (0: not given), ``ttft_s, tpot_s``.
     ignored : int
         Rows of other GPUs.
-
-    Raises
-    ------
-    InputError
-        A missing column, a time that is not positive, a GPU that no row ran on.
     """
     path = case.path("runs")
     columns = [

@@ -19,11 +19,6 @@ def short_name(model: str) -> str:
 def error_table(data: pd.DataFrame) -> pd.DataFrame:
     """Return the errors of every class of runs, those of all engines, and of all runs.
 
-    Parameters
-    ----------
-    data : DataFrame
-        Of :func:`gpuledger.studies.serving_time.reduce`.
-
     Returns
     -------
     DataFrame

@@ -30,11 +30,9 @@ def draw_distribution(
 
     Parameters
     ----------
-    axes : Axes
     points : DataFrame
         See :func:`gpuledger.studies.warp_scheduling.parts`. Of a trace they are drawn as a line, published ones as
         markers.
-    result : CaseResult
     color, tail_color : color
         Of the curve, and of the tail.
     """
@@ -109,7 +107,6 @@ def draw_speeds(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, colors: M
 
     Parameters
     ----------
-    axes : Axes
     blocks, lines : DataFrame
         See :func:`gpuledger.studies.warp_scheduling.parts`.
     colors : mapping
@@ -169,11 +166,8 @@ def draw_ties(axes: Axes, transitions: pd.DataFrame, result: CaseResult, color: 
 
     Parameters
     ----------
-    axes : Axes
     transitions : DataFrame
         Rows of blocks that have both ``older_end_cycles`` and ``transition_cycles``.
-    result : CaseResult
-    color : color
     """
     ended, faster = (transitions[column].astype(float) for column in ("older_end_cycles", "transition_cycles"))
     most = 1.05 * max(ended.max(), faster.max(), 1)

@@ -31,10 +31,6 @@ KINDS = "biuf"
 def load_plain(path: str | Path) -> Any:
     """Read a pickle that holds data only.
 
-    Parameters
-    ----------
-    path : path
-
     Returns
     -------
     Nested dicts, lists, tuples and sets of numbers, texts, bytes and numpy arrays.

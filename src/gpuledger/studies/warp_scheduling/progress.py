@@ -30,7 +30,6 @@ class Clocks:
 
     Attributes
     ----------
-    path : Path
     block : ndarray of int
         Number of each followed block in the grid.
     clocks : ndarray of int64, (followed blocks, samples)
@@ -79,13 +78,7 @@ class Transitions:
 
 
 def read_progress(path: str | Path) -> Clocks:
-    """Read a trace of ``program_progress``: the clocks of the first thread, or warp, of each block.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.readers.neutrino.open_trace`; no section of clocks; no block whose clocks rise.
-    """
+    """Read a trace of ``program_progress``: the clocks of the first thread, or warp, of each block."""
     path = Path(path)
     trace = neutrino.open_trace(path)
     fitting = [section for section in trace.sections if section.bytes_per_unit > 16]
@@ -102,11 +95,6 @@ def read_pickled_progress(path: str | Path) -> Clocks:
     """Read clocks from a pickle of plain data.
 
     A block's clocks are an array or list that rises; blocks are the rows of an array, or the entries of a list or dict.
-
-    Raises
-    ------
-    InputError
-        See :func:`gpuledger.studies.warp_scheduling.pickled.load_plain`; data of another layout, which is described.
     """
     path = Path(path)
     content = load_plain(path)

@@ -51,11 +51,6 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2, pass
     passes : Passes, optional
         Where parts of a large ``trace`` were read apart; by default all is done here.
 
-    Returns
-    -------
-    CaseResult
-        Data: see :func:`parts`.
-
     Raises
     ------
     InputError
