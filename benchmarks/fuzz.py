@@ -2,9 +2,9 @@
 
     python benchmarks/fuzz.py [RUNS] [SEED] [MINUTES]
 
-`make fuzz` calls it. Readers take turns, so that a call that ends after so many minutes has run all of them. A run may
-take 2 seconds of the processor and raise the peak of memory by 1 GiB. The first failure of a
-reader is printed with the file that caused it, and the exit status is 1.
+`make fuzz` calls it. Readers take turns of a second of processor time, so that a call that ends after so many minutes has
+spent the same on each of them. A run may take 2 seconds of the processor and raise the peak of memory by 1 GiB. The first
+failure of a reader is printed with the file that caused it, and the exit status is 1.
 """
 
 import random
@@ -49,7 +49,7 @@ PIECES = [
     *(b"\xe2\x80\xae", b"\xed\xa0\x80", b"\x1b[31m", b"&a ", b"*a", b"!!timestamp ", b"<<: ", b"null", b"true", b"-1"),
     *(b"=1+1", b"\xff" * 8, b"\0" * 8, b"\x7f\xff\xff\xff", b"18446744073709551616", b"%s{0}", b"../", b"<b>"),
 ]
-SLOWEST_S, MOST_BYTES, BATCH = 2, 2**30, 200
+SLOWEST_S, MOST_BYTES, TURN_S = 2, 2**30, 1
 
 
 def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
@@ -210,9 +210,10 @@ class Reader:
         self.runs = self.refused = 0
         self.seconds, self.failed = 0.0, False
 
-    def run(self, times: int) -> None:
-        """Read so many damaged files, up to the first failure."""
-        for _ in range(times if not self.failed else 0):
+    def run(self, most: int) -> None:
+        """Read damaged files for one turn, up to the first failure or so many in all."""
+        end = self.seconds + TURN_S
+        while self.seconds < end and self.runs < most and not self.failed:
             self.file.write_bytes(damaged(self.content, self.chance))
             started, before, problem = time.process_time(), _peak(), ""
             try:
@@ -236,7 +237,6 @@ class Reader:
                 self.failed = True
                 kept = self.file.rename(Path(tempfile.mkdtemp(prefix="gpuledger-fuzz-")) / self.file.name)
                 print(f"{self.name}, run {self.runs}: {problem}; the file is {kept}", flush=True)
-                return
 
 
 def _peak() -> int:
@@ -257,11 +257,9 @@ def main(runs: int = 200, seed: int = 1, minutes: float = float("inf")) -> int:
         # Far more than is allowed, so that a reader that takes it fails, and not the machine.
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + 8 * MOST_BYTES, resource.RLIM_INFINITY))
-        done = 0
-        while done < runs and time.monotonic() < end:
+        while time.monotonic() < end and any(reader.runs < runs and not reader.failed for reader in readers):
             for reader in readers:
-                reader.run(min(BATCH, runs - done))
-            done += BATCH
+                reader.run(runs)
     for reader in readers:
         each = 1e3 * reader.seconds / max(reader.runs, 1)
         print(f"{reader.name}: {reader.runs:,} runs, {reader.refused:,} refused, {each:.2f} ms each")

@@ -108,7 +108,7 @@ def _check_bounds(file: str | Path, text: str) -> None:
 @cache
 def packaged(package: str, name: str) -> dict:
     """Load ``<name>.schema.yaml`` of a package."""
-    return yaml.safe_load(resources.files(package).joinpath(f"{name}.schema.yaml").read_text("utf-8"))
+    return yaml.load(resources.files(package).joinpath(f"{name}.schema.yaml").read_text("utf-8"), Loader=_Loader)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

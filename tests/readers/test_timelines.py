@@ -397,7 +397,7 @@ def test_proton(tmp_path):
     assert not timeline.has_times
 
 
-@pytest.mark.parametrize("value", [None, "x", -1, [], float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [None, "x", -1, [], float("nan"), float("inf"), 10**400])
 def test_proton_with_hostile_metrics(tmp_path, value):
     for key in ("time (ns)", "count"):
         content = proton()

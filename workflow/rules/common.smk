@@ -16,9 +16,10 @@ ROOT = Path(workflow.basedir)
 # Jobs find the library of this checkout, also in an environment where it is not installed.
 sys.path.insert(0, str(ROOT / "src"))
 os.environ.update(PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT / "src"), os.getenv("PYTHONPATH")])))
-# Snakemake would import pandas (0.4 s) to compare params with those of the last run, in case they are tables.
-# Here they are plain values, and jobs are processes of their own.
-sys.modules.setdefault("pandas", None)
+# Snakemake would import pandas (0.4 s) to compare params with those of the last run, in case they are tables; here they
+# are plain values, and jobs are processes of their own. jsonschema would import these for formats that no schema has.
+for name in ("pandas", "isoduration", "rfc3986_validator"):
+    sys.modules.setdefault(name, None)
 
 from gpuledger import files, schemas
 from gpuledger.errors import InputError

@@ -9,8 +9,6 @@ rule check_dataset:
         description="results/{dataset}/dataset.json",
     log:
         "results/logs/check_dataset/{dataset}.log",
-    group:
-        "across"
     conda:
         "../../environment.yml"
     params:

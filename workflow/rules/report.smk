@@ -24,8 +24,6 @@ rule collect_summaries:
         tex="results/tables/{study}.tex",
     log:
         "results/logs/collect_summaries/{study}.log",
-    group:
-        "across"
     conda:
         "../../environment.yml"
     params:
@@ -70,8 +68,6 @@ rule compare_claims:
         ),
     log:
         "results/logs/compare_claims.log",
-    group:
-        "across"
     conda:
         "../../environment.yml"
     params:
@@ -108,8 +104,6 @@ rule build_gallery:
         ),
     log:
         "results/logs/build_gallery.log",
-    group:
-        "across"
     conda:
         "../../environment.yml"
     params:

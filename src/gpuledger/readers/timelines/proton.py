@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ from gpuledger.errors import InputError
 from gpuledger.readers.timelines.table import Timeline, finish
 
 _UNITS = {"time (ns)": 1e-9, "time (us)": 1e-6, "time (ms)": 1e-3, "time (s)": 1.0}
+#: Times and counts from here on cannot be stored.
+_LARGEST = 2**63
 #: A profile is a summary: far larger ones are something else.
 MAX_BYTES = 1 << 28
 
@@ -38,8 +39,10 @@ def read_proton(path: str | Path) -> Timeline:
         unit = next(key for key in _UNITS if key in metrics)
         time, count = metrics[unit], metrics.get("count", 1)
         for what, value in ((unit, time), ("count", count)):
-            if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-                raise InputError(path, f"frame {name!r}, {what}", f"{value!r} is not a number", "record it again")
+            if not isinstance(value, (int, float)) or not 0 <= value < _LARGEST:
+                raise InputError(
+                    path, f"frame {name!r}, {what}", f"{value!r} is not a number below 2^63", "record it again"
+                )
         columns["kernel"].append(name)
         columns["launches"].append(int(count))
         columns["duration_s"].append(time * _UNITS[unit])
