@@ -2,9 +2,9 @@
 
     python benchmarks/fuzz.py [RUNS] [SEED] [MINUTES]
 
-`make fuzz` calls it. Readers take turns of a second of processor time, so that a call that ends after so many minutes has
-spent the same on each of them. A run may take 2 seconds of the processor and raise the peak of memory by 1 GiB. The first
-failure of a reader is printed with the file that caused it, and the exit status is 1.
+`make fuzz` calls it. Readers take turns of one CPU second, so that a call that ends after some minutes has spent the
+same on each. A run may take 2 CPU seconds and raise peak memory by 1 GiB. The first failure of a reader is printed with
+the file that caused it, and the exit status is 1.
 """
 
 import random
