@@ -66,21 +66,20 @@ def group(trace: BlockTrace, first: int, end: int, threads: int) -> Iterator[Par
 def group_run(blocks: Blocks, at: int) -> Partial:
     """Group blocks of which the first is block number `at`."""
     order, named, named_counts = by_key(blocks.first["cuid"])
-    first = {"first_start": blocks.first["start"][order], "first_elapsed": blocks.first["elapsed"][order]}
+    first, sms, counts = blocks.first.take(order), named, named_counts
     if not np.array_equal(blocks.sm, blocks.first["cuid"]):
         # As 16-bit numbers, the -1 of blocks without a record comes last.
         order = by_key(blocks.sm.astype(np.uint16))[0][: np.count_nonzero(blocks.recorded)]
-    sms, counts = count_values(blocks.sm[order])
-    own = {"start": blocks.start[order], "end": blocks.end[order]}
-    at_and_size = np.array([at, len(blocks)])
+        sms, counts = count_values(blocks.sm[order])
     return {
-        "at": at_and_size,
+        "at": np.array([at, len(blocks)]),
         "sm": sms,
         "blocks": counts,
-        **own,
+        "start": blocks.start.take(order),
+        "end": blocks.end.take(order),
         "named": named,
         "named_blocks": named_counts,
-        **first,
+        "first": first,
     }
 
 
@@ -88,7 +87,7 @@ def pair(partials: Sequence[Partial], threads: int) -> Pairs | None:
     """Put runs together; None if no block has a record."""
     partials = sorted(partials, key=lambda partial: partial["at"][:][0])
     own = _Groups(partials, "sm", "blocks", ("start", "end"))
-    first = _Groups(partials, "named", "named_blocks", ("first_start", "first_elapsed"))
+    first = _Groups(partials, "named", "named_blocks", ("first",))
     if not own.keys:
         return None
     with ThreadPoolExecutor(threads) as pool:

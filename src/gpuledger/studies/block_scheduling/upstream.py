@@ -52,7 +52,7 @@ def upstream_estimate(first: np.ndarray) -> Estimate:
     """
     order, _, counts = by_key(first["cuid"])
     lists = np.split(first[order], np.cumsum(counts)[:-1])
-    return combine([first_in_list(own["start"], own["elapsed"]) for own in lists], len(first))
+    return combine([first_in_list(own) for own in lists], len(first))
 
 
 def combine(lists: list[tuple[int, int, int]], blocks: int) -> Estimate:
@@ -81,9 +81,9 @@ def by_key(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return small.argsort(kind="stable"), *count_values(keys)
 
 
-def first_in_list(start: np.ndarray, elapsed: np.ndarray) -> tuple[int, int, int]:
+def first_in_list(first: np.ndarray) -> tuple[int, int, int]:
     """Return running cycles, scheduling cycles and the length of the longest list, of the first warps of one SM."""
-    start, elapsed = start.astype(np.int64), elapsed.astype(np.int64)
+    start, elapsed = first["start"].astype(np.int64), first["elapsed"].astype(np.int64)
     end, blocks = start + elapsed, np.arange(len(start))
     # Block k leaves the list when a block starts that comes after it, finds k - 1 gone and starts no earlier than k
     # ends. If starts are in order, that is the first one which starts no earlier ...
