@@ -39,11 +39,12 @@ class Collector:
         (self._add_wide if layout.page == "wide" else self._add_long)(table, layout, rows)
 
     def rows(self) -> pa.Table | None:
-        """Return all metric rows: run (int32), section, label, metric, unit (dictionaries), value (string), and for
-        summaries minimum and maximum (string)."""
-        if not self._parts:
+        """Return all metric rows, once: run (int32), section, label, metric, unit (dictionaries), value (string), and
+        for summaries minimum and maximum (string)."""
+        parts, self._parts = self._parts, []
+        if not parts:
             return None
-        return pa.concat_tables(self._parts).unify_dictionaries().combine_chunks()
+        return pa.concat_tables(parts, promote_options="default").unify_dictionaries().combine_chunks()
 
     def identities(self) -> np.ndarray:
         """Return a number per run, equal for runs with the same launch columns below the same header."""
@@ -86,7 +87,7 @@ class Collector:
         for name in ("value", "minimum", "maximum"):
             if name in layout.columns:
                 part[name] = rows[str(layout.columns[name])].combine_chunks()
-        self._parts.append(_part(part))
+        self._parts.append(pa.table(part))
 
     def _add_wide(self, table: int, layout: Layout, rows: pa.Table) -> None:
         launches, metrics = rows.num_rows, len(layout.metrics)
@@ -114,14 +115,7 @@ class Collector:
             "unit": units.take(pa.array(index)),
             "value": values.filter(pa.array(filled)),
         }
-        self._parts.append(_part(part))
-
-
-def _part(columns: dict[str, pa.Array]) -> pa.Table:
-    for name in ("minimum", "maximum"):
-        columns.setdefault(name, pa.nulls(len(columns["run"]), pa.string()))
-    columns["run"] = columns["run"].cast(pa.int32())
-    return pa.table({name: columns[name] for name in ("run", *_KEYS, "value", "minimum", "maximum")})
+        self._parts.append(pa.table(part))
 
 
 def _constant(text: str, count: int) -> pa.DictionaryArray:

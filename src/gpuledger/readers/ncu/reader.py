@@ -130,7 +130,7 @@ def _values(
     decimal: str | None,
 ) -> tuple[dict[str, object], Convention, int]:
     """Return columns value, text (and minimum, maximum), the convention, and how many integers lose digits."""
-    names = [name for name in ("value", "minimum", "maximum") if rows[name].null_count < rows.num_rows]
+    names = [name for name in ("value", "minimum", "maximum") if name in rows.column_names]
     printed = pa.concat_arrays([chunk for name in names for chunk in rows[name].chunks])
     encoded = pc.fill_null(pc.utf8_trim_whitespace(printed), "").dictionary_encode()
     index, texts = encoded.indices.to_numpy().reshape(len(names), -1), encoded.dictionary
