@@ -199,6 +199,8 @@ GARBAGE = {
     "cut gzip": gzip.compress(b"{" * 1000)[:12],
     "database": b"SQLite format 3\0" + bytes(2000),
     "sheet": b"a,b\n1,2\n",
+    "line end in a header": b'Start (ns),"a\nb",Name\n1,2,k\n',
+    "endless header": b"Start (ns)," + 100_000 * b" " + b"x,Name\n1,2,k\n",
     "sums of nothing": b"Total Time (ns),Instances,Name\n",
     "unending string": b'{"traceEvents": [{"name": "' + b"a" * 10_000,
     "proton of nothing": b'[{"children": [], "frame": {"name": "ROOT"}, "metrics": {}}]',

@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from functools import lru_cache
 
 import pandas as pd
 
@@ -80,6 +81,7 @@ _SIGNS = {
 }
 
 
+@lru_cache(2**14)
 def escape(text: str) -> str:
     """Escape a text; a sign that LaTeX does not have becomes its number, as in ``[U+4E2D]``."""
     return "".join(_SIGNS.get(sign) or _letter(sign) for sign in str(text))
@@ -230,6 +232,7 @@ def _wrap(columns: list[_Column], size: str) -> None:
     widths = {column: column.width(size) for column in columns if not column.numeric}
     floors = {column: column.floor(size) for column in widths}
     room = TEXT_WIDTH - sum(column.width(size) for column in columns if column.numeric)
+    floors = {column: column.floor(size) for column in widths}
     for level in range(TEXT_WIDTH, 0, -2):
         if sum(min(width, max(level, floors[column])) for column, width in widths.items()) <= room:
             break
@@ -272,6 +275,7 @@ def _breakable(text: str) -> str:
     return " ".join("\\allowbreak{}".join(map(escape, _pieces(word))) for word in text.split(" "))
 
 
+@lru_cache(2**14)
 def _points(text: str, size: str | float) -> float:
     """Estimate the width of a text in LaTeX, in points."""
     em = SIZES[size][0] if isinstance(size, str) else size

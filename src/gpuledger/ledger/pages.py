@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nbformat
 from latex2mathml.converter import convert as mathml
-from nbconvert import HTMLExporter
+from nbconvert.exporters.html import Highlight2HTML, HTMLExporter, TemplateExporter
 
 from gpuledger import __version__, files
 from gpuledger.ledger import latex, provenance
@@ -63,7 +63,7 @@ def render(
             cell.source = formulas_to_mathml(cell.source)
         for part in cell.get("outputs", []):
             _arrange(part, about["finding"])
-    exporter = HTMLExporter(template_name="page", extra_template_basedirs=[str(templates)])
+    exporter = _Exporter(template_name="page", extra_template_basedirs=[str(templates)])
     metadata = {
         "name": title,
         "heading": heading or title,
@@ -78,6 +78,14 @@ def render(
     page, _ = exporter.from_notebook_node(content, {"metadata": metadata})
     contents = "".join(f'<li><a href="#{name}">{words}</a></li>' for name, words in _HEADINGS.findall(page))
     files.write_text(output, page.replace(_CONTENTS, contents, 1))
+
+
+class _Exporter(HTMLExporter):
+    """Leaves out what nbconvert does last: parsing the page to describe figures, which takes longer than all before."""
+
+    def from_notebook_node(self, nb, resources=None, **kw):
+        self.register_filter("highlight_code", Highlight2HTML(parent=self))
+        return TemplateExporter.from_notebook_node(self, nb, self._init_resources(resources), **kw)
 
 
 def citation(record: Mapping) -> str:

@@ -197,7 +197,8 @@ def _report(path: Path, lines: Iterator[list[str]]) -> Timeline:
     else:
         remedy = "give a JSON trace, an SQLite export, or the CSV of nsys stats --report cuda_gpu_trace"
         raise InputError(path, "", "neither a timeline nor a report of Nsight Systems", remedy)
-    words = [re.match(r"(.*?)\s*(?:\((\S*)\))?$", cell).groups("") for cell in header]
+    # Cut, as searching takes quadratic time.
+    words = [re.match(r"(.*?)\s*(?:\((\S*)\))?\Z", cell[:100], re.DOTALL).groups("") for cell in header]
     place = {name: number for number, (name, _) in enumerate(words)}
     units = {name: unit.removesuffix("ec") for name, unit in words}  # older versions write nsec
     rows = [(lines.line_num, row) for row in lines if len(row) == len(header)]
