@@ -20,7 +20,8 @@ check: env ## the same, and fail if a dataset cannot be downloaded or a result d
 
 # Packages that come as source are built with setuptools and wheel.
 mirror: env ## collect packages and data in a folder: make mirror FOLDER=/path; elsewhere, make MIRROR=/path
-	$(BIN)/python -m pip download --quiet --disable-pip-version-check --dest $(FOLDER)/packages --require-hashes -r requirements.txt
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --dest $(FOLDER)/packages --require-hashes -r requirements.txt \
+	    -r requirements-slurm.txt
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --dest $(FOLDER)/packages setuptools wheel
 	$(BIN)/python -m gpuledger.ledger.download.mirror $(FOLDER)
 
@@ -85,10 +86,12 @@ env: .venv/ready ## set up .venv
 	touch $@
 
 # For every Python from 3.11 on and every platform, without the address of an index.
+COMPILE := uv pip compile --universal --fork-strategy fewest --no-strip-extras --python-version 3.11 --generate-hashes \
+    --no-header --no-annotate --no-emit-index-url
 requirements: ## pin the dependencies of pyproject.toml
 	$(PYTHON) -m pip install --quiet uv
-	uv pip compile --universal --fork-strategy fewest --no-strip-extras --python-version 3.11 --generate-hashes \
-	    --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml --output-file requirements.txt
+	$(COMPILE) --extra dev pyproject.toml --output-file requirements.txt
+	$(COMPILE) --no-deps --group slurm --constraint requirements.txt --output-file requirements-slurm.txt
 
 help: ## list these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 17

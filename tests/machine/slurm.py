@@ -16,7 +16,7 @@ from conftest import ROOT, copy_checkout, snakemake
 
 from results import digests
 
-pytest.importorskip("snakemake_executor_plugin_slurm", reason="pip install snakemake-executor-plugin-slurm")
+pytest.importorskip("snakemake_executor_plugin_slurm", reason="pip install -r requirements-slurm.txt")
 
 WHOLE = os.environ.get("GPULEDGER_WHOLE") == "1"
 CASES = ["published/kernel_overhead/table2", "published/memory_usage/fig11"]

@@ -24,8 +24,8 @@ def declared():
     return {re.match(r"[A-Za-z0-9._-]+", name)[0].lower(): name for name in wanted}
 
 
-def pinned():
-    text = (ROOT / "requirements.txt").read_text("utf-8")
+def pinned(file="requirements.txt"):
+    text = (ROOT / file).read_text("utf-8")
     return {m[1].lower(): m[2] for m in re.finditer(r"^([\w.-]+)(?:\[[^]]*\])?==([^\s;\\]+)", text, re.MULTILINE)}
 
 
@@ -44,8 +44,22 @@ def test_every_dependency_is_pinned_and_the_same_for_conda():
     assert packages["python"] == "3.11", "the oldest Python that pyproject.toml allows"
 
 
-def test_pins_hold_hashes_and_no_address():
-    text = (ROOT / "requirements.txt").read_text("utf-8")
+def test_what_slurm_needs_is_pinned_by_itself():
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
+    assert set(pinned("requirements-slurm.txt")) == set(groups["slurm"])
+    assert not set(groups["slurm"]) & set(pinned()), "Snakemake would import them at every call"
+
+
+def test_short_jobs_across_cases_are_one_job_of_a_cluster():
+    grouped = yaml.safe_load((ROOT / "profiles/slurm/profile.yaml").read_text("utf-8"))["groups"]
+    rules = "".join(file.read_text("utf-8") for file in (ROOT / "workflow/rules").glob("*.smk"))
+    # Snakemake ignores names of rules that are not there.
+    assert all(f"rule {name}:" in rules for name in grouped)
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-slurm.txt"])
+def test_pins_hold_hashes_and_no_address(file):
+    text = (ROOT / file).read_text("utf-8")
     entries = re.split(r"\n(?=[A-Za-z])", text.strip())
     assert all("--hash=sha256:" in entry for entry in entries)
     assert "://" not in text and "--index" not in text and "--find-links" not in text
