@@ -627,6 +627,18 @@ def test_the_command_records_into_a_folder_named_after_the_gpu(tools, tmp_path, 
         command.main(["countres"])
 
 
+def test_ctrl_c_is_one_line(tools, tmp_path, monkeypatch, capsys):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "record_parts", interrupted)
+    monkeypatch.chdir(ROOT)
+    assert command.main(["counters", "--folder", str(tmp_path / "made")]) == 130
+    assert (
+        capsys.readouterr().err == "interrupted: complete parts are kept; the same call again resumes the recording\n"
+    )
+
+
 def test_a_dry_run_shows_parts_time_and_command_lines(tools, capsys, monkeypatch):
     monkeypatch.setattr(plan, "lacking", lambda part, python: ("it is too hot", "x") if part.name == "probes" else None)
     assert command.main(["--dry-run"]) == 0

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -131,3 +132,24 @@ def test_make_offers_it():
     assert "gpu-kit " in said
     said = subprocess.run(["make", "-n", "gpu-kit", "FOLDER=x", "WHEELS=1"], cwd=ROOT, capture_output=True, text=True)
     assert "-m gpuledger.record.kit x --wheels" in said.stdout
+
+
+def test_ctrl_c_ends_the_recorder_and_packs_what_is_complete(made, tmp_path):
+    recorder = tmp_path / "python"
+    recorder.write_text(
+        f"#!{sys.executable} -SE\nimport pathlib, time\npathlib.Path('traces').mkdir()\n"
+        "print('recording', flush=True)\ntry:\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    print('interrupted')\n    raise SystemExit(130) from None\n"
+    )
+    recorder.chmod(0o755)
+    folder = shutil.copytree(made, tmp_path / "kit")
+    process = subprocess.Popen(
+        [folder / "record.sh"], env={"PATH": "/usr/bin:/bin", "PYTHON": str(recorder)}, text=True,
+        stdout=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout.readline() == "recording\n"
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=30)[0] == "interrupted\n"
+    assert process.returncode == 130
+    assert (folder / "record.log").read_text().endswith("recording\ninterrupted\n")
+    assert (folder / "recorded.tgz").is_file()

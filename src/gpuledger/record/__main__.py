@@ -25,10 +25,12 @@ _PROGRAMS = (
 )
 #: Exit status when time ran out before everything was recorded.
 UNFINISHED = 3
+#: After Ctrl-C, as shells count it.
+INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Record; return 0 if everything was recorded, 1 if something failed, 3 if time ran out."""
+    """Record; return 0 if everything was recorded, 1 if something failed, 3 if time ran out, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="gpuledger record", description=__doc__.partition(":")[0], epilog=_PROGRAMS)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
@@ -69,6 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
     except OutOfTimeError:
         print(f"{folder}: time is up; the same call again resumes the recording", file=sys.stderr)
         return UNFINISHED
+    except KeyboardInterrupt:
+        print("interrupted: complete parts are kept; the same call again resumes the recording", file=sys.stderr)
+        return INTERRUPTED
     size = recording.size_bytes()
     print(f"{folder}: {', '.join(sorted(recording.parts)) or 'nothing'} recorded, {size / 1e6:.1f} MB")
     if size > MOST_BYTES:

@@ -28,7 +28,9 @@ _SCRIPT = """#!/bin/sh
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 case " $* " in *" -- "*) ;; *) cd "$here" || exit 1 ;; esac # a program runs, and is recorded, where it was called
 export PYTHONPATH="$here/src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-{ "${PYTHON:-python3}" -m gpuledger.record "$@"; echo $? > "$here/.status"; } 2>&1 | tee -a record.log
+# Ctrl-C ends the recorder; what is complete is packed all the same.
+trap : INT
+{ trap : INT; "${PYTHON:-python3}" -m gpuledger.record "$@"; echo $? > "$here/.status"; } 2>&1 | tee -ia record.log
 [ ! -d traces ] || tar czf recorded.tgz traces record.log
 exit "$(cat "$here/.status")"
 """

@@ -20,6 +20,8 @@ def main(module: str, function: str, folder: str, answer: str, options: str) -> 
         found = {"recorded": vars(getattr(import_module(module), function)(Path(folder), **json.loads(options)))}
     except InputError as error:
         found = {"input_error": [error.file, error.place, error.problem, error.remedy]}
+    except KeyboardInterrupt:  # the waiting process was interrupted as well, and says so
+        sys.exit(130)
     except Exception:  # reported by the waiting process
         found = {"traceback": traceback.format_exc()}
     Path(answer).write_text(json.dumps(found), "utf-8")
