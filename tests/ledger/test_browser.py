@@ -86,9 +86,11 @@ def shown(tab, selector):
 
 
 NAMES = ["index.html", "scorecard.html", f"published/{STUDY}/table2/notebook.html", "docs/reading.html"]
+# Its tables are wide, and so are the formulas of the models.
+WIDE = ["docs/artifact.html", "docs/models.html"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *WIDE])
 @pytest.mark.parametrize("width", [360, 768, 1440])
 @pytest.mark.parametrize("dark", [False, True])
 def test_pages_load_without_complaint_or_request_and_fit_the_screen(tab, site, name, width, dark):

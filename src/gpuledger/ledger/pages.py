@@ -163,4 +163,6 @@ def formulas_to_mathml(markdown: str) -> str:
 def _formula(match: re.Match) -> str:
     display = "block" if match["block"] else "inline"
     # Markdown could end the paragraph, and with it the formula, at a line break.
-    return mathml((match["block"] or match["inline"]).strip(), display=display).replace("\n", " ")
+    formula = mathml((match["block"] or match["inline"]).strip(), display=display).replace("\n", " ")
+    # On a phone a wide formula scrolls, also by keys.
+    return formula.replace('display="block"', 'display="block" tabindex="0"')
