@@ -126,8 +126,9 @@ def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[
         fitting = [part[part["fits"]] for part in parts if part["fits"].iloc[1:].any()]
         best = "none fits into memory"
         if fitting:
-            ttft, tpot = (min(column) for column in zip(*((p["time_s"].iloc[0], p["tpot_s"].min()) for p in fitting)))
-            best = f"those that fit into memory take at least {1e3 * ttft:.3g} and {1e3 * tpot:.3g} ms"
+            ttft = 1e3 * min(part["time_s"].iloc[0] for part in fitting)
+            tpot = 1e3 * min(part["tpot_s"].min() for part in fitting)
+            best = f"those that fit into memory take at least {ttft:.3g} and {tpot:.3g} ms"
         click.echo(f"gpuledger: {wanted}; {best}", err=True)
         raise SystemExit(1)
 
