@@ -108,6 +108,18 @@ def test_objectives_and_prices():
     assert run(*base, "--slo", "ttft=1us", "--json", status=1) == "[]\n"
 
 
+def test_what_no_deployment_meets_names_what_they_take():
+    """The least time of a prompt and of a step among the deployments that fit."""
+    base = ("Llama-3.1-8B", "--gpu", "h200-sxm", "--tp", "1,2", "--batch", "1,8", "--input", 1024, "--output", 256)
+    said = CliRunner().invoke(cli.commands, [*map(str, ("predict", *base)), "--slo", "ttft=1us"]).stderr
+    found = predict(*base)
+    least = [1e3 * found[found["phase"] == phase]["time_s"].min() for phase in ("prefill", "decode")]
+    assert f"those that fit into memory take at least {least[0]:.3g} and {least[1]:.3g} ms" in said
+    large = ("DeepSeek-V3", "--gpu", "h200-sxm", "--batch", "1", "--slo", "tpot=1s")
+    said = CliRunner().invoke(cli.commands, ["predict", *large]).stderr
+    assert said.endswith("none fits into memory\n")
+
+
 def test_a_gpu_of_ones_own(tmp_path):
     table = pd.read_csv(ROOT / "resources/gpus.csv", dtype=str)
     own = table[table["name"] == "h100-sxm"].assign(name="mine", title="Mine", aliases="", dram_gb_per_s="6700")

@@ -119,7 +119,10 @@ def predict(
     if save:
         save_report(deployments, parts, objective, save)
     if objective:
-        report_objective(cheapest(deployments, batches, objective, prices), objective, as_json)
+        table = cheapest(deployments, batches, objective, prices)
+        if table.empty:
+            parts = parts or evaluate(deployments, batches)
+        report_objective(table, objective, parts, as_json)
     else:
         report(deployments, parts, as_json)
 

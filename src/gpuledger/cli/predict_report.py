@@ -95,8 +95,8 @@ def _print_memory(deployment: Deployment, batch: int) -> None:
         click.echo("Not even the weights and one token fit.")
 
 
-def report_objective(table: pd.DataFrame, objective: Objective, as_json: bool) -> None:
-    """Print the deployments that meet an objective; exit with 1 if there are none."""
+def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[pd.DataFrame], as_json: bool) -> None:
+    """Print the deployments that meet an objective; exit with 1 if there are none, and say what the passes allow."""
     if as_json:
         print_json(table.to_dict("records"))
     elif not table.empty:
@@ -122,8 +122,14 @@ def report_objective(table: pd.DataFrame, objective: Objective, as_json: bool) -
         print_table(headers, rows, right=range(1, len(headers)))
         click.echo("\nPredicted, kernels alone; energy: all GPUs at their board power all the time.")
     if table.empty:
-        wanted = f"TTFT ≤ {objective.ttft_s:g} s and TPOT ≤ {objective.tpot_s:g} s"
-        click.echo(f"gpuledger: none of these deployments fits into memory with {wanted}", err=True)
+        wanted = f"none of these deployments has TTFT ≤ {objective.ttft_s:g} s and TPOT ≤ {objective.tpot_s:g} s"
+        fitting = [part[part["fits"]] for part in parts if part["fits"].iloc[1:].any()]
+        best = "none fits into memory"
+        if fitting:
+            ttft = 1e3 * min(part["time_s"].iloc[0] for part in fitting)
+            tpot = 1e3 * min(part["tpot_s"].min() for part in fitting)
+            best = f"those that fit into memory take at least {ttft:.3g} and {tpot:.3g} ms"
+        click.echo(f"gpuledger: {wanted}; {best}", err=True)
         raise SystemExit(1)
 
 

@@ -38,7 +38,7 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:
         rows = rows.assign(precision=rows["precision"].where(rows["precision"] != "fp4", "bf16"))
     times = kernel_times(rows, gpu, KernelConstants(engine))
     columns = ("time_s", "launch_s", "dram_bytes", "l2_bytes", "bound", "constants")
-    rows = rows.drop(columns="routing")  # which nothing after the time needs
+    rows = rows.drop(columns="routing", errors="ignore")  # which nothing after the time needs
     return rows.assign(hardware=gpu.name, **{name: times[name].array for name in columns})
 
 

@@ -153,7 +153,9 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None,
         axes.axvline(1 / tpot_s, color=figures.GREY, linestyle="--", linewidth=1, zorder=1)
         style = {"fontsize": 6.5, "color": "#555555", "ha": "center", "va": "bottom"}
         axes.text(1 / tpot_s, 1.01, f"{format_time(tpot_s)} per token", transform=axes.get_xaxis_transform(), **style)
-    axes.legend(fontsize=6.5, loc="lower left", borderaxespad=0.1, handlelength=1.4)
+    # Lines fall from the upper left to the lower right.
+    blank = {"frameon": True, "framealpha": 1, "edgecolor": "none", "fancybox": False}
+    axes.legend(fontsize=6.5, loc="upper right", borderaxespad=0.1, handlelength=1.4, **blank)
 
 
 def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float, reserve: float = RESERVE) -> None:

@@ -31,7 +31,8 @@ from gpuledger.studies.kernel_breakdown.roofline import Roofs
 BOUNDS = {
     "compute": ("compute", figures.BLUE),
     "dram": ("DRAM bandwidth", figures.ORANGE),
-    "l2": ("L2 bandwidth", figures.SKY),
+    # Not sky blue as elsewhere: in the map, a smaller share of compute has that colour.
+    "l2": ("L2 bandwidth", figures.GREEN),
     "launch": ("launches and latency", figures.GREY),
     "link": ("links between GPUs", figures.PURPLE),
 }
@@ -235,8 +236,8 @@ def _name_bands(axes: Axes, share: pd.DataFrame, edge: float | None, colours: Ma
     bands = np.array([np.interp(fine, np.log2(share.index), share[group]) for group in share])
     tops = bands.cumsum(axis=0)
     for number, group in enumerate(share):
-        # A letter takes about 0.03 of the axes' width.
-        half = int(len(fine) * (0.015 * len(group) + 0.01))
+        # A letter takes about 0.038 of the axes' width.
+        half = int(len(fine) * (0.019 * len(group) + 0.01))
         centres = np.arange(half, len(fine) - half)
         if edge is not None:
             # Beyond the edge stands its own label.
