@@ -55,8 +55,8 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     ----------
     frame : DataFrame, shape (kernels, …)
         As :func:`gpuledger.models.transformer.kernels` makes it: ``kernel, kind, batch, m, n, k, heads, kv_heads,
-        value_dim, choices, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices, precision,
-        weight_precision``, of one launch; the kernels of one mixture-of-experts layer follow each other.
+        value_dim, choices, experts, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices,
+        precision, weight_precision``, of one launch; the kernels of one mixture-of-experts layer follow each other.
     gpu : Gpu
     constants : KernelConstants, optional
         Those of all engines by default.
@@ -265,13 +265,15 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
     for (stored, math), rows in frame[first].groupby([key[first] for key in keys], sort=False):
         own = layer[rows.index]
         starts = np.flatnonzero(np.r_[True, own[1:] != own[:-1]])
-        n, k, macs, active, choices = (array[starts] for array in _floats(rows, "n", "k", "macs", "batch", "choices"))
+        sizes = _floats(rows, "n", "k", "macs", "batch", "choices", "experts")
+        n, k, macs, active, choices, own = (array[starts] for array in sizes)
         gates = np.diff(np.r_[starts, len(rows)])
         down = frame[grouped & ~first & np.isin(layer, own)]
         inter = down["k"].to_numpy(dtype=float)
         loads = macs / (n * k)
         shapes = {
             "tokens": choices,
+            "own": own,
             "chosen": np.ones_like(n),
             "hidden": k,
             "inter": inter,

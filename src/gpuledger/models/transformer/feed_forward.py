@@ -73,11 +73,11 @@ def _experts(rows: Rows, ffn: Experts, load: float | tuple[float, ...]) -> None:
         operand = rows.operand_bytes(up[0].kernel)
         rows.elementwise("expert_permute", chosen, hidden, chosen * (hidden * operand), chosen * (hidden * operand))
     fuse = "gate_up" in rows.fused
-    choices = tokens * (parallel.replicas * ffn.active)
+    routed = -(-ffn.experts // parallel.expert), tokens * (parallel.replicas * ffn.active), chosen, touched
     for bunch in [up] if fuse else [[linear] for linear in up]:
-        _grouped(rows, bunch, choices, chosen, touched, bunch[0].kernel if fuse or len(up) == 1 else bunch[0].part)
+        _grouped(rows, bunch, *routed, bunch[0].kernel if fuse or len(up) == 1 else bunch[0].part)
     _activation(rows, ffn.expert, "expert_", chosen, ffn.expert.width // parallel.expert_width_devices)
-    _grouped(rows, [down], choices, chosen, touched, "expert_down_proj")
+    _grouped(rows, [down], *routed, "expert_down_proj")
     if spread:
         rows.collective("all_to_all", own * ffn.active, hidden, _exchanged(rows, own, ffn, ""), parallel.expert)
     arrived = own * ffn.active if spread else chosen
@@ -115,7 +115,13 @@ def _exchanged(rows: Rows, own: np.ndarray, ffn: Experts, kernel: str) -> np.nda
 
 
 def _grouped(
-    rows: Rows, bunch: list[Linear], choices: np.ndarray, chosen: np.ndarray, touched: np.ndarray, kernel: str
+    rows: Rows,
+    bunch: list[Linear],
+    experts: int,
+    choices: np.ndarray,
+    chosen: np.ndarray,
+    touched: np.ndarray,
+    kernel: str,
 ) -> None:
     """Add one GEMM over the experts of a device; it reads the weights of the experts that receive a token."""
     n, k, one = rows.matrices(bunch, rows.parallel.expert_width_devices)
@@ -129,6 +135,7 @@ def _grouped(
         k,
         batch=batch,
         choices=choices,
+        experts=experts,
         macs=rows.product(chosen, n, k),
         weight=np.rint(touched * one).astype(np.int64),
         read=chosen * (k * rows.operand_bytes(bunch[0].kernel)),

@@ -17,7 +17,7 @@ from gpuledger.models.transformer.precision import BITS, MATH, Precision
 from gpuledger.models.transformer.workloads import Workload
 
 SIZES = (
-    *("count", "devices", "batch", "m", "n", "k", "heads", "kv_heads", "value_dim", "choices"),
+    *("count", "devices", "batch", "m", "n", "k", "heads", "kv_heads", "value_dim", "choices", "experts"),
     *("macs", "weight_bytes", "read_bytes", "write_bytes", "cache_bytes", "comm_bytes"),
 )
 _KERNEL, _KIND = ({name: code for code, name in enumerate(names)} for names in (KERNELS, KINDS))
@@ -75,6 +75,7 @@ class Rows:
         kv_heads: int = 0,
         value_dim: int = 0,
         choices: Number = 0,
+        experts: int = 0,
         devices: int = 0,
         math: str = "",
         stored: str = "",
@@ -85,7 +86,7 @@ class Rows:
             math, stored = math or self.precision.activations, stored or self.precision.plain
             self.labels.append((self.stage, self.layers, _KERNEL[kernel], _KIND[kind], _MATH[math], _STORED[stored]))
             devices = devices or self.parallel.tensor
-            shape = (count, devices, batch, m, n, k, heads, kv_heads, value_dim, choices)
+            shape = (count, devices, batch, m, n, k, heads, kv_heads, value_dim, choices, experts)
             self.sizes.append((*shape, macs, weight, read, write, cache, comm))
 
     def product(self, *factors: Number) -> Number:
