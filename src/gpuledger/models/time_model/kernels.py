@@ -266,14 +266,14 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
         own = layer[rows.index]
         starts = np.flatnonzero(np.r_[True, own[1:] != own[:-1]])
         sizes = _floats(rows, "n", "k", "macs", "batch", "choices", "experts")
-        n, k, macs, active, choices, own = (array[starts] for array in sizes)
+        n, k, macs, active, choices, experts = (array[starts] for array in sizes)
         gates = np.diff(np.r_[starts, len(rows)])
         down = frame[grouped & ~first & np.isin(layer, own)]
         inter = down["k"].to_numpy(dtype=float)
         loads = macs / (n * k)
         shapes = {
             "tokens": choices,
-            "own": own,
+            "own": experts,
             "chosen": np.ones_like(n),
             "hidden": k,
             "inter": inter,
