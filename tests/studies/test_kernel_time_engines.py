@@ -70,7 +70,12 @@ def messages(**values):
 
 MADE_UP = [
     ("attention", attention(), read_attention, PrefillConstants(9e-6, 8e-7, 0.65, 12.0, 0.7, "always", 64)),
-    ("attention", attention(generation=True), read_attention, DecodeConstants(7e-6, 2e-6, 15.0, 0.8, 3e-6, "always")),
+    (
+        "attention",
+        attention(generation=True),
+        read_attention,
+        DecodeConstants(7e-6, 2e-6, 15.0, 0.8, 3e-6, 1e-6, 1e-7, "always"),
+    ),
     ("moe", experts(), read_moe, MoeConstants(3e-5, 0.8, 0.6, 50.0, 9.0, 1.5)),
     ("collectives", messages(), read_collectives, CollectiveConstants(3e-6, 0.1, 9e-6, 0.4, 3e-5, 0.8, 1e-6)),
 ]

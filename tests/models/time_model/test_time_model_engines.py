@@ -29,7 +29,7 @@ from gpuledger.readers.gpus import find_gpu
 
 H100, A100 = find_gpu("h100-sxm"), find_gpu("a100-sxm-80gb")
 PREFILL = PrefillConstants(1e-5, 0.0, 0.75, 1e9, 1.0)
-DECODE = DecodeConstants(8e-6, 0.0, 1e9, 0.9, 2e-6)
+DECODE = DecodeConstants(8e-6, 0.0, 1e9, 0.9, 2e-6, 0.0, 0.0)
 MOE = MoeConstants(2e-5, 0.8, 0.7, 1e9, 0.0, 0.0)
 
 
@@ -119,6 +119,25 @@ def test_heads_that_share_no_block_read_the_cache_again():
     assert own > 5 * shared
 
 
+def test_tensorrt_llm_packs_heads_where_a_quarter_of_the_sms_has_a_block():
+    slow = dataclasses.replace(DECODE, block_s=1e-6, several_s=1e-3)
+    shapes = attention(requests=[4, 5, 5], context=63, heads=[32, 32, 512])
+    never, always, counted = (
+        decode_terms(H100, dataclasses.replace(slow, packing=p), shapes)["time_s"]
+        for p in ("never", "always", "enough blocks")
+    )
+    # 8 KV heads of 4 requests are 32 blocks, of 5 requests 40, and 132 SMs; of 64 heads each it packs none.
+    assert counted.tolist() == [never[0], always[1], never[2]]
+
+
+def test_tensorrt_llm_splits_by_the_whole_context_behind_a_window():
+    slow = dataclasses.replace(DECODE, block_s=1e-6, packing="enough blocks")
+    shapes = attention(requests=[64, 64, 16], context=[255, 65535, 65535], window=128)
+    whole, twice, eight = decode_terms(H100, slow, shapes)["block_s"]
+    # 512 parts of 128 tokens are too many: of 64 requests two make eight blocks per SM, of 16 requests eight.
+    assert twice == pytest.approx(2 * whole, rel=0.01) and eight == pytest.approx(twice, rel=0.01)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 256),
@@ -143,13 +162,14 @@ def test_a_fit_finds_the_constants_that_made_the_times():
         requests=2 ** rng.integers(0, 9, 400),
         context=2 ** rng.integers(0, 15, 400),
         head_dim=rng.choice([64, 128], 400),
+        heads=rng.choice([8, 16, 64], 400),
     )
-    true = DecodeConstants(7e-6, 1.5e-6, 12.0, 0.8, 3e-6)
+    true = DecodeConstants(7e-6, 1.5e-6, 12.0, 0.8, 3e-6, 1e-6, 1e-7)
     times = decode_terms(A100, true, shapes)["time_s"]
     found = fit_law(
         lambda constants: decode_terms(A100, constants, shapes)["time_s"], DECODE_START, DECODE_BOUNDS, times
     )
-    assert dataclasses.astuple(found)[:5] == pytest.approx(dataclasses.astuple(true)[:5], rel=0.02)
+    assert dataclasses.astuple(found)[:7] == pytest.approx(dataclasses.astuple(true)[:7], rel=0.02)
     assert found.source == "fitted to 400 measured shapes"
 
 
@@ -174,6 +194,16 @@ def test_moe_of_many_tokens_runs_at_the_tensor_share():
     shapes = layers(tokens=65536, hidden=4096.0, inter=4096.0)
     found = moe_terms(H100, MOE, shapes, "bf16")["time_s"][0]
     assert found == pytest.approx(65536 * 8 * 3 * 2 * 4096 * 4096 / (0.7 * 989.4e12), rel=0.03)
+
+
+def test_tiles_chosen_by_all_choices_are_too_tall_on_one_of_many_ranks():
+    shapes = layers(tokens=[16, 512], ranks=16)
+    best, tall, low = (
+        moe_terms(H100, dataclasses.replace(MOE, tallest=tallest), shapes, "bf16")["compute_s"]
+        for tallest in (0, 256, 64)
+    )
+    # 128 choices of 8 experts: tiles of 16 rows for 1; then 4096: tiles of 256 or 64 rows for 32.
+    assert tall[0] == low[0] == pytest.approx(2 * best[0]) and tall[1] == pytest.approx(4 * low[1]) and low[1] > best[1]
 
 
 def test_moved_bytes_count_the_rank_s_rows_or_all_choices():

@@ -23,6 +23,7 @@ from gpuledger.models.time_model.constants import NAMES, read_constants, read_ta
 from gpuledger.models.time_model.dispatch import ANY, candidates, dispatch_of
 from gpuledger.models.time_model.dispatch import NAMES as DISPATCHES
 from gpuledger.models.time_model.gemm import BOUNDS
+from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.tiles import WARP, WARP_GROUP, generation_of
 from gpuledger.readers.gpus import find_gpu
 
@@ -71,7 +72,7 @@ def test_errors_of_held_back_shapes(mirror, folder, gpu, dtype, precision, mape,
     found = errors_of(gpu, fitted, *judged)
     assert found[0] <= mape and found[1] <= median and found[2] <= large
     if precision == "bf16":
-        # The checkout's constants are of newer versions and other boards, whose clocks under load differ by a hundredth.
+        # The checkout's constants are of newer versions and other boards, whose clocks under load differ.
         found = errors_of(gpu, constants_of(gpu), *judged)
         assert found[0] <= mape and found[1] <= median and found[2] <= large + 0.01
 
@@ -339,6 +340,23 @@ def test_own_activations_leave_less_of_l2():
     sizes = 4096, 1024, 1024
     shared, own = (gemm_plan(H100, constants_of(H100), *sizes, own_activations=each) for each in (False, True))
     assert shared["dram_bytes"].iloc[0] < 0.03 * 2 * 1024 * (2 * 4096 + 1024) < own["dram_bytes"].iloc[0]
+
+
+def test_an_undivided_l2_keeps_what_it_can_hold():
+    ada, hopper = l2_of(find_gpu("l40s")), l2_of(H100)
+    shares = np.array([0.6, 0.9, 1.0, 1.2])
+    assert ada.cold_share(shares * find_gpu("l40s").l2_bytes) == pytest.approx([0, 0.01, 0.28, 0.99], abs=0.02)
+    assert hopper.cold_share(shares * H100.l2_bytes) == pytest.approx([0.23, 0.88, 0.95, 0.99], abs=0.02)
+    assert l2_of(B200).doublings == hopper.doublings < ada.doublings and ada.cold_share(1e300) == 1
+
+
+def test_results_go_to_one_place():
+    # Six copies of 16 MiB of activations do not fit an L2 of 50 MiB, six results of as much in one place do.
+    plans = [
+        gemm_plan(H100, constants_of(H100), *sizes, own_activations=True)
+        for sizes in ((8192, 64, 1024), (8192, 1024, 64))
+    ]
+    assert plans[0]["dram_bytes"].iloc[0] > 0.95 * 2**24 > 20 * plans[1]["dram_bytes"].iloc[0]
 
 
 def test_weights_in_fewer_bits_save_dram_but_no_computing():

@@ -185,8 +185,8 @@ def experts(tokens, gpu=H100, **changed):
     kernels["macs"] = (chosen * kernels["n"] * kernels["k"]).where(matrix, 0)
     kernels["weight_bytes"] = (2 * kernels["batch"] * kernels["n"] * kernels["k"]).where(matrix, 0)
     kernels["read_bytes"] = kernels["write_bytes"] = 2 * kernels["m"] * kernels["n"]
-    whole = kernels.assign(heads=0, kv_heads=0, value_dim=0, choices=chosen, cache_bytes=0, comm_bytes=0, devices=1)
-    return kernel_times(whole.assign(precision="bf16", weight_precision="bf16", **changed), gpu)
+    whole = kernels.assign(heads=0, kv_heads=0, value_dim=0, choices=chosen, experts=128, cache_bytes=0, comm_bytes=0)
+    return kernel_times(whole.assign(devices=1, precision="bf16", weight_precision="bf16", **changed), gpu)
 
 
 def test_a_mixture_of_experts_takes_the_time_of_its_fused_kernel():

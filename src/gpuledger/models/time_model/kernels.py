@@ -54,9 +54,9 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     ----------
     frame : DataFrame, shape (kernels, …)
         As :func:`gpuledger.models.transformer.kernels` makes it: ``kernel, kind, batch, m, n, k, heads, kv_heads,
-        value_dim, choices, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices, precision,
-        weight_precision`` and, optional, ``routing``, of one launch; the kernels of one mixture-of-experts layer follow
-        each other.
+        value_dim, choices, experts, macs, weight_bytes, read_bytes, write_bytes, cache_bytes, comm_bytes, devices,
+        precision, weight_precision`` and, optional, ``routing``, of one launch; the kernels of one mixture-of-experts
+        layer follow each other.
     constants : KernelConstants, optional
         Those of all engines by default.
 
@@ -264,7 +264,8 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
     for (stored, math), rows in frame[first].groupby([key[first] for key in keys], sort=False):
         own = layer[rows.index]
         starts = np.flatnonzero(np.r_[True, own[1:] != own[:-1]])
-        n, k, macs, active, choices = (array[starts] for array in _floats(rows, "n", "k", "macs", "batch", "choices"))
+        sizes = _floats(rows, "n", "k", "macs", "batch", "choices", "experts")
+        n, k, macs, active, choices, experts = (array[starts] for array in sizes)
         gates = np.diff(np.r_[starts, len(rows)])
         down = frame[grouped & ~first & np.isin(layer, own)]
         inter = down["k"].to_numpy(dtype=float)
@@ -277,6 +278,7 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
             tiles[:, of] = routing.tiles(np.rint(choices[of] / routing.active).astype(np.int64), moe.TILES)
         shapes = {
             "tokens": choices,
+            "own": experts,
             "chosen": np.ones_like(n),
             "hidden": k,
             "inter": inter,

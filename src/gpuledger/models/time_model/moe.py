@@ -3,7 +3,10 @@
     launch + Σ over the two GEMMs of ‖ compute, L2, DRAM ‖ + bytes moved around them / DRAM bandwidth
 
 * Load: how many rows each of the rank's experts gets (:func:`expert_loads`); the rank with the most decides.
-* compute and L2: tiles of rows by 128 columns, padding included, of the best tile height; at least one tile per SM.
+* compute and L2: tiles of rows by 128 columns, padding included; at least one tile per SM. The tiles' height is the
+  best or, as in the kernels of TensorRT-LLM and FlashInfer for Blackwell, the power of two above all tokens' choices
+  per expert of the rank, at most `tallest`: with expert parallelism that is too tall, because most choices are other
+  ranks' (``computeSelectedTileN`` in FlashInfer's ``csrc/trtllm_fused_moe_kernel_launcher.cu``).
 * DRAM: the weights of the experts that have a row, and the rows.
 * padding: on data-centre Blackwell, engines store weights in mxfp4 for kernels that take multiples of 256 of both sizes
   (vLLM and SGLang, ``quantization/mxfp4.py``, for FlashInfer's kernels).
@@ -63,6 +66,8 @@ class MoeConstants:
         Bytes moved around the GEMMs per row and element of the hidden dimension.
     choice_bytes : float
         The same per token and chosen expert, on this rank or not.
+    tallest : int
+        The largest height of a tile that choices per expert decide on; 0: the best height.
     source : str
         What they were fitted to.
     """
@@ -73,6 +78,7 @@ class MoeConstants:
     l2_bytes_per_clock: float
     row_bytes: float
     choice_bytes: float
+    tallest: int = 0
     source: str = field(default="", compare=False)
 
 
@@ -119,7 +125,7 @@ def expert_loads(tokens: int, chosen: int, experts: int, ranks: int, power: floa
 
 
 def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
-    """Return rows, experts with a row, and tiles of each height of every launch.
+    """Return experts of the rank, rows, experts with a row, and tiles of each height of every launch.
 
     Parameters
     ----------
@@ -129,7 +135,7 @@ def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``rows, active, tiles_8, … tiles_256``, with the index of `shapes`.
+        ``own, rows, active, tiles_8, … tiles_256``, with the index of `shapes`.
     """
     keys = ["tokens", "chosen", "experts", "ranks", "power"]
     code = shapes.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
@@ -138,8 +144,8 @@ def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
     for tokens, chosen, experts, ranks, power in shapes[keys].iloc[first].itertuples(index=False):
         loads = expert_loads(tokens, chosen, experts, ranks, None if np.isnan(power) else power)
         tiles = [np.where(loads < 1, loads, np.ceil(np.round(loads) / height)).sum() for height in TILES]
-        found.append((loads.sum(), max(np.minimum(loads, 1).sum(), 1e-9), *tiles))
-    names = ["rows", "active", *(f"tiles_{height}" for height in TILES)]
+        found.append((len(loads), loads.sum(), max(np.minimum(loads, 1).sum(), 1e-9), *tiles))
+    names = ["own", "rows", "active", *(f"tiles_{height}" for height in TILES)]
     return pd.DataFrame(np.array(found)[code], columns=names, index=shapes.index)
 
 
@@ -174,6 +180,9 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
         total = total + (compute**4 + l2**4 + dram**4) ** 0.25
         for name, term in zip(terms, (compute, l2, dram), strict=True):
             terms[name] = terms[name] + term
+    if c.tallest:
+        wanted = np.clip(s["tokens"] * s["chosen"] / s["own"], TILES[0], c.tallest)
+        total = np.where(height == 2 ** np.ceil(np.log2(wanted)), total, np.inf)
     best = total.argmin(axis=0), np.arange(total.shape[1])
     terms = {name: np.broadcast_to(term, total.shape)[best] for name, term in terms.items()}
     elements = c.row_bytes * s["rows"] + c.choice_bytes * s["tokens"] * s["chosen"]

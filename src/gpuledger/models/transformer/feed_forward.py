@@ -73,12 +73,12 @@ def _experts(rows: Rows, ffn: Experts, load: Load) -> None:
         operand = rows.operand_bytes(up[0].kernel)
         rows.elementwise("expert_permute", chosen, hidden, chosen * (hidden * operand), chosen * (hidden * operand))
     fuse = "gate_up" in rows.fused
-    choices = tokens * (parallel.replicas * ffn.active)
+    routed = -(-ffn.experts // parallel.expert), tokens * (parallel.replicas * ffn.active), chosen, touched
     for bunch in [up] if fuse else [[linear] for linear in up]:
         kernel = bunch[0].kernel if fuse or len(up) == 1 else bunch[0].part
-        _grouped(rows, bunch, choices, chosen, touched, kernel, routing)
+        _grouped(rows, bunch, *routed, kernel, routing)
     _activation(rows, ffn.expert, "expert_", chosen, ffn.expert.width // parallel.expert_width_devices)
-    _grouped(rows, [down], choices, chosen, touched, "expert_down_proj", routing)
+    _grouped(rows, [down], *routed, "expert_down_proj", routing)
     if spread:
         rows.collective("all_to_all", own * ffn.active, hidden, _exchanged(rows, own, ffn, ""), parallel.expert)
     arrived = own * ffn.active if spread else chosen
@@ -118,6 +118,7 @@ def _exchanged(rows: Rows, own: np.ndarray, ffn: Experts, kernel: str) -> np.nda
 def _grouped(
     rows: Rows,
     bunch: list[Linear],
+    experts: int,
     choices: np.ndarray,
     chosen: np.ndarray,
     touched: np.ndarray,
@@ -136,6 +137,7 @@ def _grouped(
         k,
         batch=batch,
         choices=choices,
+        experts=experts,
         macs=rows.product(chosen, n, k),
         weight=np.rint(touched * one).astype(np.int64),
         read=chosen * (k * rows.operand_bytes(bunch[0].kernel)),

@@ -100,7 +100,17 @@ def _decode(gpu: Gpu, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, 
     return attention_laws.decode_terms(gpu, constants, _attention_shapes(gpu, rows))
 
 
-_MOE = ("tokens", "chosen", "hidden", "inter", "gates", "rows", "active", *(f"tiles_{tile}" for tile in moe.TILES))
+_MOE = (
+    "tokens",
+    "chosen",
+    "hidden",
+    "inter",
+    "gates",
+    "own",
+    "rows",
+    "active",
+    *(f"tiles_{tile}" for tile in moe.TILES),
+)
 
 
 def _moe(gpu: Gpu, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -163,7 +173,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _moe,
             moe.START,
             moe.BOUNDS,
-            {},
+            {"tallest": (0, 64, 128, 256)},
             _moe_work,
             _EXPERTS,
             (*_EXPERTS, "power"),
