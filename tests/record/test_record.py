@@ -625,6 +625,8 @@ def test_the_command_records_into_a_folder_named_after_the_gpu(tools, tmp_path, 
     assert command.main(["counters", "sweep_gpt2"]) == 1
     with pytest.raises(SystemExit):
         command.main(["countres"])
+    with pytest.raises(SystemExit):
+        command.main(["counters", "--chip", "gh100"])
 
 
 def test_ctrl_c_is_one_line(tools, tmp_path, monkeypatch, capsys):

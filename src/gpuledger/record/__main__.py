@@ -46,6 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name in given.parts:
         if name not in PARTS:
             parser.error(f"unknown part {name!r}; choose from {', '.join(PARTS)}")
+    if given.chip and not given.dry_run:
+        parser.error("--chip goes with --dry-run: a recording is of this machine's GPU")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         for shape in given.shape or ():
