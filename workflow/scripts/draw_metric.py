@@ -34,7 +34,7 @@ with logs.to(snakemake.log[0]):
     drawn = set()
     for panel, header, axes in zip(shown, headers, plots, strict=False):
         (looks,) = panels.choose_looks([panel])
-        laws = study_tables.describe_laws(panel, sweep, with_class=False)
+        laws = study_tables.describe_laws(panel, sweep)
         panels.write_laws(header, panel["kernel_class"].iloc[0], laws, looks)
         drawn |= panels.draw_law(axes, panel, sweep, looks)
     for unused in headers[len(shown) :] + plots[len(shown) :]:

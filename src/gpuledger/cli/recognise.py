@@ -190,7 +190,7 @@ def _ncu(found: Found, head: bytes) -> None:
 def _json(found: Found, head: bytes) -> None:
     if _EVENTS in head or (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
         _set_timeline(found, "timeline of torch.profiler (Kineto)")
-        if not found.path.name.endswith(".gz") and not _ends_with(found.path, b"]}"):
+        if not found.path.name.endswith(".gz") and not _ends_as_json(found.path):
             found.problems.append("the file is truncated: it does not end as JSON")
         return
     if re.match(rb'\s*\[\s*\{\s*"(children|frame)"', head):
@@ -216,10 +216,10 @@ def _set_timeline(found: Found, title: str) -> None:
     found.cases["kernel_breakdown"] = {"timeline": found.path.name}
 
 
-def _ends_with(path: Path, end: bytes) -> bool:
+def _ends_as_json(path: Path) -> bool:
     with path.open("rb") as handle:
         handle.seek(max(path.stat().st_size - 64, 0))
-        return b"".join(handle.read().split()).endswith((end, b"]", b"}"))
+        return handle.read().rstrip().endswith((b"]", b"}"))
 
 
 def _gzip(found: Found) -> None:

@@ -21,16 +21,11 @@ _DIRECTIONS = [(1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, 
 _DIRECTIONS += [(1, 0.4), (1, -0.4), (-1, 0.4), (-1, -0.4), (0.4, 1), (0.4, -1), (-0.4, 1), (-0.4, -1)]
 _SIDES = {-1: "right", 0: "center", 1: "left"}
 _HEIGHTS = {-1: "top", 0: "center", 1: "bottom"}
+#: Font size (printer's points).
+_SIZE = 6.8
 
 
-def place_labels(
-    axes: Axes,
-    points: np.ndarray,
-    labels: Sequence[str],
-    radii: np.ndarray,
-    size: float = 6.8,
-    joint: str = "\n",
-) -> None:
+def place_labels(axes: Axes, points: np.ndarray, labels: Sequence[str], radii: np.ndarray, joint: str = "\n") -> None:
     """Write a label beside each point; points that nearly coincide share one label.
 
     Parameters
@@ -42,8 +37,6 @@ def place_labels(
         In data coordinates; earlier ones choose first.
     radii : array of shape (labels,)
         Of the points' markers (printer's points).
-    size : float
-        Font size (printer's points).
     joint : str
         Between the parts of a shared label.
     """
@@ -63,7 +56,7 @@ def place_labels(
     for members in _clusters(centres, _NEAR * scale):
         label = joint.join(labels[member] for member in members)
         centre, radius = centres[members[0]], radii[members[0]]
-        probe = axes.text(0, 0, label, fontsize=size, transform=None)
+        probe = axes.text(0, 0, label, fontsize=_SIZE, transform=None)
         extent = probe.get_window_extent(renderer)
         probe.remove()
         choices = []
@@ -90,7 +83,7 @@ def place_labels(
             label,
             axes.transData.inverted().transform(centre),
             axes.transData.inverted().transform(place),
-            fontsize=size,
+            fontsize=_SIZE,
             ha=_SIDES[across],
             va=_HEIGHTS[up],
             zorder=8,
@@ -101,8 +94,8 @@ def place_labels(
         note.set_in_layout(False)
 
 
-def _along(path: np.ndarray, frame: Bbox, step: float = 4.0) -> np.ndarray:
-    """Return points on a line through the given ones, about *step* apart, within the frame."""
+def _along(path: np.ndarray, frame: Bbox) -> np.ndarray:
+    """Return points on a line through the given ones, about four pixels apart, within the frame."""
     path = np.reshape(path, (-1, 2))
     path = path[np.isfinite(path).all(axis=1)]
     if not len(path):
@@ -110,7 +103,7 @@ def _along(path: np.ndarray, frame: Bbox, step: float = 4.0) -> np.ndarray:
     low, high = np.array([frame.x0, frame.y0]) - 50, np.array([frame.x1, frame.y1]) + 50
     path = np.clip(path, low, high)
     length = np.r_[0.0, np.hypot(*np.diff(path, axis=0).T).cumsum()]
-    at = np.linspace(0, length[-1], int(length[-1] / step) + 2)
+    at = np.linspace(0, length[-1], int(length[-1] / 4) + 2)
     return np.column_stack([np.interp(at, length, path[:, side]) for side in (0, 1)])
 
 

@@ -100,7 +100,8 @@ def find_device() -> Device:
     InputError
         No driver, no GPU, or a driver that does not respond.
     """
-    if _is_instance() or shutil.which("nvidia-smi") is None:
+    # nvidia-smi describes a part of a GPU only as a whole.
+    if selected_device().startswith("MIG-") or shutil.which("nvidia-smi") is None:
         return _ask_library()
     try:
         (name, capability, driver, memory) = _query(IDENTITY)
@@ -170,11 +171,6 @@ def check_alone() -> None:
         problem = f"another process is on the GPU: {', '.join(others[:3])}"
         remedy = "wait for it to end or stop it, or choose another GPU with CUDA_VISIBLE_DEVICES"
         raise InputError("GPU", selected_device(), problem, remedy)
-
-
-def _is_instance() -> bool:
-    """Whether a part of a GPU is used, which nvidia-smi describes only as a whole."""
-    return selected_device().startswith("MIG-")
 
 
 def _in_smi() -> str:

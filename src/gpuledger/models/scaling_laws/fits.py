@@ -116,7 +116,7 @@ class Fit:
             low = high = value
             if not self.exact:
                 low, high = predict_mixture(list(self.mixture), sizes.ravel(), level)
-        return tuple(_round(part.reshape(np.shape(x)), 6) for part in (value, low, high))
+        return tuple(_round(part.reshape(np.shape(x))) for part in (value, low, high))
 
 
 def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
@@ -166,7 +166,7 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
             "formula": [row[1].formula for row in rows],
             "criterion": [row[2] for row in rows],
             "probability": [row[3] for row in rows],
-            "error_percent": [_error(x, y, row[1]) for row in rows],
+            "error_percent": [_errors(x, y, row[1])[0] for row in rows],
         }
     )
     error, criterion, probability = (
@@ -249,7 +249,7 @@ def _describe_alike(x, ys, variable):
     for i, family in enumerate(selection.family.tolist()):
         found = x, ys[i], steps[i], family, selection.shapes[i, family], selection.betas[i, family]
         law = describe(*found, variable, lambda found=found: standard_errors(make_candidate(*found, probability=1.0)))
-        error, largest = _error(x, ys[i], law), _largest_error(x, ys[i], law)
+        error, largest = _errors(x, ys[i], law)
         if error > LARGEST_ERROR_PERCENT and _misses(x, ys[i], steps[i], law):
             yield variable, "undetermined", "no law fits", points, error, largest, False, None
         else:
@@ -282,17 +282,17 @@ def smape(y: np.ndarray, fitted: np.ndarray) -> float:
 
 def largest_error(y: np.ndarray, fitted: np.ndarray) -> float:
     """Largest error at a point, relative to its value (%); infinite if a zero is missed."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         relative = np.divide(np.abs(fitted - y), np.abs(y), out=np.zeros(len(y)), where=fitted != y)
     return round(100 * float(relative.max()), 4)
 
 
-def _error(x, y, law) -> float:
-    return 0.0 if law.exact else smape(y, law_values(law.law, law.form, law.coefficients, x))
-
-
-def _largest_error(x, y, law) -> float:
-    return 0.0 if law.exact else largest_error(y, law_values(law.law, law.form, law.coefficients, x))
+def _errors(x, y, law) -> tuple[float, float]:
+    """The mean and the largest error of a law, in percent."""
+    if law.exact:
+        return 0.0, 0.0
+    fitted = law_values(law.law, law.form, law.coefficients, x)
+    return smape(y, fitted), largest_error(y, fitted)
 
 
 def _misses(x, y, step, law) -> bool:
@@ -302,5 +302,5 @@ def _misses(x, y, step, law) -> bool:
     return smape(nearest, fitted) > LARGEST_UNEXPLAINED_PERCENT
 
 
-def _round(values: np.ndarray, digits: int) -> np.ndarray:
-    return np.array([rounded(value, digits) for value in values.ravel()]).reshape(values.shape)
+def _round(values: np.ndarray) -> np.ndarray:
+    return np.array([rounded(value, 6) for value in values.ravel()]).reshape(values.shape)

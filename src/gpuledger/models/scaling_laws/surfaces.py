@@ -89,10 +89,6 @@ def find_sums(x1, x2, y, relative, step) -> list[Sum]:
     return found
 
 
-def _name_terms(terms, coefficients, variables) -> list[tuple[float | Fraction, str]]:
-    return [(value, _term_name(powers, variables)) for value, powers in zip(coefficients, terms, strict=True)]
-
-
 def sum_formula(named) -> str:
     """A sum of named terms (coefficient, name; empty for 1) as text, the longest names first."""
     return sum_text(sorted(named, key=lambda term: -len(term[1])))
@@ -109,7 +105,7 @@ def make_surface(law: Sum, variables) -> Surface:
     def values(x1, x2):
         return np.asarray(floats) @ gradient(x1, x2)
 
-    named = _name_terms(terms, coefficients, variables)
+    named = [(value, _term_name(powers, variables)) for value, powers in zip(coefficients, terms, strict=True)]
     formula = sum_formula(named)
     if exact and terms == [(0, 0), (1, 0), (0, 1), (1, 1)]:
         one, first, second, both = coefficients

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from importlib import import_module
 from pathlib import Path
@@ -146,29 +145,26 @@ def simulate_dataset(dataset: Dataset) -> dict[Path, str]:
     """
     written: dict[Path, str] = {}
     for study, name in dataset.cases():
-        if study == "normalization_roofline":
-            with contextlib.suppress(InputError):  # reported by the job that reduces the case
-                written |= dict.fromkeys(write_case(dataset.case(study, name)), ORIGIN)
-            continue
-        if study == "kernel_breakdown":
-            with contextlib.suppress(InputError):
-                inputs = dataset.case(study, name).inputs
-                if "timeline" in inputs:
-                    # Imported here: only this simulation needs the transformer model.
-                    write_timeline = import_module("gpuledger.models.simulate.timeline").write_timeline
-                    written[write_timeline(dataset.folder / inputs["timeline"])] = ORIGIN
-            continue
-        if (study, name) not in CASES:
-            LOG.warning("%s: no case '%s' of %s is simulated", dataset.file, name, study)
-            continue
         try:
             case = dataset.case(study, name)
         except InputError:
             continue  # reported by the job that reduces the case
+        if study == "normalization_roofline":
+            written |= dict.fromkeys(write_case(case), ORIGIN)
+            continue
+        if study == "kernel_breakdown":
+            if "timeline" in case.inputs:
+                # Imported here: only this simulation needs the transformer model.
+                write_timeline = import_module("gpuledger.models.simulate.timeline").write_timeline
+                written[write_timeline(dataset.folder / case.inputs["timeline"])] = ORIGIN
+            continue
+        if (study, name) not in CASES:
+            LOG.warning("%s: no case '%s' of %s is simulated", dataset.file, name, study)
+            continue
         launch, inputs = simulate_launch(study, name), case.inputs
-        wanted = [(inputs.get("progress"), launch), (inputs.get("trace"), launch.beside)]
-        if "progress" not in inputs:
-            wanted = [(inputs.get("trace"), launch)]
+        wanted = [(inputs.get("trace"), launch)]
+        if "progress" in inputs:
+            wanted = [(inputs["progress"], launch), (inputs.get("trace"), launch.beside)]
         logs = ((key, inputs.get(key)) for key in ("event_log", "tensor_trace"))
         paths = {key: dataset.folder / path for key, path in logs if path}
         for trace, made in wanted:

@@ -85,12 +85,12 @@ def expected_table(sweep: Sweep) -> dict[str, Any]:
     return {"frame": frame, "headers": _HEADERS}
 
 
-def describe_laws(panel: pd.DataFrame, sweep: Sweep, with_class: bool = True) -> dict[str, str]:
+def describe_laws(panel: pd.DataFrame, sweep: Sweep) -> dict[str, str]:
     """Write the law of each class of a panel, in lines that fit above it."""
     found = {}
     for name, series in panel.groupby("kernel_class", sort=True):
         row = law_of(sweep.laws, series)
-        law = f"{f'{name}: ' if with_class else ''}{row['formula']}{_error(row)}"
+        law = f"{row['formula']}{_error(row)}"
         # No line ends between a number and what belongs to it.
         law = re.sub("([≥≤]|mean|worst) |(?<=[0-9]) (?=%)", "\\1\u00a0", law)
         found[str(name)] = textwrap.fill(law, 52)

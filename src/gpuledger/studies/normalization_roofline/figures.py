@@ -29,11 +29,11 @@ _REST = [(figures.SKY, "v"), (figures.YELLOW, "P"), (figures.BLACK, "X")]
 Styles = Mapping[str, tuple[str, str, str]]
 
 
-def kernel_styles(rows: pd.DataFrame, styles: Styles = STYLES) -> dict[str, tuple[str, str, str]]:
-    """Return label, colour and marker of every kernel in `rows`: those of `styles` first, then others."""
+def kernel_styles(rows: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
+    """Return label, colour and marker of every kernel in `rows`: those of ``STYLES`` first, then others."""
     present = list(dict.fromkeys(rows["kernel"]))
-    others = [name for name in present if name not in styles]
-    found = {name: style for name, style in styles.items() if name in present}
+    others = [name for name in present if name not in STYLES]
+    found = {name: style for name, style in STYLES.items() if name in present}
     return found | {name: (name, *_REST[place % len(_REST)]) for place, name in enumerate(others)}
 
 

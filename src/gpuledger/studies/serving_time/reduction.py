@@ -146,11 +146,12 @@ def errors_percent(predicted_s: pd.Series, measured_s: pd.Series) -> pd.Series:
 def _add_errors(result: CaseResult, data: pd.DataFrame) -> None:
     back = data[data["held_back"]]
     alone = errors_percent(data["kernels_s"], data["measured_s"]).abs()
+    decode = errors_percent(data["decode_s"], data["measured_s"]).abs()
     fitted = errors_percent(back["predicted_s"], back["measured_s"]).abs()
     result.add("held_back_runs", len(back), "run")
     result.add("tpot_median_error_unfitted_percent", alone.median(), "%")
     result.add("tpot_mape_unfitted_percent", alone.mean(), "%")
-    result.add("tpot_median_error_decode_only_percent", _decode_only(data), "%")
+    result.add("tpot_median_error_decode_only_percent", decode.median(), "%")
     result.add("tpot_median_error_percent", fitted.median(), "%")
     result.add("tpot_mape_percent", fitted.mean(), "%")
     result.add("tpot_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
@@ -161,10 +162,6 @@ def _add_errors(result: CaseResult, data: pd.DataFrame) -> None:
     repeated = data.groupby(keys)["measured_s"]
     spread = errors_percent(repeated.transform("median"), data["measured_s"]).abs()[repeated.transform("size") > 1]
     result.add("repeats_mape_percent", spread.mean(), "%")
-
-
-def _decode_only(data: pd.DataFrame) -> float:
-    return errors_percent(data["decode_s"], data["measured_s"]).abs().median()
 
 
 def _finding(result: CaseResult, gpu: Gpu) -> str:

@@ -72,13 +72,14 @@ class _Refused(Exception):  # noqa: N818, it is caught at once
 
 def _scan(path: Path, content: bytes) -> None:
     """Scan the operations without running any: all are complete, and none asks for unbounded memory."""
-    highest, position = 0, 0
+    highest = 0
     try:
-        for number, (operation, argument, _) in enumerate(pickletools.genops(content)):
+        for number, (operation, argument, position) in enumerate(pickletools.genops(content)):
             if number >= MAX_OPERATIONS:
                 raise InputError(path, f"operation {number}", "too many operations to check", REMEDY)
             if operation.name == "GLOBAL":
-                _admit(str(argument).replace(" ", "."), path)
+                if (name := str(argument).replace(" ", ".")) not in _NAMES:
+                    raise InputError(path, "", f"it would call '{name}', which is not data", REMEDY)
             elif operation.name in ("INST", "PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4", "NEXT_BUFFER"):
                 problem = f"operation {operation.name} at byte {position} is for objects, not for data"
                 raise InputError(path, "", problem, REMEDY)
@@ -87,16 +88,10 @@ def _scan(path: Path, content: bytes) -> None:
                 if int(argument) > highest + 1:
                     raise InputError(path, "", f"its memo jumps to place {argument}", REMEDY)
                 highest = max(highest, int(argument))
-            position = number
     except InputError:
         raise
     except Exception as error:
         raise InputError(path, "", f"not a pickle ({error})", REMEDY) from None
-
-
-def _admit(name: str, path: Path) -> None:
-    if name not in _NAMES:
-        raise InputError(path, "", f"it would call '{name}', which is not data", REMEDY)
 
 
 class _Call:
