@@ -10,6 +10,8 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.study import read_studies
 from gpuledger.studies.block_scheduling import across as block_scheduling
 from gpuledger.studies.dmat import across as dmat
+from gpuledger.studies.kernel_breakdown import across as kernel_breakdown
+from gpuledger.studies.kernel_breakdown.parts import join_parts
 from gpuledger.studies.kernel_profile import across as kernel_profile
 from gpuledger.studies.kernel_time import across as kernel_time
 from gpuledger.studies.normalization_roofline import across as normalization
@@ -35,7 +37,8 @@ def words(figure):
 
 
 def test_every_study_that_draws_across_is_found():
-    modules = [block_scheduling, dmat, kernel_profile, kernel_time, normalization, serving_time, warp_scheduling]
+    modules = [block_scheduling, dmat, kernel_breakdown, kernel_profile, kernel_time, normalization, serving_time]
+    modules.append(warp_scheduling)
     names = [module.__name__.split(".")[-2] for module in modules]
     assert [study.name for study in read_studies().values() if study.across] == names
 
@@ -136,3 +139,20 @@ def test_the_time_of_every_recording_is_divided_by_what_limits_it(monkeypatch):
     assert [bar.get_width() for bar in bars.patches] == [70, 2, 28]
     # Kernels of less than 5 % of the time are in the bar only.
     assert list(dots.collections[0].get_offsets()[:, 0]) == [90, 20]
+
+
+def test_recorded_steps_have_their_prediction_below_and_simulated_ones_are_not_measured():
+    launches = {"kind": "kernel", "kernel_class": ["gemm", "elementwise"], "operator": "", "role": ["qkv_proj", "act"]}
+    rows = pd.DataFrame({**launches, "duration_s": [0.003, 0.001], "predicted_s": [0.0015, 0.0005], "launches": 1})
+    times = {"phase": "decode", "kind": ["gemm", "attention"], "hardware": "h100", "time_s": [0.001, 0.002]}
+    model = pd.DataFrame({**times, "count": [3, 1]})
+    cases = [result(join_parts(kernels=model), "published", "m", "predicted")]
+    for kind, scale in (("downloaded", 1), ("simulated", 2)):
+        step = join_parts(launches=rows.assign(predicted_s=scale * rows["predicted_s"]))
+        cases.append(result(step, kind, "step", kind, hardware="G"))
+    figure = kernel_breakdown.draw(cases)
+    assert "The model predicts 50 % of the kernel time of 1 measured step" in words(figure)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels[0] == "downloaded: step (G)" and labels[-1] == "published: m, decode"
+    bars = [bar for bar in figure.axes[0].patches if bar.get_width() and bar.get_height() == 0.75]
+    assert [round(bar.get_width()) for bar in bars] == [75, 25, 38, 12, 75, 25, 75, 25, 60, 40]

@@ -143,7 +143,7 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None,
             if any(text == other and abs(np.log(x[at] / place)) < 0.1 for other, place in noted):
                 continue
             noted.append((text, x[at]))
-            axes.annotate(text, (x[at], y[at]), (4, 2), textcoords="offset points", fontsize=6.2, color=colour)
+            axes.annotate(text, (x[at], y[at]), (4, 2), textcoords="offset points", fontsize=6.5, color=colour)
     axes.set(xscale="log", yscale="log", xlabel="tokens/s of a request (numbers: batch)", ylabel="tokens/s per GPU")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
