@@ -271,7 +271,7 @@ def test_page_says_its_claims_its_neighbours_and_what_its_figures_show(tmp_path,
     assert re.findall(r'alt="([^"]*)"', html) == [f"A &lt;good&gt; one (figure {number} of 2)" for number in (1, 2)]
     assert "snakemake --cores 4 results/mine/kernel_overhead/one/notebook.html<" in html
     assert '<a href="../../../scorecard.html#mine--one--a">X: 5.</a> Here: 5,\n<span class="exact">exact</span>' in html
-    assert '<a href="../../dmat/fig1/notebook.html" rel="next"' in html and ' rel="prev"' not in html
+    assert '<a rel="next" href="../../dmat/fig1/notebook.html"' in html and ' rel="prev"' not in html
     assert '<a href="../../../index.html#mine-kernel_overhead-one">gallery</a>' in html
     assert '<a class="anchor-link" href="#Method">' in html
 

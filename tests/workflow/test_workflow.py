@@ -53,7 +53,7 @@ def test_pages_need_no_network_and_show_formulas(finished):
         html = page.read_text("utf-8")
         assert not re.findall(r'(?:src|href)="https?:', html)
         # The data of a viewer and its script come after the page's own.
-        viewer = ['<script id="view" type="application/json">', "<script>"]
+        viewer = ['<script type="application/json" id="view">', "<script>"]
         assert re.findall(r"<script[^>]*>", html) in (["<script>"], ["<script>", *viewer])
         # Links leave the folder for the gallery, the scorecard and the dataset's other cases.
         for link in re.findall(r'<a [^>]*href="([^"#]+)', html.split("<script>")[0]):
