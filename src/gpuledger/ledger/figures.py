@@ -173,7 +173,7 @@ def _embed_glyphs_only() -> None:
     """Leave out of embedded fonts what shapes text: a PDF places each glyph, and reading these tables takes 0.1 s."""
     from fontTools import subset
 
-    getattr(subset.Options, "_drop_tables_default", []).extend(["GDEF", "GPOS", "GSUB"])
+    getattr(subset.Options, "_drop_tables_default", []).extend(["GDEF", "GPOS", "GSUB", "MATH"])
 
 
 def _lay_out(figure: Figure, record: Mapping) -> Bbox:
