@@ -133,12 +133,14 @@ def summarise():
     from gpuledger.ledger import changes
 
     made = [what for what in PROGRESS.messages.values() if what.startswith("draw ") and what not in PROGRESS.failed]
-    lines = [
-        f"{len(made)} case{'s' * (len(made) != 1)} made in {time.monotonic() - (PROGRESS.began or time.monotonic()):.0f} s"
-    ]
-    lines += [f"not made: {failed}" for failed in PROGRESS.failed]
+    lines = [f"not made: {failed}" for failed in PROGRESS.failed]
     lines += [f"verdict changed: {change}" for change in changes.verdict_changes(Path())]
-    print("\n".join(lines), file=sys.stderr)
+    # With --quiet, Snakemake does not tell what it begins.
+    if PROGRESS.began is not None:
+        seconds = time.monotonic() - PROGRESS.began
+        lines.insert(0, f"{len(made)} case{'s' * (len(made) != 1)} made in {seconds:.0f} s")
+    for line in lines:
+        print(line, file=sys.stderr)
 
 
 onsuccess:
