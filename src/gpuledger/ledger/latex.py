@@ -230,7 +230,6 @@ def _rounded(texts: list[str]) -> list[str]:
 def _wrap(columns: list[_Column], size: str) -> None:
     """Make the widest columns of text narrower until the table fits, none narrower than its longest piece."""
     widths = {column: column.width(size) for column in columns if not column.numeric}
-    floors = {column: column.floor(size) for column in widths}
     room = TEXT_WIDTH - sum(column.width(size) for column in columns if column.numeric)
     floors = {column: column.floor(size) for column in widths}
     for level in range(TEXT_WIDTH, 0, -2):

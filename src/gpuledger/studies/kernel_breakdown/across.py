@@ -43,7 +43,8 @@ def draw(results: Sequence[CaseResult]) -> Figure:
         Of :func:`gpuledger.studies.kernel_breakdown.reduce`.
     """
     order = sorted(results, key=lambda result: (not _is_recorded(result), result.provenance["dataset"]))
-    bars = [bar for result in order for bar in _bars(result)]
+    drawn = [(result, bar) for result in order for bar in _bars(result)]
+    bars = [bar for _, bar in drawn]
     figure, axes = plt.subplots(figsize=(7.0, 1.4 + 0.2 * len(bars)))
     place, places = 0.0, []
     for label, seconds, whole, predicted in bars:
@@ -63,8 +64,11 @@ def draw(results: Sequence[CaseResult]) -> Figure:
         xlim=(0, None),
         ylim=(places[-1] - 0.8, 0),
     )
-    measured = [result for result in order if _is_recorded(result) and result.provenance["kind"] != "simulated"]
-    found = [100 * times.sum() / whole for result in measured for label, times, whole, _ in _bars(result) if not label]
+    found = [
+        100 * seconds.sum() / whole
+        for result, (label, seconds, whole, _) in drawn
+        if label is None and result.provenance["kind"] != "simulated"
+    ]
     finding = "Where the time of a step goes, by the model"
     if found:
         reach = "" if len(found) == 1 else f"{min(found):.0f} to "
