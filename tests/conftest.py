@@ -20,8 +20,7 @@ sys.path.append(str(ROOT / "workflow" / "scripts"))
 import fork_server  # noqa: E402
 
 #: What a run of Snakemake imports.
-SNAKEMAKE = ["snakemake.cli", "snakemake.report.html_reporter", "jsonschema", "numpy", "arrow", "isoduration"]
-SNAKEMAKE += ["smart_open", "webcolors", "fqdn", "dpath", "rfc3986_validator", "rfc3339_validator", "uri_template"]
+SNAKEMAKE = ["snakemake.cli", "snakemake.report.html_reporter", "jsonschema", "numpy", "smart_open", "dpath"]
 #: The folder <host>/<path> of public measurements, here or not.
 MIRROR = Path(os.environ.get("GPULEDGER_MIRROR") or ROOT.parent / "shared" / "mirror")
 #: The files of a case whose study names no figures or tables.

@@ -28,15 +28,16 @@ Besides the constants there are the numbers below and the tiles. They are struct
 k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100 together. That `split_s`,
 `result_factor`, `throttled` and `host_s` are constants, and how long the clock takes to drop, was chosen on tables of
 A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200.
-Each time the errors of the held-back halves were in sight: those measure the constants, not the structure. No choice
-was made with an error of an RTX PRO 6000 in sight.
+Each time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice
+was made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
-clock, other losses of the fit. What is left is the libraries' choice of kernels, not physics: boosted trees on the
-residuals and the terms above, trained on other generations, make no generation's errors smaller (A100 7.1 to 7.3 %,
-H100 5.3 to 5.8, B200 7.6 to 7.7, L40S 11.8 to 11.9), while trained on its own other half they do (by 1.1 to 3 points).
+clock, other losses of the fit. What is left does not carry over: boosted trees on the residuals and the terms above,
+trained on other generations, make no generation's errors smaller (A100 7.1 to 7.3 %, H100 5.3 to 5.8, B200 7.6 to 7.7,
+L40S 11.8 to 11.9), while trained on its own other half they do, by 0.7 to 3 points (one run, every third shape, before
+the last terms). The libraries' choice of kernels may be the reason; the tables do not name the kernels.
 On Blackwell the benchmark's clock ticks every 2.05 µs over five or six launches: times below 5 µs have steps of 8 % and
 more.
 
