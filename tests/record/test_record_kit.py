@@ -138,7 +138,7 @@ def test_ctrl_c_ends_the_recorder_and_packs_what_is_complete(made, tmp_path):
     recorder = tmp_path / "python"
     recorder.write_text(
         f"#!{sys.executable} -SE\nimport pathlib, time\npathlib.Path('traces').mkdir()\n"
-        "print('recording', flush=True)\ntry:\n    time.sleep(60)\n"
+        "try:\n    print('recording', flush=True)\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n    print('interrupted')\n    raise SystemExit(130) from None\n"
     )
     recorder.chmod(0o755)
