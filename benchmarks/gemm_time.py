@@ -9,8 +9,6 @@ back, and judged by the other; where there are several GPUs, also by transferrin
 (`benchmarks/time_constants.py` makes resources/time_constants.csv.)
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import itertools

@@ -8,8 +8,6 @@ one numpy sum over the mapped file. `script` is the algorithm of the traces' own
 block_sched and dmat), a record at a time in plain Python, on a part of the file that is stated in its row.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

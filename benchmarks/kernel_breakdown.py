@@ -7,8 +7,6 @@ loops of the time model. Prefill shapes vary the length, decode shapes the conte
 shapes the position of the chunk in its prompt.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

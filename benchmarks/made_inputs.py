@@ -6,8 +6,6 @@ Traces are ``large.bin`` beside the ``dataset.yaml`` that declares it. Pieces re
 a trace larger than memory takes no longer than the disk does.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

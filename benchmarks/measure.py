@@ -1,7 +1,5 @@
 """What every benchmark measures: wall and CPU time, peak memory, and the same in units of this machine."""
 
-from __future__ import annotations
-
 import csv
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Make results/benchmarks/index.html of the tables that the benchmarks beside it wrote."""
 
-from __future__ import annotations
-
 import html
 
 import matplotlib.pyplot as plt

@@ -11,8 +11,6 @@ so it runs in an environment of its own: `--extrap` names a Python that has it, 
 folder.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

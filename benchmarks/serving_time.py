@@ -11,8 +11,6 @@ one in a temporary folder.
 The dataset must have been downloaded (`snakemake results/aiconfigurator/serving_time/h200/summary.json`).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -7,8 +7,6 @@ and framework the newest version is taken. Constants are fitted to the half of t
 does not hold back, so that its judgement of another case says what they are worth.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import re

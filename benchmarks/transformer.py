@@ -3,8 +3,6 @@
 python benchmarks/transformer.py [--repeats N]
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

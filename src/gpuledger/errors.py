@@ -1,7 +1,5 @@
 """What bad input raises, and what unusual input warns of."""
 
-from __future__ import annotations
-
 import errno
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Logs of jobs: everything in the log file, and the reason of a failure on standard error as well."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Downloads: every fault a server, a mirror, a disk or a zip file can have, and what is left on the disk after it."""
 
-from __future__ import annotations
-
 import hashlib
 import http.server
 import logging

@@ -1,7 +1,5 @@
 """FLOPs from counters: weights, tensor cores, packed instructions, and everything that must not pass for zero."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from hypothesis import given

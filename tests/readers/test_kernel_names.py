@@ -1,7 +1,5 @@
 """Kernel names: facts, classes, user patterns, hostile input."""
 
-from __future__ import annotations
-
 import re
 import warnings
 

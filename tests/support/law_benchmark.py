@@ -15,8 +15,6 @@ Products in two variables are on full grids of 5 or 6 times 4 or 5 sizes: sums o
 least a fifth in the middle of the grid, and products of two laws of those above.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The console script ``gpuledger``."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

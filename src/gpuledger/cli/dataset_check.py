@@ -1,7 +1,5 @@
 """What is there of a dataset: its cases, the files that they lack, and those that none of them names."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

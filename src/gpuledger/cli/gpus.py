@@ -1,7 +1,5 @@
 """``gpuledger gpus``: the data sheets."""
 
-from __future__ import annotations
-
 import click
 
 from gpuledger.cli.terminal import json_option, print_json, print_table

@@ -1,7 +1,5 @@
 """``gpuledger inspect``: what is this, and what can be done with it?"""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

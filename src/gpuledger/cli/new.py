@@ -1,7 +1,5 @@
 """``gpuledger new-dataset`` and ``new-study``: drafts to go on from."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Large files are judged by their beginning, so that the answer comes at once.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

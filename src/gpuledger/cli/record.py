@@ -1,7 +1,5 @@
 """``gpuledger record``: record a program of the user's, or this machine's GPU."""
 
-from __future__ import annotations
-
 import sys
 
 import click

@@ -1,7 +1,5 @@
 """Tables that studies read, by the columns that they must have."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

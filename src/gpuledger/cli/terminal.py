@@ -1,7 +1,5 @@
 """Output: JSON for programs, aligned columns for people."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Figures across datasets: one provenance for all cases that a figure draws."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from gpuledger.ledger import provenance

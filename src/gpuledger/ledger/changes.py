@@ -3,8 +3,6 @@
 ``python -m gpuledger.ledger.changes`` prints both and exits with status 1 when there is a difference.
 """
 
-from __future__ import annotations
-
 import csv
 import subprocess
 import sys

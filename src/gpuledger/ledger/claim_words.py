@@ -1,7 +1,5 @@
 """Claims as sentences: ``kv_bytes_per_token, 131072, byte`` is "The KV cache takes 131,072 bytes per token."."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

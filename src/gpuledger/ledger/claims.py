@@ -1,7 +1,5 @@
 """Claims: published values, compared with what each dataset reproduces."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

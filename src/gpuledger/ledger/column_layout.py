@@ -1,7 +1,5 @@
 """Figures for one column of a paper: the same drawing at 3.33 inches, panels below one another, without a headline."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 

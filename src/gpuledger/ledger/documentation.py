@@ -1,7 +1,5 @@
 """Documentation: the Markdown files of a checkout as a small offline site, with the pages' style."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The record of a dataset's downloaded or simulated files: names, sizes, digests and origins."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures: one style, three formats, provenance below each, byte-identical when made again."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from base64 import b64encode

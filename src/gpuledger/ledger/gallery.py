@@ -1,7 +1,5 @@
 """The gallery: a square for every claim, a card for every case, a map of the paper, and what is not here yet."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections import Counter

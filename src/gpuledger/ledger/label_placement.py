@@ -1,7 +1,5 @@
 """Labels that cover neither one another nor what is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """LaTeX tables (booktabs, siunitx) that fit a page of two columns, and a linter for what LaTeX would refuse."""
 
-from __future__ import annotations
-
 import math
 import re
 import textwrap

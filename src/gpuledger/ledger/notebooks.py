@@ -1,7 +1,5 @@
 """Notebooks: executed with papermill, in this process."""
 
-from __future__ import annotations
-
 import logging
 import re
 import tempfile

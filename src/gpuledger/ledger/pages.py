@@ -1,7 +1,5 @@
 """Pages: executed notebooks as self-contained HTML."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """A LaTeX document of two columns that includes every figure and table of a set of cases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path

@@ -5,8 +5,6 @@ divided among partials, merging them gives the same result, so that a reduction 
 the same bytes in one process and in many.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack

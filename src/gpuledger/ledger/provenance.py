@@ -1,7 +1,5 @@
 """What numbers are and where they come from, in the words shown next to them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reports across cases: tables of all quantities, the scorecard page, and what pages say of claims."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path

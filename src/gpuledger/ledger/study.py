@@ -1,7 +1,5 @@
 """Studies, as the ``study.yaml`` in each folder of ``gpuledger/studies`` declares them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache

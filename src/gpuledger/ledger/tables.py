@@ -1,7 +1,5 @@
 """Tables as CSV, Markdown and LaTeX, with provenance in every row or in the caption."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import re

@@ -1,7 +1,5 @@
 """Timelines as Chrome trace JSON, which Perfetto (https://ui.perfetto.dev) and chrome://tracing open."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 A study that has one says so by a module ``view.py`` with ``view(result)``, which returns a `View` or None.
 """
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """GPU data sheets: ``resources/gpus.csv``, and users' own tables in the same form."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re

@@ -6,8 +6,6 @@ of C per block, the slices of K within a block, and the layouts of A and B. ``pa
 assigns classes by the ordered table of ``kernel_patterns``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The table of kernel classes: patterns of kernel names in order of priority, which users can extend."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

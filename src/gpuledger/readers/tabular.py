@@ -3,8 +3,6 @@
 Column names end with the unit (``latency_ms``), so a wrong unit shows as a wrong column.
 """
 
-from __future__ import annotations
-
 import csv
 import warnings
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 ``python -m gpuledger.record [OPTION ...] -- COMMAND ...`` records a program instead.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

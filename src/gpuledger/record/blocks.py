@@ -4,8 +4,6 @@ The first two are timed and traced, memset is timed. From the gaps in the first 
 predicts what a kernel without gaps would save; the other two show what is saved (OSDI 2025, Sec. 4.6).
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Counters come from ncu where they may be read. A timeline comes from nsys where 
 counters, from torch.profiler for a Python program. The program runs once for each.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

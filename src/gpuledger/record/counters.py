@@ -1,7 +1,5 @@
 """FLOP counters of every launch of the toy network: set-up, forward pass, forward and backward pass."""
 
-from __future__ import annotations
-
 import logging
 
 from gpuledger.record import metrics

@@ -1,7 +1,5 @@
 """What ncu counts: the runs of the toy network and the points of the sweeps, and about how many launches that makes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 

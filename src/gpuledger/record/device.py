@@ -4,8 +4,6 @@ nvidia-smi describes it in most detail. Where it is missing or cannot see the GP
 compute and on MIG instances, the driver's library describes it.
 """
 
-from __future__ import annotations
-
 import csv
 import logging
 import os

@@ -1,7 +1,5 @@
 """What a recording would do: its parts, their planned time, and the command lines of ncu; nothing is run on a GPU."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate

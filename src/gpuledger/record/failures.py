@@ -1,7 +1,5 @@
 """Error messages of nvidia-smi, ncu, PyTorch and CUDA, and their remedies."""
 
-from __future__ import annotations
-
 import re
 
 _PERMISSION = (

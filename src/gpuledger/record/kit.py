@@ -4,8 +4,6 @@ It holds what a recording needs beside Python, NumPy, PyTorch and the driver. NV
 with PyTorch.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

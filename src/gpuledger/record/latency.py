@@ -1,7 +1,5 @@
 """Exposed latency on this machine: how long a user waits for gpuledger's probes and for ncu."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path

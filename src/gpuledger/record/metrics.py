@@ -1,7 +1,5 @@
 """Which metrics ncu collects: FLOP counters of every precision for the chip, and the metrics of the sweeps."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Collection, Iterable, Sequence

@@ -4,8 +4,6 @@ Neutrino stands between a program and the driver and adds its probes to the kern
 :mod:`gpuledger.record.probes.plain`. What it writes becomes cases as it is.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import logging

@@ -5,8 +5,6 @@ configurations, checks each against double precision, times it with a cold and a
 study ``normalization_roofline``.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

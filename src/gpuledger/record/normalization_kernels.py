@@ -1,7 +1,5 @@
 """Configurations of the kernels in ``cuda_sources/normalization.cu`` and their expected results; needs no GPU."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

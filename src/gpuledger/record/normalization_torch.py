@@ -1,7 +1,5 @@
 """Baselines of the normalization roofline, if PyTorch is installed: the formula in operators, and its own kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """NVRTC, CUDA's run-time compiler, through ctypes: that of PyTorch's wheels, of the CUDA toolkit, or of a package."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,7 +1,5 @@
 """The parts of a recording: what each records, what it needs, how long it may take."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether to record this machine's GPU, and which parts; without a GPU this is decided in milliseconds."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Nsight Compute's command line: find it, query its version and metrics, run it on a workload."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -5,8 +5,6 @@ a hash of everything that the file depends on. A file is up to date if it is pre
 key. ``dataset.yaml`` lists exactly the complete parts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

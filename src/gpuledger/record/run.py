@@ -1,7 +1,5 @@
 """Record the parts of a recording into its folder."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

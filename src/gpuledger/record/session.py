@@ -1,7 +1,5 @@
 """What all parts of a recording share: the device, the tools, the recording's folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

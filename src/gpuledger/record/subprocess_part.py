@@ -1,8 +1,6 @@
 """Record a part in its own process: ``python -m gpuledger.record.subprocess_part MODULE FUNCTION FOLDER ANSWER
 OPTIONS``."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

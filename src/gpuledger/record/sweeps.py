@@ -1,7 +1,5 @@
 """Sweeps: counters of a whole model over sequence length, hidden size and number of layers."""
 
-from __future__ import annotations
-
 import csv
 import io
 import logging

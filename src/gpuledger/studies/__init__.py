@@ -1,7 +1,5 @@
 """Studies: a folder each, with ``study.yaml``, ``reduce``, panel functions for figures, and tables."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 

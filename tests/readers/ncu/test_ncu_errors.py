@@ -1,7 +1,5 @@
 """What is no table is refused with one line that says why; nothing but InputError leaves the reader."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import random

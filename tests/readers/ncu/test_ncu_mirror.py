@@ -1,7 +1,5 @@
 """Public files, where a mirror of them is at hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Units and numbers, and round trips of generated tables."""
 
-from __future__ import annotations
-
 import csv
 import io
 import tempfile

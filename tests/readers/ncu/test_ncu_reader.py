@@ -1,7 +1,5 @@
 """Every dialect of Nsight Compute's CSV, each as a small file written by hand."""
 
-from __future__ import annotations
-
 import gzip
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Page reference maps: the layout's known answer, round trips, and files whose counts and content disagree."""
 
-from __future__ import annotations
-
 import struct
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is no trace is refused with one line that says why; nothing but InputError leaves a reader."""
 
-from __future__ import annotations
-
 import resource
 import struct
 import tempfile

@@ -1,7 +1,5 @@
 """Texts of a trace directory: specimens in the words of each release, and round trips."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import tempfile

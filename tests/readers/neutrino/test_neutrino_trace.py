@@ -1,7 +1,5 @@
 """Traces of every version: the format's known answers, and what is written is read back, unchanged and unmoved."""
 
-from __future__ import annotations
-
 import struct
 import tempfile
 import warnings

@@ -1,7 +1,5 @@
 """Fetch what a dataset.yaml lists."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

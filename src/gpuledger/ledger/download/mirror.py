@@ -5,8 +5,6 @@
 Without names, of the datasets that config.yaml makes. What is in the folder already is verified and kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import shutil

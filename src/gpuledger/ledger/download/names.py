@@ -1,7 +1,5 @@
 """Names in messages and on disks."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from fnmatch import fnmatchcase

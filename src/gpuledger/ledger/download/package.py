@@ -6,8 +6,6 @@ Nothing of it is installed, imported or run. Which index is asked, and through w
 ``<file>.json`` beside the unpacked files says which they are, so that the package is not fetched again for them.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

@@ -1,7 +1,5 @@
 """Partial files: one process at a time writes one, and another one can resume it."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

@@ -1,7 +1,5 @@
 """Find out what could be fetched now, without fetching it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a server may not make a download do: send credentials, reach into the local network, take for ever."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 import threading

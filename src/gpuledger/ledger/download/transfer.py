@@ -8,8 +8,6 @@ Bytes arrive in ``<file>.part`` (locked: processes take turns; ``<file>.part.jso
 needs to resume) and get their final name when they are complete, verified and on disk.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Unpack untrusted zip files."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """The largest batch and the longest context that fit into the memory of a deployment's GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

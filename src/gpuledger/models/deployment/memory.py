@@ -11,8 +11,6 @@ What the reserve is for, by :func:`reserve_bytes`: *communication* buffers, the 
 the *rest* (workspaces of libraries and of attention, CUDA graphs, fragmentation).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

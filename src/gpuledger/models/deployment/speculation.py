@@ -1,7 +1,5 @@
 """Speculative decoding: a cheap model drafts tokens, one step of the large model verifies them all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The closed form: FADD, FMUL and FFMA of one SIMT SGEMM launch and of the small kernels around it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A recording of Linear layers against the closed form: match launches to shapes, predict them, count exact ones."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Forward and backward pass of a network of identical Linear layers with activations, kernel by kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -7,8 +7,6 @@ and the check is that the counter is a whole number of steps: with 3,072 instruc
 wrong tile would pass once in 3,072 times.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """Description of a family's best fit: natural coefficients, exact ones where proven, and the formula."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

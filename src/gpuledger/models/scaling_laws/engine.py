@@ -4,8 +4,6 @@ They are compiled, because 10,000 series times a thousand shapes would take an i
 independent and the order of operations is fixed, so results are reproducible.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

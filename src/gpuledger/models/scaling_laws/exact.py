@@ -1,7 +1,5 @@
 """Exact laws of counts: rational coefficients from a few points, verified on all others."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 

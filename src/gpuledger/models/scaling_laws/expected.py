@@ -1,7 +1,5 @@
 """Expected formulas, declared as text, and how measured values compare with them."""
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

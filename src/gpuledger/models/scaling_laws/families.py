@@ -4,8 +4,6 @@ Every family is linear in at most three coefficients once its shape parameter (a
 knee, a tile) is fixed. A law has one or more families, whose prior probabilities add up to one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

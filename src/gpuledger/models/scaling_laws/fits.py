@@ -1,7 +1,5 @@
 """Fits of one series and of many."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

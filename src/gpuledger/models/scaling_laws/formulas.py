@@ -1,7 +1,5 @@
 """Formulas of laws as text, and values of laws from their coefficients."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from decimal import Decimal

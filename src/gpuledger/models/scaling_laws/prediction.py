@@ -1,7 +1,5 @@
 """Uncertainty: covariance of coefficients, and prediction intervals over all laws compatible with the data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ Sums have up to four of the terms 1, x1, x2, x1·x2, x1², x2², x1²·x2, x1·x
 values divided by the law in one variable are a series in the other. Both are rated by evidence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Selection of a law: the evidence of every family, for many series with the same sizes at once."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Sums of products of powers of two variables, and the evidence of a law in two variables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction

@@ -4,8 +4,6 @@ Four kernels on tensors of the published size, 4×32×2048×128: FlashAttention-
 FlashAttention-v1, and memory-efficient attention. What they load when follows the paper (OSDI 2025, Fig. 1 and 11).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil, prod
 

@@ -3,8 +3,6 @@
 Sources: S. Huang, C. Wu, Neutrino, OSDI 2025 (the paper), and outputs printed in the artifact and the documentation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

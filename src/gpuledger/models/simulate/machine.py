@@ -3,8 +3,6 @@
 All times are in cycles of one global clock. Only probe records use the clock of their SM, which has its own origin.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from heapq import heappop, heappush
 

@@ -4,8 +4,6 @@ A launch costs a fixed time, and moving a byte costs the inverse of the bandwidt
 reaches a fixed share. Nothing is fitted or measured: the shares are assumptions, and so are all results.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

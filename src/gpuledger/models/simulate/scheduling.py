@@ -1,7 +1,5 @@
 """What the probes ``block_sched`` and ``program_progress`` would record for a kernel."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Decode steps of a served model as a profiler would record them, simulated: every kernel takes its roofline's time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write simulated launches as trace directories in the format of recorded ones."""
 
-from __future__ import annotations
-
 import logging
 from importlib import import_module
 from pathlib import Path

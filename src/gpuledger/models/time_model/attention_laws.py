@@ -24,8 +24,6 @@ without a window); J. Shah et al., FlashAttention-3, 2024, Sec. 3.2 (exponential
 et al., Flash-Decoding, 2023 (parts of a sequence, combined by a second kernel).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Which fitted constants predict a kernel: the GPU's own where it was measured, else the nearest measured GPU's."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

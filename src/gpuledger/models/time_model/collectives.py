@@ -4,8 +4,6 @@ As in NCCL (src/graph/tuning.cc), each protocol has a latency, a latency per hop
 the fastest is taken.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -13,8 +13,6 @@ TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, w
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fit of a GPU's constants to measured times of GEMMs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TypeVar

@@ -46,8 +46,6 @@ Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. 
 J. Little, Operations Research 9(3), 1961 (bytes in flight).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache

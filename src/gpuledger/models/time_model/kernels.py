@@ -1,7 +1,5 @@
 """Time, traffic and bound of every kernel of a model's pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

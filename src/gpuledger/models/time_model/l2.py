@@ -9,8 +9,6 @@ those of an undivided L2 by an L40S's, held-back errors in sight. An RTX PRO 600
 its bf16 MAPE fell from 7.9, 7.1 and 8.7 % (SGLang, vLLM, TensorRT-LLM) to 6.5, 7.1 and 7.6 %.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

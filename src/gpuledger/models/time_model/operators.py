@@ -17,8 +17,6 @@ The laws name what the kernels of vLLM and Sarathi of 2024 do (`csrc/layernorm_k
 kernels do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Times of a model's forward passes on GPUs: every kernel of every shape of a workload, and their sums."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

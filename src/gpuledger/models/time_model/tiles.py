@@ -3,8 +3,6 @@
 They are what the libraries' kernels of a generation have, and the same for every GPU of it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

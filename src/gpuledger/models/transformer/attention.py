@@ -1,7 +1,5 @@
 """Kernels of attention, from the projections to the output projection."""
 
-from __future__ import annotations
-
 from gpuledger.models.transformer.attention_rows import (
     Keys,
     add_gate,

@@ -1,7 +1,5 @@
 """The blocks of a layer, attention and feed-forward: their weight matrices and what they cache."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Read a model's config.json: from a file, from ``resources/models/``, or from the Hugging Face hub."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

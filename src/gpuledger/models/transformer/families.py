@@ -5,8 +5,6 @@ missing keys, which layers have a window, and where biases and norms are; for Ki
 and vLLM.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """From the keys of a config.json to the windows and the feed-forward blocks of every layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Kernels of feed-forward blocks: dense and mixture of experts."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gpuledger.models.transformer.blocks import Experts, FeedForward, Linear

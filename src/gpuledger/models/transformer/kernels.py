@@ -1,7 +1,5 @@
 """The kernels of a forward pass: what is launched, how often, and at which sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

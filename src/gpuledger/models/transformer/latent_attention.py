@@ -1,7 +1,5 @@
 """Kernels of attention over compressed keys and values: MLA, sparse MLA, and compressed sequences (DeepSeek-V4)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gpuledger.models.transformer.attention_rows import (

@@ -1,7 +1,5 @@
 """Attention over compressed keys and values: MLA (DeepSeek-V2, V3) and compressed sequences (DeepSeek-V4)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

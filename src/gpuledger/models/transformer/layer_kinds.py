@@ -1,7 +1,5 @@
 """From the keys of a config.json to the kinds of its layers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """From the names of a checkpoint's modules to the kernels that hold their weights."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

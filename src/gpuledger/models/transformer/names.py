@@ -1,7 +1,5 @@
 """Categories of the columns of :func:`gpuledger.models.transformer.kernels`, in execution order."""
 
-from __future__ import annotations
-
 PHASES = ("prefill", "decode", "chunked_prefill", "mixed")
 KINDS = ("gemm", "grouped_gemm", "attention", "elementwise", "collective")
 

@@ -1,7 +1,5 @@
 """How a model is split across devices, and how much they exchange."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The precision of a checkpoint: ``torch_dtype`` and ``quantization_config`` of its config.json."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -3,8 +3,6 @@
 Their time is taken to be that of their traffic, a lower bound for long prompts.
 """
 
-from __future__ import annotations
-
 from gpuledger.models.transformer.attention_rows import split
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
 from gpuledger.models.transformer.rows import Rows

@@ -1,7 +1,5 @@
 """Layers that keep a state of fixed size per request instead of a cache: delta rule and Mamba-2."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

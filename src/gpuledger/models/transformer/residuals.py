@@ -1,7 +1,5 @@
 """What replaces the sum of the residual stream: hyper-connections (DeepSeek-V4), attention to blocks (Kimi-K3)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

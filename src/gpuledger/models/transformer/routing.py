@@ -1,7 +1,5 @@
 """How many tokens each expert receives."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Builder of the kernel table: rows are collected as arrays over all shapes and assembled once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ A :class:`Workload` holds many shapes. Each shape is one forward pass over a bat
 weight matrix; lengths may be ragged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Rows of all tables in one form: runs (consecutive rows of one launch) and their metric rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc

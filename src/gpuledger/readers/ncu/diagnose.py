@@ -1,7 +1,5 @@
 """Find out why a file has no metric table."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

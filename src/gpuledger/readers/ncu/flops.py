@@ -13,8 +13,6 @@ The metrics by chip: ``ncu --query-metrics --chips``; packing factors:
 SpeedOfLight_HierarchicalHalfRooflineChart.section and SpeedOfLight_RooflineChart.section of Nsight Compute.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

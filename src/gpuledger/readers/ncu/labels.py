@@ -5,8 +5,6 @@ ComputeWorkloadAnalysis, Occupancy, InstructionStatistics); ``ncu --print-metric
 whose metric depends on the version (Elapsed Cycles, SM Frequency) are not listed.
 """
 
-from __future__ import annotations
-
 #: Name by label and base unit; a label may stand for two metrics of different units.
 NAMES = {
     ("Duration", "ns"): "gpu__time_duration.sum",

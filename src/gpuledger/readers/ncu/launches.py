@@ -12,8 +12,6 @@ at ID 0, and in a container each has the same process), rows sorted by metric, o
 Launches are numbered from 0 in the order in which they first appear in the file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

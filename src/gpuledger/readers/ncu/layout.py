@@ -1,7 +1,5 @@
 """Header lines: the page that a table is from, and the meaning of its columns."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Callable

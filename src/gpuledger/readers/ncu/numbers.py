@@ -4,8 +4,6 @@
 that can be read in only one way.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 A quantity that the report does not hold stays empty, and `launch_quantities` names the option of ncu that collects it.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Read a file into a report: bytes → tables → runs and rows → launches and metrics."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

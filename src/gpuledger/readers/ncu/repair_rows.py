@@ -1,7 +1,5 @@
 """Repair the rows of a table: take out noise, fill short rows, join fields that span several lines."""
 
-from __future__ import annotations
-
 import csv
 import re
 

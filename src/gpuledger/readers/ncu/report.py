@@ -1,7 +1,5 @@
 """A report of Nsight Compute as data frames."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass

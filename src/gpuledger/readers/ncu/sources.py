@@ -1,7 +1,5 @@
 """Read the bytes of a table: from a text file, a compressed one, or a report by means of ``ncu``."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import gzip

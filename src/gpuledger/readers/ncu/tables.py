@@ -4,8 +4,6 @@ Blocks that consist of complete rows go directly to Arrow's CSV parser. All othe
 header) are first repaired with NumPy, by the positions of their delimiters, quotes and line ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections import deque

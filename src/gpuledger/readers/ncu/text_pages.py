@@ -4,8 +4,6 @@ People keep the terminal's output: the details page (the default), the raw page 
 Every line becomes one line, empty where it holds no metric, so that line numbers stay those of the file.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -4,8 +4,6 @@ Nsight Compute scales each value separately (2.33 Mbyte next to 512 byte), and i
 years (``nsecond`` → ``ns``, ``cycle/nsecond`` → ``Ghz``). Here each becomes a base unit and a power of ten.
 """
 
-from __future__ import annotations
-
 import re
 
 # Nsight Compute's own base: nanoseconds for a time, per second for a rate. Powers are of the base ``ns``.

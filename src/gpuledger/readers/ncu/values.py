@@ -4,8 +4,6 @@ ncu prints one counter as ``.sum``, as ``.sum.per_second``, as ``.sum.per_cycle_
 the details page prints labels. `Values` finds the sum in any of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

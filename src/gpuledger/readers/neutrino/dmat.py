@@ -4,8 +4,6 @@ Source: Neutrino trace format, as written by the sparsifier of its dmat tool: nu
 pages; then per clock its value, its number of pages, and a (page, count) pair of 12 bytes for each of them.
 """
 
-from __future__ import annotations
-
 from array import array
 from dataclasses import dataclass
 from pathlib import Path

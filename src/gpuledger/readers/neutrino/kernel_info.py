@@ -4,8 +4,6 @@ Source: Neutrino trace format, as written by its probe engine: name, number of p
 ``level,bytes`` per map; in some releases then the path of a script, and a line ``parameter,type`` per parameter.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -10,8 +10,6 @@ eight 32-bit words (grid, block, dynamic shared memory, number of sections) and 
 A version fits if its sections, placed end to end, fill the file exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """Opening and decoding the files of a trace directory, with one clear error if that fails."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import BinaryIO
 

@@ -4,8 +4,6 @@ Source: Neutrino trace format, as written by its probe compiler (tables ``[map.*
 releases, by hand (one table per probe, whose ``datamodel`` says what it saves).
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

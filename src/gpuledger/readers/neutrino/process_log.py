@@ -5,8 +5,6 @@ name; then, for each of ``probed``, ``pruned`` and (with counted records) ``coun
 output.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ Source: Neutrino trace format, as written by its driver and its five tools. In a
 the 32-bit ones; everything is little-endian and without padding.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

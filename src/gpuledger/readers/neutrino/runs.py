@@ -1,7 +1,5 @@
 """Logs of many runs, in folders whose names say what was run."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from pathlib import Path
 

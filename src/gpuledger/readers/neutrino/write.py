@@ -3,8 +3,6 @@
 Source: Neutrino trace format, as written by its driver.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from pathlib import Path

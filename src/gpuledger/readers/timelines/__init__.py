@@ -1,7 +1,5 @@
 """Timelines: which kernels a GPU ran and when, as torch.profiler, Nsight Systems and Triton's proton record them."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import zlib

@@ -1,7 +1,5 @@
 """Events of a JSON trace (Chrome trace format) of any size: split without parsing, filtered, then parsed."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Traces of torch.profiler (Kineto): JSON, plain or gzipped."""
 
-from __future__ import annotations
-
 import gc
 import math
 from array import array

@@ -1,7 +1,5 @@
 """Nsight Systems: SQLite exports, and the CSV reports cuda_gpu_trace and cuda_gpu_kern_sum."""
 
-from __future__ import annotations
-
 import csv
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """Triton's profiler proton: JSON in hatchet's form, a tree of scopes with the kernels as leaves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A timeline: the kernels that a GPU ran, what launched them, and what the host did meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

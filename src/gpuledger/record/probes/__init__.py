@@ -8,8 +8,6 @@
 * :mod:`gpuledger.record.probes.steps` records the cases study by study and resumes after interruptions.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gpuledger.record import cuda

@@ -1,7 +1,5 @@
 """The launches that are recorded with probes, by study of the Neutrino artifact."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil

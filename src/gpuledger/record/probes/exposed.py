@@ -4,8 +4,6 @@
 time of the second launch (ms). Under ncu, this is the time that a user waits.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import sys

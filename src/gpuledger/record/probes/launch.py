@@ -1,7 +1,5 @@
 """Launch workloads with and without a probe on a GPU, and return the probe's records."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Under ``neutrino -p <probe>``, which stands between the program and the driver, the launch carries Neutrino's own probe.
 """
 
-from __future__ import annotations
-
 import sys
 
 from gpuledger.record import cuda

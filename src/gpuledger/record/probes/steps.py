@@ -1,7 +1,5 @@
 """Record steps one by one, each completely or not at all, and resume after an interruption."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """Write launches with probes as trace directories in the format of Neutrino's driver."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from pathlib import Path

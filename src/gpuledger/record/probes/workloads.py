@@ -1,7 +1,5 @@
 """Kernels with probes: launch parameters, tensors and expected results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod, sqrt

@@ -1,7 +1,5 @@
 """GPT-2 with random weights in fp32: one forward or backward pass is counted."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 from torch.nn import functional

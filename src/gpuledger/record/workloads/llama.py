@@ -1,7 +1,5 @@
 """Llama 3 with random weights in bf16: one forward or backward pass is counted."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import torch

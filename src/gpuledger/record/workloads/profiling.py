@@ -1,7 +1,5 @@
 """Shared by the workloads: the device, arithmetic without TF32, and the range of launches that a profiler counts."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager

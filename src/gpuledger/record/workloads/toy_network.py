@@ -3,8 +3,6 @@
 A longer run starts with the launches of the shorter ones, so that the passes can be separated.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

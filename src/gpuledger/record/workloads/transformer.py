@@ -1,7 +1,5 @@
 """A whole decoder-only model on random tokens, of which a profiler counts one forward or one backward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

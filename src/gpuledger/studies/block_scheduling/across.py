@@ -1,7 +1,5 @@
 """A kernel before and after its blocks were made persistent, on one time axis."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,5 @@
 """Synthetic blocks with known gaps, to compare the estimators on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The blocks of one SM as a Chrome trace."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from gpuledger.ledger.trace_json import CYCLE_S, Trace

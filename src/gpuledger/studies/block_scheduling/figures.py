@@ -1,7 +1,5 @@
 """Panels of block scheduling; the notebook puts them together."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes

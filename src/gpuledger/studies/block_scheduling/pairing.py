@@ -4,8 +4,6 @@ Blocks are read in runs, each grouped by SM; then the runs of one SM after anoth
 run, or the blocks of one SM.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From a ``block_sched`` trace to the cycles lost between blocks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -6,8 +6,6 @@ the list; if not, nothing leaves, although a block further back may have ended l
 block.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The block timeline of one SM for a page's viewer: blocks and the gaps before them, slot by slot."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult

@@ -1,7 +1,5 @@
 """Memory access timelines of several kernels beside one another, on one axis of clocks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,5 @@
 """Bursts of accesses, and where they become denser, from a tensor's accesses by column of the grid."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Panels of the memory access timeline; the notebook puts them together."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 

@@ -5,8 +5,6 @@ holds one tensor and no page is lost. The compatible grid is that of the script 
 pages by rank, whoever owns them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ tensor is usually touched about equally often, and at about the same times as th
 either changes for good. What is found this way is a guess, and is called one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ A record is two words, clock and address. Both loops leave out slots that were n
 all ones. They hold no lock, so that several threads can run them, each on its own chunk and with its own counts.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import njit
 

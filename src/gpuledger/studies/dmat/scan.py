@@ -5,8 +5,6 @@ buffer of its own that stays in its cache; nothing is mapped and nothing grows w
 because the grid depends on the largest clock and on all pages; both together take about as long as reading the file.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence

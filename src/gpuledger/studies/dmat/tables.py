@@ -1,7 +1,5 @@
 """Table of the memory access timeline."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult

@@ -1,7 +1,5 @@
 """Which tensor owns which memory, from the logs beside a launch's trace."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The memory access timeline for a page's viewer: every cell with its tensor, pages, cycles and accesses."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult

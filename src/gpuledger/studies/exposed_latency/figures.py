@@ -1,7 +1,5 @@
 """Panel: how long a user waits, by workload and probe."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.axes import Axes
 

@@ -1,7 +1,5 @@
 """Exposed latency: how long a user waits for a profile (S. Huang, C. Wu, OSDI 2025, Fig. 13)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from statistics import geometric_mean

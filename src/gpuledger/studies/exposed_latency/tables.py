@@ -1,7 +1,5 @@
 """Exposed latency for people."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Read the counters of a recording, launch by launch, and check them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Panels: how a GPU computes a matrix product, a network's steps from theory to measurement, and single launches."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes

@@ -1,7 +1,5 @@
 """Reconcile a recording of Linear layers, launch by launch, against the closed form and 2·M·N·K."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

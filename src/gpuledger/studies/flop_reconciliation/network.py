@@ -4,8 +4,6 @@ Three recordings of one program are compared: set-up; set-up and forward pass; s
 The launches that a longer recording has beyond a shorter one are the pass that it adds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 * ``launches``: a recording of Linear layers, launch by launch, against their shapes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from gpuledger.ledger.case_result import CaseResult

@@ -1,7 +1,5 @@
 """Tables of both kinds of case: the parts of a network's passes, and the launches of Linear layers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

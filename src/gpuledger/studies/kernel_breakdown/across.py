@@ -1,7 +1,5 @@
 """What the steps of all cases consist of, recorded and predicted ones side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import matplotlib.pyplot as plt

@@ -4,8 +4,6 @@ Errors are corrected one at a time: the notebook's value against its value with 
 effect on the time of a phase is the ratio of the two whole models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

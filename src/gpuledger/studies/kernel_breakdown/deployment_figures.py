@@ -1,7 +1,5 @@
 """Panels about a deployment: where passes spend their time, throughput against speed, and what fills the memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt

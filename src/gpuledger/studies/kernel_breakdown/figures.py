@@ -1,7 +1,5 @@
 """Panels of the kernel breakdown's figures; the notebook composes them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,5 @@
 """Numbers with units, as the figures write them."""
 
-from __future__ import annotations
-
 
 def format_bandwidth(bytes_per_s: float) -> str:
     """Write a bandwidth: 4.8 TB/s."""

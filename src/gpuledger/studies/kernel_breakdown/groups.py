@@ -1,7 +1,5 @@
 """Groups of kernels that the figures distinguish."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

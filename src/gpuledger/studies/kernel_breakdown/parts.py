@@ -1,7 +1,5 @@
 """The tables that make up a case's ``data.parquet``."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from gpuledger.ledger.case_result import settle

@@ -1,7 +1,5 @@
 """A case predicted with the time model: every kernel's time, and times over context and batch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reduce a case: a model, GPUs and phases to every kernel's predicted time, and times over context and batch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Times over context and batch, and whether each shape fits into memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A case computed with the source notebook's model, number for number."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """The structure of a model, for a table: kinds of layers, their blocks, parameters and what a token caches."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables of the kernel breakdown, and sentences that depend on the case."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

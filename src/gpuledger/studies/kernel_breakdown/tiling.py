@@ -5,8 +5,6 @@ The best tile is a cube; a dimension shorter than its side is taken whole, and t
 The traffic of the tiles of A and B follows; C is never counted (one of the notebook's errors).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

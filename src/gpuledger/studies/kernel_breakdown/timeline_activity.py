@@ -1,7 +1,5 @@
 """What runs when in a step: overlap, exposed communication, waiting, and what the host does while no kernel runs."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A case with a recorded timeline: where one step's time went and, with a model, what was predicted for it."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A recorded step, or predicted passes, as a Chrome trace."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

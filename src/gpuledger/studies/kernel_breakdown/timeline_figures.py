@@ -1,7 +1,5 @@
 """Panels of a recorded step's figures; the notebook composes them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

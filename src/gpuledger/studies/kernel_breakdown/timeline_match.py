@@ -1,7 +1,5 @@
 """Match the launches of a recorded step with the kernels of a model, and give each its predicted time."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Recorded operators as kernels that the time model knows, by the shapes and types of their inputs."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re

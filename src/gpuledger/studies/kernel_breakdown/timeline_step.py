@@ -1,7 +1,5 @@
 """Find one step in a recorded timeline, and the layers in the step."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

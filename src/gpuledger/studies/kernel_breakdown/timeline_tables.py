@@ -1,7 +1,5 @@
 """Tables of a recorded step, for the notebook."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """For a page's viewer: the timeline of a recorded step, or the roofline of a predicted one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

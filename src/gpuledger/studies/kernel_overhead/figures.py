@@ -1,7 +1,5 @@
 """Panels: one column of the table by operator, and labels for axes of ratios."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.axes import Axes
 

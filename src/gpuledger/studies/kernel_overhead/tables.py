@@ -1,7 +1,5 @@
 """Probe costs by operator."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 

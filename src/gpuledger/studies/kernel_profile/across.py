@@ -1,7 +1,5 @@
 """What limits the kernels of every recording, side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt

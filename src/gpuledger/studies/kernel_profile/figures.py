@@ -1,7 +1,5 @@
 """Panels: the roofline of DRAM and L2, and the time of each kernel with what limits it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes

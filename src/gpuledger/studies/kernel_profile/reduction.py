@@ -1,7 +1,5 @@
 """Reduce a report of Nsight Compute to what each launch did and how near it came to which roof."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Roofs, and how near each launch comes to them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

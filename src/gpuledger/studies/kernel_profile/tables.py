@@ -1,7 +1,5 @@
 """A row per kernel, with its baseline, and a row per tensor-core launch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

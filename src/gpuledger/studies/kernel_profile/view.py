@@ -1,7 +1,5 @@
 """The roofline for a page's viewer: kernels with time, bound and share of the nearest roof."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """How well the time model predicts kernels, of every dataset and GPU side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt

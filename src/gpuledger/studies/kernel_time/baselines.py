@@ -1,7 +1,5 @@
 """What a prediction has to beat: a derated roofline, a table look-up, and the spread between frameworks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

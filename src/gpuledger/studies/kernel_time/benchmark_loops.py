@@ -1,7 +1,5 @@
 """How often a benchmark uses the same operands: what of them L2 still holds when a kernel starts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Measured times of serving engines' fused kernels: attention, mixture of experts, collectives."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

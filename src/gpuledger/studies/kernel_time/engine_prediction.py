@@ -1,7 +1,5 @@
 """Predictions for engines' fused kernels: the law of each kind, its fit, its work, and its regions."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """From measured times of engines' fused kernels to predictions, errors and constants."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

@@ -1,7 +1,5 @@
 """Panels of predicted against measured kernel times; each draws into the given axes, of the held-back half."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Errors of predictions beside those of the baselines, in the summary and in tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Measured times of a model's layers, of which the GEMMs are judged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Measured kernel times in the layouts that others publish them in, as one tidy frame."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path

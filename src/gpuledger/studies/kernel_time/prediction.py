@@ -1,7 +1,5 @@
 """Predictions for measured kernels: the model with fitted and with foreign constants, and the baselines to beat."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType

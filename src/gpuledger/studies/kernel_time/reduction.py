@@ -1,7 +1,5 @@
 """From measured kernel times to predictions, errors and constants."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Predicted over measured times for a page's viewer: held-back shapes, each with its kernel, bound and times."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

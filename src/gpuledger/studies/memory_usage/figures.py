@@ -1,7 +1,5 @@
 """Panel: the memory of every probe by workload."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes

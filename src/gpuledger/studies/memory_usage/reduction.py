@@ -1,7 +1,5 @@
 """Memory usage: how much memory probes need (S. Huang, C. Wu, OSDI 2025, Fig. 12)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

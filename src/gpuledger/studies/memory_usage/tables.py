@@ -1,7 +1,5 @@
 """Memory of probes by workload, and sizes and shares as text."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 #: The words of the paper's Fig. 12 stand for powers of 1024. This follows from its numbers: per warp of 32 threads

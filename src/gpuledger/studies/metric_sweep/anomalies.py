@@ -1,7 +1,5 @@
 """Anomalies: contradictory counters, classes of different kernels, changes of algorithm, and outliers."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Dependence of metrics on sizes, metrics that distinguish GEMMs, and kernels that use tensor cores."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 

@@ -1,7 +1,5 @@
 """Panels of a metric sweep's figures; the notebook composes them."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence

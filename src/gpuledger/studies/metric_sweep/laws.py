@@ -1,7 +1,5 @@
 """The law of every series, laws in two variables, and comparison with expected formulas."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 

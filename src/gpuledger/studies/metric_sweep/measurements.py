@@ -1,7 +1,5 @@
 """Measurements of a sweep: a tidy table or a folder of ncu output, as points in base units with their spread."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches

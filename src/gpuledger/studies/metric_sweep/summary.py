@@ -1,7 +1,5 @@
 """The quantities of a sweep's summary."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from fractions import Fraction

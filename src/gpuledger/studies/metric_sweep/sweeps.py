@@ -1,7 +1,5 @@
 """Series: points along which one variable grows and the others are fixed."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from gpuledger.studies.metric_sweep.measurements import VARIABLES

@@ -1,7 +1,5 @@
 """Tables of a metric sweep, and sentences that depend on the case."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Mapping

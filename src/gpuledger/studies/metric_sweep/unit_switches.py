@@ -4,8 +4,6 @@ A profiler that scales each value separately prints 999 Kbyte next to 1.02 Mbyte
 then falls by a factor of 1000 although the counter rises.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

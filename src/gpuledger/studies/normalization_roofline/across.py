@@ -1,7 +1,5 @@
 """Normalization kernels of every dataset: the share of the data sheet's bandwidth over size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt

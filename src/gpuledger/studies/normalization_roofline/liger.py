@@ -1,7 +1,5 @@
 """Times of normalization kernels in the layout of Liger-Kernel's benchmarks."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

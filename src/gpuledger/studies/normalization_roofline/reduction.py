@@ -1,7 +1,5 @@
 """From times of kernels and ceilings to bandwidths, shares of a copy's speed, roofs and speedups."""
 
-from __future__ import annotations
-
 from statistics import geometric_mean
 
 import numpy as np

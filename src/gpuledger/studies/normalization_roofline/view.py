@@ -1,7 +1,5 @@
 """The roofline for a page's viewer: kernels and shapes, each with its time, bandwidth and bound."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """How well kernels alone predict served models, of every GPU and engine side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt

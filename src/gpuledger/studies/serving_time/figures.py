@@ -1,7 +1,5 @@
 """Panels of predicted against measured time per output token."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From served runs to predicted times per output token, their errors, and one term per engine for the host."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

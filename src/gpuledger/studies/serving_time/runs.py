@@ -1,7 +1,5 @@
 """Served runs: what a row of the table says, and which rows the models can express."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path

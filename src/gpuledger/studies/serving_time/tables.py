@@ -1,7 +1,5 @@
 """Errors of predicted times per output token, by class of runs."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 #: Columns that make a class.

@@ -1,7 +1,5 @@
 """Predicted over measured time per token for a page's viewer: each run with its model, engine and load."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """When warps finish, of all cases: exclusive and shared blocks of each kernel in one panel."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt

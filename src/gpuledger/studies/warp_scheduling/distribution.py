@@ -1,7 +1,5 @@
 """The distribution of the warps' elapsed times, from published points or from a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Followed warps, iteration by iteration, as a Chrome trace."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Panels of warp scheduling; the notebook puts them together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import matplotlib as mpl

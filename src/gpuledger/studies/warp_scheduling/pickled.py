@@ -5,8 +5,6 @@ without running it, then runs it with stand-ins for the few names that arrays ne
 unpickling is not used: arrays are built here, from checked bytes.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import pickletools

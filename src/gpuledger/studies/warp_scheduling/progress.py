@@ -4,8 +4,6 @@ Source of the question: S. Huang, C. Wu, OSDI 2025, Sec. 7: the speed of a block
 same SM before it ends, as if warps were served first come, first served.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

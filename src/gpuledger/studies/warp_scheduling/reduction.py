@@ -1,7 +1,5 @@
 """From published points, traces or a pickle to tails, speeds and transitions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Table of warp scheduling, and its longer sentences."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult

@@ -1,7 +1,5 @@
 """The progress of blocks for a page's viewer, or, where no block was followed, the distribution of warps' times."""
 
-from __future__ import annotations
-
 import pandas as pd
 from matplotlib.colors import to_hex
 

@@ -1,7 +1,5 @@
 """The elapsed times of all warps of a launch, and its first warps on one SM, for traces of any size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
