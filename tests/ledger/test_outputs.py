@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import re
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -21,6 +21,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import figures, notebooks, pages, provenance, report, tables
 from gpuledger.ledger.case_result import CaseResult, brief, settle
 from gpuledger.ledger.claims import Outcome
+from gpuledger.ledger.label_placement import place_labels
 
 RECORD = {
     "dataset": "mine",
@@ -149,6 +150,32 @@ def test_figures_are_exactly_as_wide_as_a_page_or_a_column(tmp_path, monkeypatch
     assert min(text.get_fontsize() for text in figure.findobj(plt.Text)) >= 6.5
     box = figure.axes[0].get_legend().get_window_extent().transformed(figure.dpi_scale_trans.inverted())
     assert 0 <= box.x0 < box.x1 <= 3.33
+
+
+def test_logarithmic_axes_have_no_exponents(tmp_path):
+    figures.use_style()
+    figure, panels = plt.subplots(1, 2)
+    panels[0].loglog([2e-6, 3e7], [1, 2])
+    panels[1].semilogx([2, 5], [1, 2])
+    figures.save(figure, RECORD, tmp_path)
+    long, short = ([label.get_text() for label in axes.get_xticklabels(which="both")] for axes in panels)
+    assert {"0.0001", "100", "1M"} <= set(long)
+    assert {"2", "3", "4"} <= set(short)
+    assert not any("$" in text.get_text() for text in figure.findobj(plt.Text))
+
+
+@pytest.mark.parametrize("seed", [39, 43])  # two crowds whose shortest leader lines would cross
+def test_leader_lines_do_not_cross(seed):
+    axes = plt.figure(figsize=(3.5, 2.5)).subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    points = 0.5 + 0.13 * np.random.default_rng(seed).standard_normal((7, 2))
+    axes.scatter(*points.T, s=200)
+    place_labels(axes, points, [f"a kernel of a longer name, {place}" for place in range(7)], np.full(7, 7.0))
+    lines = [np.array([note.xy, note.get_position()]) for note in axes.texts if note.arrow_patch is not None]
+    assert lines
+    for (a, b), (c, d) in combinations(lines, 2):
+        at = np.linalg.solve(np.column_stack([b - a, c - d]), c - a)
+        assert not ((at > 0) & (at < 1)).all()
 
 
 def test_panels_of_a_column_are_below_one_another(tmp_path, monkeypatch):

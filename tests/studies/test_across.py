@@ -74,7 +74,7 @@ def test_before_and_after_share_a_time_axis_with_published_times():
     before = result(frame, "s", "zeros", "simulated", kernel_time=100.0, scheduling_cycles_per_sm=10.0, **about)
     after = result(frame, "s", "zeros_persistent", "simulated", kernel_time=75.0, scheduling_cycles_per_sm=0.0, **about)
     figure = block_scheduling.draw([before, after], {"original_time": 200, "persistent_time": 100})
-    assert "save 50 % as published (200 to 100 ns), 25 % in the model" in words(figure)
+    assert "save 50 % of the time as published (200 to 100 ns), 25 % in the simulation" in words(figure)
     bars = [patch.get_width() for patch in figure.axes[0].patches]
     assert sum(bars[:3]) == pytest.approx(0.1) and bars[1] == pytest.approx(0.1 * 10 / 110)
 
@@ -95,7 +95,7 @@ def test_errors_of_every_gpu_are_side_by_side():
     frame = frame.assign(measured_s=1.0, predicted_s=[1.1, 0.9, 9.0], roofline_s=0.5, derate_s=np.nan, derated_s=0.8)
     cases = [result(frame, "d", gpu, "predicted", gpu=gpu) for gpu in ("a100", "h100")]
     figure = kernel_time.draw(cases)
-    assert "On 2 GPUs the time model is 10 % off where the roofline is 50 % off" in words(figure)
+    assert "On 2 GPUs the time model's error is 10 %, the roofline's 50 %" in words(figure)
     assert "gemm, 16-bit (d: 2)" in words(figure)
 
 
@@ -121,7 +121,7 @@ def test_served_runs_of_every_gpu_and_engine_are_side_by_side():
         runs = pd.DataFrame({"engine": ["vllm", "vllm", "sglang"], "measured_s": 1.0, "kernels_s": ratio})
         cases.append(result(runs, "d", gpu, "predicted", gpu=gpu))
     figure = serving_time.draw(cases)
-    assert "per token of 6 served runs on 2 GPUs within 10 to 30 %" in words(figure)
+    assert "per token of 6 served runs on 2 GPUs with median errors of 10 to 30 %" in words(figure)
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["sglang (d: 1)", "vllm (d: 2)"] * 2
     (dots,) = (mark for mark in figure.axes[0].collections if len(mark.get_offsets()) == 4)
     assert list(dots.get_offsets()[:, 0]) == [0.9, 0.9, 1.3, 1.3]
@@ -133,7 +133,9 @@ def test_the_time_of_every_recording_is_divided_by_what_limits_it(monkeypatch):
     monkeypatch.setattr(kernel_profile, "kernel_table", lambda data: data)
     empty = kernels.assign(bound=None)
     cases = [result(kernels, "d", "a", "recorded", gpu="G"), result(empty, "d", "b", "published")]
-    figure = kernel_profile.draw(cases)
+    drawn = kernel_profile.choose(cases)
+    assert drawn == cases[:1]
+    figure = kernel_profile.draw(drawn)
     assert "In 1 of 1 recordings most of the time goes to kernels at 60 % of a roof or more" in words(figure)
     bars, dots = figure.axes
     assert [bar.get_width() for bar in bars.patches] == [70, 2, 28]

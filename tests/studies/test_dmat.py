@@ -527,7 +527,7 @@ def test_simulated_maps_have_the_size_and_the_rhythm_of_the_published_ones(simul
         assert simulated[case]["output_last_burst"] == pytest.approx(last, abs=5)
     assert simulated["fig10a"]["key_denser_from"] == pytest.approx(40, abs=4)
     for result in simulated.values():
-        assert result.finding.startswith("In the model of ")
+        assert result.finding.startswith("Simulated ")
         assert result.provenance["label"] == "simulated, not measured"
         assert result["tensors_from"] == "tensor.trace"
 

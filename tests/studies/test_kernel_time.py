@@ -81,7 +81,7 @@ def test_constants_of_a_made_up_gpu_come_out_again(made_up):
     assert found["constant_tensor_share"] == pytest.approx(TRUE.tensor_share, rel=0.05)
     assert "launch 4" in found["constants"] and "µs" in found["constants"]
     assert isinstance(found["mape_unseen_percent"], float)
-    assert "made-up are predicted with a mean error of" in found.finding
+    assert "on made-up with a mean error of" in found.finding
 
 
 def test_parquet_units_and_rates_give_the_same(made_up):
@@ -428,9 +428,9 @@ def test_figures_are_drawn_of_every_layout(judged):
         panels = kernel_time.panels(found.data)
         for title, part in panels.items():
             kernel_time.draw_errors(axes, part, title)
-            kernel_time.draw_map(axes, part)
+            kernel_time.draw_map(axes, part, found.data)
         kernel_time.draw_regions(axes, found.data)
-        assert "mean error is largest" in kernel_time.worst_region(kernel_time.error_table(found.data))
+        assert "Largest mean error: " in kernel_time.worst_region(kernel_time.error_table(found.data))
         plt.close()
 
 

@@ -115,7 +115,7 @@ def test_the_engines_term_is_found_on_one_half_and_holds_on_the_other(tmp_path):
     result = reduced(tmp_path, *slower)
     assert result["host_vllm"] == pytest.approx(2e-3, rel=0.01)
     assert result["tpot_median_error_percent"] < 0.5 < result["tpot_median_error_unfitted_percent"]
-    assert 40 <= result["held_back_runs"] <= 80 and "with one term per engine" in result.finding
+    assert 40 <= result["held_back_runs"] <= 80 and "with one fitted term per engine" in result.finding
     faster = [{**shape, "silicon_tpot_ms": 900 * time} for shape, time in zip(shapes, alone, strict=True)]
     assert reduced(tmp_path, *faster)["host_vllm"] == 0, "a host takes no negative time"
     table = error_table(result.data)

@@ -362,7 +362,7 @@ def test_fig13b_and_fig13cd_are_one_launch(simulated):
 
 
 def test_headlines_of_simulations_say_that_they_are(simulated):
-    assert simulated["fig13b"].finding.startswith("In the model of FlashAttention-v2, shared blocks: ")
+    assert simulated["fig13b"].finding.startswith("Simulated FlashAttention-v2, shared blocks: ")
     # That blocks speed up as the older one ends was put in.
     assert simulated["fig13cd"].finding.startswith("By construction, ")
 

@@ -19,10 +19,11 @@ with logs.to(snakemake.log[0]):
     figures.use_style()
     study = snakemake.wildcards.study
     results = [CaseResult.read(Path(summary).parent) for summary in snakemake.input.summaries]
-    draw, options = import_module(f"gpuledger.studies.{study}.across").draw, {}
-    if "published" in signature(draw).parameters:
+    across_cases, options = import_module(f"gpuledger.studies.{study}.across"), {}
+    results = getattr(across_cases, "choose", list)(results)
+    if "published" in signature(across_cases.draw).parameters:
         listed = claims.load(snakemake.input.claims)["claims"]
         options["published"] = {claim["quantity"]: claim["value"] for claim in listed}
-    figure = draw(results, **options)
+    figure = across_cases.draw(results, **options)
     record = across.record_of(study, [result.provenance for result in results])
     figures.save(figure, record, Path(snakemake.output.figure_pdf).parent)

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 from matplotlib.transforms import Bbox
 
 from gpuledger import files
@@ -115,8 +116,32 @@ def _balanced(text: str, most: int) -> str:
     return "\n".join(next(lines for lines in layouts if len(lines) == len(layouts[-1])))
 
 
+def magnitude(value: float) -> str:
+    """Return a tick of a logarithmic axis: 0.01, 1, 100, 10k, 1M; exponents would print smaller than any text may."""
+    for size, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size * (1 - 1e-9):
+            return f"{value / size:g}{prefix}"
+    return f"{value:.12f}".rstrip("0").rstrip(".") if value < 1e-4 else f"{value:g}"
+
+
+class _Magnitudes(LogFormatter):
+    def __call__(self, value: float, position: int | None = None) -> str:
+        return magnitude(value) if super().__call__(value, position) else ""
+
+
+def _write_magnitudes(figure: Figure) -> None:
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        for get, put in (
+            (axis.get_major_formatter, axis.set_major_formatter),
+            (axis.get_minor_formatter, axis.set_minor_formatter),
+        ):
+            if isinstance(get(), LogFormatterSciNotation):
+                put(_Magnitudes(labelOnlyBase=get().labelOnlyBase))
+
+
 def settle(figure: Figure) -> None:
     """Lay a figure out as :func:`save` will, for labels that are placed among what is drawn; add nothing else later."""
+    _write_magnitudes(figure)
     if for_columns:
         column_layout.apply(figure)
         _settled.add(figure)
@@ -138,6 +163,7 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
     name : str
         ``figure``, or ``figure_<what>`` for further ones.
     """
+    _write_magnitudes(figure)
     if for_columns:
         (column_layout.limit_texts if figure in _settled else column_layout.apply)(figure)
         name = f"{name}_column"

@@ -50,7 +50,7 @@ def place_labels(axes: Axes, points: np.ndarray, labels: Sequence[str], radii: n
     boxes = [tuple(text.get_window_extent(renderer).extents) for text in axes.texts]
     if axes.get_legend():
         boxes.append(tuple(axes.get_legend().get_window_extent(renderer).padded(4).extents))
-    leaders = np.empty((0, 2))
+    leaders, ends = np.empty((0, 2)), []
     for members in _clusters(centres, _NEAR * scale):
         label = joint.join(labels[member] for member in members)
         centre, radius = centres[members[0]], radii[members[0]]
@@ -68,10 +68,16 @@ def place_labels(axes: Axes, points: np.ndarray, labels: Sequence[str], radii: n
                 line = np.linspace(centre, (x, y), 24) if distance > _LINE else leaders[:0]
                 cost = _cost(box, boxes, others, frame) + 0.9 * distance + 0.2 * rank
                 cost += 40 * _inside(box, leaders) + 400 * sum(_inside(other, line) for other in boxes)
+                if len(line):
+                    cost += 900 * sum(_cross(centre, np.array([x, y]), *end) for end in ends)
+                    foreign = np.delete(np.arange(len(centres)), members)
+                    gaps = np.hypot(*(line[:, None] - centres[foreign]).T).min(axis=1)
+                    cost += 600 * int((gaps < radii[foreign] * scale).sum())
                 choices.append((cost, distance, rank, box, (x, y)))
         _, distance, rank, box, place = min(choices)
         if distance > _LINE:
             leaders = np.vstack([leaders, np.linspace(centre, place, 24)])
+            ends.append((centre, np.array(place)))
         across, up = np.sign(_DIRECTIONS[rank])
         boxes.append(box)
         # The leader starts at the side of the label that faces the point.
@@ -90,6 +96,16 @@ def place_labels(axes: Axes, points: np.ndarray, labels: Sequence[str], radii: n
         )
         note.set_path_effects([withStroke(linewidth=2, foreground="white")])
         note.set_in_layout(False)
+
+
+def _cross(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> bool:
+    """Whether the segments from a to b and from c to d cross."""
+
+    def side(start: np.ndarray, end: np.ndarray, point: np.ndarray) -> float:
+        (x, y), (u, v) = end - start, point - start
+        return x * v - y * u
+
+    return side(a, b, c) * side(a, b, d) < 0 and side(c, d, a) * side(c, d, b) < 0
 
 
 def _along(path: np.ndarray, frame: Bbox) -> np.ndarray:

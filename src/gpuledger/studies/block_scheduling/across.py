@@ -41,11 +41,11 @@ def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figur
     grid[1].tick_params(labelbottom=False)
     grid[2].set_xlabel("cycles since the first block on the SM")
     saved = 100 * (1 - pair[1]["kernel_time"] / pair[0]["kernel_time"])
-    words = f"Blocks that stay save {saved:.0f} % of the time in the model"
+    words = f"Persistent blocks save {saved:.0f} % of the time in the simulation"
     if all(times):
         words = (
-            f"Blocks that stay save {100 * (1 - times[1] / times[0]):.0f} % as published "
-            f"({times[0]:,.0f} to {times[1]:,.0f} ns), {saved:.0f} % in the model"
+            f"Persistent blocks save {100 * (1 - times[1] / times[0]):.0f} % of the time as published "
+            f"({times[0]:,.0f} to {times[1]:,.0f} ns), {saved:.0f} % in the simulation"
         )
     figures.headline(figure, words)
     return figure
@@ -78,6 +78,6 @@ def draw_times(axes: Axes, pair: Sequence[CaseResult], published: Sequence[float
             axes.annotate(f"{time:,.0f} ns\npublished", (time / 1e3, row), **beside, **style)
     longest = max([result["kernel_time"] for result in pair] + [time for time in published if time]) / 1e3
     axes.set(yticks=[0, 1], yticklabels=["before:\na block per tile", "after:\npersistent blocks"], ylim=(1.5, -0.5))
-    axes.set(xlim=(0, 1.14 * longest), xlabel="time (µs), divided as the slots' time is")
+    axes.set(xlim=(0, 1.14 * longest), xlabel="time (µs), split as the slots spend it")
     axes.tick_params(axis="y", length=0)
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2, handlelength=1.2)

@@ -73,9 +73,9 @@ def reduce(
     _summarise(result, sms, gaps)
     _compare_upstream(result, found)
     _add_times(result, case)
-    what = ("In the model of " if case.dataset.made_here else "") + case.inputs.get("kernel", case.name)
+    what = ("Simulated " if case.dataset.made_here else "") + case.inputs.get("kernel", case.name)
     lost, each = result["lost_percent"], f"{result['scheduling_cycles_per_slot']:,.0f} of {result['slot_cycles']:,.0f}"
-    finding = f"{what}: {lost:.1f} % of the slots' time goes into replacing blocks ({each} cycles per slot)"
+    finding = f"{what}: {lost:.1f} % of slot time goes into replacing blocks ({each} cycles per slot)"
     result.add("finding", finding, "text")
     return result
 

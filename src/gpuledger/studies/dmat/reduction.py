@@ -317,7 +317,7 @@ def _finding(result: CaseResult, case: Case) -> str:
     """Say when the most accessed tensors are touched."""
     title = result.summary.get("kernel", {"value": case.name})["value"]
     title = title if len(title) <= 60 else f"{title[:59]}…"
-    title = f"In the model of {title}" if case.dataset.made_here else title
+    title = f"Simulated {title}" if case.dataset.made_here else title
     if result["compatible"] == "yes":
         size = f"{result['neutrino_pages']:,} pages and {result['neutrino_max_clock']:,} cycles"
         return f"{title}: {size} in the grid of the script that comes with the traces"
@@ -330,14 +330,14 @@ def _finding(result: CaseResult, case: Case) -> str:
     kinds: dict[str, list[str]] = {"throughout": []}
     for name, _, first, last in sorted(most, key=lambda entry: entry[2:]):
         if first < 20:
-            when = "throughout" if last > 80 else f"only until {ceil(last)} %"
+            when = "throughout" if last > 80 else f"only in the first {ceil(last)} %"
         else:
-            when = f"only from {floor(first)} %" + ("" if last > 80 else f" to {ceil(last)} %")
+            when = f"only after {floor(first)} %" if last > 80 else f"only from {floor(first)} to {ceil(last)} %"
         kinds.setdefault(when, []).append(name)
     kinds = {when: names for when, names in kinds.items() if names}
     first = next(iter(kinds))
     words = [f"{_enumerate(names)}{' touched' * (when == first)} {when}" for when, names in kinds.items()]
-    unit = " of the clocks" if "%" in words[-1] else ""
+    unit = " of the cycles" if "%" in words[-1] else ""
     rest = f" ({result['tensors']} tensors in all)" if len(found) > 5 else ""
     return f"{title}: {', '.join(words)}{unit}{rest}"
 

@@ -151,9 +151,9 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None,
         axes.axvline(1 / tpot_s, color=figures.GREY, linestyle="--", linewidth=1, zorder=1)
         style = {"fontsize": 6.5, "color": "#555555", "ha": "center", "va": "bottom"}
         axes.text(1 / tpot_s, 1.01, f"{format_time(tpot_s)} per token", transform=axes.get_xaxis_transform(), **style)
-    # Lines fall from the upper left to the lower right.
+    # Lines bulge to the upper right, and what does not fit is above on the left.
     blank = {"frameon": True, "framealpha": 1, "edgecolor": "none", "fancybox": False}
-    axes.legend(fontsize=6.5, loc="upper right", borderaxespad=0.1, handlelength=1.4, **blank)
+    axes.legend(fontsize=6.5, loc="lower left", borderaxespad=0.1, handlelength=1.4, **blank)
 
 
 def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float, reserve: float = RESERVE) -> None:
@@ -179,7 +179,7 @@ def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float, reserve: floa
         usable = (1 - reserve) * most
         axes.axhline(usable, color=figures.BLACK, linewidth=1)
         axes.axhspan(usable, most, facecolor="none", edgecolor="#999999", hatch="////", linewidth=0)
-        text = {"fontsize": 6.3, "path_effects": _HALO}
+        text = {"fontsize": 6.5, "path_effects": _HALO}
         axes.text(tokens[0] * 1.08, usable + 0.02 * most, f"kept free, of {most:,.0f} GB", va="bottom", **text)
         over = np.flatnonzero(total > usable)
         if len(over) and over[0]:

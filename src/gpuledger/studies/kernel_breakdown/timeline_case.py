@@ -211,11 +211,11 @@ def _finding(result: CaseResult) -> str:
     words = [f"{kernels:,} kernels run for {time}"]
     if result["span"] != "unknown":
         span, idle = format_time(float(result["span"])), float(result["idle_percent"])
-        words = [f"{kernels:,} kernels run for {time} of a span of {span}, {idle:.0f} % of which has no kernel"]
+        words = [f"{kernels:,} kernels run for {time} of a {span} step, which is idle for {idle:.0f} %"]
     if "matched_percent" in result.summary:
         predicted, matched = format_time(float(result["predicted_kernel_time"])), float(result["matched_percent"])
         excess = float(result["most_mispredicted_percent"])
-        error = f"{abs(excess):.0f} % of the kernel time too {'short' if excess > 0 else 'long'}"
-        wrong = f"{result['most_mispredicted']} (by {error})"
-        words.append(f"{predicted} are predicted for {matched:.0f} % of the kernel time, most wrongly for {wrong}")
+        error = f"too {'short' if excess > 0 else 'long'} by {abs(excess):.0f} % of the kernel time"
+        covered = "" if round(matched) == 100 else f" for the {matched:.0f} % of the kernel time that it covers"
+        words.append(f"the time model predicts {predicted}{covered}, worst {result['most_mispredicted']} ({error})")
     return "; ".join(words)

@@ -167,7 +167,9 @@ def draw_span(axes: Axes, parts: Mapping[str, tuple[float, str]]) -> None:
     for label, (percent, colour) in parts.items():
         axes.barh(0, percent, left=left, color=colour, edgecolor="white", linewidth=0.5, label=label)
         if percent >= 4:
-            axes.text(left + percent / 2, 0, f"{percent:.0f}", ha="center", va="center", fontsize=6.8)
+            words = f"{label}\n" if len(label) < 0.9 * percent else ""
+            dark = {"color": "white"} if not left else {}
+            axes.text(left + percent / 2, 0, f"{words}{percent:.0f}", ha="center", va="center", fontsize=6.8, **dark)
         left += percent
     axes.set(xlim=(0, 100), ylim=(-0.5, 0.5), yticks=[], xlabel="share of the span (%)")
 

@@ -13,21 +13,29 @@ from gpuledger.studies.kernel_profile.figures import COLOURS, LABELLED_PERCENT, 
 from gpuledger.studies.kernel_profile.tables import kernel_table
 
 
+def choose(results: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return the recordings that have times and roofs, which are drawn."""
+    return [result for result in results if len(_kernels(result))]
+
+
+def _kernels(result: CaseResult) -> pd.DataFrame:
+    kernels = kernel_table(result.data)
+    return kernels[kernels["share_percent"].notna() & kernels["bound"].notna()]
+
+
 def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw a row per recording: its time by limit, and how near its kernels come to the nearest roof.
 
     Parameters
     ----------
     results : sequence of CaseResult
-        Of :func:`gpuledger.studies.kernel_profile.reduce`; reports without times or roofs are left out.
+        Of :func:`choose`.
     """
     named = {}
     for result in results:
-        kernels = kernel_table(result.data)
-        kernels = kernels[kernels["share_percent"].notna() & kernels["bound"].notna()]
-        if len(kernels):
-            where = result.provenance
-            named[f"{where['dataset']}: {where['case']}\n{result.summary.get('gpu', {}).get('value', '')}"] = kernels
+        where = result.provenance
+        name = f"{where['dataset']}: {where['case']}\n{result.summary.get('gpu', {}).get('value', '')}"
+        named[name] = _kernels(result)
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(7.0, 1.2 + 0.42 * len(named)), sharey=True, width_ratios=(1.25, 1)
     )
@@ -74,7 +82,7 @@ def draw_nearness(axes: Axes, named: dict[str, pd.DataFrame]) -> None:
         colours = [COLOURS[bound] for bound in large["bound"]]
         areas = 12 + 1.6 * large["share_percent"]
         axes.scatter(large["achieved_percent"], [row] * len(large), s=areas, color=colours, alpha=0.85, zorder=3)
-    axes.set(xlim=(0, 102), xlabel="share of the nearest roof (%)")
+    axes.set(xlim=(-3, 103), xlabel="share of the nearest roof (%)")
     axes.set_title(f"Kernels with ≥ {LABELLED_PERCENT} % of the time")
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")

@@ -210,7 +210,7 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
     top = own.iloc[0]
     if "baseline_time" in result.summary and not isinstance(result["baseline_time"], str) and time:
         ratio = result["baseline_time"] / time
-        what = f"{brief(ratio, 3)}× as fast as" if ratio >= 1 else f"{brief(1 / ratio, 3)}× as slow as"
+        what = f"{brief(ratio, 3)}× as fast as" if ratio >= 1 else f"{brief(1 / ratio, 3)}× as long as"
         return f"{words} {take} {seconds(time)}, {what} the baseline ({seconds(result['baseline_time'])})"
     words += f" {take} {seconds(time)}; "
     words += f"{top['share_percent']:.0f} % go to {name}" if kernels > 1 and pd.notna(top["share_percent"]) else name

@@ -20,9 +20,9 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     figure, axes = plt.subplots(figsize=(7.0, 1.2 + 0.155 * len(errors)))
     draw_dumbbells(axes, errors)
     medians = {column: errors[column].median() for column in ("predicted_s", "roofline_s")}
-    words = "{predicted_s:.0f} % off where the roofline is {roofline_s:.0f} % off".format(**medians)
+    words = "{predicted_s:.0f} %, the roofline's {roofline_s:.0f} %".format(**medians)
     gpus = errors["gpu"].nunique()
-    finding = f"On {gpus} GPUs the time model is {words} (medians of {len(errors)} sets of kernels, held back)"
+    finding = f"On {gpus} GPUs the time model's error is {words} (medians of {len(errors)} sets of held-back kernels)"
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=4)
     figures.headline(figure, finding)
     return figure

@@ -113,8 +113,8 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     kind = f"{groups[0]} " if layout != "collectives" else ""
     what = kind + {"attention": "attention", "moe": "mixture-of-experts layers"}.get(layout, layout)
     finding = (
-        f"Times of held-back {what} on {gpu.title} are predicted with "
-        f"a mean error of {model}; the roofline's is {roofline}, that of a look-up in the other half {table}"
+        f"The time model predicts held-back {what} on {gpu.title} with a mean error of {model} "
+        f"(roofline: {roofline}, look-up in the fitting half: {table})"
     )
     result.add("finding", finding, "text")
     return result

@@ -54,6 +54,12 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     x = (part["flop"] / 1e9 if (part["operator"] == "gemm").all() else part["bytes"] / 1e6).to_numpy(float)
     ratios = {name: (part[name] / part["measured_s"]).to_numpy(float) for name in PREDICTORS if name in part}
     model, color = np.clip(ratios["predicted_s"], *RATIOS), PREDICTORS["predicted_s"][1]
+    for limit, beyond, words in zip(RATIOS, (np.less, np.greater), ("less", "more"), strict=True):
+        if beyond(ratios["predicted_s"], limit).any():
+            place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
+            axes.annotate(
+                f"{limit} or {words}", (0.99, limit), (0, 3), color="#555555", fontsize=6.5, zorder=5, **place
+            )
     edges = np.geomspace(x.min(), max(1.001 * x.max(), 2 * x.min()), 37)
     axes.axhspan(0.9, 1 / 0.9, color=figures.PALE, linewidth=0, zorder=0)
     if len(part) > MOST_DOTS:
@@ -68,7 +74,7 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     for name in ("roofline_s", "derate_s" if "derate_s" in ratios else "derated_s"):
         medians = pd.DataFrame({"x": x, "ratio": ratios.get(name, np.nan)}).groupby(bins).median()
         line = {"color": PREDICTORS[name][1], "linewidth": 1.3, "zorder": 3}
-        axes.plot(medians["x"], np.clip(medians["ratio"], *RATIOS), **line)
+        axes.plot(medians["x"], medians["ratio"], **line)
     axes.axhline(1, color=figures.BLACK, linewidth=0.6, zorder=3)
     axes.set(xscale="log", yscale="log")
     axes.set_yticks([0.5, 1, 2])
@@ -99,21 +105,24 @@ def label_predictors(axes: Axes, data: pd.DataFrame) -> None:
         if name in data and data[name].notna().any():
             axes.fill_between([], [], color=color, linewidth=0, label=label)
     axes.fill_between([], [], color=figures.PALE, linewidth=0, label="within 10 %")
+    axes.plot([], [], linestyle="none", label="bars: mean error")
 
 
-def draw_map(axes: Axes, part: pd.DataFrame) -> ScalarMappable:
+def draw_map(axes: Axes, part: pd.DataFrame, data: pd.DataFrame) -> ScalarMappable:
     """Draw the mean absolute percentage error of GEMMs over tokens m and weights n·k.
 
     Parameters
     ----------
     part : DataFrame, shape (kernels, …)
         One of :func:`panels`.
+    data : DataFrame
+        The case's, whose sizes all maps of a figure share.
     """
     error = 100 * (part["predicted_s"] / part["measured_s"] - 1).abs()
-    m = np.unique(part["m"])
-    weights = part["n"] * part["k"]
+    back = data[data["held_back"]]
+    m, weights = np.unique(back["m"]), back["n"] * back["k"]
     edges = np.geomspace(weights.min(), max(weights.max() * 1.001, weights.min() * 2), 13)
-    column = np.searchsorted(edges, weights, side="right") - 1
+    column = np.searchsorted(edges, part["n"] * part["k"], side="right") - 1
     if len(m) > 24:
         m = np.unique(2 ** np.floor(np.log2(m)).astype(int))
     row = np.searchsorted(m, part["m"], side="right") - 1
@@ -122,7 +131,7 @@ def draw_map(axes: Axes, part: pd.DataFrame) -> ScalarMappable:
     values[cells.index.get_level_values(0), cells.index.get_level_values(1)] = cells
     shades = {"cmap": "cividis", "vmin": 0, "vmax": DARKEST_PERCENT, "rasterized": True}
     mesh = axes.pcolormesh(edges / 1e6, np.arange(len(m) + 1), values, **shades)
-    axes.set(xscale="log")
+    axes.set(xscale="log", xlim=edges[[0, -1]] / 1e6)
     step = max(1, len(m) // 8)
     axes.set_yticks(np.arange(len(m))[::step] + 0.5, [f"{value:,}" for value in m[::step]])
     return mesh

@@ -144,8 +144,8 @@ def worst_region(table: pd.DataFrame) -> str:
     whole = np.average(regions["mape_percent"], weights=regions["held_back"])
     count = int(worst["held_back"])
     return (
-        f"The mean error is largest for {where}: {in_percent(worst['mape_percent'])} "
-        f"({count:,} shape{'s' * (count > 1)}), against {in_percent(whole)} on all {regions['held_back'].sum():,}"
+        f"Largest mean error: {where}, with {in_percent(worst['mape_percent'])} "
+        f"({count:,} shape{'s' * (count > 1)}; all {regions['held_back'].sum():,}: {in_percent(whole)})"
     )
 
 

@@ -158,8 +158,8 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
     names = ("held_back", "roofline_held_back", "derate_held_back")
     model, roofline, derate = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
     finding = (
-        f"Times of held-back {groups[0]} GEMMs on {gpu.title} are predicted with a mean error of "
-        f"{model}; the roofline's is {roofline}, the derate's {derate}"
+        f"The time model predicts held-back {groups[0]} GEMMs on {gpu.title} with a mean error of {model} "
+        f"(roofline: {roofline}, derated roofline: {derate})"
     )
     result.add("finding", finding, "text")
     return result
@@ -208,9 +208,9 @@ def _reduce_vidur(case: Case, gpu: Gpu) -> CaseResult:
         for name in (f"{slug(worst)}_mape_held_back_percent", "mape_roofline_held_back_percent")
     )
     finding = (
-        f"No operator of the model on {gpu.title} has a mean error above {largest} on held-back shapes, "
-        f"with {len(values)} constant{'s' * (len(values) > 1)} for all {frame['operator'].nunique()} of them; "
-        f"the roofline's is {roofline}"
+        f"The time model's mean error is at most {largest} for each of {frame['operator'].nunique()} operators on "
+        f"{gpu.title}, held back, with {len(values)} constant{'s' * (len(values) > 1)} for all of them "
+        f"(roofline: {roofline})"
     )
     result.add("finding", finding, "text")
     return result
@@ -256,8 +256,8 @@ def _reduce_llmcompass(case: Case, gpu: Gpu) -> CaseResult:
     mean = float(np.mean([result[f"{slug(name)}_mape_held_back_percent"] for name in frame["operator"].unique()]))
     result.add("mean_operator_mape_held_back_percent", mean, "%")
     finding = (
-        f"Operators on {gpu.title} are predicted with a mean error of {in_percent(mean)} on held-back shapes, "
-        f"by constants of the GPU that come from other measurements"
+        f"The time model predicts held-back operators on {gpu.title} with a mean error of {in_percent(mean)}, "
+        f"using constants of the GPU from other measurements"
     )
     result.add("finding", finding, "text")
     return result

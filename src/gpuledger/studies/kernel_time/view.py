@@ -49,5 +49,5 @@ def view(result: CaseResult) -> View | None:
     ends = (measured.min() / 2, measured.max() * 2)
     guides = [Guide("exact", ends, (1, 1))]
     guides += [Guide(words, ends, (at, at), dashed=True) for words, at in (("+10 %", 1.1), ("−10 %", 0.9))]
-    x, y = Axis("measured time (µs)", True), Axis("predicted / measured time (1)", True)
+    x, y = Axis("measured time (µs)", True), Axis("predicted / measured time", True)
     return View("points", "held-back shapes", marks, fields, colors, x, y, guides)

@@ -148,7 +148,8 @@ def draw_law(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str, 
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     variable, unit = (panel[name].iloc[0] for name in ("variable", "unit"))
-    axes.set_xlabel(f"{_SIZES[variable]}; {panel['at'].mode().iloc[0]}", fontsize=7.6)
+    at = panel["at"].mode().iloc[0].replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    axes.set_xlabel(f"{_SIZES[variable]}; {at}", fontsize=7.2)
     axes.set_ylabel(_QUANTITIES.get(unit, unit))
     axes.grid(axis="y", which="major")
     return drawn

@@ -8,11 +8,13 @@ from matplotlib.figure import Figure
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.studies.normalization_roofline.figures import STYLES
 from gpuledger.studies.normalization_roofline.liger import LIGER, TORCH_LAYER
 
-#: Panels: title, and the kernels in them.
-PANELS = {"optimised kernels": ("one_pass", LIGER), "PyTorch's kernels": ("torch", TORCH_LAYER)}
+#: Panels: title, the kernels in them, and their colour.
+PANELS = {
+    "optimised kernels": (("one_pass", LIGER), figures.GREEN),
+    "PyTorch's kernels": (("torch", TORCH_LAYER), figures.BLUE),
+}
 MARKERS = "osD^vP"
 
 
@@ -20,14 +22,17 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw optimised kernels beside PyTorch's: a line per case, dashed and hollow where the times are simulated."""
     figure, grid = plt.subplots(1, len(PANELS), figsize=(7.0, 3.1), sharey=True)
     largest = {}
-    for axes, (title, kernels) in zip(grid, PANELS.items(), strict=True):
+    for axes, (title, (kernels, color)) in zip(grid, PANELS.items(), strict=True):
         for place, result in enumerate(results):
-            largest[title, place] = draw_shares_of(axes, result, kernels, MARKERS[place % len(MARKERS)])
+            largest[title, place] = draw_shares_of(axes, result, kernels, color, MARKERS[place % len(MARKERS)])
         axes.axhline(100, color=figures.BLACK, linewidth=0.9)
         axes.set(xscale="log", ylim=(0, 112), xlabel="input and output (MB, log scale)", title=title)
         axes.grid(axis="y")
-    grid[0].set_ylabel("of the data sheet's bandwidth (%)")
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=7)
+    grid[0].set_ylabel("% of data-sheet bandwidth")
+    legend = figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=7)
+    for handle in legend.legend_handles:
+        # Markers are cases, in either panel.
+        handle.set(color=figures.GREY, markeredgecolor=figures.GREY)
     shares = {title: [share for (of, _), share in largest.items() if of == title and share] for title in PANELS}
     reach = [f"{min(found):.0f} to {max(found):.0f} %" for found in shares.values()]
     words = f"At the largest sizes optimised kernels reach {reach[0]} of the bandwidth, PyTorch's {reach[1]}"
@@ -35,7 +40,7 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     return figure
 
 
-def draw_shares_of(axes: Axes, result: CaseResult, kernels: Sequence[str], marker: str) -> float | None:
+def draw_shares_of(axes: Axes, result: CaseResult, kernels: Sequence[str], color: str, marker: str) -> float | None:
     """Draw one case's shares over size, with a cold L2; return the share at the largest size, None if it has none."""
     rows = result.data
     rows = rows[rows["kernel"].isin(kernels) & (rows["cache"] == "cold")].sort_values("moved_bytes")
@@ -44,7 +49,6 @@ def draw_shares_of(axes: Axes, result: CaseResult, kernels: Sequence[str], marke
     share = 100 * rows["bandwidth_byte_per_s"] / float(result["data_sheet_bandwidth"])
     simulated = result.provenance["kind"] == "simulated"
     label = f"{result['gpu']}, {result.provenance['case']} ({result.provenance['kind']})"
-    color = STYLES[rows["kernel"].iloc[0]][1]
     look = {"color": color, "marker": marker, "markersize": 4.5, "linewidth": 1}
     look |= {"linestyle": "--", "markerfacecolor": "white"} if simulated else {}
     # Several shapes may move as many bytes.

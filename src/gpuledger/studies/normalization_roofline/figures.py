@@ -35,10 +35,11 @@ def kernel_styles(rows: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
     return found | {name: (name, *_REST[place % len(_REST)]) for place, name in enumerate(others)}
 
 
-def legend_handles(styles: Styles) -> list[Line2D]:
-    """Return legend entries for the kernels, and for filled and open markers."""
+def legend_handles(styles: Styles, rows: pd.DataFrame) -> list[Line2D]:
+    """Return legend entries for the kernels, and for filled and open markers if `rows` has both states of the L2."""
     entries = [(label, color, marker, color) for label, color, marker in styles.values()]
-    entries += [("L2 cold", figures.GREY, "o", figures.GREY), ("L2 warm", figures.GREY, "o", "none")]
+    if rows["cache"].nunique() > 1:
+        entries += [("L2 cold", figures.GREY, "o", figures.GREY), ("L2 warm", figures.GREY, "o", "none")]
     return [
         Line2D([], [], linestyle="none", marker=marker, color=color, markerfacecolor=face, label=label)
         for label, color, marker, face in entries

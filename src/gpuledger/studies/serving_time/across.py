@@ -31,7 +31,7 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     errors = (100 * (ratio - 1).abs()).groupby(runs["gpu"]).median()
     reach = f"{errors.min():.0f} to {errors.max():.0f} %" if len(errors) > 1 else f"{errors.iloc[0]:.0f} %"
     finding = f"Kernels alone predict the time per token of {len(runs):,} served runs on {len(errors)} GPUs"
-    figures.headline(figure, f"{finding} within {reach} (median of each GPU)")
+    figures.headline(figure, f"{finding} with median errors of {reach} per GPU")
     return figure
 
 

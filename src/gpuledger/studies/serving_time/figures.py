@@ -22,8 +22,6 @@ COLOURS = (
 )
 #: Band of errors (%) that the panels shade.
 BAND_PERCENT = 20
-#: Ratios of predicted to measured time are clipped to this range.
-RATIOS = (0.4, 2.5)
 
 
 def colours(data: pd.DataFrame) -> dict[str, str]:
@@ -71,7 +69,7 @@ def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> No
         labels = [f"{label} · {key[0]} ({runs[key]:,})" for label, key in zip(labels, runs.index, strict=True)]
     axes.set_yticks(y, [figures.plain(label) for label in labels], fontsize=6.5)
     axes.set_ylim(-0.7, len(order) - 0.3)
-    axes.set_xlabel("predicted / measured (1)")
+    axes.set_xlabel("predicted / measured")
 
 
 def draw_ratios(axes: Axes, groups: SeriesGroupBy, y: Sequence[float], color: str | Sequence[str]) -> None:
@@ -85,13 +83,13 @@ def draw_ratios(axes: Axes, groups: SeriesGroupBy, y: Sequence[float], color: st
         Where each group is drawn.
     color : color, or one for each group
     """
-    low, median, high = (groups.quantile(share).clip(*RATIOS) for share in (0.1, 0.5, 0.9))
+    low, median, high = (groups.quantile(share) for share in (0.1, 0.5, 0.9))
     band = 1 + BAND_PERCENT / 100
     axes.axvspan(1 / band, band, color=figures.PALE, linewidth=0)
     axes.axvline(1, color=figures.BLACK, linewidth=0.6)
     axes.hlines(y, low, high, color=color, linewidth=1.4)
-    axes.scatter(median, y, color=color, s=20, zorder=3, clip_on=False)
-    axes.set(xscale="log", xlim=RATIOS)
+    axes.scatter(median, y, color=color, s=20, zorder=3)
+    axes.set(xscale="log", xlim=(min(0.45, low.min() / 1.1), max(2.2, 1.1 * high.max())))
     axes.set_xticks([0.5, 1, 2])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -164,10 +164,11 @@ def _add_errors(result: CaseResult, data: pd.DataFrame) -> None:
 
 def _finding(result: CaseResult, gpu: Gpu) -> str:
     alone, count = result["tpot_median_error_unfitted_percent"], result["runs_expressed"]
-    words = f"{count:,} served runs on {gpu.title}: kernels alone predict the time per token within {alone:.1f} %"
+    words = f"Kernels alone predict the time per token of {count:,} served runs on {gpu.title}"
+    words += f" with a median error of {alone:.1f} %"
     if any(name.startswith("host_") for name in result.summary):
-        return f"{words} (median), with one term per engine {result['tpot_median_error_percent']:.1f} % (held back)"
-    return f"{words} (median)"
+        words += f" (held back, with one fitted term per engine: {result['tpot_median_error_percent']:.1f} %)"
+    return words
 
 
 def _counted(refused: Counter) -> str:

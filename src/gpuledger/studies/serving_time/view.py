@@ -32,5 +32,5 @@ def view(result: CaseResult) -> View:
     guides = [Guide("exact", ends, (1, 1))]
     for sign, at in (("+", 1 + BAND_PERCENT / 100), ("−", 1 - BAND_PERCENT / 100)):
         guides.append(Guide(f"{sign}{BAND_PERCENT} %", ends, (at, at), dashed=True))
-    x, y = Axis("measured time per output token (ms)", True), Axis("kernels alone / measured time (1)", True)
+    x, y = Axis("measured time per output token (ms)", True), Axis("kernels alone / measured time", True)
     return View("points", "runs", marks, fields, colours(data), x, y, guides)

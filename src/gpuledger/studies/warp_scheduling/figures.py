@@ -123,7 +123,7 @@ def draw_speeds(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, colors: M
             axes.plot([older, older], [0, 1.02 * top], color=color, linewidth=0.7, linestyle=":")
         if not np.isnan(transition):
             axes.plot([transition], [speed], color=color, label=labels.pop("rises", None), **rises)
-    axes.set_ylim(max(0, low - 0.12 * (top - low)), top + 0.1 * max(top - low, 0.01 * top))
+    axes.set_ylim(max(0, low - 0.3 * (top - low)), top + 0.1 * max(top - low, 0.01 * top))
     axes.set_xlim(0, None)
     axes.set_xlabel("cycles since the block's start")
     axes.set_ylabel("speed of a block (TFLOP/s)\n(the axis does not start at 0)")

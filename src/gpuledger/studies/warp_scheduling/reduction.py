@@ -71,7 +71,7 @@ def reduce(case: Case, gain_percent: float = 8, tied_iterations: float = 2, pass
     what = case.inputs.get("kernel", case.name)
     what += f", {case.inputs['blocks']} blocks" if "blocks" in case.inputs else ""
     # Headlines of simulations say so: the tail was fitted, and the transitions were put in.
-    words = "In the model of {what}: {found}" if case.dataset.made_here else "{what}: {found}"
+    words = "Simulated {what}: {found}" if case.dataset.made_here else "{what}: {found}"
     frames = {"point": points}
     if warps is not None:
         frames["warp"] = warps.first
