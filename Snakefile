@@ -25,6 +25,11 @@ if RECORDING.parts:
 
 
 onstart:
+    # With a limit of jobs in a time, Snakemake looks through all jobs again after that time, once for every look before:
+    # more and more often, until it takes half a core. Its default, 100 jobs a second, limits nothing here.
+    limit = workflow.scheduling_settings.max_jobs_per_timespan
+    if limit and (limit.max_jobs, limit.timespan) == (100, 1):
+        workflow.scheduler.job_rate_limiter = None
     # Jobs on this machine are forks of one process; in a cluster, each starts its own Python.
     if not workflow.non_local_exec:
         sys.path.append(str(ROOT / "workflow" / "scripts"))
