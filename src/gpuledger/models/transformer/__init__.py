@@ -94,7 +94,7 @@ decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward
 from gpuledger.models.transformer.configuration import read_model
 from gpuledger.models.transformer.kernels import kernels
-from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.latent_blocks import LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
@@ -102,7 +102,6 @@ from gpuledger.models.transformer.workloads import Workload, chunk, decode, join
 
 __all__ = [
     "Attention",
-    "CompressedAttention",
     "Experts",
     "FeedForward",
     "LatentAttention",

@@ -202,10 +202,10 @@ class BlockTrace:
                 yield at, records
 
 
-def read_blocks(path: str | Path, warps: bool = False) -> Blocks:
+def read_blocks(path: str | Path) -> Blocks:
     """Read all blocks of a ``block_sched`` trace; see :meth:`BlockTrace.open` and :meth:`BlockTrace.read`."""
     trace = BlockTrace.open(path)
-    blocks = trace.read(0, trace.blocks, warps)
+    blocks = trace.read(0, trace.blocks)
     if blocks.sm.max() < 0:
         raise trace.without_records()
     return blocks
