@@ -4,13 +4,12 @@ Source: Neutrino trace format, probe ``block_sched``. For each warp it records t
 cycles and its SM's number.
 """
 
-from __future__ import annotations
-
 import warnings
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -113,7 +112,7 @@ class BlockTrace:
     shared: bool
 
     @classmethod
-    def open(cls, path: str | Path) -> BlockTrace:
+    def open(cls, path: str | Path) -> Self:
         """Open a trace."""
         path = Path(path)
         trace = neutrino.open_trace(path)

@@ -1,12 +1,10 @@
 """A case's scenario: a model, the GPUs that run it, and the phases, as its ``dataset.yaml`` declares them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -120,7 +118,7 @@ class Scenario:
         return self.speculation.tokens_per_step if self.speculation else self.new_tokens
 
     @property
-    def draft(self) -> Scenario:
+    def draft(self) -> Self:
         """The same GPUs with the model that drafts, in one stage; another model in its own precision."""
         model, parallel = self.speculation.draft, replace(self.parallel, pipeline=1)
         precision = self.precision if model.drafts else model.precision
