@@ -5,20 +5,3 @@ from gpuledger.models.deployment.memory import RESERVE, fits, memory_bytes, rese
 from gpuledger.models.deployment.objectives import Objective, cheapest
 from gpuledger.models.deployment.passes import Deployment, memory_of, memory_table, passes
 from gpuledger.models.deployment.speculation import Speculation, speculate
-
-__all__ = [
-    "RESERVE",
-    "Deployment",
-    "Objective",
-    "Speculation",
-    "cheapest",
-    "fits",
-    "largest_batch",
-    "largest_context",
-    "memory_bytes",
-    "memory_of",
-    "memory_table",
-    "passes",
-    "reserve_bytes",
-    "speculate",
-]

@@ -99,22 +99,3 @@ from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.workloads import Workload, chunk, decode, join, mixed, prefill
-
-__all__ = [
-    "Attention",
-    "Experts",
-    "FeedForward",
-    "LatentAttention",
-    "Layers",
-    "Model",
-    "Parallel",
-    "Precision",
-    "Workload",
-    "chunk",
-    "decode",
-    "join",
-    "kernels",
-    "mixed",
-    "prefill",
-    "read_model",
-]

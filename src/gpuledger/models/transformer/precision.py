@@ -135,9 +135,7 @@ class Precision:
         weights = {kernel: weight or self.plain for kernel, weight, _ in formats}
         operands = {kernel: operand for kernel, _, operand in formats}
         return replace(
-            self,
-            weights={**_per_kernel(self.weights), **weights},
-            operands={**_per_kernel(self.operands), **operands},
+            self, weights={**_per_kernel(self.weights), **weights}, operands={**_per_kernel(self.operands), **operands}
         )
 
     @property

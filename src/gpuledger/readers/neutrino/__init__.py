@@ -42,37 +42,3 @@ from gpuledger.readers.neutrino.tensor_trace import read_tensor_trace, write_ten
 from gpuledger.readers.neutrino.trace import TraceWarning, open_trace
 from gpuledger.readers.neutrino.write import write_trace
 from gpuledger.readers.neutrino.write_event_log import write_event_log
-
-__all__ = [
-    "BLOCK_SCHED",
-    "DMAT_ACCESS",
-    "GMEM_BYTES",
-    "PAGE_BYTES",
-    "PROGRAM_PROGRESS",
-    "TENSOROP_COUNT",
-    "TOOLS",
-    "Build",
-    "EventLog",
-    "KernelInfo",
-    "LaunchShape",
-    "Probe",
-    "ProbeMap",
-    "ProcessLog",
-    "TraceDirectory",
-    "TraceWarning",
-    "open_trace",
-    "open_trace_directory",
-    "read_dmat",
-    "read_event_log",
-    "read_kernel_info",
-    "read_probe",
-    "read_process_log",
-    "read_tensor_trace",
-    "saved",
-    "write_dmat",
-    "write_event_log",
-    "write_kernel_info",
-    "write_process_log",
-    "write_tensor_trace",
-    "write_trace",
-]

@@ -55,14 +55,9 @@ def read_hardware(case: Case) -> list[Gpu]:
                 raise InputError(case.dataset.file, place, problem, "put it there, or correct the path")
             tables[entry] = read_gpus(path)
     own = {name: gpu for table in tables.values() for name, gpu in table.items()}
-    # The user's tables take precedence: they may redefine a GPU of the built-in table.
-    named = {
-        entry: find_gpu(
-            entry, {**own, **{k: v for k, v in read_gpus().items() if k not in own}}, case.dataset.file, place
-        )
-        for entry in entries
-        if entry not in tables
-    }
+    # The user's tables come first: they may redefine a GPU, or an alias, of the built-in one.
+    known = own | read_gpus() | own
+    named = {entry: find_gpu(entry, known, case.dataset.file, place) for entry in entries if entry not in tables}
     chosen = {gpu.name for gpu in named.values()}
     found: list[Gpu] = []
     for entry in entries:
@@ -149,7 +144,7 @@ class Scenario:
         return needed
 
     def shapes(self, phase: str, tokens: np.ndarray, requests: np.ndarray) -> Workload:
-        """Return passes of many sizes: prefills, or decode steps behind so many tokens."""
+        """Return passes of many sizes: prefills, or decode steps after this many tokens of context."""
         return prefill(tokens, requests) if phase == "prefill" else decode(tokens, requests, self.new_tokens)
 
     def workload(self, phase: str) -> Workload:
