@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "workflow" / "scripts"))
 import fork_server  # noqa: E402
 
+#: How long to wait for what takes a second on an idle machine: a busy one is no failure.
+PATIENCE_S = 300
 #: What a run of Snakemake imports.
 SNAKEMAKE = ["snakemake.cli", "snakemake.report.html_reporter", "jsonschema", "numpy", "smart_open", "dpath"]
 #: The folder <host>/<path> of public measurements, here or not.
@@ -111,6 +113,16 @@ def finished(tmp_path_factory, worker_id):
     return folder
 
 
+@pytest.fixture
+def own(finished, tmp_path):
+    """A copy of `finished` to change, which tests in other processes read."""
+    folder = tmp_path / "checkout"
+    # Without what their runs write meanwhile.
+    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns(".snakemake", "__pycache__"))
+    shutil.copytree(finished / ".snakemake/metadata", folder / ".snakemake/metadata")
+    return folder
+
+
 @functools.cache
 def job_server():
     """Start the workflow's job server once for this process and return what names it to a run."""
@@ -131,7 +143,7 @@ def snakemake(folder, *arguments, forked=True, **environment):
     environment = kept | offline | environment
     command = [sys.executable, "-m", "snakemake", "--cores", "2", *arguments]
     if not forked:
-        run = functools.partial(subprocess.run, capture_output=True, text=True, timeout=300, check=False)
+        run = functools.partial(subprocess.run, capture_output=True, text=True, timeout=6 * PATIENCE_S, check=False)
         return run(command, cwd=folder, env=environment)
     given = json.dumps({"arguments": command[3:], "server": job_server()})
     environment |= {"RUN_SNAKEMAKE": given, fork_server.VARIABLE: ""}
@@ -143,7 +155,7 @@ def snakemake(folder, *arguments, forked=True, **environment):
         tempfile.TemporaryFile("w+") as out,
         tempfile.TemporaryFile("w+") as err,
     ):
-        server.settimeout(300)
+        server.settimeout(6 * PATIENCE_S)
         server.connect(job_server().partition("\n")[0])
         socket.send_fds(server, [b"."], [file.fileno() for file in (nothing, out, err)])
         server.sendall(json.dumps(job).encode() + b"\n")

@@ -172,8 +172,7 @@ def test_arrow_keys_walk_through_the_cards_and_enter_opens_one(tab, site):
     tab.run("document.querySelector('.version').focus()")
     tab.press("ArrowRight")
     tab.press("Enter")
-    tab.run("new Promise((done) => setTimeout(done, 300))")
-    assert tab.run("location.pathname").endswith(f"published/{STUDY}/table2/notebook.html")
+    tab.wait_for(f"location.pathname.endsWith('published/{STUDY}/table2/notebook.html')")
 
 
 def test_the_scorecard_filters_sorts_and_leads_to_a_row(tab, site):
@@ -222,8 +221,7 @@ def test_keys_turn_the_pages_of_cases_and_buttons_copy(tab, site):
     tab.run("document.querySelector('button[data-copy=cite]').click()")
     assert tab.run("getSelection().toString() || document.querySelector('[data-copy=cite]').textContent")
     tab.press("j")
-    tab.run("new Promise((done) => setTimeout(done, 300))")
-    assert tab.run("location.pathname").endswith(f"published/{STUDY}/table2/notebook.html")
+    tab.wait_for(f"location.pathname.endsWith('published/{STUDY}/table2/notebook.html')")
 
 
 def test_a_figure_can_be_looked_at_closer_by_mouse_and_by_keys(tab, site):

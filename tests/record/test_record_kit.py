@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import record_fakes
-from conftest import ROOT
+from conftest import PATIENCE_S, ROOT
 
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.record import kit
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_the_recorder_and_packs_what_is_complete(made, tmp_path):
     recorder = tmp_path / "python"
     recorder.write_text(
         f"#!{sys.executable} -SE\nimport pathlib, time\npathlib.Path('traces').mkdir()\n"
-        "try:\n    print('recording', flush=True)\n    time.sleep(60)\n"
+        "try:\n    print('recording', flush=True)\n    time.sleep(600)\n"
         "except KeyboardInterrupt:\n    print('interrupted')\n    raise SystemExit(130) from None\n"
     )
     recorder.chmod(0o755)
@@ -152,7 +152,7 @@ def test_ctrl_c_ends_the_recorder_and_packs_what_is_complete(made, tmp_path):
     signal.signal(signal.SIGINT, handler)
     assert process.stdout.readline() == "recording\n"
     os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=120)[0] == "interrupted\n"
+    assert process.communicate(timeout=PATIENCE_S)[0] == "interrupted\n"
     assert process.returncode == 130
     assert (folder / "record.log").read_text().endswith("recording\ninterrupted\n")
     assert (folder / "recorded.tgz").is_file()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch_python
+from conftest import PATIENCE_S
 
 from gpuledger.record import designs
 
@@ -62,7 +63,7 @@ def run(python, *arguments):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )
 

@@ -14,7 +14,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import neutrino
-from gpuledger.readers.neutrino.block_trace import read_blocks
+from gpuledger.readers.neutrino.block_trace import BlockTrace, read_blocks
 from gpuledger.readers.neutrino.records import BLOCK_SCHED
 from gpuledger.studies import block_scheduling
 from gpuledger.studies.block_scheduling import upstream_estimate
@@ -155,7 +155,7 @@ def test_a_block_runs_from_its_first_warp_to_its_last(tmp_path):
     blocks = read_blocks(write(tmp_path / "a.bin", records))
     assert (blocks.start[0], blocks.end[0]) == (100, 175)
     assert blocks.elapsed.shape == (2, 0)
-    assert read_blocks(tmp_path / "a.bin", warps=True).elapsed[0].tolist() == [50, 10, 70]
+    assert BlockTrace.open(tmp_path / "a.bin").read(0, 2, True).elapsed[0].tolist() == [50, 10, 70]
 
 
 def test_sm_numbers_may_have_holes_and_blocks_may_be_missing(tmp_path):

@@ -635,7 +635,7 @@ def test_memory_in_use_does_not_grow_with_the_file(folder):
     ("change", "message"),
     [
         ({"trace": "absent.bin"}, r"key studies\.dmat\.mine\.trace: the file .*absent\.bin does not exist"),
-        ({"trace": "trace.txt"}, r"trace\.txt: a file \.txt is no trace; give a \.bin"),
+        ({"trace": "trace.txt"}, r"trace\.txt: a file \.txt is not a trace; give a \.bin"),
         ({"compatible": True}, "mine.compatible: the compatible grid divides by zero on 1 pages and 5 cycles; leave"),
         ({"tensor_trace": "trace.txt"}, r"trace\.txt, line 1: .* not a tensor\.trace"),
         ({"event_log": "trace.txt"}, r"trace\.txt, line 1: .* no driver lines found"),
@@ -652,13 +652,11 @@ def test_refused(folder, change, message):
 def test_refused_traces(folder):
     with pytest.raises(InputError, match="no access was saved: every slot is empty; trace a kernel"):
         reduce(folder, write(folder, [0], [0]))
-    with pytest.raises(InputError, match="0 rows and 160 columns are no grid"):
+    with pytest.raises(InputError, match="a grid cannot have 0 rows and 160 columns"):
         reduce(folder, write(folder, [5], [BASE]), rows=0)
     records = np.zeros((1, 1, 1), neutrino.BLOCK_SCHED)
     neutrino.write_trace(folder / "w.bin", version="V3", grid=(1, 1, 1), block=(32, 1, 1), sections=[("warp", records)])
-    with pytest.raises(
-        InputError, match="section 0: 16 bytes for each warp are no accesses of each thread; give a trace"
-    ):
+    with pytest.raises(InputError, match="section 0: 16 bytes per warp are not accesses of every thread; give a trace"):
         reduce(folder, {"trace": "w.bin"})
 
 

@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import time
 from itertools import count
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 import pytest
 import websocket
+from conftest import PATIENCE_S
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -28,24 +29,26 @@ def chromium(profile):
     )
     try:
         try:
-            port = _wait_for(lambda: (profile / "DevToolsActivePort").read_text().split()[0], process)
-            tabs = _wait_for(lambda: json.load(urlopen(f"http://127.0.0.1:{port}/json")), process)
+            address = _find_tab(profile / "DevToolsActivePort", process)
         except (OSError, IndexError, ValueError) as error:
             pytest.skip(f"{CHROMIUM} does not start here: {error}")
-        address = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
-        tab = Tab(websocket.create_connection(address, timeout=30, suppress_origin=True))
+        tab = Tab(websocket.create_connection(address, timeout=PATIENCE_S, suppress_origin=True))
         yield tab
         tab.socket.close()
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
-def _wait_for(result, process, seconds=90):
-    end = time.monotonic() + seconds
+def _find_tab(file, process):
+    """The address of the first tab; `file` names the port once the browser listens."""
+    end, opener = time.monotonic() + PATIENCE_S, build_opener(ProxyHandler({}))
     while True:
         try:
-            return result()
+            port = file.read_text().split("\n")[0]
+            tabs = json.load(opener.open(f"http://127.0.0.1:{port}/json", timeout=60))
+            address, *_ = (tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
+            return address
         except (OSError, IndexError, ValueError):
             if time.monotonic() > end or process.poll() is not None:
                 raise
@@ -89,10 +92,17 @@ class Tab:
         self.call("Page.navigate", url="about:blank")
         self.events, self.complaints, self.requests = [], [], []
         self.call("Page.navigate", url=address)
-        end = time.monotonic() + 30
-        while not (self.run("document.readyState") == "complete" and self.run("location.href") != "about:blank"):
-            assert time.monotonic() < end, f"{address} is not loaded"
+        self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
+
+    def wait_for(self, condition):
+        """Wait until a JavaScript expression is true, in this page or the one that follows it."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            with contextlib.suppress(AssertionError):  # between two pages nothing can be evaluated
+                if self.run(condition):
+                    return
             time.sleep(0.02)
+        raise AssertionError(condition)
 
     def run(self, script):
         """Return the value of a JavaScript expression."""

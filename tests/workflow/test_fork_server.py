@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import PATIENCE_S, ROOT
 
 FOLDER = ROOT / "workflow" / "scripts"
 HEAD = f"import sys; sys.path.append({str(FOLDER)!r}); import fork_server; fork_server.hand_over('colorsys'); "
@@ -20,20 +20,28 @@ def started():
         "import fork_server, os, sys; fork_server.start(); print(os.environ[fork_server.VARIABLE], flush=True); input()"
     )
     holder = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", code], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={key: value for key, value in os.environ.items() if key != "GPULEDGER_FORK_SERVER"},
+    )  # fmt: skip
     address = holder.stdout.readline() + holder.stdout.readline()
     yield os.environ | {"GPULEDGER_FORK_SERVER": address.rstrip("\n")}
-    holder.communicate("\n", timeout=20)
-    assert not os.path.exists(address.split("\n")[0])
+    holder.communicate("\n", timeout=PATIENCE_S)
+    wait_until(lambda: not os.path.exists(address.split("\n")[0]))
 
 
-def run(code, folder, environment, **options):
+def wait_until(condition):
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def run(code, folder, environment):
     """Run a script that hands itself over."""
     script = folder / "script.py"
     script.write_text(HEAD + code, "utf-8")
     command = [sys.executable, str(script)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd=folder, **options)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, cwd=folder)
 
 
 WHERE = "print(('colorsys' in sys.modules), sys.argv[0].endswith('script.py'), os.getcwd(), os.environ.get('X'))"
@@ -74,19 +82,15 @@ def test_a_fork_ends_with_the_script_that_handed_itself_over(started, tmp_path):
     script, begun, left = tmp_path / "script.py", tmp_path / "begun", tmp_path / "left"
     work = f"""
 import pathlib, time
-pathlib.Path({str(begun)!r}).touch()
 try:
-    time.sleep(60)
+    pathlib.Path({str(begun)!r}).touch()
+    time.sleep({PATIENCE_S})
 finally:
     pathlib.Path({str(left)!r}).touch()
 """
     script.write_text(f"{HEAD}\n{work}", "utf-8")
     process = subprocess.Popen([sys.executable, str(script)], env=started)
-    until = time.monotonic() + 30
-    while not begun.exists() and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(begun.exists)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    while not left.exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    assert left.exists()
+    wait_until(left.exists)

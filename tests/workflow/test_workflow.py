@@ -78,16 +78,16 @@ def test_no_claim_differs_without_a_reason(finished):
     assert card.loc[card["verdict"] == "error in source", "why"].str.contains("but published gives").sum() == 0
 
 
-def test_nothing_to_do_after_the_default_target_and_a_touched_file_changes_nothing(finished):
-    (finished / "traces/published/dataset.yaml").touch()
-    done = snakemake(finished, "-n")
+def test_nothing_to_do_after_the_default_target_and_a_touched_file_changes_nothing(own):
+    (own / "traces/published/dataset.yaml").touch()
+    done = snakemake(own, "-n")
     assert "Nothing to be done" in done.stderr + done.stdout
 
 
 def test_remaking_gives_the_same_bytes(finished, tmp_path):
     """Traces, reduced data, figures and tables; test_house compares those of all notebooks."""
     again = tmp_path / "again"
-    shutil.copytree(finished, again, ignore=shutil.ignore_patterns("results", ".snakemake"))
+    shutil.copytree(finished, again, ignore=shutil.ignore_patterns("results", ".snakemake", "__pycache__"))
     done = snakemake(again, *(f"results/{case}/notebook.html" for case in REMADE))
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = sums(finished), sums(again)
@@ -112,40 +112,34 @@ def test_an_override_runs_its_case_again_and_no_other(finished):
     assert reductions(done.stdout + done.stderr) == {"published/kernel_breakdown/llama-3.1-8b"}
 
 
-def test_a_case_declared_otherwise_runs_again_and_its_neighbours_do_not(finished, tmp_path):
-    folder = tmp_path / "checkout"
-    shutil.copytree(finished, folder)
-    file = folder / "traces/published/dataset.yaml"
+def test_a_case_declared_otherwise_runs_again_and_its_neighbours_do_not(own):
+    file = own / "traces/published/dataset.yaml"
     text = file.read_text("utf-8")
     content = yaml.safe_load(text)
     batch = content["studies"]["kernel_breakdown"]["llama-3.1-8b"]["phases"]["decode"]["batch"]
     content["studies"]["kernel_breakdown"]["llama-3.1-8b"]["phases"]["decode"]["batch"] = batch + 1
     file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
-    done = snakemake(folder, "-n")
+    done = snakemake(own, "-n")
     assert reductions(done.stdout + done.stderr) == {"published/kernel_breakdown/llama-3.1-8b"}
 
 
-def test_changed_code_runs_what_uses_it_again_and_nothing_else(finished, tmp_path):
-    folder = tmp_path / "checkout"
-    shutil.copytree(finished, folder)
-    module = folder / "src/gpuledger/studies/memory_usage/reduction.py"
+def test_changed_code_runs_what_uses_it_again_and_nothing_else(own):
+    module = own / "src/gpuledger/studies/memory_usage/reduction.py"
     module.write_text(module.read_text("utf-8") + "\n# a change\n", "utf-8")
-    done = snakemake(folder, "-n")
+    done = snakemake(own, "-n")
     assert reductions(done.stdout + done.stderr) == {"published/memory_usage/fig11"}
 
 
 @pytest.mark.parametrize("gone", ["dmat/fig1/event.log", "block_sched/zeros_4096/result/0.500000.bin"])
-def test_a_trace_that_is_gone_is_made_again(finished, tmp_path, gone):
-    folder = tmp_path / "checkout"
-    shutil.copytree(finished, folder)
-    file = next(path for path in (folder / "traces/simulated").rglob("*") if path.as_posix().endswith(gone[-8:]))
+def test_a_trace_that_is_gone_is_made_again(own, gone):
+    file = next(path for path in (own / "traces/simulated").rglob("*") if path.as_posix().endswith(gone[-8:]))
     file.unlink()
-    record = (folder / "results/simulated/files.json").read_bytes()
-    done = snakemake(folder, "results/simulated/files.json")
+    record = (own / "results/simulated/files.json").read_bytes()
+    done = snakemake(own, "results/simulated/files.json")
     assert done.returncode == 0, done.stderr[-3000:]
     assert file.is_file()
-    assert (folder / "results/simulated/files.json").read_bytes() == record
-    assert "Nothing to be done" in (done := snakemake(folder, "-n")).stdout + done.stderr
+    assert (own / "results/simulated/files.json").read_bytes() == record
+    assert "Nothing to be done" in (done := snakemake(own, "-n")).stdout + done.stderr
 
 
 def test_the_paper_and_the_figures_across_datasets_are_planned(finished):

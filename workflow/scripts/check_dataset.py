@@ -11,9 +11,5 @@ from gpuledger.ledger.datasets import Dataset
 with logs.to(snakemake.log[0]):
     dataset = Dataset.load(snakemake.input.dataset)
     cases = [dataset.case(study, case) for study, case in dataset.cases()]
-    description = {
-        **dataset.content,
-        "label": dataset.label,
-        "cases": [f"{case.study}/{case.name}" for case in cases],
-    }
+    description = {**dataset.content, "label": dataset.label, "cases": [f"{case.study}/{case.name}" for case in cases]}
     files.write_json(snakemake.output.description, description)

@@ -10,7 +10,7 @@ from gpuledger.ledger.download.dataset import fetch_dataset
 with logs.to(snakemake.log[0]) as log:
     dataset = Dataset.load(snakemake.input.dataset)
     mirror = snakemake.config.get("mirror")
-    # The progress bar shows on a terminal only; what is fetched stands in the log.
+    # The progress bar shows on a terminal only; the log says what is fetched.
     done = fetch_dataset(
         dataset.content.get("download", []),
         dataset.folder,

@@ -153,7 +153,7 @@ def _end_with(connection):
     """Interrupt this process when the script that handed itself over is gone."""
     connection.recv(1)
     os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(5)
+    time.sleep(20)
     os._exit(1)
 
 

@@ -1,7 +1,5 @@
 """Results of cases: what a reduction writes, which is all that a notebook reads."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -13,7 +11,7 @@ from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -138,7 +136,7 @@ class CaseResult:
         files.write_json(folder / "provenance.json", self.provenance)
 
     @classmethod
-    def read(cls, folder: str | Path) -> CaseResult:
+    def read(cls, folder: str | Path) -> Self:
         """Read a result from the folder that :meth:`write` wrote it to; raises InputError where there is none."""
         folder = Path(folder)
         if not (folder / "summary.json").is_file():

@@ -36,7 +36,7 @@ def changed_files(root: str | Path) -> list[str]:
     """Files below ``results/`` that differ from what is tracked, or are new beside it."""
     listed = _git(root, "status", "--porcelain", "--", "results")
     if listed is None:
-        raise FileNotFoundError("this is no git checkout: there are no tracked results to compare with")
+        raise FileNotFoundError("not a git checkout: no tracked results to compare with")
     return [line[3:] for line in listed.splitlines()]
 
 
@@ -56,5 +56,5 @@ def _git(root: str | Path, *arguments: str) -> str | None:
 if __name__ == "__main__":
     found = [f"verdict changed: {change}" for change in verdict_changes(".")]
     found += [f"differs from what is tracked: {file}" for file in changed_files(".")]
-    print("\n".join(found) or "everything is as it is tracked")
+    print("\n".join(found) or "everything equals what is tracked")
     sys.exit(bool(found))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 from gpuledger import __version__, files, schemas
 from gpuledger.errors import InputError
@@ -39,7 +39,7 @@ class Dataset:
     content: Mapping[str, Any]
 
     @classmethod
-    def load(cls, file: str | Path) -> Dataset:
+    def load(cls, file: str | Path) -> Self:
         """Read and validate a ``dataset.yaml``."""
         file = Path(file)
         name = file.parent.name
@@ -293,7 +293,7 @@ class Repository:
     config: Mapping[str, Any]
 
     @classmethod
-    def find(cls, start: str | Path = ".") -> Repository:
+    def find(cls, start: str | Path = ".") -> Self:
         """Find the checkout that `start` lies in, with its own ``config/config.yaml``.
 
         Raises

@@ -30,7 +30,7 @@ def build(root: Path, outcomes: Iterable[Outcome], templates: Path) -> dict[str,
         Cases: below the heading of a study comes the figure of its first one that lacks no quantity.
     """
     first: dict[str, Outcome] = {}
-    for outcome in sorted(outcomes, key=_lacks):
+    for outcome in sorted(outcomes, key=lambda outcome: sum(outcome.get(name) is None for name in outcome.summary)):
         first.setdefault(outcome.study, outcome)
     pages = schemas.load_yaml(root / LIST)
     sources = {name: (root / file).read_text("utf-8") for file, name in pages.items()}
@@ -57,10 +57,6 @@ def build(root: Path, outcomes: Iterable[Outcome], templates: Path) -> dict[str,
     body = _html(f"# Documentation\n\n{listed}")
     about = {"name": "index", "titles": titles, "body": body, "contents": [], "version": __version__}
     return found | {"index.html": template.render(about)}
-
-
-def _lacks(outcome: Outcome) -> int:
-    return sum(outcome.get(quantity) is None for quantity in outcome.summary)
 
 
 def _with_figure(heading: re.Match, first: Mapping[str, Outcome]) -> str:

@@ -16,7 +16,7 @@ from gpuledger.ledger.study import read_studies
 _GPU = re.compile(r"\b(RTX[ -](?:PRO[ -])?\d{4}|(?:MI|GB|GH|[ABHLV])\d{1,3}[SX]?)\b", re.IGNORECASE)
 #: Characters of a ribbon.
 _LABEL = 36
-#: From so many cases on, the page leaves out what a script can add and what matters least.
+#: From this many cases on, the page leaves out what a script can add and what matters least.
 _MANY = 200
 _NOT_A_TEST = list(claims.GROUPS)[1]
 _ABSENT = "not downloaded: "

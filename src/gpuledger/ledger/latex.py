@@ -38,45 +38,12 @@ _EM = {
 _ADVANCE = {character: em for em, characters in _EM.items() for character in characters}
 _DIGIT = 0.53
 
-_SIGNS = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
-    "×": r"$\times$",
-    "−": r"$-$",
-    "–": "--",
-    "…": r"\dots{}",
-    "≥": r"$\geq$",
-    "≤": r"$\leq$",
-    "≈": r"$\approx$",
-    "→": r"$\rightarrow$",
-    "·": r"$\cdot$",
-    "±": r"$\pm$",
-    "√": r"$\surd$",
-    "²": r"$^2$",
-    "³": r"$^3$",
-    "µ": r"$\mu$",
-    "μ": r"$\mu$",
-    "α": r"$\alpha$",
-    "β": r"$\beta$",
-    "ε": r"$\varepsilon$",
-    "ρ": r"$\rho$",
-    "σ": r"$\sigma$",
-    "κ": r"$\kappa$",
-    "\u00a0": "~",
-    "\u202f": r"\,",
-}
+_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"}
+_SIGNS |= dict(zip('"–−²³\u00a0\u202f', ("''", "--", "$-$", "$^2$", "$^3$", "~", r"\,"), strict=True))
+_TEXT = "textbackslash textasciitilde textasciicircum textless textgreater textbar dots"
+_SIGNS |= {sign: f"\\{name}{{}}" for sign, name in zip("\\~^<>|…", _TEXT.split(), strict=True)}
+_MATH = "times geq leq approx rightarrow cdot pm surd mu mu alpha beta varepsilon rho sigma kappa"
+_SIGNS |= {sign: f"$\\{name}$" for sign, name in zip("×≥≤≈→·±√µμαβερσκ", _MATH.split(), strict=True)}
 
 
 @lru_cache(2**14)
@@ -102,7 +69,7 @@ def table(shown: pd.DataFrame, caption: str, label: str, numeric: Sequence[bool]
     shown : DataFrame
         Of texts; its columns are the headers.
     caption, label : str
-        Neither is escaped yet in the caption; the label is used as it is.
+        The caption is not escaped yet; the label is used unchanged.
     numeric : sequence of bool
         Which columns are numbers.
     """
@@ -319,7 +286,7 @@ def _linted(column: re.Match, cells: Iterable[str], size: float) -> float:
     """Estimate the width of a column from its LaTeX, with the gaps beside it."""
     if column[4]:
         return float(column[4]) + 2 * GAP
-    # siunitx sets numbers; what stands in braces is a text.
+    # siunitx sets numbers; braces hold text.
     texts = [cell.strip() for cell in cells if column[0] in "lr" or cell.strip().startswith("{")]
     points = [_points(line, size) for text in texts for line in text.split(r" \\ ")]
     if column[2]:

@@ -99,12 +99,12 @@ def citation(record: Mapping) -> str:
     return "\n".join([f"@misc{{{'-'.join(['gpuledger', *path])},", *lines, "}"])
 
 
-def _fitted(rows: Sequence[Mapping], most: int = 4) -> str:
+def _fitted(rows: Sequence[Mapping]) -> str:
     """Return the names of the published values that a simulation was made to give."""
     names = list(dict.fromkeys(row["name"] for row in rows if row["verdict"] == BY_CONSTRUCTION))
     names = [name if name[:2].isupper() else name[:1].lower() + name[1:] for name in names]
-    more = [f"{len(names) - most} more"] if len(names) > most else []
-    return ", ".join(names[:most] + more) or "nothing that is published"
+    more = [f"{len(names) - 4} more"] if len(names) > 4 else []
+    return ", ".join(names[:4] + more) or "nothing that is published"
 
 
 def _take_heading(content: nbformat.NotebookNode) -> str | None:

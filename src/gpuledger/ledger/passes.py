@@ -20,7 +20,7 @@ from gpuledger import files
 from gpuledger.ledger.datasets import Case, folder_files
 from gpuledger.ledger.study import read_studies
 
-#: So much of a file more than its parts is no part of its own.
+#: A remainder of a file up to this size gets no part of its own.
 HEADER_BYTES = 2**16
 #: Partials of one process beyond this go to a temporary file.
 IN_MEMORY_BYTES = 2**26
@@ -83,7 +83,7 @@ class Passes:
             return merge(kept)
 
 
-class Finished(Exception):  # noqa: N818, it is no error
+class Finished(Exception):  # noqa: N818, it is not an error
     """The part of a pass that was asked for is computed."""
 
 

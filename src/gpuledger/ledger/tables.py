@@ -77,9 +77,7 @@ def write(
 
 
 def show(
-    frame: pd.DataFrame,
-    headers: Mapping[str, str] | None = None,
-    formats: Mapping[str, str | Callable] | None = None,
+    frame: pd.DataFrame, headers: Mapping[str, str] | None = None, formats: Mapping[str, str | Callable] | None = None
 ) -> Styler:
     """Format a frame as :func:`write` does, for a notebook to show."""
     return _styled(*_for_people(frame, headers or {}, formats or {}))

@@ -41,14 +41,7 @@ class Trace:
         return {"pid": pid, "tid": tid}
 
     def add(
-        self,
-        process: str,
-        track: str,
-        name: str,
-        start_s: float,
-        duration_s: float,
-        category: str = "",
-        **details: Any,
+        self, process: str, track: str, name: str, start_s: float, duration_s: float, category: str = "", **details: Any
     ) -> str:
         """Add a slice; `details` are shown when it is selected, those that are empty or missing are left out.
 

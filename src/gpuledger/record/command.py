@@ -298,19 +298,23 @@ def run_whole(
     status : int
     ended : {"by itself", "by Ctrl-C", "after its time"}
     """
-    # A script's background job ignores SIGINT, and would hand that on to the tool, which is ended by it below.
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A script's background job ignores SIGINT, and would hand that on to the tool, which is ended by it below. Ctrl-C
+    # is kept until there is a tool to end.
+    pressed: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
     try:
         # In a session of its own, so that Ctrl-C reaches the tool once.
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=environment)
     except OSError as error:
+        signal.signal(signal.SIGINT, handler)
         remedy = "correct the command"
         raise InputError(command[0], "", f"it cannot be started ({error.strerror})", remedy) from None
-    finally:
-        signal.signal(signal.SIGINT, handler)
     ended = "by itself"
     try:
         try:
+            signal.signal(signal.SIGINT, handler)
+            for number in pressed:
+                signal.raise_signal(number)
             process.wait(seconds)
         except KeyboardInterrupt:
             ended = "by Ctrl-C"

@@ -9,14 +9,12 @@ measured by :mod:`gpuledger.record.cuda_timing`.
 >>> kernel.launch(grid, 512, source, target, np.int64(count))  # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -173,13 +171,13 @@ class DeviceArray:
         """Set every byte, without waiting."""
         driver().fill(self.address, byte, self.nbytes, _stream)
 
-    def copy(self) -> DeviceArray:
+    def copy(self) -> Self:
         """Return a copy in device memory."""
         array = DeviceArray(self.shape, self.dtype)
         array.copy_from(self)
         return array
 
-    def copy_from(self, other: DeviceArray) -> None:
+    def copy_from(self, other: Self) -> None:
         """Copy an array of the same size in device memory, without waiting."""
         driver().copy(self.address, other.address, self.nbytes, _stream)
 

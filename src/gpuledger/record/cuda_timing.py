@@ -5,12 +5,11 @@
 >>> warm = cuda_timing.time_in_turn([lambda: copy.launch(132, 512, source, target, count)])  # doctest: +SKIP
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 
@@ -42,7 +41,7 @@ class Timing:
     launches: int
 
     @classmethod
-    def of(cls, batches_ns: Sequence[float], launches: int) -> Timing:
+    def of(cls, batches_ns: Sequence[float], launches: int) -> Self:
         """Summarise the times (ns) of batches of `launches` launches each."""
         low, median, high = np.percentile(np.asarray(batches_ns, float) / launches, [5, 50, 95]).tolist()
         return cls(median, low, high, len(batches_ns), launches * len(batches_ns))

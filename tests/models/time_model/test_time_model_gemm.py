@@ -58,7 +58,7 @@ def errors_of(gpu, constants, sizes, time_s, precision="bf16"):
 
 
 def test_at_most_eleven_constants():
-    numbers = [f for f in dataclasses.fields(Constants) if f.type == "float"]
+    numbers = [f for f in dataclasses.fields(Constants) if f.type is float]
     assert len(numbers) == len(NAMES) == 11
 
 

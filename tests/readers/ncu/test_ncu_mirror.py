@@ -23,7 +23,7 @@ def linear():
 
 def test_a100_linear_set(linear):
     assert len(linear.launches) == 2933 and len(linear.metrics) == 2933 * 21
-    assert linear.dialect == ncu.Dialect(page="long", decimal=".", thousands=",", noise_lines=0)
+    assert linear.dialect == ncu.Dialect(page="long", decimal=".", thousands=",")
     assert (linear.launches["id"] == np.arange(2933)).all()
     assert linear.metrics["text"].isna().all()
 
@@ -49,7 +49,7 @@ def test_a100_counters_are_whole_and_agree(linear):
 def test_sample_run_amid_program_output():
     for path in public("Olajide-Badejo/*/*/results/sample_run/ncu/*.csv"):
         report = ncu.read(path)
-        assert len(report.launches) >= 1 and report.dialect.noise_lines == 8
+        assert len(report.launches) >= 1
     report = ncu.read(public("Olajide-Badejo/*/*/results/sample_run/ncu/saxpy.csv")[0])
     assert report.wide(["dram__bytes_op_read.sum"]).iloc[0, 0] == 134_221_568
     assert report.launches.loc[0, ["grid", "block", "compute_capability"]].tolist() == [

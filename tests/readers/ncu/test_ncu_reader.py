@@ -55,9 +55,7 @@ def test_long_page_amid_program_output():
         (1, section, percent, "", None, "n/a"),
     ]
     assert list(report.metrics["kernel"]) == [AXPY] * 3 + [SUM] * 3
-    assert report.dialect == ncu.Dialect(
-        page="long", decimal=".", thousands=",", noise_lines=6, warnings=("Clocks may vary.",)
-    )
+    assert report.dialect == ncu.Dialect(page="long", decimal=".", thousands=",", warnings=("Clocks may vary.",))
     launches = report.launches.astype(object)
     assert launches.index.name == "launch"
     assert launches.loc[1].to_dict() == {
@@ -103,8 +101,6 @@ def test_details_page_with_labels_ragged_rows_and_rules():
         (0, "Memory Workload Analysis", "Memory Throughput", "byte/s", 345.14e9, None),
         (0, "Memory Workload Analysis", "Mem Busy", "%", None, "n/a"),
     ]
-    assert report.dialect.noise_lines == 0
-    assert report.dialect.scaled_values > 0
 
 
 def test_a_label_with_two_units_is_two_metrics():
@@ -204,7 +200,6 @@ def test_tables_saved_again_by_a_spreadsheet(read, delimiter):
 def test_output_without_line_end_before_header_and_row(read):
     report = read("loading" + HEADER + row("a", "1.5") + "epoch 1 " + row("b", "2.5") + "bye")
     assert report.metrics["value"].tolist() == [1.5, 2.5]
-    assert report.dialect.noise_lines == 2
 
 
 def test_rule_text_over_several_lines(read):
@@ -212,7 +207,6 @@ def test_rule_text_over_several_lines(read):
     rule = row("", "", "").strip() + ',"SOL","OPT","First line,\nsecond ""line"",\n\nlast"\n'
     report = read(header + row("a", "1.5") + rule + row("b", "2.5"))
     assert report.metrics["metric"].tolist() == ["a", "b"]
-    assert report.dialect.noise_lines == 0
 
 
 @pytest.mark.parametrize("packed", ["zip", "gz"])
@@ -294,7 +288,6 @@ def test_many_blocks(read):
     report = read(HEADER + "".join(rows) + HEADER + row("m0", "0.5"))
     assert launches_of(report) == [i // 7 for i in range(1400)] + [200]
     assert report.metrics["value"].tolist() == [*range(1400), 0.5]
-    assert report.dialect.noise_lines == 1
 
 
 def test_reports_state_grid_and_block_as_metrics(tmp_path):

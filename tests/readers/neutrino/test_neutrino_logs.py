@@ -301,13 +301,11 @@ def test_trace_directory(directory):
     assert found.kernels[0].sha1 == hashlib.sha1(ZEROS.encode()).hexdigest()
     assert found.kernels[0].log.additional_registers == 6 and found.kernels[0].info.kernel == ZEROS
     assert found.kernels[1].log is None and found.kernels[1].info is None
-    assert found.tensor_trace is None and len(found.probe.maps) == 1
+    assert len(found.probe.maps) == 1
     trace = found.open(found.results[1])
     assert trace.sections[0].level == "warp" and not trace.sections[0].assumed
     launch = found.event_log.launches.loc[found.event_log.launch_of(trace.path)]
     assert launch["grid"] == trace.grid and launch["file_bytes"] == trace.path.stat().st_size
-    (directory / "tensor.trace").write_bytes((DATA / "tensor.trace").read_bytes())
-    assert len(neutrino.open_trace_directory(directory).tensor_trace) == 4
 
 
 def test_a_trace_of_another_launch_or_probe_is_refused(directory):

@@ -1,7 +1,5 @@
 """What the entries of a ``download:`` list mean: the files that they bring, and where those may be already."""
 
-from __future__ import annotations
-
 import json
 import re
 import zipfile
@@ -9,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from gpuledger import files
@@ -43,7 +42,7 @@ class Wheel:
     options: tuple[str, ...]
 
     @classmethod
-    def of(cls, entry: Mapping) -> Wheel:
+    def of(cls, entry: Mapping) -> Self:
         """Read an entry of ``download:``; a ValueError says what the schema of ``dataset.yaml`` leaves open."""
         if missing := [key for key in _PACKAGE if entry.get(key) is None]:
             raise ValueError(f"a package needs `{missing[0]}`")

@@ -10,7 +10,7 @@ _DEVICE = re.compile(r"(?i)con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]
 
 
 def shown(name: object) -> str:
-    """Return *name* as it may stand in a message: quoted, escaped, not too long."""
+    """Return *name* as messages show it: quoted, escaped, not too long."""
     text = repr(str(name))
     return text if len(text) <= 300 else f"{text[:200]}…{text[-80:]}"
 

@@ -85,7 +85,7 @@ class _BrokenOffError(Exception):
 
 
 class _StaleError(Exception):
-    """The partial file is of no use: begin again at zero."""
+    """The partial file is useless: begin again at zero."""
 
 
 def fetch(
@@ -125,7 +125,7 @@ def fetch(
     Raises
     ------
     InputError
-        The address or a pin is no good, the file cannot be had, or what was had is not what is pinned.
+        The address or a pin is invalid, the file cannot be fetched, or it differs from its pins.
     """
     address, target = _checked_url(url, target), Path(target)
     transfer = _Transfer(url, address, target, sha256 and sha256.lower(), size_bytes, progress, timeout_s)
@@ -201,7 +201,7 @@ class _Transfer:
     def present(self) -> Fetched | None:
         if not self.target.is_file():
             if self.target.exists():
-                raise InputError(self.target, self.url, "what has the file's name is no file", "move it away")
+                raise InputError(self.target, self.url, "something that is not a file has its name", "move it away")
             return None
         with self.target.open("rb") as stream:
             digest, size = _digest(stream)

@@ -142,7 +142,7 @@ def _place_fault(name: str, folder: Path, kept: set[str]) -> str | None:
         return "would leave the folder through a link in it"
     above = place.parents[: name.count("/") + 1]
     if place.is_dir() or any(path.exists() and not path.is_dir() for path in above):
-        return "a folder stands in the place of a file, or a file in that of a folder"
+        return "a folder is in the place of a file, or a file in that of a folder"
     return None
 
 

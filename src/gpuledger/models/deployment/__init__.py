@@ -1,25 +1,7 @@
 """A model deployed on GPUs: the time, throughput and memory of its passes, and what a token costs."""
 
 from gpuledger.models.deployment.limits import largest_batch, largest_context
-from gpuledger.models.deployment.memory import RESERVE, fits, memory_bytes, memory_rows, reserve_bytes
+from gpuledger.models.deployment.memory import RESERVE, fits, memory_bytes, reserve_bytes
 from gpuledger.models.deployment.objectives import Objective, cheapest
 from gpuledger.models.deployment.passes import Deployment, memory_of, memory_table, passes
 from gpuledger.models.deployment.speculation import Speculation, speculate
-
-__all__ = [
-    "RESERVE",
-    "Deployment",
-    "Objective",
-    "Speculation",
-    "cheapest",
-    "fits",
-    "largest_batch",
-    "largest_context",
-    "memory_bytes",
-    "memory_of",
-    "memory_rows",
-    "memory_table",
-    "passes",
-    "reserve_bytes",
-    "speculate",
-]

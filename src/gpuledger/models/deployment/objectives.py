@@ -1,11 +1,10 @@
 """Service-level objectives: which deployment meets them, and which of those makes a token cheapest."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import pandas as pd
 
@@ -24,7 +23,7 @@ class Objective:
     tpot_s: float = math.inf
 
     @classmethod
-    def parse(cls, text: str, place: str) -> Objective:
+    def parse(cls, text: str, place: str) -> Self:
         """Read ``ttft=1s,tpot=30ms``; *place* names the option in errors."""
         found = {}
         for part in text.split(","):

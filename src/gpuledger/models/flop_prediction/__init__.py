@@ -14,16 +14,3 @@ from gpuledger.models.flop_prediction.gemm import predict_gemm, predict_split_k_
 from gpuledger.models.flop_prediction.linear import linear_accuracy, linear_shapes, predict_linear
 from gpuledger.models.flop_prediction.network import predict_network, textbook_flops
 from gpuledger.models.flop_prediction.tensor import predict_half_reduction, predict_tensor
-
-__all__ = [
-    "linear_accuracy",
-    "linear_shapes",
-    "predict_gemm",
-    "predict_half_reduction",
-    "predict_linear",
-    "predict_network",
-    "predict_split_k_reduce",
-    "predict_sum_reduction",
-    "predict_tensor",
-    "textbook_flops",
-]

@@ -35,10 +35,7 @@ def _integers(frame: pd.DataFrame, column: str, file: str | Path, minimum: int) 
         row = int(np.argmax(bad))
         value = frame[column].iloc[row]
         raise InputError(
-            file,
-            f"row {row + 1}, column {column}",
-            f"{value!r} is not an integer ≥ {minimum}",
-            "give whole counts",
+            file, f"row {row + 1}, column {column}", f"{value!r} is not an integer ≥ {minimum}", "give whole counts"
         )
     return whole, known
 
@@ -128,9 +125,7 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
 
     # Split-K factor: given, else from the grid, else from the counters.
     source = np.select(
-        [shaped & has_given, shaped & has_grid, shaped & has_fmul],
-        ["given", "grid", "counters"],
-        default="unknown",
+        [shaped & has_given, shaped & has_grid, shaped & has_fmul], ["given", "grid", "counters"], default="unknown"
     )
     per_split = np.where(source == "counters", pad * slices, tiles)
     total = np.select(

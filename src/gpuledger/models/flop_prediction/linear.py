@@ -138,10 +138,7 @@ def predict_linear(
         s[known].astype(np.int64),
         accumulates=copied[owner[known]] if copies_seen else (out.loc[rows, "ffma"].fillna(0) > 0).to_numpy(dtype=bool),
     )
-    reduction["s"], reduction["split_k_source"] = (
-        pd.array(s[known].astype(np.int64), dtype="Int64"),
-        "launches",
-    )
+    reduction["s"], reduction["split_k_source"] = (pd.array(s[known].astype(np.int64), dtype="Int64"), "launches")
     reduction["explanation"] = [f"alpha and {f} sums per output" for f in (s[known].astype(int)).tolist()]
     out = out.join(pd.concat([predicted, reduction]) if len(reduction) else predicted)
     out["tiled"] = out["tiled"].astype("boolean").fillna(False).astype(bool)

@@ -43,11 +43,7 @@ def textbook_flops(layers: int, hidden_dim: int, tokens: int) -> dict[str, dict[
     outputs = hidden_dim * tokens
     return {
         "forward": {"gemm": layers * gemm, "split_k": 0, "activation": layers * outputs},
-        "backward": {
-            "gemm": (2 * layers - 1) * gemm,
-            "split_k": 0,
-            "activation": (2 * layers - 1) * outputs,
-        },
+        "backward": {"gemm": (2 * layers - 1) * gemm, "split_k": 0, "activation": (2 * layers - 1) * outputs},
     }
 
 

@@ -40,6 +40,4 @@ References
 
 from gpuledger.models.scaling_laws.expected import compare
 from gpuledger.models.scaling_laws.fits import LAWS, MINIMUM_POINTS, Fit, fit, fit_many, largest_error
-from gpuledger.models.scaling_laws.product import ProductFit, fit_product
-
-__all__ = ["LAWS", "MINIMUM_POINTS", "Fit", "ProductFit", "compare", "fit", "fit_many", "fit_product", "largest_error"]
+from gpuledger.models.scaling_laws.product import fit_product

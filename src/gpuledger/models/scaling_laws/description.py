@@ -9,14 +9,7 @@ import numpy as np
 
 from gpuledger.models.scaling_laws.exact import SPARE, Branch, find_branches, find_law, find_line
 from gpuledger.models.scaling_laws.families import FAMILIES
-from gpuledger.models.scaling_laws.formulas import (
-    Number,
-    law_text,
-    law_values,
-    line_text,
-    rounded,
-    supported,
-)
+from gpuledger.models.scaling_laws.formulas import Number, law_text, law_values, line_text, rounded, supported
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,7 @@ def describe(
             text = law_text(found.law, kind.form, found.coefficients, variable)
             return Description(found.law, kind.form, found.coefficients, text, True, None)
     if kind.law == "knee":
-        return _describe_knee(x, y, fractions, coefficients, variable, errors)
+        return _describe_knee(x, fractions, coefficients, variable, errors)
     text = law_text(kind.law, kind.form, _supported(coefficients, errors()), variable)
     return Description(kind.law, kind.form, coefficients, text, False, None)
 
@@ -113,7 +106,7 @@ def _supported(coefficients, errors) -> dict[str, Number]:
     return {name: supported(value, errors.get(name, 0.0)) for name, value in coefficients.items()}
 
 
-def _describe_knee(x, y, fractions, values, variable, errors) -> Description:
+def _describe_knee(x, fractions, values, variable, errors) -> Description:
     """Describe a knee; a branch is exact with `SPARE` points more than determine it."""
     form = FAMILIES[-1].form
     values = dict(values)

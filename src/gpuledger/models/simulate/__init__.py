@@ -12,5 +12,3 @@ launches of the dataset ``simulated``. Times of normalization kernels have a sep
 from gpuledger.models.simulate.assumptions import ASSUMPTIONS
 from gpuledger.models.simulate.cases import simulate_launch
 from gpuledger.models.simulate.write import simulate_dataset, write_launch
-
-__all__ = ["ASSUMPTIONS", "simulate_dataset", "simulate_launch", "write_launch"]

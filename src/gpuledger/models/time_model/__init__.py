@@ -3,5 +3,3 @@
 from gpuledger.models.time_model.constants import Constants, constants_of, transferred
 from gpuledger.models.time_model.fit import fit_constants, held_back
 from gpuledger.models.time_model.gemm import gemm_plan, gemm_time_s
-
-__all__ = ["Constants", "constants_of", "fit_constants", "gemm_plan", "gemm_time_s", "held_back", "transferred"]

@@ -1,7 +1,5 @@
 """The constants of a GEMM on one GPU, each with a physical meaning, and the table of all fitted constants."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -88,8 +86,10 @@ class Constants:
     source: str = field(default="", compare=False)
 
 
-#: Names of the constants, in order.
-NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.type == "float")
+#: Constants of any kind of kernel.
+AnyConstants = Constants | PrefillConstants | DecodeConstants | MoeConstants | CollectiveConstants
+#: Names of those of a GEMM, in order.
+NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.type is float)
 
 
 def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) -> Constants:
@@ -228,9 +228,6 @@ def read_constants(path: str | Path = TABLE) -> dict[tuple[str, str], Constants]
     return found
 
 
-AnyConstants = Constants | PrefillConstants | DecodeConstants | MoeConstants | CollectiveConstants
-
-
 class Entry(NamedTuple):
     """A row of the table of constants: of what they are, and the dataclass that holds them."""
 
@@ -290,7 +287,7 @@ def _read(path: Path, kind: str) -> tuple[Entry, ...]:
 def _rows(path: Path) -> list[tuple[int, dict]]:
     """Return the rows of every kind, each with its line."""
     names = {f.name: f.type for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"}
-    words = {"float": "number", "int": "integer", "str": "text"}
+    words = {float: "number", int: "integer", str: "text"}
     cells = [Column(name, words[of], minimum=0, optional=True) for name, of in names.items()]
     labels = [Column("kind", choices=tuple(KINDS)), *(Column(name, optional=name == "precision") for name in KEYS[1:])]
     return list(enumerate(read_csv(path, [*labels, *cells, Column("source")], KEYS).to_dict("records"), 2))

@@ -94,28 +94,8 @@ decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward
 from gpuledger.models.transformer.configuration import read_model
 from gpuledger.models.transformer.kernels import kernels
-from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.latent_blocks import LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.workloads import Workload, chunk, decode, join, mixed, prefill
-
-__all__ = [
-    "Attention",
-    "CompressedAttention",
-    "Experts",
-    "FeedForward",
-    "LatentAttention",
-    "Layers",
-    "Model",
-    "Parallel",
-    "Precision",
-    "Workload",
-    "chunk",
-    "decode",
-    "join",
-    "kernels",
-    "mixed",
-    "prefill",
-    "read_model",
-]

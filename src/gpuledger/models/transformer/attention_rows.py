@@ -1,8 +1,7 @@
 """Kernels that several kinds of attention launch: RoPE, the write to the cache, attention itself, the indexer's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -28,10 +27,10 @@ class Keys:
     context: np.ndarray
 
     @classmethod
-    def within(cls, work: Workload, window: int | None = None) -> Keys:
+    def within(cls, work: Workload, window: int | None = None) -> Self:
         return cls(work.pairs(window), work.visible(window), work.new_tokens + work.past_tokens)
 
-    def __add__(self, other: Keys) -> Keys:
+    def __add__(self, other: Self) -> Self:
         return Keys(self.pairs + other.pairs, self.distinct + other.distinct, self.context + other.context)
 
 

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuledger.errors import warn
 from gpuledger.models.transformer.blocks import Attention, Block, Indexer
-from gpuledger.models.transformer.keys import (
-    MAX_EXPERTS,
-    MAX_HEADS,
-    MAX_LAYERS,
-    MAX_POSITIONS,
-    MAX_WIDTH,
-    Keys,
-)
+from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, Keys
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention
 
@@ -298,22 +291,14 @@ def compressed(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -
     plain = CompressedAttention(heads, *dims, *ranks, keys.integer("sliding_window", MAX_POSITIONS))
     index_heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
     indexer = Indexer(index_heads, dim, keys.integer("index_topk", MAX_POSITIONS))
-    kinds = {
-        0: plain,
-        4: replace(plain, ratio=4, overlap=True, indexer=indexer),
-        128: replace(plain, ratio=128),
-    }
+    kinds = {0: plain, 4: replace(plain, ratio=4, overlap=True, indexer=indexer), 128: replace(plain, ratio=128)}
     return [kinds[ratio] for ratio in ratios]
 
 
 def kimi_linear(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Kimi Delta Attention in the layers that are listed, latent attention in the others; numbers are from 1."""
     layers, settings = len(windows), keys.inner("linear_attn_config")
-    full = replace(
-        _latent(keys, family),
-        rope=not keys.flag("mla_use_nope"),
-        gate=keys.flag("mla_use_output_gate"),
-    )
+    full = replace(_latent(keys, family), rope=not keys.flag("mla_use_nope"), gate=keys.flag("mla_use_output_gate"))
     listed = {}
     for key in ("kda_layers", "full_attn_layers"):
         numbers = settings.value(key)

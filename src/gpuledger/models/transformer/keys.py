@@ -1,9 +1,7 @@
 """Checked access to the keys of a config.json: presence, type and plausible range."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.download.names import shown
@@ -116,7 +114,7 @@ class Keys:
             raise self.error(key, f"{shown(value)} is not an object", "correct it")
         return value or {}
 
-    def inner(self, key: str) -> Keys:
+    def inner(self, key: str) -> Self:
         """Return the keys of the object that *key* holds; of an empty one if missing or null."""
         return Keys(self.mapping(key), self.file, f"{self.inside}.{key}" if self.inside else key)
 

@@ -1,10 +1,9 @@
 """The structure of a decoder-only transformer: kinds of layers, parameters, and the KV cache."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
@@ -102,7 +101,7 @@ class Model:
     precision: Precision = field(default_factory=Precision)
     drafts: bool = False
 
-    def draft_layer(self) -> Model:
+    def draft_layer(self) -> Self:
         """Return a layer of multi-token prediction (DeepSeek-V3; EAGLE's drafts are alike) as a model of its own.
 
         It is a layer as the model's last one, after a projection that joins the hidden state before it and the next

@@ -1,11 +1,10 @@
 """Number formats, and which tensor uses which."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Self
 
 from gpuledger.errors import InputError
 from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
@@ -123,7 +122,7 @@ class Precision:
             if (name := getattr(self, what)) is not None and name not in BITS:
                 raise InputError("precision", what, f"there is no number format {name!r}", f"use {', '.join(BITS)}")
 
-    def with_formats(self, formats: Iterable[tuple[str, str, str | None]]) -> Precision:
+    def with_formats(self, formats: Iterable[tuple[str, str, str | None]]) -> Self:
         """Return this precision with other formats of the weights and operands of some kernels.
 
         Parameters
@@ -136,9 +135,7 @@ class Precision:
         weights = {kernel: weight or self.plain for kernel, weight, _ in formats}
         operands = {kernel: operand for kernel, _, operand in formats}
         return replace(
-            self,
-            weights={**_per_kernel(self.weights), **weights},
-            operands={**_per_kernel(self.operands), **operands},
+            self, weights={**_per_kernel(self.weights), **weights}, operands={**_per_kernel(self.operands), **operands}
         )
 
     @property

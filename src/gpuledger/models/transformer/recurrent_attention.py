@@ -68,15 +68,7 @@ def _convolution(rows: Rows, kernel: str, width: int, span: int, weights: int) -
 
 
 def _recurrence(
-    rows: Rows,
-    kernel: str,
-    inputs: int,
-    width: int,
-    matrix: int,
-    state: int,
-    chunk: int,
-    macs: int,
-    chunk_macs: int,
+    rows: Rows, kernel: str, inputs: int, width: int, matrix: int, state: int, chunk: int, macs: int, chunk_macs: int
 ) -> None:
     """Add the update of a state of *matrix* values, *state* bytes, by tokens of *inputs* values.
 

@@ -213,10 +213,7 @@ def chunk(
 
 
 def mixed(
-    shape: npt.ArrayLike,
-    new_tokens: npt.ArrayLike,
-    past_tokens: npt.ArrayLike,
-    requests: npt.ArrayLike = 1,
+    shape: npt.ArrayLike, new_tokens: npt.ArrayLike, past_tokens: npt.ArrayLike, requests: npt.ArrayLike = 1
 ) -> Workload:
     """Return arbitrary batches, one group of identical requests per row.
 

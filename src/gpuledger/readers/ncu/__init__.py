@@ -11,5 +11,3 @@ from gpuledger.readers.ncu.labels import raw_name, raw_names
 from gpuledger.readers.ncu.reader import read
 from gpuledger.readers.ncu.report import Dialect, Report
 from gpuledger.readers.ncu.units import base_unit
-
-__all__ = ["Dialect", "Report", "base_unit", "raw_name", "raw_names", "read"]

@@ -101,11 +101,9 @@ def _read(path: str | Path, decimal: str | None, scaled: bool = False) -> Report
         page=page,
         decimal=convention.decimal,
         thousands=convention.thousands,
-        noise_lines=scanner.noise.lines,
         errors=tuple(scanner.noise.errors),
         warnings=tuple(scanner.noise.warnings),
         tables=scanner.tables,
-        scaled_values=int(np.count_nonzero(powers)),
         inexact_values=inexact,
     )
     return Report(str(path), metrics, launches, dialect)

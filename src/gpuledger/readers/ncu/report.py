@@ -19,14 +19,10 @@ class Dialect:
         One row per launch and metric, per launch, or per kernel and metric.
     decimal, thousands : str
         Decimal sign; sign between groups of digits (``""`` if none occurs).
-    noise_lines : int
-        Lines outside of tables.
     errors, warnings : tuple of str
         ncu's messages after ``==ERROR==`` and ``==WARNING==``, each once.
     tables : int
         Headers in the file: several if it concatenates several outputs.
-    scaled_values : int
-        Values printed in a scaled unit (Mbyte, usecond), which have no more than the printed digits.
     inexact_values : int
         Integers above 2^53 that float64 cannot hold; `Report.metrics` keeps their digits in ``text``.
     """
@@ -34,11 +30,9 @@ class Dialect:
     page: str
     decimal: str
     thousands: str
-    noise_lines: int
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     tables: int = 1
-    scaled_values: int = 0
     inexact_values: int = 0
 
 

@@ -32,18 +32,16 @@ _REMEDY_CUT = "the file is truncated or damaged: copy it or profile again"
 class Noise:
     """Lines outside of the tables."""
 
-    lines: int = 0
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
     def add(self, lines: list[bytes]) -> None:
-        """Count lines, and keep ncu's messages."""
+        """Keep the first lines, and ncu's messages."""
         for raw in lines:
             line = raw[:1000].decode("utf-8", "replace").strip()
             if not line:
                 continue
-            self.lines += 1
             if len(self.kept) < _KEPT_LINES:
                 self.kept.append(line[:300])
             if match := _MESSAGE.search(line):
@@ -222,8 +220,7 @@ class TableScanner:
             place = f"after line {self._line_number(block, start)}"
             raise InputError(self.path, place, f"a row is not CSV ({error})", _REMEDY_CUT) from error
         if rows is not None:
-            every, rows = rows, self._with_number_keys(rows)
-            self.noise.lines += every.num_rows - rows.num_rows
+            rows = self._with_number_keys(rows)
         return rows, start + repaired.used
 
     def _refuse_damage(self, repaired: RepairedRows, block: bytes) -> None:

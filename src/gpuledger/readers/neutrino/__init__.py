@@ -19,14 +19,14 @@ The format is ambiguous in places:
 * If blocks are not a multiple of 32 threads, the probes stride by full warps, so that partial warps overwrite others:
   see `Section.ragged` and `TraceWarning`.
 * For such blocks, V3 states offsets of later sections that are too small. `Section.offset` is where the records really
-  are, `Section.stated_offset` what the table says.
+  are.
 """
 
-from gpuledger.readers.neutrino.directory import Kernel, TraceDirectory, open_trace_directory
-from gpuledger.readers.neutrino.dmat import PAGE_BYTES, Dmat, read_dmat, write_dmat
+from gpuledger.readers.neutrino.directory import TraceDirectory, open_trace_directory
+from gpuledger.readers.neutrino.dmat import PAGE_BYTES, read_dmat, write_dmat
 from gpuledger.readers.neutrino.event_log import EventLog, read_event_log
 from gpuledger.readers.neutrino.kernel_info import KernelInfo, read_kernel_info, write_kernel_info
-from gpuledger.readers.neutrino.layout import LaunchShape, Section, Version
+from gpuledger.readers.neutrino.layout import LaunchShape
 from gpuledger.readers.neutrino.probe import Probe, ProbeMap, read_probe
 from gpuledger.readers.neutrino.process_log import Build, ProcessLog, read_process_log, write_process_log
 from gpuledger.readers.neutrino.records import (
@@ -36,50 +36,9 @@ from gpuledger.readers.neutrino.records import (
     PROGRAM_PROGRESS,
     TENSOROP_COUNT,
     TOOLS,
-    Tool,
     saved,
 )
 from gpuledger.readers.neutrino.tensor_trace import read_tensor_trace, write_tensor_trace
-from gpuledger.readers.neutrino.trace import Trace, TraceWarning, open_trace
+from gpuledger.readers.neutrino.trace import TraceWarning, open_trace
 from gpuledger.readers.neutrino.write import write_trace
 from gpuledger.readers.neutrino.write_event_log import write_event_log
-
-__all__ = [
-    "BLOCK_SCHED",
-    "DMAT_ACCESS",
-    "GMEM_BYTES",
-    "PAGE_BYTES",
-    "PROGRAM_PROGRESS",
-    "TENSOROP_COUNT",
-    "TOOLS",
-    "Build",
-    "Dmat",
-    "EventLog",
-    "Kernel",
-    "KernelInfo",
-    "LaunchShape",
-    "Probe",
-    "ProbeMap",
-    "ProcessLog",
-    "Section",
-    "Tool",
-    "Trace",
-    "TraceDirectory",
-    "TraceWarning",
-    "Version",
-    "open_trace",
-    "open_trace_directory",
-    "read_dmat",
-    "read_event_log",
-    "read_kernel_info",
-    "read_probe",
-    "read_process_log",
-    "read_tensor_trace",
-    "saved",
-    "write_dmat",
-    "write_event_log",
-    "write_kernel_info",
-    "write_process_log",
-    "write_tensor_trace",
-    "write_trace",
-]

@@ -4,13 +4,12 @@ Source: Neutrino trace format, probe ``block_sched``. For each warp it records t
 cycles and its SM's number.
 """
 
-from __future__ import annotations
-
 import warnings
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -113,7 +112,7 @@ class BlockTrace:
     shared: bool
 
     @classmethod
-    def open(cls, path: str | Path) -> BlockTrace:
+    def open(cls, path: str | Path) -> Self:
         """Open a trace."""
         path = Path(path)
         trace = neutrino.open_trace(path)
@@ -202,10 +201,10 @@ class BlockTrace:
                 yield at, records
 
 
-def read_blocks(path: str | Path, warps: bool = False) -> Blocks:
+def read_blocks(path: str | Path) -> Blocks:
     """Read all blocks of a ``block_sched`` trace; see :meth:`BlockTrace.open` and :meth:`BlockTrace.read`."""
     trace = BlockTrace.open(path)
-    blocks = trace.read(0, trace.blocks, warps)
+    blocks = trace.read(0, trace.blocks)
     if blocks.sm.max() < 0:
         raise trace.without_records()
     return blocks

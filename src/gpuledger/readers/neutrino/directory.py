@@ -4,24 +4,18 @@ Source: Neutrino trace format, as written by its driver: ``event.log``, ``result
 ``kernel/<index>_<sha1 of the name>/`` per kernel, sometimes ``probe.toml`` and ``tensor.trace``.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuledger.errors import InputError
 from gpuledger.readers.neutrino.event_log import EventLog, read_event_log
 from gpuledger.readers.neutrino.kernel_info import KernelInfo, read_kernel_info
 from gpuledger.readers.neutrino.probe import Probe, read_probe
 from gpuledger.readers.neutrino.process_log import ProcessLog, read_process_log
-from gpuledger.readers.neutrino.tensor_trace import read_tensor_trace
 from gpuledger.readers.neutrino.trace import Trace, open_trace
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KERNEL = re.compile(r"(\d{1,9})_([0-9a-f]{40})")
 SECONDS = re.compile(r"\d{1,12}\.\d{1,9}")
@@ -77,12 +71,6 @@ class TraceDirectory:
         """Content of ``event.log``; None if it is missing."""
         path = self.folder / "event.log"
         return read_event_log(path) if _there(path) else None
-
-    @cached_property
-    def tensor_trace(self) -> pd.DataFrame | None:
-        """Content of ``tensor.trace``; None if tensors were not traced."""
-        path = self.folder / "tensor.trace"
-        return read_tensor_trace(path) if _there(path) else None
 
     @cached_property
     def probe(self) -> Probe | None:

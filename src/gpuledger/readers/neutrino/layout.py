@@ -75,10 +75,8 @@ class Section:
     units : int
         Slices in the file, including those that no warp can reach (see `ragged`).
     offset : int
-        Byte at which the section starts.
-    stated_offset : int
-        Byte at which it starts according to the table. It differs from `offset` in V3 files with several sections, if
-        one is at warp level and blocks are not a multiple of 32 threads: the driver states less than it writes.
+        Byte at which the section starts. The table of V3 files with several sections states less, if one is at warp
+        level and blocks are not a multiple of 32 threads.
     blocks, units_per_block : int
         Shape of the section; (1, 1) if all blocks share one slice.
     warp_size : int
@@ -100,7 +98,6 @@ class Section:
     bytes_per_unit: int
     units: int
     offset: int
-    stated_offset: int
     blocks: int
     units_per_block: int
     warp_size: int = 1

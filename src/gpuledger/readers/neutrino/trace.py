@@ -240,7 +240,6 @@ def _resolve(
                 slices.bytes_per_unit,
                 slices.units,
                 offset,
-                stated,
                 *(strides := layout.strides(geometry, slices)),
                 warp_size=slices.warp_size,
                 ragged=strides[0] * strides[1] != geometry.units(slices.level, slices.warp_size),
@@ -248,9 +247,7 @@ def _resolve(
                 name=wanted.name if wanted else "",
                 dtype=wanted.dtype if wanted else None,
             )
-            for index, ((slices, assumed), offset, (_, stated), wanted) in enumerate(
-                zip(chosen, offsets, table, maps, strict=True)
-            )
+            for index, ((slices, assumed), offset, wanted) in enumerate(zip(chosen, offsets, maps, strict=True))
         ]
         return tried, sections
     if disagreements:

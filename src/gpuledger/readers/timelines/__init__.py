@@ -11,8 +11,6 @@ from gpuledger.readers.timelines.nsys import read_report, read_sqlite
 from gpuledger.readers.timelines.proton import read_proton
 from gpuledger.readers.timelines.table import Timeline
 
-__all__ = ["Timeline", "read_timeline", "timeline_format"]
-
 _READERS = {"kineto": read_kineto, "sqlite": read_sqlite, "proton": read_proton, "report": read_report}
 
 

@@ -3,5 +3,3 @@
 from gpuledger.studies.block_scheduling.experiment import spread_experiment
 from gpuledger.studies.block_scheduling.reduction import parts, reduce
 from gpuledger.studies.block_scheduling.upstream import Estimate, upstream_estimate
-
-__all__ = ["Estimate", "parts", "reduce", "spread_experiment", "upstream_estimate"]

@@ -5,5 +5,3 @@ start, so all threads are superimposed. After S. Huang, C. Wu: Neutrino, OSDI 20
 """
 
 from gpuledger.studies.dmat.reduction import open_accesses, reduce
-
-__all__ = ["open_accesses", "reduce"]

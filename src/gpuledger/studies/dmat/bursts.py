@@ -7,8 +7,8 @@ import numpy as np
 #: A burst stands out from the columns beside it by this share of its height, and has this share of the accesses of the
 #: largest burst.
 STANDS_OUT, SHARE = 0.2, 0.1
-#: Accesses are denser from a column on when the mean after it is so many times the mean before it. Where it is more,
-#: they do not become denser, they begin.
+#: Accesses are denser from a column on if the mean after it is this many times the mean before it; beyond the
+#: second number they do not become denser but begin.
 DENSER, BEGIN = 1.1, 4
 
 

@@ -17,7 +17,7 @@ from gpuledger.studies.dmat.tensors import Map, Tensor
 TARGET_ROWS, TARGET_COLUMNS = 100, 160
 CLOCK_LIMIT = 5_000_000
 SHOWN = 5
-#: A tensor has at least so many rows, if it has as many pages: a single one can hardly be seen.
+#: Fewest rows of a tensor with as many pages: a single row is hardly visible.
 LEAST_ROWS = 2
 
 
@@ -57,7 +57,7 @@ def by_tensor(survey: Survey, memory: Map, rows: int, columns: int) -> Layout:
     Parameters
     ----------
     rows, columns : int
-        About so many rows, and at most so many columns.
+        Approximate number of rows, largest number of columns.
     """
     page, owner, shared, last = _parts(survey.pages, memory)
     row = _rows(page, owner, rows)

@@ -17,7 +17,7 @@ from gpuledger.studies.dmat.tensors import MAX_REGIONS, Tensor
 GROUPS, INTERVALS = 4096, 256
 #: A boundary by number of accesses: pages compared on either side, and least difference (log2 of accesses per page).
 AMOUNT_PAGES, AMOUNT_LOG2 = 8, 0.75
-#: A boundary by time: share of a region compared on either side, at least so many pages, and least distance of the two
+#: A boundary by time: share of a region compared on either side, fewest pages, and least distance of the two
 #: distributions over time (1: they do not overlap).
 TIME_SHARE, TIME_PAGES, TIME_DISTANCE = 1 / 8, 16, 0.3
 #: A region that is this many times as large as two or more others of one size is divided into parts of that size.

@@ -66,7 +66,7 @@ def reduce(
         ``compatible``: make the grid of the script that comes with the traces, count for count. ``kernel``: a text for
         titles.
     rows, columns : int
-        Of the grid: about so many rows, and at most so many columns. The compatible grid has 101 and 161.
+        Of the grid: approximate number of rows, largest number of columns. The compatible grid has 101 and 161.
     threads : int, optional
         That read a ``.bin``; by default as many as there are processors, up to 8.
     passes : Passes, optional
@@ -83,7 +83,7 @@ def reduce(
     from gpuledger.studies.dmat import grid
 
     if min(rows, columns) < 1:
-        problem = f"{rows} rows and {columns} columns are no grid"
+        problem = f"a grid cannot have {rows} rows and {columns} columns"
         raise InputError("config/config.yaml", "key knobs.dmat", problem, "give at least one of each")
     path = tensors.find_trace(case.path("trace"))
     result = CaseResult(pd.DataFrame())
@@ -144,10 +144,10 @@ def open_accesses(path: Path, threads: int | None = None, passes: Passes | None 
     if path.suffix == ".dmat":
         return SummedAccesses(neutrino.read_dmat(path))
     if path.suffix != ".bin":
-        raise InputError(path, "", f"a file {path.suffix or 'without a suffix'} is no trace", REMEDY)
+        raise InputError(path, "", f"a file {path.suffix or 'without a suffix'} is not a trace", REMEDY)
     section = neutrino.open_trace(path).section(0)
     if section.level != "thread" or section.bytes_per_unit % RECORD_BYTES:
-        problem = f"{section.bytes_per_unit} bytes for each {section.level} are no accesses of each thread"
+        problem = f"{section.bytes_per_unit} bytes per {section.level} are not accesses of every thread"
         raise InputError(path, "section 0", problem, "give a trace of the probe dmat")
     return RecordedAccesses(path, section.offset, section.bytes, threads or processors(), passes or Passes())
 
@@ -197,7 +197,7 @@ def _frames(
     Parameters
     ----------
     shown : int or None
-        Keep the first so many tensors of the list, and leave rows as they are: as the script of the traces does.
+        Keep only this many tensors, the first of the list, and leave rows unchanged, as the script of the traces does.
     """
     touched = counts.cells.sum(axis=1)
     lines_of: dict[int, list[int]] = {}

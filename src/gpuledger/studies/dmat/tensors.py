@@ -181,7 +181,7 @@ def regions(pages: np.ndarray) -> list[Tensor]:
 
 
 def find_trace(path: Path) -> Path:
-    """Return the trace of accesses in a trace directory; a file is returned as it is.
+    """Return the trace of accesses in a trace directory; a file is returned unchanged.
 
     Raises
     ------

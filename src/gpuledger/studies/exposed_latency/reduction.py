@@ -49,7 +49,7 @@ def reduce(case: Case) -> CaseResult:
     Warns
     -----
     InputWarning
-        Parts that differ from their total by more than 1 %: they are kept as they are. Others are scaled to it.
+        Parts that differ from their total by more than 1 %: they are kept. Others are scaled to it.
     """
     if "tables" in case.inputs:
         tables = {name: case.dataset.folder / file for name, file in case.inputs["tables"].items()}
@@ -95,7 +95,7 @@ def _read_latency(path: Path, workload: str) -> pd.DataFrame:
     off = ~missing & ((found - total).abs() > 0.01 * total)
     for row in np.flatnonzero(off):
         problem = f"prologue + kernel + epilogue are {100 * found[row] / total[row]:.4g} % of their total"
-        warn(path, f"line {row + 2}, column {whole}", problem, "they are kept as they are")
+        warn(path, f"line {row + 2}, column {whole}", problem, "they are kept")
     # Rounded parts are scaled so that they add up to the total.
     ratios = parts.div(found.where(~off, total), axis=0).mul(table["neutrino_ratio"], axis=0)
     other = ratios["prologue"] + ratios["epilogue"]

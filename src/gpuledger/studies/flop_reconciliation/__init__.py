@@ -1,5 +1,3 @@
 """FLOP reconciliation: theory, prediction and measurement, kernel by kernel."""
 
 from gpuledger.studies.flop_reconciliation.reduction import reduce
-
-__all__ = ["reduce"]

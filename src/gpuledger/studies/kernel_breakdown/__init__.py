@@ -2,5 +2,3 @@
 
 from gpuledger.studies.kernel_breakdown.parts import split_parts
 from gpuledger.studies.kernel_breakdown.reduction import reduce
-
-__all__ = ["reduce", "split_parts"]

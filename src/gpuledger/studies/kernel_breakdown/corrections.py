@@ -60,17 +60,9 @@ ERRORS: Mapping[str, Error] = {
         "activations are never read and outputs never written; the cache is read in a separate row",
     ),
     "mask": Error(
-        4,
-        "attention without a causal mask, per layer",
-        "MAC",
-        "a token attends to itself and to earlier tokens only",
+        4, "attention without a causal mask, per layer", "MAC", "a token attends to itself and to earlier tokens only"
     ),
-    "bytes": Error(
-        5,
-        "weights of all layers, printed as bytes",
-        "byte",
-        "numbers of values are printed as bytes",
-    ),
+    "bytes": Error(5, "weights of all layers, printed as bytes", "byte", "numbers of values are printed as bytes"),
     "multiples": Error(
         6,
         "MACs of all layers, printed in T",

@@ -34,7 +34,8 @@ def reduce_prediction(scenario: Scenario, largest_context: int, largest_batch: i
     works = [scenario.workload(phase) for phase in scenario.phases]
     predicted = [scenario.predict(works, gpu) for gpu in scenario.gpus]
     for rows in predicted:
-        rows["cache_precision"] = np.where(_touches_cache(rows), scenario.precision.cache, "")
+        cached = (rows["cache_bytes"] > 0) | rows["kernel"].isin(["kv_write", "rope_kv_write"])
+        rows["cache_precision"] = np.where(cached, scenario.precision.cache, "")
     every = pd.concat([settle_frame(frame) for frame in predicted], ignore_index=True)
     first = predicted[0]
     errors = _corrections(scenario, first)
@@ -118,10 +119,6 @@ def _ideal_s(rows: pd.DataFrame, gpu: Gpu) -> float:
     """Return the time of all matrix work at peak, each kernel at that of its own precision."""
     flop = (2.0 * rows["macs"] * rows["count"]).groupby(rows["precision"].astype(str)).sum()
     return sum(flop[name] / gpu.peak_flop_per_s(name) for name in flop.index[flop > 0])
-
-
-def _touches_cache(rows: pd.DataFrame) -> np.ndarray:
-    return (rows["cache_bytes"] > 0) | rows["kernel"].isin(["kv_write", "rope_kv_write"])
 
 
 def _memory_parts(scenario: Scenario) -> pd.DataFrame:

@@ -25,10 +25,7 @@ SOURCE_MODEL = (
 
 
 def reduce(
-    case: Case,
-    largest_context: int = 131072,
-    largest_batch: int = 512,
-    mirror: str | Path | None = None,
+    case: Case, largest_context: int = 131072, largest_batch: int = 512, mirror: str | Path | None = None
 ) -> CaseResult:
     """Break each phase down into kernels and predict their times.
 

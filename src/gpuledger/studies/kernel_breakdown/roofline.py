@@ -1,9 +1,8 @@
 """Kernels and hardware as points and roofs of a roofline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -30,7 +29,7 @@ class Roofs:
     l2_bytes_per_s: float
 
     @classmethod
-    def of(cls, result: CaseResult) -> Roofs:
+    def of(cls, result: CaseResult) -> Self:
         """Read them from a case's summary."""
         peaks = {name[5:]: float(result[name]) for name in result.summary if name.startswith("peak_")}
         l2 = float(result["l2_bytes_per_s"]) if "l2_bytes_per_s" in result.summary else np.nan

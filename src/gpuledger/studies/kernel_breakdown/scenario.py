@@ -1,12 +1,10 @@
 """A case's scenario: a model, the GPUs that run it, and the phases, as its ``dataset.yaml`` declares them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -57,14 +55,9 @@ def read_hardware(case: Case) -> list[Gpu]:
                 raise InputError(case.dataset.file, place, problem, "put it there, or correct the path")
             tables[entry] = read_gpus(path)
     own = {name: gpu for table in tables.values() for name, gpu in table.items()}
-    # The user's tables take precedence: they may redefine a GPU of the built-in table.
-    named = {
-        entry: find_gpu(
-            entry, {**own, **{k: v for k, v in read_gpus().items() if k not in own}}, case.dataset.file, place
-        )
-        for entry in entries
-        if entry not in tables
-    }
+    # The user's tables come first: they may redefine a GPU, or an alias, of the built-in one.
+    known = own | read_gpus() | own
+    named = {entry: find_gpu(entry, known, case.dataset.file, place) for entry in entries if entry not in tables}
     chosen = {gpu.name for gpu in named.values()}
     found: list[Gpu] = []
     for entry in entries:
@@ -120,7 +113,7 @@ class Scenario:
         return self.speculation.tokens_per_step if self.speculation else self.new_tokens
 
     @property
-    def draft(self) -> Scenario:
+    def draft(self) -> Self:
         """The same GPUs with the model that drafts, in one stage; another model in its own precision."""
         model, parallel = self.speculation.draft, replace(self.parallel, pipeline=1)
         precision = self.precision if model.drafts else model.precision
@@ -151,7 +144,7 @@ class Scenario:
         return needed
 
     def shapes(self, phase: str, tokens: np.ndarray, requests: np.ndarray) -> Workload:
-        """Return passes of many sizes: prefills, or decode steps behind so many tokens."""
+        """Return passes of many sizes: prefills, or decode steps after this many tokens of context."""
         return prefill(tokens, requests) if phase == "prefill" else decode(tokens, requests, self.new_tokens)
 
     def workload(self, phase: str) -> Workload:

@@ -6,10 +6,9 @@ larger of m·k·n·batch over the chip's MAC/s and of the bytes of the tiles of 
 :mod:`gpuledger.studies.kernel_breakdown.tiling`) over the bandwidth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -43,7 +42,7 @@ class SourceModel:
     layers: int
 
     @classmethod
-    def of(cls, model: Model) -> SourceModel | None:
+    def of(cls, model: Model) -> Self | None:
         """Take the notebook's view of a model; None if its layers differ or have experts or MLA."""
         layers = model.layers[0]
         if (
@@ -75,7 +74,7 @@ class SourceChip:
     cache_bytes: float
 
     @classmethod
-    def of(cls, gpu: Gpu, precision: str) -> SourceChip:
+    def of(cls, gpu: Gpu, precision: str) -> Self:
         """Take a GPU's peak in a precision, its DRAM bandwidth, clock, and L2 as the cache."""
         return cls(gpu.peak_flop_per_s(precision) / 2, gpu.dram_bytes_per_s, gpu.clock_hz, gpu.l2_bytes)
 

@@ -84,7 +84,7 @@ def _describe(step: Step, timeline: Timeline) -> pd.DataFrame:
     """Add each launch's class, short name, layer and time of waiting."""
     rows = step.rows
     with warnings.catch_warnings():
-        # Of a recording's many kernels some are of no class; the table shows them as such.
+        # Some of a recording's many kernels are unclassified; the table shows them as such.
         warnings.simplefilter("ignore", InputWarning)
         classes = classify(rows["kernel"].where(rows["kernel"].str.strip() != "", "unnamed"), file=timeline.file)
     rows = rows.assign(

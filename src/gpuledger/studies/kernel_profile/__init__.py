@@ -2,5 +2,3 @@
 
 from gpuledger.studies.kernel_profile.reduction import profile, reduce
 from gpuledger.studies.kernel_profile.tables import kernel_table, labels, tensor_table
-
-__all__ = ["kernel_table", "labels", "profile", "reduce", "tensor_table"]

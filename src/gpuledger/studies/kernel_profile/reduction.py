@@ -31,7 +31,7 @@ def reduce(case: Case) -> CaseResult:
     Raises
     ------
     InputError
-        If a file is no output of Nsight Compute, or holds impossible values; an unknown GPU; a shape of a launch that
+        If a file is not output of Nsight Compute, or holds impossible values; an unknown GPU; a shape of a launch that
         the report does not have.
     """
     device = case.dataset.content.get("device", {}).get("name")

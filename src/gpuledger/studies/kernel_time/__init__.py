@@ -3,15 +3,3 @@
 from gpuledger.studies.kernel_time.figures import draw_errors, draw_map, draw_regions, label_predictors, panels
 from gpuledger.studies.kernel_time.judgement import error_table, predictor_table, worst_region
 from gpuledger.studies.kernel_time.reduction import reduce
-
-__all__ = [
-    "draw_errors",
-    "draw_map",
-    "draw_regions",
-    "error_table",
-    "label_predictors",
-    "panels",
-    "predictor_table",
-    "reduce",
-    "worst_region",
-]

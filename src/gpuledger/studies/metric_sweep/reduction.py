@@ -1,9 +1,8 @@
 """Reduce a sweep to its laws and anomalies."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Self
 
 import pandas as pd
 
@@ -59,7 +58,7 @@ class Sweep:
         return frame.astype({name: kind for name, kind in whole.items() if name in frame})
 
     @classmethod
-    def from_frame(cls, frame: pd.DataFrame) -> Sweep:
+    def from_frame(cls, frame: pd.DataFrame) -> Self:
         """Undo :meth:`to_frame`."""
         return cls(
             **{

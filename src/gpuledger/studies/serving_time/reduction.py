@@ -19,7 +19,7 @@ from gpuledger.studies.serving_time.runs import NotExpressedError, express, read
 
 #: Runs of an engine that its term is fitted to at least.
 LEAST_RUNS = 20
-#: The first token of runs with so many requests at most has not waited long for others.
+#: With at most this many requests, the first token does not wait long for other requests.
 FEW_REQUESTS = 4
 #: Digits that the times keep, so that they are the same on every machine.
 DIGITS = 6

@@ -165,7 +165,7 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
 
 
 def _checkpoint(folder: Path | None, name: str, quantised: str) -> str:
-    """Return the published checkpoint that a run served, as far as its configuration is at hand."""
+    """Return the published checkpoint that a run served, if its configuration is available."""
     known = (CHECKPOINTS.get((name, quantised)), CONFIGURATIONS.get(name))
     return next((found for found in known if found and _file(folder, found)), name)
 

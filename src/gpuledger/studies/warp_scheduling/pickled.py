@@ -173,10 +173,6 @@ def _scalar(kind: Any, content: Any = None) -> Any:
     return _array(content, kind, (), "C")[()]
 
 
-def _dtype(code: Any, *_: Any) -> _Type:
-    return _Type(code)
-
-
 def _encode(text: Any, encoding: Any = "") -> bytes:
     # Bytes in a pickle of protocol 2 and below.
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
@@ -212,7 +208,7 @@ _NAMES = {
     "builtins.bytes": _bytes,
     "_codecs.encode": _encode,
     "numpy.ndarray": _reconstruct,
-    "numpy.dtype": _dtype,
+    "numpy.dtype": lambda code, *_: _Type(code),
     "numpy.core.multiarray._reconstruct": _reconstruct,
     "numpy._core.multiarray._reconstruct": _reconstruct,
     "numpy.core.multiarray.scalar": _scalar,

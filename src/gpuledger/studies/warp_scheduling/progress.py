@@ -60,16 +60,13 @@ class Transitions:
     Attributes
     ----------
     found : ndarray of bool
-    sample : ndarray of int
-        The sample at which it rises.
     clock : ndarray of int64
-        The clock of that sample.
+        The clock of the sample at which it rises.
     slow_cycles, fast_cycles : ndarray of float
         Mean cycles of an iteration before and after.
     """
 
     found: np.ndarray
-    sample: np.ndarray
     clock: np.ndarray
     slow_cycles: np.ndarray
     fast_cycles: np.ndarray
@@ -173,7 +170,7 @@ def find_transitions(clocks: Clocks, gain_percent: float) -> Transitions:
     variance = np.maximum(squares - explained[rows, sample], 0) / np.maximum(intervals - 2, 1)
     error = np.sqrt(np.where(possible, variance, 0) * (1 / before + 1 / after))
     found = possible & (slow > (1 + gain_percent / 100) * fast) & (slow - fast > ERRORS * error)
-    return Transitions(found, sample, clocks.clocks[rows, sample], slow, fast)
+    return Transitions(found, clocks.clocks[rows, sample], slow, fast)
 
 
 def match(clocks: Clocks, blocks: Blocks) -> None:
