@@ -83,6 +83,8 @@ def test_every_claim_has_a_square_that_leads_to_its_row(card, pages):
 def test_the_headline_counts_what_is_tested_independently(card, pages):
     tested = [row for row in card.to_dict("records") if claims.group(row) == "tested independently"]
     assert Counter(row["verdict"] for row in tested) == {"exact": 2, "differs": 1}
+    own = [{"group": "tested independently", "verdict": "exact", "source": "aim of this project: fast"}]
+    assert report.headline(own).startswith("Of 1 independent tests of claims (1 of them our own targets), 1 agree")
     for html in pages.values():
         assert (
             "<h1>Of 3 independent tests of claims, 2 agree and 1 differ; 1 error found in the source documents" in html
@@ -146,6 +148,12 @@ def test_claims_are_sentences(quantity, value, unit, words):
     verdict = claims.SOURCE_ERROR if not quantity else claims.EXACT
     row = {"quantity": quantity, "id": "a-b", "published": value, "unit": unit, "verdict": verdict}
     assert claim_words.sentence(row) == words
+
+
+def test_rates_are_in_units_that_people_use():
+    assert claim_words.amount("6,500,000,000,000", {"unit": "byte/s"}) == "6.5 TB/s"
+    assert claim_words.amount("at most 5.4e3", {"unit": "byte/s", "published": ""}) == "at most 5.4e3 byte/s"
+    assert claim_words.amount("at least 12,000,000", {"unit": "FLOP/s"}) == "at least 12 MFLOP/s"
 
 
 def test_every_claim_has_a_sentence_and_every_sentence_a_claim(root):

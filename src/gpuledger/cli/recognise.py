@@ -171,7 +171,7 @@ def _ncu(found: Found, head: bytes) -> None:
     launches, kernels = len(report.launches), report.launches["kernel"].nunique()
     seen = "" if whole else f"in the first {WHOLE_BYTES >> 21} MiB of {_size(path)}: "
     found.format = f"Nsight Compute, {pages[report.dialect.page]}"
-    found.content = f"{seen}{launches:,} launches of {kernels:,} kernels"
+    found.content = f"{seen}{launches:,} launch{'es' * (launches != 1)} of {kernels:,} kernel{'s' * (kernels != 1)}"
     found.problems += [f"ncu reported: {text[:200]}" for text in report.dialect.errors[:3]]
     found.cases["kernel_profile"] = {"report": path.name}
     quantities = launch_quantities(report)

@@ -71,6 +71,8 @@ _WORD = {re.compile(rf"\b{pattern}(?!\w)"): words for pattern, words in _WORDS.i
 _COUNTED = {"inst": "instructions", "launch": "launches", "block": "blocks", "burst": "bursts", "byte": "bytes"}
 _COUNTED |= {"cycle": "cycles", "kernel": "kernels", "MAC": "MACs", "page": "pages", "parameter": "parameters"}
 _COUNTED |= {"register": "registers", "sector": "sectors", "tensor": "tensors", "token": "tokens", "value": "values"}
+_RATES = {"byte/s": "B/s", "FLOP/s": "FLOP/s", "MAC/s": "MAC/s"}
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
 def name(row: Mapping) -> str:
@@ -98,6 +100,16 @@ def measure(row: Mapping) -> str:
     return f" {unit if one else _COUNTED.get(unit, unit)}"
 
 
+def amount(number: str, row: Mapping) -> str:
+    """Return a published or reproduced value of a row with its unit, rates in TB/s or GFLOP/s."""
+    found = re.fullmatch(r"(at most |at least )?([\d.,]+)", number)
+    if row["unit"] not in _RATES or not found:
+        return f"{number}{measure(row)}"
+    value = float(found[2].replace(",", ""))
+    size, prefix = next((pair for pair in _PREFIXES if value >= pair[0]), (1, ""))
+    return f"{found[1] or ''}{value / size:.4g} {prefix}{_RATES[row['unit']]}"
+
+
 def sentence(row: Mapping) -> str:
     """Return what a row claims, as a sentence; a statement of a source document is quoted."""
     published, about = str(row["published"]), name(row)
@@ -109,9 +121,9 @@ def sentence(row: Mapping) -> str:
         if found := pattern.fullmatch(key):
             parts = ["", *map(_in_words, found.groups())]
             raw = {f"_{place}": part for place, part in enumerate(found.groups(), 1)}
-            said = words.format(*parts, **raw, value=f"{published}{measure(row)}", number=published)
+            said = words.format(*parts, **raw, value=amount(published, row), number=published)
             return said[:1].upper() + said[1:]
-    return f"{about}: {published}{measure(row)}."
+    return f"{about}: {amount(published, row)}."
 
 
 @cache

@@ -128,10 +128,18 @@ def rows_for_pages(card: pd.DataFrame, titles: Mapping[str, str]) -> list[dict]:
         row["group"], row["title"] = claims.group(row), titles[row["study"]]
         row["name"], row["measure"] = claim_words.name(row), claim_words.measure(row)
         row["words"] = claim_words.sentence(row)
+        if _is_own(row):
+            row["words"] = f"Our own target: {row['words'][:1].lower()}{row['words'][1:]}"
+        row["here"] = claim_words.amount(row["reproduced"], row) if row["dataset"] else ""
         row["said"] = f"{row['words']} {row['verdict'].capitalize()}"
         if row["verdict"] in (claims.DIFFERS, claims.WITHIN, claims.SOURCE_ERROR):
             row["said"] += f": {row['reproduced']}"
     return rows
+
+
+def _is_own(row: Mapping) -> bool:
+    """Whether a row is a target that this project set itself, which nobody published."""
+    return row["source"].startswith("aim of this project")
 
 
 def _offset(difference: float, tolerance: float) -> int:
@@ -142,11 +150,13 @@ def _offset(difference: float, tolerance: float) -> int:
 
 def headline(rows: list[dict]) -> str:
     """Return the one sentence that both pages begin with."""
-    verdicts = [row["verdict"] for row in rows if row["group"] == "tested independently"]
-    differ = verdicts.count(claims.DIFFERS)
+    tested = [row for row in rows if row["group"] == "tested independently"]
+    differ = sum(row["verdict"] == claims.DIFFERS for row in tested)
+    own = sum(map(_is_own, tested))
     wrong = sum(row["verdict"] == claims.SOURCE_ERROR for row in rows)
     return (
-        f"Of {len(verdicts)} independent tests of claims, {len(verdicts) - differ} agree and {differ} differ; "
+        f"Of {len(tested)} independent tests of claims{f' ({own} of them our own targets)' * bool(own)}, "
+        f"{len(tested) - differ} agree and {differ} differ; "
         f"{wrong} error{'s' * (wrong != 1)} found in the source documents"
     )
 

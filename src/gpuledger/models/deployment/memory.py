@@ -127,13 +127,15 @@ def memory_rows(
         f"{tokens:,} × {model.hidden:,} × {value} (residual stream)",
         "communication buffers": "NCCL's, as observed with more than one GPU" if group > 1 else "",
         "CUDA context": "with loaded kernels, observed",
-        "workspaces, CUDA graphs, fragmentation": f"{100 * RESERVE:.0f} % of {gpu.dram_bytes:,.0f} − the two above",
+        "workspaces, CUDA graphs, fragmentation": (
+            f"{100 * RESERVE:.0f} % of {gpu.dram_bytes / 1e9:.1f} GB, less the two above"
+        ),
     }
     sizes = [needed["weight_bytes"], cached, needed["activation_bytes"], *reserve.values()]
     table = pd.DataFrame({"part": list(formulas), "bytes": sizes, "formula": list(formulas.values())})
     # Of a GPU of unknown capacity, what is kept free is unknown.
     table = table.dropna().astype({"bytes": np.int64})
-    known = "unknown" if np.isnan(gpu.dram_bytes) else f"{gpu.dram_bytes:,.0f}"
+    known = "unknown" if np.isnan(gpu.dram_bytes) else f"{gpu.dram_bytes / 1e9:.1f} GB"
     whole = {"part": "sum", "bytes": table["bytes"].sum(), "formula": f"of {known}"}
     return pd.concat([table, pd.DataFrame([whole])], ignore_index=True)
 
