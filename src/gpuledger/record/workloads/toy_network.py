@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from gpuledger.record import designs
 from gpuledger.record.workloads import profiling
 
 PASSES = ("setup", "forward", "forward_backward")
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     given = parser.parse_args()
     device = profiling.prepare(given.device)
-    for passes in given.point:
+    for passes in designs.in_time(given.point, given.seconds):
         with profiling.counted(device, passes):
             run_network(device, passes, given.layers, given.hidden_dim, given.tokens)
 
