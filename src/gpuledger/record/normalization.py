@@ -8,7 +8,6 @@ study ``normalization_roofline``.
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import logging
@@ -28,6 +27,7 @@ from gpuledger.record import normalization_kernels as kernels
 from gpuledger.record.cuda import DeviceArray
 from gpuledger.record.cuda_timing import Capture, Launch, Timing, capture_graph, rotation, time_in_turn
 from gpuledger.record.parts import Recorded
+from gpuledger.record.recording import hash_sources
 
 #: Normalizes or copies one array into another.
 Launcher = Callable[[DeviceArray, DeviceArray], object]
@@ -66,8 +66,8 @@ def record_normalization(folder: str | Path) -> Recorded:
     settings are repeated.
     """
     device, target = cuda.open_device(), Path(folder)
-    sources = "".join(cuda.read_source(name) for name in ("normalization.cu", "normalization.cuh", "ceilings.cu"))
-    stamp = {"device": asdict(device), "samples": SAMPLES, "sources": hashlib.sha256(sources.encode()).hexdigest()}
+    sources = hash_sources([*cuda.SOURCES.glob("normalization*"), cuda.SOURCES / "ceilings.cu"])
+    stamp = {"device": asdict(device), "samples": SAMPLES, "sources": sources}
     bench = Bench(device)
     if missing := [name for name in normalization_torch.BASELINES if name not in bench.baselines]:
         LOG.warning("not installed here, and left out: %s", ", ".join(missing))
