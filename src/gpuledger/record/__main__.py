@@ -9,7 +9,12 @@ import argparse
 import logging
 import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if sys.version_info < (3, 11) or find_spec("numpy") is None:
+    version = ".".join(map(str, sys.version_info[:2]))
+    sys.exit(f"{sys.executable}: Python {version}, or without NumPy; take a Python from 3.11 on with PyTorch and NumPy")
 
 from gpuledger.errors import InputError
 from gpuledger.record import blocks, command, device, dry_run
