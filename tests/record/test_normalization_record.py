@@ -72,12 +72,14 @@ def machine(monkeypatch):
         return Timing(1000.04, 900.0, 1100.0, samples, samples * len(launches))
 
     monkeypatch.setattr(normalization, "time_in_turn", time_in_turn)
-    monkeypatch.setattr(normalization_torch, "available", lambda: False)
+    monkeypatch.setattr(normalization_torch, "baselines", dict)
+    monkeypatch.setattr(normalization, "rotation", lambda footprint, l2: 3)
     monkeypatch.setattr(normalization, "SHAPES", SHAPES)
     monkeypatch.setattr(normalization, "SHAPES_16", SHAPES_16)
     monkeypatch.setattr(normalization, "COPY_BYTES", (2**18, 2**20 + 8))
     # Enough of the hard rows: the kernels themselves have tests of their own.
-    monkeypatch.setattr(normalization_kernels, "CONFIGURATIONS", normalization_kernels.CONFIGURATIONS[:5])
+    monkeypatch.setattr(normalization, "LONG_LENGTHS", (300, 301))
+    monkeypatch.setattr(normalization_kernels, "CONFIGURATIONS", normalization_kernels.CONFIGURATIONS[:4])
     return state
 
 
@@ -149,15 +151,39 @@ def test_parts_made_in_another_way_are_made_again(machine, monkeypatch, tmp_path
     assert pd.read_csv(tmp_path / "ceilings.csv")["launches"].min() == 6
 
 
-@pytest.mark.parametrize("wrong", ["two_pass", "one_pass_32x1_aligned", "streaming_1024x4", "clustered_1024x4_aligned"])
-def test_a_wrong_result_is_never_timed(machine, tmp_path, wrong):
+@pytest.mark.parametrize("wrong", ["one_pass_32x1_aligned", "streaming_1024x4", "clustered_1024x4_aligned"])
+def test_a_wrong_result_is_never_timed(machine, tmp_path, caplog, wrong):
     machine.wrong.add(wrong)
-    with pytest.raises(
-        InputError, match=rf"normalization\.cu: {wrong}, .*differs from double precision by 0\.0"
-    ) as error:
+    made = normalization.record_normalization(tmp_path)
+    assert f",{wrong}," not in (tmp_path / "rows.csv").read_text()
+    assert f"{wrong}, length " in caplog.text and "differs from double precision by 0.0" in caplog.text
+    assert [line.partition(": length")[0] for line in made.about["wrong"]] == [f"{wrong}, cold", f"{wrong}, warm"]
+    assert "one_pass" in (tmp_path / "rows.csv").read_text(), "others are timed"
+
+
+def test_kernels_that_are_all_wrong_end_the_part(machine, monkeypatch, tmp_path):
+    monkeypatch.setattr(normalization_kernels, "tolerance", lambda length, element="fp32": -1.0)
+    with pytest.raises(InputError, match="no kernel is right: two_pass, cold: length 1: differs from double"):
         normalization.record_normalization(tmp_path)
-    assert "do not use its times" in str(error.value)
-    assert not (tmp_path / "rows.csv").exists()
+    assert not (tmp_path / "ceilings.csv").exists()
+
+
+def test_a_baseline_that_fails_at_a_shape_costs_no_more_than_its_rows(machine, monkeypatch, tmp_path, caplog):
+    def limited(element):
+        def launch(x, y):
+            if x.shape[1] > 1000:
+                raise RuntimeError(f"Cannot launch Triton kernel since n = {x.shape[1]} is too long")
+
+        return launch
+
+    monkeypatch.setattr(normalization_torch, "baselines", lambda: {"liger_layer": limited})
+    monkeypatch.setattr(normalization_torch, "versions", lambda: {"liger_kernel": "0.6.0"})
+    made = normalization.record_normalization(tmp_path)
+    rows = pd.read_csv(tmp_path / "rows.csv").query("kernel == 'liger_layer'")
+    assert set(zip(rows["rows"], rows["length"], strict=True)) == {(64, 128), (4096, 7)}
+    assert "liger_layer is not timed at 300×1024, fp32: Cannot launch" in caplog.text
+    assert "not installed here, and left out: torch, torch_nn" in caplog.text
+    assert made.about["baselines"] == {"liger_kernel": "0.6.0"}
 
 
 def test_a_value_that_is_not_written_is_found_wherever_it_is(monkeypatch):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import time
 from dataclasses import replace
 
 import pytest
@@ -14,7 +16,7 @@ from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as command
-from gpuledger.record import designs, device, driver, latency, metrics, plan, profiler, recording, run
+from gpuledger.record import designs, device, driver, latency, metrics, plan, profiler, recording, run, session
 from gpuledger.record.parts import BUDGET_S, PARTS
 from gpuledger.studies import metric_sweep
 
@@ -487,16 +489,93 @@ def test_a_part_that_is_being_made_again_is_out_of_the_dataset(tools, tmp_path):
     assert ("metric_sweep", "gpt2") in load(folder).cases()
 
 
-def test_time_that_is_over_ends_the_call_and_the_next_one_goes_on(tools, tmp_path, monkeypatch):
-    clock = iter(range(0, 100_000, 10))
-    monkeypatch.setattr(recording.time, "monotonic", lambda: float(next(clock)))
-    target = recording.Recording(tmp_path / "out", seconds=PARTS["sweep_gpt2"].seconds)
-    with pytest.raises(recording.OutOfTimeError):
-        run.record_parts(target, ["counters", "sweep_gpt2"], python=str(tools / "torch-python"))
-    assert len(calls(tools)) == 1, "the first part always runs, another only if its planned time still fits"
-    monkeypatch.setattr(recording.time, "monotonic", lambda: 0.0)
-    made(tools, tmp_path / "out", ["counters", "sweep_gpt2"])
-    assert len(calls(tools)) == 2
+def test_a_part_for_which_there_is_no_time_gives_way_to_a_shorter_one(tools, tmp_path, monkeypatch):
+    """The clock stands still but for the first part, which takes longer than planned."""
+    clock = [0.0]
+    monkeypatch.setattr(recording.time, "monotonic", lambda: clock[0])
+    collect = profiler.profile_ranges
+
+    def slow(ncu, metrics, target, control, paths, *, environment, seconds):
+        limits.append(seconds)
+        clock[0] += seconds if len(limits) == 1 else 0
+        return collect(ncu, metrics, target, control, paths, environment=environment)
+
+    limits = []
+    monkeypatch.setattr(session, "profile_ranges", slow)
+    long, first, short = "sweep_llama_backward", "sweep_llama", "counters"
+    planned = [PARTS[name].seconds for name in (first, short)]
+    target = recording.Recording(tmp_path / "out", seconds=2 * planned[0] + 1.2 * planned[1])
+    with pytest.raises(recording.OutOfTimeError, match=f"^{long}$"):
+        run.record_parts(target, [first, long, short], python=str(tools / "torch-python"))
+    assert limits == pytest.approx([2 * planned[0], 1.2 * planned[1]]), "twice the planned time, or what is left"
+    assert set(target.parts) == {first, short} and "no time for all of it" in target.left_out[long]
+    assert f"--seconds={0.75 * limits[0]:.0f}" in calls(tools)[0]
+    _, failed = made(tools, tmp_path / "out", [first, long, short])
+    assert failed == {} and len(calls(tools)) == 3 and recording.Recording(tmp_path / "out").left_out == {}
+
+
+def test_the_points_that_a_sweep_had_time_for_are_kept(tools, tmp_path):
+    folder = tmp_path / "out"
+    (tools / "ncu_late").write_text("2x1536x12x128 1x768x12x128")
+    with pytest.raises(recording.OutOfTimeError, match=r"^sweep_gpt2$"):
+        made(tools, folder, ["sweep_gpt2", "counters"])
+    assert [study for study, _ in load(folder).cases()] == ["flop_reconciliation"], "other parts are recorded"
+    assert not list(folder.rglob("*hidden_dim-1536*")) and len(list(folder.rglob("*seq_len*"))) == 3
+    (tools / "ncu_late").unlink()
+    made(tools, folder, ["sweep_gpt2", "counters"])
+    assert [word for word in calls(tools)[-1] if "--point" in word] == [
+        "--point=2x1536x12x128", "--point=1x768x12x128",
+    ]  # fmt: skip
+    assert ("metric_sweep", "gpt2") in load(folder).cases()
+
+
+def test_a_workload_leaves_out_the_points_that_it_has_no_time_for(monkeypatch, capsys):
+    clock = [100.0]
+    monkeypatch.setattr(designs.time, "monotonic", lambda: clock[0])
+
+    def begun(points, seconds):
+        for point in designs.in_time(points, seconds):
+            clock[0] += int(point)
+            yield point
+
+    assert list(begun(["5", "1", "2", "9"], 10)) == ["5", "1"], "another point could take five seconds as well"
+    assert capsys.readouterr().out == f"{designs.TIME_IS_UP}2 9\n"
+    assert list(begun(["5", "1"], 1)) == ["5"], "the first one in any case"
+    assert list(begun(["5", "1", "2"], float("inf"))) == ["5", "1", "2"]
+
+
+def test_a_part_that_does_not_end_is_ended_with_all_that_it_has_started(tools, tmp_path, monkeypatch):
+    """As the part `latency`, whose ncu is in a session of its own."""
+    package, number = tmp_path / "lib", tmp_path / "pid"
+    package.mkdir()
+    (package / "program.py").write_text(
+        f"import os, time\nwith open('{number}', 'w') as file: print(os.getpid(), file=file)\ntime.sleep(99)\n"
+    )
+    (package / "fake_part.py").write_text(
+        "import sys\n"
+        "from gpuledger.record import profiler\n"
+        "def record(folder):\n"
+        "    (folder / 'step').touch()\n"
+        f"    profiler._run([sys.executable, '-SE', '{package}/program.py'], 600)\n"
+    )
+    os.environ["PYTHONPATH"] = str(package)
+    part = PARTS["probes"].__class__("probes", "", "fake_part", "record", (), 60, True)
+    monkeypatch.setitem(PARTS, "probes", part)
+
+    class Endless(subprocess.Popen):
+        def communicate(self, *arguments, timeout=None):
+            while "fake_part" in self.args and not (number.is_file() and number.read_text()):
+                time.sleep(0.05)
+            if "fake_part" in self.args:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            return super().communicate(*arguments, timeout=timeout)
+
+    monkeypatch.setattr(session.subprocess, "Popen", Endless)
+    _, failed = made(tools, tmp_path / "out", ["probes"], seconds=1000)
+    assert "not finished after 120 s" in str(failed["probes"])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text()), 0)
+    assert (tmp_path / "out/.probes.partial/made/step").is_file(), "finished steps are kept for the next call"
 
 
 def test_two_recorders_do_not_share_a_folder(tools, tmp_path):

@@ -32,7 +32,7 @@ class Profile:
     def stop(self):
         self.events.append("stopped")
     def export_chrome_trace(self, path):
-        open(path, "w").write(json.dumps({"traceEvents": self.events, "argv": sys.argv}))
+        open(path, "w").write(json.dumps({"traceEvents": self.events, "argv": sys.argv, "kernel": {"cat": "kernel"}}))
 profiler = types.SimpleNamespace(profile=Profile, ProfilerActivity=types.SimpleNamespace(CPU="cpu", CUDA="cuda"))
 sys.modules["torch.profiler"] = profiler
 """
@@ -135,6 +135,16 @@ def test_without_counters_pytorch_records_a_timeline(uncounted, tmp_path, monkey
     assert program[0] == "-c" or (tmp_path / "ran").read_text() == "1"
 
 
+def test_a_program_without_kernels_is_one_line(uncounted, tmp_path, monkeypatch, caplog):
+    stub = uncounted / "torch/__init__.py"
+    stub.write_text(stub.read_text().replace('"cat": "kernel"', '"cat": "cpu_op"'))
+    monkeypatch.chdir(tmp_path)
+    assert recorder.main(["--folder", "out", "--", sys.executable, "-c", "pass"]) == 1
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert "kineto: the timeline has no kernels; check that the program launches kernels on the GPU" in line
+    assert not (tmp_path / "out/dataset.yaml").exists()
+
+
 def test_counters_that_turn_out_to_be_forbidden_are_replaced_by_a_timeline(uncounted, tmp_path, monkeypatch, capfd):
     record_fakes.install(tmp_path / "again")
     (tmp_path / "again/ncu").rename(uncounted / "ncu")
@@ -162,7 +172,7 @@ def test_nsys_records_the_timeline_where_it_is_installed(uncounted, tmp_path, mo
     ("made", "message"),
     [
         ('sqlite3.connect(output + ".sqlite").execute("CREATE TABLE StringIds (id INTEGER)")',
-         "the timeline has no kernels (its export has no table CUPTI_ACTIVITY_KIND_KERNEL)"),
+         "nsys: the timeline has no kernels; check that"),
         ('open(output + ".qdstrm", "w")', "nsys recorded a timeline but cannot export it: this installation has no"),
         ("sys.exit(3)", "no timeline was written (status 3); run it without gpuledger and fix its error"),
     ],

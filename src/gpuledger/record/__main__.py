@@ -5,12 +5,18 @@
 
 import argparse
 import logging
+import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+if sys.version_info < (3, 11) or find_spec("numpy") is None:
+    version = ".".join(map(str, sys.version_info[:2]))
+    sys.exit(f"{sys.executable}: Python {version}, or without NumPy; take a Python from 3.11 on with PyTorch and NumPy")
 
 from gpuledger.errors import InputError
 from gpuledger.record import blocks, command, device, dry_run
-from gpuledger.record.parts import PARTS
+from gpuledger.record.parts import BUDGET_S, PARTS
 from gpuledger.record.profiler import Control
 from gpuledger.record.recording import MOST_BYTES, OutOfTimeError, Recording
 from gpuledger.record.run import record_parts
@@ -32,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gpuledger record", description=__doc__.partition(":")[0], epilog=_PROGRAMS)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
-    parser.add_argument("--minutes", type=float, help="start no step that would exceed this; the next call resumes")
+    parser.add_argument("--minutes", type=float, default=BUDGET_S / 60, help="limit, or inf; the next call resumes")
     parser.add_argument("--shape", action="append", help=f"of the part blocks, repeatable (default: {blocks.SHAPE})")
     parser.add_argument("--dry-run", action="store_true", help="list parts, planned time and ncu's command lines only")
     parser.add_argument("--chip", default="", help="with --dry-run: plan for a chip by ncu's name, such as gh100")
@@ -47,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.chip and not given.dry_run:
         parser.error("--chip goes with --dry-run: a recording is of this machine's GPU")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends programs under ncu as well, as Ctrl-C does
     try:
         for shape in given.shape or ():
             blocks.parse_shape(shape)
@@ -57,8 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         device.select_device()
         folder = given.folder or Path("traces") / device.find_device().slug
-        seconds = None if given.minutes is None else 60 * given.minutes
-        recording = Recording(folder, seconds=seconds)
+        recording = Recording(folder, seconds=60 * given.minutes)
         options = {"blocks": {"shapes": given.shape}} if given.shape else {}
         parts, python = given.parts or tuple(PARTS), settings.get("python")
         failed = record_parts(recording, parts, python=python, control=control, options=options)
@@ -68,8 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return 1
-    except OutOfTimeError:
-        print(f"{folder}: time is up; the same call again resumes the recording", file=sys.stderr)
+    except OutOfTimeError as late:
+        print(f"{folder}: no time was left for all of {late}; the same call again resumes", file=sys.stderr)
         return UNFINISHED
     except KeyboardInterrupt:
         print("interrupted: complete parts are kept; the same call again resumes the recording", file=sys.stderr)

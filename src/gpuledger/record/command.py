@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -274,11 +275,11 @@ def _take(step: Step, folder: Path, name: str, status: int, ended: str) -> tuple
             )
         raise InputError(name, step.tool, problem, remedy)
     path = f"kernel_breakdown/{name}{step.made.suffix}"
+    if not _has_kernels(step.made):
+        remedy = "check that the program launches kernels on the GPU"
+        raise InputError(name, step.tool, "the timeline has no kernels", remedy)
     if step.tool == "nsys":
         with closing(sqlite3.connect(step.made)) as database:
-            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_KERNELS,)).fetchone():
-                problem = f"the timeline has no kernels (its export has no table {_KERNELS})"
-                raise InputError(name, "nsys", problem, "check that the program launches kernels on the GPU")
             for table in _PRIVATE:
                 database.execute(f"DROP TABLE IF EXISTS {table}")
             database.commit()
@@ -286,6 +287,15 @@ def _take(step: Step, folder: Path, name: str, status: int, ended: str) -> tuple
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
     shutil.move(step.made, folder / path)
     return {"kernel_breakdown": {name: {"timeline": path}}}, {path: note} if note else {}, {"tools": {}}
+
+
+def _has_kernels(timeline: Path) -> bool:
+    """Whether an nsys export or torch.profiler's JSON, which can have gigabytes, has a kernel."""
+    if timeline.suffix == ".json":
+        with open(timeline, "rb") as handle, mmap(handle.fileno(), 0, access=ACCESS_READ) as text:
+            return re.search(rb'"cat":\s*"kernel"', text) is not None
+    with closing(sqlite3.connect(timeline)) as database:
+        return database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (_KERNELS,)).fetchone() is not None
 
 
 def run_whole(

@@ -1,6 +1,7 @@
 """What ncu counts: the runs of the toy network and the points of the sweeps, and about how many launches that makes."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 #: Launches of eager PyTorch per layer and beside the layers, by workload and direction: operators counted on a CPU,
@@ -19,6 +20,21 @@ NETWORK = {"layers": 10, "hidden_dim": 1024, "tokens": 128, "activation": "sigmo
 #: training step has 81: 11 random tensors; GEMM, split-K reduction and sigmoid of each layer; sum and its gradient;
 #: for each layer the sigmoid's gradient and the weight's, for all but the first also the input's with its reduction.
 NETWORK_LAUNCHES = {"setup": 11, "forward": 41, "forward_backward": 81}
+#: Before the points that a workload has no time for, in a line of its output.
+TIME_IS_UP = "time is up before: "
+
+
+def in_time(points: Sequence[str], seconds: float) -> Iterator[str]:
+    """Yield the first point, and others as long as the time (s) suffices for one that takes as long as the longest."""
+    start = begun = time.monotonic()
+    longest = 0.0
+    for place, point in enumerate(points):
+        if place and begun - start + longest > seconds:
+            print(f"{TIME_IS_UP}{' '.join(points[place:])}", flush=True)
+            return
+        yield point
+        ended = time.monotonic()
+        begun, longest = ended, max(longest, ended - begun)
 
 
 @dataclass(frozen=True)

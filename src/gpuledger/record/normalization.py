@@ -6,7 +6,6 @@ study ``normalization_roofline``.
 """
 
 import csv
-import hashlib
 import io
 import json
 import logging
@@ -26,6 +25,7 @@ from gpuledger.record import normalization_kernels as kernels
 from gpuledger.record.cuda import DeviceArray
 from gpuledger.record.cuda_timing import Capture, Launch, Timing, capture_graph, rotation, time_in_turn
 from gpuledger.record.parts import Recorded
+from gpuledger.record.recording import hash_sources
 
 #: Normalizes or copies one array into another.
 Launcher = Callable[[DeviceArray, DeviceArray], object]
@@ -42,10 +42,13 @@ SHAPES = (
 SHAPES_16 = ((65536, 1024), (8192, 8192), (4096, 32768), (1024, 131072))
 #: Bytes that the copies of the sweep move, read and written together.
 COPY_BYTES = tuple(2**power for power in range(18, 31))
+#: Lengths beyond the registers of a block, which :meth:`Bench.check_hostile` checks as well.
+LONG_LENGTHS = (40_000, 100_003)
 #: Timed batches per kernel, shape and cache state.
 SAMPLES = 30
-#: Values that are compared with double precision for each launch; all are checked for having been written.
-CHECKED_VALUES = 2**24
+#: Values that are compared with double precision for each launch; all are checked for having been written. More would
+#: take longer than timing; these are all of :meth:`Bench.check_hostile`.
+CHECKED_VALUES = 5_000_000
 #: Outputs are filled with this byte: a number that is not a result of any row.
 POISON_BYTE = 0xF5
 ROW_COLUMNS = ("kernel", "rows", "length", "cache", "configuration")
@@ -61,11 +64,11 @@ def record_normalization(folder: str | Path) -> Recorded:
     settings are repeated.
     """
     device, target = cuda.open_device(), Path(folder)
-    sources = "".join(cuda.read_source(name) for name in ("normalization.cu", "normalization.cuh", "ceilings.cu"))
-    stamp = {"device": asdict(device), "samples": SAMPLES, "sources": hashlib.sha256(sources.encode()).hexdigest()}
+    sources = hash_sources([*cuda.SOURCES.glob("normalization*"), cuda.SOURCES / "ceilings.cu"])
+    stamp = {"device": asdict(device), "samples": SAMPLES, "sources": sources}
     bench = Bench(device)
-    if not normalization_torch.available():
-        LOG.warning("PyTorch with CUDA is not available: its baseline is left out")
+    if missing := [name for name in normalization_torch.BASELINES if name not in bench.baselines]:
+        LOG.warning("not installed here, and left out: %s", ", ".join(missing))
     work: list[tuple[str, Callable[[], list[dict]]]] = [("hostile", bench.check_hostile)]
     work += [("launch", bench.launch), ("multiply_add", bench.multiply_add)]
     work += [(f"copy_{size}", partial(bench.copy, size)) for size in COPY_BYTES]
@@ -81,18 +84,27 @@ def record_normalization(folder: str | Path) -> Recorded:
             made = measure()
             files.write_json(part, {"stamp": stamp, "rows": made})
         parts[name] = made
+        if name == "hostile":
+            bench.wrong = {(row["kernel"], row["cache"]) for row in made}
+    wrong = [f"{row['kernel']}, {row['cache']}: {row['wrong']}" for row in parts.pop("hostile")]
     shared = {"ceilings": "ceilings.csv", "l2_bytes": device.l2_bytes, **_data_sheet(device)}
     cases: dict[str, dict] = {}
     for element in kernels.ELEMENTS:
         measured = [row for name, rows in parts.items() if name.startswith(f"{element}_") for row in rows]
+        if not any(row["kernel"] == "one_pass" for row in measured):
+            LOG.error("no configuration is right in %s: its case is left out", element)
+            continue
         suffix = "" if element == "fp32" else f"_{element}"
         write_rows(target / f"rows{suffix}.csv", measured, ROW_COLUMNS)
         which = {} if element == "fp32" else {"element": element}
         cases[f"measured{suffix}"] = {"rows": f"rows{suffix}.csv", **shared, **which}
+    if not cases:
+        problem, remedy = f"no kernel is right: {'; '.join(wrong[:1])}", "report the GPU and CUDA version"
+        raise InputError("normalization.cu", "", problem, remedy)
     others = [row for name, rows in parts.items() if name.partition("_")[0] not in kernels.ELEMENTS for row in rows]
     write_rows(target / "ceilings.csv", others, CEILING_COLUMNS)
     shutil.rmtree(target / "parts")
-    return Recorded({"normalization_roofline": cases})
+    return Recorded({"normalization_roofline": cases}, {"baselines": normalization_torch.versions(), "wrong": wrong})
 
 
 def _data_sheet(device: cuda.CudaDevice) -> dict[str, str]:
@@ -151,6 +163,9 @@ class Bench:
     def __init__(self, device: cuda.CudaDevice):
         self.device = device
         self.clusters = int(device.compute_capability.partition(".")[0]) >= 9
+        self.baselines = normalization_torch.baselines()
+        #: Kernels with a wrong result, by name and cache, which are not timed.
+        self.wrong: set[tuple[str, str]] = set()
         self._modules: dict[tuple[str, ...], cuda.LoadedModule] = {}
 
     def kernel(self, source: str, name: str, cache: str, element: str = "fp32") -> cuda.LoadedKernel:
@@ -199,35 +214,47 @@ class Bench:
             for name, choices in candidates:
                 launches = {}
                 for configuration, at_most in self._grids(choices, cache, rows):
+                    if (configuration.kernel, cache) in self.wrong:
+                        continue
                     launch = self._launcher(configuration, cache, at_most, length, element)
-                    self._check(launch, x, expected, f"{configuration.kernel}, {rows}×{length}, {element}")
+                    if problem := self._problem(launch, x, expected):
+                        words = configuration.kernel, rows, length, element, problem
+                        LOG.error("%s, %d×%d, %s: %s; it is not timed", *words)
+                        continue
                     launches[_describe(configuration, at_most)] = launch
-                what, timing = self._fastest(launches, cache, x)
-                found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
-        del expected
-        if normalization_torch.available():
-            for name, make in normalization_torch.BASELINES.items():
-                for cache in ("cold", "warm"):
-                    capture = normalization_torch.capture_torch_graph
-                    what, timing = self._fastest({"": make(element)}, cache, x, capture)
+                if launches:
+                    what, timing = self._fastest(launches, cache, x)
                     found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
+        del expected
+        for name, make in self.baselines.items():
+            for cache in ("cold", "warm"):
+                capture = normalization_torch.capture_torch_graph
+                try:
+                    what, timing = self._fastest({"": make(element)}, cache, x, capture)
+                except Exception as error:  # a library's own: Liger refuses long rows, Triton needs a C compiler
+                    LOG.warning("%s is not timed at %d×%d, %s: %s", name, rows, length, element, error)
+                    break
+                found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
         return found
 
     def _configurations(self, length: int) -> list[kernels.Configuration]:
         return kernels.configurations(length, self.clusters)
 
     def check_hostile(self) -> list[dict]:
-        """Check every configuration on difficult lengths and values; returns no rows."""
+        """Check every configuration on difficult lengths and values; return those with a wrong result."""
+        wrong: dict[tuple[str, str], dict] = {}
         lengths = {4 * lanes * slots + more for lanes, slots, _ in kernels.CONFIGURATIONS for more in (-4, -3, 0, 1)}
-        for length in sorted({*range(1, 10), *lengths, 40000, 100003}):
+        for length in sorted({*range(1, 10), *lengths, *LONG_LENGTHS}):
             values = np.concatenate([kernels.hostile_rows(length, seed) for seed in range(3)])
             x, expected = cuda.to_device(values), Expected(values)
             for cache in ("cold", "warm"):
                 choices = [kernels.TWO_PASS, *self._configurations(length)]
                 for configuration, at_most in self._grids(choices, cache, x.shape[0]):
-                    launch = self._launcher(configuration, cache, at_most, length)
-                    self._check(launch, x, expected, f"{configuration.kernel}, length {length}")
-        return []
+                    launch, key = self._launcher(configuration, cache, at_most, length), (configuration.kernel, cache)
+                    if key not in wrong and (problem := self._problem(launch, x, expected)):
+                        wrong[key] = {"kernel": key[0], "cache": cache, "wrong": f"length {length}: {problem}"}
+                        LOG.error("%s, length %d: %s; it is not timed", configuration.kernel, length, problem)
+        return list(wrong.values())
 
     def _grids(
         self, choices: Sequence[kernels.Configuration], cache: str, rows: int
@@ -253,15 +280,18 @@ class Bench:
 
         return launch
 
-    def _check(self, launch: Launcher, x: DeviceArray, expected: Expected, what: str) -> None:
+    def _problem(self, launch: Launcher, x: DeviceArray, expected: Expected) -> str:
+        """Return how a result differs from double precision, or why the kernel cannot be launched; empty if neither."""
         y = DeviceArray(x.shape, x.dtype)
         y.fill_bytes(POISON_BYTE)
-        launch(x, y)
-        error = expected.largest_error(y.get())
+        try:
+            launch(x, y)
+        except InputError as error:
+            return error.problem
+        with cuda.named_errors("normalization", "record again; finished steps are kept"):
+            error = expected.largest_error(y.get())
         tolerance = kernels.tolerance(x.shape[1], expected.element)
-        if not error <= tolerance:
-            problem = f"{what}: differs from double precision by {error:.3g}, more than {tolerance:.3g}"
-            raise InputError("normalization.cu", "", problem, "do not use its times; report the GPU and CUDA version")
+        return "" if error <= tolerance else f"differs from double precision by {error:.3g}, more than {tolerance:.3g}"
 
     def _copy(self, values: int) -> list[tuple[str, str, Timing]]:
         vectors = math.ceil(values / 4)

@@ -1,7 +1,9 @@
-"""Baselines of the normalization roofline, if PyTorch is installed: the formula in operators, and its own kernel."""
+"""Baselines of the normalization roofline, if PyTorch is installed: the formula in operators, PyTorch's own kernel, and
+Liger-Kernel's where that is installed too."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,11 +12,8 @@ from gpuledger.record.cuda_timing import Launch
 
 #: Normalizes one array into another.
 Normalize = Callable[[DeviceArray, DeviceArray], object]
-
-
-def available() -> bool:
-    """Whether PyTorch is installed and sees a GPU."""
-    return find_spec("torch") is not None and bool(import_module("torch").cuda.is_available())
+#: Of LayerNorm, in PyTorch and in Liger-Kernel.
+EPSILON = 1e-5
 
 
 def formula(element: str = "fp32") -> Normalize:
@@ -37,16 +36,60 @@ def formula(element: str = "fp32") -> Normalize:
 
 
 def layer_norm(element: str = "fp32") -> Normalize:
-    """Return a function that normalizes by PyTorch's kernel of LayerNorm, with an epsilon of 1e-5 and no weights.
-
-    The kernel writes into memory that PyTorch allocates; the array y is not used.
-    """
+    """Return a function that normalizes by PyTorch's kernel of LayerNorm, without weights."""
     normalize = import_module("torch").nn.functional.layer_norm
-    return _on_tensors(lambda x, y: normalize(x, x.shape[1:]), element)
+    return _allocating(lambda x: normalize(x, x.shape[1:], eps=EPSILON), element)
 
 
-#: Baselines by the name of their rows.
-BASELINES = {"torch": formula, "torch_nn": layer_norm}
+def liger_layer_norm(element: str = "fp32") -> Normalize:
+    """Return a function that normalizes by Liger-Kernel's LayerNorm, with weights of one and biases of zero."""
+    torch = import_module("torch")
+    normalize = import_module("liger_kernel.transformers.functional").liger_layer_norm
+    weights: list[Any] = []
+
+    def launch(x: Any) -> Any:
+        if not weights:  # only once: a capture must not initialise them
+            weights.extend(make(x.shape[1], dtype=x.dtype, device=x.device) for make in (torch.ones, torch.zeros))
+        with torch.no_grad():
+            return normalize(x, *weights, EPSILON)
+
+    return _allocating(launch, element)
+
+
+#: Baselines by the name of their rows, each with the package that it needs.
+BASELINES = {
+    "torch": ("torch", formula),
+    "torch_nn": ("torch", layer_norm),
+    "liger_layer": ("liger_kernel", liger_layer_norm),
+}
+
+
+def baselines() -> dict[str, Callable[[str], Normalize]]:
+    """Return the baselines that can be timed here, by the name of their rows: PyTorch must see a GPU."""
+    if find_spec("torch") is None or not import_module("torch").cuda.is_available():
+        return {}
+    return {name: make for name, (package, make) in BASELINES.items() if find_spec(package) is not None}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages of the baselines that can be timed here."""
+    return {package: version(package) for package in dict.fromkeys(BASELINES[name][0] for name in baselines())}
+
+
+def _allocating(normalize: Callable[[Any], Any], element: str) -> Normalize:
+    """Return a function of device arrays for a kernel that writes into memory that PyTorch allocates.
+
+    The result takes the place of the array y, which is not written: it is kept until the next launch with this y.
+    Otherwise all launches would write into the same memory, which the L2 then holds also where it should be cold.
+    """
+    results: dict[int, Any] = {}
+
+    def launch(x: Any, y: Any) -> Any:
+        results.pop(y.data_ptr(), None)
+        results[y.data_ptr()] = normalize(x)
+        return results[y.data_ptr()]
+
+    return _on_tensors(launch, element)
 
 
 def _on_tensors(launch: Callable[[Any, Any], object], element: str) -> Normalize:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from gpuledger.errors import InputError
 from gpuledger.files import write_text
-from gpuledger.record import failures
+from gpuledger.record import designs, failures
 from gpuledger.record.metrics import NEEDED
 
 #: The oldest version for which all options used here were checked.
@@ -27,7 +27,7 @@ PRIVATE = ("Process ID", "Process Name", "Host Name")
 #: Columns of NVTX ranges. Their cells have threads, and ranges as ``"<default domain>:<name>:none:none:none:none"``.
 _RANGES = re.compile(r":(?:Push/Pop|Start/Stop)_Range:")
 _INSTALL = "install Nsight Compute (with the CUDA toolkit, or alone) and put ncu on the PATH"
-_QUERY_SECONDS = 120
+_QUERY_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def profile(
     environment : mapping, optional
         Additional environment variables.
     """
-    table = _collect(ncu, metrics, target, control, path, environment, seconds, ranges=False)
+    table, _ = _collect(ncu, metrics, target, control, path, environment, seconds, ranges=False)
     text, counted = publishable(table, metrics, path)
     write_text(path, text)
     return counted
@@ -203,15 +203,18 @@ def profile_ranges(
     environment: Mapping[str, str] | None = None,
     seconds: float = 1200,
 ) -> dict[str, Counted]:
-    """Like :func:`profile`, with a table for each NVTX range of the target.
+    """Like :func:`profile`, with a table for each NVTX range of the target, but those that it had no time for.
 
     Parameters
     ----------
     paths : mapping
         The CSV to write, by the name of the range.
     """
-    table = _collect(ncu, metrics, target, control, next(iter(paths.values())), environment, seconds, ranges=True)
-    made = {name: publishable(table, metrics, path, within=name) for name, path in paths.items()}
+    first = next(iter(paths.values()))
+    table, said = _collect(ncu, metrics, target, control, first, environment, seconds, ranges=True)
+    late = [point for line in said.splitlines() for point in line.partition(designs.TIME_IS_UP)[2].split()]
+    whole = {name: path for name, path in paths.items() if name not in late}
+    made = {name: publishable(table, metrics, path, within=name) for name, path in whole.items()}
     for name, (text, _) in made.items():
         write_text(paths[name], text)
     return {name: counted for name, (_, counted) in made.items()}
@@ -226,7 +229,8 @@ def _collect(
     environment: Mapping[str, str] | None,
     seconds: float,
     ranges: bool,
-) -> str:
+) -> tuple[str, str]:
+    """Return ncu's table, and what ncu and the target printed."""
     with TemporaryDirectory(prefix="gpuledger-") as folder:
         log = Path(folder, "ncu.csv")
         command = command_line(ncu.program, metrics, target, control, log, ranges)
@@ -239,7 +243,7 @@ def _collect(
             "fix the cause and record again",
         )
         raise InputError(path, "ncu", problem, remedy)
-    return table
+    return table, said
 
 
 def publishable(
@@ -308,7 +312,7 @@ def _run(command: Sequence[str], seconds: float, environment: Mapping[str, str] 
     try:
         said, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        problem = f"not finished after {seconds:g} s"
+        problem = f"not finished after {seconds:.0f} s"
         raise InputError("ncu", "", problem, "check with nvidia-smi that nothing else uses the GPU") from None
     finally:
         if process.poll() is None:

@@ -21,6 +21,8 @@ from gpuledger.errors import InputError
 #: Limit for recordings in a repository.
 MOST_BYTES = 20_000_000
 MANIFEST = "recording.json"
+#: A step is ended after this multiple of its planned time: if the time of the call is limited, and if it is not.
+PATIENCE, PATIENCE_UNLIMITED = 2, 5
 #: Cases as in dataset.yaml, by study and name.
 Cases = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -37,7 +39,8 @@ class Recording:
     kind : {"recorded", "local"}
         As in ``dataset.yaml``.
     seconds : float, optional
-        Time limit of this call. A part only starts if its planned time still fits; the first one always runs.
+        Time limit of this call. A part only starts if its planned time still fits; the first one always runs. A part
+        that takes longer than planned is ended; see :meth:`limit`.
     """
 
     def __init__(self, folder: str | Path, kind: str = "recorded", seconds: float | None = None):
@@ -87,6 +90,12 @@ class Recording:
         elif time.monotonic() + seconds > self._deadline:
             raise OutOfTimeError
 
+    def limit(self, planned: float) -> float:
+        """Time (s) after which a step is ended: a multiple of the planned time, at most what is left."""
+        if self._deadline is None:
+            return PATIENCE_UNLIMITED * planned
+        return max(1.0, min(PATIENCE * planned, self._deadline - time.monotonic()))
+
     def is_made(self, name: str, key: str) -> bool:
         """Whether the file is present, unchanged, and has this key."""
         known = self._content["points"].get(name, {})
@@ -98,7 +107,7 @@ class Recording:
         return all(path.is_file() and files.sha256(path) == value for path, value in paths.items())
 
     def make_all(
-        self, keys: Mapping[str, str], write: Callable[[list[str]], Mapping[str, Mapping[str, Any]]]
+        self, keys: Mapping[str, str], write: Callable[[list[str], float], Mapping[str, Mapping[str, Any]]]
     ) -> dict[str, Mapping[str, Any]]:
         """Make the files of a series that are not up to date.
 
@@ -107,23 +116,33 @@ class Recording:
         keys : mapping
             By path in the folder, its key; see :func:`key_of`.
         write : callable
-            Writes the files of the given paths completely or raises, and returns what to remember about each.
+            Gets paths and the time (s) that it may take; writes these files completely or raises, and returns what to
+            remember about each. Files for which there was no time are missing in it.
 
         Returns
         -------
         dict
             By path, what `write` returned, now or when the file was made.
+
+        Raises
+        ------
+        OutOfTimeError
+            Files are missing; those that were made are kept.
         """
         waiting = [name for name, key in keys.items() if not self.is_made(name, key)]
         if waiting:
-            self.check_time(self._expected * len(waiting) / len(keys))
+            planned = self._expected * len(waiting) / len(keys)
+            self.check_time(planned)
             for name in waiting:
                 self._content["points"].pop(name, None)
             self.withdraw()
-            for name, about in write(waiting).items():
+            made = write(waiting, self.limit(planned))
+            for name, about in made.items():
                 sums = files.sha256(self.folder / name)
                 self._content["points"][name] = {"key": keys[name], "sha256": sums, "about": dict(about)}
             self._save()
+            if len(made) < len(waiting):
+                raise OutOfTimeError
         return {name: self._content["points"][name]["about"] for name in keys}
 
     def begin(self, part: str, seconds: float = 0.0) -> None:

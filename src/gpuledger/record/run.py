@@ -12,13 +12,11 @@ from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.record import device, plan, profiler, session
 from gpuledger.record.parts import PARTS, Part, Recorded
-from gpuledger.record.recording import Recording, hash_sources, key_of
+from gpuledger.record.recording import OutOfTimeError, Recording, hash_sources, key_of
 from gpuledger.record.session import Session
 
 LOG = logging.getLogger("gpuledger")
 _HERE = Path(__file__).parent
-#: A part in its own process is killed after this multiple of its planned time.
-_PATIENCE = 5
 
 
 def record_parts(
@@ -55,7 +53,7 @@ def record_parts(
     InputError
         No GPU, another process on it, a Python that does not run; without `keep_going`, the error of a part.
     OutOfTimeError
-        Time is up; another call resumes.
+        There was no time for the parts that it names; all others are recorded, and another call resumes.
     """
     with recording.alone():
         device.select_device()
@@ -65,6 +63,7 @@ def record_parts(
         python = session.default_python(python)
         tools = session.find_tools(python)
         failed: dict[str, InputError] = {}
+        late: list[str] = []
         for name in parts:
             part = PARTS[name]
             if part.optional and (lack := plan.lacking(part, python)):
@@ -80,6 +79,10 @@ def record_parts(
                 now = Session(recording, found, python, versions, control, ncu, (options or {}).get(name, {}))
                 (_record_apart if part.own_process else _record_part)(now, part)
                 LOG.info("%s: recorded", name)
+            except OutOfTimeError:
+                late.append(name)
+                recording.leave_out(name, "there was no time for all of it; record again to resume")
+                LOG.warning("%s, planned for %.1f min: no time is left for all of it", name, part.seconds / 60)
             except InputError as error:
                 if not keep_going:
                     raise
@@ -87,6 +90,8 @@ def record_parts(
                 recording.leave_out(name, f"{error.problem}; {error.remedy}")
                 LOG.error("%s is left out: %s", name, error)
         recording.write_dataset()
+        if late:
+            raise OutOfTimeError(", ".join(late))
         return failed
 
 
@@ -126,9 +131,9 @@ def _record_apart(now: Session, part: Part) -> None:
         str(folder),
         str(answer),
     ]
-    seconds = _PATIENCE * part.seconds
+    limit = recording.limit(part.seconds)
     try:
-        recorded = session.run_apart([*command, json.dumps(options)], answer, part.name, seconds)
+        recorded = session.run_apart([*command, json.dumps(options)], answer, part.name, limit)
     except InputError:
         if not any(path.is_file() for path in folder.rglob("*")):
             shutil.rmtree(scratch)

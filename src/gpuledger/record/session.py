@@ -1,7 +1,9 @@
 """What all parts of a recording share: the device, the tools, the recording's folder."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -27,6 +29,8 @@ _SHARED = {
     "gpt2": ("transformer", "profiling"),
     "llama": ("transformer", "profiling"),
 }
+#: Between asking a part to end and ending it (s).
+_GRACE_S = 20
 #: Keeps libraries from replacing fp32 by TF32.
 _ENVIRONMENT = {"NVIDIA_TF32_OVERRIDE": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -121,11 +125,15 @@ class Session:
         """
         sources = hash_sources([_WORKLOADS / f"{name}.py" for name in (what.module, *_SHARED[what.module])])
 
-        def write(names: list[str]) -> dict[str, dict[str, Any]]:
+        def write(names: list[str], seconds: float) -> dict[str, dict[str, Any]]:
             paths = {what.tables[name]: self.recording.folder / name for name in names}
-            target = [*what.command(self.python), *(f"--point={point}" for point in paths)]
-            counted = profile_ranges(self.ncu, metrics, target, self.control, paths, environment=environment())
-            return {name: vars(counted[what.tables[name]]) for name in names}
+            # The rest is for its start and for ncu's table.
+            target = [*what.command(self.python), f"--seconds={0.75 * seconds:.0f}"]
+            target += [f"--point={point}" for point in paths]
+            counted = profile_ranges(
+                self.ncu, metrics, target, self.control, paths, environment=environment(), seconds=seconds
+            )
+            return {name: vars(counted[what.tables[name]]) for name in names if what.tables[name] in counted}
 
         made_with = self.key(metrics=list(metrics), workload=[what.module, *what.options], sources=sources)
         keys = {name: key_of(**made_with, point=point) for name, point in what.tables.items()}
@@ -199,19 +207,33 @@ def _failure(said: str, place: str) -> InputError:
 
 
 def _run(command: Sequence[str], place: str, seconds: float, capture: bool) -> subprocess.CompletedProcess:
+    """Run a program to its end, or end it and its children after `seconds` and after Ctrl-C."""
     pipe = subprocess.PIPE if capture else None
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace", timeout=seconds,
-            env={**os.environ, **environment(), "LC_ALL": "C.UTF-8"}, check=False,
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace",
+            env={**os.environ, **environment(), "LC_ALL": "C.UTF-8"}, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         remedy = "name a Python with PyTorch in record.python of config/config.yaml"
         raise InputError(command[0], place, f"it cannot be started ({error.strerror})", remedy) from None
+    try:
+        said = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        problem, remedy = f"not finished after {seconds:g} s", "check with nvidia-smi that nothing else uses the GPU"
+        problem, remedy = f"not finished after {seconds:.0f} s", "check with nvidia-smi that nothing else uses the GPU"
         raise InputError("GPU", place, problem, remedy) from None
-    return done
+    finally:
+        _end(process)
+    return subprocess.CompletedProcess(command, process.returncode, *said)
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End a process group that is still running; a part ends what it has started itself."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
 
 
 def default_python(python: str | None) -> str:

@@ -3,6 +3,7 @@ OPTIONS``."""
 
 import json
 import logging
+import signal
 import sys
 import traceback
 from importlib import import_module
@@ -14,6 +15,7 @@ from gpuledger.errors import InputError
 def main(module: str, function: str, folder: str, answer: str, options: str) -> None:
     """Call the part's function with the folder and options (JSON); write its result or its error as JSON."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a program under ncu as well
     try:
         found = {"recorded": vars(getattr(import_module(module), function)(Path(folder), **json.loads(options)))}
     except InputError as error:

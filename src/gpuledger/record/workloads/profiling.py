@@ -11,6 +11,7 @@ def parser(description: str, point: str) -> argparse.ArgumentParser:
     """Return a parser with the options of every workload; `point` explains the values of ``--point``."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--device", default="cuda", help="cuda, or cpu to try the program (default: cuda)")
+    made.add_argument("--seconds", type=float, default=float("inf"), help="leave out points that would take longer")
     made.add_argument("--point", action="append", required=True, help=point)
     return made
 

@@ -6,6 +6,7 @@ A longer run starts with the launches of the shorter ones, so that the passes ca
 import torch
 from torch import nn
 
+from gpuledger.record import designs
 from gpuledger.record.workloads import profiling
 
 PASSES = ("setup", "forward", "forward_backward")
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     given = parser.parse_args()
     device = profiling.prepare(given.device)
-    for passes in given.point:
+    for passes in designs.in_time(given.point, given.seconds):
         with profiling.counted(device, passes):
             run_network(device, passes, given.layers, given.hidden_dim, given.tokens)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
+from gpuledger.record import designs
 from gpuledger.record.workloads import profiling
 
 DIRECTIONS = ("forward", "backward")
@@ -102,7 +103,7 @@ def main(description: str, make_model: MakeModel, vocabulary: int, dtype: torch.
     parser.add_argument("--direction", choices=DIRECTIONS, default="forward", help="the pass that is counted")
     given = parser.parse_args()
     device = profiling.prepare(given.device)
-    for point in given.point:
+    for point in designs.in_time(given.point, given.seconds):
         n_layer, hidden_dim, n_head, seq_len = map(int, point.split("x"))
         model = make_model(n_layer, hidden_dim, n_head, seq_len, device).to(dtype)
         run_passes(model, vocabulary, device, seq_len, given.direction, point)

@@ -21,6 +21,7 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "torch": ("PyTorch", figures.PURPLE, "D"),
     LIGER: ("Liger", figures.GREEN, "o"),
     TORCH_LAYER: ("PyTorch's layer", figures.BLUE, "d"),
+    "liger_layer": ("Liger's layer", figures.SKY, "v"),
 }
 _REST = [(figures.SKY, "v"), (figures.YELLOW, "P"), (figures.BLACK, "X")]
 
