@@ -121,6 +121,17 @@ def test_inspect_says_what_is_wrong(tmp_path, name, content, problem):
     assert any(problem in said for said in found["problems"]), found
 
 
+def test_names_in_files_do_not_control_the_terminal(tmp_path):
+    (tmp_path / "a\x1b[31m\u202e.csv").write_text("name,sms,b\x1b[2J\n")
+    (tmp_path / "config.json").write_text('{"model_type": "a\\u001b[2J\\nb"}')
+    (tmp_path / "a.parquet").write_bytes(b"PAR1\x1b[2J\nPAR1")
+    said = run("inspect", tmp_path, status=1)
+    assert said.replace("\n", "").isprintable() and said.count("problem: ") == 2
+    (tmp_path / "\udcff.csv").write_text("")
+    assert "problem: the file is empty" in run("inspect", tmp_path / "\udcff.csv", status=1)
+    assert inspect(tmp_path / "\udcff.csv", status=1)[0]["path"].endswith("\udcff.csv")
+
+
 def test_inspect_suggests_the_dataset_yaml(tmp_path):
     (tmp_path / "r.csv").write_text(ncu(["k"]))
     assert "kernel_profile:\n        mine:\n          report: r.csv" in run("inspect", tmp_path / "r.csv")
