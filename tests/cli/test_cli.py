@@ -311,6 +311,17 @@ def test_new_dataset_is_valid_and_needs_no_more(tmp_path):
         run("new-dataset", folder)
 
 
+def test_new_dataset_of_this_folder_leaves_no_draft_that_is_not_valid(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    (tmp_path / "mine/a{b}.csv").write_text(ncu(["k"]))
+    with pytest.raises(InputError, match="'a{b}.csv' cannot be a path here; use at most 200 characters, without braces"):
+        run("new-dataset", ".")
+    (tmp_path / "mine/a{b}.csv").rename(f"{'x' * 190}.csv")
+    assert run("new-dataset", ".") == "dataset.yaml\n"
+    assert inspect(".")[0]["problems"] == []
+
+
 def test_new_study_refuses_bad_names():
     for name in ("Bad-Name", "../x", "9lives"):
         with pytest.raises(InputError, match="cannot name a study"):

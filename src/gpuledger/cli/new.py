@@ -65,7 +65,7 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
                 continue
             cases = studies.setdefault(study, {})
             stem = re.sub(r"[^A-Za-z0-9]+", "_", place.name.partition(".")[0]).strip("_")
-            cases[_unused(stem or "case", cases)] = inputs
+            cases[_unused(stem[:60] or "case", cases)] = inputs
     if not studies:
         raise InputError(folder, "", "no file in it is of a kind that a study uses", "see gpuledger inspect FOLDER")
     content: dict[str, Any] = {"title": name, "kind": "recorded"}
@@ -73,7 +73,14 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
         content["device"] = {"name": device.title}
     content |= {"source": "who recorded this, when and how", "license": "not stated", "studies": studies}
     files.write_text(target, as_yaml(content))
-    Dataset.load(target)
+    try:
+        dataset = Dataset.load(target.absolute())
+        for case in dataset.cases():
+            dataset.case(*case)
+    except InputError:
+        # A file may have a name that no case can give.
+        target.unlink()
+        raise
     say(target)
 
 
