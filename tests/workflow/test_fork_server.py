@@ -14,13 +14,19 @@ HEAD = f"import sys; sys.path.append({str(FOLDER)!r}); import fork_server; fork_
 
 
 @pytest.fixture(scope="module")
-def started():
-    """An environment in which a server is running."""
+def started(tmp_path_factory):
+    """An environment in which a server is running, although the path of a socket in TMPDIR would be too long."""
+    folder = tmp_path_factory.mktemp("x" * 120)
     code = (
         "import fork_server, os, sys; fork_server.start(); print(os.environ[fork_server.VARIABLE], flush=True); input()"
     )
     holder = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code],
+        cwd=FOLDER,
+        env=os.environ | {"TMPDIR": str(folder)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     address = holder.stdout.readline() + holder.stdout.readline()
     yield os.environ | {"GPULEDGER_FORK_SERVER": address.rstrip("\n")}
