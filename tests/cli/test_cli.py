@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import sqlite3
 import struct
 import subprocess
@@ -269,6 +270,17 @@ def test_profile_knows_roofs_of_a_gpu(tmp_path):
 def test_profile_of_standard_input():
     done = CliRunner().invoke(cli.commands, ["profile", "-", "--json"], input=ncu(["a", "b"]))
     assert done.exit_code == 0 and len(json.loads(done.stdout)["kernels"]) == 2
+
+
+def test_a_folder_that_cannot_be_and_a_pipe_are_one_line(tmp_path):
+    (tmp_path / "r.csv").write_text(ncu(["k"]))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="no file can be made here .Not a directory.; give a folder"):
+        run("profile", tmp_path / "r.csv", "--save", tmp_path / "r.csv/x")
+    with pytest.raises(InputError, match="no file can be made here .Not a directory.; give a folder"):
+        run("predict", "gpt2", "--gpu", "h200-sxm", "--batch", "1", "--save", tmp_path / "r.csv/x")
+    with pytest.raises(InputError, match="it is neither a file nor a folder"):
+        run("inspect", tmp_path / "pipe")
 
 
 def test_profile_saves_the_case(tmp_path):

@@ -135,6 +135,7 @@ def _save(result: CaseResult, file: Path, baseline: Path | None, folder: Path) -
     notebook = files.ROOT / "notebooks/kernel_profile.ipynb"
     if not notebook.is_file():
         raise InputError(notebook, "", "the notebook is not there", "run gpuledger from a checkout (pip install -e .)")
+    files.check_writable(folder)
     say(f"writing {folder}", err=True)
     result.write(folder)
     parameters = {"dataset": "", "case": file.name, "results": str(folder.resolve()), "save_to": str(folder.resolve())}
