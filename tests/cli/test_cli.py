@@ -275,10 +275,10 @@ def test_profile_of_standard_input():
 def test_a_folder_that_cannot_be_and_a_pipe_are_one_line(tmp_path):
     (tmp_path / "r.csv").write_text(ncu(["k"]))
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="no file can be made here .Not a directory.; give a folder"):
+    with pytest.raises(InputError, match=r"no file can be made here \(Not a directory\); give a folder"):
         run("profile", tmp_path / "r.csv", "--save", tmp_path / "r.csv/x")
-    with pytest.raises(InputError, match="no file can be made here .Not a directory.; give a folder"):
-        run("predict", "gpt2", "--gpu", "h200-sxm", "--batch", "1", "--save", tmp_path / "r.csv/x")
+    with pytest.raises(InputError, match=r"no file can be made here \(Not a directory\); give a folder"):
+        run("predict", "Qwen3-8B", "--gpu", "h200-sxm", "--batch", "1", "--save", tmp_path / "r.csv/x")
     with pytest.raises(InputError, match="it is neither a file nor a folder"):
         run("inspect", tmp_path / "pipe")
 
@@ -327,7 +327,7 @@ def test_new_dataset_of_this_folder_leaves_no_draft_that_is_not_valid(tmp_path, 
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path / "mine")
     (tmp_path / "mine/a{b}.csv").write_text(ncu(["k"]))
-    with pytest.raises(InputError, match="'a{b}.csv' cannot be a path here; use at most 200 characters, without braces"):
+    with pytest.raises(InputError, match="cannot be a path here; use at most 200 characters, without"):
         run("new-dataset", ".")
     (tmp_path / "mine/a{b}.csv").rename(f"{'x' * 190}.csv")
     assert run("new-dataset", ".") == "dataset.yaml\n"
