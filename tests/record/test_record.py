@@ -452,6 +452,12 @@ def test_a_sweep_that_fails_is_recorded_by_the_next_call(tools, tmp_path):
     assert recording.Recording(folder).left_out == {}
 
 
+@pytest.mark.parametrize("text", ["[1]", '{"parts": [], "points": 3, "left_out": null}', "[" * 100_000])
+def test_a_damaged_state_is_as_none(tmp_path, text):
+    (tmp_path / recording.MANIFEST).write_text(text)
+    assert recording.Recording(tmp_path).parts == {}
+
+
 def test_what_is_recorded_stays_until_something_it_depends_on_changes(tools, tmp_path):
     folder = tmp_path / "out"
     made(tools, folder)

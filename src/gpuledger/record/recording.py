@@ -47,9 +47,9 @@ class Recording:
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._worked, self._current, self._expected = False, "", 0.0
         self._content: dict[str, Any] = {"parts": {}, "points": {}, "left_out": {}}
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             found = json.loads((self.folder / MANIFEST).read_text("utf-8"))
-            if self._content.keys() <= found.keys():
+            if isinstance(found, dict) and all(isinstance(found.get(name), dict) for name in self._content):
                 self._content = found
 
     @property
