@@ -8,6 +8,7 @@ key. ``dataset.yaml`` lists exactly the complete parts.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -74,11 +75,15 @@ class Recording:
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.folder, os.O_RDONLY)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                problem = "another process is recording into this folder"
+                raise InputError(self.folder, "", problem, "wait for it to end") from None
+            except OSError as error:
+                if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                    raise
             yield
-        except BlockingIOError:
-            problem = "another process is recording into this folder"
-            raise InputError(self.folder, "", problem, "wait for it to end") from None
         finally:
             os.close(lock)
 
