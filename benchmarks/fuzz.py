@@ -25,19 +25,23 @@ import numpy as np
 import pandas as pd
 
 from gpuledger import schemas
+from gpuledger.cli.recognise import recognise
 from gpuledger.errors import InputError
-from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.ledger.study import read_studies
 from gpuledger.models.transformer import read_model
+from gpuledger.models.transformer.configuration import MODELS
 from gpuledger.readers import ncu, neutrino
-from gpuledger.readers.gpus import TABLE, read_gpus
+from gpuledger.readers.gpus import TABLE, find_gpu, read_gpus
 from gpuledger.readers.kernel_names import classify, extend_patterns
 from gpuledger.readers.neutrino import event_log, kernel_info, probe, process_log, tensor_trace
 from gpuledger.readers.neutrino.block_trace import read_blocks
 from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.readers.timelines import read_timeline
+from gpuledger.record.recording import MANIFEST, Recording
 from gpuledger.studies.dmat import open_accesses
 from gpuledger.studies.kernel_time.measurements import read_table, whole_numbers
+from gpuledger.studies.serving_time.runs import read_runs
 from gpuledger.studies.warp_scheduling import load_plain
 from gpuledger.studies.warp_scheduling.progress import read_pickled_progress, read_progress
 
@@ -49,6 +53,7 @@ PIECES = [
     *(b"\xe2\x80\xae", b"\xed\xa0\x80", b"\x1b[31m", b"&a ", b"*a", b"!!timestamp ", b"<<: ", b"null", b"true", b"-1"),
     *(b"=1+1", b"\xff" * 8, b"\0" * 8, b"\x7f\xff\xff\xff", b"18446744073709551616", b"%s{0}", b"../", b"<b>"),
 ]
+SERVED = "title: t\nkind: published\nsource: s\nlicense: l\nstudies: {serving_time: {c: {runs: NAME, gpu: h100-sxm}}}\n"
 SLOWEST_S, MOST_BYTES, TURN_S = 2, 2**30, 1
 
 
@@ -68,11 +73,16 @@ def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield from _traces(folder)
     yield from _tables(folder)
     yield from _timelines(folder)
-    config = (
-        '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, '
-    )
-    config += '"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 99}'
-    yield "config.json", _written(folder / "config.json", config), read_model
+    # Plain, mixture of experts with latent attention, and with layers of two kinds.
+    models = ("Llama-3.1-8B", "DeepSeek-V3", "gpt-oss-20b")
+    yield from ((f"config.json of {name}", MODELS / f"{name}.json", sizes_of) for name in models)
+    yield "config.yaml", ROOT / "config/config.yaml", use_config
+    state = '{"parts": {}, "left_out": {"x": "y"}, "points": {"a": {"key": "k", "sha256": "0", "about": {}}}}'
+    yield "recording.json", _written(folder / MANIFEST, state), resume
+    served = (ROOT / "traces/published/serving_time/llama_70b_h100.csv").read_bytes()
+    (folder / "served").mkdir()
+    yield "served runs", _written(folder / "served/runs.csv", served), read_served
+    yield "inspected table", ROOT / "traces/published/kernel_overhead/table3.csv", recognise
     case = 'title: t\nkind: recorded\nsource: s\nlicense: l\nfiles: {"*.csv": {source: x}}\nstudies:\n'
     case += "  kernel_overhead: {a: {table: m.csv}}\n  dmat: {b: {trace: t.bin, tensors: [{name: q, pages: 2}]}}\n"
     yield "dataset.yaml", _written(folder / "dataset.yaml", case), open_dataset
@@ -167,6 +177,29 @@ def survey(path: Path) -> object:
 def open_dataset(path: Path) -> object:
     dataset = Dataset.load(path)
     return [dataset.case(*case).paths() for case in dataset.cases() if case[0] in read_studies()]
+
+
+def sizes_of(path: Path) -> object:
+    model = read_model(path)
+    return model.parameters, model.active_parameters, model.weight_bytes(), model.kv_bytes(2**17)
+
+
+def use_config(path: Path) -> object:
+    config = schemas.load_yaml(path)
+    schemas.check(config, schemas.load_yaml(ROOT / "workflow/schemas/config.schema.yaml"), path)
+    repository = Repository(ROOT, config)
+    repository.check_config()
+    return [repository.case(*name.split("/")) for name in config.get("overrides", {})]
+
+
+def resume(path: Path) -> object:
+    recording = Recording(path.parent)
+    return [recording.is_made(name, "k") for name in ("a", "b")], list(recording.left_out.items())
+
+
+def read_served(path: Path) -> object:
+    file = _written(path.with_name("dataset.yaml"), SERVED.replace("NAME", path.name))
+    return read_runs(Dataset.load(file).case("serving_time", "c"), find_gpu("h100-sxm"))
 
 
 def use_patterns(path: Path) -> object:

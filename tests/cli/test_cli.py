@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import sqlite3
 import struct
 import subprocess
@@ -119,6 +120,17 @@ def test_inspect_says_what_is_wrong(tmp_path, name, content, problem):
     (tmp_path / name).write_bytes(content)
     found = inspect(tmp_path / name, status=1)[0]
     assert any(problem in said for said in found["problems"]), found
+
+
+def test_names_in_files_do_not_control_the_terminal(tmp_path):
+    (tmp_path / "a\x1b[31m\u202e.csv").write_text("name,sms,b\x1b[2J\n")
+    (tmp_path / "config.json").write_text('{"model_type": "a\\u001b[2J\\nb"}')
+    (tmp_path / "a.parquet").write_bytes(b"PAR1\x1b[2J\nPAR1")
+    said = run("inspect", tmp_path, status=1)
+    assert said.replace("\n", "").isprintable() and said.count("problem: ") == 2
+    (tmp_path / "\udcff.csv").write_text("")
+    assert "problem: the file is empty" in run("inspect", tmp_path / "\udcff.csv", status=1)
+    assert inspect(tmp_path / "\udcff.csv", status=1)[0]["path"].endswith("\udcff.csv")
 
 
 def test_inspect_suggests_the_dataset_yaml(tmp_path):
@@ -260,6 +272,17 @@ def test_profile_of_standard_input():
     assert done.exit_code == 0 and len(json.loads(done.stdout)["kernels"]) == 2
 
 
+def test_a_folder_that_cannot_be_and_a_pipe_are_one_line(tmp_path):
+    (tmp_path / "r.csv").write_text(ncu(["k"]))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match=r"no file can be made here \(Not a directory\); give a folder"):
+        run("profile", tmp_path / "r.csv", "--save", tmp_path / "r.csv/x")
+    with pytest.raises(InputError, match=r"no file can be made here \(Not a directory\); give a folder"):
+        run("predict", "Qwen3-8B", "--gpu", "h200-sxm", "--batch", "1", "--save", tmp_path / "r.csv/x")
+    with pytest.raises(InputError, match="it is neither a file nor a folder"):
+        run("inspect", tmp_path / "pipe")
+
+
 def test_profile_saves_the_case(tmp_path):
     (tmp_path / "r.csv").write_text(ncu(["<b>k</b>"]))
     run("profile", tmp_path / "r.csv", "--save", tmp_path / "out")
@@ -300,6 +323,17 @@ def test_new_dataset_is_valid_and_needs_no_more(tmp_path):
     assert dataset.case("kernel_time", "gemm").inputs["gpu"] == "h100-sxm"
     with pytest.raises(InputError, match="it is there already"):
         run("new-dataset", folder)
+
+
+def test_new_dataset_of_this_folder_leaves_no_draft_that_is_not_valid(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path / "mine")
+    (tmp_path / "mine/a{b}.csv").write_text(ncu(["k"]))
+    with pytest.raises(InputError, match="cannot be a path here; use at most 200 characters, without"):
+        run("new-dataset", ".")
+    (tmp_path / "mine/a{b}.csv").rename(f"{'x' * 190}.csv")
+    assert run("new-dataset", ".") == "dataset.yaml\n"
+    assert inspect(".")[0]["problems"] == []
 
 
 def test_new_study_refuses_bad_names():

@@ -257,7 +257,8 @@ def test_which_files_are_fetched_with_and_without_a_record(dataset, tmp_path):
     assert download_record.others(record, dataset, paths) == paths[2:]
     download_record.write(record, dataset, {paths[2]: "https://archive (member)"})
     assert download_record.others(record, dataset, paths) == paths[:2]
-    record.unlink()
+    record.write_text('[{"file": "c.csv", ')
+    assert download_record.others(record, dataset, paths) == paths[2:]
     dataset.content["download"][0]["unpack"] = "zip"
     assert download_record.others(record, dataset, paths) == paths[2:]
     with zipfile.ZipFile(paths[0], "w") as archive:

@@ -59,6 +59,8 @@ def run(tmp_path_factory):
     folder = fresh_checkout(tmp_path_factory.mktemp("slurm") / "checkout")
     command = [sys.executable, "-m", "snakemake", "--workflow-profile", "profiles/slurm", "--keep-going"]
     command += ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5", "--retries", "1"]
+    # A job that asks for more than this machine has would wait for ever.
+    command += ["--cores", str(min(4, os.cpu_count()))]
     command += [*TARGETS, "results/mine/kernel_overhead/bad/notebook.html"]
     with open(folder / "said", "w+") as said:
         # Such as a shell that a run on this machine left behind has.

@@ -1,5 +1,6 @@
 """Recording on a GPU, with stand-ins for the tools: what is asked of them, what becomes of their answers."""
 
+import errno
 import json
 import os
 import subprocess
@@ -452,6 +453,21 @@ def test_a_sweep_that_fails_is_recorded_by_the_next_call(tools, tmp_path):
     assert failed == {} and len(calls(tools)) == 2
     assert [case for _, case in load(folder).cases()] == ["gpt2", "gpt2_totals"]
     assert recording.Recording(folder).left_out == {}
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"parts": [], "points": 3, "left_out": null}', "[" * 100_000])
+def test_a_damaged_state_is_as_none(tmp_path, text):
+    (tmp_path / recording.MANIFEST).write_text(text)
+    assert recording.Recording(tmp_path).parts == {}
+
+
+def test_a_file_system_without_locks_is_recorded_on(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with recording.Recording(tmp_path / "out").alone():
+        assert (tmp_path / "out").is_dir()
 
 
 def test_what_is_recorded_stays_until_something_it_depends_on_changes(tools, tmp_path):

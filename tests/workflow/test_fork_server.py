@@ -14,15 +14,26 @@ HEAD = f"import sys; sys.path.append({str(FOLDER)!r}); import fork_server; fork_
 
 
 @pytest.fixture(scope="module")
-def started():
-    """An environment in which a server is running."""
+def started(tmp_path_factory):
+    """An environment in which a server is running, although the path of a socket in TMPDIR would be too long."""
+    folder = tmp_path_factory.mktemp("x" * 120)
     code = (
         "import fork_server, os, sys; fork_server.start(); print(os.environ[fork_server.VARIABLE], flush=True); input()"
     )
     holder = subprocess.Popen(
+<<<<<<< HEAD
         [sys.executable, "-c", code], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={key: value for key, value in os.environ.items() if key != "GPULEDGER_FORK_SERVER"},
     )  # fmt: skip
+=======
+        [sys.executable, "-c", code],
+        cwd=FOLDER,
+        env=os.environ | {"TMPDIR": str(folder)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+>>>>>>> scale
     address = holder.stdout.readline() + holder.stdout.readline()
     yield os.environ | {"GPULEDGER_FORK_SERVER": address.rstrip("\n")}
     holder.communicate("\n", timeout=PATIENCE_S)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
@@ -52,12 +53,10 @@ def hold_folder():
     The hold is shared among runs. It ends with its process however that dies, so whoever holds the folder alone knows
     that the locks in it are stale. Where the file system has no such holds, `snakemake --unlock` is still needed.
     """
-    try:
+    hold, alone = None, False
+    with suppress(OSError):
         hold = os.open(".snakemake/held", os.O_RDWR | os.O_CREAT, 0o666)
         fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        alone = False
-    else:
         alone = True
     locks = Path(".snakemake/locks")
     if alone and locks.is_dir() and any(locks.iterdir()):
@@ -66,7 +65,9 @@ def hold_folder():
         for path in Path("results").rglob(".????????.*"):
             path.unlink(missing_ok=True)
         logger.info("an earlier run was interrupted: its lock and temporary files are removed")
-    fcntl.flock(hold, fcntl.LOCK_SH)
+    if hold is not None:
+        with suppress(OSError):
+            fcntl.flock(hold, fcntl.LOCK_SH)
 
 
 if workflow.is_main_process:

@@ -38,7 +38,12 @@ def start():
     """Start a server for the jobs of this process, which ends with it; keep the one that there is."""
     if VARIABLE in os.environ:
         return
-    address = os.path.join(tempfile.mkdtemp(prefix="gpuledger-"), "jobs")
+    # The path of a socket has at most 104 bytes on some systems.
+    folder = "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 70 else None
+    try:
+        address = os.path.join(tempfile.mkdtemp(prefix="gpuledger-", dir=folder), "jobs")
+    except OSError:
+        return
     # One thread for linear algebra, as each job has: a fork would lose the others.
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     server = subprocess.Popen(

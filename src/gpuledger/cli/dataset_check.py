@@ -22,6 +22,7 @@ def check_dataset(folder: Path) -> tuple[str, dict[str, dict], list[str]]:
     problems : list of str
         Cases that lack files and, if there are any, files that no case names.
     """
+    folder = folder.absolute()
     dataset = Dataset.load(folder / "dataset.yaml")
     cases, problems, named, whole = {}, [], set(), 0
     for study, name in dataset.cases():

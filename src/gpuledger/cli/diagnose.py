@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuledger.cli.terminal import json_option, print_json, print_table
+from gpuledger.cli.terminal import json_option, print_json, print_table, say
 from gpuledger.errors import InputError, InputWarning
 
 if TYPE_CHECKING:
@@ -162,10 +162,10 @@ def _print(report: dict[str, Any]) -> None:
     kernels = report["kernels"]
     probed = sum(entry["probed"] for entry in kernels)
     launches = "an unknown number of" if report["launches"] is None else f"{report['launches']:,}"
-    click.echo(f"{probed} of {len(kernels)} kernels probed; {launches} launches, {report['traces']:,} traces")
+    say(f"{probed} of {len(kernels)} kernels probed; {launches} launches, {report['traces']:,} traces")
     if report["command"]:
-        click.echo(f"command: {report['command']}")
-    click.echo()
+        say(f"command: {report['command']}")
+    say()
 
     def number(value: float | None) -> str:
         return "" if value is None else brief(value, 3)
@@ -183,4 +183,4 @@ def _print(report: dict[str, Any]) -> None:
         rows.append([entry["kernel"], "yes" if entry["probed"] else "no", *map(number, numbers), entry["reason"]])
     print_table(headers, rows, right=range(2, 10))
     for problem in report["problems"]:
-        click.echo(f"problem: {problem}")
+        say(f"problem: {problem}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from gpuledger.cli.terminal import json_option, print_json
+from gpuledger.cli.terminal import json_option, print_json, say
 
 
 @click.command(
@@ -37,13 +37,13 @@ def inspect(paths: tuple[Path, ...], as_json: bool) -> None:
 def _print(entry) -> None:
     from gpuledger.cli.new import as_yaml
 
-    click.echo(click.style(str(entry.path), bold=True))
-    click.echo(f"  {entry.format}" + (f": {entry.content}" if entry.content else ""))
+    say(str(entry.path), bold=True)
+    say(f"  {entry.format}" + (f": {entry.content}" if entry.content else ""))
     for problem in entry.problems:
-        click.echo(f"  problem: {problem}")
+        say(f"  problem: {' '.join(problem.split())}")
     if entry.cases and entry.format != "dataset of the ledger":
-        click.echo("  in a dataset.yaml:")
+        say("  in a dataset.yaml:")
         studies = {study: {"mine": inputs} for study, inputs in sorted(entry.cases.items())}
-        click.echo("\n".join(f"    {line}" for line in as_yaml({"studies": studies}).splitlines()))
+        say("\n".join(f"    {line}" for line in as_yaml({"studies": studies}).splitlines()))
     elif entry.cases:
-        click.echo(f"  studies: {', '.join(entry.studies)}")
+        say(f"  studies: {', '.join(entry.studies)}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from gpuledger.cli.terminal import say
 from gpuledger.errors import InputError
 
 PLACES = {
@@ -54,17 +55,22 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
     for entry in recognise(folder):
         place = entry.path.relative_to(folder)
         if not entry.studies:
-            click.echo(f"left out {place}: {entry.format}", err=True)
+            say(f"left out {place}: {entry.format}", err=True)
         for study in entry.studies:
             inputs = _complete(entry.cases[study], place, entry.path.is_dir(), device.name if device else None)
             if inputs is None:
-                click.echo(f"left out {place} of {study}: say on which GPU it was recorded (--gpu)", err=True)
+                say(f"left out {place} of {study}: say on which GPU it was recorded (--gpu)", err=True)
                 continue
             cases = studies.setdefault(study, {})
+<<<<<<< HEAD
             # Llama-3.1-8B.json is a case Llama_3_1_8B, report.csv.gz a case report.
             stem = re.sub(r"(\.[A-Za-z][\w-]*)+$", "", place.name)
             stem = re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_")
             cases[_unused(stem or "case", cases)] = inputs
+=======
+            stem = re.sub(r"[^A-Za-z0-9]+", "_", place.name.partition(".")[0]).strip("_")
+            cases[_unused(stem[:60] or "case", cases)] = inputs
+>>>>>>> scale
     if not studies:
         raise InputError(folder, "", "no file in it is of a kind that a study uses", "see gpuledger inspect FOLDER")
     content: dict[str, Any] = {"title": name, "kind": "recorded"}
@@ -72,8 +78,15 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
         content["device"] = {"name": device.title}
     content |= {"source": "who recorded this, when and how", "license": "not stated", "studies": studies}
     files.write_text(target, as_yaml(content))
-    Dataset.load(target)
-    click.echo(target)
+    try:
+        dataset = Dataset.load(target.absolute())
+        for case in dataset.cases():
+            dataset.case(*case)
+    except InputError:
+        # A file may have a name that no case can give.
+        target.unlink()
+        raise
+    say(target)
 
 
 def _complete(inputs: dict[str, Any], place: Path, is_folder: bool, gpu: str | None) -> dict[str, Any] | None:
@@ -105,7 +118,7 @@ def _unused(name: str, taken: dict[str, Any]) -> str:
 def new_study(name: str) -> None:
     """Make the files of a new study called NAME, which already work and pass their test."""
     for path in make_study(name):
-        click.echo(path)
+        say(path)
 
 
 def make_study(name: str) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuledger import files
 from gpuledger.cli.predict_report import evaluate, report, report_objective, save_report
 from gpuledger.cli.terminal import json_option
 from gpuledger.errors import InputError
@@ -115,6 +116,8 @@ def predict(
         deployments.append(Deployment(model, gpu, *requests, drafts, load, host_us * 1e-6))
     if not deployments:
         raise refused[0]
+    if save:
+        files.check_writable(save)
     parts = evaluate(deployments, batches) if save or not objective else []
     if save:
         save_report(deployments, parts, objective, save)

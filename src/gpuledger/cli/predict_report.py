@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from gpuledger.cli.terminal import print_json, print_table
+from gpuledger.cli.terminal import print_json, print_table, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +36,9 @@ def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_
     if as_json:
         print_json(machine_table(deployments, parts).to_dict("records"))
         return
-    click.echo(_describe(deployments[0]))
+    say(_describe(deployments[0]))
     for deployment, part in zip(deployments, parts, strict=True):
-        click.echo(f"\n{placed(deployment)}")
+        say(f"\n{placed(deployment)}")
         _print_passes(part, deployment)
         _print_memory(deployment, int(part["batch"].max()))
 
@@ -84,15 +82,15 @@ def _print_memory(deployment: Deployment, batch: int) -> None:
     from gpuledger.models.deployment import largest_batch, largest_context, memory_table
 
     rows = memory_table(deployment, batch)
-    click.echo(f"Memory on the GPU that holds most, at the end of {batch:,} outputs:")
+    say(f"Memory on the GPU that holds most, at the end of {batch:,} outputs:")
     for part, size, formula in zip(rows["part"], rows["bytes"], rows["formula"], strict=True):
-        click.echo(f"{size / 1e9:9.1f} GB  {part}" + (f": {formula}" if formula else ""))
+        say(f"{size / 1e9:9.1f} GB  {part}" + (f": {formula}" if formula else ""))
     requests, tokens = largest_batch(deployment), largest_context(deployment)
     each = f"{deployment.input_tokens + deployment.output_tokens:,} tokens"
     if tokens:
-        click.echo(f"At most {requests:,} requests of {each} fit, or one of {tokens:,} tokens.")
+        say(f"At most {requests:,} requests of {each} fit, or one of {tokens:,} tokens.")
     else:
-        click.echo("Not even the weights and one token fit.")
+        say("Not even the weights and one token fit.")
 
 
 def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[pd.DataFrame], as_json: bool) -> None:
@@ -120,7 +118,7 @@ def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[
             for row in table.to_dict("records")
         ]
         print_table(headers, rows, right=range(1, len(headers)))
-        click.echo("\nPredicted, kernels alone; energy: all GPUs at their board power all the time.")
+        say("\nPredicted, kernels alone; energy: all GPUs at their board power all the time.")
     if table.empty:
         wanted = f"none of these deployments has TTFT ≤ {objective.ttft_s:g} s and TPOT ≤ {objective.tpot_s:g} s"
         fitting = [part[part["fits"]] for part in parts if part["fits"].iloc[1:].any()]
@@ -129,7 +127,7 @@ def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[
             ttft = 1e3 * min(part["time_s"].iloc[0] for part in fitting)
             tpot = 1e3 * min(part["tpot_s"].min() for part in fitting)
             best = f"those that fit into memory take at least {ttft:.3g} and {tpot:.3g} ms"
-        click.echo(f"gpuledger: {wanted}; {best}", err=True)
+        say(f"gpuledger: {wanted}; {best}", err=True)
         raise SystemExit(1)
 
 
@@ -189,4 +187,4 @@ def save_report(
     figure = panels.draw_deployments(deployments, parts, objective)
     figures.headline(figure, label)
     figures.save(figure, record, folder)
-    click.echo(f"Figures and tables: {folder}", err=True)
+    say(f"Figures and tables: {folder}", err=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuledger.cli.terminal import json_option, print_json, print_table
+from gpuledger.cli.terminal import json_option, print_json, print_table, say
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,17 +61,17 @@ def profile(
         rows = result.data if by_launch else table
         print_json({"launches": result["launches"], "kernels": rows.to_dict("records")})
         return
-    click.echo(result.finding)
-    click.echo()
+    say(result.finding)
+    say()
     if by_launch:
         _print_launches(result)
     else:
         _print_kernels(table)
     missing = {name[8:]: entry["value"] for name, entry in result.summary.items() if name.startswith("missing_")}
     if missing:
-        click.echo("\nNot recorded, and what would collect it:")
+        say("\nNot recorded, and what would collect it:")
         for name, option in missing.items():
-            click.echo(f"  {name}: {option}")
+            say(f"  {name}: {option}")
 
 
 @contextmanager
@@ -135,7 +135,8 @@ def _save(result: CaseResult, file: Path, baseline: Path | None, folder: Path) -
     notebook = files.ROOT / "notebooks/kernel_profile.ipynb"
     if not notebook.is_file():
         raise InputError(notebook, "", "the notebook is not there", "run gpuledger from a checkout (pip install -e .)")
-    click.echo(f"writing {folder}", err=True)
+    files.check_writable(folder)
+    say(f"writing {folder}", err=True)
     result.write(folder)
     parameters = {"dataset": "", "case": file.name, "results": str(folder.resolve()), "save_to": str(folder.resolve())}
     notebooks.execute(notebook, folder / "notebook.ipynb", parameters)

@@ -61,6 +61,9 @@ def recognise(path: Path) -> list[Found]:
             return list(_folder(path))
         if not path.exists():
             raise InputError(path, "", "there is no such file or folder", "correct the path")
+        if not path.is_file():
+            # A pipe without a writer would be waited for.
+            raise InputError(path, "", "it is neither a file nor a folder", "give one of these")
         return [_file(path)]
     except OSError as error:
         raise InputError(path, "", error.strerror or str(error), "check the path and the permissions") from error

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,15 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON a
 
 def print_json(value: object) -> None:
     """Print a value as JSON; NaN, missing values and infinities become null."""
-    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    # File names that are not UTF-8 come as surrogates, which cannot be printed; JSON has escapes for them.
+    click.echo(re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def say(text: str = "", *, bold: bool = False, err: bool = False) -> None:
+    """Print lines of text, with the control characters of names and messages replaced."""
+    text = "\n".join(map(_one_line, str(text).split("\n")))
+    click.echo(click.style(text, bold=True) if bold else text, err=err)
 
 
 def _plain(value: Any) -> Any:

@@ -328,7 +328,7 @@ class Repository:
 
     def knobs(self, study: str) -> Mapping[str, Any]:
         """Return what the configuration sets for the study's reduction."""
-        return self.config.get("knobs", {}).get(study, {})
+        return _typed(self.config.get("knobs", {}).get(study, {}))
 
     def dataset_names(self) -> list[str]:
         """List the folders of ``traces/`` that hold a ``dataset.yaml``, valid or not; sorted."""
@@ -369,17 +369,22 @@ def overridden(case: Case, changed: Mapping[str, Any]) -> Case:
     if not isinstance(changed, Mapping):
         remedy = "give keys of the case and their values"
         raise InputError(CONFIG, f"key {place}", f"{changed!r} is not a mapping", remedy)
-    inputs = {**case.inputs, **_numbers(changed)}
+    inputs = {**case.inputs, **_typed(changed)}
     schemas.check(inputs, case.schema, CONFIG, place)
     case = replace(case, inputs=inputs)
     case.check_paths(CONFIG, f"key {place}")
     return case
 
 
-def _numbers(value: Any) -> Any:
-    """Convert digits to integers, because ``snakemake --config`` passes every value inside a mapping as text."""
+def _typed(value: Any) -> Any:
+    """Convert texts to numbers and truth values: ``snakemake --config`` passes all values inside a mapping as text."""
     if isinstance(value, Mapping):
-        return {key: _numbers(inner) for key, inner in value.items()}
+        return {key: _typed(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_numbers(inner) for inner in value]
-    return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value) else value
+        return [_typed(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    if re.fullmatch(r"-?[0-9]{1,18}", value):
+        return int(value)
+    number = re.fullmatch(r"-?[0-9]{1,18}\.[0-9]{1,18}", value)
+    return float(value) if number else {"true": True, "false": False}.get(value, value)

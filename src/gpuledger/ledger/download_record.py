@@ -9,6 +9,9 @@ from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.download.entries import expected
 from gpuledger.ledger.download.names import matches
 
+#: What reading a record raises that is missing or damaged, for instance cut short by hand.
+BROKEN = (OSError, ValueError, LookupError, TypeError, RecursionError)
+
 
 def write(record: str | Path, dataset: Dataset, origins: Mapping[Path, str]) -> None:
     """Write the record of the files that were put into a dataset's folder.
@@ -38,7 +41,7 @@ def holds(record: str | Path, dataset: Dataset) -> bool:
     written = record.stat().st_mtime_ns
     try:
         states = [((dataset.folder / name).stat(), size) for name, size in _recorded(record).items()]
-    except (OSError, ValueError, LookupError, TypeError):
+    except BROKEN:
         return False
     return all(state.st_size == size and state.st_mtime_ns <= written for state, size in states)
 
@@ -56,9 +59,9 @@ def others(record: str | Path, dataset: Dataset, paths: Iterable[Path]) -> list[
     """Return the paths that are neither downloaded nor simulated: by the record, or without one by ``download``."""
     if dataset.made_here:
         return []
-    if Path(record).is_file():
+    try:
         brought = set(_recorded(record)).__contains__
-    else:
+    except BROKEN:  # it is not there, or no record; then it is made once more
         listed = [name for entry in dataset.content["download"] for name in expected(entry, dataset.folder)]
         brought = lambda name: any(name == one or matches(name, one) for one in listed)  # noqa: E731
     return [path for path in paths if not brought(path.relative_to(dataset.folder).as_posix())]

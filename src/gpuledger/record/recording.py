@@ -6,6 +6,7 @@ key. ``dataset.yaml`` lists exactly the complete parts.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -48,9 +49,9 @@ class Recording:
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._worked, self._current, self._expected = False, "", 0.0
         self._content: dict[str, Any] = {"parts": {}, "points": {}, "left_out": {}}
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             found = json.loads((self.folder / MANIFEST).read_text("utf-8"))
-            if self._content.keys() <= found.keys():
+            if isinstance(found, dict) and all(isinstance(found.get(name), dict) for name in self._content):
                 self._content = found
 
     @property
@@ -75,11 +76,15 @@ class Recording:
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(self.folder, os.O_RDONLY)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                problem = "another process is recording into this folder"
+                raise InputError(self.folder, "", problem, "wait for it to end") from None
+            except OSError as error:
+                if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                    raise
             yield
-        except BlockingIOError:
-            problem = "another process is recording into this folder"
-            raise InputError(self.folder, "", problem, "wait for it to end") from None
         finally:
             os.close(lock)
 
