@@ -11,12 +11,12 @@ Decode, for blocks that walk over a part of a sequence's cache, over the best nu
     block = (block_s + row_s · query rows, + several_s with several heads) · (1 + head_dim / 128) / 2
             + cache bytes of the part / rate of an SM
 
-‖ ‖ is the 4-norm. What differs between kernels beyond their constants is discrete: whether the query heads of a KV head
-share a block (`packing`), and the rows of a block (`query_tile`).
+‖ ‖ is the 4-norm. What differs between kernels beyond their constants is discrete: whether the query heads of a KV
+head share a block (`packing`), and the rows of a block (`query_tile`).
 
 TensorRT-LLM has two decode kernels under one name, and rules instead of the best number of parts
 (``decoderXQARunner.cpp``, ``decoderXQAImplJIT/kernelUtils.cpp`` and ``decoderMaskedMultiheadAttentionLaunch.h`` in
-``cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention``):
+``cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention``, ``mha_sm90.cu`` in ``cpp/kernels/xqa``):
 
 * XQA packs the 2 to 32 heads that share a KV head and computes with matrix units on padded rows. It runs where a
   quarter of the SMs has a block, and wherever the cache alone is in 8 bits. Its parts follow from the whole context,
