@@ -195,7 +195,7 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     copied = s.get("copied_values", s["cache_values"]) * (s["value_bytes"] + s["cache_bytes"])
     moved = moved + s["requests"] * s["tokens"] * copied
     moved = moved + s["requests"] * s["context"] * s["cache_values"] * s["cache_bytes"]
-    dram_s = _memory_s(gpu, c.dram_share, moved)
+    dram_s = _memory_s(gpu, c.dram_share, moved, moved)
     launch_s = np.full(len(dram_s), c.launch_s)
     time_s = launch_s + _norm(compute_s + block_s, one_s) + dram_s
     return {"time_s": time_s, "launch_s": launch_s, "compute_s": compute_s, "block_s": block_s, "dram_s": dram_s}
@@ -237,8 +237,11 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     queries = s["heads"] * tokens
     once = s["requests"] * (s["kv_heads"] * seen * values + 2 * queries * s["head_dim"] * s["value_bytes"])
     compute_s = s["requests"] * queries * 4 * s["head_dim"] * seen / (_DECODE_SHARE * s["peak"])
-    # Blocks that read the same cache find it in L2, at the rate at which an SM takes it in.
-    dram_s = _memory_s(gpu, c.dram_share, once)
+    # The query heads of one token that fit no block together read the cache from L2 again; those of several tokens too.
+    # The rate of the kernel for single heads holds that.
+    again = rereads / np.ceil(packed / _GROUP)
+    used = np.where(single, once, s["requests"] * s["heads"] / packed * again * seen * values)
+    dram_s = _memory_s(gpu, c.dram_share, once, np.maximum(once, used))
     # Partial results are float32, written and read once.
     partial_s = _PARTS * s["requests"] * queries * s["head_dim"] * 8 / l2_of(gpu).bytes_per_s
     merge_s = xqa * _PARTS * packed * s["head_dim"] * 4 / (_XQA_MERGED * gpu.clock_hz)
@@ -301,11 +304,11 @@ def _single_parts(gpu: Gpu, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.minimum(wave, np.ceil((shapes["context"] + 1) / tokens))
 
 
-def _memory_s(gpu: Gpu, dram_share: float, moved: np.ndarray) -> np.ndarray:
-    """Time of bytes that come from DRAM as far as L2 does not keep them, and out of L2 else."""
+def _memory_s(gpu: Gpu, dram_share: float, once: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """Time of bytes that come from DRAM as far as L2 does not keep them, and of all that is used out of L2."""
     l2 = l2_of(gpu)
-    cold = moved * l2.cold_share(moved)
-    return cold / (dram_share * gpu.dram_bytes_per_s) + (moved - cold) / l2.bytes_per_s
+    cold = once * l2.cold_share(once)
+    return cold / (dram_share * gpu.dram_bytes_per_s) + (used - cold) / l2.bytes_per_s
 
 
 def _norm(*terms: np.ndarray) -> np.ndarray:
