@@ -113,29 +113,52 @@ def test_long_contexts_of_few_requests_are_split():
 
 def test_heads_that_share_no_block_read_the_cache_again():
     shapes = attention(requests=64, context=8191, heads=32, kv_heads=1)
+    rate = dataclasses.replace(DECODE, cache_bytes_per_clock=20.0)
     shared, own = (
-        decode_terms(H100, dataclasses.replace(DECODE, packing=p), shapes)["time_s"][0] for p in ("always", "never")
+        decode_terms(H100, dataclasses.replace(rate, packing=p), shapes)["time_s"][0] for p in ("always", "never")
     )
     assert own > 5 * shared
 
 
+RULED = dataclasses.replace(
+    DECODE, block_s=1e-6, packing="enough blocks", single_s=3e-6, single_bytes_per_clock=10.0, single_combine_s=5e-6
+)
+
+
 def test_tensorrt_llm_packs_heads_where_a_quarter_of_the_sms_has_a_block():
-    slow = dataclasses.replace(DECODE, block_s=1e-6, several_s=1e-3)
-    shapes = attention(requests=[4, 5, 5], context=63, heads=[32, 32, 512])
-    never, always, counted = (
-        decode_terms(H100, dataclasses.replace(slow, packing=p), shapes)["time_s"]
-        for p in ("never", "always", "enough blocks")
+    shapes = attention(requests=[4, 5, 5, 5], context=63, heads=[32, 32, 512, 8])
+    launch = decode_terms(H100, RULED, shapes)["launch_s"]
+    # 8 KV heads of 4 requests are 32 blocks, of 5 requests 40, and 132 SMs; neither 64 heads each nor one are packed.
+    assert launch == pytest.approx([11e-6, 8e-6, 11e-6, 11e-6])
+    # A cache of fewer bits is XQA's, however few blocks there are; single heads are not.
+    assert decode_terms(H100, RULED, shapes | {"cache_bytes": np.ones(4)})["launch_s"] == pytest.approx(
+        [8e-6, 8e-6, 11e-6, 11e-6]
     )
-    # 8 KV heads of 4 requests are 32 blocks, of 5 requests 40, and 132 SMs; of 64 heads each it packs none.
-    assert counted.tolist() == [never[0], always[1], never[2]]
 
 
 def test_tensorrt_llm_splits_by_the_whole_context_behind_a_window():
-    slow = dataclasses.replace(DECODE, block_s=1e-6, packing="enough blocks")
     shapes = attention(requests=[64, 64, 16], context=[255, 65535, 65535], window=128)
-    whole, twice, eight = decode_terms(H100, slow, shapes)["block_s"]
+    whole, twice, eight = decode_terms(H100, RULED, shapes)["block_s"]
     # 512 parts of 128 tokens are too many: of 64 requests two make eight blocks per SM, of 16 requests eight.
     assert twice == pytest.approx(2 * whole, rel=0.01) and eight == pytest.approx(twice, rel=0.01)
+    # Hopper's kernel for an 8-bit cache counts the two tiles in the window: one part.
+    narrow = decode_terms(H100, RULED, shapes | {"cache_bytes": np.ones(3)})
+    assert narrow["block_s"][1] == pytest.approx(narrow["block_s"][0], rel=0.01)
+    split, unsplit = (
+        decode_terms(gpu, RULED, {name: value[2:] for name, value in (shapes | {"cache_bytes": np.ones(3)}).items()})
+        for gpu in (A100, H100)
+    )
+    assert split["time_s"] > unsplit["time_s"] + RULED.combine_s
+
+
+def test_tensorrt_llm_splits_single_heads_until_each_sm_has_a_block():
+    shapes = attention(requests=[1, 1, 1], context=[511, 131071, 131071], heads=[1, 1, 132], kv_heads=1)
+    rounds, many, one = decode_terms(H100, RULED, shapes)["time_s"]
+    token_s = 2 * 128 * 2 / (10.0 * 1.98e9)
+    # One round of 512 tokens is not split, nor what fills the GPU; one head is, in 128 parts of 1024 tokens.
+    assert rounds == pytest.approx(12e-6 + 512 * token_s, rel=0.02)
+    assert one == pytest.approx(12e-6 + 131072 * token_s, rel=0.2)
+    assert many == pytest.approx(12e-6 + 5e-6 + 1024 * token_s, rel=0.2)
 
 
 @settings(max_examples=60, deadline=None)

@@ -299,10 +299,23 @@ def test_kernels_with_a_dispatch_table_take_its_tiles_and_leave_k_whole():
     assert (plan["split_k"] == 1).all()
     narrow = gemm_plan(H100, constants, 64, [1280, 1281], 4096, precision="fp8")
     assert narrow["tile_m"].tolist() == [16, 64]
+    # Two blocks along m start together, needed or not; in clusters of four for 32 rows.
+    assert plan["blocks"].tolist() == [64, 64, 64, 64, 64, 64, 64, 2048]
+    assert gemm_plan(H100, constants, 32, 1280, 4096, precision="fp8")["blocks"].tolist() == [80]
     # No table for this generation: any tile.
     free = dataclasses.replace(constants_of(A100), dispatch="vllm-fp8")
     assert gemm_time_s(A100, free, 64, 64, 65536) == gemm_time_s(A100, constants_of(A100), 64, 64, 65536)
     assert dispatch_of("CutlassFP8ScaledMMLinearKernel") == "vllm-fp8" and dispatch_of("torch_flow") == ANY
+
+
+def test_the_bulk_copy_engine_keeps_more_bytes_in_flight():
+    m, n, k = 16, 64, 2**18
+    for gpu, flight in ((H100, 60), (find_gpu("l40s"), 30)):
+        constants = dataclasses.replace(constants_of(gpu, "fp8"), dispatch="vllm-fp8")
+        plan = gemm_plan(gpu, constants, m, n, k, precision="fp8", weights_in_turn=100)
+        # One block of H100's has a second one beside it that computes nothing.
+        active = plan["blocks"][0]
+        assert plan["dram_s"][0] == pytest.approx(n * k / (active * flight * gpu.clock_hz), rel=0.05)
 
 
 def test_every_dispatch_table_covers_every_shape():

@@ -11,13 +11,20 @@ Decode, for blocks that walk over a part of a sequence's cache, over the best nu
     block = (block_s + row_s · query rows, + several_s with several heads) · (1 + head_dim / 128) / 2
             + cache bytes of the part / rate of an SM
 
-‖ ‖ is the 4-norm. What differs between kernels beyond their constants is discrete: whether the query heads of a KV head
-share a block (`packing`), and the rows of a block (`query_tile`).
+‖ ‖ is the 4-norm. What differs between kernels beyond their constants is discrete: whether the query heads of a KV
+head share a block (`packing`), and the rows of a block (`query_tile`).
 
-TensorRT-LLM has two decode kernels under one name and chooses by counting blocks: XQA, which packs up to 32 heads and
-computes with matrix units on padded rows, where a quarter of the SMs has a block, and else one for single heads. XQA's
-parts are not the best number, but follow from the whole context, even where a window hides most of it
-(``mayHavePerfGain`` and ``computeMultiBlockCount`` in ``cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention``).
+TensorRT-LLM has two decode kernels under one name, and rules instead of the best number of parts
+(``decoderXQARunner.cpp``, ``decoderXQAImplJIT/kernelUtils.cpp`` and ``decoderMaskedMultiheadAttentionLaunch.h`` in
+``cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention``, ``mha_sm90.cu`` in ``cpp/kernels/xqa``):
+
+* XQA packs the 2 to 32 heads that share a KV head and computes with matrix units on padded rows. It runs where a
+  quarter of the SMs has a block, and wherever the cache alone is in 8 bits. Its parts follow from the whole context,
+  even where a window hides most of it, except in Hopper's kernel for an 8-bit cache, which counts tiles in the window.
+  One block merges the parts of its sequence. On an L40S with an 8-bit cache the times say that nothing is split
+  (``whole``); no rule was found for that.
+* All else is computed by a kernel for single heads without matrix units, which has a launch, a rate and a combination
+  of its own (``single_``). It is split until each SM has a block, into parts of at least one round of 1,024 threads.
 
 Sources: T. Dao, FlashAttention-2, 2023 (tiles, one block per head and query tile; packed heads only for one token and
 without a window); J. Shah et al., FlashAttention-3, 2024, Sec. 3.2 (exponentials bound small head dimensions); T. Dao
@@ -32,15 +39,19 @@ import numpy as np
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.readers.gpus import Gpu
 
-#: Which query heads of a KV head share a block.
-PACKING = ("never", "one token", "no window", "up to 32", "always", "enough blocks")
+#: Which query heads of a KV head share a block. "enough blocks": TensorRT-LLM's rule; "whole": XQA splits nothing.
+PACKING = ("never", "one token", "no window", "up to 32", "always", "enough blocks", "enough blocks, whole")
 
 _KEYS = 128  # keys of a step in prefill
 _PART = 64  # tokens of a step in decode
 _GROUP = 64  # query heads that fit one block in decode
 _PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128], dtype=float)[:, None]
-# XQA: heads and tokens of a part, blocks of an SM from which there is enough work, and at most; parts of all requests.
-_XQA_HEADS, _XQA_PART, _XQA_LEAST, _XQA_MOST, _XQA_PARTS = 32, 128, 0.25, 8, 6000
+# XQA: heads and tokens of a part, blocks of an SM from which there is enough work, and at most; parts of all requests;
+# bytes that the block that merges the parts takes in in a cycle (chosen by an H100, an A100 and an L40S).
+_XQA_HEADS, _XQA_PART, _XQA_LEAST, _XQA_MOST, _XQA_PARTS, _XQA_MERGED = 32, 128, 0.25, 8, 6000, 26
+# Hopper's XQA for an 8-bit cache: tokens of a tile, and tiles of a part.
+_HOPPER_TILE, _HOPPER_TILES = 64, 2
+_SINGLE_ROUND = 65536  # values of keys that 1,024 threads of the kernel for single heads read in one round
 _DECODE_SHARE = 0.6  # share of the peak where many heads read one cache (MLA)
 
 
@@ -100,6 +111,9 @@ class DecodeConstants:
         What each query row of a block adds: its query in, its result out (s).
     packing : str
         One of `PACKING`.
+    single_s, single_bytes_per_clock, single_combine_s : float
+        Of TensorRT-LLM's kernel for single heads: how much longer it takes at least (s), its `cache_bytes_per_clock`
+        and its `combine_s`; 0 where there is no such kernel.
     source : str
         What they were fitted to.
     """
@@ -112,6 +126,9 @@ class DecodeConstants:
     several_s: float
     row_s: float
     packing: str = "always"
+    single_s: float = 0.0
+    single_bytes_per_clock: float = 0.0
+    single_combine_s: float = 0.0
     source: str = field(default="", compare=False)
 
 
@@ -134,6 +151,9 @@ DECODE_BOUNDS = {
     "several_s": (1e-9, 1e-4),
     "row_s": (1e-10, 1e-5),
 }
+#: The same of the kernel for single heads, where `packing` says that there is one.
+SINGLE_START = {"single_s": 2e-6, "single_bytes_per_clock": 10.0, "single_combine_s": 4e-6}
+SINGLE_BOUNDS = {"single_s": (1e-8, 5e-5), "single_bytes_per_clock": (0.5, 200.0), "single_combine_s": (1e-8, 1e-4)}
 
 
 def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -202,26 +222,36 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     values = s["cache_values"] / s["kv_heads"] * s["cache_bytes"]
     rows_s = c.row_s * np.minimum(packed * tokens, _GROUP) + c.several_s * (packed > 1)
     fixed_s = (c.block_s + rows_s) * (1 + s["head_dim"] / 128) / 2
-    step_s = values * np.minimum(_PART, seen) / (c.cache_bytes_per_clock * gpu.clock_hz)
-    one_s = fixed_s + np.ceil(steps / _PARTS) * step_s
-    block_s = _norm(heads * _PARTS * one_s / gpu.sms, one_s)
+    ruled = c.packing.startswith("enough")
+    xqa = _xqa(gpu, s) & ruled
+    single = ~xqa & ruled
+    rate = np.where(single, c.single_bytes_per_clock, c.cache_bytes_per_clock)
+    combine_s = np.where(single, c.single_combine_s, c.combine_s)
+    step_s = values * np.minimum(_PART, seen) / (rate * gpu.clock_hz)
+    part_s = np.ceil(steps / _PARTS) * step_s
+    # Parts beyond the window hold nothing.
+    work_s = heads * (_PARTS * fixed_s + np.minimum(_PARTS, steps) * part_s)
+    block_s = _norm(work_s / gpu.sms, fixed_s + part_s)
     queries = s["heads"] * tokens
     once = s["requests"] * (s["kv_heads"] * seen * values + 2 * queries * s["head_dim"] * s["value_bytes"])
     compute_s = s["requests"] * queries * 4 * s["head_dim"] * seen / (_DECODE_SHARE * s["peak"])
     # The query heads of one token that fit no block together read the cache from L2 again; those of several tokens too.
+    # The rate of the kernel for single heads holds that.
     again = rereads / np.ceil(packed / _GROUP)
-    used = s["requests"] * s["heads"] / packed * again * seen * values
+    used = np.where(single, once, s["requests"] * s["heads"] / packed * again * seen * values)
     dram_s = _memory_s(gpu, c.dram_share, once, np.maximum(once, used))
     # Partial results are float32, written and read once.
-    partial = _PARTS * s["requests"] * queries * s["head_dim"] * 8 / l2_of(gpu).bytes_per_s
-    total = _norm(block_s, dram_s, compute_s) + np.where(_PARTS > 1, c.combine_s + partial, 0)
+    partial_s = _PARTS * s["requests"] * queries * s["head_dim"] * 8 / l2_of(gpu).bytes_per_s
+    merge_s = xqa * _PARTS * packed * s["head_dim"] * 4 / (_XQA_MERGED * gpu.clock_hz)
+    total = _norm(block_s, dram_s, compute_s) + np.where(_PARTS > 1, combine_s + partial_s + merge_s, 0)
     allowed = (_PARTS == 1) | ((steps >= _PARTS) & (heads * _PARTS <= 4 * gpu.sms))
-    if c.packing == "enough blocks":
-        nearest = np.abs(np.log(_PARTS / _xqa_parts(gpu, s))).argmin(axis=0)
-        allowed = np.where(_xqa(gpu, s), np.arange(len(_PARTS))[:, None] == nearest, allowed)
+    if ruled:
+        parts = np.where(single, _single_parts(gpu, s), 1 if c.packing.endswith("whole") else _xqa_parts(gpu, s))
+        nearest = np.abs(np.log(_PARTS / parts)).argmin(axis=0)
+        allowed = np.arange(len(_PARTS))[:, None] == nearest
     total = np.where(allowed, total, np.inf)
     best = total.argmin(axis=0), np.arange(total.shape[1])
-    launch_s = np.full(total.shape[1], c.launch_s)
+    launch_s = c.launch_s + np.where(single, c.single_s, 0)
     terms = {"launch_s": launch_s, "block_s": block_s[best], "compute_s": compute_s, "dram_s": dram_s}
     return {"time_s": launch_s + total[best], **terms}
 
@@ -236,14 +266,20 @@ def _packed(packing: str, shapes: Mapping[str, np.ndarray], gpu: Gpu) -> np.ndar
         "up to 32": group <= 32,
         "always": group > 0,
         "enough blocks": _xqa(gpu, shapes),
-    }[packing]
+    }[packing.removesuffix(", whole")]
     return np.where(shared, group, 1.0)
 
 
 def _xqa(gpu: Gpu, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
     """Whether TensorRT-LLM takes its kernel XQA, of each launch."""
     blocks = shapes["requests"] * shapes["kv_heads"] * np.maximum(shapes["context"] // _XQA_PART, 1)
-    return (shapes["heads"] <= _XQA_HEADS * shapes["kv_heads"]) & (blocks >= _XQA_LEAST * gpu.sms)
+    group = shapes["heads"] / shapes["kv_heads"]
+    return (group > 1) & (group <= _XQA_HEADS) & (_narrow(shapes) | (blocks >= _XQA_LEAST * gpu.sms))
+
+
+def _narrow(shapes: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Whether the cache has fewer bits than the queries: XQA is preferred then."""
+    return shapes["cache_bytes"] < shapes["value_bytes"]
 
 
 def _xqa_parts(gpu: Gpu, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -252,7 +288,18 @@ def _xqa_parts(gpu: Gpu, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
     parts = np.minimum(parts, np.round(np.sqrt(8 * parts)))
     waves = shapes["requests"] * shapes["kv_heads"] * parts / gpu.sms
     parts = np.floor(parts / np.maximum(waves / _XQA_MOST, 1))
+    if gpu.architecture == "hopper":
+        seen = np.minimum(shapes["context"] + 1, np.where(shapes["window"] > 0, shapes["window"], np.inf))
+        most = np.floor(np.ceil(seen / _HOPPER_TILE) / _HOPPER_TILES)
+        parts = np.where(_narrow(shapes), np.minimum(parts, most), parts)
     return np.maximum(np.minimum(parts, _XQA_PARTS // shapes["requests"]), 1)
+
+
+def _single_parts(gpu: Gpu, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Parts of a sequence in the kernel for single heads, of each launch."""
+    wave = np.ceil(gpu.sms / (shapes["requests"] * shapes["heads"]))
+    tokens = _SINGLE_ROUND / 2 ** np.ceil(np.log2(shapes["head_dim"]))
+    return np.minimum(wave, np.ceil((shapes["context"] + 1) / tokens))
 
 
 def _memory_s(gpu: Gpu, dram_share: float, once: np.ndarray, used: np.ndarray) -> np.ndarray:

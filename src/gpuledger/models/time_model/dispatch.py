@@ -10,7 +10,8 @@ picks one by m, sometimes by n, and never splits k. The tables below are facts f
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
-On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half.
+On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half. A
+grid is rounded up to whole clusters: at m of 257, Hopper's tiles of 128 rows in clusters of two compute 512.
 """
 
 from typing import NamedTuple
@@ -26,13 +27,18 @@ _ALL = np.iinfo(np.int64).max
 
 
 class _Rule(NamedTuple):
-    """A tile (m × n) for shapes of at most so many rows and columns; `step` elements along k are fetched at once."""
+    """A tile (m × n) for shapes of at most so many rows and columns.
+
+    `step` elements along k are fetched at once; so many blocks along m and n start together, needed or not.
+    """
 
     rows: int
     columns: int
     tile_m: int
     tile_n: int
     step: int = 128
+    cluster_m: int = 1
+    cluster_n: int = 1
 
 
 # The first rule that covers a shape holds.
@@ -56,17 +62,18 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
         _Rule(_ALL, _ALL, 128, 128, 64),
     ),
     ("vllm-fp8", "sm90"): (
+        _Rule(16, 1280, 16, 64, 256, 2),
         _Rule(16, _ALL, 16, 64, 256),
-        _Rule(64, 1280, 16, 64, 256),
+        _Rule(64, 1280, 16, 64, 256, 4),
         _Rule(64, _ALL, 64, 64, 256),
-        _Rule(128, _ALL, 64, 128),
-        _Rule(_ALL, _ALL, 128, 128),
+        _Rule(128, _ALL, 64, 128, 128, 2),
+        _Rule(_ALL, _ALL, 128, 128, 128, 2),
     ),
     ("vllm-fp8", "sm100"): (
-        _Rule(16, _ALL, 32, 64),
-        _Rule(64, _ALL, 64, 64, 256),
-        _Rule(256, _ALL, 64, 128),
-        _Rule(_ALL, _ALL, 128, 128),
+        _Rule(16, _ALL, 32, 64, 128, 1, 4),
+        _Rule(64, _ALL, 64, 64, 256, 1, 4),
+        _Rule(256, _ALL, 64, 128, 128, 2),
+        _Rule(_ALL, _ALL, 128, 128, 128, 2, 2),
     ),
     ("vllm-fp8", "sm120"): (
         _Rule(16, _ALL, 16, 64),
@@ -86,8 +93,19 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
         _Rule(256, _ALL, 128, 64),
         _Rule(_ALL, _ALL, 128, 128, 64),
     ),
-    ("sglang-fp8", "sm90"): (_Rule(256, _ALL, 64, 64), _Rule(_ALL, _ALL, 128, 128)),
-    ("sglang-fp8", "sm100"): (_Rule(64, _ALL, 64, 64), _Rule(256, _ALL, 64, 128), _Rule(_ALL, _ALL, 128, 128, 64)),
+    ("sglang-fp8", "sm90"): (
+        _Rule(1, _ALL, 64, 64, 128, 1, 8),
+        _Rule(64, _ALL, 64, 64, 128, 1, 4),
+        _Rule(256, _ALL, 64, 64),
+        _Rule(1024, _ALL, 128, 128),
+        _Rule(_ALL, _ALL, 128, 128, 128, 2),
+    ),
+    ("sglang-fp8", "sm100"): (
+        _Rule(16, _ALL, 64, 64, 128, 1, 4),
+        _Rule(64, _ALL, 64, 64),
+        _Rule(256, _ALL, 64, 128, 128, 2),
+        _Rule(_ALL, _ALL, 128, 128, 64, 2, 2),
+    ),
     ("sglang-fp8", "sm120"): (_Rule(_ALL, _ALL, 128, 128),),
 }
 # Kernels for vectors, beside a free choice for more rows.
@@ -112,8 +130,8 @@ class Candidates(NamedTuple):
 
     Attributes
     ----------
-    tiles : ndarray, shape (tiles, 3)
-        Rows, columns, elements of one step along k; float64.
+    tiles : ndarray, shape (tiles, 5)
+        Rows, columns, elements of one step along k, blocks along m and n of a cluster; float64.
     first, last : ndarray of int64, shape (shapes,)
         Those of a shape are ``tiles[first:last]``; one is no choice, and leaves k whole.
     """
@@ -139,7 +157,7 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes:
         generation = generation_of(gpu)
         tiles = generation.tiles().astype(float)
         step = np.full((len(tiles), 1), generation.step_bytes / operand_bytes)
-        tiles = np.hstack([tiles, step])
+        tiles = np.hstack([tiles, step, np.ones((len(tiles), 2))])
         first, last = np.zeros(len(m), np.int64), np.full(len(m), len(tiles))
         if vector := _VECTORS.get(name):
             few = m <= vector.rows

@@ -15,7 +15,7 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
 * L2: the rows and columns of tiles on their way into an SM (`l2_bytes_per_clock`), and the results on theirs out
   (`result_factor`); few blocks have the way out to themselves.
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
-  in flight to fill it. What L2 does keep passes once at the rate of its slices.
+  in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices.
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them.
 * split: adding partial sums (`split_s`), and their traffic.
 * conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`, out of L2 if
@@ -28,8 +28,10 @@ Besides the constants there are the numbers below and the tiles. They are struct
 k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100 together. That `split_s`,
 `result_factor`, `throttled` and `host_s` are constants, and how long the clock takes to drop, was chosen on tables of
 A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200.
-Each time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice
-was made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
+The bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang of an H100 and a B200; no
+GEMM of TensorRT-LLM's was looked at for them, nor for the clusters. Each time the errors of the held-back halves were
+in sight: those measure the constants, not the structure. One choice was made with an error of an RTX PRO 6000 in sight:
+the single tile of SGLang's fp8 kernel there, which is in its code.
 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
@@ -94,11 +96,11 @@ class _Machine(NamedTuple):
     split: float
     result_factor: float
     host: float
+    flight: float
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
 _HELD = 2.0 * 128 * 128  # elements of all tiles that an SM computes side by side
-_FLIGHT = 30.0  # bytes that an SM gets from DRAM in a cycle at most: what it has in flight over the latency
 _LEAST = 128  # k of a block at least, when k is split
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
 _OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
@@ -110,7 +112,10 @@ _CONVERTED = 2048  # values of a row that a block converts at once: 256 threads 
 _FEW = 3500
 
 
-def _search(m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, splits, g, time, chosen, terms):
+def _search(
+    m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n, splits, g,
+    time, chosen, terms,
+):  # fmt: skip
     """Fill the time (s), the best tile, split and step along k, and their terms.
 
     Terms: compute, latency, L2, DRAM, drain, split (s); bytes between L2 and SMs. The same statements run interpreted
@@ -124,7 +129,11 @@ def _search(m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n,
             tile_m, tile_n, step = tiles_m[j], tiles_n[j], steps[j]
             if free and tile_m > g.least_rows and tile_m > 2 * rows:
                 continue
-            whole = ceil(rows / tile_m) * ceil(columns / tile_n) * many
+            if free:
+                whole = ceil(rows / tile_m) * ceil(columns / tile_n) * many
+            else:
+                high, wide = clusters_m[j], clusters_n[j]
+                whole = ceil(rows / (tile_m * high)) * high * ceil(columns / (tile_n * wide)) * wide * many
             area = tile_m * tile_n
             held = max(1.0, _HELD / area)
             used_m, used_n = min(tile_m, rows), min(tile_n, columns)
@@ -145,7 +154,7 @@ def _search(m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n,
                     continue
                 compute *= 1.0 + g.throttled * compute / (compute + _THROTTLED_AFTER)
                 drain = ceil(waves / held) * written / g.l2_per_sm
-                dram = cold / min(g.dram, active * _FLIGHT * g.clock) + warm
+                dram = cold / min(g.dram, active * g.flight * g.clock) + warm
                 extra = 0.0
                 if split > 1:
                     extra = g.split + split * rows * columns * many * 4.0 / (active * g.l2_per_sm)
@@ -155,7 +164,13 @@ def _search(m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n,
                 total = sqrt(sqrt(e * e + d * d + 0.5 * e * d)) + extra
                 if total < best:
                     best = total
-                    chosen[i, 0], chosen[i, 1], chosen[i, 2], chosen[i, 3] = tile_m, tile_n, split, step
+                    chosen[i, 0], chosen[i, 1], chosen[i, 2], chosen[i, 3], chosen[i, 4] = (
+                        tile_m,
+                        tile_n,
+                        split,
+                        step,
+                        blocks,
+                    )
                     terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3] = compute, latency, l2, dram
                     terms[i, 4], terms[i, 5], terms[i, 6] = drain, extra, blocks * (operands * length + result)
         time[i] = best + g.launch
@@ -256,8 +271,7 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
     """
     time, flat, machine, chosen, terms, cold, conversion = _run(gpu, constants, *sizes, **options, plan=True)
     rows, columns, depth, many = flat
-    tile_m, tile_n, split, step = chosen.T
-    blocks = -(-rows // tile_m) * -(-columns // tile_n) * many * split
+    tile_m, tile_n, split, step, blocks = chosen.T
     plan = {"time_s": time.reshape(-1), "tile_m": tile_m, "tile_n": tile_n, "split_k": split, "blocks": blocks}
     plan["waves"] = -(-blocks // gpu.sms)
     launch = np.full(len(blocks), machine.launch)
@@ -307,7 +321,7 @@ def _run(
     cold, warm = _from_dram(machine, l2, sizes, weights, in_turn, own_activations)
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
     shapes = (*sizes, stored, cold, warm, first, last)
-    time, chosen = np.empty(count), np.empty((count, 4), np.int64)
+    time, chosen = np.empty(count), np.empty((count, 5), np.int64)
     # Only a plan needs the terms of all; a time gets by with those of one chunk a thread.
     terms = np.empty((count if plan else min(count, _CHUNK), 7))
     if _search_interpreted(count):
@@ -350,6 +364,7 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
         split=float(constants.split_s),
         result_factor=float(constants.result_factor),
         host=float(constants.host_s),
+        flight=generation.flight,
     )
 
 

@@ -29,6 +29,10 @@ class Generation:
     throttled : float
         By which share long kernels usually take longer, because at full use the matrix units draw more power than
         boards allow: what another generation's measurements cannot tell.
+    flight : float
+        Bytes that an SM gets from DRAM in a cycle at most: what it has in flight over the latency. The bulk copy engine
+        keeps twice as much on its way as threads do that load for themselves (chosen by CUTLASS's fp8 kernels on an
+        H100 and a B200, which do not split k).
     """
 
     rows: tuple[int, ...]
@@ -36,6 +40,7 @@ class Generation:
     largest: int
     step_bytes: int
     throttled: float
+    flight: float
 
     def tiles(self) -> np.ndarray:
         """Return all tiles, the largest first: shape (tiles, 2) of m, n; int64."""
@@ -53,11 +58,11 @@ def _tiles(generation: Generation) -> np.ndarray:
 
 #: Multiplications of one warp out of registers (mma.sync). Tiles as in the names of cuBLAS's kernels for such GPUs
 #: (``ampere_bf16_s16816gemm_bf16_128x64_...``); smaller ones exist, but hardly win.
-WARP = Generation((32, 64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0)
+WARP = Generation((32, 64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0, 30.0)
 #: Asynchronous multiplications of four warps out of shared memory (wgmma, tcgen05): multiples of 64 by multiples of 8,
 #: fetched by the bulk copy engine in rows of 128 bytes; tiles as in the names of cuBLAS's kernels ``nvjet_...``.
 WARP_GROUP = Generation(
-    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, 0.2
+    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, 0.2, 60.0
 )
 
 

@@ -160,7 +160,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _decode,
             attention_laws.DECODE_START,
             attention_laws.DECODE_BOUNDS,
-            {"packing": ("never", "no window", "up to 32", "always", "enough blocks")},
+            {"packing": ("never", "no window", "up to 32", "always", "enough blocks", "enough blocks, whole")},
             _attention_work,
             _SHAPE,
             _SHAPE,
@@ -197,6 +197,15 @@ def kind_of(operator: str) -> Kind:
     return KINDS.get(operator, KINDS["collective"])
 
 
+#: Kernels of TensorRT-LLM, as its tables name them.
+_RULED = "torch_flow"
+
+
+def _ruled(constants: AnyConstants) -> bool:
+    """Whether they are a decode kernel's with TensorRT-LLM's rules."""
+    return getattr(constants, "packing", "").startswith("enough")
+
+
 def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     """Fit the constants and choose the discrete properties of one kernel.
 
@@ -213,7 +222,10 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
 
     def fitted(start: AnyConstants, part: pd.DataFrame) -> AnyConstants:
         measured = part["measured_s"].to_numpy()
-        return fit_law(lambda constants: kind.terms(gpu, constants, part)["time_s"], start, kind.bounds, measured)
+        bounds = dict(kind.bounds)
+        if _ruled(start):
+            bounds |= attention_laws.SINGLE_BOUNDS
+        return fit_law(lambda constants: kind.terms(gpu, constants, part)["time_s"], start, bounds, measured)
 
     def error(constants: AnyConstants, part: pd.DataFrame) -> float:
         ratio = kind.terms(gpu, constants, part)["time_s"] / part["measured_s"].to_numpy()
@@ -222,6 +234,12 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     few, many = (rows.iloc[:: max(1, len(rows) // count)] for count in (CHOICE_ROWS, FIT_ROWS))
     options = itertools.product(*kind.choices.values())
     starts = [dataclasses.replace(kind.start, **dict(zip(kind.choices, option, strict=True))) for option in options]
+    ours = rows["kernel"].iloc[0].startswith(_RULED)
+    starts = [
+        dataclasses.replace(start, **attention_laws.SINGLE_START) if _ruled(start) else start
+        for start in starts
+        if ours or not _ruled(start)
+    ]
     if len(starts) > 1:
         found = [fitted(start, few) for start in starts]
         starts = [min(found, key=lambda constants: error(constants, few))]

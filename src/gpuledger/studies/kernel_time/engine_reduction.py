@@ -153,6 +153,8 @@ def _region(column: str, low: int, high: int) -> str:
 
 def _in_words(constants: object) -> str:
     values = {name: value for name, value in dataclasses.asdict(constants).items() if name != "source"}
+    # A constant of 0 is of something that the kernel has not.
+    values = {name: value for name, value in values.items() if not isinstance(value, float) or value}
     numbers = {name: value for name, value in values.items() if isinstance(value, float)}
     units = {name: next(unit for end, unit in reversed(_UNITS.items()) if name.endswith(end)) for name in numbers}
     rest = [f"{name.replace('_', ' ')} {value}" for name, value in values.items() if name not in numbers]
