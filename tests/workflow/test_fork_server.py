@@ -20,20 +20,11 @@ def started(tmp_path_factory):
     code = (
         "import fork_server, os, sys; fork_server.start(); print(os.environ[fork_server.VARIABLE], flush=True); input()"
     )
+    environment = {key: value for key, value in os.environ.items() if key != "GPULEDGER_FORK_SERVER"}
     holder = subprocess.Popen(
-<<<<<<< HEAD
         [sys.executable, "-c", code], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={key: value for key, value in os.environ.items() if key != "GPULEDGER_FORK_SERVER"},
+        env=environment | {"TMPDIR": str(folder)},
     )  # fmt: skip
-=======
-        [sys.executable, "-c", code],
-        cwd=FOLDER,
-        env=os.environ | {"TMPDIR": str(folder)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
->>>>>>> scale
     address = holder.stdout.readline() + holder.stdout.readline()
     yield os.environ | {"GPULEDGER_FORK_SERVER": address.rstrip("\n")}
     holder.communicate("\n", timeout=PATIENCE_S)

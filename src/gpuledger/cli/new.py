@@ -62,15 +62,10 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
                 say(f"left out {place} of {study}: say on which GPU it was recorded (--gpu)", err=True)
                 continue
             cases = studies.setdefault(study, {})
-<<<<<<< HEAD
             # Llama-3.1-8B.json is a case Llama_3_1_8B, report.csv.gz a case report.
             stem = re.sub(r"(\.[A-Za-z][\w-]*)+$", "", place.name)
             stem = re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_")
-            cases[_unused(stem or "case", cases)] = inputs
-=======
-            stem = re.sub(r"[^A-Za-z0-9]+", "_", place.name.partition(".")[0]).strip("_")
             cases[_unused(stem[:60] or "case", cases)] = inputs
->>>>>>> scale
     if not studies:
         raise InputError(folder, "", "no file in it is of a kind that a study uses", "see gpuledger inspect FOLDER")
     content: dict[str, Any] = {"title": name, "kind": "recorded"}
