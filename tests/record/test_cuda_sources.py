@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import types
 
 import numpy as np
 import pytest
@@ -108,15 +107,10 @@ def fake(monkeypatch):
 
 def test_a_device_is_described_and_a_missing_one_named(fake):
     device = cuda.open_device()
-    assert (device.name, device.architecture, device.sms, device.clock_hz) == ("NVIDIA H200", "sm_90", 132, 1980000000)
+    assert (device.name, device.architecture, device.sms) == ("NVIDIA H200", "sm_90", 132)
     assert device.l2_bytes == 60 * 2**20, "as the driver says it, not the data sheet"
     with pytest.raises(InputError, match="device 1: there are only 1 devices"):
         cuda.open_device(1)
-    kernel = types.SimpleNamespace(registers=61)
-    assert cuda.resident_blocks(device, kernel, 256) == 4
-    kernel.registers = 32
-    assert cuda.resident_blocks(device, kernel, 256) == 8
-    assert cuda.resident_blocks(device, kernel, 96) == 21
 
 
 def test_what_cuda_reports_becomes_one_line(fake, monkeypatch):

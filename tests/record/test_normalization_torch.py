@@ -54,6 +54,8 @@ def liger_layer_norm(X, W, B, eps):
 def test_baselines_normalize_in_every_type(python, tmp_path):
     package = tmp_path / "liger_kernel/transformers"
     package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
     (package / "functional.py").write_text(LIGER)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([python, "-c", CODE, tmp_path], capture_output=True, text=True, check=False, env=environment)

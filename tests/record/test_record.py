@@ -386,8 +386,10 @@ def test_a_sweep_has_every_point_once(tools, tmp_path):
     assert files == {line.partition(",")[0] for line in parameters[1:]}
     (call,) = calls(tools)
     assert call[call.index("-m") + 1 :] == [
-        "gpuledger.record.workloads.gpt2", "--direction=forward", "--point=2x768x12x128", "--point=2x768x12x64",
-        "--point=2x768x12x256", "--point=2x1536x12x128", "--point=1x768x12x128",
+        "gpuledger.record.workloads.gpt2", "--direction=forward",
+        f"--seconds={0.75 * 5 * PARTS['sweep_gpt2'].seconds:.0f}",
+        "--point=2x768x12x128", "--point=2x768x12x64", "--point=2x768x12x256",
+        "--point=2x1536x12x128", "--point=1x768x12x128",
     ]  # fmt: skip
 
 

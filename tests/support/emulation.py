@@ -65,9 +65,7 @@ class EmulatedRunner:
     """As gpuledger.record.probes.launch.Runner, on the CPU. Times are made up, records are what kernels save."""
 
     def __init__(self, sms=4, backwards=False):
-        self.device = cuda.CudaDevice(
-            0, "emulated GPU", "8.0", sms, 1 << 20, 1 << 30, 10**9, 2048, 65_536, 164 << 10, 163 << 10
-        )
+        self.device = cuda.CudaDevice(0, "emulated GPU", "8.0", sms, 1 << 20, 1 << 30, 164 << 10, 163 << 10)
         self.backwards = backwards
 
     def execute(self, workload, probe, slots=0):

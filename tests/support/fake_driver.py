@@ -17,8 +17,8 @@ from gpuledger.record.probes import exposed, launch
 #: Attributes of the device, by number.
 H200 = {
     library.CAPABILITY_MAJOR: 9, library.CAPABILITY_MINOR: 0, library.MULTIPROCESSORS: 132,
-    library.L2_BYTES: 60 * 2**20, library.CLOCK_RATE_KHZ: 1_980_000, library.THREADS_PER_SM: 2048,
-    library.REGISTERS_PER_SM: 65_536, library.SHARED_BYTES_PER_SM: 228 * 1024,
+    library.L2_BYTES: 60 * 2**20,
+    library.SHARED_BYTES_PER_SM: 228 * 1024,
     library.SHARED_BYTES_PER_BLOCK: 227 * 1024,
 }  # fmt: skip
 

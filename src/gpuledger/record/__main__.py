@@ -43,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="list parts, planned time and ncu's command lines only")
     parser.add_argument("--chip", default="", help="with --dry-run: plan for a chip by ncu's name, such as gh100")
     arguments = sys.argv[1:] if arguments is None else arguments
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends programs under ncu as well, as Ctrl-C does
     if "--" in arguments:
         place = arguments.index("--")
         return command.main(arguments[:place], arguments[place + 1 :])
@@ -53,7 +54,6 @@ def main(arguments: list[str] | None = None) -> int:
     if given.chip and not given.dry_run:
         parser.error("--chip goes with --dry-run: a recording is of this machine's GPU")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends programs under ncu as well, as Ctrl-C does
     try:
         for shape in given.shape or ():
             blocks.parse_shape(shape)

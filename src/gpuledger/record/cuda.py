@@ -45,10 +45,8 @@ class CudaDevice:
         ``9.0``.
     sms : int
         Streaming multiprocessors.
-    clock_hz : int
-        Maximum SM clock (Hz); 0: unknown.
-    threads_per_sm, registers_per_sm, shared_bytes_per_sm : int
-        Limits of an SM.
+    shared_bytes_per_sm : int
+        Shared memory of an SM (bytes).
     shared_bytes : int
         Maximum shared memory per block (bytes), static and dynamic.
     """
@@ -59,9 +57,6 @@ class CudaDevice:
     sms: int
     l2_bytes: int
     memory_bytes: int
-    clock_hz: int
-    threads_per_sm: int
-    registers_per_sm: int
     shared_bytes_per_sm: int
     shared_bytes: int
 
@@ -96,9 +91,6 @@ def open_device(index: int = 0) -> CudaDevice:
             sms=attribute(library.MULTIPROCESSORS),
             l2_bytes=attribute(library.L2_BYTES),
             memory_bytes=api.memory_bytes(handle),
-            clock_hz=1000 * attribute(library.CLOCK_RATE_KHZ),
-            threads_per_sm=attribute(library.THREADS_PER_SM),
-            registers_per_sm=attribute(library.REGISTERS_PER_SM),
             shared_bytes_per_sm=attribute(library.SHARED_BYTES_PER_SM),
             shared_bytes=attribute(library.SHARED_BYTES_PER_BLOCK),
         )
@@ -244,13 +236,6 @@ class LoadedKernel:
         driver().set_function_attribute(self._function, library.MOST_DYNAMIC_SHARED_BYTES, shared_bytes)
         carveout = 100 if shared_bytes else -1
         driver().set_function_attribute(self._function, library.SHARED_CARVEOUT_PERCENT, carveout)
-
-
-def resident_blocks(device: CudaDevice, kernel: LoadedKernel, threads: int) -> int:
-    """Blocks of `threads` that an SM can hold according to its registers and threads (not its shared memory)."""
-    # Registers are allocated per warp in units of 256, eight per thread.
-    registers = -(-kernel.registers // 8) * 8 * (-(-threads // 32) * 32)
-    return max(1, min(device.threads_per_sm // threads, device.registers_per_sm // registers))
 
 
 class LoadedModule:

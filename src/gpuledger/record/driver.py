@@ -18,13 +18,10 @@ from pathlib import Path
 from gpuledger.errors import InputError
 
 #: Numbers of device attributes (CUdevice_attribute).
-CLOCK_RATE_KHZ = 13
 MULTIPROCESSORS = 16
 L2_BYTES = 38
-THREADS_PER_SM = 39
 CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 SHARED_BYTES_PER_SM = 81
-REGISTERS_PER_SM = 82
 SHARED_BYTES_PER_BLOCK = 97
 #: Numbers of function attributes (CUfunction_attribute).
 STATIC_SHARED_BYTES, LOCAL_BYTES, REGISTERS = 1, 3, 4

@@ -213,7 +213,7 @@ class Bench:
         for cache in ("cold", "warm"):
             for name, choices in candidates:
                 launches = {}
-                for configuration, at_most in self._grids(choices, cache, rows):
+                for configuration, at_most in self._grids(choices, cache, rows, length, element):
                     if (configuration.kernel, cache) in self.wrong:
                         continue
                     launch = self._launcher(configuration, cache, at_most, length, element)
@@ -249,7 +249,7 @@ class Bench:
             x, expected = cuda.to_device(values), Expected(values)
             for cache in ("cold", "warm"):
                 choices = [kernels.TWO_PASS, *self._configurations(length)]
-                for configuration, at_most in self._grids(choices, cache, x.shape[0]):
+                for configuration, at_most in self._grids(choices, cache, *x.shape):
                     launch, key = self._launcher(configuration, cache, at_most, length), (configuration.kernel, cache)
                     if key not in wrong and (problem := self._problem(launch, x, expected)):
                         wrong[key] = {"kernel": key[0], "cache": cache, "wrong": f"length {length}: {problem}"}
@@ -257,21 +257,25 @@ class Bench:
         return list(wrong.values())
 
     def _grids(
-        self, choices: Sequence[kernels.Configuration], cache: str, rows: int
+        self, choices: Sequence[kernels.Configuration], cache: str, rows: int, length: int, element: str = "fp32"
     ) -> Iterator[tuple[kernels.Configuration, int | None]]:
         """Each configuration with one block per group of rows, and with as many blocks as the GPU runs at once."""
         for configuration in choices:
             yield configuration, None
-            kernel = self.kernel("normalization.cu", configuration.kernel, cache)
-            at_once = self.device.sms * cuda.resident_blocks(self.device, kernel, configuration.threads)
+            kernel = self.kernel("normalization.cu", configuration.kernel, cache, element)
+            kept = self._kept(configuration, length, kernel)
+            at_once = self.device.sms * kernel.blocks_per_sm(configuration.threads, kept)
             if configuration.blocks(rows) > at_once:
                 yield configuration, at_once
+
+    def _kept(self, configuration: kernels.Configuration, length: int, kernel: cuda.LoadedKernel) -> int:
+        return configuration.kept_bytes(length, self.device.shared_bytes - kernel.shared_bytes)
 
     def _launcher(
         self, configuration: kernels.Configuration, cache: str, at_most: int | None, length: int, element: str = "fp32"
     ) -> Launcher:
         kernel = self.kernel("normalization.cu", configuration.kernel, cache, element)
-        kept = configuration.kept_bytes(length, self.device.shared_bytes - kernel.shared_bytes)
+        kept = self._kept(configuration, length, kernel)
 
         def launch(x: DeviceArray, y: DeviceArray) -> None:
             rows, length = x.shape
@@ -304,7 +308,7 @@ class Bench:
             for unroll in (1, 4, 8):
                 kernel = self.kernel("ceilings.cu", f"copy_{unroll}", cache)
                 full = math.ceil(vectors / (512 * unroll))
-                at_once = self.device.sms * cuda.resident_blocks(self.device, kernel, 512)
+                at_once = self.device.sms * kernel.blocks_per_sm(512)
                 for blocks in {full, min(full, at_once)}:
                     launches[f"copy_{unroll}, {blocks} blocks"] = partial(_copy_launch, kernel, blocks)
             launches["memcpy"] = lambda x, y: y.copy_from(x)
