@@ -272,7 +272,7 @@ def test_profile_of_standard_input():
     assert done.exit_code == 0 and len(json.loads(done.stdout)["kernels"]) == 2
 
 
-def test_a_folder_that_cannot_be_and_a_pipe_are_one_line(tmp_path):
+def test_folders_that_cannot_be_and_a_pipe_are_one_line(tmp_path, monkeypatch):
     (tmp_path / "r.csv").write_text(ncu(["k"]))
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match=r"no file can be made here \(Not a directory\); give a folder"):
@@ -281,6 +281,16 @@ def test_a_folder_that_cannot_be_and_a_pipe_are_one_line(tmp_path):
         run("predict", "Qwen3-8B", "--gpu", "h200-sxm", "--batch", "1", "--save", tmp_path / "r.csv/x")
     with pytest.raises(InputError, match="it is neither a file nor a folder"):
         run("inspect", tmp_path / "pipe")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(1000):
+        os.mkdir("a")
+        os.chdir("a")
+    with pytest.raises(InputError, match="its folders are nested too deep"):
+        run("inspect", tmp_path / "a")
+    # pytest could not remove them.
+    for _ in range(1000):
+        os.chdir("..")
+        os.rmdir("a")
 
 
 def test_profile_saves_the_case(tmp_path):

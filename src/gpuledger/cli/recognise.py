@@ -65,6 +65,8 @@ def recognise(path: Path) -> list[Found]:
             # A pipe without a writer would be waited for.
             raise InputError(path, "", "it is neither a file nor a folder", "give one of these")
         return [_file(path)]
+    except RecursionError:
+        raise InputError(path, "", "its folders are nested too deep", "give the one that holds the files") from None
     except OSError as error:
         raise InputError(path, "", error.strerror or str(error), "check the path and the permissions") from error
 
