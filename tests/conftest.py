@@ -117,8 +117,8 @@ def finished(tmp_path_factory, worker_id):
 def own(finished, tmp_path):
     """A copy of `finished` to change, which tests in other processes read."""
     folder = tmp_path / "checkout"
-    # Without what their runs write meanwhile.
-    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns(".snakemake", "__pycache__"))
+    # Without what their runs write meanwhile, temporary files in results/ among it.
+    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns(".snakemake", "__pycache__", ".????????"))
     shutil.copytree(finished / ".snakemake/metadata", folder / ".snakemake/metadata")
     return folder
 
