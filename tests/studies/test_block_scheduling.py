@@ -203,7 +203,7 @@ def test_summary_of_a_launch_with_clock_and_times(tmp_path):
     assert result["persistent_saving_percent"] == pytest.approx(27.8375, abs=1e-3)
     assert result["memset_saving_percent"] == pytest.approx(28.5942, abs=1e-3)
     assert result["slot_to_kernel_percent"] <= 100
-    assert result.finding.startswith("k: 29.4 % of the slots' time")
+    assert result.finding.startswith("k: 29.4 % of slot time")
     frame, headers, formats = estimates_table(result)
     assert set(headers) | set(formats) <= set(frame)
     _, shown = run_notebook("block_scheduling", result)

@@ -125,7 +125,7 @@ def test_the_finding_compares_like_with_like(made_up):
     measured.head(12).to_csv(folder / "gemm.csv", index=False)
     found = result(folder, CASE)
     roofline, derate = (f"{found[f'mape_{name}_held_back_percent']:.1f}" for name in ("roofline", "derate"))
-    assert f"the roofline's is {roofline}" in found.finding and f"the derate's {derate}" in found.finding
+    assert f"(roofline: {roofline}" in found.finding and f"derated roofline: {derate}" in found.finding
 
 
 def test_types_that_weigh_less_or_have_a_name_of_their_own(made_up):

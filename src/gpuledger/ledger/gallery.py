@@ -39,7 +39,9 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
     rows = report.rows_for_pages(card, titles)
     versions = [_version(outcome, paper, root) for outcome in outcomes]
     cards: dict[str, dict[str, list[dict]]] = {}
-    for version in sorted(versions, key=lambda version: version["study"]):
+    # Studies that only a simulation answers come last.
+    others = {version["study"] for version in versions if version["kind"] != "simulated"}
+    for version in sorted(versions, key=lambda version: (version["study"] not in others, version["study"])):
         cards.setdefault(version["study"], {}).setdefault(version["case"], []).append(version)
     # The page stays small: then only what is tested, differs or is open has a square for each claim.
     many = len(versions) > _MANY

@@ -208,8 +208,8 @@ def _reduce_vidur(case: Case, gpu: Gpu) -> CaseResult:
         for name in (f"{slug(worst)}_mape_held_back_percent", "mape_roofline_held_back_percent")
     )
     finding = (
-        f"The time model's mean error is at most {largest} for each of {frame['operator'].nunique()} operators on "
-        f"{gpu.title}, held back, with {len(values)} constant{'s' * (len(values) > 1)} for all of them "
+        f"The time model's mean error is at most {largest} for held-back shapes of each operator on {gpu.title}, "
+        f"with {len(values)} constant{'s' * (len(values) > 1)} for all {frame['operator'].nunique()} of them "
         f"(roofline: {roofline})"
     )
     result.add("finding", finding, "text")
