@@ -196,7 +196,7 @@ def test_an_error_beside_a_table_is_an_error(tools, tmp_path):
 def test_a_hanging_ncu_is_ended(tools, tmp_path):
     ncu = profiler.find_ncu()
     (tools / "ncu").write_text("#!/bin/sh\nexec /bin/sleep 600\n")
-    with pytest.raises(InputError, match=r"not finished after 0.2 s"):
+    with pytest.raises(InputError, match=r"not finished after"):
         profiler.profile(ncu, ["a__b.sum"], ["x"], profiler.Control(), tmp_path / "t.csv", seconds=0.2)
 
 
