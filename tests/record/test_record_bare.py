@@ -87,4 +87,5 @@ traces.write_directory(sys.argv[1], launched, benchmark=True)
     records = trace.records()
     assert set(records["elapsed"].ravel()) == {7} and np.unique(records["start"]).size == len(records)
     assert directory.event_log.launches["impact"].tolist() == [1.5]
-    assert directory.tensor_trace["address"].tolist() == [0x7F0000000000]
+    tensors = neutrino.read_tensor_trace(tmp_path / "trace/tensor.trace")
+    assert tensors["address"].tolist() == [0x7F0000000000]

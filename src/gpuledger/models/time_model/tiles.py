@@ -31,8 +31,8 @@ class Generation:
         boards allow: what another generation's measurements cannot tell.
     flight : float
         Bytes that an SM gets from DRAM in a cycle at most: what it has in flight over the latency. The bulk copy engine
-        keeps twice as much on its way as threads do that load for themselves (chosen by CUTLASS's fp8 kernels on an
-        H100 and a B200, which do not split k).
+        keeps a third more on its way than threads do that load for themselves (chosen by CUTLASS's fp8 kernels on an
+        H100 and a B200, which do not split k; beyond it nothing is gained there, and large bf16 products lose).
     """
 
     rows: tuple[int, ...]
@@ -62,7 +62,7 @@ WARP = Generation((32, 64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0, 30.0)
 #: Asynchronous multiplications of four warps out of shared memory (wgmma, tcgen05): multiples of 64 by multiples of 8,
 #: fetched by the bulk copy engine in rows of 128 bytes; tiles as in the names of cuBLAS's kernels ``nvjet_...``.
 WARP_GROUP = Generation(
-    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, 0.2, 60.0
+    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, 0.2, 40.0
 )
 
 
