@@ -28,10 +28,10 @@ Besides the constants there are the numbers below and the tiles. They are struct
 k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100 together. That `split_s`,
 `result_factor`, `throttled` and `host_s` are constants, and how long the clock takes to drop, was chosen on tables of
 A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200.
-The bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang of an H100 and a B200; no
-GEMM of TensorRT-LLM's was looked at for them, nor for the clusters. Each time the errors of the held-back halves were
-in sight: those measure the constants, not the structure. One choice was made with an error of an RTX PRO 6000 in sight:
-the single tile of SGLang's fp8 kernel there, which is in its code.
+The bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang and the bf16 tables of vLLM
+of an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters. Each time the errors of
+the held-back halves were in sight: those measure the constants, not the structure. One choice was made with an error of
+an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
