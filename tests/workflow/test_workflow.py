@@ -112,6 +112,14 @@ def test_an_override_runs_its_case_again_and_no_other(finished):
     assert reductions(done.stdout + done.stderr) == {"published/kernel_breakdown/llama-3.1-8b"}
 
 
+def test_an_override_that_cannot_be_reduced_fails_each_time_although_the_page_of_before_is_there(own):
+    page = "results/published/kernel_breakdown/llama-3.1-8b/notebook.html"
+    wrong = 'overrides={"published/kernel_breakdown/llama-3.1-8b": {"batch": 4}}'
+    for _ in range(2):
+        done = snakemake(own, "--config", wrong, "--", page)
+        assert done.returncode == 1 and "unknown key 'batch'" in done.stdout + done.stderr
+
+
 def test_a_case_declared_otherwise_runs_again_and_its_neighbours_do_not(own):
     file = own / "traces/published/dataset.yaml"
     text = file.read_text("utf-8")

@@ -19,7 +19,7 @@ rule reduce_case:
     params:
         code=lambda wildcards: code_of(wildcards.study),
         knobs=lambda wildcards: dict(REPOSITORY.knobs(wildcards.study)),
-        declaration=declaration,
+        declaration=lambda wildcards: declaration(wildcards.study, wildcards),
     message:
         "reduce {wildcards.dataset}/{wildcards.study}/{wildcards.case}"
     script:
@@ -44,7 +44,7 @@ rule reduce_part:
     params:
         code=lambda wildcards: code_of(wildcards.study),
         knobs=lambda wildcards: dict(REPOSITORY.knobs(wildcards.study)),
-        declaration=declaration,
+        declaration=lambda wildcards: declaration(wildcards.study, wildcards),
     message:
         "{wildcards.step} of {wildcards.dataset}/{wildcards.study}/{wildcards.case}, part {wildcards.part} of {wildcards.parts}"
     script:
@@ -107,6 +107,8 @@ for study in STUDIES.values():
             "../../environment.yml"
         params:
             code=code_of(study.name),
+            # Without it, a page would stay after a reduction with another declaration has failed.
+            declaration=partial(declaration, study.name),
             title=study.title,
             neighbours=partial(neighbours, study.name),
         message:

@@ -296,10 +296,10 @@ def neighbours(study, wildcards):
     return neighbours_in(wildcards.dataset).get(f"{study}/{wildcards.case}", {})
 
 
-def declaration(wildcards):
+def declaration(study, wildcards):
     """What dataset.yaml and the configuration say of a case: a change of it makes this case again, and no other."""
     try:
-        case = case_named(wildcards.dataset, wildcards.study, wildcards.case)
+        case = case_named(wildcards.dataset, study, wildcards.case)
     except InputError as error:
         return str(error)
     return json.dumps(case.declaration(), sort_keys=True)
