@@ -19,7 +19,7 @@ from gpuledger.models.time_model.attention_laws import (
     prefill_terms,
 )
 from gpuledger.models.time_model.collectives import START as LINK_START
-from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms, sent_bytes
+from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms, sent_bytes, starts
 from gpuledger.models.time_model.constants import KINDS, TABLE, read_table, transferred, unseen_constants
 from gpuledger.models.time_model.fit import fit_law
 from gpuledger.models.time_model.moe import DTYPES, TILES, MoeConstants, expert_loads, load_table, moe_terms
@@ -353,3 +353,20 @@ def test_nvfp4_is_widened_where_the_gpu_has_no_fp4():
     assert times[0] == pytest.approx(times[1], rel=0.05)
     products = on_hopper[on_hopper["kind"] == "gemm"]
     assert (2 * products["macs"] / products["time_s"]).max() < find_gpu("h200-sxm").peak_flop_per_s("bf16")
+
+
+def test_an_engine_leaves_long_messages_to_its_library():
+    constants = CollectiveConstants(3e-6, 0.5, 8e-6, 0.5, 2e-5, 0.5, 1e-6, own_bytes=2**23 - 1)
+    times = collective_terms(H100, constants, "all_reduce", np.array([2.0**23 - 1, 2.0**23]), np.array([2.0, 2.0]))
+    link = 2**23 / (0.5 * H100.link_bytes_per_s)
+    assert times["time_s"] == pytest.approx([3e-6 + 1e-6 + link, 2e-5 + 4e-6 + link])
+    assert [start.own_bytes for start in starts(constants, "vLLM_custom_graph", 5e-6)] == [0.0] * 3 + [2**23 - 1] * 3
+    assert {start.own_bytes for start in starts(constants, "NCCL", 5e-6)} == {0.0}
+
+
+def test_gpus_behind_pcie_switches_share_their_links():
+    shared = CollectiveConstants(1e-9, 0.5, 1e-3, 0.5, 1e-3, 0.5, 1e-12, doubling=0.25)
+    message, devices = np.full(4, 2.0**20), np.array([2.0, 4.0, 8.0, 16.0])
+    link = collective_terms(H100, shared, "all_gather", message, devices)["link_s"]
+    alone = collective_terms(H100, dataclasses.replace(shared, doubling=1.0), "all_gather", message, devices)["link_s"]
+    assert link / alone == pytest.approx([1, 4, 16, 16])

@@ -4,7 +4,7 @@ As in NCCL (src/graph/tuning.cc), each protocol has a latency, a latency per hop
 the fastest is taken.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,6 +26,12 @@ class CollectiveConstants:
         Share of the link's data sheet bandwidth (one direction) that each reaches.
     hop_s : float
         Added latency per doubling of the GPUs: once, twice, four times by protocol (s).
+    doubling : float
+        Factor on the bandwidth for each doubling of the GPUs from two to eight: 1 to 1.5 through NVLink's switches,
+        0.2 to 0.8 on a tree of PCIe switches, whose upper links they share.
+    own_bytes : float
+        Longest message of an engine's own kernels, the first two protocols; longer ones are left to the third, its
+        library's. 0: always the fastest of three.
     pattern : str
         Of the first protocol: ``ring``, or ``one shot`` (everything to everybody).
     source : str
@@ -39,6 +45,8 @@ class CollectiveConstants:
     long_s: float
     long_share: float
     hop_s: float
+    doubling: float = 1.0
+    own_bytes: float = 0.0
     pattern: str = "ring"
     source: str = field(default="", compare=False)
 
@@ -52,7 +60,24 @@ BOUNDS = {
     "long_s": (1e-7, 1e-3),
     "long_share": (0.02, 1.5),
     "hop_s": (1e-9, 1e-4),
+    "doubling": (0.1, 4.0),
 }
+#: Longest message of engines' own kernels: vLLM's takes less than 8 MiB, SGLang's up to 16 MiB (max_size of their
+#: custom_all_reduce.py; the measured times jump there).
+OWN_BYTES = {"vLLM_custom": 2.0**23 - 1, "SGLang_CustomAllReduce": 2.0**24}
+
+
+def starts(constants: CollectiveConstants, kernel: str, shortest_s: float) -> list[CollectiveConstants]:
+    """Return where a fit of a kernel may start: as given, and with latencies of about its shortest measured time.
+
+    One start is not enough: eager calls take tens of microseconds whatever their size, and a fit that begins far from
+    them ends with a protocol that is never used. An engine without a way to leave long messages to its library is one
+    of the starts, because engines do so for all messages where their own kernel cannot run.
+    """
+    own = (0.0, *(limit for name, limit in OWN_BYTES.items() if kernel.startswith(name)))
+    times = ((shortest_s, shortest_s, shortest_s), (shortest_s, 2 * shortest_s, 4 * shortest_s))
+    begun = [constants, *(replace(constants, short_s=s, middle_s=m, long_s=long) for s, m, long in times)]
+    return [replace(start, own_bytes=limit) for limit in own for start in begun]
 
 
 def sent_bytes(operation: str, message_bytes: np.ndarray, devices: np.ndarray) -> np.ndarray:
@@ -83,6 +108,12 @@ def collective_terms(
     first = message_bytes * (devices - 1) if c.pattern == "one shot" else sent
     hops = np.log2(devices) * c.hop_s
     latency = np.array([c.short_s + hops, c.middle_s + 2 * hops, c.long_s + 4 * hops])
-    link = np.array([first / c.short_share, sent / c.middle_share, sent / c.long_share]) / gpu.link_bytes_per_s
-    fastest = (latency + link).argmin(axis=0), np.arange(len(sent))
+    # Nothing was measured beyond eight GPUs.
+    rate = gpu.link_bytes_per_s * c.doubling ** (np.log2(np.minimum(devices, 8)) - 1)
+    link = np.array([first / c.short_share, sent / c.middle_share, sent / c.long_share]) / rate
+    taken = latency + link
+    if c.own_bytes:
+        own = message_bytes <= c.own_bytes
+        taken = np.where([own, own, ~own], taken, np.inf)
+    fastest = taken.argmin(axis=0), np.arange(len(sent))
     return {"time_s": (latency + link)[fastest], "launch_s": latency[fastest], "link_s": link[fastest]}

@@ -234,12 +234,14 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     few, many = (rows.iloc[:: max(1, len(rows) // count)] for count in (CHOICE_ROWS, FIT_ROWS))
     options = itertools.product(*kind.choices.values())
     starts = [dataclasses.replace(kind.start, **dict(zip(kind.choices, option, strict=True))) for option in options]
-    ours = rows["kernel"].iloc[0].startswith(_RULED)
+    kernel = rows["kernel"].iloc[0]
     starts = [
         dataclasses.replace(start, **attention_laws.SINGLE_START) if _ruled(start) else start
         for start in starts
-        if ours or not _ruled(start)
+        if kernel.startswith(_RULED) or not _ruled(start)
     ]
+    if isinstance(kind.start, collectives.CollectiveConstants):
+        starts = [begun for start in starts for begun in collectives.starts(start, kernel, rows["measured_s"].min())]
     if len(starts) > 1:
         found = [fitted(start, few) for start in starts]
         starts = [min(found, key=lambda constants: error(constants, few))]

@@ -31,7 +31,14 @@ LAYOUTS = {"attention": read_attention, "moe": read_moe, "collectives": read_col
 #: Columns of the data that are no shape.
 _OTHERS = {"operator", "group", "kernel", "precision", "measured_s"}
 #: Units of the constants, by the end of their name.
-_UNITS = {"_s": "s", "_share": "1", "_per_clock": "byte/cycle", "exp_per_clock": "1/cycle", "_bytes": "byte"}
+_UNITS = {
+    "_s": "s",
+    "_share": "1",
+    "doubling": "1",
+    "_per_clock": "byte/cycle",
+    "exp_per_clock": "1/cycle",
+    "_bytes": "byte",
+}
 
 
 def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
