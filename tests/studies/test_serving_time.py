@@ -123,6 +123,25 @@ def test_the_engines_term_is_found_on_one_half_and_holds_on_the_other(tmp_path):
     assert table["median_percent"].iloc[0] == pytest.approx(result["tpot_median_error_percent"])
 
 
+def test_the_first_token_waits_for_its_engine_too(tmp_path):
+    shapes = [{"isl": 500 + 100 * i, "batch_size": 1 + i % 6} for i in range(60)]
+    prompts = reduced(tmp_path, *shapes).data["prompt_s"]
+    slower = [{**shape, "silicon_ttft_ms": 1e3 * (time + 0.03)} for shape, time in zip(shapes, prompts, strict=True)]
+    result = reduced(tmp_path, *slower)
+    assert result["ttft_host_vllm"] == pytest.approx(0.03, rel=0.01) and result["ttft_runs"] == 40
+    assert result["ttft_median_error_percent"] < 0.5 < result["ttft_median_error_unfitted_percent"]
+    # With five requests and more it waits for others, which the term does not say.
+    assert result.data["first_token_s"].isna().sum() == 20
+
+
+def test_experts_scaled_by_blocks_are_not_taken_for_scaled_tensors(tmp_path):
+    """SGLang's served GLM-5 and Qwen3.5 say fp8 of their products and fp8_block of their experts."""
+    modes = [{"gemm_quant_mode": "fp8", "moe_quant_mode": mode} for mode in ("fp8", "fp8_block", "")]
+    data = reduced(tmp_path, *({**EXPERTS, "backend": "sglang", **mode} for mode in modes)).data
+    assert data["precision"].tolist() == ["fp8", "fp8_block", "fp8"]
+    assert data["decode_s"].iloc[0] == data["decode_s"].iloc[2] != data["decode_s"].iloc[1]
+
+
 def test_bad_input_is_one_line(tmp_path):
     with pytest.raises(InputError, match="'isl'"):
         reduced(tmp_path, drop=["isl"])

@@ -21,6 +21,8 @@ from gpuledger.studies.serving_time.runs import NotExpressedError, express, read
 LEAST_RUNS = 20
 #: With at most this many requests, the first token does not wait long for other requests.
 FEW_REQUESTS = 4
+#: Such runs of an engine that the term of its first token is fitted to at least.
+LEAST_FEW = 5
 #: Digits that the times keep, so that they are the same on every machine.
 DIGITS = 6
 
@@ -38,8 +40,9 @@ def reduce(case: Case) -> CaseResult:
     CaseResult
         Data: a row per expressed run: ``id, engine, model, precision, input_tokens, output_tokens, requests, gpus,
         held_back, measured_s`` (per output token) and, predicted, ``decode_s`` (a decode step), ``prompts_s`` (other
-        requests' prompts, per step), ``kernels_s`` (both), ``predicted_s`` (with the engine's term); ``ttft_s`` and
-        ``prompt_s``, of the first token.
+        requests' prompts, per step), ``kernels_s`` (both), ``predicted_s`` (with the engine's term); of the first
+        token ``ttft_s`` and, predicted, ``prompt_s`` (its prompt's kernels) and ``first_token_s`` (with the engine's
+        term; NaN with more than `FEW_REQUESTS`).
     """
     gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
     runs, ignored = read_runs(case, gpu)
@@ -48,8 +51,11 @@ def reduce(case: Case) -> CaseResult:
         problem = f"no run on {gpu.name} can be expressed ({_counted(refused)})"
         raise InputError(case.path("runs"), "", problem, "set another gpu")
     data = pd.concat(parts).sort_index().reset_index(drop=True)
-    terms = _fit(data)
+    terms = _fit(data, "tpot", LEAST_RUNS)
     data["predicted_s"] = data["kernels_s"] + data["engine"].map(terms).fillna(0.0)
+    few = data[data["requests"] <= FEW_REQUESTS]
+    first_terms = _fit(few, "ttft", LEAST_FEW)
+    data["first_token_s"] = few["prompt_s"] + few["engine"].map(first_terms).astype(float).fillna(0.0)
     times = data.select_dtypes("floating").columns
     data[times] = data[times].map(lambda value: float(f"{value:.{DIGITS}g}"))
     result = CaseResult(data)
@@ -60,6 +66,8 @@ def reduce(case: Case) -> CaseResult:
     result.add("not_expressed", _counted(refused), "text")
     for engine, term in sorted(terms.items()):
         result.add(f"host_{engine}", float(f"{term:.3g}"), "s")
+    for engine, term in sorted(first_terms.items()):
+        result.add(f"ttft_host_{engine}", float(f"{term:.3g}"), "s")
     _add_errors(result, data)
     result.add("finding", _finding(result, gpu), "text")
     about = {
@@ -122,16 +130,21 @@ def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: st
     return times, set(rows["constants"].astype(str).unique())
 
 
-def _fit(data: pd.DataFrame) -> dict[str, float]:
-    """Return the time that each engine's host adds to a step: what minimises the mean relative error of one half."""
+#: Columns of a measured time and of its prediction from kernels alone.
+_TIMES = {"tpot": ("measured_s", "kernels_s"), "ttft": ("ttft_s", "prompt_s")}
+
+
+def _fit(data: pd.DataFrame, time: str, least: int) -> dict[str, float]:
+    """Return what each engine's host adds to a time: what minimises the mean relative error of one half."""
     terms = {}
     for engine, part in data[~data["held_back"]].groupby("engine"):
-        if len(part) < LEAST_RUNS:
+        if len(part) < least:
             continue
         # The minimum of a sum of |term - missing| / measured is a weighted median.
-        missing = (part["measured_s"] - part["kernels_s"]).to_numpy()
+        measured, predicted = (part[name].to_numpy() for name in _TIMES[time])
+        missing = measured - predicted
         order = np.argsort(missing, kind="stable")
-        weight = np.cumsum(1 / part["measured_s"].to_numpy()[order])
+        weight = np.cumsum(1 / measured[order])
         terms[engine] = float(f"{max(0.0, missing[order][np.searchsorted(weight, weight[-1] / 2)]):.3g}")
     return terms
 
@@ -155,7 +168,11 @@ def _add_errors(result: CaseResult, data: pd.DataFrame) -> None:
     result.add("tpot_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
     few = data[data["requests"] <= FEW_REQUESTS]
     result.add("ttft_runs", len(few), "run")
-    result.add("ttft_median_error_percent", errors_percent(few["prompt_s"], few["ttft_s"]).abs().median(), "%")
+    few_back = few[few["held_back"]]
+    first = {"_unfitted": (few, "prompt_s"), "": (few_back, "first_token_s")}
+    for name, (part, predicted) in first.items():
+        error = errors_percent(part[predicted], part["ttft_s"]).abs().median()
+        result.add(f"ttft_median_error{name}_percent", error, "%")
     keys = ["engine", "model", "precision", "input_tokens", "output_tokens", "requests", "gpus"]
     repeated = data.groupby(keys)["measured_s"]
     spread = errors_percent(repeated.transform("median"), data["measured_s"]).abs()[repeated.transform("size") > 1]

@@ -18,7 +18,7 @@ from gpuledger.readers.tabular import Column, read_csv
 _SIZES = ("batch_size", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 _TEXTS = ("backend", "model_path", "system", "mode")
 _IGNORED = (
-    *("backend_version", "precision", "moe_quant_mode"),
+    *("backend_version", "precision"),
     *(f"{phase}_{name}" for phase in ("prefill", "decode") for name in (*_SIZES, "num_workers")),
 )
 #: Engines whose kernels were measured.
@@ -37,6 +37,9 @@ CHECKPOINTS = {
     ("meta-llama/Llama-3.1-70B", "fp8"): "nvidia/Llama-3.1-70B-Instruct-FP8",
     ("moonshotai/Kimi-K2.5", "nvfp4"): "nvidia/Kimi-K2.5-NVFP4",
     ("MiniMaxAI/MiniMax-M2.5", "nvfp4"): "nvidia/MiniMax-M2.5-NVFP4",
+    ("Qwen/Qwen3.5-397B-A17B", "nvfp4"): "nvidia/Qwen3.5-397B-A17B-NVFP4",
+    ("zhipuai/GLM-5", "fp8"): "zai-org/GLM-5-FP8",
+    ("zhipuai/GLM-5", "nvfp4"): "nvidia/GLM-5-NVFP4",
 }
 #: Models whose configuration goes by another name.
 CONFIGURATIONS = {
@@ -71,7 +74,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     columns = [
         Column("id"),
         *(Column(name) for name in _TEXTS),
-        Column("gemm_quant_mode", optional=True),
+        *(Column(f"{part}_quant_mode", optional=True) for part in ("gemm", "moe")),
         *(Column(name, "number", minimum=1) for name in ("isl", "osl")),
         *(Column(name, "number", minimum=0, optional=True) for name in _SIZES),
         *(Column(f"silicon_{name}_ms", "number", minimum=0) for name in ("ttft", "tpot")),
@@ -84,7 +87,10 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         known = ", ".join(sorted(set(filter(None, names.values()))))
         raise InputError(path, "column system", f"no run on {gpu.name}", f"set gpu to one of {known}")
     rows = table[own].reset_index(drop=True)
-    quantised = rows.get("gemm_quant_mode", pd.Series("", rows.index)).fillna("").replace("bfloat16", "")
+    absent = pd.Series("", rows.index)
+    quantised, of_experts = (rows.get(f"{part}_quant_mode", absent).fillna("") for part in ("gemm", "moe"))
+    # A model whose experts are scaled by blocks is so as a whole: checkpoints in fp8 have one method.
+    quantised = quantised.replace("bfloat16", "").mask((quantised == "fp8") & (of_experts == "fp8_block"), "fp8_block")
     # A column that is missing is as one that is empty.
     sizes = {name: rows.get(name, pd.Series(0.0, rows.index)).fillna(0).astype(np.int64) for name in _SIZES}
     frame = pd.DataFrame(
