@@ -5,6 +5,7 @@ Whatever is done to a run, the same command again must go on and end with the sa
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,8 @@ KILLS, SEED = int(os.environ.get("KILLS", 20)), int(os.environ.get("SEED", 1))
 WHOLE = os.environ.get("GPULEDGER_WHOLE") == "1"
 CASES = ["published/kernel_overhead/table2", "published/memory_usage/fig11", "simulated/warp_scheduling/fig13a"]
 SMALL = [f"results/{case}/notebook.html" for case in CASES]
+#: With it, the downloads that are here join in.
+WHOLE_TARGETS = ("all",)
 #: What an ordinary user may do, and enter folders of others: the tests' Python may be in one.
 ORDINARY = (
     "--reuid=65534 --regid=65534 --clear-groups --inh-caps=-all,+dac_read_search --ambient-caps=-all,+dac_read_search"
@@ -32,7 +35,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file
 
 def command(*targets, cores=2):
     """The same command each time; what the network has is not asked for."""
-    return [sys.executable, "-m", "snakemake", "--cores", str(cores), *targets, "--config", "datasets_online=[]"]
+    online = [] if targets == WHOLE_TARGETS else ["--config", "datasets_online=[]"]
+    return [sys.executable, "-m", "snakemake", "--cores", str(cores), *targets, *online]
 
 
 def run(folder, *before, targets=SMALL, **environment):
@@ -51,7 +55,9 @@ def fresh(folder):
     """A checkout with the downloads that are here and no results."""
     copy_checkout(folder)
     if WHOLE:
-        shutil.copytree(ROOT / "traces", folder / "traces", dirs_exist_ok=True)
+        # Simulated traces are made anew: their making is killed as well.
+        made = [file.name for file in (ROOT / "traces/simulated").iterdir() if file.is_dir()]
+        shutil.copytree(ROOT / "traces", folder / "traces", dirs_exist_ok=True, ignore=shutil.ignore_patterns(*made))
     return folder
 
 
@@ -79,30 +85,48 @@ def kill(process, how):
         pass
 
 
-def test_every_killed_run_goes_on_and_ends_the_same(tmp_path_factory, capsys):
-    targets = ["all"] if WHOLE else SMALL
-    folder = fresh(tmp_path_factory.mktemp("killed") / "checkout")
-    start = time.monotonic()
-    done = run(folder, targets=targets)
+def begun(folder):
+    """The steps that the last run has begun."""
+    return len(re.findall(r"^(?:\[\d+ of|again:)", (folder / "said").read_text(), re.MULTILINE))
+
+
+def ends_before(process, folder, steps, seconds):
+    """Wait until a run has begun so many steps, and some seconds longer; whether it ended before that."""
+    while begun(folder) < steps and process.poll() is None:
+        time.sleep(0.1)
+    try:
+        return process.wait(seconds) == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def test_every_killed_run_goes_on_and_ends_the_same(tmp_path, capsys):
+    targets = WHOLE_TARGETS if WHOLE else SMALL
+    done = run(fresh(tmp_path / "quiet"), targets=targets)
     assert done.returncode == 0, done.stderr[-3000:]
-    lasts, whole = time.monotonic() - start, digests(folder)
-    chance, kills, ends = random.Random(SEED), 0, 0
+    steps, whole = int(re.search(r"^(\d+) steps:", done.stderr, re.MULTILINE)[1]), digests(tmp_path / "quiet")
+    chance, kills, ends, start = random.Random(SEED), 0, 0, time.monotonic()
     while kills < KILLS:
-        shutil.rmtree(folder / "results")
-        shutil.rmtree(folder / ".snakemake")
-        # Several kills hit one run, so that some hit one that goes on.
-        for _ in range(min(5, KILLS - kills)):
-            how, after = chance.choice(["main", "group", "child"]), chance.uniform(0.5, lasts / 3)
-            with open(folder / "said", "a") as said:
+        folder, ended = fresh(tmp_path / f"killed{ends}"), False
+        # The kills are spread over one run; where it ends before the last, the others hit another one.
+        while kills < KILLS and not ended:
+            how = chance.choice(["main", "group", "child"])
+            after = chance.randint(0, max(1, 2 * steps // KILLS)), chance.uniform(0.3, 2)
+            with open(folder / "said", "w") as said:
                 process = subprocess.Popen(
                     command(*targets), cwd=folder, stdout=said, stderr=said, start_new_session=True
                 )
-                try:
-                    process.wait(after)
-                except subprocess.TimeoutExpired:
+                ended = ends_before(process, folder, *after)
+                if not ended:
                     kill(process, how)
                     kills += 1
                 process.wait()
+            with capsys.disabled():
+                print(
+                    f"\n{time.monotonic() - start:.0f} s: kill {kills} of {KILLS} ({how}) after {begun(folder)} steps",
+                    end="",
+                    flush=True,
+                )
         done = run(folder, targets=targets)
         assert done.returncode == 0, done.stderr[-3000:]
         made, ends = digests(folder), ends + 1

@@ -194,6 +194,7 @@ def test_tables_of_host_calls_are_recognised(tmp_path):
         ("attention", attention(40), {"attn_dtype": "fp3"}, "no row of a known type"),
         ("attention", attention(40).drop(columns="head_dim"), {}, "'head_dim' is missing"),
         ("attention", attention(12), {}, "no kernel has 20 shapes"),
+        ("moe", experts(24), {"latency": 5.0}, "no kernel has 20 shapes"),
         ("attention", attention(60), {"latency": 1e-9}, "shorter than the data sheet"),
         ("moe", experts(40), {"topk": 129}, "more than num_experts"),
         ("moe", experts(40), {"distribution": "skewed"}, "neither balanced nor power_law"),

@@ -64,9 +64,6 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     frame, skipped = read(case, path)
     if layout == "collectives" and not gpu.link_bytes_per_s > 0:
         raise InputError(case.dataset.file, f"{case.place}.gpu", f"{gpu.name} has no known link", "give link_gb_per_s")
-    kept = [len(part) >= LEAST_SHAPES for _, part in frame.groupby(["kernel", "precision"])]
-    if not any(kept):
-        raise InputError(path, "", f"no kernel has {LEAST_SHAPES} shapes", "add measurements")
     shapes = [name for name in frame if name not in _OTHERS]
     beside = [frame, *(read(case, other)[0] for other in other_tables(case))]
     frame = _prepared(gpu, frame)
@@ -99,6 +96,9 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
         foreign = unseen_constants(kind.name, gpu, kernel, precision)
         if foreign is not None:
             unseen[rows.index] = engine_prediction.predict(gpu, kind, foreign, rows)["predicted_s"]
+    if not words:
+        problem = f"no kernel has {LEAST_SHAPES} shapes in the half that constants are fitted to, and others to judge them"
+        raise InputError(path, "", problem, "add measurements")
     frame["predicted_s"] = rounded(frame["predicted_s"])
     result.data = frame = frame.drop(columns=["compute_s", "traffic_s"])
     groups = sorted(words, key=lambda name: (name != "16-bit", name))
