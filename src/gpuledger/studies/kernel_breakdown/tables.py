@@ -80,6 +80,7 @@ def _for_people(frame: pd.DataFrame, several: bool) -> pd.DataFrame:
     # No kernel has both.
     stored = {"stored": first["weights"].where(first["weights"] != "", first["kv"])} if "kv" in first else {}
     batched = [f"{batch:,} of {size}" if batch > 1 else size for batch, size in zip(first["batch"], shape, strict=True)]
+    last = ("activations", "tile", "compute_cycles", "memory_cycles")
     beside = _beside(frame, first).items() if several else ()
     times = {f"{name.replace('-', ' ').upper()} (µs)": values for name, values in beside}
     shown = pd.DataFrame(
@@ -92,11 +93,7 @@ def _for_people(frame: pd.DataFrame, several: bool) -> pd.DataFrame:
             "macs_g": first["macs"] / 1e9,
             "dram_mb": first["dram_bytes"] / 1e6,
             **stored,
-            **{
-                name: first[name]
-                for name in ("activations", "tile", "compute_cycles", "memory_cycles")
-                if name in first
-            },
+            **{name: first[name] for name in last if name in first},
         }
     )
     return shown.reset_index(drop=True)
