@@ -111,8 +111,8 @@ def test_the_document_has_every_figure_and_table_once(document):
     text = document.read_text("utf-8")
     assert re.findall(r"\{\.\./([^}]*)\}", text) == [
         "mine/kernel_overhead/table2/figure.pdf",
-        "mine/kernel_overhead/table2/figure_column.pdf",
         "mine/kernel_overhead/table2/table",
+        "mine/kernel_overhead/table2/figure_column.pdf",
     ]
     assert text.count(r"\caption{5 \% of \& slow. Recorded on an L4.}") == 2
 

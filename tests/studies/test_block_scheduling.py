@@ -288,9 +288,9 @@ def test_the_figure_says_how_much_of_the_launch_it_shows(tmp_path):
     records = array([(100 * i, 90, 0) for i in range(40)])
     title = run_notebook("block_scheduling", reduce(tmp_path / "long", records))[0]["axes"]["A"].get_title("left")
     # 40 blocks, of which those that start within nine periods are shown.
-    assert title == "A  One SM, the first 800 of 3,990 cycles"
+    assert title == "One SM, the first 800 of 3,990 cycles"
     title = run_notebook("block_scheduling", reduce(tmp_path / "short", records[:3]))[0]["axes"]["A"].get_title("left")
-    assert title == "A  One SM"
+    assert title == "One SM"
 
 
 def test_cycles_in_the_headline_fit_into_the_kernel(tmp_path):

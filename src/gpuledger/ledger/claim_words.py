@@ -71,6 +71,7 @@ _WORD = {re.compile(rf"\b{pattern}(?!\w)"): words for pattern, words in _WORDS.i
 _COUNTED = {"inst": "instructions", "launch": "launches", "block": "blocks", "burst": "bursts", "byte": "bytes"}
 _COUNTED |= {"cycle": "cycles", "kernel": "kernels", "MAC": "MACs", "page": "pages", "parameter": "parameters"}
 _COUNTED |= {"register": "registers", "sector": "sectors", "tensor": "tensors", "token": "tokens", "value": "values"}
+_NUMBER = re.compile(r"(at most |at least )?[-+]?(inf|∞|[\d.,]+(e[-+]?\d+)?)")
 _RATES = {"byte/s": "B/s", "FLOP/s": "FLOP/s", "MAC/s": "MAC/s"}
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
@@ -91,12 +92,12 @@ def _in_words(words: str) -> str:
     return words
 
 
-def measure(row: Mapping) -> str:
-    """Return a row's unit as it follows its published value: `` %``, `` instructions``."""
-    unit = row["unit"]
-    if unit in ("", "1", "text"):
+def measure(row: Mapping, number: str | None = None) -> str:
+    """Return a row's unit as it follows a number, or else its published value: `` %``, `` instructions``."""
+    unit, number = row["unit"], str(row["published"]) if number is None else number
+    if unit in ("", "1", "text") or not _NUMBER.fullmatch(number):
         return ""
-    one = row["published"].removeprefix("at most ").removeprefix("at least ") == "1"
+    one = number.removeprefix("at most ").removeprefix("at least ") == "1"
     return f" {unit if one else _COUNTED.get(unit, unit)}"
 
 
@@ -104,7 +105,7 @@ def amount(number: str, row: Mapping) -> str:
     """Return a published or reproduced value of a row with its unit, rates in TB/s or GFLOP/s."""
     found = re.fullmatch(r"(at most |at least )?([\d.,]+)", number)
     if row["unit"] not in _RATES or not found:
-        return f"{number}{measure(row)}"
+        return f"{'∞' if number == 'inf' else number}{measure(row, number)}"
     value = float(found[2].replace(",", ""))
     size, prefix = next((pair for pair in _PREFIXES if value >= pair[0]), (1, ""))
     return f"{found[1] or ''}{value / size:.4g} {prefix}{_RATES[row['unit']]}"
@@ -113,8 +114,7 @@ def amount(number: str, row: Mapping) -> str:
 def sentence(row: Mapping) -> str:
     """Return what a row claims, as a sentence; a statement of a source document is quoted."""
     published, about = str(row["published"]), name(row)
-    number = re.fullmatch(r"(at most |at least )?[-+]?(inf|[\d.,]+(e[-+]?\d+)?)", published)
-    if row["verdict"] == SOURCE_ERROR and not number:
+    if row["verdict"] == SOURCE_ERROR and not _NUMBER.fullmatch(published):
         return f"{about.removesuffix(': the law')}: “{published}”." if row["quantity"] else f"“{published}”."
     key = row["quantity"] or row["id"].replace("-", "_")
     for pattern, words in sentences().items():

@@ -153,6 +153,8 @@ def for_people(card: pd.DataFrame) -> pd.DataFrame:
 
 
 def _shortened(reproduced: str, published: str) -> str:
+    if re.fullmatch(r"-?\d+", reproduced):
+        return f"{int(reproduced):,}"
     number = reproduced.replace(",", "")
     if not re.fullmatch(r"-?\d*\.\d+(?:e[-+]?\d+)?", number):
         return reproduced

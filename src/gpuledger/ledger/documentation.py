@@ -16,6 +16,7 @@ from gpuledger.ledger.pages import formulas_to_mathml
 LIST = "resources/documentation.yaml"
 _LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 _STUDY = re.compile(r"^## .+ \(`(\w+)`\)$", re.MULTILINE)
+_CELL = re.compile(r"(?<=<code>)[^<]+(?=</code>[^\n]*</td>)")
 _HEADING = re.compile(r'<h2 id="([^"]*)">(.*?)<a class="anchor-link"', re.DOTALL)
 
 
@@ -87,4 +88,6 @@ def _html(text: str) -> str:
     body = markdown2html(formulas_to_mathml(text))
     head = '<div class="table" tabindex="0" role="group" aria-label="Table">'
     body = body.replace("<table>", f"{head}<table>").replace("</table>", "</table></div>")
+    # Paths in tables break behind a slash or an underscore.
+    body = _CELL.sub(lambda cell: re.sub(r"(?<=[/_])(?=\w)", "<wbr>", cell[0]), body)
     return body.replace("<pre>", '<pre tabindex="0">')

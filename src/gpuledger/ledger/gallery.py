@@ -18,6 +18,8 @@ _GPU = re.compile(r"\b(RTX[ -](?:PRO[ -])?\d{4}|(?:MI|GB|GH|[ABHLV])\d{1,3}[SX]?
 _LABEL = 36
 #: From this many cases on, the page leaves out what a script can add and what matters least.
 _MANY = 200
+#: A study of fewer cards does not take whole rows.
+_FEW = 3
 _NOT_A_TEST = list(claims.GROUPS)[1]
 _ABSENT = "not downloaded: "
 
@@ -39,10 +41,11 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
     rows = report.rows_for_pages(card, titles)
     versions = [_version(outcome, paper, root) for outcome in outcomes]
     cards: dict[str, dict[str, list[dict]]] = {}
-    # Studies that only a simulation answers come last.
-    others = {version["study"] for version in versions if version["kind"] != "simulated"}
-    for version in sorted(versions, key=lambda version: (version["study"] not in others, version["study"])):
+    for version in sorted(versions, key=lambda version: version["study"]):
         cards.setdefault(version["study"], {}).setdefault(version["case"], []).append(version)
+    # Studies of a few cards share rows, above all others; those that only a simulation answers come last.
+    measured = {version["study"] for version in versions if version["kind"] != "simulated"}
+    order = sorted(cards, key=lambda name: (name not in measured, -len(cards[name]) % _FEW or _FEW))
     # The page stays small: then only what is tested, differs or is open has a square for each claim.
     many = len(versions) > _MANY
     squares: dict[tuple[str, str], list[dict]] = {}
@@ -55,7 +58,7 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
         "counts": claims.counts(card),
         "squares": {key: found for key, found in squares.items() if not many or key[0] != _NOT_A_TEST},
         "many": many,
-        "sections": [(studies[name], list(cases.values())) for name, cases in cards.items()],
+        "sections": [(studies[name], list(cards[name].values())) for name in order],
         "count": len(versions),
         "paper": [_place(entry, rows, versions) for entry in paper],
         "missing": _missing(rows),

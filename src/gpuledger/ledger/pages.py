@@ -13,6 +13,7 @@ from nbconvert.exporters.html import Highlight2HTML, HTMLExporter, TemplateExpor
 from gpuledger import __version__, files
 from gpuledger.ledger import latex, provenance
 from gpuledger.ledger.claims import BY_CONSTRUCTION
+from gpuledger.ledger.report import unbroken
 
 # $$…$$, and $…$ without white space just inside the signs (a price is not a formula).
 _BLOCK = r"\$\$(?P<block>.+?)\$\$"
@@ -62,6 +63,7 @@ def render(
         for part in cell.get("outputs", []):
             _arrange(part, about["finding"])
     exporter = _Exporter(template_name="page", extra_template_basedirs=[str(templates)])
+    exporter.register_filter("unbroken", unbroken)
     metadata = {
         "name": title,
         "heading": heading or title,
@@ -152,9 +154,9 @@ def _arrange(output: nbformat.NotebookNode, finding: str) -> None:
 
 
 def formulas_to_mathml(markdown: str) -> str:
-    """Replace the TeX formulas of a Markdown text by MathML, except inside code."""
+    """Replace TeX formulas in Markdown by MathML and keep percent signs with their numbers, except inside code."""
     parts = _CODE.split(markdown)
-    parts[::2] = [_FORMULA.sub(_formula, part) for part in parts[::2]]
+    parts[::2] = [_FORMULA.sub(_formula, unbroken(part)) for part in parts[::2]]
     return "".join(parts)
 
 

@@ -48,13 +48,19 @@ def document(outcomes: Iterable[Outcome], folder: Path) -> str:
     for name, cases in groupby(sorted(outcomes, key=lambda outcome: outcome.study), lambda outcome: outcome.study):
         study = read_studies()[name]
         lines += [f"\\section{{{latex.escape(study.title)}}}", latex.escape(study.question)]
+        floats = []
         for outcome in cases:
-            lines += _case(study, outcome, folder)
+            text, of_case = _case(study, outcome, folder)
+            lines.append(text)
+            floats += of_case
+        # Narrow ones last, two on a page: among wide ones each would have a page for itself.
+        lines += sorted(floats, key=lambda one: one.startswith("\\begin{figure}"))
         lines.append("\\clearpage")
     return "\n".join([_OPENING, *lines, "\\end{document}", ""])
 
 
-def _case(study: Study, outcome: Outcome, folder: Path) -> list[str]:
+def _case(study: Study, outcome: Outcome, folder: Path) -> tuple[str, list[str]]:
+    """Return a case's paragraph and its floats."""
     case = f"{outcome.dataset}/{outcome.study}/{outcome.case}"
     finding = outcome.summary.get("finding", {}).get("value", study.title)
     label = outcome.label[:1].upper() + outcome.label[1:]
@@ -65,10 +71,10 @@ def _case(study: Study, outcome: Outcome, folder: Path) -> list[str]:
         figures.append("fig:" + "-".join([*case.split("/"), *[name] * (name != "figure")]))
         # At its own size, unless it would stick out.
         size = f"width={width},height=0.87\\textheight,keepaspectratio"
-        floats += [f"\\begin{{{environment}}}[tp]", "\\centering"]
-        floats += [f"\\includegraphics[{size}]{{../{case}/{name}.pdf}}"]
-        floats += [f"\\caption{{{latex.escape(f'{finding}. {label}.')}}}\\label{{{figures[-1]}}}"]
-        floats += [f"\\end{{{environment}}}"]
+        lines = [f"\\begin{{{environment}}}[tp]", "\\centering"]
+        lines += [f"\\includegraphics[{size}]{{../{case}/{name}.pdf}}"]
+        lines += [f"\\caption{{{latex.escape(f'{finding}. {label}.')}}}\\label{{{figures[-1]}}}"]
+        floats.append("\n".join([*lines, f"\\end{{{environment}}}"]))
     for name in study.tables:
         text = (folder.parent / case / f"{name}.tex").read_text("utf-8")
         if "\\midrule\n\\bottomrule" not in text:
@@ -76,4 +82,4 @@ def _case(study: Study, outcome: Outcome, folder: Path) -> list[str]:
             floats.append(f"\\input{{../{case}/{name}}}")
     places = [f"Figure~\\ref{{{label}}}" for label in figures] + [f"Table~\\ref{{{label}}}" for label in tables]
     text = f"{latex.escape(finding)} ({', '.join(places)}). {latex.escape(label)}."
-    return [f"\\paragraph{{{latex.escape(outcome.dataset)}, {latex.escape(outcome.case)}.}}", text, *floats]
+    return f"\\paragraph{{{latex.escape(outcome.dataset)}, {latex.escape(outcome.case)}.}}\n{text}\n", floats

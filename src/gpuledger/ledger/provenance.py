@@ -1,6 +1,7 @@
 """What numbers are and where they come from, in the words shown next to them."""
 
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from pathlib import Path
 
 from gpuledger import files
@@ -56,9 +57,18 @@ def describe_data_sheets(gpus: Iterable, folder: Path) -> list[dict]:
 
 
 def sources(record: Mapping) -> str:
-    """Return the sources that a ``provenance.json`` names: those of its files, or else of its dataset."""
-    named = dict.fromkeys(entry["source"] for entry in record["inputs"] if "source" in entry)
-    return "; ".join(named) or record["source"]
+    """Return the sources that a ``provenance.json`` names: those of its files, or else of its dataset.
+
+    What a source and the one before it begin with, up to a comma, is said once.
+    """
+    named = list(dict.fromkeys(entry["source"] for entry in record["inputs"] if "source" in entry))
+    words, before = "", []
+    for source in named:
+        parts = source.split(", ")
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, parts[:-1], strict=False)))
+        words += (", " if same else "; ") + ", ".join(parts[same:])
+        before = parts
+    return words[2:] or record["source"]
 
 
 def caption(record: Mapping) -> str:

@@ -1,6 +1,7 @@
 """Reports across cases: tables of all quantities, the scorecard page, and what pages say of claims."""
 
 import json
+import re
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
@@ -55,7 +56,14 @@ def environment(templates: Path) -> Environment:
     """Return the environment of the pages' templates."""
     # Kernel names and sources are data, so everything is escaped.
     loader = FileSystemLoader([templates, templates / "page"])
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    found.filters["unbroken"] = unbroken
+    return found
+
+
+def unbroken(words: str) -> str:
+    """Keep a number with its percent or equals sign on one line."""
+    return re.sub(r"(?<=\d) (?=%)|(?<=\w) (?== \d)|(?<=[=≤≥]) (?=\d)", "\N{NO-BREAK SPACE}", words)
 
 
 def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path, made: Container[str]) -> str:
@@ -130,7 +138,9 @@ def rows_for_pages(card: pd.DataFrame, titles: Mapping[str, str]) -> list[dict]:
         row["words"] = claim_words.sentence(row)
         if _is_own(row):
             row["words"] = f"Our own target: {row['words'][:1].lower()}{row['words'][1:]}"
-        row["here"] = claim_words.amount(row["reproduced"], row) if row["dataset"] else ""
+        row |= {key: row[key].replace("inf", "∞") for key in ("published", "reproduced") if row[key] == "inf"}
+        row["right"] = claim_words.amount(row["reproduced"], row)
+        row["here"] = row["right"] if row["dataset"] else ""
         row["said"] = f"{row['words']} {row['verdict'].capitalize()}"
         if row["verdict"] in (claims.DIFFERS, claims.WITHIN, claims.SOURCE_ERROR):
             row["said"] += f": {row['reproduced']}"

@@ -50,14 +50,11 @@ def draw_gaps(axes: Axes, gaps: pd.DataFrame, result: CaseResult, color: str = W
     Parameters
     ----------
     gaps : DataFrame
-        See :func:`gpuledger.studies.block_scheduling.parts`; may be empty.
+        See :func:`gpuledger.studies.block_scheduling.parts`.
     result : CaseResult
         Its percentiles are written beside the median.
     """
     axes.set(xlabel="gap before a block (cycles)", ylabel="gaps (%)")
-    if gaps.empty:
-        axes.text(0.5, 0.5, "no slot was used twice", transform=axes.transAxes, ha="center", color=figures.GREY)
-        return
     width = int(gaps["low_cycles"].diff().iloc[1]) if len(gaps) > 1 else 1
     share = 100 * gaps["gaps"].to_numpy(float) / gaps["gaps"].sum()
     # The last bin may hold everything above the 99th percentile; it is reported as text.

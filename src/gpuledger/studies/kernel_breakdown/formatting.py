@@ -22,8 +22,3 @@ def format_decimal(value: float, _: object = None) -> str:
 def format_binary(value: float, _: object = None) -> str:
     """Write a number of tokens or requests with k for 1024: 512, 4k, 13k."""
     return f"{value / 1024:.3g}k" if value >= 1024 else f"{value:g}"
-
-
-def unbroken(text: str) -> str:
-    """Keep a number and its percent sign on one line."""
-    return text.replace(" %", "\N{NO-BREAK SPACE}%")

@@ -54,9 +54,9 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
         "frame": frame,
         "people": _for_people(frame, several),
         "caption": f"{result.finding}. All kernels of each pass: m, n, k and batch per launch, other columns for all "
-        "launches; number formats of weights, KV cache and activations.",
+        "launches; number formats of weights or KV cache, and of activations.",
         "headers": {
-            "shape": "m × n × k",
+            "shape": "m×n×k",
             "macs_g": "GMAC",
             "dram_mb": "DRAM (MB)",
             "time_us": "time (µs)",
@@ -66,6 +66,7 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
             "memory_cycles": "memory (cycles per layer)",
             "tile": "tile m × k × n",
             "kv": "KV cache",
+            "stored": "weights, KV",
         },
         "formats": {"percent": "{:.1f}"},
     }
@@ -75,8 +76,11 @@ def _for_people(frame: pd.DataFrame, several: bool) -> pd.DataFrame:
     """Return the first GPU's kernels for people, with the times on the other GPUs beside them."""
     first = frame[frame["hardware"] == frame["hardware"].iloc[0]] if several else frame
     percent = 100 * first["time_s"] / first.groupby("phase")["time_s"].transform("sum")
-    shape = [" × ".join(map(str, sizes)) for sizes in first[["m", "n", "k"]].to_numpy()]
+    shape = ["×".join(map(str, sizes)) for sizes in first[["m", "n", "k"]].to_numpy()]
+    # No kernel has both.
+    stored = {"stored": first["weights"].where(first["weights"] != "", first["kv"])} if "kv" in first else {}
     batched = [f"{batch:,} of {size}" if batch > 1 else size for batch, size in zip(first["batch"], shape, strict=True)]
+    last = ("activations", "tile", "compute_cycles", "memory_cycles")
     beside = _beside(frame, first).items() if several else ()
     times = {f"{name.replace('-', ' ').upper()} (µs)": values for name, values in beside}
     shown = pd.DataFrame(
@@ -88,8 +92,8 @@ def _for_people(frame: pd.DataFrame, several: bool) -> pd.DataFrame:
             "shape": batched,
             "macs_g": first["macs"] / 1e9,
             "dram_mb": first["dram_bytes"] / 1e6,
-            **{name: first[name] for name in ("weights", "kv", "activations") if name in first},
-            **{name: first[name] for name in ("tile", "compute_cycles", "memory_cycles") if name in first},
+            **stored,
+            **{name: first[name] for name in last if name in first},
         }
     )
     return shown.reset_index(drop=True)

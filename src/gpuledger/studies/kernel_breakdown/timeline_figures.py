@@ -5,9 +5,11 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
 from gpuledger.ledger import figures
+from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES
 
 #: Colours of kernel classes; all others are grey.
@@ -21,13 +23,45 @@ COLOURS = {
     "moe": figures.YELLOW,
 }
 OTHER = figures.GREY
-_IDLE_COLOURS = ("#bcbddc", "#d9d9d9", "#fdd0a2", "#c7e9c0", "#e7cb94", "#deebf7", "#f0f0f0")
+#: Colour of kernels that compute, whatever their class, and the form of predicted bars.
+_RUNNING, _HATCHED = "#636363", {"hatch": "//////", "linewidth": 0.8}
+# In grey, 7 of 100 apart from one another, and 15 from the next in a bar.
+_IDLE_COLOURS = ("#7a5aa6", "#d6d6d6", "#cb7f52", "#9acd96", "#748a3f", "#e2ecf8", "#9ab0c6")
 #: Colours of what goes on while no kernel runs.
 IDLE_COLOURS = dict(zip(ACTIVITIES, _IDLE_COLOURS, strict=True))
 
 
 def colour_of(kernel_class: str) -> str:
     return COLOURS.get(kernel_class, OTHER)
+
+
+def draw_step(axes: Axes, result: Mapping, predicted: bool) -> None:
+    """Draw the span of a step as a bar, divided into kernels and none, and below it the predicted time of its kernels.
+
+    Parameters
+    ----------
+    result : mapping
+        Of a timed step.
+    predicted : bool
+        Whether there is a prediction.
+    """
+    span, idle = float(result["span"]), float(result["idle_time"])
+    running, wide = span - idle, idle > 0.4 * span
+    axes.barh(0, 1e3 * running, color=_RUNNING)
+    axes.barh(0, 1e3 * idle, left=1e3 * running, color=figures.PALE)
+    words = f"no kernel for {format_time(idle)}, {100 * idle / span:.0f} %"
+    style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
+    axes.annotate(words, (1e3 * (span - idle / 2 if wide else span), 0), (0 if wide else 4, 0), **style).set_ha(
+        "center" if wide else "left"
+    )
+    names = ["recorded"]
+    if predicted:
+        kernels = float(result["predicted_kernel_time"])
+        axes.barh(1, 1e3 * kernels, facecolor="white", edgecolor=_RUNNING, **_HATCHED)
+        axes.annotate(f"kernels for {format_time(kernels)}", (1e3 * kernels, 1), (4, 0), **style)
+        names.append("predicted")
+    axes.set_yticks(range(len(names)), names, fontsize=6.8)
+    axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(0, 1e3 * span * (1 if wide else 1.4)), xlabel="the step (ms)")
 
 
 def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
@@ -63,7 +97,7 @@ def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
     colours = [colour_of(name) for name in table["kernel_class"]]
     axes.barh(at - height / 2 * paired, 1e3 * table["time"], height, color=colours)
     if paired:
-        outline = {"facecolor": "white", "edgecolor": colours, "hatch": "//////", "linewidth": 0.8}
+        outline = {"facecolor": "white", "edgecolor": colours, **_HATCHED}
         axes.barh(at + height / 2, 1e3 * table["predicted"], height, **outline)
     axes.set_yticks(at, [_shorten(name) for name in table.index], fontsize=6.8)
     axes.invert_yaxis()
@@ -94,7 +128,7 @@ def class_handles(classes: list[str], predicted: bool) -> list[Patch]:
     if set(classes) - set(shown):
         handles.append(Patch(color=OTHER, label="others"))
     if predicted:
-        style = {"facecolor": "white", "edgecolor": figures.BLACK, "hatch": "//////", "linewidth": 0.8}
+        style = {"facecolor": "white", "edgecolor": figures.BLACK, **_HATCHED}
         handles.append(Patch(label="predicted", **style))
     return handles
 
@@ -168,7 +202,7 @@ def draw_span(axes: Axes, parts: Mapping[str, tuple[float, str]]) -> None:
         axes.barh(0, percent, left=left, color=colour, edgecolor="white", linewidth=0.5, label=label)
         if percent >= 4:
             words = f"{label}\n" if len(label) < 0.9 * percent else ""
-            dark = {"color": "white"} if not left else {}
+            dark = {"color": "white"} if sum(to_rgb(colour)) < 1.4 else {}
             axes.text(left + percent / 2, 0, f"{words}{percent:.0f}", ha="center", va="center", fontsize=6.8, **dark)
         left += percent
     axes.set(xlim=(0, 100), ylim=(-0.5, 0.5), yticks=[], xlabel="share of the span (%)")
@@ -186,9 +220,9 @@ def span_parts(result: Mapping, idle: pd.DataFrame) -> dict[str, tuple[float, st
     waiting = alone * float(result["communication_wait_time"]) / whole if whole else 0.0
     running = span * (1 - float(result["idle_percent"]) / 100)
     found = {
-        "kernels that compute": (running - alone, "#636363"),
-        "communication alone: moving data": (alone - waiting, figures.PURPLE),
-        "communication alone: waiting": (waiting, "#e4b8d0"),
+        "kernels that compute": (running - alone, _RUNNING),
+        "communication alone: moving data": (alone - waiting, figures.BLACK),
+        "communication alone: waiting": (waiting, "#b0b0b0"),
     }
     for name in ACTIVITIES:
         found[name] = (float(idle.loc[idle["activity"] == name, "duration_s"].sum()), IDLE_COLOURS[name])

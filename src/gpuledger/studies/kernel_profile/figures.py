@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.transforms import blended_transform_factory
 
-from gpuledger.ledger import figures
+from gpuledger.ledger import column_layout, figures
 from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, YELLOW, plain
 from gpuledger.ledger.label_placement import place_labels
@@ -138,7 +139,7 @@ def label_points(axes: Axes, points: pd.DataFrame) -> None:
 def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     """Draw the time of each kernel as a bar with what limits it; a baseline as a pale bar behind.
 
-    Without times, the bars are FLOPs.
+    Without times, the bars are FLOPs, with their share of all.
 
     Parameters
     ----------
@@ -154,7 +155,12 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     factor, unit = _time_unit(most) if timed else _work_unit(most)
     names = labels(table["kernel"], 32)
     head, rest = table.index[:shown], table.index[shown:]
-    rows = [(plain(names[at]), values[at], before[at], table["bound"][at], _note(table.loc[at], timed)) for at in head]
+    of_all = 100 * values / values.sum()
+    notes = [_note(table.loc[at], timed) if timed else f"{brief(float(of_all[at]), 2)} %" for at in head]
+    rows = [
+        (plain(names[at]), values[at], before[at], table["bound"][at], note)
+        for at, note in zip(head, notes, strict=True)
+    ]
     if len(rest):
         rows.append((f"{len(rest)} more kernels", values[rest].sum(), before[rest].sum(min_count=1), None, ""))
     ends = []
@@ -171,11 +177,12 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     axes.set_yticks(range(len(rows)), [row[0] for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     # Room for the texts, whose signs are about 0.058 inches wide.
-    width = axes.figure.get_figwidth() - 0.35 - 0.062 * max(len(row[0]) for row in rows)
+    width = column_layout.WIDTH if figures.for_columns else axes.figure.get_figwidth()
+    width -= 0.35 + 0.062 * max(len(row[0]) for row in rows)
     axes.set_xlim(0, max(end / max(1 - (0.058 * signs + 0.1) / width, 0.1) for end, signs in ends) or 1)
     axes.tick_params(axis="y", length=0, labelsize=7.5)
     axes.grid(axis="x")
-    axes.set_xlabel(f"{'time' if timed else 'executed operations'} ({unit})")
+    axes.set_xlabel(f"time ({unit})" if timed else f"executed {unit}, and share of all")
 
 
 def _guard(axes: Axes) -> None:
@@ -193,7 +200,7 @@ def _guard(axes: Axes) -> None:
 
 
 def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = None, shown: int = 12) -> None:
-    """Draw how near each kernel comes to each roof, for reports that a roofline cannot show; a baseline hollow.
+    """Draw how near each kernel comes to each roof, for reports that a roofline cannot show; a baseline as an outline.
 
     Parameters
     ----------
@@ -206,29 +213,40 @@ def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = N
     """
     rows = table[table["launches"] > 0].head(shown)
     earlier = pd.DataFrame() if before is None else before.set_index("kernel").reindex(rows["baseline_kernel"])
-    for name, words in RESOURCES.items():
-        share = rows[f"{name}_percent"]
-        if share.notna().any():
-            axes.scatter(share, range(len(rows)), s=34, color=COLOURS[name], label=words, zorder=3, alpha=0.9)
-            for place, was, now in zip(range(len(earlier)), earlier.get(share.name, ()), share, strict=False):
-                axes.plot([was, now], [place, place], color=COLOURS[name], linewidth=0.8)
-                axes.scatter(was, place, s=34, facecolor="white", edgecolor=COLOURS[name], zorder=3)
+    roofs = [name for name in RESOURCES if rows[f"{name}_percent"].notna().any()]
+    height = 0.8 / len(roofs)
+    axes.axvspan(0, LATENCY_PERCENT, color="#f3f3f3", linewidth=0, zorder=0)
+    axes.axvline(100, color=BLACK, linewidth=1)
+    for number, name in enumerate(roofs):
+        places = np.arange(len(rows)) + (number - (len(roofs) - 1) / 2) * height
+        shares = rows[f"{name}_percent"].to_numpy(float)
+        axes.barh(places, shares, 0.85 * height, color=COLOURS[name], label=RESOURCES[name], zorder=2)
+        was = earlier[f"{name}_percent"].to_numpy(float) if len(earlier) else np.full(len(rows), np.nan)
+        axes.barh(places, was, 0.85 * height, facecolor="none", edgecolor=BLACK, linewidth=0.8, zorder=3)
+        for place, share, old in zip(places, shares, was, strict=True):
+            words = f"{share:.0f} %" if np.isnan(old) else f"{share:.0f} % (was {old:.0f} %)"
+            if not np.isnan(share):
+                style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
+                end = np.nanmax([share, old])
+                # Not across the line at 100 %.
+                axes.annotate(words, (end if end < 80 else max(end, 100), place), (3, 0), **style)
     if len(earlier):
-        axes.scatter([], [], s=34, facecolor="white", edgecolor=BLACK, label=BASELINE)
-    axes.axvline(LATENCY_PERCENT, color=GREY, linewidth=0.8, linestyle=":")
+        axes.plot([], [], "s", markerfacecolor="none", color=BLACK, label=BASELINE)
     axes.set_yticks(range(len(rows)), [plain(name) for name in labels(rows["kernel"], 32)])
     axes.tick_params(axis="y", length=0, labelsize=7.5)
-    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 102), xlabel="share of the roof (%)")
-    axes.grid(axis="x")
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 165 if figures.for_columns else 124), xticks=range(0, 101, 20))
+    axes.set_xlabel("share of the roof (%); grey: limited by latency")
 
 
 def tell_missing(axes: Axes, result: CaseResult, what: str) -> None:
-    """Say in an empty panel what is missing, and how to collect it."""
+    """Say in a panel without data what is missing, and how to collect it."""
     axes.set_axis_off()
     missing = {name[8:]: entry["value"] for name, entry in result.summary.items() if name.startswith("missing_")}
     wanted = [name for name in ("time_s", "flops", "dram_bytes") if name in missing]
     lines = [what, ""] + [f"{_NAMES[name]}: {missing[name]}" for name in wanted]
-    axes.text(0, 1, plain("\n".join(lines)), va="top", fontsize=7.5, transform=axes.transAxes)
+    # From the left edge of the figure; a part of the layout would squeeze the panel above it.
+    across = blended_transform_factory(axes.figure.transFigure, axes.transAxes)
+    axes.text(0.01, 1, plain("\n".join(lines)), va="top", fontsize=7.5, transform=across, in_layout=False)
 
 
 _NAMES = {"time_s": "times", "flops": "FLOPs", "dram_bytes": "DRAM traffic"}
@@ -237,7 +255,7 @@ _NAMES = {"time_s": "times", "flops": "FLOPs", "dram_bytes": "DRAM traffic"}
 def _note(row: pd.Series, timed: bool) -> str:
     words = []
     if timed and pd.notna(row.get("speedup")):
-        words.append(f"{brief(float(row['speedup']), 3)}×")
+        words.append(f"{brief(1 / float(row['speedup']), 3)}× as long")
     if row["launches"] == 0:
         words.append("only in the baseline")
     if isinstance(row["limiter"], str):

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
+from gpuledger.readers.gpus import read_gpus
 from gpuledger.studies.kernel_time.figures import PREDICTORS, mape_percent
 
 
@@ -56,7 +57,7 @@ def draw_dumbbells(axes: Axes, errors: pd.DataFrame) -> None:
         Columns ``gpu, dataset, operator, group, shapes`` and, by predictor, mean absolute percentage errors.
     """
     first = errors["gpu"] != errors["gpu"].shift()
-    y = (np.arange(len(errors)) + 0.8 * (first.cumsum() - 1)).to_numpy()
+    y = (np.arange(len(errors)) + 1.2 * (first.cumsum() - 1)).to_numpy()
     columns = [column for column in PREDICTORS if column in errors]
     axes.hlines(y, errors[columns].min(axis=1), errors[columns].max(axis=1), color="#cccccc", linewidth=0.9, zorder=1)
     for column in columns:
@@ -64,10 +65,12 @@ def draw_dumbbells(axes: Axes, errors: pd.DataFrame) -> None:
         axes.plot(errors[column], y, marker, color=color, label=label, markersize=4.2, linestyle="none", zorder=3)
     names = [f"{row.operator}, {row.group} ({row.dataset}: {row.shapes:,})" for row in errors.itertuples()]
     axes.set_yticks(y, map(figures.plain, names), fontsize=6.5)
+    known = read_gpus()
     for place, gpu in zip(y[first], errors["gpu"][first], strict=True):
-        style = {"transform": axes.get_yaxis_transform(), "ha": "left", "va": "center", "fontsize": 7}
-        axes.text(1.01, place, gpu, fontweight="bold", **style)
-    axes.set(xscale="log", ylim=(y[-1] + 0.8, -0.8), xlabel="mean absolute error on held-back shapes (%, log scale)")
+        style = {"transform": axes.get_yaxis_transform(), "ha": "left", "va": "bottom", "fontsize": 7}
+        title = known[gpu].title.removeprefix("NVIDIA ") if gpu in known else gpu
+        axes.text(0, place - 0.55, figures.plain(title), fontweight="bold", **style)
+    axes.set(xscale="log", ylim=(y[-1] + 0.8, -1.8), xlabel="mean absolute error on held-back shapes (%, log scale)")
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100) if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()

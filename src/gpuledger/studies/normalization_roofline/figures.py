@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.lines import Line2D
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
@@ -36,17 +35,6 @@ def kernel_styles(rows: pd.DataFrame) -> dict[str, tuple[str, str, str]]:
     return found | {name: (name, *_REST[place % len(_REST)]) for place, name in enumerate(others)}
 
 
-def legend_handles(styles: Styles, rows: pd.DataFrame) -> list[Line2D]:
-    """Return legend entries for the kernels, and for filled and open markers if `rows` has both states of the L2."""
-    entries = [(label, color, marker, color) for label, color, marker in styles.values()]
-    if rows["cache"].nunique() > 1:
-        entries += [("L2 cold", figures.GREY, "o", figures.GREY), ("L2 warm", figures.GREY, "o", "none")]
-    return [
-        Line2D([], [], linestyle="none", marker=marker, color=color, markerfacecolor=face, label=label)
-        for label, color, marker, face in entries
-    ]
-
-
 def _points(axes: Axes, x: pd.Series, y: pd.Series, cache: pd.Series, style: tuple[str, str, str], size: float) -> None:
     """Draw points, filled where the L2 was cold."""
     _, color, marker = style
@@ -59,7 +47,7 @@ def _points(axes: Axes, x: pd.Series, y: pd.Series, cache: pd.Series, style: tup
 
 
 def draw_roofline(
-    axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: Styles, xlim: tuple[float, float] = (0.08, 200)
+    axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: Styles, xlim: tuple[float, float] = (0.01, 200)
 ) -> None:
     """Draw roofs and what each kernel and shape reaches.
 
@@ -73,6 +61,7 @@ def draw_roofline(
         Arithmetic intensities (FLOP/byte).
     """
     low, high = xlim
+    start = 1.3 * low  # of the roofs' labels
     intensity = np.geomspace(low, high, 200)
     peak = _value(result, "fp32_roof") or _value(result, "data_sheet_fp32_peak") or np.inf
     roof, sheet = roof_bandwidth(result), _value(result, "data_sheet_bandwidth")
@@ -88,7 +77,7 @@ def draw_roofline(
         axes.plot(intensity, np.minimum(peak, bandwidth * intensity) / 1e12, color=color, linestyle=line, zorder=2)
         offset, side = (5, "bottom") if name == "L2" else (-5, "top")
         axes.annotate(
-            f"{name} {bandwidth / 1e12:.1f} TB/s", (0.1, 0.1 * bandwidth / 1e12), (0, offset), rotation=45,
+            f"{name} {bandwidth / 1e12:.1f} TB/s", (start, start * bandwidth / 1e12), (0, offset), rotation=45,
             textcoords="offset points", transform_rotates_text=True, rotation_mode="anchor", color=color, fontsize=7,
             va=side,
         )  # fmt: skip
@@ -102,12 +91,11 @@ def draw_roofline(
     for kernel, style in styles.items():
         own = rows[rows["kernel"] == kernel]
         _points(axes, own["intensity_flop_per_byte"], own["achieved_flop_per_s"] / 1e12, own["cache"], style, 3.5)
-    # The roof's label starts at 0.1 FLOP/byte.
-    bottom = min(0.5 * rows["achieved_flop_per_s"].min(), 0.06 * roof) / 1e12
+    bottom = min(0.5 * rows["achieved_flop_per_s"].min(), 0.6 * start * roof) / 1e12
     top = 2.5 * (peak if np.isfinite(peak) else high * roof) / 1e12
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
     axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="performance (TFLOP/s)")
-    _plain(axes.xaxis, [0.1, 1, 10, 100])
+    _plain(axes.xaxis, [0.01, 0.1, 1, 10, 100])
 
 
 def draw_bandwidth(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: Styles) -> None:
@@ -156,6 +144,8 @@ def _copies(data: pd.DataFrame, cache: str) -> pd.DataFrame:
 def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: float | None = 90) -> None:
     """Draw each kernel's speed, shape by shape, relative to a copy of the same bytes or else to the data sheet.
 
+    Above each shape stands how many times as fast the best kernel is as PyTorch, with L2 cold.
+
     Parameters
     ----------
     styles : mapping
@@ -163,35 +153,47 @@ def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: floa
     aim_percent : float, optional
         Where a line marks the aim; None for none.
     """
-    shares = rows[f"{share_of(rows)}_share_percent"]
+    rows = rows.assign(share=rows[f"{share_of(rows)}_share_percent"])
     copied = share_of(rows) == "copy"
     short, label = ("copy", "speed of a copy (%)") if copied else ("data\nsheet", "data sheet's bandwidth (%)")
     shapes = rows[["rows", "length", "moved_bytes"]].drop_duplicates().astype("int64")
     shapes = shapes.sort_values(["moved_bytes", "length"])
     places = {shape: place for place, shape in enumerate(zip(shapes["rows"], shapes["length"], strict=True))}
-    bound = rows[(rows["bound"] == "launch") & (rows["cache"] == "cold")]
-    for at in {places[shape] for shape in zip(bound["rows"], bound["length"], strict=True)}:
+    rows["place"] = [float(places[shape]) for shape in zip(rows["rows"], rows["length"], strict=True)]
+    cold = rows[rows["cache"] == "cold"]
+    for at in set(cold.loc[cold["bound"] == "launch", "place"]):
         axes.axvspan(at - 0.45, at + 0.45, color="#EFEFEF", zorder=0, linewidth=0)
         axes.annotate("launch-\nbound", (at, 0), (0, 3), textcoords="offset points", ha="center", fontsize=7)
-    x = pd.Series([places[shape] for shape in zip(rows["rows"], rows["length"], strict=True)], rows.index, dtype=float)
     place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
     axes.axhline(100, color=figures.BLACK, linewidth=1)
     axes.annotate(short, (1, 100), (2, 0), **place)
     if aim_percent is not None:
         axes.axhline(aim_percent, color=figures.GREEN, linewidth=0.9, linestyle=":")
         axes.annotate(f"{aim_percent:g} %", (1, aim_percent), (2, -3), color=figures.GREEN, **place)
-    for number, (kernel, style) in enumerate(styles.items()):
-        own = rows[rows["kernel"] == kernel]
-        at = x[own.index] + 0.16 * (number - (len(styles) - 1) / 2)
-        axes.vlines(at, *_spread(own, shares[own.index]), color=style[1], linewidth=0.9, zorder=2)
-        _points(axes, at, shares[own.index], own["cache"], style, 4.5)
+    for kernel, style in styles.items():
+        own = rows[rows["kernel"] == kernel].sort_values("place")
+        line = own[own["cache"] == "cold"]
+        axes.plot(line["place"], line["share"], color=style[1], linewidth=1.1, alpha=0.6, zorder=2)
+        axes.vlines(own["place"], *_spread(own, own["share"]), color=style[1], linewidth=0.9, zorder=2)
+        _points(axes, own["place"], own["share"], own["cache"], style, 4.5)
+        end = own.iloc[-1]
+        below = {"textcoords": "offset points", "ha": "right", "va": "top", "fontweight": "bold", "fontsize": 7.5}
+        axes.annotate(style[0], (end["place"] + 0.25, own["share"].iloc[-2:].min()), (0, -5), color=style[1], **below)
+    said = ["rows × length, by size"]
+    shares = cold.pivot_table(index="place", columns="kernel", values="share")
+    slow = next((name for name in ("torch", TORCH_LAYER) if name in shares), None)
+    if slow is not None:
+        best = shares.drop(columns=slow).max(axis=1)
+        for at, ratio in (best / shares[slow]).dropna().items():
+            above = {"textcoords": "offset points", "va": "bottom", "ha": "center", "fontsize": 7}
+            axes.annotate(f"{ratio:.1f}×", (at, max(best[at], 100 if best[at] > 88 else 0)), (0, 5), **above)
+        said.append(f"numbers: times as fast as {styles[slow][0]}")
+    if rows["cache"].nunique() > 1:
+        said.append("hollow: L2 warm")
     labels = [f"{count:,}\n×{length:,}" for count, length in places]
     axes.set_xticks(range(len(labels)), labels, fontsize=7 if len(labels) < 11 else 6)
-    axes.set(xlim=(-0.6, len(labels) - 0.4), ylim=(0, max(108, 1.05 * shares.max())))
-    axes.set(
-        xlabel="rows × length, by size",
-        ylabel=label,
-    )
+    axes.set(xlim=(-0.6, len(labels) - 0.4), ylim=(0, max(115, 1.1 * rows["share"].max())))
+    axes.set(xlabel="; ".join(said), ylabel=label)
     axes.grid(axis="y")
 
 

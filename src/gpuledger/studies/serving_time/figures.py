@@ -20,6 +20,8 @@ COLOURS = (
     figures.PURPLE,
     figures.BLACK,
 )
+#: With no more runs than this, each has a bar.
+FEW_RUNS = 24
 #: Band of errors (%) that the panels shade.
 BAND_PERCENT = 20
 
@@ -51,6 +53,25 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
+
+
+def draw_runs(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
+    """Draw the error of every run from kernels alone, by GPUs and batch, for cases of few runs."""
+    data = data.sort_values(["gpus", "requests", "input_tokens", "output_tokens"], kind="stable")
+    errors = 100 * (data["kernels_s"] / data["measured_s"] - 1)
+    axes.axvspan(-BAND_PERCENT, BAND_PERCENT, color=figures.PALE, linewidth=0)
+    axes.axvline(0, color=figures.BLACK, linewidth=0.6, zorder=3)
+    axes.barh(range(len(data)), errors, 0.6, color=[of_model[short_name(name)] for name in data["model"]], zorder=2)
+    for at, error in enumerate(errors):
+        style = {"textcoords": "offset points", "va": "center", "fontsize": 6.5, "ha": "left" if error > 0 else "right"}
+        axes.annotate(f"{error:+.1f}".replace("-", "−"), (error, at), (3 if error > 0 else -3, 0), **style)
+    names = [
+        f"{gpus} GPU{'s' * (gpus > 1)}, batch {batch:,}"
+        for gpus, batch in zip(data["gpus"], data["requests"], strict=True)
+    ]
+    axes.set_yticks(range(len(data)), names, fontsize=6.5)
+    end = max(1.5 * BAND_PERCENT, 1.3 * errors.abs().max())
+    axes.set(ylim=(len(data) - 0.3, -0.7), xlim=(-end, end), xlabel="error of the prediction (%)")
 
 
 def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
