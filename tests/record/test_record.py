@@ -18,7 +18,7 @@ from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as command
 from gpuledger.record import designs, device, driver, latency, metrics, plan, profiler, recording, run, session
-from gpuledger.record.parts import BUDGET_S, PARTS
+from gpuledger.record.parts import BUDGET_S, LEAST_S, PARTS
 from gpuledger.studies import metric_sweep
 
 tools = record_fakes.tools
@@ -513,10 +513,10 @@ def test_a_part_for_which_there_is_no_time_gives_way_to_a_shorter_one(tools, tmp
     monkeypatch.setattr(recording.time, "monotonic", lambda: clock[0])
     collect = profiler.profile_ranges
 
-    def slow(ncu, metrics, target, control, paths, *, environment, seconds):
+    def slow(*arguments, seconds, **options):
         limits.append(seconds)
         clock[0] += seconds if len(limits) == 1 else 0
-        return collect(ncu, metrics, target, control, paths, environment=environment)
+        return collect(*arguments, **options)
 
     limits = []
     monkeypatch.setattr(session, "profile_ranges", slow)
@@ -594,6 +594,54 @@ def test_a_part_that_does_not_end_is_ended_with_all_that_it_has_started(tools, t
     with pytest.raises(ProcessLookupError):
         os.kill(int(number.read_text()), 0)
     assert (tmp_path / "out/.probes.partial/made/step").is_file(), "finished steps are kept for the next call"
+    # At the end of the call's time this is no failure: the next call resumes.
+    monkeypatch.setattr(recording.Recording, "is_over", lambda recording: True)
+    with pytest.raises(recording.OutOfTimeError, match=r"^probes$"):
+        made(tools, tmp_path / "out", ["probes"], seconds=1000)
+    assert (tmp_path / "out/.probes.partial/made/step").is_file()
+
+
+def test_a_part_that_resumes_starts_in_the_time_that_is_left(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(recording.time, "monotonic", lambda: clock[0])
+    target = recording.Recording(tmp_path, seconds=540)
+    target.check_time(PARTS["normalization"].least_s)
+    clock[0] = 539 - LEAST_S
+    for name in ("normalization", "probes", "sweep_llama_backward", "counters"):
+        target.check_time(PARTS[name].least_s)
+    with pytest.raises(recording.OutOfTimeError):
+        target.check_time(PARTS["latency"].least_s)
+    clock[0] = 541 - LEAST_S
+    with pytest.raises(recording.OutOfTimeError):
+        target.check_time(PARTS["probes"].least_s)
+    assert not target.is_over() and recording.Recording(tmp_path).is_over() is False
+    clock[0] = 540
+    assert target.is_over()
+
+
+def test_complete_parts_can_be_left_as_they_are(tools, tmp_path, monkeypatch):
+    """A machine that is borrowed for the second time may have another driver."""
+    monkeypatch.setattr(command, "_settings", lambda: {"python": str(tools / "torch-python")})
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["counters"]) == 0
+    smi = tools / "nvidia-smi"
+    smi.write_text(smi.read_text().replace("580.65.06", "580.95.05"))
+    device.find_device.cache_clear()
+    assert command.main(["--missing", "counters", "sweep_gpt2"]) == 0
+    assert len(calls(tools)) == 2
+    source = load(tmp_path / "traces/nvidia-h200").content["source"]
+    assert "driver 580.65.06, 580.95.05" in source
+
+
+def test_a_table_that_cannot_be_split_is_kept(tools, tmp_path):
+    """Should ncu name its ranges in another way, the counters of a whole sweep would be lost."""
+    ncu = tools / "ncu"
+    ncu.write_text(ncu.read_text().replace("Start/Stop_Range", "Range"))
+    _, failed = made(tools, tmp_path / "out", ["sweep_gpt2"])
+    assert "no kernels were profiled" in str(failed["sweep_gpt2"])
+    assert str(failed["sweep_gpt2"]).endswith("ncu's whole table is kept in .ncu.partial/gpt2.csv")
+    kept = (tmp_path / "out/.ncu.partial/gpt2.csv").read_text()
+    assert sum(line.startswith('"') for line in kept.splitlines()) > 5 * 3
 
 
 def test_two_recorders_do_not_share_a_folder(tools, tmp_path):

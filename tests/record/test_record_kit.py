@@ -103,6 +103,32 @@ def test_a_kit_records_a_dataset(made, python, tools, tmp_path):
     assert done.returncode == 1 and "ERR_NVGPUCTRPERM" in done.stdout, "the script's status is the recorder's"
 
 
+def test_a_kit_goes_on_where_another_machine_stopped(made, tools, tmp_path):
+    """What comes back of a call is one archive, and the next machine has nothing else of it."""
+    recorder = tmp_path / "python"
+    recorder.write_text(
+        f"#!{sys.executable} -SE\nimport pathlib, sys\n"
+        "for name in ('whole.csv', '.probes.partial/made/step'):\n"
+        "    path = pathlib.Path('traces/gpu', name)\n    path.parent.mkdir(parents=True, exist_ok=True)\n"
+        "    with path.open('a') as file: file.write('made\\n')\n"
+        "    print(name, path.read_text().count('made'))\n"
+        "sys.exit(3)\n"
+    )
+    recorder.chmod(0o755)
+    for call in (1, 2):
+        copy = shutil.copytree(made, tmp_path / f"kit_{call}")
+        if call == 2:
+            shutil.copy(tmp_path / "kit_1/recorded.tgz", copy)
+            (copy / "recorded.tgz").chmod(0o444)
+        done = record(copy, recorder, tools)
+        assert done.returncode == 3 and done.stdout.split("\n")[:2] == [
+            f"whole.csv {call}", f".probes.partial/made/step {call}"
+        ]  # fmt: skip
+    assert (copy / "record.log").read_text().count("whole.csv") == 2
+    said = subprocess.run(["tar", "tzf", copy / "recorded.tgz"], capture_output=True, text=True, check=True).stdout
+    assert "traces/gpu/.probes.partial/made/step" in said and not (copy / ".packed").exists()
+
+
 def test_a_program_is_recorded_where_it_is_called(made, python, tools, tmp_path):
     (tmp_path / "mine").mkdir()
     (tools / "nsys").write_text(NSYS.format(python=sys.executable))

@@ -66,7 +66,8 @@ def test_a_timed_launch_follows_a_flush_by_reading_and_the_clock_is_measured_aft
 
 def test_an_empty_kernel_and_a_memset_are_timed_like_any_other(gpu, runner):
     assert runner.empty_ns() == 3000 and runner.memset_ns(1000) == 10
-    assert gpu.log.count("launch read_all") == gpu.log.count("launch measure_clock") == 40
+    # Once more for each of the two, so that the SM clock rises.
+    assert gpu.log.count("launch read_all") - 2 == gpu.log.count("launch measure_clock") == 40
 
 
 @needs_compiler

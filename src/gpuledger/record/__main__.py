@@ -39,6 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
     parser.add_argument("--minutes", type=float, default=BUDGET_S / 60, help="limit, or inf; the next call resumes")
+    parser.add_argument(
+        "--missing", action="store_true", help="leave complete parts as they are, also if tools changed"
+    )
     parser.add_argument("--shape", action="append", help=f"of the part blocks, repeatable (default: {blocks.SHAPE})")
     parser.add_argument("--dry-run", action="store_true", help="list parts, planned time and ncu's command lines only")
     parser.add_argument("--chip", default="", help="with --dry-run: plan for a chip by ncu's name, such as gh100")
@@ -67,6 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
         recording = Recording(folder, seconds=60 * given.minutes)
         options = {"blocks": {"shapes": given.shape}} if given.shape else {}
         parts, python = given.parts or tuple(PARTS), settings.get("python")
+        if given.missing:
+            parts = [name for name in parts if name not in recording.parts]
         failed = record_parts(recording, parts, python=python, control=control, options=options)
     except FileNotFoundError as error:
         print(f"{error.filename}: the file does not exist; run this in the folder of the checkout", file=sys.stderr)

@@ -22,14 +22,16 @@ _BESIDE = ("resources/ncu_flop_metrics.csv", "resources/gpus.csv", "config/confi
 #: Packages whose wheels may be carried along, and the Pythons of PyTorch's images.
 _WHEELS, _PYTHONS = ("numpy",), ("3.11", "3.12")
 _SCRIPT = """#!/bin/sh
-# Records the GPU, or what the arguments say (docs/GPU.md); PYTHON names a Python with PyTorch. A second call resumes.
+# Records the GPU, or what the arguments say (docs/GPU.md); PYTHON names a Python with PyTorch. A second call resumes,
+# also on another machine, if the recorded.tgz of the first is in this folder.
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 case " $* " in *" -- "*) ;; *) cd "$here" || exit 1 ;; esac # a program runs, and is recorded, where it was called
 export PYTHONPATH="$here/src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+[ -d traces ] || [ ! -f recorded.tgz ] || tar xzf recorded.tgz || exit 1
 # Ctrl-C ends the recorder; what is complete is packed all the same.
 trap : INT
 { trap : INT; "${PYTHON:-python3}" -m gpuledger.record "$@"; echo $? > "$here/.status"; } 2>&1 | tee -ia record.log
-[ ! -d traces ] || tar czf recorded.tgz traces record.log
+[ ! -d traces ] || { tar czf .packed traces record.log && mv -f .packed recorded.tgz; }
 exit "$(cat "$here/.status")"
 """
 _README = """gpuledger's recorder. It needs Linux, Python 3.11, NumPy, PyTorch with CUDA and the driver, but no network.

@@ -3,7 +3,7 @@ Liger-Kernel's where that is installed too."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -73,7 +73,14 @@ def baselines() -> dict[str, Callable[[str], Normalize]]:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages of the baselines that can be timed here."""
-    return {package: version(package) for package in dict.fromkeys(BASELINES[name][0] for name in baselines())}
+    return {package: _version(package) for package in dict.fromkeys(BASELINES[name][0] for name in baselines())}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # copied there rather than installed; this is no reason to lose a recording
+        return "unknown"
 
 
 def _allocating(normalize: Callable[[Any], Any], element: str) -> Normalize:

@@ -27,6 +27,8 @@ class Part:
         Further arguments of the function.
     optional : bool
         Whether a recording is complete without it.
+    resumable : bool
+        Whether it keeps its finished steps or points, so that it is worth starting in any :data:`LEAST_S`.
     """
 
     name: str
@@ -38,6 +40,12 @@ class Part:
     own_process: bool = False
     arguments: tuple[str, ...] = ()
     optional: bool = False
+    resumable: bool = False
+
+    @property
+    def least_s(self) -> float:
+        """Time (s) that must be left to start it."""
+        return min(self.seconds, LEAST_S) if self.resumable else self.seconds
 
 
 @dataclass(frozen=True)
@@ -55,11 +63,14 @@ _COUNTS = ("torch", "ncu")
 PROCESS_S, LAUNCH_S = 25.0, 0.1
 #: All parts together should fit this time on a borrowed GPU (s).
 BUDGET_S = 25 * 60.0
+#: Enough for the start of a resumable part under ncu and some of its steps (s).
+LEAST_S = 100.0
 
 
 def _counted(name: str, title: str, function: str, launches: int, *arguments: str) -> Part:
-    module = "sweeps" if arguments else name
-    return Part(name, title, f"{_HERE}.{module}", function, _COUNTS, PROCESS_S + LAUNCH_S * launches, False, arguments)
+    module, sweep = ("sweeps", True) if arguments else (name, False)
+    seconds = PROCESS_S + LAUNCH_S * launches
+    return Part(name, title, f"{_HERE}.{module}", function, _COUNTS, seconds, False, arguments, resumable=sweep)
 
 
 def _sweep(name: str, title: str) -> Part:
@@ -67,22 +78,22 @@ def _sweep(name: str, title: str) -> Part:
     return _counted(f"sweep_{name}", f"counters of {title}", "record_sweep", launches, name)
 
 
-def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, optional: bool = False) -> Part:
-    return Part(name, title, f"{_HERE}.{name}", f"record_{name}", needs, seconds, True, optional=optional)
+def _apart(name: str, title: str, needs: tuple[str, ...], seconds: float, **more: bool) -> Part:
+    return Part(name, title, f"{_HERE}.{name}", f"record_{name}", needs, seconds, True, **more)
 
 
-#: In the order of a recording: first what does not need permission to read counters.
+#: In the order of a recording: what is worth most for its time comes first, so that a short session has it.
 PARTS = {
     part.name: part
     for part in (
-        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 290),
+        _apart("normalization", "normalization kernels", ("torch", "nvrtc"), 290, resumable=True),
         _apart("blocks", "block scheduling, original against persistent and memset", ("nvrtc",), 30),
-        _apart("probes", "traces of probed kernels", ("nvrtc",), 180),
         _counted("counters", "FLOP counters of the toy network", "record_counters", TOY_NETWORK.launches),
+        _apart("probes", "traces of probed kernels", ("nvrtc",), 150, resumable=True),
         _sweep("gpt2", "GPT-2, 12 heads, forward pass"),
+        _sweep("llama", "Llama, heads of 128, forward pass"),
         _sweep("gpt2_head_dim_64", "GPT-2, heads of 64, forward pass"),
         _sweep("gpt2_backward", "GPT-2, 12 heads, backward pass"),
-        _sweep("llama", "Llama, heads of 128, forward pass"),
         _sweep("llama_backward", "Llama, heads of 128, backward pass"),
         _apart("latency", "waiting for a profile", ("nvrtc", "ncu"), 150),
         _apart("neutrino", "the same kernels with Neutrino's binary probes", ("nvrtc", "neutrino"), 90, optional=True),

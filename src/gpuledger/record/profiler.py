@@ -187,7 +187,8 @@ def profile(
     environment : mapping, optional
         Additional environment variables.
     """
-    table, _ = _collect(ncu, metrics, target, control, path, environment, seconds, ranges=False)
+    status, table, said = _collect(ncu, metrics, target, control, environment, seconds, ranges=False)
+    _check(status, table, said, path)
     text, counted = publishable(table, metrics, path)
     write_text(path, text)
     return counted
@@ -202,6 +203,7 @@ def profile_ranges(
     *,
     environment: Mapping[str, str] | None = None,
     seconds: float = 1200,
+    kept: Path | None = None,
 ) -> dict[str, Counted]:
     """Like :func:`profile`, with a table for each NVTX range of the target, but those that it had no time for.
 
@@ -209,12 +211,22 @@ def profile_ranges(
     ----------
     paths : mapping
         The CSV to write, by the name of the range.
+    kept : path, optional
+        Where ncu's whole table goes if it cannot be split: GPU time may not be had again.
     """
     first = next(iter(paths.values()))
-    table, said = _collect(ncu, metrics, target, control, first, environment, seconds, ranges=True)
+    status, table, said = _collect(ncu, metrics, target, control, environment, seconds, ranges=True)
     late = [point for line in said.splitlines() for point in line.partition(designs.TIME_IS_UP)[2].split()]
     whole = {name: path for name, path in paths.items() if name not in late}
-    made = {name: publishable(table, metrics, path, within=name) for name, path in whole.items()}
+    try:
+        _check(status, table, said, first)
+        made = {name: publishable(table, metrics, path, within=name) for name, path in whole.items()}
+    except InputError as error:
+        if kept is None or '"ID"' not in table:
+            raise
+        write_text(kept, table)
+        remedy = f"{error.remedy}; ncu's whole table is kept in {kept.parent.name}/{kept.name}"
+        raise InputError(error.file, error.place, error.problem, remedy) from None
     for name, (text, _) in made.items():
         write_text(paths[name], text)
     return {name: counted for name, (_, counted) in made.items()}
@@ -225,17 +237,19 @@ def _collect(
     metrics: Sequence[str],
     target: Sequence[str],
     control: Control,
-    path: str | Path,
     environment: Mapping[str, str] | None,
     seconds: float,
     ranges: bool,
-) -> tuple[str, str]:
-    """Return ncu's table, and what ncu and the target printed."""
+) -> tuple[int, str, str]:
+    """Return ncu's status and table, and what ncu and the target printed."""
     with TemporaryDirectory(prefix="gpuledger-") as folder:
         log = Path(folder, "ncu.csv")
         command = command_line(ncu.program, metrics, target, control, log, ranges)
         status, said = _run(command, seconds, environment)
-        table = log.read_text("utf-8", errors="replace") if log.is_file() else ""
+        return status, log.read_text("utf-8", errors="replace") if log.is_file() else "", said
+
+
+def _check(status: int, table: str, said: str, path: str | Path) -> None:
     if status or "==ERROR==" in table:
         # The workload's own message comes first: ncu only reports that it returned an error code.
         problem, remedy = failures.explain(f"{said}\n{table}") or (
@@ -243,7 +257,6 @@ def _collect(
             "fix the cause and record again",
         )
         raise InputError(path, "ncu", problem, remedy)
-    return table, said
 
 
 def publishable(

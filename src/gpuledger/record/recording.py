@@ -40,14 +40,14 @@ class Recording:
     kind : {"recorded", "local"}
         As in ``dataset.yaml``.
     seconds : float, optional
-        Time limit of this call. A part only starts if its planned time still fits; the first one always runs. A part
-        that takes longer than planned is ended; see :meth:`limit`.
+        Time limit of this call. A part only starts if its planned time still fits, or one that resumes if there is
+        time for some of it; the first one always runs. A part that takes longer is ended; see :meth:`limit`.
     """
 
     def __init__(self, folder: str | Path, kind: str = "recorded", seconds: float | None = None):
         self.folder, self.kind = Path(folder), kind
         self._deadline = None if seconds is None else time.monotonic() + seconds
-        self._worked, self._current, self._expected = False, "", 0.0
+        self._worked, self._current, self._expected, self._least = False, "", 0.0, 0.0
         self._content: dict[str, Any] = {"parts": {}, "points": {}, "left_out": {}}
         with contextlib.suppress(OSError, ValueError, RecursionError):
             found = json.loads((self.folder / MANIFEST).read_text("utf-8"))
@@ -95,6 +95,10 @@ class Recording:
         elif time.monotonic() + seconds > self._deadline:
             raise OutOfTimeError
 
+    def is_over(self) -> bool:
+        """Whether the time limit has passed."""
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
     def limit(self, planned: float) -> float:
         """Time (s) after which a step is ended: a multiple of the planned time, at most what is left."""
         if self._deadline is None:
@@ -137,7 +141,7 @@ class Recording:
         waiting = [name for name, key in keys.items() if not self.is_made(name, key)]
         if waiting:
             planned = self._expected * len(waiting) / len(keys)
-            self.check_time(planned)
+            self.check_time(min(planned, self._least))
             for name in waiting:
                 self._content["points"].pop(name, None)
             self.withdraw()
@@ -150,9 +154,9 @@ class Recording:
                 raise OutOfTimeError
         return {name: self._content["points"][name]["about"] for name in keys}
 
-    def begin(self, part: str, seconds: float = 0.0) -> None:
-        """Set the part that the following files belong to, and the time that it is expected to take."""
-        self._current, self._expected = part, seconds
+    def begin(self, part: str, seconds: float = 0.0, least: float = 0.0) -> None:
+        """Set the part that the following files belong to, the time (s) planned for it, and the least to start it."""
+        self._current, self._expected, self._least = part, seconds, least
 
     def withdraw(self) -> None:
         """Remove the current part from the dataset, before its files change."""

@@ -79,11 +79,12 @@ def record_parts(
                 now = Session(recording, found, python, versions, control, ncu, (options or {}).get(name, {}))
                 (_record_apart if part.own_process else _record_part)(now, part)
                 LOG.info("%s: recorded", name)
-            except OutOfTimeError:
-                late.append(name)
-                recording.leave_out(name, "there was no time for all of it; record again to resume")
-                LOG.warning("%s, planned for %.1f min: no time is left for all of it", name, part.seconds / 60)
-            except InputError as error:
+            except (OutOfTimeError, InputError) as error:
+                if isinstance(error, OutOfTimeError) or recording.is_over():
+                    late.append(name)
+                    recording.leave_out(name, "there was no time for all of it; record again to resume")
+                    LOG.warning("%s, planned for %.1f min: no time is left for all of it", name, part.seconds / 60)
+                    continue
                 if not keep_going:
                     raise
                 failed[name] = error
@@ -96,7 +97,7 @@ def record_parts(
 
 
 def _record_part(now: Session, part: Part) -> None:
-    now.recording.begin(part.name, part.seconds)
+    now.recording.begin(part.name, part.seconds, part.least_s)
     made: Recorded = getattr(import_module(part.module), part.function)(now, *part.arguments)
     now.recording.finish(part.name, made.cases, now.about(**made.about), made.notes)
 
@@ -111,7 +112,7 @@ def _record_apart(now: Session, part: Part) -> None:
     known = recording.parts.get(part.name, {})
     if known.get("key") == key and recording.are_made(known["files"]):
         return
-    recording.check_time(part.seconds)
+    recording.check_time(part.least_s)
     recording.begin(part.name)
     scratch = recording.folder / f".{part.name}.partial"
     folder, answer, begun_for = scratch / "made", scratch / "answer.json", scratch / "key"

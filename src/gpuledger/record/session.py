@@ -16,7 +16,7 @@ from gpuledger.errors import InputError
 from gpuledger.record import failures
 from gpuledger.record.designs import Counting
 from gpuledger.record.device import Device, describe_state
-from gpuledger.record.parts import Recorded
+from gpuledger.record.parts import PROCESS_S, Recorded
 from gpuledger.record.profiler import Control, Ncu, profile_ranges
 from gpuledger.record.recording import Recording, hash_sources, key_of
 
@@ -127,12 +127,14 @@ class Session:
 
         def write(names: list[str], seconds: float) -> dict[str, dict[str, Any]]:
             paths = {what.tables[name]: self.recording.folder / name for name in names}
-            # The rest is for its start and for ncu's table.
-            target = [*what.command(self.python), f"--seconds={0.75 * seconds:.0f}"]
+            # For its start and for ncu's table: without that, nothing of this run would be kept.
+            aside = max(seconds / 4, min(seconds / 2, 2 * PROCESS_S))
+            target = [*what.command(self.python), f"--seconds={seconds - aside:.0f}"]
             target += [f"--point={point}" for point in paths]
             counted = profile_ranges(
-                self.ncu, metrics, target, self.control, paths, environment=environment(), seconds=seconds
-            )
+                self.ncu, metrics, target, self.control, paths, environment=environment(), seconds=seconds,
+                kept=self.recording.folder / ".ncu.partial" / f"{Path(names[0]).parent.name}.csv",
+            )  # fmt: skip
             return {name: vars(counted[what.tables[name]]) for name in names if what.tables[name] in counted}
 
         made_with = self.key(metrics=list(metrics), workload=[what.module, *what.options], sources=sources)

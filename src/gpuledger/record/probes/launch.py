@@ -37,8 +37,9 @@ SAVES = {"timeline": ("warp_progress", "block_sched")}
 TOLERANCE = 5e-3
 #: Buffer that is read between timed launches to flush the L2: larger than any L2, and a multiple of 16.
 FLUSH_BYTES = 256_000_000
-#: Passes over it: a few tenths of a millisecond, in which the host enqueues the launch.
-FLUSH_PASSES = 4
+#: Passes over it before every timed launch: about 10 ms, in which the host enqueues the launch and the SM clock, which
+#: falls while the host checks results, rises again; and before the first one.
+FLUSH_PASSES, WARM_UP_PASSES = 100, 600
 #: The clock is measured for this long after a timed launch (ns).
 CLOCK_NS = 1_000_000
 #: Shared memory that CUDA reserves per block, from compute capability 8.0 on (CUDA C++ Programming Guide).
@@ -135,6 +136,7 @@ class Runner:
             self._check(workload, arrays)
             slots = self._slots(workload, probe, arguments, dynamic)
             times: list[tuple[float, ...]] = []
+            self._read(WARM_UP_PASSES)
             for _ in range(repeats):
                 original = self._timed(lambda: self._launch(plain, workload, arguments, dynamic))[0]
                 self._blank(workload, arrays)
@@ -276,15 +278,17 @@ class Runner:
             self._modules[key] = cuda.load_module("ceilings.cu", self.device)
         return self._modules[key]
 
-    def _flush(self) -> None:
+    def _read(self, passes: int) -> None:
+        """Flush the L2 by reading."""
         if self._flushed is None:
             self._flushed = DeviceArray(FLUSH_BYTES, np.uint8)
             self._flushed.fill_bytes(0)
-        sizes = np.int64(FLUSH_BYTES // 16), np.int32(FLUSH_PASSES)
+        sizes = np.int64(FLUSH_BYTES // 16), np.int32(passes)
         self._ceilings().kernel("read_all").launch(8 * self.device.sms, 512, self._flushed, self._flushed, *sizes)
 
     def _median_ns(self, place: str, launch: Callable[[], None], repeats: int) -> float:
         with cuda.named_errors(place, "free the GPU, or update the driver"):
+            self._read(WARM_UP_PASSES)
             return 1e6 * median(self._timed(launch)[0] for _ in range(repeats))
 
     def _timed(self, launch: Callable[[], None]) -> tuple[float, float]:
@@ -293,7 +297,7 @@ class Runner:
         # Everything else is ready before the flush, during which the host enqueues what follows.
         start, end, counted = api.event(), api.event(), DeviceArray(2, np.uint64)
         clock = self._ceilings().kernel("measure_clock")
-        self._flush()
+        self._read(FLUSH_PASSES)
         api.record(start, stream)
         launch()
         api.record(end, stream)
