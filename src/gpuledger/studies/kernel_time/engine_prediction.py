@@ -171,7 +171,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _moe,
             moe.START,
             moe.BOUNDS,
-            {"tallest": (0, 64, 128, 256)},
+            {"tiles": moe.RULES},
             _moe_work,
             _EXPERTS,
             (*_EXPERTS, "power"),
@@ -206,6 +206,13 @@ def _ruled(constants: AnyConstants) -> bool:
     return getattr(constants, "packing", "").startswith("enough")
 
 
+def _possible(constants: AnyConstants, kernel: str) -> bool:
+    """Whether a kernel may have these discrete properties, by its name."""
+    if isinstance(constants, moe.MoeConstants):
+        return not constants.tiles.startswith("triton") or "triton" in kernel or kernel.endswith("fused_moe")
+    return kernel.startswith(_RULED) or not _ruled(constants)
+
+
 def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     """Fit the constants and choose the discrete properties of one kernel.
 
@@ -234,11 +241,10 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     few, many = (rows.iloc[:: max(1, len(rows) // count)] for count in (CHOICE_ROWS, FIT_ROWS))
     options = itertools.product(*kind.choices.values())
     starts = [dataclasses.replace(kind.start, **dict(zip(kind.choices, option, strict=True))) for option in options]
-    ours = rows["kernel"].iloc[0].startswith(_RULED)
     starts = [
         dataclasses.replace(start, **attention_laws.SINGLE_START) if _ruled(start) else start
         for start in starts
-        if ours or not _ruled(start)
+        if _possible(start, rows["kernel"].iloc[0])
     ]
     if len(starts) > 1:
         found = [fitted(start, few) for start in starts]
