@@ -218,7 +218,7 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
 
 
 def _sizes(rule: str, shapes: Mapping[str, np.ndarray], dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return rows and columns of tiles, shape (sizes, 1), and whether a launch may take them, shape (sizes, launches)."""
+    """Return rows and columns of tiles, shape (sizes, 1), and which launch may take them, shape (sizes, launches)."""
     tokens = shapes["tokens"]
     if rule.startswith("triton"):
         by_experts = rule == "triton by experts"
