@@ -176,6 +176,20 @@ def test_latent_attention_and_types(tmp_path):
     assert (frame["cache_values"] == 576).all() and (frame["kv_heads"] == 1).all() and (frame["head_dim"] == 544).all()
 
 
+def test_a_missing_gate_shows_in_the_weights_rate(tmp_path):
+    tokens = {"num_tokens": range(32, 52), "moe_ep_size": 1}
+    nemotron = experts(20, **tokens, hidden_size=8192, inter_size=5120, topk=22, num_experts=512)
+    gated = experts(20, **tokens, hidden_size=6144, inter_size=5120)
+    for latency, gates in ((60.0, 1), (90.0, 2)):
+        # 90 ms for 425 experts of 84 MB are the same rate as 18 ms for 114 of 63 MB.
+        table = pd.concat([nemotron.assign(latency=latency), gated.assign(latency=18.0)])
+        table.to_csv(tmp_path / "moe.csv", index=False)
+        case = opened(tmp_path, {"moe": "moe.csv", "gpu": "h100-sxm", "unit": "ms"})
+        frame, _ = read_moe(case, tmp_path / "moe.csv")
+        assert set(frame["gates"][frame["experts"] == 512]) == {gates}, latency
+        assert set(frame["gates"][frame["experts"] == 128]) == {2}
+
+
 def test_tables_of_host_calls_are_recognised(tmp_path):
     constants = CollectiveConstants(6e-5, 0.1, 9e-5, 0.4, 3e-4, 0.8, 1e-6)
     case, rows = timed(tmp_path, "collectives", messages(), read_collectives, constants)

@@ -15,7 +15,7 @@ MOE_DTYPES = {
     ("nvfp4", "fp4"): (("nvfp4",),),
     ("nvfp4", "bf16"): (("w4a16_mxfp4", "int4_wo"),),
     ("mxfp4", "fp8"): (("w4a8_mxfp4_mxfp8", "w4a8_mxfp4_fp8", "w4afp8", "w4a16_mxfp4"),),
-    ("mxfp4", "bf16"): (("w4a16_mxfp4", "int4_wo"), ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4")),
+    ("mxfp4", "bf16"): (("w4a16_mxfp4", "mxfp4_as_bf16", "int4_wo"), ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4")),
     ("int4", "bf16"): (("int4_wo", "w4a16_mxfp4"),),
 }
 #: Kernels of the tables that are no default of any engine, or timed with the host's calls.

@@ -6,7 +6,8 @@ picks one by m, sometimes by n, and never splits k. The tables below are facts f
 
 * vLLM, ``csrc/quantization/w8a8/cutlass``: ``scaled_mm_c2x_sm89_fp8_dispatch.cuh`` and
   ``c3x/scaled_mm_sm{90,100,120}_fp8_dispatch.cuh``;
-* SGLang, ``sgl-kernel/csrc/gemm/fp8_gemm_kernel.cu``.
+* SGLang, ``sgl-kernel/csrc/gemm/fp8_gemm_kernel.cu``; for Hopper since pull request 25532 (2026)
+  ``csrc/cutlass_extensions/gemm/fp8_gemm_sm90_dispatch.cuh``, with the tiles of vLLM's.
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
@@ -93,13 +94,6 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
         _Rule(256, _ALL, 128, 64),
         _Rule(_ALL, _ALL, 128, 128, 64),
     ),
-    ("sglang-fp8", "sm90"): (
-        _Rule(1, _ALL, 64, 64, 128, 1, 8),
-        _Rule(64, _ALL, 64, 64, 128, 1, 4),
-        _Rule(256, _ALL, 64, 64),
-        _Rule(1024, _ALL, 128, 128),
-        _Rule(_ALL, _ALL, 128, 128, 128, 2),
-    ),
     ("sglang-fp8", "sm100"): (
         _Rule(16, _ALL, 64, 64, 128, 1, 4),
         _Rule(64, _ALL, 64, 64),
@@ -108,6 +102,8 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
     ),
     ("sglang-fp8", "sm120"): (_Rule(_ALL, _ALL, 128, 128),),
 }
+# SGLang took over vLLM's dispatch for Hopper.
+_TABLES["sglang-fp8", "sm90"] = _TABLES["vllm-fp8", "sm90"]
 # Kernels for vectors, beside a free choice for more rows.
 _VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048)}
 #: By a part of the kernel's name: its dispatch table.

@@ -283,6 +283,7 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
             "gates": np.rint(gates * n / inter),
             "rows": loads,
             "active": active,
+            "layers": np.full_like(n, constants.weights_in_turn),
             **{f"tiles_{height}": count for height, count in zip(moe.TILES, tiles, strict=True)},
         }
         dtypes = choice.MOE_DTYPES.get((stored, math), (("bf16",),))

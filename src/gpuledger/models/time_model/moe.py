@@ -3,15 +3,23 @@
     launch + Σ over the two GEMMs of ‖ compute, L2, DRAM ‖ + bytes moved around them / DRAM bandwidth
 
 * Load: how many rows each of the rank's experts gets (:func:`expert_loads`); the rank with the most decides.
-* compute and L2: tiles of rows by 128 columns, padding included; at least one tile per SM. The tiles' height is the
-  best or, as in the kernels of TensorRT-LLM and FlashInfer for Blackwell, the power of two above all tokens' choices
-  per expert of the rank, at most `tallest`: with expert parallelism that is too tall, because most choices are other
-  ranks' (``computeSelectedTileN`` in FlashInfer's ``csrc/trtllm_fused_moe_kernel_launcher.cu``).
-* DRAM: the weights of the experts that have a row, and the rows.
+* compute and L2: tiles of rows by columns, padding included; at least one tile per SM. Their size is the best; or the
+  one that a rule gives (`RULES`). The kernels of TensorRT-LLM and FlashInfer for Blackwell take as many rows as the
+  power of two above all tokens' choices per expert of the rank: with expert parallelism that is too tall, because most
+  choices are other ranks' (``computeSelectedTileN`` in FlashInfer's ``csrc/trtllm_fused_moe_kernel_launcher.cu``).
+  Triton's kernels take what ``get_default_config`` says (``fused_moe.py`` of vLLM, ``fused_moe_triton_config.py`` of
+  SGLang), where nobody tuned them for that GPU and those experts.
+* DRAM: the weights of the experts that have a row, and the rows. What L2 holds since the last use comes from there:
+  benchmarks repeat the same layer, so that small layers never leave L2.
 * padding: on data-centre Blackwell, engines store weights in mxfp4 for kernels that take multiples of 256 of both sizes
   (vLLM and SGLang, ``quantization/mxfp4.py``, for FlashInfer's kernels).
 * moved: permuting, quantising, activating and summing up the rank's rows (`row_bytes` per element of the hidden
-  dimension), and what is done for all tokens' choices whether they are the rank's or not (`choice_bytes`).
+  dimension), and what is done for all tokens' choices whether they are the rank's or not (`choice_bytes`); out of L2
+  or DRAM as the rows.
+
+That L2 holds layers, and what it must hold between two uses, was chosen on the fitting halves of an L40S's, an A100's,
+an H100's and a B200's tables. A latency per step along k as in a GEMM gains nothing; several routings in turn between
+two uses, as the benchmarks' code has them, fit worse than one.
 
 ‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`.
 """
@@ -23,6 +31,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.readers.gpus import Gpu
 
@@ -34,6 +43,7 @@ DTYPES: Mapping[str, tuple[float, float, str]] = MappingProxyType(
         "fp8_block": (1, 1, "fp8"),
         "nvfp4": (0.5625, 0.5625, "fp4"),
         "w4a16_mxfp4": (0.53125, 2, "bf16"),
+        "mxfp4_as_bf16": (2, 2, "bf16"),
         "int4_wo": (0.53125, 2, "bf16"),
         "w4a8_mxfp4_mxfp8": (0.53125, 1, "fp8"),
         "w4a8_mxfp4_fp8": (0.53125, 1, "fp8"),
@@ -42,6 +52,9 @@ DTYPES: Mapping[str, tuple[float, float, str]] = MappingProxyType(
 )
 #: Heights of tiles.
 TILES = (8, 16, 32, 64, 128, 256)
+#: What decides on the size of tiles: the best; choices per expert up to that height; Triton's defaults, by whether
+#: there are more tokens than experts (SGLang, and vLLM before 0.16) or by tokens (vLLM).
+RULES = ("best", "64", "128", "256", "triton by experts", "triton by tokens")
 _COLUMNS = 128
 _PADDED = 256
 
@@ -64,8 +77,8 @@ class MoeConstants:
         Bytes moved around the GEMMs per row and element of the hidden dimension.
     choice_bytes : float
         The same per token and chosen expert, on this rank or not.
-    tallest : int
-        The largest height of a tile that choices per expert decide on; 0: the best height.
+    tiles : str
+        What decides on the size of tiles, one of `RULES`.
     source : str
         What they were fitted to.
     """
@@ -76,7 +89,7 @@ class MoeConstants:
     l2_bytes_per_clock: float
     row_bytes: float
     choice_bytes: float
-    tallest: int = 0
+    tiles: str = "best"
     source: str = field(default="", compare=False)
 
 
@@ -99,12 +112,14 @@ def expert_loads(tokens: int, chosen: int, experts: int, ranks: int, power: floa
     tokens, chosen, experts, ranks : int
         Tokens, experts that each chooses, experts in all, ranks that they are spread over.
     power : float, optional
-        Loads follow a power law with this exponent, drawn between 1 and 0.8 · tokens; without it all are alike.
+        Loads follow a power law with this exponent, as AIConfigurator's benchmarks draw them (``power_law_logits_v3``
+        in ``collector/helper.py``): between 1 and 0.8 · tokens, or between 0.01 and 2 with at most one choice per
+        expert, scaled and rounded. Here they are the law's quantiles. Without it all are alike.
 
     Returns
     -------
     ndarray of shape (experts / ranks,), float64
-        Below one: how likely it is that the expert gets a row at all.
+        Whole numbers.
     """
     rows, own = tokens * chosen, max(1, experts // ranks)
     if power is None:
@@ -112,12 +127,20 @@ def expert_loads(tokens: int, chosen: int, experts: int, ranks: int, power: floa
         loads = np.full(experts, float(whole))
         loads[: rows - whole * experts] += 1
         return loads[::ranks][:own]
-    # Quantiles of the law. No expert has more rows than there are tokens.
-    most = max(0.8 * tokens, 1.0001) ** (1 - power)
-    loads = ((most - 1) * (np.arange(experts) + 0.5) / experts + 1) ** (1 / (1 - power))
-    for _ in range(2):
-        loads = np.minimum(loads * rows / loads.sum(), tokens)
-    loads = loads[::-1]
+    # Quantiles of the law, rounded; no expert has more rows than there are tokens.
+    low, high = (1.0, 0.8 * tokens) if rows > experts else (0.01, 2.0)
+    low, high = low ** (1 - power), high ** (1 - power)
+    loads = ((high - low) * (np.arange(experts) + 0.5) / experts + low) ** (1 / (1 - power))
+    loads = np.minimum(np.rint(loads * rows / loads.sum()), tokens)
+    # Rows that are missing go to the emptiest experts, one after the other; too many are taken from the fullest.
+    while rows > loads.sum():
+        loads = np.sort(loads)
+        few = int(min(np.searchsorted(loads, loads[0], "right"), rows - loads.sum()))
+        loads[:few] += 1
+    while rows < loads.sum():
+        loads = np.sort(loads)
+        loads[-int(min(loads.sum() - rows, experts)) :] -= 1
+    loads = np.sort(loads)[::-1]
     # The fullest expert, and of the others every so many-th: an average share of them.
     return np.concatenate([loads[:1], loads[1:][::ranks]])[:own]
 
@@ -141,8 +164,8 @@ def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
     found = []
     for tokens, chosen, experts, ranks, power in shapes[keys].iloc[first].itertuples(index=False):
         loads = expert_loads(tokens, chosen, experts, ranks, None if np.isnan(power) else power)
-        tiles = [np.where(loads < 1, loads, np.ceil(np.round(loads) / height)).sum() for height in TILES]
-        found.append((len(loads), loads.sum(), max(np.minimum(loads, 1).sum(), 1e-9), *tiles))
+        tiles = [np.ceil(loads / height).sum() for height in TILES]
+        found.append((len(loads), loads.sum(), max((loads > 0).sum(), 1e-9), *tiles))
     names = ["own", "rows", "active", *(f"tiles_{height}" for height in TILES)]
     return pd.DataFrame(np.array(found)[code], columns=names, index=shapes.index)
 
@@ -153,8 +176,8 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
-        ``tokens, chosen, hidden, inter`` (of the rank), ``gates`` (GEMMs side by side in the first: 2 with a gate)
-        and the columns of :func:`load_table`.
+        ``tokens, chosen, hidden, inter`` (of the rank), ``gates`` (GEMMs side by side in the first: 2 with a gate),
+        the columns of :func:`load_table` and, optional, ``layers`` that follow each other, each with its own weights.
     dtype : str
         One of `DTYPES`.
 
@@ -165,31 +188,62 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     """
     s, c = shapes, constants
     weight, activation, precision = DTYPES[dtype]
-    height = np.array(TILES, dtype=float)[:, None]
-    tiles = np.array([s[f"tiles_{tile}"] for tile in TILES])
+    height, columns, taken = _sizes(c.tiles, s, dtype)
+    tiles = np.array([s[f"tiles_{tile:.0f}"] for tile in height[:, 0]])
     rate, bandwidth = c.tensor_share * gpu.peak_flop_per_s(precision) / gpu.sms, c.dram_share * gpu.dram_bytes_per_s
     total, terms = 0.0, dict.fromkeys(("compute_s", "l2_s", "dram_s"), 0.0)
     hidden, inter = (_stored(gpu, dtype, s[name]) for name in ("hidden", "inter"))
-    for n, k in ((s["gates"] * inter, hidden), (hidden, inter)):
-        blocks = np.maximum(tiles * np.ceil(n / _COLUMNS) / gpu.sms, 1)
-        compute = blocks * 2 * height * _COLUMNS * k / rate
-        l2 = blocks * (height + _COLUMNS) * k * max(weight, activation) / (c.l2_bytes_per_clock * gpu.clock_hz)
-        dram = (s["active"] * n * k * weight + s["rows"] * (2 * n + activation * k)) / bandwidth
-        total = total + (compute**4 + l2**4 + dram**4) ** 0.25
-        for name, term in zip(terms, (compute, l2, dram), strict=True):
+    wide, l2 = s["gates"] * inter, l2_of(gpu)
+    values = s["rows"] * (hidden * (activation + 2) + inter * activation + wide * 2)
+    used = s["active"] * (wide + inter) * hidden * weight + values
+    # Rows are used again at once, weights after the layers in between.
+    soon, again = l2.cold_share(used), l2.cold_share(s.get("layers", 1.0) * used)
+    for n, k in ((wide, hidden), (hidden, inter)):
+        blocks = np.maximum(tiles * np.ceil(n / columns) / gpu.sms, 1)
+        compute = blocks * 2 * height * columns * k / rate
+        operands = blocks * (height + columns) * k * max(weight, activation) / (c.l2_bytes_per_clock * gpu.clock_hz)
+        weights, rows = s["active"] * n * k * weight, s["rows"] * (2 * n + activation * k)
+        cold = again * weights + soon * rows
+        dram = cold / bandwidth + (weights + rows - cold) / l2.bytes_per_s
+        total = total + (compute**4 + operands**4 + dram**4) ** 0.25
+        for name, term in zip(terms, (compute, operands, dram), strict=True):
             terms[name] = terms[name] + term
-    if c.tallest:
-        wanted = np.clip(s["tokens"] * s["chosen"] / s["own"], TILES[0], c.tallest)
-        total = np.where(height == 2 ** np.ceil(np.log2(wanted)), total, np.inf)
+    total = np.where(taken, total, np.inf)
     best = total.argmin(axis=0), np.arange(total.shape[1])
     terms = {name: np.broadcast_to(term, total.shape)[best] for name, term in terms.items()}
     elements = c.row_bytes * s["rows"] + c.choice_bytes * s["tokens"] * s["chosen"]
-    moved_s = elements * s["hidden"] / gpu.dram_bytes_per_s
+    moved_s = elements * s["hidden"] * (soon / gpu.dram_bytes_per_s + (1 - soon) / l2.bytes_per_s)
     launch_s = np.full(len(moved_s), c.launch_s)
     return {"time_s": launch_s + total[best] + moved_s, "launch_s": launch_s, **terms, "moved_s": moved_s}
 
 
+def _sizes(rule: str, shapes: Mapping[str, np.ndarray], dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows and columns of tiles, shape (sizes, 1), and which launch may take them, shape (sizes, launches)."""
+    tokens = shapes["tokens"]
+    if rule.startswith("triton"):
+        by_experts = rule == "triton by experts"
+        if dtype == "fp8_block":
+            sizes = [(64, 128, tokens > (0 if by_experts else 64)), (16, 128, tokens <= (0 if by_experts else 64))]
+        elif by_experts:
+            small, large = ((64, 128), (128, 256)) if dtype == "fp8" else ((16, 32), (64, 64))
+            sizes = [(*small, tokens <= shapes["own"]), (*large, tokens > shapes["own"])]
+        else:
+            edges = (0, 32, 64, 96, 512, np.inf)
+            sizes = [(16, 64), (32, 64), (32, 128), (64, 128), (128, 128)]
+            between = zip(sizes, edges, edges[1:], strict=False)
+            sizes = [(*size, (tokens > above) & (tokens <= to)) for size, above, to in between]
+        height, columns, taken = (np.array(of) for of in zip(*sizes, strict=True))
+        return height[:, None].astype(float), columns[:, None].astype(float), taken
+    height = np.array(TILES, dtype=float)[:, None]
+    taken = np.ones((len(TILES), len(tokens)), dtype=bool)
+    if rule != "best":
+        wanted = np.clip(tokens * shapes["chosen"] / shapes["own"], TILES[0], float(rule))
+        taken = height == 2 ** np.ceil(np.log2(wanted))
+    return height, np.full_like(height, _COLUMNS), taken
+
+
 def _stored(gpu: Gpu, dtype: str, size: np.ndarray) -> np.ndarray:
     """Return a size as kernels have it, padding included."""
-    padded = "mxfp4" in dtype and gpu.architecture == "blackwell" and generation_of(gpu) is WARP_GROUP
+    four_bits = dtype.endswith("a16_mxfp4") or "a8_mxfp4" in dtype
+    padded = four_bits and gpu.architecture == "blackwell" and generation_of(gpu) is WARP_GROUP
     return np.ceil(size / _PADDED) * _PADDED if padded else size

@@ -171,7 +171,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _moe,
             moe.START,
             moe.BOUNDS,
-            {"tallest": (0, 64, 128, 256)},
+            {"tiles": moe.RULES},
             _moe_work,
             _EXPERTS,
             (*_EXPERTS, "power"),
@@ -206,6 +206,13 @@ def _ruled(constants: AnyConstants) -> bool:
     return getattr(constants, "packing", "").startswith("enough")
 
 
+def _possible(constants: AnyConstants, kernel: str) -> bool:
+    """Whether a kernel may have these discrete properties, by its name."""
+    if isinstance(constants, moe.MoeConstants):
+        return not constants.tiles.startswith("triton") or "triton" in kernel or kernel.endswith("fused_moe")
+    return kernel.startswith(_RULED) or not _ruled(constants)
+
+
 def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     """Fit the constants and choose the discrete properties of one kernel.
 
@@ -238,7 +245,7 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     starts = [
         dataclasses.replace(start, **attention_laws.SINGLE_START) if _ruled(start) else start
         for start in starts
-        if kernel.startswith(_RULED) or not _ruled(start)
+        if _possible(start, kernel)
     ]
     if isinstance(kind.start, collectives.CollectiveConstants):
         starts = [begun for start in starts for begun in collectives.starts(start, kernel, rows["measured_s"].min())]
