@@ -1,11 +1,29 @@
 """What bad input raises, and what unusual input warns of."""
 
 import errno
+import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 #: Characters of a line, and of the place and of the problem in it, at most; of these two in a line that is too long.
 LONGEST_LINE, LONGEST, SHORTER = 1000, 450, 200
+
+#: Control characters but tabs and line ends, and signs that hide text or turn its direction.
+HIDDEN = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def visible(value: Any) -> Any:
+    """Write `HIDDEN` characters as escapes such as ``\\u202e``, in a text or in the texts of mappings and lists."""
+    if isinstance(value, str):
+        return HIDDEN.sub(lambda sign: sign[0].encode("unicode_escape").decode(), value)
+    if isinstance(value, Mapping):
+        return {visible(key): visible(inner) for key, inner in value.items()}
+    return [visible(inner) for inner in value] if isinstance(value, list) else value
 
 
 class InputError(Exception):

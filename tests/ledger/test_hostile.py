@@ -8,7 +8,7 @@ import yaml
 from conftest import ROOT, snakemake
 
 from gpuledger import schemas
-from gpuledger.errors import InputError
+from gpuledger.errors import HIDDEN, InputError
 from gpuledger.ledger import latex, tables
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
@@ -148,7 +148,7 @@ def test_hostile_names_are_text_on_every_page(checkout):
     bad.mkdir()
     # A dataset that nobody asks for stops nothing.
     (bad / "dataset.yaml").write_text("title: " + "[" * 100_000)
-    evil = "<img src=x onerror=alert(1)> op$a_{$ | *b*"
+    evil = "<img src=x onerror=alert(1)> op$a_{$ | *b* \u202eknil\u2066 \x9b2J"
     probes = "".join(f"=cmd(),{evil},p{i},{1 + i}.5,{i * 9},false\n" for i in range(7))
     (folder / "t.csv").write_text(f"group,operator,probe,slowdown_ratio,extra_registers,spilled\n{probes}")
     content = {
@@ -160,13 +160,15 @@ def test_hostile_names_are_text_on_every_page(checkout):
         "files": {"t.csv": {"source": evil, "note": evil}},
         "studies": {"kernel_overhead": {"one": {"table": "t.csv"}}},
     }
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content, allow_unicode=True))
     done = snakemake(checkout, "--config", "datasets=[mine]")
     assert done.returncode == 0, done.stderr[-3000:]
     results = checkout / "results"
     for page in [*results.rglob("*.html"), *results.rglob("*.svg"), *results.rglob("*.md")]:
         text = page.read_text("utf-8")
         assert "<img src=x" not in text and "<script>alert" not in text, page
+    texts = [file for file in results.rglob("*") if file.suffix in {".html", ".svg", ".md", ".csv", ".tex", ".json"}]
+    assert len(texts) > 20 and [file for file in texts if HIDDEN.search(file.read_text("utf-8"))] == []
     own = results / "mine/kernel_overhead/one"
     assert "costs $5 and $6" in json.loads((own / "provenance.json").read_text("utf-8"))["source"]
     assert "'=cmd()" in (own / "table.csv").read_text("utf-8")

@@ -107,11 +107,11 @@ def test_every_killed_run_goes_on_and_ends_the_same(tmp_path, capsys):
     steps, whole = int(re.search(r"^(\d+) steps:", done.stderr, re.MULTILINE)[1]), digests(tmp_path / "quiet")
     chance, kills, ends, start = random.Random(SEED), 0, 0, time.monotonic()
     while kills < KILLS:
-        folder, ended = fresh(tmp_path / f"killed{ends}"), False
+        folder, ended, left = fresh(tmp_path / f"killed{ends}"), False, steps
         # The kills are spread over one run; where it ends before the last, the others hit another one.
         while kills < KILLS and not ended:
             how = chance.choice(["main", "group", "child"])
-            after = chance.randint(0, max(1, 2 * steps // KILLS)), chance.uniform(0.3, 2)
+            after = chance.randint(0, max(1, 2 * left // (KILLS - kills + 1))), chance.uniform(0.3, 2)
             with open(folder / "said", "w") as said:
                 process = subprocess.Popen(
                     command(*targets), cwd=folder, stdout=said, stderr=said, start_new_session=True
@@ -121,6 +121,7 @@ def test_every_killed_run_goes_on_and_ends_the_same(tmp_path, capsys):
                     kill(process, how)
                     kills += 1
                 process.wait()
+            left = max(0, left - begun(folder))
             with capsys.disabled():
                 print(
                     f"\n{time.monotonic() - start:.0f} s: kill {kills} of {KILLS} ({how}) after {begun(folder)} steps",

@@ -463,6 +463,11 @@ def test_a_damaged_state_is_as_none(tmp_path, text):
     assert recording.Recording(tmp_path).parts == {}
 
 
+def test_a_point_that_lacks_its_sum_is_recorded_again(tmp_path):
+    (tmp_path / recording.MANIFEST).write_text('{"parts": {}, "left_out": {}, "points": {"a": {"key": "k"}, "b": 1}}')
+    assert not any(recording.Recording(tmp_path).is_made(name, "k") for name in ("a", "b"))
+
+
 def test_a_file_system_without_locks_is_recorded_on(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

@@ -270,7 +270,7 @@ BAD = {
     "half a row": ("gemm_dtype,m,n,k,latency\nbf16,1.5,128,128,1\n", {}, r"line 2, column m: '1\.5' is not a whole"),
     "zero": ("gemm_dtype,m,n,k,latency\nbf16,1,128,128,1\nbf16,0,128,128,1\n", {}, r"line 3, column m: '0' is not"),
     "unknown type": ("gemm_dtype,m,n,k,latency\nint3,1,128,128,1\n", {}, r"no row of a known type \(found int3\)"),
-    "no type": ("gemm_dtype,m,n,k,latency\n,1,128,128,1\n", {}, r"line 2, column gemm_dtype: 'nan' is no type"),
+    "no type": ("gemm_dtype,m,n,k,latency\n,1,128,128,1\n", {}, r"line 2, column gemm_dtype: 'nan' is no name"),
     "semicolons": ("gemm_dtype;m;n;k;latency\n", {}, r"line 1: the column 'gemm_dtype' is missing; .*commas"),
     "two columns": ("gemm_dtype,m,m,n,k,latency\nbf16,1,2,8,8,1\n", {}, r"line 1: two columns are called 'm'"),
     "no row": ("gemm_dtype,m,n,k,latency\n", {}, r"there is no row"),
@@ -473,3 +473,24 @@ def test_layers_that_cannot_be_read_are_one_line(made_up, change, message):
     change(rows).to_csv(folder / "layers.csv", index=False)
     with pytest.raises(InputError, match=message):
         result(folder, LAYERS)
+
+
+@pytest.mark.parametrize(
+    ("case", "text", "message"),
+    [
+        (
+            {"layers": "a.csv", "model": "Llama-3.1-8B"},
+            "layer_name,input,tp_size,latency(ns)\nx,1,1,9\n,1,1,9\n",
+            "'nan' is no",
+        ),
+        (
+            {"throughput": {"softmax": "a.csv"}},
+            "4096, 32, 1e300\n",
+            "line 1, column 3: '1e300' is not a positive number below",
+        ),
+    ],
+)
+def test_names_that_are_missing_and_rates_that_nothing_has_are_refused(tmp_path, case, text, message):
+    (tmp_path / "a.csv").write_text(text, "utf-8")
+    with pytest.raises(InputError, match=message):
+        result(tmp_path, {"gpu": "a100-sxm", **({"unit": "ns"} if "layers" in case else {}), **case})

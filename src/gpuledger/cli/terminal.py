@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import shutil
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -10,14 +9,17 @@ from typing import Any
 
 import click
 
+from gpuledger.errors import HIDDEN
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
 
 
 def print_json(value: object) -> None:
     """Print a value as JSON; NaN, missing values and infinities become null."""
     text = json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-    # File names that are not UTF-8 come as surrogates, which cannot be printed; JSON has escapes for them.
-    click.echo(re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text))
+    # Names may hold surrogates, which cannot be printed, and signs that move a terminal's cursor or turn its text; JSON
+    # has escapes for them.
+    click.echo(HIDDEN.sub(lambda sign: json.dumps(sign[0])[1:-1] if sign[0] != "\x7f" else "\\u007f", text))
 
 
 def say(text: str = "", *, bold: bool = False, err: bool = False) -> None:

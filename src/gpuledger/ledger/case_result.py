@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger import files
-from gpuledger.errors import InputError, InputWarning
+from gpuledger.errors import HIDDEN, InputError, InputWarning, visible
 from gpuledger.ledger.datasets import CONFIG, Case
 from gpuledger.ledger.passes import DividedPasses, Finished, PartOfPass
 
@@ -173,10 +173,20 @@ def reduce_case(
     inputs = {entry["file"]: entry for entry in record["inputs"]}
     for entry in own.get("inputs", []):
         inputs[entry["file"]] = entry | inputs.get(entry["file"], {})
-    result.provenance = record | own | {"inputs": list(inputs.values())}
+    result.provenance = visible(record | own | {"inputs": list(inputs.values())})
     if result.warnings:
         result.provenance["warnings"] = result.warnings
+    result.data, result.summary = _visible_data(result.data), visible(result.summary)
     return result
+
+
+def _visible_data(frame: pd.DataFrame) -> pd.DataFrame:
+    """Make names visible, which come from files of others, so that no page, figure or table has to."""
+    for column in frame.select_dtypes(["object", "str", "category"]):
+        texts = [value for value in frame[column].unique() if isinstance(value, str)]
+        if shown := {value: visible(value) for value in texts if HIDDEN.search(value)}:
+            frame = frame.assign(**{column: [shown.get(value, value) for value in frame[column]]})
+    return frame.rename(columns=visible)
 
 
 def reduce_part(

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from gpuledger import __version__, files, schemas
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, visible
 from gpuledger.ledger import provenance
 from gpuledger.ledger.download.names import matches
 from gpuledger.ledger.study import read_studies
@@ -46,7 +46,7 @@ class Dataset:
         if not NAME.fullmatch(name) or name in RESERVED:
             remedy = f"use letters, digits, '.', '_' and '-', and none of {', '.join(sorted(RESERVED))}"
             raise InputError(file, "", f"a dataset cannot be called {name!r}", f"rename the folder: {remedy}")
-        content = schemas.load_yaml(file)
+        content = visible(schemas.load_yaml(file))
         schemas.check(content, schemas.packaged(__package__, "dataset"), file)
         for study in content["studies"]:
             if study not in read_studies():

@@ -32,6 +32,10 @@ class OutOfTimeError(Exception):
     """Time is up; everything made so far is kept, and the next call resumes."""
 
 
+def _is_point(point: Any) -> bool:
+    return isinstance(point, dict) and {"key", "sha256", "about"} <= point.keys() and isinstance(point["about"], dict)
+
+
 class Recording:
     """A folder of ``traces/`` that is being recorded.
 
@@ -52,7 +56,9 @@ class Recording:
         with contextlib.suppress(OSError, ValueError, RecursionError):
             found = json.loads((self.folder / MANIFEST).read_text("utf-8"))
             if isinstance(found, dict) and all(isinstance(found.get(name), dict) for name in self._content):
-                self._content = found
+                # A point that does not say what it is of is recorded again.
+                points = {name: point for name, point in found["points"].items() if _is_point(point)}
+                self._content = found | {"points": points}
 
     @property
     def parts(self) -> Mapping[str, Mapping[str, Any]]:

@@ -8,7 +8,14 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
-from gpuledger.studies.kernel_time.measurements import SECONDS, positive_numbers, read_table, refuse, whole_numbers
+from gpuledger.studies.kernel_time.measurements import (
+    SECONDS,
+    positive_numbers,
+    read_table,
+    refuse,
+    texts,
+    whole_numbers,
+)
 
 #: Models whose experts have no gate (Nemotron-3): experts, chosen, hidden size (0: any).
 _WITHOUT_GATE = ((512, 22, 0), (128, 6, 2688))
@@ -42,7 +49,8 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     wanted = ["op_name", "kernel_source", "kv_cache_dtype", "batch_size", "isl", "step", "num_heads", "latency"]
     optional = ["attn_dtype", "mla_dtype", "num_key_value_heads", "head_dim", "window_size"]
     table = read_table(path, wanted, optional)
-    latent = table["op_name"].astype(str).str.contains("mla")
+    operation = texts(path, table["op_name"])
+    latent = operation.str.contains("mla")
     if latent.nunique() > 1:
         raise InputError(path, "column op_name", "MLA and other attention in one table", "split it")
     mla = bool(latent.iloc[0])
@@ -50,11 +58,14 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     for name in (dtype, *(() if mla else ("num_key_value_heads", "head_dim"))):
         if name not in table:
             raise InputError(path, "line 1", f"the column '{name}' is missing", "add it")
-    decode = table["op_name"].astype(str).str.contains("generation").to_numpy()
-    frame = pd.DataFrame({"operator": np.where(decode, "decode", "prefill"), "kernel": _names(path, table)})
+    decode = operation.str.contains("generation").to_numpy()
+    frame = pd.DataFrame(
+        {"operator": np.where(decode, "decode", "prefill"), "kernel": texts(path, table["kernel_source"])}
+    )
     if mla:
         frame["kernel"] = "MLA " + frame["kernel"]
-    values, cache = (table[name].astype(str).str.lower().map(_DTYPES) for name in (dtype, "kv_cache_dtype"))
+    values = texts(path, table[dtype]).str.lower().map(_DTYPES)
+    cache = table["kv_cache_dtype"].fillna("").astype(str).str.lower().map(_DTYPES)
     # Without a cache of its own type it is as the values.
     cache = cache.fillna(values)
     frame["precision"] = values + "/" + cache
@@ -99,9 +110,9 @@ def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     """
     sizes = ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"]
     table = read_table(path, ["kernel_source", "moe_dtype", *sizes, "distribution", "latency"])
-    kernel = _names(path, table)
+    kernel = texts(path, table["kernel_source"])
     frame = pd.DataFrame({"operator": "moe", "kernel": kernel})
-    dtype = table["moe_dtype"].astype(str).str.lower().replace({"bfloat16": "bf16", "float16": "bf16"})
+    dtype = texts(path, table["moe_dtype"]).str.lower().replace({"bfloat16": "bf16", "float16": "bf16"})
     frame["precision"] = dtype.where(dtype.isin(list(MOE_DTYPES)))
     frame["group"] = dtype.where(dtype != "bf16", "16-bit")
     # SGLang widens these weights once, as it loads them (``upcast_from_mxfp`` in ``quantization/mxfp4.py``).
@@ -114,7 +125,7 @@ def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         path, (frame["chosen"] > frame["experts"]).to_numpy(), table["topk"], "is more than num_experts", "correct it"
     )
     frame["inter"] = np.maximum(1, frame["inter"] // frame["shards"])
-    words = table["distribution"].astype(str)
+    words = texts(path, table["distribution"])
     frame["power"] = pd.to_numeric(words.str.extract(r"^power_law_([\d.]+)$")[0])
     odd = (frame["power"].isna() & (words != "balanced")).to_numpy() | (frame["power"] == 1).to_numpy()
     refuse(path, odd, table["distribution"], "is neither balanced nor power_law_<exponent other than 1>", "correct it")
@@ -168,20 +179,15 @@ def read_collectives(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     dtype = next((name for name in ("nccl_dtype", "allreduce_dtype") if name in table), None)
     if dtype is None:
         raise InputError(path, "line 1", "the column 'nccl_dtype' is missing", "add it (or allreduce_dtype)")
-    operation = table["op_name"].astype(str)
-    frame = pd.DataFrame({"operator": operation, "kernel": _names(path, table)})
-    size = table[dtype].astype(str).str.lower().replace({"half": "bf16", **_DTYPES}).map(_BYTES)
+    operation = texts(path, table["op_name"])
+    frame = pd.DataFrame({"operator": operation, "kernel": texts(path, table["kernel_source"])})
+    size = texts(path, table[dtype]).str.lower().replace({"half": "bf16", **_DTYPES}).map(_BYTES)
     # A message is as long in any type; what is 16-bit elsewhere has no suffix here.
     frame["precision"], frame["group"] = operation, "16-bit"
     frame["devices"] = whole_numbers(path, table["num_gpus"])
     refuse(path, (frame["devices"] < 2).to_numpy(), table["num_gpus"], "GPUs communicate nothing", "remove the row")
     frame["message_bytes"] = whole_numbers(path, table["message_size"], 1, 2**40) * size
     return _finished(case, path, frame, table, size.isna(), table[dtype])
-
-
-def _names(path: Path, table: pd.DataFrame) -> pd.Series:
-    refuse(path, table["kernel_source"].isna().to_numpy(), table["kernel_source"], "is no name", "name the kernel")
-    return table["kernel_source"].astype(str)
 
 
 def _finished(case: Case, path: Path, frame: pd.DataFrame, table: pd.DataFrame, unknown: pd.Series, dtype: pd.Series):

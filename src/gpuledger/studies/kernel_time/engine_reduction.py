@@ -97,7 +97,9 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
         if foreign is not None:
             unseen[rows.index] = engine_prediction.predict(gpu, kind, foreign, rows)["predicted_s"]
     if not words:
-        problem = f"no kernel has {LEAST_SHAPES} shapes in the half that constants are fitted to, and others to judge them"
+        problem = (
+            f"no kernel has {LEAST_SHAPES} shapes in the half that constants are fitted to, and others to judge them"
+        )
         raise InputError(path, "", problem, "add measurements")
     frame["predicted_s"] = rounded(frame["predicted_s"])
     result.data = frame = frame.drop(columns=["compute_s", "traffic_s"])

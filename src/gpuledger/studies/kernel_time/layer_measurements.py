@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.transformer import read_model
 from gpuledger.models.transformer.parallel import share
-from gpuledger.studies.kernel_time.measurements import RATE, SECONDS, positive_numbers, read_table, whole_numbers
+from gpuledger.studies.kernel_time.measurements import RATE, SECONDS, positive_numbers, read_table, texts, whole_numbers
 
 #: Names of layers, where they are not those of :mod:`gpuledger.models.transformer`.
 _NAMES = {"o_proj": "out_proj"}
@@ -38,17 +38,18 @@ def read_layers(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     table = read_table(path, ["layer_name", "input", "tp_size", time])
     model = read_model(case.inputs["model"])
     linears = {linear.part: linear for linear in (*model.layers[0].linears(model.hidden), model.lm_head)}
-    part = table["layer_name"].replace(_NAMES)
+    names = texts(path, table["layer_name"])
+    part = names.replace(_NAMES)
     known = part.isin(linears)
-    skipped = sorted(set(table["layer_name"][~known].astype(str)))
+    skipped = sorted(set(names[~known]))
     if not known.any():
         problem = f"no layer is a GEMM of {model.name} (found {', '.join(skipped)})"
         raise InputError(path, "column layer_name", problem, f"known are: {', '.join(linears)}")
     tokens, devices = (whole_numbers(path, table[name]) for name in ("input", "tp_size"))
     times = positive_numbers(path, table[time]) * SECONDS[unit]
     kinds = pd.MultiIndex.from_arrays([part[known], devices[known]])
-    codes, names = pd.factorize(kinds)
-    sizes = np.array([share(linears[name], int(count)) for name, count in names], dtype=np.int64)[codes]
+    codes, shared = pd.factorize(kinds)
+    sizes = np.array([share(linears[name], int(count)) for name, count in shared], dtype=np.int64)[codes]
     frame = pd.DataFrame({"m": tokens[known], "n": sizes[:, 0], "k": sizes[:, 1], "measured_s": times[known]})
     frame = frame.assign(group="16-bit", kernel="", precision="bf16")
     keys = ["group", "kernel", "precision", "m", "n", "k"]

@@ -41,6 +41,8 @@ ELEMENT_BYTES = {
     **dict.fromkeys(("fp32", "tf32"), (4, 4)),
 }
 
+#: No size, time or rate is larger, in the units of LLMCompass.
+MOST = 1e12
 #: No kernel takes less (s); and a launch with what frameworks do before it hardly more.
 LEAST_S, SLOW_LAUNCH_S = 5e-7, 2e-5
 
@@ -90,8 +92,7 @@ def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         table[size] = whole_numbers(path, table[size])
     flop = 2.0 * table["m"] * table["n"] * table["k"]
     table["measured_s"] = flop / (values * 1e12) if unit == RATE else values * SECONDS[unit]
-    refuse(path, table["gemm_dtype"].isna().to_numpy(), table["gemm_dtype"], "is no type", "name it, as bfloat16")
-    dtypes = table["gemm_dtype"].astype(str).str.strip().str.lower()
+    dtypes = texts(path, table["gemm_dtype"]).str.strip().str.lower()
     skipped = sorted(set(dtypes) - set(DTYPES))
     table["precision"] = dtypes.map({name: precision for name, (precision, _) in DTYPES.items()})
     table["group"] = dtypes.map({name: group for name, (_, group) in DTYPES.items()})
@@ -99,8 +100,8 @@ def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     if table.empty:
         problem = f"no row of a known type (found {', '.join(skipped)})"
         raise InputError(path, "column gemm_dtype", problem, f"known are: {', '.join(DTYPES)}")
-    table["kernel"] = table["kernel_source"].astype(str) if "kernel_source" in table else ""
-    table["framework"] = table["framework"].astype(str) if "framework" in table else ""
+    for name, source in (("kernel", "kernel_source"), ("framework", "framework")):
+        table[name] = table[source].fillna("").astype(str) if source in table else ""
     keys = ["group", "framework", "kernel", "precision", "m", "n", "k"]
     return table.groupby(keys, as_index=False)["measured_s"].median(), skipped
 
@@ -279,6 +280,12 @@ def whole_numbers(path: Path, cells: pd.Series, least: int = 1, most: int = 2**2
     return numbers.astype(np.int64)
 
 
+def texts(path: Path, cells: pd.Series) -> pd.Series:
+    """Return a column as texts; an empty cell is an error."""
+    refuse(path, cells.isna().to_numpy(), cells, "is no name", "fill it in")
+    return cells.astype(str)
+
+
 def positive_numbers(path: Path, cells: pd.Series, known: np.ndarray | bool = True) -> np.ndarray:
     """Return a column as numbers; a cell among the `known` ones that is not positive is an error."""
     numbers = _as_numbers(cells)
@@ -327,8 +334,8 @@ def _numbers(path: Path, cells: list[list[str]], column: int, unit: str = "", wh
             raise InputError(path, place, f"'{word}' is not in {unit}", f"give the value in {unit}, with the unit")
         word = word.removesuffix(unit)
         pattern = r"\d+" if whole else r"\d+(\.\d*)?([eE][+-]?\d+)?"
-        if not re.fullmatch(pattern, word) or float(word) <= 0:
-            raise InputError(path, place, f"'{word}' is not a positive number", "correct it")
+        if not re.fullmatch(pattern, word) or not 0 < float(word) < MOST:
+            raise InputError(path, place, f"'{word}' is not a positive number below {MOST:g}", "correct it")
         numbers.append(float(word))
     return np.array(numbers)
 
