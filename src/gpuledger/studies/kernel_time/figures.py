@@ -18,7 +18,7 @@ from gpuledger.ledger import figures
 PREDICTORS = {
     "roofline_s": ("roofline", figures.GREY, "o"),
     "derate_s": ("derated roofline", figures.ORANGE, "s"),
-    "derated_s": ("roofline, constants fitted", figures.PURPLE, "D"),
+    "derated_s": ("fitted roofline", figures.GREEN, "D"),
     "predicted_s": ("time model", figures.BLUE, "o"),
 }
 #: Ratios of predicted to measured time are clipped to this range.
