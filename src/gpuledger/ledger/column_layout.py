@@ -30,8 +30,9 @@ def apply(figure: Figure) -> None:
     axes = [ax for ax in figure.axes if ax.get_subplotspec() is not None]
     above = max((_narrow_legend(ax) for ax in axes if ax.get_legend()), default=0)
     below = sum(_narrow_figure_legend(figure, legend) for legend in list(figure.legends))
-    # The layout does not know what is above the topmost panel: an empty headline keeps room for it.
-    figure.suptitle("\n".join([" "] * above), fontsize=SMALLEST)
+    # The layout does not know what is above the topmost panel: an empty headline, whose lines are lower than a legend's
+    # rows, keeps room for it.
+    figure.suptitle("\n".join([" "] * math.ceil(1.3 * above)), fontsize=SMALLEST)
     figure.set_size_inches(WIDTH, _stack(figure, axes) + _LINE * below)
     limit_texts(figure)
     for ax in axes:

@@ -24,8 +24,8 @@ from gpuledger.ledger import column_layout, provenance
 
 #: Okabe and Ito's palette, which readers with any colour vision can tell apart.
 #: https://jfly.uni-koeln.de/color/ (Color Universal Design, 2008).
-#: In every figure vermillion is what is lost, wrong or not measured, and purple is attention or a probe that records
-#: every access; where colours are limits, compute is blue, DRAM orange and L2 sky blue.
+#: In every figure vermillion is what is lost, wrong or not measured. Where colours are kernels or probes, purple is
+#: attention or a probe that records every access; where they are limits, compute is blue, DRAM orange, L2 sky blue.
 BLACK, ORANGE, SKY, GREEN = "#222222", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, PALE = "#888888", "#D9D9D9"

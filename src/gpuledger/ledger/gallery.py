@@ -45,7 +45,8 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
         cards.setdefault(version["study"], {}).setdefault(version["case"], []).append(version)
     # Studies of a few cards share rows, above all others; those that only a simulation answers come last.
     measured = {version["study"] for version in versions if version["kind"] != "simulated"}
-    order = sorted(cards, key=lambda name: (name not in measured, -len(cards[name]) % _FEW or _FEW))
+    few = {name: _FEW - len(found) for name, found in cards.items() if len(found) < _FEW}
+    order = sorted(cards, key=lambda name: (name not in measured, few.get(name, _FEW)))
     # The page stays small: then only what is tested, differs or is open has a square for each claim.
     many = len(versions) > _MANY
     squares: dict[tuple[str, str], list[dict]] = {}

@@ -102,11 +102,11 @@ def citation(record: Mapping) -> str:
 
 
 def _fitted(rows: Sequence[Mapping]) -> str:
-    """Return the names of the published values that a simulation was made to give."""
-    names = list(dict.fromkeys(row["name"] for row in rows if row["verdict"] == BY_CONSTRUCTION))
-    names = [name if name[:2].isupper() else name[:1].lower() + name[1:] for name in names]
-    more = [f"{len(names) - 4} more"] if len(names) > 4 else []
-    return ", ".join(names[:4] + more) or "nothing that is published"
+    """Return the published values that a simulation was made to give, in words."""
+    claims = [row["words"].removesuffix(".") for row in rows if row["verdict"] == BY_CONSTRUCTION]
+    shown = [words if words[1:2].isupper() else words[:1].lower() + words[1:] for words in claims[:2]]
+    more = [f"{len(claims) - 2} more"] if len(claims) > 2 else []
+    return "; ".join(shown + more) or "nothing that is published"
 
 
 def _take_heading(content: nbformat.NotebookNode) -> str | None:

@@ -63,7 +63,7 @@ def lay_out(phases: Sequence[str], bars: int, lines: int) -> tuple[Figure, Axes,
     """
     columns = 2 if len(phases) == 4 else len(phases)
     rows = -(-len(phases) // columns)
-    heights = [0.42 * bars, *[2.7, 0.13 * lines] * rows]
+    heights = [0.42 * bars, *[2.7, 0.13 * (lines if _has_key(columns) else 1)] * rows]
     figure = plt.figure(figsize=(7.2, 0.9 + sum(heights) + 0.5 * rows))
     grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
     below = {}
@@ -78,6 +78,11 @@ def lay_out(phases: Sequence[str], bars: int, lines: int) -> tuple[Figure, Axes,
         key.axis("off")
         below[phase] = axes, key
     return figure, figure.add_subplot(grid[0, :]), below
+
+
+def _has_key(columns: int) -> bool:
+    """Whether rooflines of so many columns number their kernels; a single wide one has room for their names."""
+    return figures.for_columns or columns > 1
 
 
 def draw_roofline(
@@ -150,7 +155,7 @@ def _draw_roofs(axes: Axes, roofs: Roofs, flop_per_s: float, named: bool) -> Non
 
 
 def number_kernels(axes: Axes, key: Axes, points: pd.DataFrame, flop_per_s: float = 1e12) -> None:
-    """Number the kernels of :func:`draw_roofline` that take at least 5 % of the time, the longest first.
+    """Number the kernels of :func:`draw_roofline` that take at least 5 % of the time, or name them where there is room.
 
     Numbers are placed in the figure's final layout: finish everything else and call ``figure.draw_without_rendering()``
     first.
@@ -165,12 +170,16 @@ def number_kernels(axes: Axes, key: Axes, points: pd.DataFrame, flop_per_s: floa
     named = numbered(points)
     at = named["dram_intensity"].where(_has_dram_point(axes, named), named["l2_intensity"])
     radii = np.sqrt(_LEAST_AREA + _AREA * named["share"].to_numpy()) / 2
-    numbers = [str(number + 1) for number in range(len(named))]
-    place_labels(axes, np.column_stack([at, named["flop_per_s"] / flop_per_s]), numbers, radii, joint=", ")
+    places = np.column_stack([at, named["flop_per_s"] / flop_per_s])
     lines = [
-        f"{number} {kernel.replace('_', ' ')} {100 * share:.0f} %"
-        for number, (kernel, share) in zip(numbers, named[["kernel", "share"]].to_numpy(), strict=True)
+        f"{kernel.replace('_', ' ')} {100 * share:.0f} %" for kernel, share in named[["kernel", "share"]].to_numpy()
     ]
+    if not _has_key(key.get_subplotspec().get_gridspec().ncols):
+        place_labels(axes, places, lines, radii)
+        return
+    numbers = [str(number + 1) for number in range(len(named))]
+    place_labels(axes, places, numbers, radii, joint=", ")
+    lines = [f"{number} {line}" for number, line in zip(numbers, lines, strict=True)]
     key.text(0, 1, "\n".join(lines), va="top", fontsize=6.8, linespacing=1.25)
 
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from gpuledger.ledger import figures
@@ -17,7 +18,7 @@ from gpuledger.ledger import figures
 PREDICTORS = {
     "roofline_s": ("roofline", figures.GREY, "o"),
     "derate_s": ("derated roofline", figures.ORANGE, "s"),
-    "derated_s": ("roofline, constants fitted", figures.PURPLE, "D"),
+    "derated_s": ("fitted roofline", figures.GREEN, "D"),
     "predicted_s": ("time model", figures.BLUE, "o"),
 }
 #: Ratios of predicted to measured time are clipped to this range.
@@ -57,9 +58,9 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     for limit, beyond, words in zip(RATIOS, (np.less, np.greater), ("less", "more"), strict=True):
         if beyond(ratios["predicted_s"], limit).any():
             place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
-            axes.annotate(
-                f"{limit} or {words}", (0.99, limit), (0, 3), color="#555555", fontsize=6.5, zorder=5, **place
-            )
+            halo = [withStroke(linewidth=2, foreground="white")]
+            style = {"color": "#555555", "fontsize": 6.5, "zorder": 5, "path_effects": halo}
+            axes.annotate(f"{limit} or {words}", (0.99, limit), (0, 3), **style, **place)
     edges = np.geomspace(x.min(), max(1.001 * x.max(), 2 * x.min()), 37)
     axes.axhspan(0.9, 1 / 0.9, color=figures.PALE, linewidth=0, zorder=0)
     if len(part) > MOST_DOTS:
