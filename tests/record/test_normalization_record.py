@@ -186,6 +186,46 @@ def test_a_baseline_that_fails_at_a_shape_costs_no_more_than_its_rows(machine, m
     assert made.about["baselines"] == {"liger_kernel": "0.6.0"}
 
 
+def test_a_step_that_fails_costs_no_other(machine, monkeypatch, tmp_path, caplog):
+    copy, dead = normalization.Bench.copy, []
+
+    def full(bench, moved_bytes):
+        if moved_bytes > 2**18:
+            raise InputError("GPU", "copy", "CUDA_ERROR_OUT_OF_MEMORY: out of memory", "free memory")
+        return copy(bench, moved_bytes)
+
+    def synchronize():
+        if dead:
+            raise driver.CudaError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
+
+    monkeypatch.setattr(normalization.Bench, "copy", full)
+    monkeypatch.setattr(machine.driver, "synchronize", synchronize)
+    made = normalization.record_normalization(tmp_path / "made")
+    assert made.about["failed"] == {"copy_1048584": "copy: CUDA_ERROR_OUT_OF_MEMORY: out of memory"}
+    assert "copy_1048584 is left out" in caplog.text
+    assert set(pd.read_csv(tmp_path / "made/ceilings.csv")["moved_bytes"]) == {0, 2**18}
+    # After some failures nothing runs in this process any more; the next one goes on behind that step.
+    monkeypatch.setattr(normalization.Bench, "multiply_add", lambda bench: dead.append(1) or full(bench, 2**20))
+    with pytest.raises(InputError, match="ILLEGAL_ADDRESS"):
+        normalization.record_normalization(tmp_path / "again")
+    dead.clear()
+    normalization.record_normalization(tmp_path / "again")
+    assert (tmp_path / "again/rows.csv").read_bytes() == (tmp_path / "made/rows.csv").read_bytes()
+
+
+def test_a_kernel_whose_occupancy_is_unknown_is_timed_with_one_grid(machine, monkeypatch, tmp_path):
+    resident = machine.driver.resident_blocks
+
+    def unknown(function, threads, shared_bytes):
+        if threads == 1024:
+            raise driver.CudaError("CUDA_ERROR_INVALID_CLUSTER_SIZE: invalid cluster size")
+        return resident(function, threads, shared_bytes)
+
+    monkeypatch.setattr(machine.driver, "resident_blocks", unknown)
+    normalization.record_normalization(tmp_path)
+    assert 264 in machine.launched["two_pass"] and 264 not in machine.launched["clustered_1024x4_aligned"]
+
+
 def test_a_value_that_is_not_written_is_found_wherever_it_is(monkeypatch):
     monkeypatch.setattr(normalization, "CHECKED_VALUES", 40)
     x = np.random.default_rng(0).standard_normal((100, 10), np.float32)

@@ -78,13 +78,17 @@ def record_normalization(folder: str | Path) -> Recorded:
         for rows, length in SHAPES if element == "fp32" else SHAPES_16:
             work.append((f"{element}_{rows}x{length}", partial(bench.normalize, rows, length, element)))
     parts: dict[str, list[dict]] = {}
+    failed: dict[str, str] = {}
     for number, (name, measure) in enumerate(work, 1):
         LOG.info("normalization: step %d of %d, %s", number, len(work), name)
         part = target / "parts" / f"{name}.json"
         made = _read_part(part, stamp)
         if made is None:
-            made = measure()
+            made = _measure(name, measure, failed)
             files.write_json(part, {"stamp": stamp, "rows": made})
+            if name in failed:
+                with cuda.named_errors(device.name, "record again: finished steps are kept, and this one is left out"):
+                    DeviceArray(1, np.uint8).get()  # some failures make every later call of this process fail
         parts[name] = made
         if name == "hostile":
             bench.wrong = {(row["kernel"], row["cache"]) for row in made}
@@ -106,7 +110,18 @@ def record_normalization(folder: str | Path) -> Recorded:
     others = [row for name, rows in parts.items() if name.partition("_")[0] not in kernels.ELEMENTS for row in rows]
     write_rows(target / "ceilings.csv", others, CEILING_COLUMNS)
     shutil.rmtree(target / "parts")
-    return Recorded({"normalization_roofline": cases}, {"baselines": normalization_torch.versions(), "wrong": wrong})
+    about = {"baselines": normalization_torch.versions(), "wrong": wrong, "failed": failed}
+    return Recorded({"normalization_roofline": cases}, about)
+
+
+def _measure(name: str, measure: Callable[[], list[dict]], failed: dict[str, str]) -> list[dict]:
+    """Return the rows of a step; none if it fails, which must not cost the recording of all others."""
+    try:
+        return measure()
+    except InputError as error:
+        LOG.error("%s is left out: %s", name, error)
+        failed[name] = f"{error.place}: {error.problem}"
+        return []
 
 
 def _data_sheet(device: cuda.CudaDevice) -> dict[str, str]:
@@ -266,7 +281,10 @@ class Bench:
             yield configuration, None
             kernel = self.kernel("normalization.cu", configuration.kernel, cache, element)
             kept = self._kept(configuration, length, kernel)
-            at_once = self.device.sms * kernel.blocks_per_sm(configuration.threads, kept)
+            try:
+                at_once = self.device.sms * kernel.blocks_per_sm(configuration.threads, kept)
+            except InputError:  # not known for this kernel: one grid fewer
+                continue
             if configuration.blocks(rows) > at_once:
                 yield configuration, at_once
 
