@@ -125,9 +125,10 @@ def test_copies_move_random_data_as_the_kernels_do(machine, monkeypatch):
 
 
 def test_an_interrupted_recording_goes_on_and_is_not_taken_for_a_whole_one(machine, tmp_path):
-    machine.stops_at = 12
-    with pytest.raises(KeyboardInterrupt):
-        normalization.record_normalization(tmp_path)
+    for stops_at in (12, 12, 12):  # often: being interrupted is no crash
+        machine.stops_at, machine.timed = stops_at, 0
+        with pytest.raises(KeyboardInterrupt):
+            normalization.record_normalization(tmp_path)
     assert not (tmp_path / "rows.csv").exists() and not (tmp_path / "ceilings.csv").exists()
     before, machine.stops_at = machine.timed, None
     (tmp_path / "parts/copy_262144.json").write_text("{")
@@ -209,8 +210,22 @@ def test_a_step_that_fails_costs_no_other(machine, monkeypatch, tmp_path, caplog
     with pytest.raises(InputError, match="ILLEGAL_ADDRESS"):
         normalization.record_normalization(tmp_path / "again")
     dead.clear()
-    normalization.record_normalization(tmp_path / "again")
+    made = normalization.record_normalization(tmp_path / "again")
+    assert set(made.about["failed"]) == {"multiply_add", "copy_1048584"}
     assert (tmp_path / "again/rows.csv").read_bytes() == (tmp_path / "made/rows.csv").read_bytes()
+
+
+def test_a_step_in_which_the_process_crashes_is_left_out_after_two_tries(machine, monkeypatch, tmp_path):
+    def crash(bench):
+        raise SystemError("stands in for a signal")
+
+    monkeypatch.setattr(normalization.Bench, "multiply_add", crash)
+    for _ in range(normalization.TRIES):
+        with pytest.raises(SystemError):
+            normalization.record_normalization(tmp_path)
+    made = normalization.record_normalization(tmp_path)
+    assert made.about["failed"] == {"multiply_add": "its process crashed 2 times"}
+    assert set(pd.read_csv(tmp_path / "ceilings.csv")["ceiling"]) == {"launch", "copy"}
 
 
 def test_a_kernel_whose_occupancy_is_unknown_is_timed_with_one_grid(machine, monkeypatch, tmp_path):
