@@ -125,9 +125,10 @@ def test_copies_move_random_data_as_the_kernels_do(machine, monkeypatch):
 
 
 def test_an_interrupted_recording_goes_on_and_is_not_taken_for_a_whole_one(machine, tmp_path):
-    machine.stops_at = 12
-    with pytest.raises(KeyboardInterrupt):
-        normalization.record_normalization(tmp_path)
+    for stops_at in (12, 12, 12):  # often: being interrupted is no crash
+        machine.stops_at, machine.timed = stops_at, 0
+        with pytest.raises(KeyboardInterrupt):
+            normalization.record_normalization(tmp_path)
     assert not (tmp_path / "rows.csv").exists() and not (tmp_path / "ceilings.csv").exists()
     before, machine.stops_at = machine.timed, None
     (tmp_path / "parts/copy_262144.json").write_text("{")
@@ -184,6 +185,60 @@ def test_a_baseline_that_fails_at_a_shape_costs_no_more_than_its_rows(machine, m
     assert "liger_layer is not timed at 300×1024, fp32: Cannot launch" in caplog.text
     assert "not installed here, and left out: torch, torch_nn" in caplog.text
     assert made.about["baselines"] == {"liger_kernel": "0.6.0"}
+
+
+def test_a_step_that_fails_costs_no_other(machine, monkeypatch, tmp_path, caplog):
+    copy, dead = normalization.Bench.copy, []
+
+    def full(bench, moved_bytes):
+        if moved_bytes > 2**18:
+            raise InputError("GPU", "copy", "CUDA_ERROR_OUT_OF_MEMORY: out of memory", "free memory")
+        return copy(bench, moved_bytes)
+
+    def synchronize():
+        if dead:
+            raise driver.CudaError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
+
+    monkeypatch.setattr(normalization.Bench, "copy", full)
+    monkeypatch.setattr(machine.driver, "synchronize", synchronize)
+    made = normalization.record_normalization(tmp_path / "made")
+    assert made.about["failed"] == {"copy_1048584": "copy: CUDA_ERROR_OUT_OF_MEMORY: out of memory"}
+    assert "copy_1048584 is left out" in caplog.text
+    assert set(pd.read_csv(tmp_path / "made/ceilings.csv")["moved_bytes"]) == {0, 2**18}
+    # After some failures nothing runs in this process any more; the next one goes on behind that step.
+    monkeypatch.setattr(normalization.Bench, "multiply_add", lambda bench: dead.append(1) or full(bench, 2**20))
+    with pytest.raises(InputError, match="ILLEGAL_ADDRESS"):
+        normalization.record_normalization(tmp_path / "again")
+    dead.clear()
+    made = normalization.record_normalization(tmp_path / "again")
+    assert set(made.about["failed"]) == {"multiply_add", "copy_1048584"}
+    assert (tmp_path / "again/rows.csv").read_bytes() == (tmp_path / "made/rows.csv").read_bytes()
+
+
+def test_a_step_in_which_the_process_crashes_is_left_out_after_two_tries(machine, monkeypatch, tmp_path):
+    def crash(bench):
+        raise SystemError("stands in for a signal")
+
+    monkeypatch.setattr(normalization.Bench, "multiply_add", crash)
+    for _ in range(normalization.TRIES):
+        with pytest.raises(SystemError):
+            normalization.record_normalization(tmp_path)
+    made = normalization.record_normalization(tmp_path)
+    assert made.about["failed"] == {"multiply_add": "its process crashed 2 times"}
+    assert set(pd.read_csv(tmp_path / "ceilings.csv")["ceiling"]) == {"launch", "copy"}
+
+
+def test_a_kernel_whose_occupancy_is_unknown_is_timed_with_one_grid(machine, monkeypatch, tmp_path):
+    resident = machine.driver.resident_blocks
+
+    def unknown(function, threads, shared_bytes):
+        if threads == 1024:
+            raise driver.CudaError("CUDA_ERROR_INVALID_CLUSTER_SIZE: invalid cluster size")
+        return resident(function, threads, shared_bytes)
+
+    monkeypatch.setattr(machine.driver, "resident_blocks", unknown)
+    normalization.record_normalization(tmp_path)
+    assert 264 in machine.launched["two_pass"] and 264 not in machine.launched["clustered_1024x4_aligned"]
 
 
 def test_a_value_that_is_not_written_is_found_wherever_it_is(monkeypatch):

@@ -105,8 +105,9 @@ def test_the_device_is_described(tools):
     assert "-i 0" in (tools / "smi_calls").read_text()
     state = device.describe_state()
     assert state["clocks.max.sm"] == "1980 MHz"
-    # What a driver does not know or no longer says is left out.
+    # What a driver does not know or no longer says is left out. All else comes of one call, which can take a second.
     assert {"clocks.default_applications.graphics", "pstate"} & set(state) == set()
+    assert (tools / "smi_calls").read_text().count("power.limit") == 1
 
 
 @pytest.fixture

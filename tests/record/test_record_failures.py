@@ -57,6 +57,12 @@ RECORDED = {
         "cannot profile on this GPU",
         "CUDA version of PyTorch",
     ),
+    "no_memory_to_replay": (
+        "==WARNING== Backing up device memory in system memory. Kernel replay might be slow.\n==ERROR== UnknownError\n"
+        '==ERROR== Failed to profile "scale_f32" in process 1322774\n==ERROR== No kernels were profiled.\n',
+        "cannot profile on this GPU",
+        "CUDA version of PyTorch",
+    ),
     "unknown_metric": (
         "==PROF== Connected to process 20101 (/usr/bin/python3.10)\n"
         "==ERROR== Failed to find metric regex:^flop_count_sp\\.(sum|min|max|avg|pct|ratio|max_rate)$\n",

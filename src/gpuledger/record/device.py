@@ -134,17 +134,20 @@ def _ask_library() -> Device:
 
 def describe_state() -> dict[str, str]:
     """Current clocks (MHz), power limits (W) and modes, as far as nvidia-smi reports them."""
-    state: dict[str, str] = {}
-    if shutil.which("nvidia-smi") is None:
-        return state
-    for field in STATE:
+    fields = list(STATE)
+    # In one call: where no process keeps the driver initialised, each one takes a second.
+    while shutil.which("nvidia-smi") is not None and fields:
         try:
-            (value,) = _query((field,))
-        except InputError:
+            values = _query(tuple(fields))
+        except InputError as error:
+            unknown = re.search(r'Field "([\w.]+)" is not a valid field', error.problem)
+            if unknown is None or unknown[1] not in fields:
+                break
+            fields.remove(unknown[1])
             continue
-        if value and not re.search(r"N/A|Not Supported|deprecated|Unknown", value, re.IGNORECASE):
-            state[field] = value
-    return state
+        without = re.compile(r"N/A|Not Supported|deprecated|Unknown", re.IGNORECASE)
+        return {name: value for name, value in zip(fields, values, strict=True) if value and not without.search(value)}
+    return {}
 
 
 def check_alone() -> None:

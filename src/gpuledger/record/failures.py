@@ -104,7 +104,7 @@ KNOWN = tuple(
             "check nvidia-smi; in a container start again with --gpus",
         ),
         (
-            r"Failed to prepare kernel for profiling|Unknown Error on device|==ERROR== LaunchFailed",
+            r"Failed to prepare kernel for profiling|Unknown Error on device|==ERROR== (LaunchFailed|UnknownError)",
             "ncu cannot profile on this GPU",
             "use the ncu that comes with the CUDA version of PyTorch (an ncu for CUDA 13 does not profile CUDA 12)",
         ),

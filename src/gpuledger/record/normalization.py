@@ -46,6 +46,8 @@ COPY_BYTES = tuple(2**power for power in range(18, 31))
 LONG_LENGTHS = (40_000, 100_003)
 #: Timed batches per kernel, shape and cache state.
 SAMPLES = 30
+#: Crashes of the process in a step after which the step is left out.
+TRIES = 2
 #: Work before a timing that follows work of the host (ms).
 WARM_UP_MS = 50.0
 #: Values that are compared with double precision for each launch; all are checked for having been written. More would
@@ -78,16 +80,16 @@ def record_normalization(folder: str | Path) -> Recorded:
         for rows, length in SHAPES if element == "fp32" else SHAPES_16:
             work.append((f"{element}_{rows}x{length}", partial(bench.normalize, rows, length, element)))
     parts: dict[str, list[dict]] = {}
+    failed: dict[str, str] = {}
     for number, (name, measure) in enumerate(work, 1):
         LOG.info("normalization: step %d of %d, %s", number, len(work), name)
-        part = target / "parts" / f"{name}.json"
-        made = _read_part(part, stamp)
-        if made is None:
-            made = measure()
-            files.write_json(part, {"stamp": stamp, "rows": made})
-        parts[name] = made
+        state = _step(target / "parts" / f"{name}.json", stamp, measure)
+        parts[name] = state["rows"]
+        if "failed" in state:
+            failed[name] = state["failed"]
+            LOG.error("%s is left out: %s", name, failed[name])
         if name == "hostile":
-            bench.wrong = {(row["kernel"], row["cache"]) for row in made}
+            bench.wrong = {(row["kernel"], row["cache"]) for row in parts[name]}
     wrong = [f"{row['kernel']}, {row['cache']}: {row['wrong']}" for row in parts.pop("hostile")]
     shared = {"ceilings": "ceilings.csv", "l2_bytes": device.l2_bytes, **_data_sheet(device)}
     cases: dict[str, dict] = {}
@@ -106,7 +108,36 @@ def record_normalization(folder: str | Path) -> Recorded:
     others = [row for name, rows in parts.items() if name.partition("_")[0] not in kernels.ELEMENTS for row in rows]
     write_rows(target / "ceilings.csv", others, CEILING_COLUMNS)
     shutil.rmtree(target / "parts")
-    return Recorded({"normalization_roofline": cases}, {"baselines": normalization_torch.versions(), "wrong": wrong})
+    about = {"baselines": normalization_torch.versions(), "wrong": wrong, "failed": failed}
+    return Recorded({"normalization_roofline": cases}, about)
+
+
+def _step(part: Path, stamp: dict, measure: Callable[[], list[dict]]) -> dict:
+    """Return ``rows`` of a step, from its file or measured now.
+
+    If it fails, or its process crashed in it twice, there are none, and ``failed`` says why: one step must not cost the
+    recording of all others.
+    """
+    state = _read_part(part, stamp)
+    if "rows" in state:
+        return state
+    crashed = state.get("crashed", 0)
+    if crashed < TRIES:
+        files.write_json(part, {"stamp": stamp, "crashed": crashed + 1})
+        try:
+            state = {"rows": measure()}
+        except InputError as error:
+            state = {"rows": [], "failed": f"{error.place}: {error.problem}"}
+        except KeyboardInterrupt:
+            files.write_json(part, {"stamp": stamp, "crashed": crashed})
+            raise
+    else:
+        state = {"rows": [], "failed": f"its process crashed {crashed} times"}
+    files.write_json(part, {"stamp": stamp, **state})
+    if "failed" in state:
+        with cuda.named_errors("normalization", "record again: finished steps are kept, and this one is left out"):
+            DeviceArray(1, np.uint8).get()  # some failures make every later call of this process fail
+    return state
 
 
 def _data_sheet(device: cuda.CudaDevice) -> dict[str, str]:
@@ -133,12 +164,12 @@ def write_rows(path: Path, rows: Sequence[dict], columns: Sequence[str]) -> None
     files.write_text(path, text.getvalue())
 
 
-def _read_part(part: Path, stamp: dict) -> list[dict] | None:
+def _read_part(part: Path, stamp: dict) -> dict:
     try:
         content = json.loads(part.read_text("utf-8"))
-        return content["rows"] if content["stamp"] == stamp else None
+        return content if content["stamp"] == stamp else {}
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
+        return {}
 
 
 class Expected:
@@ -266,7 +297,10 @@ class Bench:
             yield configuration, None
             kernel = self.kernel("normalization.cu", configuration.kernel, cache, element)
             kept = self._kept(configuration, length, kernel)
-            at_once = self.device.sms * kernel.blocks_per_sm(configuration.threads, kept)
+            try:
+                at_once = self.device.sms * kernel.blocks_per_sm(configuration.threads, kept)
+            except InputError:  # not known for this kernel: one grid fewer
+                continue
             if configuration.blocks(rows) > at_once:
                 yield configuration, at_once
 
