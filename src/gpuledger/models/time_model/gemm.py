@@ -36,7 +36,9 @@ an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
-clock, other losses of the fit. What is left does not carry over: boosted trees on the residuals and the terms above,
+clock, other losses of the fit; for kernels with a dispatch table a time per further wave of blocks, and that an operand
+passes again and again where tiles are worked off along one side (both help an L40S with SGLang by 0.4 to 0.8 points and
+cost others as much). What is left does not carry over: boosted trees on the residuals and the terms above,
 trained on other generations, make no generation's errors smaller (A100 7.1 to 7.3 %, H100 5.3 to 5.8, B200 7.6 to 7.7,
 L40S 11.8 to 11.9), while trained on its own other half they do, by 0.7 to 3 points (one run, every third shape, before
 the last terms). The libraries' choice of kernels may be the reason; the tables do not name the kernels.
