@@ -5,7 +5,8 @@
 Writes results/benchmarks/inputs.csv. Each measurement is a process of its own, the second of two: the first compiles
 loops and fills the file cache. `process` is all of it, the SHA-256 of the file included. `sum` is the machine's limit:
 one numpy sum over the mapped file. `script` is the algorithm of the traces' own scripts (Neutrino, OSDI 2025, tools
-block_sched and dmat), a record at a time in plain Python, on a part of the file that is stated in its row.
+block_sched and dmat), a record at a time in plain Python, on a part of the smallest file that is stated in its row.
+Reports are a quarter of the size: they are held in memory with some nine times of it.
 """
 
 import argparse
@@ -52,17 +53,19 @@ for clock, address in np.fromfile(sys.argv[1], "<u8", 2 * int(sys.argv[2]), offs
 SCRIPT_RECORDS = 2**21
 
 
-def measure(scratch: Path, gib: float, unit: float) -> list[dict]:
+def measure(scratch: Path, gib: float, unit: float, scripts: bool) -> list[dict]:
     rows = []
     for kind, studies in (("blocks", ["block_scheduling", "warp_scheduling"]), ("accesses", ["dmat"]), ("ncu", [])):
         folder = scratch / kind
         # Made by a process of its own: a child's peak of memory starts from its parent's.
-        run(sys.executable, ROOT / "benchmarks/made_inputs.py", kind, gib, folder)
+        run(sys.executable, ROOT / "benchmarks/made_inputs.py", kind, gib / 4 if kind == "ncu" else gib, folder)
         file = folder / ("report.csv" if kind == "ncu" else "large.bin")
         size = file.stat().st_size
         commands = {"sum": (SUM, file)} | {study: (REDUCE, folder / "dataset.yaml", study) for study in studies}
         commands |= {
-            f"{study}, script": (SCRIPTS[study], file, SCRIPT_RECORDS) for study in studies if study in SCRIPTS
+            f"{study}, script": (SCRIPTS[study], file, SCRIPT_RECORDS)
+            for study in studies
+            if scripts and study in SCRIPTS
         }
         commands |= {"ncu.read": (READ, file)} if kind == "ncu" else {}
         for name, command in commands.items():
@@ -83,7 +86,9 @@ def main() -> None:
     arguments = parser.parse_args()
     unit = import_unit()
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
-        write("inputs", [row for gib in arguments.gib for row in measure(Path(scratch), gib, unit)])
+        # The scripts read the same part of a file of any size.
+        sizes = sorted(arguments.gib)
+        write("inputs", [row for gib in sizes for row in measure(Path(scratch), gib, unit, gib == sizes[0])])
 
 
 if __name__ == "__main__":

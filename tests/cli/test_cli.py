@@ -128,6 +128,9 @@ def test_names_in_files_do_not_control_the_terminal(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1\x1b[2J\nPAR1")
     said = run("inspect", tmp_path, status=1)
     assert said.replace("\n", "").isprintable() and said.count("problem: ") == 2
+    said = run("inspect", tmp_path, "--json", status=1)
+    assert said.replace("\n", "").isprintable()
+    assert {file["path"] for file in json.loads(said)} >= {f"{tmp_path}/a\x1b[31m\u202e.csv"}
     (tmp_path / "\udcff.csv").write_text("")
     assert "problem: the file is empty" in run("inspect", tmp_path / "\udcff.csv", status=1)
     assert inspect(tmp_path / "\udcff.csv", status=1)[0]["path"].endswith("\udcff.csv")

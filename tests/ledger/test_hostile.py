@@ -2,6 +2,7 @@
 
 import json
 
+import nbformat
 import pandas as pd
 import pytest
 import yaml
@@ -9,7 +10,7 @@ from conftest import ROOT, snakemake
 
 from gpuledger import schemas
 from gpuledger.errors import HIDDEN, InputError
-from gpuledger.ledger import latex, tables
+from gpuledger.ledger import latex, pages, tables
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.studies import flop_reconciliation, kernel_overhead
@@ -108,12 +109,27 @@ def test_headers_are_text_on_a_page():
     assert "<img" not in page and "&lt;img src=x onerror=alert(1)&gt;" in page and "&lt;b&gt;" in page
 
 
+def test_markdown_of_cells_is_words(tmp_path):
+    words = (
+        "`x` <img src=x onerror=alert(1)> [k](javascript:alert(1)) ![t](http://a.invalid/p.png)\n\n<b>x</b>\n\n&lt;y"
+    )
+    output = nbformat.v4.new_output("display_data", data={"text/markdown": words})
+    cell = nbformat.v4.new_code_cell("1", outputs=[output], execution_count=1)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "a.ipynb")
+    pages.render(tmp_path / "a.ipynb", tmp_path / "a.html", ROOT / "workflow/templates", "t", {"label": "simulated"})
+    page = (tmp_path / "a.html").read_text("utf-8")
+    assert (
+        "&lt;img src=x" in page and "<p>&lt;b&gt;x&lt;/b&gt;" in page and "<code>x</code>" in page and "&lt;y" in page
+    )
+    assert not any(bad in page for bad in ("<img", "javascript:", "a.invalid"))
+
+
 def test_no_cell_of_a_table_is_a_formula_and_numbers_stay(tmp_path):
-    texts = ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "-1.5e3", "a=b"]
+    texts = ["=1+1", "+A1", "-A1", "@SUM(A1)", "\t=1", "-1.5e3", "＝1+1"]
     frame = pd.DataFrame({"=cmd": texts, "n": [-1.5, 2.0, -3.0, 0.0, 1.0, 2.0, 3.0], "provenance": "simulated"})
     tables.write(frame, None, tmp_path, caption="c")
     rows = pd.read_csv(tmp_path / "table.csv")
-    assert rows["'=cmd"].tolist() == ["'=1+1", "'+A1", "'-A1", "'@SUM(A1)", "'\t=1", "-1.5e3", "a=b"]
+    assert rows["'=cmd"].tolist() == ["'=1+1", "'+A1", "'-A1", "'@SUM(A1)", "'\t=1", "-1.5e3", "'＝1+1"]
     assert rows["n"].tolist() == frame["n"].tolist()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import nbformat
 from latex2mathml.converter import convert as mathml
 from nbconvert.exporters.html import Highlight2HTML, HTMLExporter, TemplateExporter
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from gpuledger import __version__, files
 from gpuledger.ledger import latex, provenance
@@ -80,11 +81,28 @@ def render(
     files.write_text(output, page.replace(_CONTENTS, contents, 1))
 
 
+class _Words(IPythonRenderer):
+    """Renders the Markdown that cells write, with names from files of others: HTML is text, and nothing is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__(escape=False, allow_harmful_protocols=False)
+
+    def block_html(self, text: str) -> str:
+        return f"<p>{html.escape(text)}</p>\n"
+
+    def inline_html(self, text: str) -> str:
+        return html.escape(text)
+
+    def image(self, text: str, url: str, title: str | None = None) -> str:
+        return text
+
+
 class _Exporter(HTMLExporter):
     """Leaves out what nbconvert does last: parsing the page to describe figures, which takes longer than all before."""
 
     def from_notebook_node(self, nb, resources=None, **kw):
         self.register_filter("highlight_code", Highlight2HTML(parent=self))
+        self.register_filter("words2html", lambda words: MarkdownWithMath(renderer=_Words()).render(words))
         return TemplateExporter.from_notebook_node(self, nb, self._init_resources(resources), **kw)
 
 

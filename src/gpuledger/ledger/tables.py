@@ -108,7 +108,7 @@ def as_csv(frame: pd.DataFrame) -> str:
 
 def _inert(cell: object) -> object:
     """Put an apostrophe before a text that a spreadsheet would run as a formula; numbers stay as they are."""
-    formula = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    formula = isinstance(cell, str) and cell.startswith(tuple("=+-@\t\r＝＋－＠"))
     return f"'{cell}" if formula and not _NUMBER.fullmatch(cell) else cell
 
 

@@ -109,11 +109,11 @@ def describe_products(sweep: Sweep) -> str:
             "No two sizes vary together in these points. Laws in two variables cannot be determined: along the axes a "
             "product and a sum look the same."
         )
-    lines = [
-        f"- {tables.escape_markdown(row['kernel_class'])}, `{row['metric']}`: {tables.escape_markdown(row['formula'])}"
-        f"{_error(row)}"
-        for row in sweep.products.to_dict("records")
-    ]
+    lines = []
+    for row in sweep.products.to_dict("records"):
+        kernel_class, formula = (tables.escape_markdown(row[name]) for name in ("kernel_class", "formula"))
+        metric = row["metric"].replace("`", "'")
+        lines.append(f"- {kernel_class}, `{metric}`: {formula}{_error(row)}")
     return "\n".join(["Laws in two variables, where points cover a grid:\n", *lines])
 
 
