@@ -534,6 +534,7 @@ def test_a_part_for_which_there_is_no_time_gives_way_to_a_shorter_one(tools, tmp
     assert limits == pytest.approx([2 * planned[0], 1.2 * planned[1]]), "twice the planned time, or what is left"
     assert set(target.parts) == {first, short} and "no time for all of it" in target.left_out[long]
     assert f"--seconds={0.75 * limits[0]:.0f}" in calls(tools)[0]
+    assert f"--seconds={limits[1] / 2:.0f}" in calls(tools)[1], "a short one keeps half for its start and ncu's table"
     _, failed = made(tools, tmp_path / "out", [first, long, short])
     assert failed == {} and len(calls(tools)) == 3 and recording.Recording(tmp_path / "out").left_out == {}
 

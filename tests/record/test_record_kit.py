@@ -145,6 +145,11 @@ def test_a_folder_that_is_no_kit_is_kept(tmp_path, capsys):
     (tmp_path / "mine").mkdir()
     assert kit.main([str(tmp_path / "mine")]) == 1
     assert "is not a recording kit; name another folder" in capsys.readouterr().err
+    (tmp_path / "mine/record.sh").touch()
+    (tmp_path / "mine/recorded.tgz").touch()
+    assert kit.main([str(tmp_path / "mine")]) == 1
+    assert "the kit holds a recording; move it away" in capsys.readouterr().err
+    assert (tmp_path / "mine/recorded.tgz").is_file()
 
 
 def test_a_kit_that_is_too_large_is_refused(tmp_path, monkeypatch, capsys):

@@ -48,7 +48,7 @@ def make_kit(folder: str | Path, wheels: bool = False) -> int:
     Parameters
     ----------
     folder : path
-        Must not exist, or be a kit.
+        Must not exist, or be a kit without a recording.
     wheels : bool
         Whether to download NumPy's wheels, checked by their hashes, for images that lack it.
 
@@ -60,6 +60,8 @@ def make_kit(folder: str | Path, wheels: bool = False) -> int:
     folder = Path(folder)
     if folder.exists() and not (folder / "record.sh").is_file():
         raise InputError(folder, "", "it exists and is not a recording kit", "name another folder, or remove it")
+    if (folder / "recorded.tgz").exists():
+        raise InputError(folder, "recorded.tgz", "the kit holds a recording", "move it away, or name another folder")
     shutil.rmtree(folder, ignore_errors=True)
     for name in _PACKAGE:
         _copy(files.ROOT / "src/gpuledger" / name, folder / "src/gpuledger" / name)
