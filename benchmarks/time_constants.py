@@ -83,8 +83,10 @@ def fits(gpu, path: Path, read) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--gpu", action="append", choices=FOLDERS.values(), help="only this one; its rows are replaced")
-    parser.add_argument("--tables", default="", help="only tables below this folder, such as gemm or moe")
+    parser.add_argument("--gpu", action="append", choices=FOLDERS.values(), help="only this one; all other rows stay")
+    parser.add_argument(
+        "--tables", default="", help="only tables below this folder, such as gemm or moe; all other rows stay"
+    )
     arguments = parser.parse_args()
     rows = []
     for name, gpu in FOLDERS.items():
@@ -96,12 +98,12 @@ def main() -> None:
             for path in newest(arguments.folder / name, pattern).values():
                 rows += fits(find_gpu(gpu), path, read)
     names = [f.name for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"]
-    columns = [*KEYS, *dict.fromkeys(names), "source"]
+    # A table that exists keeps the order of its columns.
+    old = pd.read_csv(TABLE, dtype=str, keep_default_na=False) if TABLE.exists() else pd.DataFrame(columns=KEYS)
+    columns = [*dict.fromkeys([*old.columns.drop("source", errors="ignore"), *names]), "source"]
     table = pd.DataFrame(rows, columns=columns)
-    if (arguments.gpu or arguments.tables) and TABLE.exists():
-        old = pd.read_csv(TABLE, dtype=str, keep_default_na=False)
-        replaced = old["gpu"].isin(arguments.gpu or FOLDERS.values()) & old["kind"].isin(set(table["kind"]))
-        table = pd.concat([old[~replaced], table], ignore_index=True)
+    if arguments.gpu or arguments.tables:
+        table = pd.concat([old, table], ignore_index=True).drop_duplicates(list(KEYS), keep="last")
     table = table.map(lambda value: settle(value) if isinstance(value, float) and value == value else value)
     ranks = {name: place for place, name in enumerate([*KINDS, *FOLDERS.values()])}
     order = pd.DataFrame({"kind": table["kind"].map(ranks), "gpu": table["gpu"].map(ranks)}).assign(

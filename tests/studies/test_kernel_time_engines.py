@@ -1,6 +1,8 @@
 """Kernel times of engines' fused kernels: made-up kernels that come out again, spread, other GPUs, hostile tables."""
 
 import dataclasses
+import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -190,6 +192,35 @@ def test_a_missing_gate_shows_in_the_weights_rate(tmp_path):
         assert set(frame["gates"][frame["experts"] == 128]) == {2}
 
 
+def read(folder, table):
+    table.assign(latency=0.1).to_csv(folder / "table.csv", index=False)
+    case = opened(folder, {"attention": "table.csv", "gpu": "h100-sxm", "unit": "ms"})
+    return read_attention(case, folder / "table.csv")[0]
+
+
+def test_prefill_of_latent_attention_is_measured_on_the_latent_vector_by_sglang(tmp_path):
+    table = attention(60).drop(columns=["attn_dtype", "num_key_value_heads", "head_dim", "window_size"])
+    table = table.assign(op_name="mla_context", mla_dtype="bfloat16", num_heads=16)
+    latent, expanded = (read(tmp_path, table.assign(kernel_source=name)) for name in ("triton", "trtllm_mla"))
+    assert set(latent["kv_heads"]) == {1} and set(latent["head_dim"]) == {544}
+    assert set(expanded["kv_heads"]) == {16} and set(expanded["head_dim"]) == {160}
+
+
+def test_windows_that_were_not_passed_on_and_short_values(tmp_path):
+    generation = attention(60, generation=True, num_heads=8, num_key_value_heads=8)
+    for kernel, table, window, kept in (
+        ("flashinfer", attention(60), 1024, 0),
+        ("flashinfer", generation, 8192, 0),
+        ("flashinfer", generation, 1024, 1024),
+        ("trtllm_mha", generation, 8192, 0),
+        ("fa3", generation, 8192, 8192),
+    ):
+        assert set(read(tmp_path, table.assign(kernel_source=kernel, window_size=window))["window"]) == {kept}
+    for kernel, head_dim in (("triton", 160), ("fa3", 192)):
+        frame = read(tmp_path, generation.assign(kernel_source=kernel, head_dim=192))
+        assert set(frame["head_dim"]) == {head_dim} and set(frame["cache_values"]) == {2 * head_dim * 8}
+
+
 def test_tables_of_host_calls_are_recognised(tmp_path):
     constants = CollectiveConstants(6e-5, 0.1, 9e-5, 0.4, 3e-4, 0.8, 1e-6)
     case, rows = timed(tmp_path, "collectives", messages(), read_collectives, constants)
@@ -233,6 +264,25 @@ def test_a_table_beside_must_be_there_and_a_gpu_without_links_cannot_communicate
         reduce_case(opened(tmp_path, inputs | {"beside": ["absent.csv"]}), kernel_time.reduce, {})
     with pytest.raises(InputError, match="no known link"):
         reduce_case(opened(tmp_path, inputs | {"gpu": "nvl-ax"}), kernel_time.reduce, {})
+
+
+def test_fitting_some_tables_keeps_the_rows_of_all_others(tmp_path, monkeypatch):
+    script = Path(__file__).parents[2] / "benchmarks" / "time_constants.py"
+    spec = importlib.util.spec_from_file_location("time_constants", script)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    table = tmp_path / "h100_sxm" / "comm" / "nccl" / "1.0" / "nccl_perf.parquet"
+    table.parent.mkdir(parents=True)
+    messages().assign(latency=RNG.uniform(0.01, 0.02, 66)).to_parquet(table)
+    before = tool.TABLE.read_text("utf-8").splitlines()
+    (tmp_path / "constants.csv").write_text("\n".join(before) + "\n", "utf-8")
+    monkeypatch.setattr(tool, "TABLE", tmp_path / "constants.csv")
+    monkeypatch.setattr("sys.argv", ["time_constants.py", str(tmp_path), "--tables", "comm"])
+    tool.main()
+    after = (tmp_path / "constants.csv").read_text("utf-8").splitlines()
+    row = "collective,h100-sxm,nccl,NCCL,all_reduce,"
+    (old, new), *same = [(a, b) for a, b in zip(before, after, strict=True) if a.startswith(row) or a != b]
+    assert not same and old != new and old.startswith(row) and new.startswith(row)
 
 
 def test_constants_are_of_the_dataclass_that_the_table_names():

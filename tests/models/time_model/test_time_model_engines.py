@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
+from gpuledger.models.time_model import decode_splits
 from gpuledger.models.time_model.attention_laws import (
     DECODE_BOUNDS,
     DECODE_START,
@@ -157,8 +158,88 @@ def test_tensorrt_llm_splits_single_heads_until_each_sm_has_a_block():
     token_s = 2 * 128 * 2 / (10.0 * 1.98e9)
     # One round of 512 tokens is not split, nor what fills the GPU; one head is, in 128 parts of 1024 tokens.
     assert rounds == pytest.approx(12e-6 + 512 * token_s, rel=0.02)
-    assert one == pytest.approx(12e-6 + 131072 * token_s, rel=0.2)
-    assert many == pytest.approx(12e-6 + 5e-6 + 1024 * token_s, rel=0.2)
+    # A block waits twice as long for what does not stay in L2.
+    assert one == pytest.approx(12e-6 + 2 * 131072 * token_s, rel=0.2)
+    assert many == pytest.approx(12e-6 + 5e-6 + 2 * 1024 * token_s, rel=0.2)
+
+
+def test_parts_follow_the_rules_of_the_host_code():
+    shapes = attention(requests=[1, 220, 1], context=[16383, 16383, 63], heads=8, kv_heads=1)
+    found = {
+        pattern: decode_splits.parts_of(pattern, H100, shapes, shapes["requests"]).tolist()
+        for pattern in decode_splits.PATTERNS
+        if pattern not in ("best", "flashinfer", "widened")
+    }
+    assert found == {
+        "whole": [1, 1, 1],
+        # 128 tiles of 128 tokens on 264 places: 128 splits fill most; one tile is not split, nor what fills the GPU.
+        "tiles": [128, 1, 1],
+        "graph": [32, 32, 32],
+        # 128 blocks and more fill the GPU without segments.
+        "segments": [16, 1, 16],
+        # 132 · log2(16384 / 64) / 220 requests are 5 splits; 64 tokens make two of 32.
+        "splits": [8, 5, 2],
+        "splits per SM": [256, 5, 2],
+    }
+    assert decode_splits.parts_of("best", H100, shapes, shapes["requests"]) is None
+    one, windowed = (attention(requests=1, context=16383, **more) for more in ({"heads": 8}, {"window": 128}))
+    assert all(decode_splits.parts_of("tiles", H100, s, np.array([8.0])) == [1] for s in (one, windowed))
+
+
+def test_kernels_are_known_by_the_names_in_measurements():
+    l40s = find_gpu("l40s")
+    for kernel, gpu, precision, wanted in (
+        ("triton", H100, "bf16/bf16", ("splits", 16)),
+        ("MLA triton", l40s, "bf16/bf16", ("splits per SM", 16)),
+        ("vllm_flash_attn_fa2", l40s, "bf16/bf16", ("tiles", 64)),
+        ("vllm_flash_attn_fa3", H100, "bf16/bf16", ("best", 64)),
+        ("vllm_flash_attn_fa4", H100, "bf16/bf16", ("graph", 64)),
+        ("vllm_triton_attn", l40s, "bf16/fp8", ("segments", 64)),
+        ("MLA default", A100, "bf16/bf16", ("whole", 64)),
+        ("MLA default", H100, "bf16/bf16", ("best", 64)),
+        ("MLA flash_attention", H100, "bf16/fp8", ("widened", 64)),
+        ("MLA flash_attention", H100, "bf16/bf16", ("best", 64)),
+    ):
+        assert decode_splits.pattern_of(kernel, gpu, precision) == wanted
+    assert all(entry.constants.pattern in decode_splits.PATTERNS for entry in read_table("decode"))
+
+
+def test_a_cache_that_is_widened_first_is_read_twice():
+    shapes = attention(requests=64, context=131071, kv_heads=1) | {"cache_bytes": np.ones(1)}
+    widened = dataclasses.replace(DECODE, pattern="widened", conversion_bytes=6.0)
+    values_s = 64 * 131072 * 256 / (0.9 * H100.dram_bytes_per_s)
+    narrow, wide = (decode_terms(H100, constants, shapes)["time_s"][0] for constants in (DECODE, widened))
+    assert narrow - 8e-6 == pytest.approx(values_s, rel=0.1)
+    assert wide - 8e-6 == pytest.approx((2 + 6) * values_s, rel=0.1)
+
+
+def test_flash_attention_4_always_has_32_parts_in_graphs_and_searches_its_request():
+    shapes = attention(requests=[256, 512, 1024], context=0, heads=1, kv_heads=1, head_dim=128)
+    graph = dataclasses.replace(DECODE, block_s=1e-6, combine_s=0.0, pattern="graph")
+    fixed_s, search_s = np.array([256 * 32, 512 * 32, 1024]) / 132 * 1e-6, 1e-8 / 132
+    searched_s = search_s * np.array([256 * 256 * 33, 512 * 512 * 33, 1024 * 1024])
+    found = decode_terms(H100, graph, shapes)["time_s"] - 8e-6
+    assert found == pytest.approx(fixed_s + searched_s, rel=0.1)
+
+
+def test_a_block_per_query_head_merges_parts():
+    shapes = attention(requests=[1, 660], context=65535, heads=2, kv_heads=1)
+    splits = dataclasses.replace(DECODE, combine_s=1e-6, split_s=1e-5, pattern="splits", query_tile=16)
+    merged = decode_terms(H100, splits, shapes)["time_s"] - decode_terms(H100, DECODE, shapes)["time_s"]
+    # Eight parts of a head; two parts each of ten heads on an SM.
+    assert merged == pytest.approx([81e-6, 210e-6], rel=0.05)
+
+
+def test_prefill_that_visits_all_tiles_takes_longer_behind_a_window():
+    shapes = attention(tokens=[4096, 8192], window=128)
+    visits = dataclasses.replace(PREFILL, step_s=1e-6)
+    skipped, visited = (prefill_terms(H100, constants, shapes)["compute_s"] for constants in (PREFILL, visits))
+    # Tiles of 128 queries see half of all tiles of 128 keys, for each of 32 heads.
+    assert visited - skipped == pytest.approx([32 * n * (n + 1) / 2 / 132 * 1e-6 for n in (32, 64)])
+    unwindowed = attention(tokens=4096)
+    assert (
+        prefill_terms(H100, visits, unwindowed)["time_s"] == prefill_terms(H100, PREFILL, unwindowed)["time_s"]
+    ).all()
 
 
 @settings(max_examples=60, deadline=None)

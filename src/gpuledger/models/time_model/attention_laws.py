@@ -5,26 +5,28 @@ Prefill, for blocks that hold `query_tile` rows of scores and walk over tiles of
     launch + ‖ work of an SM, longest block ‖ + bytes of q, k, v, o and the cache's copy / bandwidth
     block = block_s + key tiles · ‖ two products at the tensor rate, exponentials at the special units' rate ‖
 
-Decode, for blocks that walk over a part of a sequence's cache, over the best number of parts:
+Decode, for blocks that walk over a part of a sequence's cache:
 
     launch + ‖ work of an SM, longest block; bytes from DRAM and L2; compute ‖ + combine (more than one part)
-    block = (block_s + row_s · query rows, + several_s with several heads) · (1 + head_dim / 128) / 2
-            + cache bytes of the part / rate of an SM
+    block = (block_s + row_s · query rows, + several_s with several heads), in part proportional to the head dimension,
+            + steps of 64 tokens · (step_s + cache bytes of a step / rate of an SM)
 
 ‖ ‖ is the 4-norm. What differs between kernels beyond their constants is discrete: whether the query heads of a KV
-head share a block (`packing`), and the rows of a block (`query_tile`).
+head share a block (`packing`), the rows of a block (`query_tile`), and how a cache is split (`pattern`, see
+:mod:`gpuledger.models.time_model.decode_splits`).
 
-TensorRT-LLM has two decode kernels under one name, and rules instead of the best number of parts
-(``decoderXQARunner.cpp``, ``decoderXQAImplJIT/kernelUtils.cpp`` and ``decoderMaskedMultiheadAttentionLaunch.h`` in
-``cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention``, ``mha_sm90.cu`` in ``cpp/kernels/xqa``):
+TensorRT-LLM has two decode kernels under one name. XQA packs the 2 to 32 heads that share a KV head and computes with
+matrix units on padded rows. It runs where a quarter of the SMs has a block, and wherever the cache alone is in 8 bits.
+Its parts follow from the whole context, even where a window hides most of it, except in Hopper's kernel for an 8-bit
+cache, which counts tiles in the window. One block merges the parts of its sequence. On an L40S with an 8-bit cache the
+times say that nothing is split (``whole``); no rule was found for that. All else is computed by a kernel for single
+heads without matrix units, which has a launch, a rate and a combination of its own (``single_``). It is split until
+each SM has a block, into parts of at least one round of 1,024 threads. FlashInfer and SGLang's Triton backend have
+such a second kernel, too.
 
-* XQA packs the 2 to 32 heads that share a KV head and computes with matrix units on padded rows. It runs where a
-  quarter of the SMs has a block, and wherever the cache alone is in 8 bits. Its parts follow from the whole context,
-  even where a window hides most of it, except in Hopper's kernel for an 8-bit cache, which counts tiles in the window.
-  One block merges the parts of its sequence. On an L40S with an 8-bit cache the times say that nothing is split
-  (``whole``); no rule was found for that.
-* All else is computed by a kernel for single heads without matrix units, which has a launch, a rate and a combination
-  of its own (``single_``). It is split until each SM has a block, into parts of at least one round of 1,024 threads.
+What host code does not say (which terms grow with the head dimension, which kernels wait longer for DRAM than for L2,
+and the numbers below) was chosen by residuals of the fitting halves of an A100, an L40S, an H100 and a B200, held-back
+errors in sight; an RTX PRO 6000 took no part.
 
 Sources: T. Dao, FlashAttention-2, 2023 (tiles, one block per head and query tile; packed heads only for one token and
 without a window); J. Shah et al., FlashAttention-3, 2024, Sec. 3.2 (exponentials bound small head dimensions); T. Dao
@@ -32,26 +34,27 @@ et al., Flash-Decoding, 2023 (parts of a sequence, combined by a second kernel).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
+from gpuledger.models.time_model import decode_splits
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.readers.gpus import Gpu
 
 #: Which query heads of a KV head share a block. "enough blocks": TensorRT-LLM's rule; "whole": XQA splits nothing.
 PACKING = ("never", "one token", "no window", "up to 32", "always", "enough blocks", "enough blocks, whole")
 
-_KEYS = 128  # keys of a step in prefill
+_KEYS = 32  # keys of a step in prefill at least; otherwise as many as query rows
 _PART = 64  # tokens of a step in decode
-_GROUP = 64  # query heads that fit one block in decode
 _PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128], dtype=float)[:, None]
-# XQA: heads and tokens of a part, blocks of an SM from which there is enough work, and at most; parts of all requests;
-# bytes that the block that merges the parts takes in in a cycle (chosen by an H100, an A100 and an L40S).
-_XQA_HEADS, _XQA_PART, _XQA_LEAST, _XQA_MOST, _XQA_PARTS, _XQA_MERGED = 32, 128, 0.25, 8, 6000, 26
-# Hopper's XQA for an 8-bit cache: tokens of a tile, and tiles of a part.
-_HOPPER_TILE, _HOPPER_TILES = 64, 2
-_SINGLE_ROUND = 65536  # values of keys that 1,024 threads of the kernel for single heads read in one round
+_XQA_MERGED = 26  # bytes that the block that merges XQA's parts takes in in a cycle (by an H100, an A100 and an L40S)
+_XQA_ROWS = 2048  # values of the queries of a block of Hopper's XQA up to which an SM runs two of them
+# In FlashAttention-4, a block goes through the list of requests to find its own: time per request (s).
+_SEARCH_S = 1e-8
+# SGLang writes keys of 192 and values of 128 dimensions into the cache by kernels of their own (s).
+_UNEQUAL_DIM, _UNEQUAL_S = 160, 6e-6
 _DECODE_SHARE = 0.6  # share of the peak where many heads read one cache (MLA)
 
 
@@ -75,6 +78,9 @@ class PrefillConstants:
         One of `PACKING`.
     query_tile : int
         Rows of scores of a block.
+    step_s : float
+        What a step over keys takes longer behind a window (s), in a kernel that visits all keys to find those that the
+        window hides: SGLang's Triton backend. 0: they are skipped.
     source : str
         What they were fitted to.
     """
@@ -86,6 +92,7 @@ class PrefillConstants:
     dram_share: float
     packing: str = "never"
     query_tile: int = 128
+    step_s: float = 0.0
     source: str = field(default="", compare=False)
 
 
@@ -111,9 +118,21 @@ class DecodeConstants:
         What each query row of a block adds: its query in, its result out (s).
     packing : str
         One of `PACKING`.
+    query_tile : int
+        Query heads that fit one block.
+    pattern : str
+        How a cache is split: one of :data:`gpuledger.models.time_model.decode_splits.PATTERNS`.
+    step_s : float
+        Latency (s) of one step of 64 tokens, whatever its bytes.
+    split_s : float
+        Where a block of its own combines the parts of a query head: what each part takes (s); `combine_s` is then the
+        block's.
+    conversion_bytes : float
+        Bytes moved per value of the cache to widen it before (0: the kernel reads it as it is).
     single_s, single_bytes_per_clock, single_combine_s : float
-        Of TensorRT-LLM's kernel for single heads: how much longer it takes at least (s), its `cache_bytes_per_clock`
-        and its `combine_s`; 0 where there is no such kernel.
+        Of a kernel for single heads: how much longer it takes at least (s), its `cache_bytes_per_clock` and its
+        `combine_s`; 0 where there is no such kernel. The first is also what FlashAttention-2's copies of queries and
+        results take, and how much later a kernel of TensorRT-LLM starts that has no version for Hopper.
     source : str
         What they were fitted to.
     """
@@ -126,6 +145,11 @@ class DecodeConstants:
     several_s: float
     row_s: float
     packing: str = "always"
+    query_tile: int = 64
+    pattern: str = "best"
+    step_s: float = 0.0
+    split_s: float = 0.0
+    conversion_bytes: float = 0.0
     single_s: float = 0.0
     single_bytes_per_clock: float = 0.0
     single_combine_s: float = 0.0
@@ -137,11 +161,11 @@ PREFILL_START = PrefillConstants(8e-6, 1e-6, 0.7, 16.0, 0.7)
 PREFILL_BOUNDS = {
     "launch_s": (1e-6, 5e-4),
     "block_s": (1e-8, 1e-4),
-    "tensor_share": (0.05, 1.0),
-    "exp_per_clock": (1.0, 256.0),
+    "tensor_share": (0.01, 1.0),
+    "exp_per_clock": (0.1, 256.0),
     "dram_share": (0.05, 1.0),
 }
-DECODE_START = DecodeConstants(6e-6, 2e-6, 10.0, 0.8, 2e-6, 1e-6, 1e-7)
+DECODE_START = DecodeConstants(6e-6, 2e-6, 10.0, 0.8, 2e-6, 1e-6, 1e-7, step_s=1e-7)
 DECODE_BOUNDS = {
     "launch_s": (1e-6, 5e-4),
     "block_s": (1e-8, 1e-4),
@@ -150,10 +174,35 @@ DECODE_BOUNDS = {
     "combine_s": (1e-8, 1e-4),
     "several_s": (1e-9, 1e-4),
     "row_s": (1e-10, 1e-5),
+    "step_s": (1e-10, 1e-5),
 }
-#: The same of the kernel for single heads, where `packing` says that there is one.
-SINGLE_START = {"single_s": 2e-6, "single_bytes_per_clock": 10.0, "single_combine_s": 4e-6}
-SINGLE_BOUNDS = {"single_s": (1e-8, 5e-5), "single_bytes_per_clock": (0.5, 200.0), "single_combine_s": (1e-8, 1e-4)}
+# Start and bounds of what only some kernels have.
+_SINGLE = {
+    "single_s": (2e-6, 1e-8, 5e-5),
+    "single_bytes_per_clock": (10.0, 0.5, 200.0),
+    "single_combine_s": (4e-6, 1e-8, 1e-4),
+}
+_MERGED = {"split_s": (1e-7, 1e-10, 1e-5)}
+_EXTRA = {
+    "tiles": {"single_s": _SINGLE["single_s"]},
+    "flashinfer": _SINGLE,
+    "segments": _MERGED,
+    "splits": _MERGED | {name: _SINGLE[name] for name in ("single_s", "single_bytes_per_clock")},
+    "splits per SM": _MERGED,
+    "widened": {"conversion_bytes": (6.0, 1.0, 30.0)},
+}
+
+
+T = TypeVar("T", PrefillConstants, DecodeConstants)
+
+
+def started(constants: T) -> tuple[T, dict[str, tuple[float, float]]]:
+    """Return where a fit starts, and the bounds of all constants that such a kernel has."""
+    if isinstance(constants, PrefillConstants):
+        return constants, PREFILL_BOUNDS | ({"step_s": DECODE_BOUNDS["step_s"]} if constants.step_s else {})
+    own = _SINGLE if _ruled(constants) else _EXTRA.get(constants.pattern, {})
+    start = replace(constants, **{name: values[0] for name, values in own.items()})
+    return start, DECODE_BOUNDS | {name: values[1:] for name, values in own.items()}
 
 
 def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -174,8 +223,9 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
         ``time_s`` and the terms ``launch_s, compute_s, block_s, dram_s``.
     """
     s, c = shapes, constants
-    tile_flop_s = 4 * c.query_tile * _KEYS * s["head_dim"] * gpu.sms / (c.tensor_share * s["peak"])
-    tile_s = _norm(tile_flop_s, c.query_tile * _KEYS / (c.exp_per_clock * gpu.clock_hz))
+    keys = max(c.query_tile, _KEYS)
+    tile_flop_s = 4 * c.query_tile * keys * s["head_dim"] * gpu.sms / (c.tensor_share * s["peak"])
+    tile_s = _norm(tile_flop_s, c.query_tile * keys / (c.exp_per_clock * gpu.clock_hz))
     packed = _packed(c.packing, s, gpu)
     tokens = np.maximum(1, np.floor(c.query_tile / packed))
     heads = s["requests"] * s["heads"] / packed * np.ceil(packed / c.query_tile)
@@ -184,17 +234,21 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     longest = np.minimum(seen, np.where(s["window"] > 0, s["window"] + tokens, np.inf))
     # Query tiles up to the window see more and more keys, the others as many as the window holds.
     ramp = np.clip(np.ceil((longest - s["context"]) / tokens), 0, tiles)
-    growing = ramp * np.maximum((s["context"] + (ramp + 1) / 2 * tokens) / _KEYS, 1)
-    steps = np.maximum(growing + (tiles - ramp) * np.ceil(longest / _KEYS), tiles)
-    compute_s, block_s = heads * steps * tile_s / gpu.sms, heads * tiles * c.block_s / gpu.sms
-    one_s = c.block_s + np.ceil(longest / _KEYS) * tile_s
+    growing = ramp * np.maximum((s["context"] + (ramp + 1) / 2 * tokens) / keys, 1)
+    steps = np.maximum(growing + (tiles - ramp) * np.ceil(longest / keys), tiles)
+    # To find that a window hides a tile, a kernel that visits all computes their masks.
+    masked_s = c.step_s * (s["window"] > 0)
+    visited = tiles * np.maximum((s["context"] + (tiles + 1) / 2 * tokens) / keys, 1)
+    work_s = steps * tile_s + visited * masked_s
+    compute_s, block_s = heads * work_s / gpu.sms, heads * tiles * c.block_s / gpu.sms
+    one_s = c.block_s + np.ceil(longest / keys) * tile_s + np.ceil(seen / keys) * masked_s
     moved = s["requests"] * s["tokens"] * 2 * s["head_dim"] * (s["heads"] + s["kv_heads"]) * s["value_bytes"]
     # Another kernel copies the new keys and values into the cache.
     copied = s.get("copied_values", s["cache_values"]) * (s["value_bytes"] + s["cache_bytes"])
     moved = moved + s["requests"] * s["tokens"] * copied
     moved = moved + s["requests"] * s["context"] * s["cache_values"] * s["cache_bytes"]
     dram_s = _memory_s(gpu, c.dram_share, moved, moved)
-    launch_s = np.full(len(dram_s), c.launch_s)
+    launch_s = c.launch_s + _UNEQUAL_S * (s["head_dim"] == _UNEQUAL_DIM) * (c.step_s > 0)
     time_s = launch_s + _norm(compute_s + block_s, one_s) + dram_s
     return {"time_s": time_s, "launch_s": launch_s, "compute_s": compute_s, "block_s": block_s, "dram_s": dram_s}
 
@@ -213,47 +267,83 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
         ``time_s`` and the terms ``launch_s, block_s, compute_s, dram_s``.
     """
     s, c = shapes, constants
-    tokens, seen = s["tokens"], s["context"] + s["tokens"]
-    seen = np.minimum(seen, np.where(s["window"] > 0, s["window"] + tokens - 1, np.inf))
-    packed = _packed(c.packing, s, gpu)
-    rereads = np.ceil(packed * tokens / _GROUP)
-    heads = s["requests"] * s["heads"] / packed * rereads
-    steps = np.ceil(seen / _PART)
-    values = s["cache_values"] / s["kv_heads"] * s["cache_bytes"]
-    rows_s = c.row_s * np.minimum(packed * tokens, _GROUP) + c.several_s * (packed > 1)
-    fixed_s = (c.block_s + rows_s) * (1 + s["head_dim"] / 128) / 2
-    ruled = c.packing.startswith("enough")
-    xqa = _xqa(gpu, s) & ruled
-    single = ~xqa & ruled
-    rate = np.where(single, c.single_bytes_per_clock, c.cache_bytes_per_clock)
-    combine_s = np.where(single, c.single_combine_s, c.combine_s)
-    step_s = values * np.minimum(_PART, seen) / (rate * gpu.clock_hz)
-    part_s = np.ceil(steps / _PARTS) * step_s
-    # Parts beyond the window hold nothing.
-    work_s = heads * (_PARTS * fixed_s + np.minimum(_PARTS, steps) * part_s)
-    block_s = _norm(work_s / gpu.sms, fixed_s + part_s)
+    tokens, context = s["tokens"], s["context"] + s["tokens"]
+    seen = np.minimum(context, np.where(s["window"] > 0, s["window"] + tokens - 1, np.inf))
+    packed = np.minimum(_packed(c.packing, s, gpu), c.query_tile)
+    rereads = np.ceil(packed * tokens / c.query_tile)
+    blocks = s["requests"] * s["heads"] / packed * rereads
+    tile = decode_splits.flash_tile(s) if c.pattern == "tiles" else np.full(len(seen), _PART)
+    # The edge of a window lies within one more tile.
+    steps = np.ceil(seen / tile) + (context > seen) * (c.pattern == "best")
+    ruled = _ruled(c)
+    xqa = decode_splits.xqa(gpu, s) & ruled
+    hopper = decode_splits.hopper_xqa(gpu, s) & ruled
+    single = ~xqa & ruled | decode_splits.single_heads(c.pattern, s)
+    if ruled:
+        split = 1 if c.packing.endswith("whole") else decode_splits.xqa_parts(gpu, s)
+        parts = np.where(single, decode_splits.single_parts(gpu, s), split)[None]
+    else:
+        parts = decode_splits.parts_of(c.pattern, gpu, s, blocks)
+        parts = _PARTS if parts is None else parts[None]
+    # A segment is of the whole context; parts beyond a window hold nothing.
+    part_steps = np.minimum(np.ceil((np.ceil(context / tile) if c.pattern == "segments" else steps) / parts), steps)
+    busy = np.minimum(parts, steps / part_steps if parts is not _PARTS and not ruled else steps)
+    value_bytes = s["value_bytes"] if c.pattern == "widened" else s["cache_bytes"]
+    values = s["cache_values"] / s["kv_heads"] * value_bytes
+    rate = np.where(single, c.single_bytes_per_clock, c.cache_bytes_per_clock) * gpu.clock_hz
+    # TensorRT-LLM's kernels compute on powers of two.
+    padded = 2 ** np.ceil(np.log2(s["head_dim"])) if ruled else s["head_dim"]
+    part_s = part_steps * (c.step_s + values * padded / s["head_dim"] * np.minimum(tile, seen) / rate)
+    several_s = c.several_s * ((packed > 1) & (ruled | ~single))
+    # TensorRT-LLM's kernels start alike for all head dimensions, and FlashAttention-2's tiles are as large for all.
+    share = 0.25 if ruled else 0.0 if c.pattern == "tiles" else 0.5
+    fixed_s = c.block_s + c.row_s * np.minimum(packed * tokens, c.query_tile) + several_s
+    fixed_s = fixed_s * (1 - share + share * padded / 128)
+    launched = decode_splits.launched_of(c.pattern, gpu) or parts
+    crowded = np.where(hopper, np.maximum(2 ** np.ceil(np.log2(packed)) * s["head_dim"] / _XQA_ROWS, 1), 1)
+    work_s = crowded * blocks * (launched * fixed_s + busy * part_s)
+    once = s["requests"] * s["kv_heads"] * seen * values
+    # A load waits twice as long for DRAM as for L2; where many blocks wait at a time, that does not matter.
+    waits = c.pattern in ("best", "splits") and not c.packing.endswith("whole")
+    late = 1 + l2_of(gpu).cold_share(once) * waits
+    block_s = _norm(work_s / gpu.sms, fixed_s + late * part_s)
     queries = s["heads"] * tokens
-    once = s["requests"] * (s["kv_heads"] * seen * values + 2 * queries * s["head_dim"] * s["value_bytes"])
+    once = once + s["requests"] * 2 * queries * s["head_dim"] * s["value_bytes"]
     compute_s = s["requests"] * queries * 4 * s["head_dim"] * seen / (_DECODE_SHARE * s["peak"])
-    # The query heads of one token that fit no block together read the cache from L2 again; those of several tokens too.
-    # The rate of the kernel for single heads holds that.
-    again = rereads / np.ceil(packed / _GROUP)
-    used = np.where(single, once, s["requests"] * s["heads"] / packed * again * seen * values)
+    # What blocks share comes from L2 again, except of heads that do not fit one block: pairs of blocks share loads,
+    # but not SGLang's. The rate of TensorRT-LLM's kernel for single heads holds that.
+    pairs = 1 if c.query_tile < 64 else np.ceil(_packed(c.packing, s, gpu) / c.query_tile)
+    used = np.where(single & ruled, once, blocks / pairs * seen * values)
     dram_s = _memory_s(gpu, c.dram_share, once, np.maximum(once, used))
     # Partial results are float32, written and read once.
-    partial_s = _PARTS * s["requests"] * queries * s["head_dim"] * 8 / l2_of(gpu).bytes_per_s
-    merge_s = xqa * _PARTS * packed * s["head_dim"] * 4 / (_XQA_MERGED * gpu.clock_hz)
-    total = _norm(block_s, dram_s, compute_s) + np.where(_PARTS > 1, combine_s + partial_s + merge_s, 0)
-    allowed = (_PARTS == 1) | ((steps >= _PARTS) & (heads * _PARTS <= 4 * gpu.sms))
-    if ruled:
-        parts = np.where(single, _single_parts(gpu, s), 1 if c.packing.endswith("whole") else _xqa_parts(gpu, s))
-        nearest = np.abs(np.log(_PARTS / parts)).argmin(axis=0)
-        allowed = np.arange(len(_PARTS))[:, None] == nearest
-    total = np.where(allowed, total, np.inf)
+    partial_s = parts * s["requests"] * queries * s["head_dim"] * 8 / l2_of(gpu).bytes_per_s
+    if c.pattern in ("splits", "splits per SM", "segments"):
+        merge_s = c.combine_s + c.split_s * busy
+        merge_s = _norm(merge_s, s["requests"] * queries * merge_s / gpu.sms)
+        partial_s = partial_s * (parts > 1) + merge_s * ((parts > 1) | (c.pattern != "segments"))
+    else:
+        merge_s = xqa * parts * packed * s["head_dim"] * 4 / (_XQA_MERGED * gpu.clock_hz)
+        partial_s = (parts > 1) * (np.where(single, c.single_combine_s, c.combine_s) + partial_s + merge_s)
+    total = _norm(block_s, dram_s, compute_s) + partial_s
+    if c.pattern == "graph":
+        searching = blocks * parts + (parts > 1) * s["requests"] * queries * s["head_dim"] / 128
+        total = total + searching * s["requests"] * _SEARCH_S / gpu.sms
+    if c.conversion_bytes:
+        converted = c.conversion_bytes * s["requests"] * seen * s["cache_values"]
+        total = total + converted / (c.dram_share * gpu.dram_bytes_per_s)
+    if parts is _PARTS:
+        total = np.where((parts == 1) | ((steps >= parts) & (blocks * parts <= 4 * gpu.sms)), total, np.inf)
     best = total.argmin(axis=0), np.arange(total.shape[1])
-    launch_s = c.launch_s + np.where(single, c.single_s, 0)
+    later = single | decode_splits.copies(c.pattern, s, packed) | hopper & (s["head_dim"] <= 64)
+    unequal_s = _UNEQUAL_S * (s["head_dim"] == _UNEQUAL_DIM) * (c.pattern == "splits")
+    launch_s = c.launch_s + c.single_s * later + unequal_s
     terms = {"launch_s": launch_s, "block_s": block_s[best], "compute_s": compute_s, "dram_s": dram_s}
     return {"time_s": launch_s + total[best], **terms}
+
+
+def _ruled(constants: DecodeConstants) -> bool:
+    """Whether the kernel has TensorRT-LLM's rules."""
+    return constants.packing.startswith("enough")
 
 
 def _packed(packing: str, shapes: Mapping[str, np.ndarray], gpu: Gpu) -> np.ndarray:
@@ -265,41 +355,9 @@ def _packed(packing: str, shapes: Mapping[str, np.ndarray], gpu: Gpu) -> np.ndar
         "no window": shapes["window"] == 0,
         "up to 32": group <= 32,
         "always": group > 0,
-        "enough blocks": _xqa(gpu, shapes),
+        "enough blocks": decode_splits.xqa(gpu, shapes),
     }[packing.removesuffix(", whole")]
     return np.where(shared, group, 1.0)
-
-
-def _xqa(gpu: Gpu, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Whether TensorRT-LLM takes its kernel XQA, of each launch."""
-    blocks = shapes["requests"] * shapes["kv_heads"] * np.maximum(shapes["context"] // _XQA_PART, 1)
-    group = shapes["heads"] / shapes["kv_heads"]
-    return (group > 1) & (group <= _XQA_HEADS) & (_narrow(shapes) | (blocks >= _XQA_LEAST * gpu.sms))
-
-
-def _narrow(shapes: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Whether the cache has fewer bits than the queries: XQA is preferred then."""
-    return shapes["cache_bytes"] < shapes["value_bytes"]
-
-
-def _xqa_parts(gpu: Gpu, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Parts of a sequence in XQA, of each launch."""
-    parts = np.maximum(shapes["context"] // _XQA_PART, 1)
-    parts = np.minimum(parts, np.round(np.sqrt(8 * parts)))
-    waves = shapes["requests"] * shapes["kv_heads"] * parts / gpu.sms
-    parts = np.floor(parts / np.maximum(waves / _XQA_MOST, 1))
-    if gpu.architecture == "hopper":
-        seen = np.minimum(shapes["context"] + 1, np.where(shapes["window"] > 0, shapes["window"], np.inf))
-        most = np.floor(np.ceil(seen / _HOPPER_TILE) / _HOPPER_TILES)
-        parts = np.where(_narrow(shapes), np.minimum(parts, most), parts)
-    return np.maximum(np.minimum(parts, _XQA_PARTS // shapes["requests"]), 1)
-
-
-def _single_parts(gpu: Gpu, shapes: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Parts of a sequence in the kernel for single heads, of each launch."""
-    wave = np.ceil(gpu.sms / (shapes["requests"] * shapes["heads"]))
-    tokens = _SINGLE_ROUND / 2 ** np.ceil(np.log2(shapes["head_dim"]))
-    return np.minimum(wave, np.ceil((shapes["context"] + 1) / tokens))
 
 
 def _memory_s(gpu: Gpu, dram_share: float, once: np.ndarray, used: np.ndarray) -> np.ndarray:

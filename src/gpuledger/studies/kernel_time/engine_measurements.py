@@ -24,6 +24,11 @@ _DTYPES = {"bfloat16": "bf16", "float16": "bf16", "half": "bf16", "fp8": "fp8", 
 _BYTES = {"bf16": 2, "fp8": 1, "int8": 1}
 #: Of multi-head latent attention as in DeepSeek-V3: dimensions of keys and values, their latent vector with RoPE's.
 _MLA_HEAD, _MLA_LATENT = (192 + 128) / 2, 512 + 64
+#: SGLang's kernels that compute prefill on the latent vector, too, as AIConfigurator measures them on all GPUs but data
+#: centre Blackwell (``collector/sglang/collect_mla.py``).
+_ABSORBED = ("flash_attention", "triton")
+#: SGLang's kernels whose times are the same with and without a window: in prefill, and with one of 8,192 in decode.
+_UNWINDOWED, _UNPASSED = ("flashinfer",), (("flashinfer", "trtllm_mha"), 8192)
 
 
 def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -76,17 +81,23 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame["context"] = whole_numbers(path, table["step"], 0)
     frame["heads"] = whole_numbers(path, table["num_heads"])
     if mla:
-        frame["kv_heads"] = np.where(decode, 1, frame["heads"])
-        # In decode, queries are brought into the latent space: keys of 576 and values of 512 dimensions.
-        frame["head_dim"] = np.where(decode, (_MLA_LATENT + 512) / 2, _MLA_HEAD)
+        # Queries are brought into the latent space in decode: keys of 576 and values of 512 dimensions.
+        absorbed = decode | table["kernel_source"].isin(_ABSORBED).to_numpy()
+        frame["kv_heads"] = np.where(absorbed, 1, frame["heads"])
+        frame["head_dim"] = np.where(absorbed, (_MLA_LATENT + 512) / 2, _MLA_HEAD)
         frame["cache_values"] = float(_MLA_LATENT)
     else:
         frame["kv_heads"] = whole_numbers(path, table["num_key_value_heads"])
         frame["head_dim"] = whole_numbers(path, table["head_dim"])
+        # SGLang's Triton backend has keys of 192 dimensions for MiMo-V2, whose values have 128.
+        shorter = (frame["kernel"] == "triton") & (frame["head_dim"] == 192)
+        frame["head_dim"] = frame["head_dim"].mask(shorter, (192 + 128) // 2)
         frame["cache_values"] = 2.0 * frame["head_dim"] * frame["kv_heads"]
     uneven = (frame["heads"] % frame["kv_heads"] != 0).to_numpy()
     refuse(path, uneven, table["num_heads"], "is no multiple of num_key_value_heads", "correct it")
     frame["window"] = whole_numbers(path, table["window_size"], 0) if "window_size" in table else 0
+    unpassed = decode & frame["kernel"].isin(_UNPASSED[0]) & (frame["window"] == _UNPASSED[1])
+    frame["window"] = frame["window"].mask(unpassed | (~decode & frame["kernel"].isin(_UNWINDOWED)), 0)
     frame["value_bytes"], frame["cache_bytes"] = values.map(_BYTES), cache.map(_BYTES)
     return _finished(case, path, frame, table, values.isna(), table[dtype])
 

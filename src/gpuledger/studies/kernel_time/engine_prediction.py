@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model import attention_laws, collectives, moe
+from gpuledger.models.time_model import attention_laws, collectives, decode_splits, moe
 from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.models.time_model.fit import fit_law
 from gpuledger.readers.gpus import Gpu
@@ -149,7 +149,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _prefill,
             attention_laws.PREFILL_START,
             attention_laws.PREFILL_BOUNDS,
-            {"packing": ("never", "one token", "up to 32", "always"), "query_tile": (64, 128)},
+            {"packing": ("never", "one token", "up to 32", "always"), "query_tile": (16, 32, 64, 128)},
             _attention_work,
             _SHAPE,
             _SHAPE,
@@ -197,20 +197,15 @@ def kind_of(operator: str) -> Kind:
     return KINDS.get(operator, KINDS["collective"])
 
 
-#: Kernels of TensorRT-LLM, as its tables name them.
+#: Kernels of TensorRT-LLM, as its tables name them; theirs are the rules of `PACKING` that begin with "enough".
 _RULED = "torch_flow"
-
-
-def _ruled(constants: AnyConstants) -> bool:
-    """Whether they are a decode kernel's with TensorRT-LLM's rules."""
-    return getattr(constants, "packing", "").startswith("enough")
 
 
 def _possible(constants: AnyConstants, kernel: str) -> bool:
     """Whether a kernel may have these discrete properties, by its name."""
     if isinstance(constants, moe.MoeConstants):
         return not constants.tiles.startswith("triton") or "triton" in kernel or kernel.endswith("fused_moe")
-    return kernel.startswith(_RULED) or not _ruled(constants)
+    return kernel.startswith(_RULED) or not getattr(constants, "packing", "").startswith("enough")
 
 
 def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
@@ -229,9 +224,7 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
 
     def fitted(start: AnyConstants, part: pd.DataFrame) -> AnyConstants:
         measured = part["measured_s"].to_numpy()
-        bounds = dict(kind.bounds)
-        if _ruled(start):
-            bounds |= attention_laws.SINGLE_BOUNDS
+        start, bounds = attention_laws.started(start) if kind.name in ("prefill", "decode") else (start, kind.bounds)
         return fit_law(lambda constants: kind.terms(gpu, constants, part)["time_s"], start, bounds, measured)
 
     def error(constants: AnyConstants, part: pd.DataFrame) -> float:
@@ -239,16 +232,17 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
         return round(float(np.abs(np.log(ratio)).mean()), 6)
 
     few, many = (rows.iloc[:: max(1, len(rows) // count)] for count in (CHOICE_ROWS, FIT_ROWS))
+    kernel, precision = rows[["kernel", "precision"]].iloc[0]
     options = itertools.product(*kind.choices.values())
     starts = [dataclasses.replace(kind.start, **dict(zip(kind.choices, option, strict=True))) for option in options]
-    kernel = rows["kernel"].iloc[0]
-    starts = [
-        dataclasses.replace(start, **attention_laws.SINGLE_START) if _ruled(start) else start
-        for start in starts
-        if _possible(start, kernel)
-    ]
-    if isinstance(kind.start, collectives.CollectiveConstants):
+    starts = [start for start in starts if _possible(start, kernel)]
+    if kind.name == "collective":
         starts = [begun for start in starts for begun in collectives.starts(start, kernel, rows["measured_s"].min())]
+    if kind.name == "prefill" and kernel == "triton":
+        starts = [dataclasses.replace(start, step_s=1e-7) for start in starts]
+    if kind.name == "decode":
+        pattern, heads = decode_splits.pattern_of(kernel, gpu, precision)
+        starts = [dataclasses.replace(start, pattern=pattern, query_tile=heads) for start in starts]
     if len(starts) > 1:
         found = [fitted(start, few) for start in starts]
         starts = [min(found, key=lambda constants: error(constants, few))]
