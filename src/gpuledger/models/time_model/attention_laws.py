@@ -25,8 +25,8 @@ each SM has a block, into parts of at least one round of 1,024 threads. FlashInf
 such a second kernel, too.
 
 What host code does not say (which terms grow with the head dimension, which kernels wait longer for DRAM than for L2,
-and the numbers below) was chosen by residuals of the fitting halves of an A100, an L40S, an H100 and a B200, some also of
-an H200 or a GB200, held-back errors in sight; an RTX PRO 6000 took no part.
+and the numbers below) was chosen by residuals of the fitting halves of an A100, an L40S, an H100 and a B200, some also
+of an H200 or a GB200, held-back errors in sight; an RTX PRO 6000 took no part.
 
 Sources: T. Dao, FlashAttention-2, 2023 (tiles, one block per head and query tile; packed heads only for one token and
 without a window); J. Shah et al., FlashAttention-3, 2024, Sec. 3.2 (exponentials bound small head dimensions); T. Dao
