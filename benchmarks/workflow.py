@@ -38,11 +38,11 @@ def jobs_of(folder):
             # Long names are divided among folders, whose names begin with @.
             name = "".join(part.removeprefix("@") for part in file.relative_to(folder / ".snakemake/metadata").parts)
             record = json.loads(file.read_text("utf-8"))
-            job = found.setdefault((record["rule"], record["starttime"]), (record, []))
+            job = found.setdefault((record["rule"], *record["log"]), (record, []))
             job[1].append(b64decode(name).decode())
     return [
-        (rule, record["endtime"] - start, outputs, record["input"])
-        for (rule, start), (record, outputs) in found.items()
+        (record["rule"], record["endtime"] - record["starttime"], outputs, record["input"])
+        for record, outputs in found.values()
     ]
 
 

@@ -177,6 +177,8 @@ def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path 
         An unknown name; the error lists the nearest ones.
     """
     gpus = read_gpus() if gpus is None else gpus
+    if name in gpus:
+        return gpus[name]
     wanted = _key(name)
     for gpu in gpus.values():
         if _is(gpu, name):

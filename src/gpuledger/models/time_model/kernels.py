@@ -198,13 +198,12 @@ def _shares(kept: np.ndarray, k: np.ndarray, width: np.ndarray, kv_heads: np.nda
 
 
 def _elementwise(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    name = str(rows["kernel"].iloc[0])
     # Today's engines load norms, activations and RoPE vectorised, unlike those of 2024 (the law's other operators).
-    operator = "softmax" if name.endswith("softmax") else "vectorised"
+    law = {name: "softmax" if str(name).endswith("softmax") else "vectorised" for name in rows["kernel"].unique()}
     m, batch, n, read, write, weight, cache = _floats(
         rows, "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes"
     )
-    operators = np.full(len(rows), operator, dtype=object)
+    operators = rows["kernel"].map(law).to_numpy(dtype=object)
     times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write)
     parts = {name: times[name].to_numpy() for name in times}
     # A chain of steps is latency.
@@ -237,7 +236,7 @@ _KINDS = {
     "gemm": (["precision", "weight_precision"], _gemms),
     "grouped_gemm": (["precision", "weight_precision"], _gemms),
     "attention": (["kernel", "precision", "weight_precision", "k", "value_dim"], _attention),
-    "elementwise": (["kernel"], _elementwise),
+    "elementwise": (["kind"], _elementwise),
     "collective": (["kernel"], _collectives),
 }
 #: Kernels that a fused mixture of experts includes beside its grouped GEMMs.
