@@ -51,10 +51,10 @@ def reduce(case: Case) -> CaseResult:
         problem = f"no run on {gpu.name} can be expressed ({_counted(refused)})"
         raise InputError(case.path("runs"), "", problem, "set another gpu")
     data = pd.concat(parts).sort_index().reset_index(drop=True)
-    terms = _fit(data, "tpot", LEAST_RUNS)
+    terms = _fit(data, "measured_s", "kernels_s", LEAST_RUNS)
     data["predicted_s"] = data["kernels_s"] + data["engine"].map(terms).fillna(0.0)
     few = data[data["requests"] <= FEW_REQUESTS]
-    first_terms = _fit(few, "ttft", LEAST_FEW)
+    first_terms = _fit(few, "ttft_s", "prompt_s", LEAST_FEW)
     data["first_token_s"] = few["prompt_s"] + few["engine"].map(first_terms).astype(float).fillna(0.0)
     times = data.select_dtypes("floating").columns
     data[times] = data[times].map(lambda value: float(f"{value:.{DIGITS}g}"))
@@ -130,21 +130,16 @@ def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: st
     return times, set(rows["constants"].astype(str).unique())
 
 
-#: Columns of a measured time and of its prediction from kernels alone.
-_TIMES = {"tpot": ("measured_s", "kernels_s"), "ttft": ("ttft_s", "prompt_s")}
-
-
-def _fit(data: pd.DataFrame, time: str, least: int) -> dict[str, float]:
+def _fit(data: pd.DataFrame, measured: str, predicted: str, least: int) -> dict[str, float]:
     """Return what each engine's host adds to a time: what minimises the mean relative error of one half."""
     terms = {}
     for engine, part in data[~data["held_back"]].groupby("engine"):
         if len(part) < least:
             continue
         # The minimum of a sum of |term - missing| / measured is a weighted median.
-        measured, predicted = (part[name].to_numpy() for name in _TIMES[time])
-        missing = measured - predicted
+        missing = (part[measured] - part[predicted]).to_numpy()
         order = np.argsort(missing, kind="stable")
-        weight = np.cumsum(1 / measured[order])
+        weight = np.cumsum(1 / part[measured].to_numpy()[order])
         terms[engine] = float(f"{max(0.0, missing[order][np.searchsorted(weight, weight[-1] / 2)]):.3g}")
     return terms
 
