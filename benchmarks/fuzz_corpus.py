@@ -5,7 +5,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -30,14 +30,25 @@ from gpuledger.readers.timelines import read_timeline
 from gpuledger.record.recording import MANIFEST, Recording
 from gpuledger.studies.dmat import open_accesses
 from gpuledger.studies.flop_reconciliation.launches import read_shapes
-from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_moe
+from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.measurements import read_table, whole_numbers
+from gpuledger.studies.metric_sweep.measurements import read_launches, read_observations
 from gpuledger.studies.serving_time.runs import read_runs
 from gpuledger.studies.warp_scheduling import load_plain
 from gpuledger.studies.warp_scheduling.progress import read_pickled_progress, read_progress
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "tests/data"
+#: Times that a case of ceilings needs, undamaged.
+BESIDE = "beside.csv"
+ROWS = (
+    "kernel,rows,length,cache,time_median_ns,time_p5_ns,time_p95_ns,launches\n"
+    "one_pass,16384,1024,cold,33000,32500,34000,600\nlibrary,16384,1024,cold,33000,32500,34000,600\n"
+)
+LIGER = (
+    "kernel_name,kernel_provider,kernel_operation_mode,metric_name,metric_unit,x_value,y_value_50,"
+    "extra_benchmark_config_str,gpu_name,liger_version\n"
+)
 #: Tables of the studies: the study, what its case says, and a few rows or a published table.
 CASES = [
     ("kernel_overhead", "table: NAME", "kernel_overhead/table3.csv"),
@@ -45,19 +56,6 @@ CASES = [
     ("exposed_latency", "table: NAME", "exposed_latency/fig13.csv"),
     ("warp_scheduling", "cdf: NAME", "warp_scheduling/fig17a.csv"),
     ("kernel_time", "measurements: NAME, gpu: a100-sxm-80gb, unit: TFLOP/s", "kernel_time/cublas_fp16.csv"),
-    (
-        "metric_sweep",
-        "measurements: NAME",
-        "kernel_class,metric,unit,n_layer,hidden_dim,seq_len,value\n"
-        "gemm,dram__bytes_read.sum,Kbyte,1,8,16,1.5\ngemm,dram__bytes_read.sum,Kbyte,1,8,32,2.5\n"
-        "gemm,dram__bytes_read.sum,Kbyte,1,8,64,5\ngemm,dram__sectors_read.sum,sector,1,8,16,47\n",
-    ),
-    (
-        "kernel_time",
-        "collectives: NAME, gpu: h100-sxm, unit: ms",
-        "op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency\n"
-        + "".join(f"all_reduce,NCCL,half,2,{1024 * n},0.01{n}\n" for n in range(1, 61)),
-    ),
     (
         "kernel_time",
         "layers: NAME, model: Llama-3.1-8B, gpu: h100-sxm, unit: ns",
@@ -83,32 +81,74 @@ CASES = [
     (
         "normalization_roofline",
         "rows: NAME, gpu: a100-sxm-80gb",
-        "kernel,rows,length,cache,time_median_ns,time_p5_ns,time_p95_ns,launches\n"
-        "one_pass,16384,1024,cold,33000,32500,34000,600\nlibrary,16384,1024,cold,33000,32500,34000,600\n",
+        ROWS,
     ),
     (
         "normalization_roofline",
         "benchmark: NAME, kernel: layer_norm, device: g, version: '1', gpu: a100-sxm-80gb",
-        "kernel_name,kernel_provider,kernel_operation_mode,metric_name,metric_unit,x_value,y_value_50,"
-        "extra_benchmark_config_str,gpu_name,liger_version\n"
-        'layer_norm,liger,forward,speed,ms,1024,0.03,"{""M"": 4096, ""dtype"": ""torch.float32"", ""eps"": 1}",g,1\n'
+        LIGER
+        + 'layer_norm,liger,forward,speed,ms,1024,0.03,"{""M"": 4096, ""dtype"": ""torch.float32"", ""eps"": 1}",g,1\n'
         'layer_norm,huggingface,forward,speed,ms,1024,0.05,"{""M"": 4096, ""dtype"": ""torch.float32""}",g,1\n',
     ),
+    (
+        "normalization_roofline",
+        "benchmark: NAME, kernel: group_norm, device: g, version: '1', gpu: a100-sxm-80gb",
+        LIGER + 'group_norm,liger,forward,speed,ms,64,0.03,"{""M"": 128, ""H"": 512, ""channels_per_group"": 4, '
+        '""dtype"": ""torch.float32""}",g,1\n',
+    ),
+    (
+        "normalization_roofline",
+        f"rows: {BESIDE}, ceilings: NAME, gpu: h200-sxm",
+        "ceiling,cache,moved_bytes,flops,time_median_ns\nlaunch,warm,0,0,1500.0\n"
+        "multiply_add,warm,0,1099511627776,16943455.0\ncopy,cold,262144,0,1559.4\ncopy,warm,262144,0,1500.5\n",
+    ),
 ]
-#: Tables of engines' kernels, which take longer to reduce than to read.
-ENGINES = {
-    "attention": (
-        read_attention,
+#: Tables that take longer to reduce than to read: the study, what its case says, the reader, a few rows.
+READ = [
+    (
+        "kernel_time",
+        "attention: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_attention(case, case.path("attention")),
         "op_name,kernel_source,attn_dtype,kv_cache_dtype,batch_size,isl,step,num_heads,num_key_value_heads,head_dim,"
         "latency\ncontext_attention,fa,bfloat16,bfloat16,1,128,0,32,8,128,0.05\n"
         "generation_attention,fa,bfloat16,fp8,4,1,512,32,8,128,0.02\n",
     ),
-    "moe": (
-        read_moe,
+    (
+        "kernel_time",
+        "moe: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_moe(case, case.path("moe")),
         "kernel_source,moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,distribution,"
         "latency\nmoe,bfloat16,16,1024,512,2,8,1,1,balanced,0.1\nmoe,fp8,64,1024,512,2,8,1,2,power_law_1.2,0.1\n",
     ),
-}
+    (
+        "kernel_time",
+        "collectives: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_collectives(case, case.path("collectives")),
+        "op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency\n"
+        + "".join(f"all_reduce,NCCL,half,2,{1024 * n},0.01{n}\n" for n in range(1, 6)),
+    ),
+    (
+        "metric_sweep",
+        "measurements: NAME",
+        read_launches,
+        "kernel_class,metric,unit,n_layer,hidden_dim,seq_len,value\n"
+        "gemm,dram__bytes_read.sum,Kbyte,1,8,16,1.5\ngemm,dram__bytes_read.sum,Kbyte,1,8,32,2.5\n"
+        "gemm,dram__bytes_read.sum,Kbyte,1,8,64,5\ngemm,dram__sectors_read.sum,sector,1,8,16,47\n",
+    ),
+    (
+        "metric_sweep",
+        "measurements: NAME, observations: NAME",
+        read_observations,
+        "model,kernel_class,kernel_name,metric,observation\n"
+        'gpt2,gemm,"k<float, 1>",sm__inst_executed_pipe_tensor.sum,nonzero\ngpt2,gemm,l,dram__bytes_read.sum,zero\n',
+    ),
+    (
+        "serving_time",
+        "runs: NAME, gpu: h100-sxm",
+        lambda case: read_runs(case, find_gpu("h100-sxm")),
+        (ROOT / "traces/published/serving_time/llama_70b_h100.csv").read_text("utf-8"),
+    ),
+]
 
 
 def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
@@ -136,18 +176,10 @@ def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     for number, (study, inputs, table) in enumerate(CASES):
         (own := folder / f"case{number}").mkdir()
         text = table if "\n" in table else (ROOT / "traces/published" / table).read_text("utf-8")
-        yield f"{study} {{{inputs}}}", _written(own / "table.csv", text), partial(reduced, study, inputs)
-    for name, (read, text) in ENGINES.items():
-        (own := folder / name).mkdir()
-        inputs = f"{name}: NAME, gpu: h100-sxm, unit: ms"
-        yield (
-            f"kernel_time {{{inputs}}}",
-            _written(own / "table.csv", text),
-            lambda path, read=read, inputs=inputs: read(one_case("kernel_time", inputs, path), path),
-        )
-    (folder / "served").mkdir()
-    served = (ROOT / "traces/published/serving_time/llama_70b_h100.csv").read_bytes()
-    yield "served runs", _written(folder / "served/runs.csv", served), read_served
+        yield f"{study} {{{inputs}}}", _written(own / "table.csv", text), reduced(study, inputs)
+    for number, (study, inputs, read, text) in enumerate(READ):
+        (own := folder / f"read{number}").mkdir()
+        yield f"{study} {{{inputs}}}", _written(own / "table.csv", text), reading(study, inputs, read)
     shapes = '{"Input": [[256, 1, 512]], "Weight": [[1536, 512]], "Bias": [[1536]]}'
     yield "shapes", _written(folder / "shapes.json", f"[{shapes}, {shapes}]"), read_shapes
     with zipfile.ZipFile(folder / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -269,18 +301,27 @@ def resume(path: Path) -> object:
     return [recording.is_made(name, "k") for name in ("a", "b")], list(recording.left_out.items())
 
 
-def one_case(study: str, inputs: str, path: Path) -> Case:
+@cache
+def one_case(study: str, inputs: str, folder: Path) -> Case:
+    """Return a case whose table NAME is ``table.csv``; that file may change, its declaration is read once."""
     head = "title: t\nkind: published\nsource: s\nlicense: l\n"
-    declared = f"studies: {{{study}: {{c: {{{inputs.replace('NAME', path.name)}}}}}}}\n"
-    return Dataset.load(_written(path.with_name("dataset.yaml"), head + declared)).case(study, "c")
+    declared = f"studies: {{{study}: {{c: {{{inputs.replace('NAME', 'table.csv')}}}}}}}\n"
+    return Dataset.load(_written(folder / "dataset.yaml", head + declared)).case(study, "c")
 
 
-def reduced(study: str, inputs: str, path: Path) -> object:
-    return reduce_case(one_case(study, inputs, path), import_module(f"gpuledger.studies.{study}").reduce)
+def reduced(study: str, inputs: str) -> Callable:
+    reduce = import_module(f"gpuledger.studies.{study}").reduce
+
+    def read(path: Path) -> object:
+        if not (beside := path.with_name(BESIDE)).exists():
+            beside.write_text(ROWS, "utf-8")
+        return reduce_case(one_case(study, inputs, path.parent), reduce)
+
+    return read
 
 
-def read_served(path: Path) -> object:
-    return read_runs(one_case("serving_time", "runs: NAME, gpu: h100-sxm", path), find_gpu("h100-sxm"))
+def reading(study: str, inputs: str, read: Callable) -> Callable:
+    return lambda path: read(one_case(study, inputs, path.parent))
 
 
 def use_patterns(path: Path) -> object:

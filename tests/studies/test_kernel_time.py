@@ -273,6 +273,7 @@ BAD = {
     "no type": ("gemm_dtype,m,n,k,latency\n,1,128,128,1\n", {}, r"line 2, column gemm_dtype: 'nan' is no name"),
     "semicolons": ("gemm_dtype;m;n;k;latency\n", {}, r"line 1: the column 'gemm_dtype' is missing; .*commas"),
     "two columns": ("gemm_dtype,m,m,n,k,latency\nbf16,1,2,8,8,1\n", {}, r"line 1: two columns are called 'm'"),
+    "more cells": ("gemm_dtype,m,n,k,latency\nbf16,1,128,128,64,0.1\n", {}, r"every line the same number of cells"),
     "no row": ("gemm_dtype,m,n,k,latency\n", {}, r"there is no row"),
     "no table": ("\0\0\0", {}, r"gemm\.csv"),
     "wrong unit": (None, {"unit": "ns"}, r"times shorter than the data sheet of made-up allows; correct the unit"),

@@ -298,12 +298,19 @@ def test_a_group_of_a_group_norm_is_a_row(folder):
         ("torch.float32", "torch.bfloat16", "line 2: torch.bfloat16 in ms, not torch.float32 in ms"),
         ("N,1024,", "N,16384,", "liger, 4096×16384: two rows have this kernel and shape"),
         (",liger,", ",other,", "column kernel_provider: there is no row of liger"),
+        ("0.6.0\n", "0.6.0,1\n", "not a table: Length of header or names does not match length of data"),
+        (SIZES, "[" * 100_000, "line 2: sizes or time cannot be read"),
     ],
 )
 def test_bad_benchmarks_are_one_line(folder, old, new, message):
     with pytest.raises(InputError) as caught:
         reduce_benchmark(folder, BENCHMARK.replace(old, new))
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_groups_without_channels_are_one_line(folder):
+    with pytest.raises(InputError, match="line 9: sizes or time cannot be read"):
+        reduce_benchmark(folder, BENCHMARK.replace('group"": 4', 'group"": 0'), kernel="group_norm")
 
 
 def test_the_public_benchmarks_reach_what_was_read_off_them(mirror, tmp_path):

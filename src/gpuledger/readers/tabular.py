@@ -5,7 +5,7 @@ Column names end with the unit (``latency_ms``), so a wrong unit shows as a wron
 
 import csv
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -71,23 +71,9 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
         finite number, out of range or not an allowed text; a repeated row; no rows.
     """
     path = Path(path)
-    names = ", ".join(column.name for column in columns)
-    header(path)
-    try:
-        with warnings.catch_warnings():
-            # pandas only warns when it drops the surplus cells of a line longer than the header.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            texts = {"dtype": str, "keep_default_na": False, "skip_blank_lines": False, "encoding": "utf-8-sig"}
-            raw = pd.read_csv(path, index_col=False, **texts)
-    except FileNotFoundError:
-        raise InputError(path, "", "the file does not exist", "put it there, or correct the path") from None
-    except (UnicodeDecodeError, OSError) as error:
-        raise InputError(path, "", f"cannot be read ({error})", "save it as UTF-8 text") from None
-    except pd.errors.EmptyDataError:
-        raise InputError(path, "", "the file is empty", f"give it the columns {names}") from None
-    except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError) as error:
-        problem = str(error).removeprefix("Error tokenizing data. C error: ")
-        raise InputError(path, "", f"not a table: {problem}", "give every line the same number of cells") from None
+    # An empty line is a row without cells here, so that a row's number is that of its line.
+    names = [column.name for column in columns]
+    raw = read_cells(path, names, dtype=str, keep_default_na=False, skip_blank_lines=False)
     _check_columns(path, list(raw.columns), columns)
     if raw.empty:
         raise InputError(path, "", "there is no row below the header", "add the measurements")
@@ -101,6 +87,41 @@ def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = (
             what = ", ".join(str(frame[name].iloc[row]) for name in key)
             raise InputError(path, f"line {row + 2}", f"a second row for {what}", "keep one of them")
     return frame
+
+
+def read_cells(path: Path, columns: Iterable[str], **options: object) -> pd.DataFrame:
+    """Read a CSV file of which nothing is known but that its first line has the columns' names.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    columns : iterable of str
+        What an empty file is told to have.
+    **options
+        Passed to ``pandas.read_csv``.
+
+    Raises
+    ------
+    InputError
+        The file is absent or empty, or a line has more cells than the first: pandas would take the first column of all
+        as an index, and each number would be under its neighbour's name.
+    """
+    header(path)
+    try:
+        with warnings.catch_warnings():
+            # pandas only warns when it drops surplus cells that are not empty.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(path, index_col=False, encoding="utf-8-sig", **options)
+    except FileNotFoundError:
+        raise InputError(path, "", "the file does not exist", "put it there, or correct the path") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise InputError(path, "", f"cannot be read ({error})", "save it as UTF-8 text") from None
+    except pd.errors.EmptyDataError:
+        raise InputError(path, "", "the file is empty", f"give it the columns {', '.join(columns)}") from None
+    except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError) as error:
+        problem = str(error).removeprefix("Error tokenizing data. C error: ")
+        raise InputError(path, "", f"not a table: {problem}", "give every line the same number of cells") from None
 
 
 def header(path: str | Path) -> list[str]:

@@ -8,6 +8,7 @@ import pandas as pd
 from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
+from gpuledger.readers.tabular import read_cells
 
 #: The kernel that the library provides, and the layer of ``torch.nn`` that the file calls "huggingface".
 LIGER, TORCH_LAYER = "liger", "torch_nn"
@@ -40,10 +41,7 @@ def read_benchmark(case: Case) -> pd.DataFrame:
         the benchmark (``triton.testing.do_bench``) overwrites the L2 before every launch.
     """
     path = case.path("benchmark")
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except (pd.errors.EmptyDataError, pd.errors.ParserError, OSError, UnicodeDecodeError) as error:
-        raise InputError(path, "", f"not a CSV table ({error})", "check the file") from None
+    table = read_cells(path, _COLUMNS, dtype=str, keep_default_na=False)
     for name in _COLUMNS:
         if name not in table:
             raise InputError(path, "line 1", f"the column '{name}' is missing", schemas.nearest(name, table.columns))
@@ -75,7 +73,7 @@ def _row(path: str, row: tuple) -> dict:
             shape = about["M"] * x // about["channels_per_group"], about["channels_per_group"] * about["H"]
         else:
             shape = about["M"], x
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
         raise InputError(path, place, f"sizes or time cannot be read ({error!r})", "correct the row") from None
     if kind != "torch.float32" or unit != "ms":
         raise InputError(path, place, f"{kind} in {unit}, not torch.float32 in ms", "choose another kernel") from None
