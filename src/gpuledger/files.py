@@ -12,8 +12,10 @@ from tempfile import NamedTemporaryFile
 
 from gpuledger.errors import REMEDIES, InputError
 
-#: The checkout, and the reference data in it: GPU data sheets, time constants, models, claims.
-ROOT = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parent
+#: The checkout; of a library that was installed from a wheel, the folder in it with what commands need of a checkout.
+ROOT = _PACKAGE.parents[1] if (_PACKAGE.parents[1] / "resources").is_dir() else _PACKAGE / "checkout"
+#: Reference data: GPU data sheets, time constants, models, claims.
 RESOURCES = ROOT / "resources"
 
 

@@ -55,9 +55,14 @@ def make_kit(folder: str | Path, wheels: bool = False) -> int:
     Raises
     ------
     InputError
-        The folder is something else; wheels cannot be downloaded; the kit is larger than :data:`MOST_BYTES`.
+        The folder is something else; wheels cannot be downloaded; the kit is larger than :data:`MOST_BYTES`; the
+        library was installed from a wheel, without its sources.
     """
     folder = Path(folder)
+    if not (files.ROOT / "requirements.txt").is_file():
+        raise InputError(
+            folder, "", "a kit is made of the sources, which are not here", "run make gpu-kit in a checkout"
+        )
     if folder.exists() and not (folder / "record.sh").is_file():
         raise InputError(folder, "", "it exists and is not a recording kit", "name another folder, or remove it")
     if (folder / "recorded.tgz").exists():
