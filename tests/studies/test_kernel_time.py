@@ -324,10 +324,12 @@ def test_operators_that_cannot_be_shared_out_or_fitted_are_said_to_be_so(tmp_pat
     found = result(folder, case)
     assert found["constants_source"] == "as shipped" and found["constant_gemm_tensor_share"] > 0.9
     assert "with 1 constant for all 1 of them" in found.finding
-    rows.loc[2, "num_tensor_parallel_workers"] = 64
-    rows.to_csv(folder / "mlp.csv", index=False)
-    with pytest.raises(InputError, match=r"mlp\.csv, line 4, column num_tensor_parallel_workers: '64' does not divide"):
-        result(folder, case)
+    for name, value, problem in (("num_tensor_parallel_workers", 64, "does not divide"), ("n_embd", 6, "is less than")):
+        changed = rows.copy()
+        changed.loc[2, name] = value
+        changed.to_csv(folder / "mlp.csv", index=False)
+        with pytest.raises(InputError, match=rf"mlp\.csv, line 4, column {name}: '{value}' {problem}"):
+            result(folder, case)
 
 
 @pytest.mark.parametrize(

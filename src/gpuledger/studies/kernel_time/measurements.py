@@ -136,6 +136,7 @@ def read_vidur(case: Case) -> pd.DataFrame:
     refuse(
         path, uneven, header["num_tensor_parallel_workers"], "does not divide n_head and n_expanded_embd", "correct it"
     )
+    refuse(path, hidden < heads, header["n_embd"], "is less than n_head", "correct it")
     queries, head = heads // workers, hidden // heads
     keys = np.maximum(kv_heads // workers, 1)
     inner = ffn // workers
