@@ -63,9 +63,6 @@ class FakeDriver:
         monkeypatch.setattr(nvrtc, "compile_source", compile_source)
         return self
 
-    def count(self):
-        return self.devices
-
     def device(self, index):
         return index
 

@@ -27,7 +27,7 @@ from gpuledger.readers.neutrino.dmat import PAGE_BYTES, read_dmat, write_dmat
 from gpuledger.readers.neutrino.event_log import EventLog, read_event_log
 from gpuledger.readers.neutrino.kernel_info import KernelInfo, read_kernel_info, write_kernel_info
 from gpuledger.readers.neutrino.layout import LaunchShape
-from gpuledger.readers.neutrino.probe import Probe, ProbeMap, read_probe
+from gpuledger.readers.neutrino.probe import Probe, read_probe
 from gpuledger.readers.neutrino.process_log import Build, ProcessLog, read_process_log, write_process_log
 from gpuledger.readers.neutrino.records import (
     BLOCK_SCHED,
@@ -36,6 +36,7 @@ from gpuledger.readers.neutrino.records import (
     PROGRAM_PROGRESS,
     TENSOROP_COUNT,
     TOOLS,
+    ProbeMap,
     saved,
 )
 from gpuledger.readers.neutrino.tensor_trace import read_tensor_trace, write_tensor_trace

@@ -26,8 +26,8 @@ from gpuledger.readers.neutrino.layout import (
     Version,
 )
 from gpuledger.readers.neutrino.lines import opened
-from gpuledger.readers.neutrino.probe import Probe, ProbeMap, read_probe
-from gpuledger.readers.neutrino.records import TOOLS, Level
+from gpuledger.readers.neutrino.probe import Probe, read_probe
+from gpuledger.readers.neutrino.records import TOOLS, Level, ProbeMap
 
 #: Probes have a handful of maps.
 MAX_SECTIONS = 4096
