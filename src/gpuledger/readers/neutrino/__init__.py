@@ -8,8 +8,7 @@ Source: Neutrino trace format, as written by its driver, in all its versions.
 
 The format is ambiguous in places:
 
-* Files do not state their version. The one whose sections fill the file exactly is taken, V3 before V1 before V2;
-  ``version=`` overrides it.
+* Files do not state their version. The one whose sections fill the file exactly is taken, V3 before V1 before V2.
 * V1 and V2 do not say whether a section is per thread or per warp. For V2 the length tells. A V1 section that fits both
   is read at thread level and marked `assumed`, unless ``probe=`` or ``levels=`` say otherwise; `TraceDirectory.open`
   looks them up.
