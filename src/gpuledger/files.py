@@ -1,11 +1,13 @@
 """Atomic writes and content digests."""
 
+import csv
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -45,7 +47,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 LEAST_FREE_BYTES = 64 * 2**20
 
 
-def check_writable(folder: str | Path, remedy: str | None = None) -> None:
+def check_writable(folder: str | Path) -> None:
     """Check that files can be made in a folder, which is made if it is missing."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -55,8 +57,8 @@ def check_writable(folder: str | Path, remedy: str | None = None) -> None:
             raise OSError(errno.ENOSPC, f"the disk has {free:,} bytes free", str(folder))
     except OSError as error:
         problem = f"no file can be made here ({error.strerror})"
-        usual = REMEDIES.get(error.errno, "give a folder that can be written")
-        raise InputError(folder, "", problem, remedy or usual) from None
+        remedy = REMEDIES.get(error.errno, "give a folder that can be written")
+        raise InputError(folder, "", problem, remedy) from None
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -68,6 +70,15 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, value: object) -> None:
     """Write `value` as JSON with sorted keys, so that equal values give equal bytes."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_csv(path: str | Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Write rows as CSV with Unix line ends; a cell that a row lacks is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def sha256(path: str | Path) -> str:

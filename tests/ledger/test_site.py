@@ -51,7 +51,7 @@ def pages(outcomes, card, root, tmp_path):
     for outcome in outcomes:
         folder = tmp_path / outcome.dataset / STUDY / "table2"
         folder.mkdir(parents=True)
-        (folder / "figure.svg").touch()
+        (folder / "figure.png").touch()
     templates = root / "workflow/templates"
     return {
         "gallery": gallery.page(outcomes, card, PAPER, tmp_path, templates),
@@ -123,7 +123,7 @@ def test_the_gallery_of_500_cases_and_640_claims_stays_small(outcomes, root, tmp
     card.loc[320:, "verdict"] = claims.TYPED
     for folder in (Path(each.dataset, each.study, each.case) for each in many):
         (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "figure.svg").touch()
+        (tmp_path / folder / "figure.png").touch()
     page = gallery.page(many, card, PAPER, tmp_path, root / "workflow/templates")
     assert page.count('<a class="version') == 500 and page.count('<a href="scorecard.html#mine--') == 320
     assert len(page.encode()) <= 300_000
@@ -148,6 +148,12 @@ def test_claims_are_sentences(quantity, value, unit, words):
     verdict = claims.SOURCE_ERROR if not quantity else claims.EXACT
     row = {"quantity": quantity, "id": "a-b", "published": value, "unit": unit, "verdict": verdict}
     assert claim_words.sentence(row) == words
+
+
+def test_names_of_corrected_values_say_the_phase():
+    row = {"quantity": "right_chunk_attention_chunked_prefill", "id": "a", "unit": "MAC"}
+    assert claim_words.name(row) == "Chunk attention in chunked prefill"
+    assert claim_words.name(row | {"quantity": "right_bytes_prefill"}) == "Bytes in prefill"
 
 
 def test_rates_are_in_units_that_people_use():

@@ -517,7 +517,7 @@ def test_a_part_for_which_there_is_no_time_gives_way_to_a_shorter_one(tools, tmp
     """The clock stands still but for the first part, which takes longer than planned."""
     clock = [0.0]
     monkeypatch.setattr(recording.time, "monotonic", lambda: clock[0])
-    collect = profiler.profile_ranges
+    collect = profiler.profile
 
     def slow(*arguments, seconds, **options):
         limits.append(seconds)
@@ -525,7 +525,7 @@ def test_a_part_for_which_there_is_no_time_gives_way_to_a_shorter_one(tools, tmp
         return collect(*arguments, **options)
 
     limits = []
-    monkeypatch.setattr(session, "profile_ranges", slow)
+    monkeypatch.setattr(session, "profile", slow)
     long, first, short = "sweep_llama_backward", "sweep_llama", "counters"
     planned = [PARTS[name].seconds for name in (first, short)]
     target = recording.Recording(tmp_path / "out", seconds=2 * planned[0] + 1.2 * planned[1])

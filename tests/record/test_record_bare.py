@@ -71,14 +71,15 @@ def test_counters_become_a_dataset(tools, tmp_path):
 def test_traces_of_probes_are_written(tmp_path):
     code = """
 import numpy as np
+from gpuledger.readers import neutrino
 from gpuledger.record.probes import launch, traces, workloads
 work = workloads.fill(256, 512)
 records = {"block_sched": np.zeros((work.blocks, work.threads // 32, 1), launch.TOOLS["block_sched"].dtype)}
 records["block_sched"]["start"] = np.arange(1, work.blocks + 1)[:, None, None]
 records["block_sched"]["elapsed"] = 7
-built = launch.Built(32, 0, 0)
+built = neutrino.Build("sm_90", 32, 0, 0, 0, shared_bytes=0)
 addresses = {tensor.name: 0x7F0000000000 for tensor in work.tensors}
-launched = launch.Launched(work, "block_sched", "sm_90", built, built, records, addresses, 0, 1, 0.1, 1.5, 0.2, 1500)
+launched = launch.Launched(work, "block_sched", built, built, records, addresses, 0, 1, 0.1, 1.5, 0.2, 1500)
 traces.write_directory(sys.argv[1], launched, benchmark=True)
 """
     run_bare(code, tmp_path / "trace")

@@ -195,7 +195,7 @@ def test_an_error_beside_a_table_is_an_error(tools, tmp_path):
     table = '"ID","Kernel Name","a__b.sum"\n"","","inst"\n"0","k","1"\n==ERROR== LaunchFailed\n'
     (tools / "ncu_fails").write_text(json.dumps({"always": {"log": table, "status": 0}}))
     with pytest.raises(InputError, match="cannot profile"):
-        profiler.profile(profiler.find_ncu(), ["a__b.sum"], ["x"], profiler.Control(), tmp_path / "t.csv")
+        profiler.profile(profiler.find_ncu(), ["a__b.sum"], ["x"], profiler.Control(), {"": tmp_path / "t.csv"})
     assert not (tmp_path / "t.csv").exists()
 
 
@@ -203,7 +203,7 @@ def test_a_hanging_ncu_is_ended(tools, tmp_path):
     ncu = profiler.find_ncu()
     (tools / "ncu").write_text("#!/bin/sh\nexec /bin/sleep 600\n")
     with pytest.raises(InputError, match=r"not finished after"):
-        profiler.profile(ncu, ["a__b.sum"], ["x"], profiler.Control(), tmp_path / "t.csv", seconds=0.2)
+        profiler.profile(ncu, ["a__b.sum"], ["x"], profiler.Control(), {"": tmp_path / "t.csv"}, seconds=0.2)
 
 
 @pytest.mark.parametrize("name", ["torch_missing", "torch_cpu", "torch_driver", "torch_no_driver", "busy_device"])

@@ -42,7 +42,7 @@ def runner(gpu):
 def test_a_run_brings_back_what_the_probe_saved(runner, workload, probe):
     launched = runner.run(workload, probe)
     assert all(saved(records).any() for records in launched.records.values())
-    assert launched.kernel_ms == launched.original_ms == 0.5 and launched.architecture == "sm_90"
+    assert launched.kernel_ms == launched.original_ms == 0.5 and launched.plain.arch == "sm_90"
     assert all(address % PAGE_BYTES == 0 for address in launched.addresses.values())
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuledger.readers.neutrino import PAGE_BYTES
+from gpuledger.readers.neutrino import PAGE_BYTES, Build
 from gpuledger.record import cuda
 from gpuledger.record.probes import workloads
-from gpuledger.record.probes.launch import PROBES, SAVES, TOOLS, Built, Launched, split_records, words_of
+from gpuledger.record.probes.launch import PROBES, SAVES, TOOLS, Launched, split_records, words_of
 
 COMPILER = shutil.which("g++") or shutil.which("c++")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to emulate CUDA kernels with")
@@ -65,7 +65,7 @@ class EmulatedRunner:
     """As gpuledger.record.probes.launch.Runner, on the CPU. Times are made up, records are what kernels save."""
 
     def __init__(self, sms=4, backwards=False):
-        self.device = cuda.CudaDevice(0, "emulated GPU", "8.0", sms, 1 << 20, 1 << 30, 164 << 10, 163 << 10)
+        self.device = cuda.CudaDevice("emulated GPU", "8.0", sms, 1 << 20, 1 << 30, 164 << 10, 163 << 10)
         self.backwards = backwards
 
     def execute(self, workload, probe, slots=0):
@@ -102,19 +102,19 @@ class EmulatedRunner:
         assert workload.largest_error(tensors) < 5e-3
         records = split_records(words, workload, probe, slots)
         addresses = {name: array.ctypes.data for name, array in tensors.items()}
-        plain, probed = Built(40, 0, 0), Built(46, 0, 0)
-        return Launched(workload, probe, "sm_80", plain, probed, records, addresses, 0, 0.5, 0.25, 1.0, 0.125, 1500.0)
+        plain, probed = (Build("sm_80", registers, 0, 0, 0, shared_bytes=0) for registers in (40, 46))
+        return Launched(workload, probe, plain, probed, records, addresses, 0, 0.5, 0.25, 1.0, 0.125, 1500.0)
 
     def check_alive(self):
         pass
 
-    def time_ns(self, workload, repeats=1):
+    def time_ns(self, workload):
         return 1000.0
 
-    def empty_ns(self, repeats=1):
+    def empty_ns(self):
         return 3000.0
 
-    def memset_ns(self, size_bytes, repeats=1):
+    def memset_ns(self, size_bytes):
         return 900.0
 
     def resident_blocks(self, workload):

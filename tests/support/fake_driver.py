@@ -46,8 +46,8 @@ class FakeDriver:
         Largest sum of live allocations of a megabyte or more, without the buffer that flushes the L2.
     """
 
-    def __init__(self, run, static=lambda image, name: 0, devices=1, name="NVIDIA H200"):
-        self.run, self.static, self.devices, self.device_name = run, static, devices, name
+    def __init__(self, run, static=lambda image, name: 0, name="NVIDIA H200"):
+        self.run, self.static, self.device_name = run, static, name
         self.log, self.images, self.resident, self.most_bytes, self.now = [], [], 2, 0, 0.0
         self._memory, self._handles, self._functions, self._numbers = {}, {}, {}, count(1000)
         self._capturing = None
@@ -62,9 +62,6 @@ class FakeDriver:
 
         monkeypatch.setattr(nvrtc, "compile_source", compile_source)
         return self
-
-    def count(self):
-        return self.devices
 
     def device(self, index):
         return index

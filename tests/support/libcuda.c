@@ -32,7 +32,6 @@ Result cuInit(unsigned flags) { return flags; }
 Result cuDriverGetVersion(int *version) { return *version = 13000, 0; }
 Result cuGetErrorName(Result error, const char **text) { return *text = error == 1 ? "CUDA_ERROR_INVALID_VALUE" : "CUDA_ERROR_OTHER", 0; }
 Result cuGetErrorString(Result error, const char **text) { return *text = "what it means", 0; }
-Result cuDeviceGetCount(int *count) { return *count = 1, 0; }
 Result cuDeviceGet(int *device, int ordinal) { return *device = 5, ordinal; }
 Result cuDeviceGetName(char *name, int length, int device) { return strncpy(name, "NVIDIA H100 80GB HBM3", length), device != 5; }
 Result cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = 81559ull << 20, device != 5; }

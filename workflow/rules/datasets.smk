@@ -51,10 +51,7 @@ rule simulate_dataset:
     log:
         "results/logs/simulate_dataset/{dataset}.log",
     wildcard_constraints:
-        dataset="|".join(
-            name for name in REPOSITORY.dataset_names() if getattr(dataset_named(name), "made_here", False)
-        )
-        or "(?!)",
+        dataset="|".join(simulated_datasets()) or "(?!)",
     conda:
         "../../environment.yml"
     params:

@@ -85,7 +85,7 @@ rule build_gallery:
     input:
         datasets=every_dataset(),
         pages=every_case_file("notebook.html"),
-        figures=every_case_file("figure.svg"),
+        figures=every_case_file("figure.png"),
         summaries=every_case_file("summary.json"),
         provenance=every_case_file("provenance.json"),
         tables=expand("results/tables/{study}.csv", study=STUDIES),

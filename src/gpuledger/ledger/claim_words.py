@@ -21,8 +21,7 @@ _WORDS = {
     r"prologue max": "largest share of the prologue in the exposed latency",
     r"lightweight ratio max": "largest memory of a lightweight probe over the original's",
     r"block speed (slow|fast) tflops": r"\1 speed of a block",
-    r"^right (\w+) (\w+) ": r"\1 \2 in ",
-    r"^right (\w+) ": r"\1 in ",
+    r"^right (.+?) (chunked prefill|prefill|decode)$": r"\1 in \2",
     r"median held back": "median error on held-back shapes",
     r"(rtx|sxm|[ahbv]\d+|gh\d+)": lambda found: found[0].upper(),
     r"held back large": "on large held-back shapes",
@@ -55,7 +54,6 @@ _WORDS = {
     r"flops": "FLOPs",
     r"macs": "MACs",
     r"ncu": "Nsight Compute",
-    r"lm head": "LM head",
     r"split k": "split-K",
     r"attn": "attention",
     r"bs(\d+)": r"(batch \1)",
@@ -69,7 +67,7 @@ _WORDS = {
 _WORD = {re.compile(rf"\b{pattern}(?!\w)"): words for pattern, words in _WORDS.items()}
 #: Units that count things, in the plural.
 _COUNTED = {"inst": "instructions", "launch": "launches", "block": "blocks", "burst": "bursts", "byte": "bytes"}
-_COUNTED |= {"cycle": "cycles", "kernel": "kernels", "MAC": "MACs", "page": "pages", "parameter": "parameters"}
+_COUNTED |= {"cycle": "cycles", "MAC": "MACs", "page": "pages", "parameter": "parameters"}
 _COUNTED |= {"register": "registers", "sector": "sectors", "tensor": "tensors", "token": "tokens", "value": "values"}
 _NUMBER = re.compile(r"(at most |at least )?[-+]?(inf|∞|[\d.,]+(e[-+]?\d+)?)")
 _RATES = {"byte/s": "B/s", "FLOP/s": "FLOP/s", "MAC/s": "MAC/s"}

@@ -366,9 +366,6 @@ def _loaded(file: Path, _modified_ns: int, _size: int) -> Dataset:
 def overridden(case: Case, changed: Mapping[str, Any]) -> Case:
     """Return the case with the keys changed that ``overrides`` in the configuration gives."""
     place = f"overrides.{case.dataset.name}/{case.study}/{case.name}"
-    if not isinstance(changed, Mapping):
-        remedy = "give keys of the case and their values"
-        raise InputError(CONFIG, f"key {place}", f"{changed!r} is not a mapping", remedy)
     inputs = {**case.inputs, **_typed(changed)}
     schemas.check(inputs, case.schema, CONFIG, place)
     case = replace(case, inputs=inputs)

@@ -90,7 +90,7 @@ def _version(outcome: Outcome, paper: list[Mapping], root: Path) -> dict:
         "finding": outcome.finding,
         # Of the figure's headline, which says the same: thumbnails are cropped by so much.
         "lines": min(len(textwrap.wrap(outcome.finding, 88)), 4),
-        "figure": (root / folder / "figure.svg").exists(),
+        "figure": (root / folder / "figure.png").exists(),
     }
 
 

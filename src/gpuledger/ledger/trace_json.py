@@ -79,13 +79,11 @@ class Trace:
         ends.append(end_s)
         return True
 
-    def connect(
-        self, name: str, start: tuple[str, str, float], end: tuple[str, str, float], category: str = "flow"
-    ) -> None:
+    def connect(self, name: str, start: tuple[str, str, float], end: tuple[str, str, float]) -> None:
         """Draw an arrow between two slices, each given as (process, track, a moment in it in s)."""
         self._flows += 1
         for phase, (process, track, moment) in (("s", start), ("f", end)):
-            event = {"ph": phase, "id": self._flows, "name": name, "cat": category, **self._track(process, track)}
+            event = {"ph": phase, "id": self._flows, "name": name, "cat": "flow", **self._track(process, track)}
             self._events.append({**event, "ts": _microseconds(moment), **({"bp": "e"} if phase == "f" else {})})
 
     def write(self, record: Mapping, folder: str | Path | None, name: str = "trace.json") -> None:

@@ -37,8 +37,6 @@ class CudaDevice:
 
     Attributes
     ----------
-    index : int
-        CUDA's number of the device.
     name : str
         The driver's name of the device.
     compute_capability : str
@@ -51,7 +49,6 @@ class CudaDevice:
         Maximum shared memory per block (bytes), static and dynamic.
     """
 
-    index: int
     name: str
     compute_capability: str
     sms: int
@@ -66,26 +63,23 @@ class CudaDevice:
         return f"sm_{self.compute_capability.replace('.', '')}"
 
 
-def open_device(index: int = 0) -> CudaDevice:
-    """Select a GPU and describe it.
+def open_device() -> CudaDevice:
+    """Select the first visible GPU and describe it.
 
     Raises
     ------
     InputError
         The driver or the GPU is missing.
     """
-    with named_errors(f"device {index}", "check the driver with nvidia-smi"):
+    with named_errors("device 0", "check the driver with nvidia-smi"):
         api = driver()
-        if index >= (count := api.count()):
-            raise InputError("GPU", f"device {index}", f"there are only {count} devices", "choose one of them")
-        handle = api.device(index)
+        handle = api.device(0)
         api.use(handle)
 
         def attribute(number: int) -> int:
             return api.attribute(handle, number)
 
         return CudaDevice(
-            index=index,
             name=api.name(handle),
             compute_capability=f"{attribute(library.CAPABILITY_MAJOR)}.{attribute(library.CAPABILITY_MINOR)}",
             sms=attribute(library.MULTIPROCESSORS),

@@ -86,21 +86,13 @@ class Driver:
 
     def version(self) -> str:
         """Newest CUDA version that the driver supports: ``13.0``."""
-        number = c_int()
-        self._call("cuDriverGetVersion", byref(number))
-        return f"{number.value // 1000}.{number.value % 1000 // 10}"
+        number = self._get(c_int, "cuDriverGetVersion")
+        return f"{number // 1000}.{number % 1000 // 10}"
 
     # Devices
 
-    def count(self) -> int:
-        number = c_int()
-        self._call("cuDeviceGetCount", byref(number))
-        return number.value
-
     def device(self, index: int) -> int:
-        handle = c_int()
-        self._call("cuDeviceGet", byref(handle), c_int(index))
-        return handle.value
+        return self._get(c_int, "cuDeviceGet", c_int(index))
 
     def name(self, device: int) -> str:
         text = ctypes.create_string_buffer(256)
@@ -108,20 +100,15 @@ class Driver:
         return text.value.decode("utf-8", "replace")
 
     def memory_bytes(self, device: int) -> int:
-        size = c_size_t()
-        self._call("cuDeviceTotalMem_v2", byref(size), c_int(device))
-        return size.value
+        return self._get(c_size_t, "cuDeviceTotalMem_v2", c_int(device))
 
     def attribute(self, device: int, number: int) -> int:
-        value = c_int()
-        self._call("cuDeviceGetAttribute", byref(value), c_int(number), c_int(device))
-        return value.value
+        return self._get(c_int, "cuDeviceGetAttribute", c_int(number), c_int(device))
 
     def use(self, device: int) -> None:
         """Make the device's primary context, which PyTorch uses as well, current in this thread."""
-        context = c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", byref(context), c_int(device))
-        self._call("cuCtxSetCurrent", context)
+        context = self._get(c_void_p, "cuDevicePrimaryCtxRetain", c_int(device))
+        self._call("cuCtxSetCurrent", c_void_p(context))
 
     def synchronize(self) -> None:
         self._call("cuCtxSynchronize")
@@ -129,9 +116,7 @@ class Driver:
     # Memory
 
     def allocate(self, size_bytes: int) -> int:
-        address = c_void_p()
-        self._call("cuMemAlloc_v2", byref(address), c_size_t(size_bytes))
-        return address.value or 0
+        return self._get(c_void_p, "cuMemAlloc_v2", c_size_t(size_bytes))
 
     def free(self, address: int) -> None:
         self._call("cuMemFree_v2", c_void_p(address))
@@ -155,29 +140,21 @@ class Driver:
 
     def load(self, image: bytes) -> int:
         """Load a cubin, or PTX that ends with a zero byte."""
-        module = c_void_p()
-        self._call("cuModuleLoadData", byref(module), c_char_p(image))
-        return module.value or 0
+        return self._get(c_void_p, "cuModuleLoadData", c_char_p(image))
 
     def function(self, module: int, name: str) -> int:
-        handle = c_void_p()
-        self._call("cuModuleGetFunction", byref(handle), c_void_p(module), c_char_p(name.encode()))
-        return handle.value or 0
+        return self._get(c_void_p, "cuModuleGetFunction", c_void_p(module), c_char_p(name.encode()))
 
     def function_attribute(self, function: int, number: int) -> int:
-        value = c_int()
-        self._call("cuFuncGetAttribute", byref(value), c_int(number), c_void_p(function))
-        return value.value
+        return self._get(c_int, "cuFuncGetAttribute", c_int(number), c_void_p(function))
 
     def set_function_attribute(self, function: int, number: int, value: int) -> None:
         self._call("cuFuncSetAttribute", c_void_p(function), c_int(number), c_int(value))
 
     def resident_blocks(self, function: int, threads: int, shared_bytes: int) -> int:
         """Blocks that an SM runs at once with this dynamic shared memory."""
-        number = c_int()
         name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
-        self._call(name, byref(number), c_void_p(function), c_int(threads), c_size_t(shared_bytes))
-        return number.value
+        return self._get(c_int, name, c_void_p(function), c_int(threads), c_size_t(shared_bytes))
 
     def launch(
         self,
@@ -197,9 +174,7 @@ class Driver:
     # Streams, events and graphs
 
     def stream(self) -> int:
-        handle = c_void_p()
-        self._call("cuStreamCreate", byref(handle), c_uint(_NON_BLOCKING))
-        return handle.value or 0
+        return self._get(c_void_p, "cuStreamCreate", c_uint(_NON_BLOCKING))
 
     def free_stream(self, stream: int) -> None:
         self._call("cuStreamDestroy_v2", c_void_p(stream))
@@ -208,19 +183,15 @@ class Driver:
         self._call("cuStreamSynchronize", c_void_p(stream))
 
     def event(self) -> int:
-        handle = c_void_p()
-        self._call("cuEventCreate", byref(handle), c_uint(0))
-        return handle.value or 0
+        return self._get(c_void_p, "cuEventCreate", c_uint(0))
 
     def record(self, event: int, stream: int) -> None:
         self._call("cuEventRecord", c_void_p(event), c_void_p(stream))
 
     def elapsed_ms(self, start: int, end: int) -> float:
         """Time between two recorded events, once both have happened."""
-        time = c_float()
         self._call("cuEventSynchronize", c_void_p(end))
-        self._call("cuEventElapsedTime", byref(time), c_void_p(start), c_void_p(end))
-        return time.value
+        return self._get(c_float, "cuEventElapsedTime", c_void_p(start), c_void_p(end))
 
     def free_event(self, event: int) -> None:
         self._call("cuEventDestroy_v2", c_void_p(event))
@@ -251,6 +222,12 @@ class Driver:
 
     def stop_profiler(self) -> None:
         self._call("cuProfilerStop")
+
+    def _get(self, kind: type, name: str, *arguments: object) -> int | float:
+        """Call a function whose first argument receives its result, and return that; 0 for a null pointer."""
+        result = kind()
+        self._call(name, byref(result), *arguments)
+        return result.value or 0
 
     def _call(self, name: str, *arguments: object) -> None:
         status = getattr(self._library, name)(*arguments)

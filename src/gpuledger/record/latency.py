@@ -33,7 +33,7 @@ def record_latency(folder: str | Path, control: Mapping[str, str]) -> Recorded:
             return
         with TemporaryDirectory(prefix="gpuledger-") as scratch:
             table, more = Path(scratch, "table.csv"), session.environment()
-            profiler.profile(ncu, names, command, settings, table, environment=more, seconds=_SECONDS)
+            profiler.profile(ncu, names, command, settings, {"": table}, environment=more, seconds=_SECONDS)
 
     exposed.measure(Path(folder, TABLE), Runner(cuda.open_device()), count, sys.executable, metrics=known)
     about = {"metrics_missing": missing}

@@ -4,8 +4,6 @@ Neutrino stands between a program and the driver and adds its probes to the kern
 :mod:`gpuledger.record.probes.plain`. What it writes becomes cases as it is.
 """
 
-import csv
-import io
 import logging
 import shutil
 import sys
@@ -15,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from gpuledger.errors import InputError
-from gpuledger.files import write_text
+from gpuledger.files import write_csv
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.records import saved
 from gpuledger.record import cuda, session
@@ -86,11 +84,7 @@ def record_neutrino(folder: str | Path) -> Recorded:
             if probe == "block_sched":
                 trace = directory.results[0].relative_to(folder).as_posix()
                 cases[f"neutrino_{name}"] = {"trace": trace, "kernel": f"{workload.name}, probed by Neutrino"}
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(asdict(compared[0])), lineterminator="\n")
-    table.writeheader()
-    table.writerows(map(asdict, compared))
-    write_text(folder / TABLE, text.getvalue())
+    write_csv(folder / TABLE, list(asdict(compared[0])), map(asdict, compared))
     for row in compared:
         if row.records_source != row.records_binary:
             what = (row.workload, row.probe, row.records_source, row.records_binary)

@@ -5,9 +5,6 @@ configurations, checks each against double precision, times it with a cold and a
 study ``normalization_roofline``.
 """
 
-import csv
-import io
-import json
 import logging
 import math
 import shutil
@@ -25,7 +22,7 @@ from gpuledger.record import normalization_kernels as kernels
 from gpuledger.record.cuda import DeviceArray
 from gpuledger.record.cuda_timing import Capture, Launch, Timing, capture_graph, rotation, time_in_turn
 from gpuledger.record.parts import Recorded
-from gpuledger.record.recording import hash_sources
+from gpuledger.record.recording import hash_sources, read_state
 
 #: Normalizes or copies one array into another.
 Launcher = Callable[[DeviceArray, DeviceArray], object]
@@ -118,7 +115,7 @@ def _step(part: Path, stamp: dict, measure: Callable[[], list[dict]]) -> dict:
     If it fails, or its process crashed in it twice, there are none, and ``failed`` says why: one step must not cost the
     recording of all others.
     """
-    state = _read_part(part, stamp)
+    state = read_state(part, stamp)
     if "rows" in state:
         return state
     crashed = state.get("crashed", 0)
@@ -157,19 +154,8 @@ def _data_sheet(device: cuda.CudaDevice) -> dict[str, str]:
 
 def write_rows(path: Path, rows: Sequence[dict], columns: Sequence[str]) -> None:
     """Write measurements as a CSV, times rounded to a tenth of a nanosecond."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*columns, *TIME_COLUMNS], restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(row | {name: f"{row[name]:.1f}" for name in TIME_COLUMNS[:3]} for row in rows)
-    files.write_text(path, text.getvalue())
-
-
-def _read_part(part: Path, stamp: dict) -> dict:
-    try:
-        content = json.loads(part.read_text("utf-8"))
-        return content if content["stamp"] == stamp else {}
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return {}
+    rounded = (row | {name: f"{row[name]:.1f}" for name in TIME_COLUMNS[:3]} for row in rows)
+    files.write_csv(path, [*columns, *TIME_COLUMNS], rounded)
 
 
 class Expected:
@@ -242,7 +228,7 @@ class Bench:
         keys = {"rows": rows, "length": length}
         copied = self._copy(x.nbytes // 4)
         found = [_row(keys | {"kernel": "copy", "cache": c, "configuration": what}, t) for c, what, t in copied]
-        candidates = [("two_pass", [kernels.TWO_PASS]), ("one_pass", self._configurations(length))]
+        candidates = [("two_pass", [kernels.TWO_PASS]), ("one_pass", kernels.configurations(length, self.clusters))]
         for cache in ("cold", "warm"):
             for name, choices in candidates:
                 launches = {}
@@ -270,9 +256,6 @@ class Bench:
                 found.append(_row(keys | {"kernel": name, "cache": cache, "configuration": what}, timing))
         return found
 
-    def _configurations(self, length: int) -> list[kernels.Configuration]:
-        return kernels.configurations(length, self.clusters)
-
     def check_hostile(self) -> list[dict]:
         """Check every configuration on difficult lengths and values; return those with a wrong result."""
         wrong: dict[tuple[str, str], dict] = {}
@@ -281,7 +264,7 @@ class Bench:
             values = np.concatenate([kernels.hostile_rows(length, seed) for seed in range(3)])
             x, expected = cuda.to_device(values), Expected(values)
             for cache in ("cold", "warm"):
-                choices = [kernels.TWO_PASS, *self._configurations(length)]
+                choices = [kernels.TWO_PASS, *kernels.configurations(length, self.clusters)]
                 for configuration, at_most in self._grids(choices, cache, *x.shape):
                     launch, key = self._launcher(configuration, cache, at_most, length), (configuration.kernel, cache)
                     if key not in wrong and (problem := self._problem(launch, x, expected)):

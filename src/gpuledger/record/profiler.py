@@ -171,56 +171,48 @@ def profile(
     metrics: Sequence[str],
     target: Sequence[str],
     control: Control,
-    path: str | Path,
-    *,
-    environment: Mapping[str, str] | None = None,
-    seconds: float = 600,
-) -> Counted:
-    """Run ncu and write its table, complete and without the machine's name, or not at all.
-
-    Parameters
-    ----------
-    ncu, metrics, target, control
-        See :func:`command_line`.
-    path : path
-        The CSV to write.
-    environment : mapping, optional
-        Additional environment variables.
-    """
-    status, table, said = _collect(ncu, metrics, target, control, environment, seconds, ranges=False)
-    _check(status, table, said, path)
-    text, counted = publishable(table, metrics, path)
-    write_text(path, text)
-    return counted
-
-
-def profile_ranges(
-    ncu: Ncu,
-    metrics: Sequence[str],
-    target: Sequence[str],
-    control: Control,
     paths: Mapping[str, Path],
     *,
     environment: Mapping[str, str] | None = None,
     seconds: float = 1200,
     kept: Path | None = None,
 ) -> dict[str, Counted]:
-    """Like :func:`profile`, with a table for each NVTX range of the target, but those that it had no time for.
+    """Run ncu and write its table for each NVTX range of the target, complete and without the machine's name.
 
     Parameters
     ----------
+    ncu, metrics, target, control
+        See :func:`command_line`.
     paths : mapping
-        The CSV to write, by the name of the range.
+        The CSV to write, by the name of the range; an empty name alone stands for all launches.
+    environment : mapping, optional
+        Additional environment variables.
     kept : path, optional
         Where ncu's whole table goes if it cannot be split: GPU time may not be had again.
+
+    Returns
+    -------
+    dict
+        By range, without those that the target had no time for.
     """
     first = next(iter(paths.values()))
-    status, table, said = _collect(ncu, metrics, target, control, environment, seconds, ranges=True)
+    with TemporaryDirectory(prefix="gpuledger-") as folder:
+        log = Path(folder, "ncu.csv")
+        command = command_line(ncu.program, metrics, target, control, log, ranges="" not in paths)
+        status, said = _run(command, seconds, environment)
+        table = log.read_text("utf-8", errors="replace") if log.is_file() else ""
     late = [point for line in said.splitlines() for point in line.partition(designs.TIME_IS_UP)[2].split()]
-    whole = {name: path for name, path in paths.items() if name not in late}
     try:
-        _check(status, table, said, first)
-        made = {name: publishable(table, metrics, path, within=name) for name, path in whole.items()}
+        if status or "==ERROR==" in table:
+            # The workload's own message comes first: ncu only reports that it returned an error code.
+            problem, remedy = failures.explain(f"{said}\n{table}") or (
+                f"ncu failed (status {status}): {failures.last_words(f'{table}{said}')}",
+                "fix the cause and record again",
+            )
+            raise InputError(first, "ncu", problem, remedy)
+        made = {
+            name: publishable(table, metrics, path, within=name) for name, path in paths.items() if name not in late
+        }
     except InputError as error:
         if kept is None or '"ID"' not in table:
             raise
@@ -230,33 +222,6 @@ def profile_ranges(
     for name, (text, _) in made.items():
         write_text(paths[name], text)
     return {name: counted for name, (_, counted) in made.items()}
-
-
-def _collect(
-    ncu: Ncu,
-    metrics: Sequence[str],
-    target: Sequence[str],
-    control: Control,
-    environment: Mapping[str, str] | None,
-    seconds: float,
-    ranges: bool,
-) -> tuple[int, str, str]:
-    """Return ncu's status and table, and what ncu and the target printed."""
-    with TemporaryDirectory(prefix="gpuledger-") as folder:
-        log = Path(folder, "ncu.csv")
-        command = command_line(ncu.program, metrics, target, control, log, ranges)
-        status, said = _run(command, seconds, environment)
-        return status, log.read_text("utf-8", errors="replace") if log.is_file() else "", said
-
-
-def _check(status: int, table: str, said: str, path: str | Path) -> None:
-    if status or "==ERROR==" in table:
-        # The workload's own message comes first: ncu only reports that it returned an error code.
-        problem, remedy = failures.explain(f"{said}\n{table}") or (
-            f"ncu failed (status {status}): {failures.last_words(f'{table}{said}')}",
-            "fix the cause and record again",
-        )
-        raise InputError(path, "ncu", problem, remedy)
 
 
 def publishable(

@@ -264,6 +264,15 @@ class Recording:
         files.write_json(self.folder / MANIFEST, self._content)
 
 
+def read_state(path: Path, stamp: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the file of a step says below its ``stamp``; empty without a file, or with another stamp."""
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        content = json.loads(path.read_text("utf-8"))
+        if content.pop("stamp") == stamp:
+            return content
+    return {}
+
+
 def key_of(**what: Any) -> str:
     """Hash of everything that a file depends on, given as JSON values by name."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

@@ -17,7 +17,7 @@ from gpuledger.record import failures
 from gpuledger.record.designs import Counting
 from gpuledger.record.device import Device, describe_state
 from gpuledger.record.parts import PROCESS_S, Recorded
-from gpuledger.record.profiler import Control, Ncu, profile_ranges
+from gpuledger.record.profiler import Control, Ncu, profile
 from gpuledger.record.recording import Recording, hash_sources, key_of
 
 #: The folder that contains the package, for the Python of the workloads.
@@ -131,7 +131,7 @@ class Session:
             aside = max(seconds / 4, min(seconds / 2, 2 * PROCESS_S))
             target = [*what.command(self.python), f"--seconds={seconds - aside:.0f}"]
             target += [f"--point={point}" for point in paths]
-            counted = profile_ranges(
+            counted = profile(
                 self.ncu, metrics, target, self.control, paths, environment=environment(), seconds=seconds,
                 kept=self.recording.folder / ".ncu.partial" / f"{Path(names[0]).parent.name}.csv",
             )  # fmt: skip

@@ -1,7 +1,5 @@
 """Sweeps: counters of a whole model over sequence length, hidden size and number of layers."""
 
-import csv
-import io
 import logging
 from dataclasses import asdict
 
@@ -47,11 +45,8 @@ def record_sweep(session: Session, name: str) -> Recorded:
         path.unlink()
     LOG.info("%s: %d points", name, len(points))
     counted = session.count(design.counting(folder), names)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, ["file", *asdict(points[0])], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({"file": point.name, **asdict(point)} for point in points)
-    files.write_text(root / parameters, text.getvalue())
+    rows = [{"file": point.name, **asdict(point)} for point in points]
+    files.write_csv(root / parameters, list(rows[0]), rows)
     source = {"folder": folder, "parameters": parameters}
     cases = {name: {"ncu_csv": source, "kernel_patterns": CLASSES}}
     if design.n_layer:

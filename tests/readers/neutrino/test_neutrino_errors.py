@@ -97,11 +97,9 @@ def test_wrong_traces_are_refused(tmp_path, content, reason):
     assert found.startswith(reason) or f": {reason}" in found
 
 
-def test_a_forced_version_is_not_guessed_around(tmp_path):
+def test_levels_of_another_number_of_sections_are_refused(tmp_path):
     path = tmp_path / "x.bin"
     path.write_bytes(GOOD)
-    for version in ("V1", "V2"):
-        assert version in refusal(lambda path, version=version: neutrino.open_trace(path, version=version), path)
     assert "2 levels are given" in refusal(lambda path: neutrino.open_trace(path, levels=["warp"] * 2), path)
 
 

@@ -140,7 +140,7 @@ def test_what_is_written_is_read(content, version):
             found = quiet(trace, index)
             assert found.tobytes() == records.tobytes() and found.shape == records.shape
             assert quiet(trace, index, records.dtype).tobytes() == records.tobytes()
-        forced = neutrino.open_trace(path, version=version, levels=[level for level, _ in sections])
+        forced = neutrino.open_trace(path, levels=[level for level, _ in sections])
         assert [entry.level for entry in forced.sections] == [level for level, _ in sections]
         # Written anew from what was read, the same bytes.
         again = [(level, np.asarray(quiet(trace, index))) for index, (level, _) in enumerate(sections)]
@@ -269,9 +269,3 @@ def test_big_endian_records_are_written_little_endian(path):
     records = np.arange(128, dtype=">u8").view([("count", ">u8")]).reshape(2, 64, 1)
     write(path, sections=[("thread", records)])
     assert neutrino.open_trace(path).records(dtype=TENSOROP_COUNT)["count"].ravel().tolist() == list(range(128))
-
-
-def test_a_wrong_argument_is_not_a_wrong_file(path):
-    write(path)
-    with pytest.raises(ValueError, match="V0"):
-        neutrino.open_trace(path, version="V0")

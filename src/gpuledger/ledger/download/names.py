@@ -26,7 +26,8 @@ def name_fault(name: str) -> str | None:
     if not name or name.startswith("/"):
         return "is absolute" if name else "is empty"
     # Among those of format (Cf) are marks that turn the direction of writing, so that a name looks like another.
-    if any(unicodedata.category(sign) in ("Cc", "Cs", "Cf", "Zl", "Zp") for sign in name):
+    hidden = ("Cc", "Cs", "Cf", "Zl", "Zp")
+    if not name.isprintable() and any(unicodedata.category(sign) in hidden for sign in name):
         return "holds a control character"
     if any(_DEVICE.fullmatch(part.partition(".")[0].rstrip()) for part in parts):
         return "is the name of a device on Windows"

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -143,7 +143,7 @@ def parse_units(layout: Layout, line: str) -> Layout | None:
     if any(fields[layout.columns[name]] for name in ("id", "kernel") if name in layout.columns):
         return None
     units = tuple(fields[column] for column, _ in layout.metrics)
-    return Layout(**{**layout.__dict__, "units": units})
+    return replace(layout, units=units)
 
 
 def single(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -5,7 +5,6 @@ that can be read in only one way.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,14 +32,6 @@ _UNGROUPED = r"^[+-]?[0-9]{4,}(?:[.,][0-9]*)?$"
 _INSTANCES = r"^[+-]?[0-9][^({;]* [({].*[)}]$"
 
 
-@dataclass(frozen=True)
-class Convention:
-    """How a file writes numbers: its decimal sign and its group sign (``""`` if none)."""
-
-    decimal: str = "."
-    thousands: str = ""
-
-
 def _any(mask: pa.Array) -> bool:
     return bool(pc.any(mask, min_count=0).as_py())
 
@@ -62,8 +53,8 @@ def without_instances(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     return texts, with_instances
 
 
-def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decimal: str | None = None) -> Convention:
-    """Find the decimal and group signs of a file.
+def decide_decimal(path: str | Path, texts: pa.Array, counts: pa.Array) -> str:
+    """Find the decimal sign of a file, ``.`` or ``,``.
 
     Parameters
     ----------
@@ -71,8 +62,6 @@ def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decim
         The distinct value texts of the file.
     counts : pyarrow.Array of string
         Those of metrics that are always whole (such as a number of blocks), where a sign can only group digits.
-    decimal : {".", ","}, optional
-        The decimal sign, if the caller knows it.
 
     Raises
     ------
@@ -85,31 +74,23 @@ def decide_convention(path: str | Path, texts: pa.Array, counts: pa.Array, decim
     only_point = pc.and_(as_point, pc.invert(as_comma))
     only_comma = pc.and_(as_comma, pc.invert(as_point))
     point, comma = _any(only_point), _any(only_comma)
-    if decimal is None:
-        if point and comma:
-            raise InputError(
-                path,
-                "metric values",
-                f"{_first(signed, only_point)!r} has a decimal point, {_first(signed, only_comma)!r} a decimal comma",
-                "keep outputs of different locales in separate files, or print them with LC_ALL=C",
-            )
-        both = pc.filter(signed, pc.and_(as_point, as_comma))
-        decimal = "." if point else "," if comma else "." if not len(both) else _settle(texts, both, counts)
-        if not decimal:
-            raise InputError(
-                path,
-                "metric values",
-                f"{both[0].as_py()!r} is ambiguous (thousands or decimals), and so is every other value",
-                'print the report again with LC_ALL=C, or say which sign is the decimal one (decimal: ".")',
-            )
-    group = "," if decimal == "." else "."
-    if pc.any(
-        pc.and_(pc.match_substring(signed, group), as_point if decimal == "." else as_comma), min_count=0
-    ).as_py():
-        return Convention(decimal, group)
-    spaced = pc.filter(texts, _matches(texts, f"[0-9][{_SPACES}][0-9]{{3}}"))
-    spaced = pc.filter(spaced, _matches(spaced, _POINT if decimal == "." else _COMMA))
-    return Convention(decimal, re.sub(r"[0-9.,+-]", "", spaced[0].as_py())[0] if len(spaced) else "")
+    if point and comma:
+        raise InputError(
+            path,
+            "metric values",
+            f"{_first(signed, only_point)!r} has a decimal point, {_first(signed, only_comma)!r} a decimal comma",
+            "keep outputs of different locales in separate files, or print them with LC_ALL=C",
+        )
+    both = pc.filter(signed, pc.and_(as_point, as_comma))
+    decimal = "." if point else "," if comma else "." if not len(both) else _settle(texts, both, counts)
+    if not decimal:
+        raise InputError(
+            path,
+            "metric values",
+            f"{both[0].as_py()!r} is ambiguous (thousands or decimals), and so is every other value",
+            'print the report again with LC_ALL=C, or say which sign is the decimal one (decimal: ".")',
+        )
+    return decimal
 
 
 def _settle(texts: pa.Array, both: pa.Array, counts: pa.Array) -> str:
@@ -126,7 +107,7 @@ def _settle(texts: pa.Array, both: pa.Array, counts: pa.Array) -> str:
     return sign if _any(grouped) or _any(_matches(texts, _UNGROUPED)) else ""
 
 
-def parse_numbers(texts: pa.Array, convention: Convention) -> tuple[np.ndarray, np.ndarray, pa.Array]:
+def parse_numbers(texts: pa.Array, decimal: str) -> tuple[np.ndarray, np.ndarray, pa.Array]:
     """Parse the values.
 
     Parameters
@@ -144,12 +125,12 @@ def parse_numbers(texts: pa.Array, convention: Convention) -> tuple[np.ndarray, 
         The number as Python writes it, null for text; scaling appends an exponent to it.
     """
     heads, with_instances = without_instances(texts)
-    numeric = _matches(heads, _POINT if convention.decimal == "." else _COMMA)
+    numeric = _matches(heads, _POINT if decimal == "." else _COMMA)
     cleaned = pc.if_else(numeric, heads, pa.scalar(None, pa.string()))
-    cleaned = pc.replace_substring(cleaned, "," if convention.decimal == "." else ".", "")
+    cleaned = pc.replace_substring(cleaned, "," if decimal == "." else ".", "")
     if _any(_matches(cleaned, f"[{_SPACES}]")):
         cleaned = pc.replace_substring_regex(cleaned, f"[{_SPACES}]", "")
-    if convention.decimal == ",":
+    if decimal == ",":
         cleaned = pc.replace_substring(cleaned, ",", ".")
     cleaned = pc.if_else(pc.starts_with(cleaned, "+"), pc.utf8_slice_codeunits(cleaned, 1), cleaned)
     values = pc.cast(cleaned, pa.float64()).to_numpy(zero_copy_only=False)

@@ -13,7 +13,7 @@ from gpuledger.readers.ncu.collect import Collector
 from gpuledger.readers.ncu.diagnose import explain_missing_table
 from gpuledger.readers.ncu.launches import COUNT_METRICS, launch_frame, number_launches
 from gpuledger.readers.ncu.layout import single
-from gpuledger.readers.ncu.numbers import Convention, decide_convention, loses_digits, parse_numbers, scale_numbers
+from gpuledger.readers.ncu.numbers import decide_decimal, loses_digits, parse_numbers, scale_numbers
 from gpuledger.readers.ncu.report import Dialect, Report
 from gpuledger.readers.ncu.sources import is_report
 from gpuledger.readers.ncu.tables import TableScanner
@@ -75,7 +75,7 @@ def _read(path: str | Path, decimal: str | None, scaled: bool = False) -> Report
     powers = np.array(power, np.int8)[codes["unit"]]
     index, categories["unit"] = pd.factorize(np.array(words, dtype=object))
     codes["unit"] = index.astype(np.int32)[codes["unit"]]
-    values, convention, inexact = _values(path, rows, codes, categories, powers, decimal)
+    values, inexact = _values(path, rows, codes, categories, powers, decimal)
     run = rows["run"].to_numpy()
     del rows
     if page == "wide":
@@ -97,16 +97,7 @@ def _read(path: str | Path, decimal: str | None, scaled: bool = False) -> Report
     )
     metrics = _without_repeats(metrics, len(categories["label"]) > 1)
     launches = launch_frame(runs, pd.Categorical.from_codes(kernel_codes, kernels), metrics, page == "summary")
-    dialect = Dialect(
-        page=page,
-        decimal=convention.decimal,
-        thousands=convention.thousands,
-        errors=tuple(scanner.noise.errors),
-        warnings=tuple(scanner.noise.warnings),
-        tables=scanner.tables,
-        inexact_values=inexact,
-    )
-    return Report(str(path), metrics, launches, dialect)
+    return Report(str(path), metrics, launches, Dialect(page, tuple(scanner.noise.errors), inexact))
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, pd.Index]:
@@ -124,16 +115,16 @@ def _values(
     categories: dict[str, np.ndarray],
     powers: np.ndarray,
     decimal: str | None,
-) -> tuple[dict[str, object], Convention, int]:
-    """Return columns value, text (and minimum, maximum), the convention, and how many integers lose digits."""
+) -> tuple[dict[str, object], int]:
+    """Return columns value, text (and minimum, maximum), and how many integers lose digits."""
     names = [name for name in ("value", "minimum", "maximum") if name in rows.column_names]
     printed = pa.concat_arrays([chunk for name in names for chunk in rows[name].chunks])
     encoded = pc.fill_null(pc.utf8_trim_whitespace(printed), "").dictionary_encode()
     index, texts = encoded.indices.to_numpy().reshape(len(names), -1), encoded.dictionary
-    is_count = np.isin(categories["metric"].astype(str), COUNT_METRICS)[codes["metric"]]
-    counts = texts.take(pa.array(np.unique(index[:, is_count])))
-    convention = decide_convention(path, texts, counts, decimal)
-    distinct, plain, cleaned = parse_numbers(texts, convention)
+    if decimal is None:
+        is_count = np.isin(categories["metric"].astype(str), COUNT_METRICS)[codes["metric"]]
+        decimal = decide_decimal(path, texts, texts.take(pa.array(np.unique(index[:, is_count]))))
+    distinct, plain, cleaned = parse_numbers(texts, decimal)
     keep = ~plain
     for place in np.flatnonzero((np.abs(distinct) >= 2**53) & plain):
         keep[place] = loses_digits(cleaned[int(place)].as_py(), distinct[place])
@@ -148,7 +139,7 @@ def _values(
     text_code = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
     kept = np.array(texts.filter(pa.array(keep)).to_pylist(), dtype=object)
     columns["text"] = pd.Categorical.from_codes(text_code[index[0]], pd.Index(kept, dtype=object))
-    return {name: columns[name] for name in ("value", "text", *names[1:])}, convention, int(keep[plain].sum())
+    return {name: columns[name] for name in ("value", "text", *names[1:])}, int(keep[plain].sum())
 
 
 def _without_repeats(metrics: pd.DataFrame, labelled: bool) -> pd.DataFrame:

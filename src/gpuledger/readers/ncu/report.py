@@ -17,22 +17,14 @@ class Dialect:
     ----------
     page : {"long", "wide", "summary"}
         One row per launch and metric, per launch, or per kernel and metric.
-    decimal, thousands : str
-        Decimal sign; sign between groups of digits (``""`` if none occurs).
-    errors, warnings : tuple of str
-        ncu's messages after ``==ERROR==`` and ``==WARNING==``, each once.
-    tables : int
-        Headers in the file: several if it concatenates several outputs.
+    errors : tuple of str
+        ncu's messages after ``==ERROR==``, each once.
     inexact_values : int
         Integers above 2^53 that float64 cannot hold; `Report.metrics` keeps their digits in ``text``.
     """
 
     page: str
-    decimal: str
-    thousands: str
     errors: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    tables: int = 1
     inexact_values: int = 0
 
 

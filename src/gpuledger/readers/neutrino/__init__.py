@@ -8,8 +8,7 @@ Source: Neutrino trace format, as written by its driver, in all its versions.
 
 The format is ambiguous in places:
 
-* Files do not state their version. The one whose sections fill the file exactly is taken, V3 before V1 before V2;
-  ``version=`` overrides it.
+* Files do not state their version. The one whose sections fill the file exactly is taken, V3 before V1 before V2.
 * V1 and V2 do not say whether a section is per thread or per warp. For V2 the length tells. A V1 section that fits both
   is read at thread level and marked `assumed`, unless ``probe=`` or ``levels=`` say otherwise; `TraceDirectory.open`
   looks them up.
@@ -27,7 +26,7 @@ from gpuledger.readers.neutrino.dmat import PAGE_BYTES, read_dmat, write_dmat
 from gpuledger.readers.neutrino.event_log import EventLog, read_event_log
 from gpuledger.readers.neutrino.kernel_info import KernelInfo, read_kernel_info, write_kernel_info
 from gpuledger.readers.neutrino.layout import LaunchShape
-from gpuledger.readers.neutrino.probe import Probe, ProbeMap, read_probe
+from gpuledger.readers.neutrino.probe import Probe, read_probe
 from gpuledger.readers.neutrino.process_log import Build, ProcessLog, read_process_log, write_process_log
 from gpuledger.readers.neutrino.records import (
     BLOCK_SCHED,
@@ -36,6 +35,7 @@ from gpuledger.readers.neutrino.records import (
     PROGRAM_PROGRESS,
     TENSOROP_COUNT,
     TOOLS,
+    ProbeMap,
     saved,
 )
 from gpuledger.readers.neutrino.tensor_trace import read_tensor_trace, write_tensor_trace

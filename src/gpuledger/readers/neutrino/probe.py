@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuledger.errors import InputError
 from gpuledger.readers.neutrino.lines import read_bytes
-from gpuledger.readers.neutrino.records import Level
+from gpuledger.readers.neutrino.records import Level, ProbeMap
 
 #: Field names in hand-written probes of the shipped tools, and in compiled ones.
 NAMES = {"lstart": "start", "gstart": "start", "elapse": "elapsed", "smid": "cuid"}
@@ -25,38 +25,6 @@ COMMENT = re.compile(r"//[^\n]*")
 FORMATS = {"u64": "<u8", "u32": "<u4"}
 #: No slice is nearly as large; larger sizes are typing errors.
 MAX_BYTES = 2**32
-
-
-@dataclass(frozen=True)
-class ProbeMap:
-    """What a probe saves to one section of a trace.
-
-    Attributes
-    ----------
-    level : {"thread", "warp"}
-        Whether each thread or each warp has a slice of records.
-    cap : int or None
-        Records per slice; None if the driver counts them before the launch.
-    dtype : numpy.dtype or None
-        Record type; None if the fields in the probe's text do not add up to `record_bytes`.
-    """
-
-    name: str
-    level: Level
-    record_bytes: int
-    cap: int | None = 1
-    dtype: np.dtype | None = None
-
-    def fits(self, level: str, bytes_per_unit: int) -> bool:
-        """Return whether it could have saved slices of this size at this level."""
-        if self.cap is None:
-            return level == self.level and bytes_per_unit % self.record_bytes == 0
-        return level == self.level and bytes_per_unit == self.record_bytes * self.cap
-
-    def describe(self) -> str:
-        """Return what it saves, in words."""
-        size = f"{self.record_bytes * self.cap}" if self.cap else f"a multiple of {self.record_bytes}"
-        return f"{size} bytes per {self.level}"
 
 
 @dataclass(frozen=True)

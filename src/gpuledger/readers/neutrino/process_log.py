@@ -138,20 +138,13 @@ def read_process_log(path: str | Path) -> ProcessLog:
     return replace(log, builds=builds, failure=last if failed else "")
 
 
-def write_process_log(path: str | Path, log: ProcessLog, folder: str = ".") -> None:
-    """Write a ``process.log`` atomically, in the order and words of the engine.
-
-    Parameters
-    ----------
-    folder : str
-        The kernel's folder in the ptxas commands.
-    """
+def write_process_log(path: str | Path, log: ProcessLog) -> None:
+    """Write a ``process.log`` atomically, in the order and words of the engine."""
     lines = [str(list(names)) if names else "None" for names in (log.filter_out, log.filter_in)]
     lines += [f"[objdump] {log.objdump or 'bin is ptx'}"]
     lines += [f"{log.kernel} is not in {list(log.filter_in)}" if log.skipped else log.kernel]
     for which, build in log.builds.items():
-        stem = f"{folder}/{which}"
-        lines += [f"ptxas -arch={build.arch} -m64 --verbose {stem}.ptx -o {stem}.bin"]
+        lines += [f"ptxas -arch={build.arch} -m64 --verbose ./{which}.ptx -o ./{which}.bin"]
         lines += [f"ptxas info    : Compiling entry function '{log.kernel}' for '{build.arch}'"]
         spills = (build.stack_bytes, build.spill_store_bytes, build.spill_load_bytes)
         if None not in spills:

@@ -1,4 +1,4 @@
-"""Record types of the shipped probe tools.
+"""Record types of probes, and the shipped probe tools.
 
 Source: Neutrino trace format, as written by its driver and its five tools. In a record, the 64-bit fields come before
 the 32-bit ones; everything is little-endian and without padding.
@@ -24,37 +24,47 @@ PROGRAM_PROGRESS = np.dtype([("clock", "<u8")])
 
 
 @dataclass(frozen=True)
-class Tool:
-    """A shipped probe tool: what it saves and how often.
+class ProbeMap:
+    """What a probe saves to one section of a trace.
 
     Attributes
     ----------
     level : {"thread", "warp"}
         Whether each thread or each warp has a slice of records.
-    dtype : numpy.dtype
-        Record type.
     cap : int or None
         Records per slice; None if the driver counts them before the launch.
+    dtype : numpy.dtype or None
+        Record type; None if the fields in the probe's text do not add up to `record_bytes`.
     """
 
+    name: str
     level: Level
-    dtype: np.dtype
-    cap: int | None
+    record_bytes: int
+    cap: int | None = 1
+    dtype: np.dtype | None = None
 
     def fits(self, level: str, bytes_per_unit: int) -> bool:
-        """Return whether the tool could have written slices of this size at this level."""
-        size = self.dtype.itemsize
-        whole = bytes_per_unit % size == 0 if self.cap is None else bytes_per_unit == size * self.cap
-        return level == self.level and whole
+        """Return whether it could have saved slices of this size at this level."""
+        if self.cap is None:
+            return level == self.level and bytes_per_unit % self.record_bytes == 0
+        return level == self.level and bytes_per_unit == self.record_bytes * self.cap
+
+    def describe(self) -> str:
+        """Return what it saves, in words."""
+        size = f"{self.record_bytes * self.cap}" if self.cap else f"a multiple of {self.record_bytes}"
+        return f"{size} bytes per {self.level}"
 
 
-#: Shipped tools by name. Later releases call ``tensorop_count`` ``tensorop``.
+#: What the shipped tools save, by name. Later releases call ``tensorop_count`` ``tensorop``.
 TOOLS = {
-    "block_sched": Tool("warp", BLOCK_SCHED, 1),
-    "gmem_bytes": Tool("thread", GMEM_BYTES, 1),
-    "tensorop_count": Tool("thread", TENSOROP_COUNT, 1),
-    "dmat": Tool("thread", DMAT_ACCESS, None),
-    "program_progress": Tool("thread", PROGRAM_PROGRESS, 128),
+    name: ProbeMap(name, level, dtype.itemsize, cap, dtype)
+    for name, level, dtype, cap in (
+        ("block_sched", "warp", BLOCK_SCHED, 1),
+        ("gmem_bytes", "thread", GMEM_BYTES, 1),
+        ("tensorop_count", "thread", TENSOROP_COUNT, 1),
+        ("dmat", "thread", DMAT_ACCESS, None),
+        ("program_progress", "thread", PROGRAM_PROGRESS, 128),
+    )
 }
 
 

@@ -26,8 +26,8 @@ from gpuledger.readers.neutrino.layout import (
     Version,
 )
 from gpuledger.readers.neutrino.lines import opened
-from gpuledger.readers.neutrino.probe import Probe, ProbeMap, read_probe
-from gpuledger.readers.neutrino.records import TOOLS, Level
+from gpuledger.readers.neutrino.probe import Probe
+from gpuledger.readers.neutrino.records import TOOLS, Level, ProbeMap
 
 #: Probes have a handful of maps.
 MAX_SECTIONS = 4096
@@ -133,8 +133,7 @@ class Trace(LaunchShape):
 def open_trace(
     path: str | Path,
     *,
-    probe: Probe | str | Path | None = None,
-    version: Version | None = None,
+    probe: Probe | None = None,
     levels: Sequence[Level] | None = None,
 ) -> Trace:
     """Open a trace file.
@@ -145,19 +144,13 @@ def open_trace(
     ----------
     path : path
         A ``result/*.bin``.
-    probe : Probe or path of a ``probe.toml``, optional
+    probe : Probe, optional
         What its sections are. Without it, a section of version V1 or V2 that fits both levels is read at thread level
         and marked as `assumed`.
-    version : {"V1", "V2", "V3"}, optional
-        By default, the first that fits.
     levels : sequence of {"thread", "warp"}, optional
         The level of each section, which the event log states.
     """
     path = Path(path)
-    if version is not None and version not in layout.VERSIONS:
-        raise ValueError(f"versions are {', '.join(layout.VERSIONS)}, not {version!r}")
-    if probe is not None and not isinstance(probe, Probe):
-        probe = read_probe(probe)
     with opened(path, FOREIGN) as handle:
         length = handle.seek(0, 2)
         geometry, shared_bytes, table = _read_header(path, handle, length)
@@ -165,7 +158,7 @@ def open_trace(
         if levels is not None and len(levels) != len(table):
             problem = f"{len(table)} sections, but {len(levels)} levels are given"
             raise InputError(path, "byte 28", problem, "give the level of each section")
-        found, sections = _resolve(path, geometry, table, length, version, levels, maps)
+        found, sections = _resolve(path, geometry, table, length, levels, maps)
         try:
             mapped = np.memmap(handle, np.uint8, "r", shape=(length,))
         except (OSError, ValueError) as error:  # it shrank, or its file system does not map files
@@ -214,14 +207,13 @@ def _resolve(
     geometry: Geometry,
     table: list[tuple[int, int]],
     length: int,
-    version: Version | None,
     levels: Sequence[Level] | None,
     maps: Sequence[ProbeMap | None],
 ) -> tuple[Version, list[Section]]:
     misfits, disagreements = [], []
-    for tried in layout.VERSIONS if version is None else (version,):
+    for version in layout.VERSIONS:
         try:
-            choices, offsets = layout.lay_out(tried, geometry, table, length)
+            choices, offsets = layout.lay_out(version, geometry, table, length)
         except Misfit as misfit:
             misfits.append(misfit)
             continue
@@ -231,7 +223,7 @@ def _resolve(
                 for index, ways in enumerate(choices)
             ]
         except Misfit as misfit:
-            disagreements.append((f"section {misfit.section}", f"{tried}: {misfit}"))
+            disagreements.append((f"section {misfit.section}", f"{version}: {misfit}"))
             continue
         sections = [
             Section(
@@ -249,7 +241,7 @@ def _resolve(
             )
             for index, ((slices, assumed), offset, wanted) in enumerate(zip(chosen, offsets, maps, strict=True))
         ]
-        return tried, sections
+        return version, sections
     if disagreements:
         place, problem = disagreements[0]
         raise InputError(path, place, problem, "give the probe.toml and levels that it was made with")

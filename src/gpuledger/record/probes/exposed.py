@@ -4,8 +4,6 @@
 time of the second launch (ms). Under ncu, this is the time that a user waits.
 """
 
-import csv
-import io
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from gpuledger.errors import InputError
-from gpuledger.files import write_text
+from gpuledger.files import write_csv, write_text
 from gpuledger.record import cuda
 from gpuledger.record.driver import driver
 from gpuledger.record.probes.launch import Runner
@@ -52,9 +50,7 @@ def measure(
     metrics : mapping
         By probe, what ncu collects; a probe that is not in it is left out.
     """
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
+    rows = []
     for name, size in sizes.items():
         workload = WORKLOADS[name](size)
         command = [python, "-m", "gpuledger.record.probes.exposed", name, str(size)]
@@ -63,8 +59,9 @@ def measure(
             launched = runner.run(workload, probe, 5)
             spent = [launched.prologue_ms, launched.kernel_ms, launched.epilogue_ms]
             ncu_ms = _waited(path, command, names, count)
-            table.writerow([name, probe, original, ncu_ms, sum(spent), *spent])
-    write_text(path, text.getvalue())
+            values = (name, probe, original, ncu_ms, sum(spent), *spent)
+            rows.append(dict(zip(COLUMNS, values, strict=True)))
+    write_csv(path, COLUMNS, rows)
 
 
 def _waited(

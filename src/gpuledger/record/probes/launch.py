@@ -2,16 +2,16 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from statistics import median
 
 import numpy as np
 
 from gpuledger.errors import InputError
-from gpuledger.readers.neutrino import PAGE_BYTES
-from gpuledger.readers.neutrino.records import PROGRAM_PROGRESS, Tool
+from gpuledger.readers.neutrino import PAGE_BYTES, Build
 from gpuledger.readers.neutrino.records import TOOLS as SHIPPED
+from gpuledger.readers.neutrino.records import ProbeMap
 from gpuledger.record import cuda
 from gpuledger.record.cuda import DeviceArray
 from gpuledger.record.driver import driver
@@ -30,7 +30,7 @@ PROBES = {
 }
 #: Records of the probes: Neutrino's tools, and ``warp_progress``, which is ``program_progress`` per warp and for fewer
 #: iterations, and so takes a hundredth of the memory.
-TOOLS = {**SHIPPED, "warp_progress": Tool("warp", PROGRAM_PROGRESS, 64)}
+TOOLS = {**SHIPPED, "warp_progress": replace(SHIPPED["program_progress"], level="warp", cap=64)}
 #: A timeline records the progress of warps together with ``block_sched`` of the same launch.
 SAVES = {"timeline": ("warp_progress", "block_sched")}
 #: Largest error of fp16 results relative to the largest value; a wrong fragment layout causes errors of order 1.
@@ -40,6 +40,8 @@ FLUSH_BYTES = 256_000_000
 #: Passes over it before every timed launch: about 10 ms, in which the host enqueues the launch and the SM clock, which
 #: falls while the host checks results, rises again; and before the first one.
 FLUSH_PASSES, WARM_UP_PASSES = 100, 600
+#: Launches of which :meth:`Runner.time_ns` and the like return the median time.
+TIMED_LAUNCHES = 20
 #: The clock is measured for this long after a timed launch (ns).
 CLOCK_NS = 1_000_000
 #: Shared memory that CUDA reserves per block, from compute capability 8.0 on (CUDA C++ Programming Guide).
@@ -49,23 +51,12 @@ BLANK_BYTE = 0xFF
 
 
 @dataclass(frozen=True)
-class Built:
-    """A compiled kernel: registers and local memory (bytes) per thread, static shared memory (bytes) per block."""
-
-    registers: int
-    local_bytes: int
-    shared_bytes: int
-
-
-@dataclass(frozen=True)
 class Launched:
     """The result of a launch with a probe.
 
     Attributes
     ----------
-    architecture : str
-        ``sm_90``.
-    plain, probed : Built
+    plain, probed : Build
         The kernel without and with the probe.
     records : dict of ndarray of the tool's record type, (blocks, units, slots)
         By tool; a timeline has two.
@@ -82,9 +73,8 @@ class Launched:
 
     workload: ProbeWorkload
     probe: str
-    architecture: str
-    plain: Built
-    probed: Built
+    plain: Build
+    probed: Build
     records: dict[str, np.ndarray]
     addresses: dict[str, int]
     dynamic_bytes: int
@@ -159,9 +149,8 @@ class Runner:
         return Launched(
             workload,
             probe,
-            self.device.architecture,
-            _built(plain),
-            _built(probed),
+            self._build(plain),
+            self._build(probed),
             split_records(words, workload, probe, slots),
             addresses,
             dynamic,
@@ -179,20 +168,20 @@ class Runner:
             self._launch(kernel, workload, (*arrays.values(), *workload.scalars), 0)
             self._check(workload, arrays)
 
-    def time_ns(self, workload: ProbeWorkload, repeats: int = 20) -> float:
+    def time_ns(self, workload: ProbeWorkload) -> float:
         """Median time (ns) of a workload without a probe, each launch after an L2 flush."""
-        return self._median_ns(workload.name, self.launcher(workload), repeats)
+        return self._median_ns(workload.name, self.launcher(workload))
 
-    def empty_ns(self, repeats: int = 20) -> float:
+    def empty_ns(self) -> float:
         """Median time (ns) of an empty kernel, which the times of all kernels contain as well."""
         kernel = self._ceilings().kernel("empty")
-        return self._median_ns("empty kernel", lambda: kernel.launch(1, 32), repeats)
+        return self._median_ns("empty kernel", lambda: kernel.launch(1, 32))
 
-    def memset_ns(self, size_bytes: int, repeats: int = 20) -> float:
+    def memset_ns(self, size_bytes: int) -> float:
         """Median time (ns) of a memset, each after an L2 flush."""
         with cuda.named_errors("memset", "free the GPU, or update the driver"):
             target = DeviceArray(size_bytes, np.uint8)
-        return self._median_ns("memset", lambda: target.fill_bytes(0), repeats)
+        return self._median_ns("memset", lambda: target.fill_bytes(0))
 
     def launcher(self, workload: ProbeWorkload) -> Callable[[], None]:
         """Return a function that launches a workload without a probe on allocated tensors, without waiting."""
@@ -221,6 +210,18 @@ class Runner:
             options = (*cuda.OPTIONS, f"--include-path={cuda.SOURCES}", f"--define-macro=PROBE={PROBES[probe]}")
             self._modules[key] = cuda.load_module(workload.source, self.device, options, as_ptx=self.as_ptx)
         return self._modules[key].kernel(workload.function)
+
+    def _build(self, kernel: cuda.LoadedKernel) -> Build:
+        # These kernels have no local arrays, so all local memory is spills. The driver does not distinguish spill
+        # stores from spill loads.
+        return Build(
+            arch=self.device.architecture,
+            registers=kernel.registers,
+            stack_bytes=kernel.local_bytes,
+            spill_store_bytes=kernel.local_bytes,
+            spill_load_bytes=0,
+            shared_bytes=kernel.shared_bytes,
+        )
 
     def _dynamic_bytes(self, workload: ProbeWorkload, kernel: cuda.LoadedKernel) -> int:
         """Dynamic shared memory with which no more than the wanted number of blocks fit on an SM."""
@@ -286,10 +287,10 @@ class Runner:
         sizes = np.int64(FLUSH_BYTES // 16), np.int32(passes)
         self._ceilings().kernel("read_all").launch(8 * self.device.sms, 512, self._flushed, self._flushed, *sizes)
 
-    def _median_ns(self, place: str, launch: Callable[[], None], repeats: int) -> float:
+    def _median_ns(self, place: str, launch: Callable[[], None]) -> float:
         with cuda.named_errors(place, "free the GPU, or update the driver"):
             self._read(WARM_UP_PASSES)
-            return 1e6 * median(self._timed(launch)[0] for _ in range(repeats))
+            return 1e6 * median(self._timed(launch)[0] for _ in range(TIMED_LAUNCHES))
 
     def _timed(self, launch: Callable[[], None]) -> tuple[float, float]:
         """Time (ms) between two events around a launch that follows an L2 flush, and the SM clock (MHz) after it."""
@@ -329,12 +330,8 @@ def split_records(words: np.ndarray, workload: ProbeWorkload, probe: str, slots:
     return records
 
 
-def _parts(workload: ProbeWorkload, probe: str, slots: int) -> list[tuple[Tool, tuple[int, int, int]]]:
+def _parts(workload: ProbeWorkload, probe: str, slots: int) -> list[tuple[ProbeMap, tuple[int, int, int]]]:
     tools = [TOOLS[name] for name in SAVES.get(probe, (probe,))]
     counts = [slots, *(tool.cap for tool in tools[1:])]
     units = [workload.threads // (32 if tool.level == "warp" else 1) for tool in tools]
     return [(tool, (workload.blocks, unit, count)) for tool, unit, count in zip(tools, units, counts, strict=True)]
-
-
-def _built(kernel: cuda.LoadedKernel) -> Built:
-    return Built(kernel.registers, kernel.local_bytes, kernel.shared_bytes)

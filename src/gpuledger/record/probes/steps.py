@@ -6,14 +6,13 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.record import cuda
 from gpuledger.record.probes.cases import RecordCases, Sizes
 from gpuledger.record.probes.launch import Runner
-from gpuledger.record.recording import hash_sources
+from gpuledger.record.recording import hash_sources, read_state
 
 LOG = logging.getLogger("gpuledger")
 #: Attempts after which a step is left out.
@@ -50,7 +49,10 @@ def record_steps(
     sizes = sizes or Sizes()
     parts = folder / "parts"
     stamp = json.loads(json.dumps({"device": asdict(runner.device), "sizes": asdict(sizes), "sources": _sources()}))
-    kept = {name: _read(parts / f"{name}.json", stamp) for name in steps}
+    # Of each step: number of starts, cases, failures.
+    kept = {
+        name: {"begun": 0, "cases": None, "failures": []} | read_state(parts / f"{name}.json", stamp) for name in steps
+    }
 
     def keep(name: str) -> None:
         files.write_json(parts / f"{name}.json", {"stamp": stamp, **kept[name]})
@@ -86,17 +88,6 @@ def record_steps(
     if not found:
         raise InputError(*next(iter(kept.values()))["failures"][-1])
     return found
-
-
-def _read(path: Path, stamp: dict) -> dict[str, Any]:
-    """Return the state of a step for this device and these sources: number of starts, cases, failures."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        if content.pop("stamp") == stamp:
-            return content
-    except (FileNotFoundError, ValueError, KeyError, AttributeError):
-        pass
-    return {"begun": 0, "cases": None, "failures": []}
 
 
 def _take_over(scratch: Path, folder: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from gpuledger.readers import neutrino
-from gpuledger.readers.neutrino.process_log import Build, ProcessLog, write_process_log
+from gpuledger.readers.neutrino.process_log import ProcessLog, write_process_log
 from gpuledger.readers.neutrino.records import saved
-from gpuledger.record.probes.launch import TOOLS, Built, Launched
+from gpuledger.record.probes.launch import TOOLS, Launched
 
 #: The trace layout that states the level of a section.
 VERSION = "V3"
@@ -70,10 +70,7 @@ def write_directory(
     ]
     neutrino.write_tensor_trace(folder / "tensor.trace", tensors)
     kernel = folder / "kernel" / f"0_{hashlib.sha1(work.function.encode()).hexdigest()}"
-    builds = {
-        which: _build(built, launched.architecture)
-        for which, built in (("probed", launched.probed), ("pruned", launched.plain))
-    }
+    builds = {"probed": launched.probed, "pruned": launched.plain}
     write_process_log(kernel / "process.log", ProcessLog(work.function, builds, objdump="compiled by NVRTC"))
     size = None if tool_of.cap is None else tool_of.cap * tool_of.dtype.itemsize
     parameters = len(work.tensors) + len(work.scalars)
@@ -146,17 +143,4 @@ def describe_trace(launched: Launched, tool: str, result: Path, benchmark: bool)
         benchmark=benchmark,
         pid=1,
         command=ORIGIN,
-    )
-
-
-def _build(built: Built, architecture: str) -> Build:
-    # These kernels have no local arrays, so all local memory is spills. The driver does not distinguish spill stores
-    # from spill loads.
-    return Build(
-        arch=architecture,
-        registers=built.registers,
-        stack_bytes=built.local_bytes,
-        spill_store_bytes=built.local_bytes,
-        spill_load_bytes=0,
-        shared_bytes=built.shared_bytes,
     )
