@@ -96,9 +96,8 @@ def fit_products(points: pd.DataFrame) -> pd.DataFrame:
         for (kernel_class, metric, unit), (own, at) in largest.items():
             columns = (own[name].to_numpy() for name in (one, two, "value"))
             fit = scaling_laws.fit_product(*columns, variables=(one, two))
-            worst = 0.0 if fit.exact else scaling_laws.largest_error(fit.y, fit.predict(fit.x)[0])
             about = (kernel_class, metric, unit, f"{one}, {two}", f"{third} = {at}")
-            rows.append((*about, fit.formula, fit.points, fit.error_percent, worst, fit.exact))
+            rows.append((*about, fit.formula, fit.points, fit.error_percent, fit.largest_error_percent, fit.exact))
     return pd.DataFrame(rows, columns=list(PRODUCTS))
 
 
