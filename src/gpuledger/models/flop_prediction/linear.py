@@ -137,7 +137,7 @@ def predict_linear(
     out = out.join(pd.concat([predicted, reduction]) if len(reduction) else predicted)
     out["tiled"] = out["tiled"].eq(True)
     for column in ("split_k_source", "epilogue_source", "explanation"):
-        out[column] = out[column].fillna("").astype("str")
+        out[column] = out[column].astype("str").fillna("")
     out["exact"] = _exact(out)
     out["dram_bytes"] = pd.to_numeric(launches["dram__bytes.sum"]) if "dram__bytes.sum" in launches.columns else np.nan
     out["dram_bytes_predicted"] = (4 * out["k"] * (out["m"] + out["n"])).where(out["role"] == "gemm")

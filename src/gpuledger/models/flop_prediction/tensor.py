@@ -120,7 +120,7 @@ def predict_tensor(launches: pd.DataFrame, *, file: str | Path = "launches") -> 
         out[column] = out[column].astype("Int64")
     out["tensor"], out["exact"] = out["tensor"].astype(bool), out["exact"].astype("boolean")
     for column in ("steps_source", "explanation"):
-        out[column] = out[column].fillna("").astype("str")
+        out[column] = out[column].astype("str").fillna("")
     return out
 
 
