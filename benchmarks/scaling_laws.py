@@ -146,9 +146,9 @@ def compare_draws(count: int, python: str | None) -> None:
         right, errors = 0, []
         for draw in law_benchmark.product_draws(noise, count):
             found = fit_product(draw.x1, draw.x2, draw.y, ("x1", "x2"))
-            right += law_benchmark.is_right(draw, found.form)
+            right += law_benchmark.is_right(draw, found.surface.form)
             beyond = np.array([2 * draw.x1.max(), 2 * draw.x2.max()])
-            errors.append((found.error_percent, 100 * abs(found.predict(beyond)[0] / draw.truth(*beyond) - 1)))
+            errors.append((found.error_percent, 100 * abs(found.predict(beyond) / draw.truth(*beyond) - 1)))
         print(
             "  {:12} {:5.1f} %  {:8.4f} {:7.3f}".format("product", 100 * right / count, *np.nanmedian(errors, axis=0))
         )

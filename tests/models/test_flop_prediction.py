@@ -252,30 +252,35 @@ TILES = st.sampled_from(
 SIZE = st.integers(1, 5000)
 
 
-@settings(max_examples=200, deadline=None)
-@given(TILES, SIZE, SIZE, SIZE, st.integers(1, 30), st.booleans(), st.booleans())
-def test_closed_form_properties(tile, m, n, k, s, reads_c, result):
-    tile_m, tile_n, slices = tile
-    kernel = f"ampere_sgemm_{tile_m}x{tile_n}{f'_sliced1x{slices}' if slices > 1 else ''}_tn"
-    tiles = -(-n // tile_m) * -(-m // tile_n)
-    launch = {"kernel": kernel, "m": m, "n": n, "k": k, "followed_by_reduce": result}
-    row = gemm(**launch, grid_blocks=s * tiles, accumulates=reads_c)
-    # The reference, term by term.
-    chunk, pad = -(-k // s), tiles * tile_m * tile_n
-    steps = sum(-(-max(0, min(chunk, k - i * chunk)) // (8 * slices)) for i in range(s))
-    e = 0 if result else s - 1 + reads_c
-    assert (row["s"], row["pad"], row["e"]) == (s, pad, e)
-    assert row["ffma_predicted"] == pad * (steps * 8 * slices + e)
-    assert row["fmul_predicted"] == s * pad * slices
-    assert row["fadd_predicted"] == s * pad * (slices - 1)
-    parts = sum(row[f"excess_{part}"] for part in ("padding", "alpha", "slices", "epilogue"))
-    assert row["flops_predicted"] == row["flops_2mnk"] + parts
-    assert row["flops_predicted"] > row["flops_2mnk"]
+LAUNCH = st.tuples(TILES, SIZE, SIZE, SIZE, st.integers(1, 30), st.booleans(), st.booleans())
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(LAUNCH, min_size=20, max_size=60))
+def test_closed_form_properties(drawn):
+    launches, expected = [], []
+    for (tile_m, tile_n, slices), m, n, k, s, reads_c, result in drawn:
+        kernel = f"ampere_sgemm_{tile_m}x{tile_n}{f'_sliced1x{slices}' if slices > 1 else ''}_tn"
+        tiles = -(-n // tile_m) * -(-m // tile_n)
+        launches.append({"kernel": kernel, "m": m, "n": n, "k": k, "followed_by_reduce": result})
+        launches[-1] |= {"grid_blocks": s * tiles, "accumulates": reads_c}
+        # The reference, term by term.
+        chunk, pad = -(-k // s), tiles * tile_m * tile_n
+        steps = sum(-(-max(0, min(chunk, k - i * chunk)) // (8 * slices)) for i in range(s))
+        e = 0 if result else s - 1 + reads_c
+        expected.append((s, pad, e, pad * (steps * 8 * slices + e), s * pad * slices, s * pad * (slices - 1)))
+    launches = pd.DataFrame(launches)
+    table = predict_gemm(launches)
+    columns = ["s", "pad", "e", "ffma_predicted", "fmul_predicted", "fadd_predicted"]
+    assert list(table[columns].itertuples(index=False, name=None)) == expected
+    parts = table[[f"excess_{part}" for part in ("padding", "alpha", "slices", "epilogue")]].sum(axis=1)
+    assert (table["flops_predicted"] == table["flops_2mnk"] + parts).all()
+    assert (table["flops_predicted"] > table["flops_2mnk"]).all()
     # Without the grid, the counters give the same split-K factor and epilogue back.
-    counters = {op: row[f"{op}_predicted"] for op in ("fadd", "fmul", "ffma")}
-    again = gemm(**launch, **counters)
-    assert (again["s"], again["split_k_source"]) == (s, "counters")
-    assert again["flops_predicted"] == row["flops_predicted"]
+    counters = {op: table[f"{op}_predicted"] for op in ("fadd", "fmul", "ffma")}
+    again = predict_gemm(launches.drop(columns=["grid_blocks", "accumulates"]).assign(**counters))
+    assert (again["s"] == table["s"]).all() and (again["split_k_source"] == "counters").all()
+    assert (again["flops_predicted"] == table["flops_predicted"]).all()
 
 
 @given(st.integers(1, 2**30))

@@ -572,12 +572,14 @@ def test_the_newest_call_before_the_launch_owns_a_pointer(folder):
     )
     launches = {"time_ns": [5], "parameters": [(BASE, BASE + 4 * PAGE)], "file": ["r/0.5.bin"], "kernel": ["k"]}
     log = neutrino.EventLog(pd.DataFrame(launches), pd.DataFrame(), pd.DataFrame())
-    memory = tensors.divide(tensors.of_launch(trace, log, folder / "0.5.bin"))
-    owners = [memory.tensors[i].name if i >= 0 else None for i in memory.at(BASE + np.arange(13) * np.uint64(PAGE))]
+    known = tensors.of_launch(trace, log, folder / "0.5.bin")
+    memory = tensors.divide(known)
+    owners = [known[i].name if i >= 0 else None for i in memory.at(BASE + np.arange(13) * np.uint64(PAGE))]
     assert owners == ["right", None, None, None, *["view"] * 8, None]
     # Without a log the newest call of all counts, and of two that overlap the one that starts later.
-    memory = tensors.divide(tensors.of_launch(trace, None, folder / "0.5.bin"))
-    owners = [memory.tensors[i].name for i in memory.at(BASE + np.array([0, 5, 6, 7], np.uint64) * np.uint64(PAGE))]
+    known = tensors.of_launch(trace, None, folder / "0.5.bin")
+    memory = tensors.divide(known)
+    owners = [known[i].name for i in memory.at(BASE + np.array([0, 5, 6, 7], np.uint64) * np.uint64(PAGE))]
     assert owners == ["later", "view", "stale", "view"]
     assert tensors.kernel_name(log, folder / "0.5.dmat") == "k"
 
@@ -597,7 +599,7 @@ def test_pointers_of_the_launch_name_memory_where_nothing_else_does(folder):
         neutrino.EventLog(pd.DataFrame(launches), pd.DataFrame(), memory), folder / "0.5.bin"
     )
     owned = tensors.divide(found)
-    names = [owned.tensors[i].name if i >= 0 else None for i in owned.at(BASE + np.arange(9) * np.uint64(PAGE))]
+    names = [found[i].name if i >= 0 else None for i in owned.at(BASE + np.arange(9) * np.uint64(PAGE))]
     assert names[:5] == ["allocation at 0x7f0000000000", "parameter 0", "parameter 2", "parameter 2", None]
     assert names[8] is None
 

@@ -376,7 +376,7 @@ def test_metrics_are_ranked_by_how_well_they_tell_gemms():
     classes = {"gemm": {"a.sum": 10, "b.sum": 3, "c.sum": 1}, "norm": {"a.sum": 2, "b.sum": 9, "c.sum": 1}}
     rows = [sweep_of([v] * 5, m, "1", kernel_class=c) for c, metrics in classes.items() for m, v in metrics.items()]
     points = measurements.of_classes(measurements.to_points(pd.concat(rows).assign(kernel_name="", last_digit=1.0)))
-    table = classification.gemm_separation(points)
+    table = classification.gemm_separation(points, ["gemm"])
     assert table[["metric", "gemm_is"]].to_numpy().tolist() == [
         ["a.sum", "higher"],
         ["b.sum", "lower"],

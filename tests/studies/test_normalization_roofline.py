@@ -13,8 +13,9 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import claims
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.simulate import normalization as model
 from gpuledger.models.simulate import simulate_dataset
-from gpuledger.models.simulate.normalization import KERNELS, SHAPES, BandwidthModel, simulate_normalization, time_kernel
+from gpuledger.models.simulate.normalization import KERNELS, SHAPES, simulate_normalization, time_kernel
 from gpuledger.readers import gpus
 from gpuledger.studies import normalization_roofline
 from gpuledger.studies.normalization_roofline import figures, tables
@@ -165,13 +166,15 @@ def test_bad_input_is_one_line_with_its_place(folder, how, message):
     assert "\n" not in str(error.value)
 
 
-def test_the_model_adds_launches_and_bytes_over_bandwidth():
-    machine = BandwidthModel(dram_bytes_per_s=1e12, copy_share=0.5, l2_bytes_per_s=2e12, l2_bytes=1e6, launch_s=1e-6)
-    assert time_kernel(machine, KERNELS["copy"], 10**9, "cold") == pytest.approx(1e-6 + 2e-3)
-    assert time_kernel(machine, KERNELS["copy"], 10**6, "warm") == pytest.approx(1e-6 + 5e-7)
+def test_the_model_adds_launches_and_bytes_over_bandwidth(monkeypatch):
+    machine = {"DRAM_BYTES_PER_S": 1e12, "COPY_SHARE": 0.5, "L2_BYTES_PER_S": 2e12, "L2_BYTES": 1e6, "LAUNCH_S": 1e-6}
+    for name, value in machine.items():
+        monkeypatch.setattr(model, name, value)
+    assert time_kernel(KERNELS["copy"], 10**9, "cold") == pytest.approx(1e-6 + 2e-3)
+    assert time_kernel(KERNELS["copy"], 10**6, "warm") == pytest.approx(1e-6 + 5e-7)
     # Half of it stays in L2.
-    assert time_kernel(machine, KERNELS["copy"], 2 * 10**6, "warm") == pytest.approx(1e-6 + 5e-7 + 2e-6)
-    assert time_kernel(machine, KERNELS["torch"], 8, "cold") == pytest.approx(4e-6, rel=1e-3)
+    assert time_kernel(KERNELS["copy"], 2 * 10**6, "warm") == pytest.approx(1e-6 + 5e-7 + 2e-6)
+    assert time_kernel(KERNELS["torch"], 8, "cold") == pytest.approx(4e-6, rel=1e-3)
     rows, ceilings = simulate_normalization()
     assert len(rows) == len(SHAPES) * len(KERNELS) * 2
     assert "time_p5_ns" not in rows, "the model has no spread, so it gives none"
@@ -193,8 +196,7 @@ def test_the_simulated_case_finds_what_its_model_was_given(tmp_path):
     result = reduce_case(case, normalization_roofline.reduce, {})
     assert result.provenance["label"] == "simulated, not measured"
     assert result.finding.startswith("In a simple model")
-    machine = BandwidthModel()
-    assert result["dram_roof"] == pytest.approx(machine.copy_share * machine.dram_bytes_per_s, rel=0.01)
+    assert result["dram_roof"] == pytest.approx(model.COPY_SHARE * model.DRAM_BYTES_PER_S, rel=0.01)
     assert 96 <= result["large_cold_copy_min_percent"] < 96.3
     first = {path.name: path.read_bytes() for path in written}
     simulate_dataset(dataset)

@@ -122,6 +122,10 @@ class CaseResult:
         """Value of a quantity of the summary."""
         return self.summary[quantity]["value"]
 
+    def get(self, quantity: str, default: Any = None) -> Any:
+        """Value of a quantity, or `default` where the summary lacks it."""
+        return self.summary.get(quantity, {"value": default})["value"]
+
     def summary_table(self) -> pd.DataFrame:
         """Return the summary as a table for people, one row per quantity."""
         rows = [(name, brief(entry["value"]), entry["unit"]) for name, entry in sorted(self.summary.items())]

@@ -31,9 +31,9 @@ def test_the_right_product_is_named(noise, right):
     named, beyond = 0, []
     for draw in law_benchmark.product_draws(noise, DRAWS):
         found = fit_product(draw.x1, draw.x2, draw.y, ("x1", "x2"))
-        named += law_benchmark.is_right(draw, found.form)
+        named += law_benchmark.is_right(draw, found.surface.form)
         pair = np.array([2 * draw.x1.max(), 2 * draw.x2.max()])
-        beyond.append(100 * abs(found.predict(pair)[0] / draw.truth(*pair) - 1))
+        beyond.append(100 * abs(found.predict(pair) / draw.truth(*pair) - 1))
     assert named >= right * DRAWS
     assert np.median(beyond) <= 5
 

@@ -11,6 +11,6 @@ blocks. Kernel names and launch grids determine all of these.
 """
 
 from gpuledger.models.flop_prediction.gemm import predict_gemm, predict_split_k_reduce, predict_sum_reduction
-from gpuledger.models.flop_prediction.linear import linear_accuracy, linear_shapes, predict_linear
+from gpuledger.models.flop_prediction.linear import linear_accuracy, linear_shapes, percent_errors, predict_linear
 from gpuledger.models.flop_prediction.network import predict_network, textbook_flops
 from gpuledger.models.flop_prediction.tensor import predict_half_reduction, predict_tensor

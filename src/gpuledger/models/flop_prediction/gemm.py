@@ -21,43 +21,25 @@ _CHECKED = re.compile(r"ampere_|cutlass_80_")
 _COUNTERS = ("fadd", "fmul", "ffma")
 
 
-def _integers(frame: pd.DataFrame, column: str, file: str | Path, minimum: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a column as int64 and the mask of known rows; an absent column has no known row."""
-    if column not in frame.columns:
-        return np.zeros(len(frame), dtype=np.int64), np.zeros(len(frame), dtype=bool)
-    values = pd.to_numeric(frame[column], errors="coerce")
-    known = values.notna().to_numpy()
-    filled = values.fillna(minimum).to_numpy()
-    whole = filled.astype(np.int64)
-    bad = known & ((whole != filled) | (whole < minimum))
-    bad |= frame[column].notna().to_numpy() & ~known
-    if bad.any():
-        row = int(np.argmax(bad))
-        value = frame[column].iloc[row]
-        raise InputError(
-            file, f"row {row + 1}, column {column}", f"{value!r} is not an integer ≥ {minimum}", "give whole counts"
-        )
-    return whole, known
-
-
 def integer_column(frame: pd.DataFrame, column: str, file: str | Path, minimum: int) -> pd.Series:
     """Return a column of counts as Int64, ``<NA>`` where it is absent; InputError for anything but a count."""
-    return pd.Series(_nullable(*_integers(frame, column, file, minimum)), index=frame.index, name=column)
+    if column not in frame:
+        return pd.Series(pd.NA, index=frame.index, dtype="Int64", name=column)
+    values = pd.to_numeric(frame[column], errors="coerce")
+    bad = frame[column].notna() & ~(values.between(minimum, 2**62) & (values % 1 == 0)).fillna(False)
+    if bad.any():
+        row = int(bad.to_numpy().argmax())
+        problem = f"{frame[column].iloc[row]!r} is not an integer ≥ {minimum}"
+        raise InputError(file, f"row {row + 1}, column {column}", problem, "give whole counts")
+    return values.astype("Int64")
 
 
-def _flags(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
-    if column not in frame.columns:
-        return np.zeros(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
-    known = frame[column].notna().to_numpy()
-    return np.where(known, frame[column].astype(object), False).astype(bool), known
-
-
-def _ceil_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _ceil_div(a: pd.Series, b: pd.Series) -> pd.Series:
     return -(-a // b)
 
 
-def _nullable(values: np.ndarray, known: np.ndarray) -> pd.arrays.IntegerArray:
-    return pd.arrays.IntegerArray(np.where(known, values, 0).astype(np.int64), ~known)
+def _whole_quotient(a: pd.Series, b: pd.Series) -> pd.Series:
+    return (a // b).where((a % b == 0) & (a > 0))
 
 
 def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") -> pd.DataFrame:
@@ -99,90 +81,84 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         raise InputError(file, "header", "there is no column kernel", "give the kernel name of every launch")
     parsed = {name: parse(name) for name in launches["kernel"].unique()}
     facts = [parsed[name] for name in launches["kernel"]]
-    tiled = np.array([_MODELLED.fullmatch(fact.base) is not None for fact in facts], dtype=bool)
-    checked = np.array([_CHECKED.match(fact.base) is not None for fact in facts], dtype=bool)
+    tiled = pd.Series([_MODELLED.fullmatch(fact.base) is not None for fact in facts], launches.index, bool)
+    checked = [_CHECKED.match(fact.base) is not None for fact in facts]
 
-    def fact(attribute: str, default: int) -> np.ndarray:
-        return np.array([getattr(f, attribute) or default for f in facts], dtype=np.int64)
+    def stated(attribute: str, default: int) -> pd.Series:
+        return pd.Series([getattr(fact, attribute) or default for fact in facts], launches.index, "Int64").where(tiled)
 
-    tile_m, tile_n, slices = fact("tile_m", 1), fact("tile_n", 1), fact("slices", 1)
-    k_step = fact("tile_k", SIMT_K_STEP) * slices
+    tile_m, tile_n, slices = stated("tile_m", 1), stated("tile_n", 1), stated("slices", 1)
+    k_step = stated("tile_k", SIMT_K_STEP) * slices
 
-    (m, has_m), (n, has_n), (k, has_k) = (_integers(launches, column, file, 1) for column in "mnk")
-    grid, has_grid = _integers(launches, "grid_blocks", file, 1)
-    given, has_given = _integers(launches, "split_k", file, 1)
-    (_, _), (fmul, has_fmul), (ffma, has_ffma) = (_integers(launches, column, file, 0) for column in _COUNTERS)
-    result, _ = _flags(launches, "followed_by_reduce")
-    reads_c, knows_c = _flags(launches, "accumulates")
-
-    shaped = tiled & has_m & has_n
-    m, n, k = np.where(has_m, m, 1), np.where(has_n, n, 1), np.where(has_k, k, 1)
-    work = (m + 1024.0) * (n + 1024.0) * (k + 1024.0)
-    if work.max(initial=0) > 2.0**54 or grid.max(initial=0) > 2**38 or given.max(initial=0) > 2**14:
+    m, n, k, grid, given = (integer_column(launches, name, file, 1) for name in (*"mnk", "grid_blocks", "split_k"))
+    _, fmul, ffma = (integer_column(launches, column, file, 0) for column in _COUNTERS)
+    result, accumulates = (
+        launches.get(name, pd.Series(pd.NA, launches.index)).astype("boolean")
+        for name in ("followed_by_reduce", "accumulates")
+    )
+    result = result.fillna(False).astype(bool)
+    work = (m.fillna(1) + 1024.0) * (n.fillna(1) + 1024.0) * (k.fillna(1) + 1024.0)
+    if (work > 2.0**54).any() or (grid > 2**38).any() or (given > 2**14).any():
         raise InputError(file, "m, n, k, grid_blocks, split_k", "a launch is absurdly large", "check shape and grid")
+    # What is unknown stays unknown through the arithmetic.
     tiles = _ceil_div(n, tile_m) * _ceil_div(m, tile_n)
     pad = tiles * tile_m * tile_n
+    shaped = pad.notna()
 
     # Split-K factor: given, else from the grid, else from the counters.
     source = np.select(
-        [shaped & has_given, shaped & has_grid, shaped & has_fmul], ["given", "grid", "counters"], default="unknown"
+        [~shaped, given.notna(), grid.notna(), fmul.notna()], ["unknown", "given", "grid", "counters"], "unknown"
     )
-    per_split = np.where(source == "counters", pad * slices, tiles)
-    total = np.select(
-        [source == "given", source == "grid", source == "counters"], [given * tiles, grid, fmul], default=0
-    )
-    whole = (total % per_split == 0) & (total > 0)
-    s = np.where(whole, total // per_split, 1)
-    known = shaped & (source != "unknown") & whole
+    s = _whole_quotient(grid, tiles).where(grid.notna(), _whole_quotient(fmul, pad * slices))
+    s = given.fillna(s).where(shaped)
+    known = s.notna()
 
     chunk = _ceil_div(k, s)
     k_padded = (k // chunk) * _ceil_div(chunk, k_step) * k_step + _ceil_div(k % chunk, k_step) * k_step
-    from_counters = ~knows_c & has_ffma & ~result
-    reads_c = np.where(from_counters, ffma == pad * (k_padded + s), reads_c)
-    e = np.where(result, 0, s - 1 + reads_c)
-    epilogue_source = np.select([result | knows_c, from_counters], ["launches", "counters"], default="assumed")
+    from_counters = accumulates.isna() & ffma.notna() & ~result
+    reads_c = accumulates.fillna(from_counters & (ffma == pad * (k_padded + s)).fillna(False))
+    e = (s - 1 + reads_c.astype("Int64")).mask(result, 0).where(known)
+    epilogue_source = np.select(
+        [~known, result | accumulates.notna(), from_counters], ["unknown", "launches", "counters"], "assumed"
+    )
 
     # Without a shape the grid alone gives s·pad.
-    grid_only = tiled & ~shaped & has_grid
-    partials = np.where(grid_only, grid * tile_m * tile_n, s * pad)
-    sums = known | grid_only
-    fused = known & has_k
-    useful = m * n * k
-    counts = {
-        "fadd_predicted": (partials * (slices - 1), sums),
-        "fmul_predicted": (partials * slices, sums),
-        "ffma_predicted": (pad * (k_padded + e), fused),
-    }
-    added, multiplied, multiply_added = (values for values, _ in counts.values())
-    out = pd.DataFrame({"kernel": launches["kernel"], "tiled": tiled}, index=launches.index)
-    for column, values, mask in [
-        ("tile_m", tile_m, tiled),
-        ("tile_n", tile_n, tiled),
-        ("slices", slices, tiled),
-        ("s", s, known),
-    ]:
-        out[column] = _nullable(values, mask)
-    out["split_k_source"] = np.where(known, source, "unknown")
-    out["pad"], out["e"] = _nullable(pad, shaped), _nullable(e, known)
-    out["epilogue_source"] = np.where(known, epilogue_source, "unknown")
-    for column, (values, mask) in counts.items():
-        out[column] = _nullable(values, mask)
-    out["flops_predicted"] = _nullable(added + multiplied + 2 * multiply_added, fused)
-    out["flops_2mnk"] = _nullable(2 * useful, has_m & has_n & has_k)
-    excess = {
-        "excess_padding": 2 * (pad * k_padded - useful),
-        "excess_alpha": multiplied,
-        "excess_slices": added,
-        "excess_epilogue": 2 * pad * e,
-    }
-    for column, values in excess.items():
-        out[column] = _nullable(values, fused)
+    grid_only = tiled & ~shaped & grid.notna()
+    partials = (s * pad).mask(grid_only, grid * tile_m * tile_n)
+    added, multiplied, multiply_added = partials * (slices - 1), partials * slices, pad * (k_padded + e)
+    fused = multiply_added.notna()
+    out = pd.DataFrame(
+        {
+            "kernel": launches["kernel"],
+            "tiled": tiled,
+            "tile_m": tile_m,
+            "tile_n": tile_n,
+            "slices": slices,
+            "s": s,
+            "split_k_source": np.where(known, source, "unknown"),
+            "pad": pad,
+            "e": e,
+            "epilogue_source": epilogue_source,
+            "fadd_predicted": added,
+            "fmul_predicted": multiplied,
+            "ffma_predicted": multiply_added,
+            "flops_predicted": added + multiplied + 2 * multiply_added,
+            "flops_2mnk": 2 * m * n * k,
+            "excess_padding": 2 * (pad * k_padded - m * n * k),
+            "excess_alpha": multiplied.where(fused),
+            "excess_slices": added.where(fused),
+            "excess_epilogue": (2 * pad * e).where(fused),
+        }
+    )
     state = np.select(
-        [fused, ~tiled, grid_only, tiled & shaped & (source != "unknown") & ~whole, tiled & shaped & ~has_k],
+        [fused, ~tiled, grid_only, (source != "unknown") & ~known, k.isna()],
         ["predicted", "not tiled", "grid only", "not whole", "no k"],
         default="no split",
     )
-    out["explanation"] = _explain(state, checked, useful, s, slices, excess)
+    out["explanation"] = [
+        _explain(row, is_checked) if kind == "predicted" else _STATES[kind]
+        for row, is_checked, kind in zip(out.itertuples(), checked, state, strict=True)
+    ]
     return out
 
 
@@ -195,24 +171,17 @@ _STATES = {
 }
 
 
-def _explain(state, checked, useful, s, slices, excess) -> list[str]:
-    """Describe for every launch what its FLOPs beyond 2·M·N·K consist of."""
-    texts = []
-    parts = [excess[column].tolist() for column in excess]
-    rows = zip(state.tolist(), checked.tolist(), useful.tolist(), s.tolist(), slices.tolist(), *parts, strict=True)
-    for kind, is_checked, work, split, cut, padding, alpha, summed, epilogue in rows:
-        if kind != "predicted":
-            texts.append(_STATES[kind])
-            continue
-        total = padding + alpha + summed + epilogue
-        words = [f"{padding:,} padding to whole tiles and K steps"] if padding else []
-        words.append(f"{alpha:,} alpha × {'partial results' if split * cut > 1 else 'results'}")
-        words += [f"{summed:,} sums of {cut} slices"] if summed else []
-        words += [f"{epilogue:,} accumulation into C"] if epilogue else []
-        split_text = f", split-K {split}" if split > 1 else ""
-        text = f"{total:,} FLOP ({total / (2 * work):.2%}) beyond 2·M·N·K{split_text}: {', '.join(words)}"
-        texts.append(text if is_checked else f"{text}; form not checked on this architecture")
-    return texts
+def _explain(row: tuple, checked: bool) -> str:
+    """Describe what a launch's FLOPs beyond 2·M·N·K consist of."""
+    padding, alpha, summed, epilogue = row.excess_padding, row.excess_alpha, row.excess_slices, row.excess_epilogue
+    total = padding + alpha + summed + epilogue
+    words = [f"{padding:,} padding to whole tiles and K steps"] if padding else []
+    words.append(f"{alpha:,} alpha × {'partial results' if row.s * row.slices > 1 else 'results'}")
+    words += [f"{summed:,} sums of {row.slices} slices"] if summed else []
+    words += [f"{epilogue:,} accumulation into C"] if epilogue else []
+    split = f", split-K {row.s}" if row.s > 1 else ""
+    text = f"{total:,} FLOP ({total / row.flops_2mnk:.2%}) beyond 2·M·N·K{split}: {', '.join(words)}"
+    return text if checked else f"{text}; form not checked on this architecture"
 
 
 def predict_split_k_reduce(
@@ -247,8 +216,7 @@ def predict_split_k_reduce(
     extra = kernels.map(fixed).to_numpy(dtype=bool) | np.asarray(bias, dtype=bool)
     fadd, ffma = (s + extra) * outputs, outputs * np.asarray(accumulates, dtype=bool)
     frame = {"fadd_predicted": fadd, "fmul_predicted": outputs, "ffma_predicted": ffma}
-    out = pd.DataFrame({**frame, "flops_predicted": fadd + outputs + 2 * ffma}, index=kernels.index)
-    return out.astype("Int64")
+    return pd.DataFrame({**frame, "flops_predicted": fadd + outputs + 2 * ffma}, kernels.index, dtype="Int64")
 
 
 def _adds_always(name: str) -> bool:

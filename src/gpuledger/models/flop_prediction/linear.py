@@ -108,13 +108,10 @@ def predict_linear(
     out["role"] = np.select([main, is_reduce, is_copy], ["gemm", "split_k_reduce", "bias_copy"], default="other")
     owned = main | is_reduce
     number = np.cumsum(main) - 1  # a reduction shares the number of the kernel before it
-    out["shape"] = pd.array(np.where(owned, number, -1), dtype="Int64")
-    out.loc[~owned, "shape"] = pd.NA
+    out["shape"] = pd.Series(number, out.index, "Int64").where(owned)
     for column in "mnk":
-        values = pd.Series(pd.NA, index=out.index, dtype="Int64")
-        if shapes is not None:
-            values[owned] = shapes[column].to_numpy()[number[owned]]
-        out[column] = values
+        values = pd.NA if shapes is None else shapes[column].reindex(number).to_numpy()
+        out[column] = pd.Series(values, out.index).where(owned, pd.NA).astype("Int64")
     counted = {op: values for op in _COUNTERS if (values := counter(launches, op, file=file)) is not None}
     for op in _COUNTERS:
         out[op] = counted.get(op, pd.Series(pd.NA, index=out.index, dtype="Int64"))
@@ -129,21 +126,18 @@ def predict_linear(
         query["grid_blocks"] = launches.loc[main, "grid_blocks"]
     predicted = predict_gemm(query, file=file).drop(columns="kernel")
     owner = np.flatnonzero(main)[number[is_reduce]]
-    s = predicted["s"].reindex(owner).to_numpy(dtype="float64", na_value=np.nan)
-    known = ~np.isnan(s) & out.loc[is_reduce, "m"].notna().to_numpy()
-    rows = out.index[is_reduce][known]
-    reduction = predict_split_k_reduce(
-        out.loc[rows, "kernel"],
-        (out.loc[rows, "m"] * out.loc[rows, "n"]).to_numpy(dtype=np.int64),
-        s[known].astype(np.int64),
-        accumulates=copied[owner[known]] if copies_seen else (out.loc[rows, "ffma"].fillna(0) > 0).to_numpy(dtype=bool),
-    )
-    reduction["s"], reduction["split_k_source"] = (pd.array(s[known].astype(np.int64), dtype="Int64"), "launches")
-    reduction["explanation"] = [f"alpha and {f} sums per output" for f in (s[known].astype(int)).tolist()]
+    s = predicted["s"].reindex(owner).set_axis(out.index[is_reduce])
+    known = s.notna() & out.loc[is_reduce, "m"].notna()
+    s, owner = s[known], owner[known]
+    own = out.loc[s.index]
+    reads_c = copied[owner] if copies_seen else own["ffma"].fillna(0) > 0
+    reduction = predict_split_k_reduce(own["kernel"], own["m"] * own["n"], s, accumulates=reads_c)
+    explanation = [f"alpha and {factor} sums per output" for factor in s]
+    reduction = reduction.assign(s=s, split_k_source="launches", explanation=explanation)
     out = out.join(pd.concat([predicted, reduction]) if len(reduction) else predicted)
-    out["tiled"] = out["tiled"].astype("boolean").fillna(False).astype(bool)
+    out["tiled"] = out["tiled"].eq(True)
     for column in ("split_k_source", "epilogue_source", "explanation"):
-        out[column] = out[column].astype(object).where(out[column].notna(), "").astype("str")
+        out[column] = out[column].astype("str").fillna("")
     out["exact"] = _exact(out)
     out["dram_bytes"] = pd.to_numeric(launches["dram__bytes.sum"]) if "dram__bytes.sum" in launches.columns else np.nan
     out["dram_bytes_predicted"] = (4 * out["k"] * (out["m"] + out["n"])).where(out["role"] == "gemm")
@@ -151,17 +145,15 @@ def predict_linear(
 
 
 def _exact(out: pd.DataFrame) -> pd.Series:
-    result = pd.Series(pd.NA, index=out.index, dtype="boolean")
-    for op in _COUNTERS:
-        same = out[f"{op}_predicted"] == out[op]
-        result = (result.fillna(True) & same).where(same.notna(), result)
-    return result
+    """Whether all known predictions are the counts; ``<NA>`` where none is known."""
+    same = pd.DataFrame({op: out[f"{op}_predicted"] == out[op] for op in _COUNTERS})
+    return same.all(axis=1).where(same.notna().any(axis=1)).astype("boolean")
 
 
-def _percent_errors(predicted: pd.Series, counted: pd.Series) -> np.ndarray:
-    both = predicted.notna() & counted.notna() & (counted != 0)
-    p, c = (values[both].to_numpy(dtype=np.float64) for values in (predicted, counted))
-    return 100 * (p - c) / c
+def percent_errors(value: pd.Series, reference: pd.Series) -> pd.Series:
+    """Return how far values are from a reference (%, signed); NaN where one is unknown or the reference is zero."""
+    value, reference = (series.astype("float64") for series in (value, reference))
+    return 100 * (value - reference) / reference.where(reference != 0)
 
 
 def linear_accuracy(table: pd.DataFrame) -> dict[str, float | int]:
@@ -179,12 +171,8 @@ def linear_accuracy(table: pd.DataFrame) -> dict[str, float | int]:
     gemm = table[table["role"] == "gemm"]
     tiled = gemm[gemm["tiled"]]
     of_tiled = table["shape"].isin(tiled["shape"]) & (table["role"] == "split_k_reduce")
-    naive = _percent_errors(tiled["flops_2mnk"], tiled["flops_counted"])
-    model = _percent_errors(tiled["flops_predicted"], tiled["flops_counted"])
-
-    def mean(values: np.ndarray) -> float:
-        return float(np.abs(values).mean()) if len(values) else float("nan")
-
+    naive = percent_errors(tiled["flops_2mnk"], tiled["flops_counted"])
+    model = percent_errors(tiled["flops_predicted"], tiled["flops_counted"])
     return {
         "launches": len(table),
         "tiled_launches": len(tiled),
@@ -193,8 +181,8 @@ def linear_accuracy(table: pd.DataFrame) -> dict[str, float | int]:
         "reduce_launches": int(of_tiled.sum()),
         "reduce_exact": int(table.loc[of_tiled, "exact"].fillna(False).sum()),
         "split_k_from_counters": int((tiled["split_k_source"] == "counters").sum()),
-        "mape_2mnk_percent": mean(naive),
-        "median_2mnk_percent": float(np.median(naive)) if len(naive) else float("nan"),
-        "worst_2mnk_percent": float(naive[np.argmax(np.abs(naive))]) if len(naive) else float("nan"),
-        "mape_predicted_percent": mean(model),
+        "mape_2mnk_percent": naive.abs().mean(),
+        "median_2mnk_percent": naive.median(),
+        "worst_2mnk_percent": naive[naive.abs().idxmax()] if naive.notna().any() else np.nan,
+        "mape_predicted_percent": model.abs().mean(),
     }

@@ -104,32 +104,23 @@ def predict_tensor(launches: pd.DataFrame, *, file: str | Path = "launches") -> 
         ``<NA>`` if nothing was recorded or predicted) and ``explanation``. ``predicted`` is ``<NA>`` where the steps
         are unknown, or the counter is not a whole number of them.
     """
-    integers = {
-        column: integer_column(launches, column, file, minimum)
-        for column, minimum in (
-            ("grid_blocks", 1),
-            ("m", 1),
-            ("n", 1),
-            ("k", 1),
-            ("batch", 1),
-            ("tensor_instructions", 0),
-        )
-    }
+    columns = ("grid_blocks", "m", "n", "k", "batch", "tensor_instructions")
+    given = {name: integer_column(launches, name, file, int(name != "tensor_instructions")) for name in columns}
     facts = {name: parse(name) for name in launches["kernel"].unique()}
     steps = {name: _step(fact) for name, fact in facts.items()}
-    given = {column: [None if value is pd.NA else int(value) for value in integers[column]] for column in integers}
     rows = []
     for name, *numbers in zip(launches["kernel"], *given.values(), strict=True):
-        known, fact = dict(zip(given, numbers, strict=True)), facts[name]
-        tensor = fact.tensor_core is True or (fact.tensor_core is None and bool(known["tensor_instructions"]))
+        known = {key: None if one is pd.NA else int(one) for key, one in zip(columns, numbers, strict=True)}
+        on_tensor_cores = facts[name].tensor_core
+        tensor = bool(known["tensor_instructions"]) if on_tensor_cores is None else on_tensor_cores
         rows.append({"tensor": tensor} | (_predict_one(steps[name], known) if tensor else {}))
-    columns = ("tensor", "step_instructions", "steps", "steps_source", "predicted", "recorded", "exact", "explanation")
-    out = pd.DataFrame(rows, launches.index, columns)
+    found = ("tensor", "step_instructions", "steps", "steps_source", "predicted", "recorded", "exact", "explanation")
+    out = pd.DataFrame(rows, launches.index, found)
     for column in ("step_instructions", "steps", "predicted", "recorded"):
         out[column] = out[column].astype("Int64")
     out["tensor"], out["exact"] = out["tensor"].astype(bool), out["exact"].astype("boolean")
     for column in ("steps_source", "explanation"):
-        out[column] = out[column].astype(object).where(out[column].notna(), "").astype("str")
+        out[column] = out[column].astype("str").fillna("")
     return out
 
 

@@ -15,7 +15,7 @@ anywhere in the range on a logarithmic scale, and tiles are more likely powers o
 determinant penalises complexity; unlike that of AICc, the penalty does not need many more points than parameters. The
 prior p(σ) is a quarter for no noise, a quarter for noise up to 0.1 % and a half for 0.2 to 20 %. All laws have the
 same prior probability, except that a staircase is half as likely; a coefficient whose sign contradicts the data costs
-a factor of 4.5. ``criterion`` is −2·log E.
+a factor of 4.5.
 
 **Similar laws.** A pure c·n² is quadratic; a power law has any other exponent. A staircase that the given sizes cannot
 distinguish from flat-then-linear is reported as a knee.
@@ -39,5 +39,5 @@ References
 """
 
 from gpuledger.models.scaling_laws.expected import compare
-from gpuledger.models.scaling_laws.fits import LAWS, MINIMUM_POINTS, Fit, fit, fit_many, largest_error
+from gpuledger.models.scaling_laws.fits import LAWS, MINIMUM_POINTS, Fit, fit, fit_many
 from gpuledger.models.scaling_laws.product import fit_product

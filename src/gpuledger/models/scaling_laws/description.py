@@ -50,10 +50,8 @@ def as_fractions(x: np.ndarray, y: np.ndarray, step: float) -> tuple[list[Fracti
     return [Fraction(repr(size)) for size in values], [Fraction(f"{value:.{digits}f}") for value in values.values()]
 
 
-def describe(
-    x, y, step, family, shape, beta, variable, errors: Callable[[], dict[str, float]], best=True
-) -> Description:
-    """Describe the fit of a family to one series.
+def describe(x, y, step, family, shape, beta, variable, errors: Callable[[], dict[str, float]]) -> Description:
+    """Describe the fit of the likeliest family to one series; an exact line replaces it.
 
     Parameters
     ----------
@@ -65,8 +63,6 @@ def describe(
     beta : array of float64, shape (3,)
     errors : callable
         Returns the standard errors of the natural coefficients; only called if these are not exact.
-    best : bool
-        Whether the family is the likeliest, which an exact line replaces.
     """
     kind = FAMILIES[family]
     native = natural(family, shape, beta)
@@ -82,8 +78,6 @@ def describe(
     fractions = as_fractions(x, y, step) if maybe else None
     if fractions:
         found = find_line(*fractions)
-        if found and not best and found.law != kind.law:
-            found = None
         if found is None and kind.law not in ("constant", "proportional", "affine", "knee", "saturating"):
             found = find_law(kind.law, *fractions, tile=int(shape) if kind.shape == "tile" else None)
         if found:
@@ -93,13 +87,6 @@ def describe(
         return _describe_knee(x, fractions, coefficients, variable, errors)
     text = law_text(kind.law, kind.form, _supported(coefficients, errors()), variable)
     return Description(kind.law, kind.form, coefficients, text, False, None)
-
-
-def tile_range(x: np.ndarray, tile: float) -> tuple[float, float]:
-    """Smallest and largest whole tile that give the same number of tiles at every size."""
-    steps = np.ceil(x / tile)
-    several = steps > 1
-    return float(np.ceil(np.max(x / steps))), float(np.ceil(np.min(x[several] / (steps[several] - 1))) - 1)
 
 
 def _supported(coefficients, errors) -> dict[str, Number]:

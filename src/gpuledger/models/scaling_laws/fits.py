@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.scaling_laws.description import describe, tile_range
+from gpuledger.models.scaling_laws.description import Description, describe
 from gpuledger.models.scaling_laws.formulas import Number, law_values, rounded
 from gpuledger.models.scaling_laws.prediction import Candidate, make_candidate, predict_mixture, standard_errors
-from gpuledger.models.scaling_laws.selection import LAW_NAMES, LAW_OF, SHARES, quantum, select
+from gpuledger.models.scaling_laws.selection import LAW_NAMES, LAW_OF, SHARES, Selection, quantum, select
 
 LAWS = (*LAW_NAMES, "undetermined")
 #: Distinct sizes that a law needs.
@@ -22,10 +20,6 @@ LARGEST_ERROR_PERCENT, LARGEST_UNEXPLAINED_PERCENT = 20.0, 5.0
 LARGEST_NUMBER = 1e75
 #: Laws with a smaller probability do not widen an interval.
 LEAST_PROBABILITY = 0.01
-NO_CANDIDATES = pd.DataFrame(
-    {"law": pd.Series(dtype=str), "formula": pd.Series(dtype=str)}
-    | {name: pd.Series(dtype=float) for name in ("criterion", "probability", "error_percent")}
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +29,7 @@ class Fit:
     Attributes
     ----------
     law : str
-        One of :data:`LAWS`; ``product`` from :func:`gpuledger.models.scaling_laws.fit_product`.
+        One of :data:`LAWS`.
     formula : str
         ``3·seq_len + 6``, ``129·(1 + hidden_dim/256) for hidden_dim ≥ 768``, ``not enough points``.
     coefficients : dict of str to Fraction or float
@@ -44,8 +38,6 @@ class Fit:
         optionally ``a`` (+ a); quadratic ``c``, optionally ``a, b`` (a + b·n + c·n²); saturating ``a, b``: a·n/(n + b)
         and other forms, see the formula; knee ``a, b, c, d, knee``: a + b·n up to the knee, c + d·n beyond;
         staircase ``a, tile``, optionally ``b`` (a·ceil(n/tile) + b).
-    standard_errors : dict of str to float
-        By coefficient; 0 if exact. For a tile, the spread of the tiles that give the same steps.
     points : int
         Distinct sizes.
     error_percent : float
@@ -56,31 +48,20 @@ class Fit:
         Lowest and highest size.
     knee : float or None
         Where the slope changes, if the law is a knee.
-    criterion : float
-        −2·log evidence of the selected law (lower is better; a difference of 6 means odds of 20 to 1).
-    probability : float
-        Probability of the selected law among all laws.
-    candidates : DataFrame
-        ``law, formula, criterion, probability, error_percent``: one row per law, best first.
-    x, y : arrays of float64, shape (observations,)
-        The series in ascending order of size.
+    form : str
+        Which form of the law, see :mod:`gpuledger.models.scaling_laws.families`.
+    mixture : tuple of Candidate
+        The laws that are compatible with the data, most probable first; empty if the law is exact or undetermined.
     """
 
     law: str
     formula: str
-    variable: str
-    coefficients: dict[str, Number]
-    standard_errors: dict[str, float]
     points: int
     error_percent: float
-    exact: bool
     domain: tuple[float, float]
-    knee: float | None
-    criterion: float
-    probability: float
-    candidates: pd.DataFrame = field(repr=False)
-    x: np.ndarray = field(repr=False)
-    y: np.ndarray = field(repr=False)
+    coefficients: dict[str, Number] = field(default_factory=dict)
+    exact: bool = False
+    knee: float | None = None
     form: str = field(repr=False, default="")
     mixture: tuple[Candidate, ...] = field(repr=False, default=())
 
@@ -114,7 +95,7 @@ class Fit:
             low = high = value
             if not self.exact:
                 low, high = predict_mixture(list(self.mixture), sizes.ravel(), level)
-        return tuple(_round(part.reshape(np.shape(x))) for part in (value, low, high))
+        return tuple(round_all(part.reshape(np.shape(x))) for part in (value, low, high))
 
 
 def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
@@ -134,65 +115,37 @@ def fit(x: Sequence[float], y: Sequence[float], variable: str = "n") -> Fit:
     """
     x, y = _check(x, y)
     sizes = np.unique(x)
-    step = float(quantum(y[None])[0])
-    common = {"variable": variable, "points": len(sizes), "x": x, "y": y}
-    common["domain"] = (float(sizes[0]), float(sizes[-1])) if len(sizes) else (np.nan, np.nan)
-    nothing = {"coefficients": {}, "standard_errors": {}, "exact": False, "knee": None}
+    domain = (float(sizes[0]), float(sizes[-1])) if len(sizes) else (np.nan, np.nan)
     if len(sizes) < MINIMUM_POINTS:
-        unknown = {"error_percent": np.nan, "criterion": np.nan, "probability": np.nan, "candidates": NO_CANDIDATES}
-        return Fit("undetermined", "not enough points", **common, **nothing, **unknown)
-    selection = select(x, y[None])
+        return Fit("undetermined", "not enough points", len(sizes), np.nan, domain)
+    step, selection = float(quantum(y[None])[0]), select(x, y[None])
+    law = _describe(x, y, step, selection, 0, variable)
+    error, _ = _errors(x, y, law)
+    if _misses(x, y, step, law, error):
+        return Fit("undetermined", "no law fits", len(sizes), error, domain)
+    mixture = () if law.exact else _mixture(x, y, step, selection)
+    about = (law.coefficients, law.exact, law.knee, law.form, mixture)
+    return Fit(law.law, law.formula, len(sizes), error, domain, *about)
+
+
+def _mixture(x: np.ndarray, y: np.ndarray, step: float, selection: Selection) -> tuple[Candidate, ...]:
+    """Return the best fit of every law that is probable enough, most probable first, for a single series."""
     evidence, laws = selection.evidence[0] + SHARES, selection.law_evidence[0]
     probabilities = np.exp(laws - laws.max()) / np.exp(laws - laws.max()).sum()
-    rows, candidates = [], []
+    candidates = []
     for law in np.argsort(-laws, kind="stable"):
-        family = int(np.where(law == LAW_OF, evidence, -np.inf).argmax())
-        if not np.isfinite(evidence[family]):
-            continue
-        shape, beta = selection.shapes[0, family], selection.betas[0, family]
-        candidate = make_candidate(x, y, step, family, shape, beta, probabilities[law])
-        errors = partial(standard_errors, candidate)
-        described = describe(x, y, step, family, shape, beta, variable, errors, best=not rows)
-        if rows and described.law == rows[0][0]:
-            continue
-        candidates.append(candidate)
-        rows.append((described.law, described, round(-2 * laws[law], 2), round(probabilities[law], 4)))
-    best = rows[0][1]
-    table = pd.DataFrame(
-        {
-            "law": [row[0] for row in rows],
-            "formula": [row[1].formula for row in rows],
-            "criterion": [row[2] for row in rows],
-            "probability": [row[3] for row in rows],
-            "error_percent": [_errors(x, y, row[1])[0] for row in rows],
-        }
-    )
-    error, criterion, probability = (
-        float(table[name].iloc[0]) for name in ("error_percent", "criterion", "probability")
-    )
-    common |= {"error_percent": error, "criterion": criterion, "probability": probability, "candidates": table}
-    if error > LARGEST_ERROR_PERCENT and _misses(x, y, step, best):
-        return Fit("undetermined", "no law fits", **common, **nothing)
-    errors = standard_errors(candidates[0])
-    errors = {
-        name: 0.0 if isinstance(value, Fraction) else errors.get(name, np.nan)
-        for name, value in best.coefficients.items()
-    }
-    if "tile" in errors:
-        low, high = tile_range(x, float(best.coefficients["tile"]))
-        errors["tile"] = rounded((high - low) / np.sqrt(12), 3)
-    kept = tuple(candidate for candidate in candidates if candidate.probability >= LEAST_PROBABILITY)
-    return Fit(
-        best.law,
-        best.formula,
-        coefficients=best.coefficients,
-        standard_errors=errors,
-        exact=best.exact,
-        knee=best.knee,
-        form=best.form,
-        mixture=kept,
-        **common,
-    )
+        if probabilities[law] >= LEAST_PROBABILITY:
+            family = int(np.where(law == LAW_OF, evidence, -np.inf).argmax())
+            shape, beta = selection.shapes[0, family], selection.betas[0, family]
+            candidates.append(make_candidate(x, y, step, family, shape, beta, probabilities[law]))
+    return tuple(candidates)
+
+
+def _describe(x, y, step, selection: Selection, series: int, variable: str) -> Description:
+    """Describe the likeliest law of one of the selected series."""
+    family = int(selection.family[series])
+    found = x, y, step, family, selection.shapes[series, family], selection.betas[series, family]
+    return describe(*found, variable, lambda: standard_errors(make_candidate(*found, probability=1.0)))
 
 
 def fit_many(frame: pd.DataFrame, by: str | Sequence[str], variable: str, value: str) -> pd.DataFrame:
@@ -244,11 +197,10 @@ def _describe_alike(x, ys, variable):
         yield from [(variable, "undetermined", "not enough points", points, np.nan, np.nan, False, None)] * len(ys)
         return
     selection = select(x, ys)
-    for i, family in enumerate(selection.family.tolist()):
-        found = x, ys[i], steps[i], family, selection.shapes[i, family], selection.betas[i, family]
-        law = describe(*found, variable, lambda found=found: standard_errors(make_candidate(*found, probability=1.0)))
-        error, largest = _errors(x, ys[i], law)
-        if error > LARGEST_ERROR_PERCENT and _misses(x, ys[i], steps[i], law):
+    for i, (y, step) in enumerate(zip(ys, steps, strict=True)):
+        law = _describe(x, y, step, selection, i, variable)
+        error, largest = _errors(x, y, law)
+        if _misses(x, y, step, law, error):
             yield variable, "undetermined", "no law fits", points, error, largest, False, None
         else:
             yield variable, law.law, law.formula, points, error, largest, law.exact, law.knee
@@ -293,12 +245,15 @@ def _errors(x, y, law) -> tuple[float, float]:
     return smape(y, fitted), largest_error(y, fitted)
 
 
-def _misses(x, y, step, law) -> bool:
-    """Whether a law is off by more than rounding to `step` explains, which for small counts is many per cent."""
+def _misses(x, y, step, law, error: float) -> bool:
+    """Whether a law is off by too much, and by more than rounding to `step` explains (much, for small counts)."""
+    if error <= LARGEST_ERROR_PERCENT:
+        return False
     fitted = law_values(law.law, law.form, law.coefficients, x)
     nearest = np.clip(fitted, y - step / 2, y + step / 2)
     return smape(nearest, fitted) > LARGEST_UNEXPLAINED_PERCENT
 
 
-def _round(values: np.ndarray) -> np.ndarray:
+def round_all(values: np.ndarray) -> np.ndarray:
+    """Round every value to 6 significant digits."""
     return np.array([rounded(value, 6) for value in values.ravel()]).reshape(values.shape)

@@ -10,7 +10,8 @@ import numpy as np
 from gpuledger.models.scaling_laws.description import as_fractions
 from gpuledger.models.scaling_laws.exact import SPARE
 from gpuledger.models.scaling_laws.families import COEFFICIENT_SPREAD
-from gpuledger.models.scaling_laws.formulas import rounded, sum_text, term_text
+from gpuledger.models.scaling_laws.formulas import rounded, sum_text, supported, term_text
+from gpuledger.models.scaling_laws.prediction import inverse
 from gpuledger.models.scaling_laws.selection import LOG_NOISES, NOISES
 
 #: Exponents of x1 and x2.
@@ -20,19 +21,16 @@ MOST_TERMS = 4
 
 @dataclass(frozen=True)
 class Surface:
-    """A law in two variables: its values and its derivatives with respect to its parameters.
+    """A law in two variables, and its values at two arrays of sizes.
 
-    `terms` is the number of terms of a sum; 0 for a product of laws.
+    `form` lists the terms of a sum or the laws of a product (``affine × power``). Coefficients are named after their
+    term (``seq_len·hidden_dim``), or after the variable and the coefficient of its law (``seq_len b``).
     """
 
     formula: str
     form: str
     coefficients: dict[str, float | Fraction]
     values: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    gradient: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    spreads: np.ndarray
-    parameters: int
-    terms: int
     exact: bool = False
 
 
@@ -57,7 +55,7 @@ def find_sums(x1, x2, y, relative, step) -> list[Sum]:
     The search stops at the exact sum with the fewest terms, because larger ones can only contain it.
     """
     weights = 1 / np.maximum(np.abs(y), max(step, 1e-3 * np.abs(y).max(), 1e-300))
-    all_columns = np.stack([x1**p * x2**q for p, q in TERMS])
+    all_columns = _columns(TERMS, x1, x2)
     pairs = _exact_pairs(x1, x2, y, step)
     found, exact_found = [], False
     for count in range(1, min(MOST_TERMS, len(y) - SPARE) + 1):
@@ -87,35 +85,35 @@ def find_sums(x1, x2, y, relative, step) -> list[Sum]:
     return found
 
 
-def sum_formula(named) -> str:
-    """A sum of named terms (coefficient, name; empty for 1) as text, the longest names first."""
-    return sum_text(sorted(named, key=lambda term: -len(term[1])))
-
-
-def make_surface(law: Sum, variables) -> Surface:
-    """The surface of a sum."""
-    terms, coefficients, exact = law.terms, law.coefficients, law.exact
-    floats = [float(value) for value in coefficients]
-
-    def gradient(x1, x2):
-        return np.stack([x1**p * x2**q for p, q in terms])
-
-    def values(x1, x2):
-        return np.asarray(floats) @ gradient(x1, x2)
-
-    named = [(value, _term_name(powers, variables)) for value, powers in zip(coefficients, terms, strict=True)]
-    formula = sum_formula(named)
-    if exact and terms == [(0, 0), (1, 0), (0, 1), (1, 1)]:
-        one, first, second, both = coefficients
+def make_surface(law: Sum, variables, x1, x2, y, relative, step) -> Surface:
+    """The surface of a sum that was fitted to these values."""
+    columns = _columns(law.terms, x1, x2)
+    floats = [float(value) for value in law.coefficients]
+    errors = np.zeros(len(floats))
+    if not law.exact:
+        freedom = max(len(y) - len(floats), 1)
+        squares = np.sum(((y - floats @ columns) * relative) ** 2) / freedom
+        # At least the scatter that rounding alone causes.
+        variance = max(squares, np.mean((step / np.sqrt(12) * relative) ** 2))
+        errors = np.sqrt(np.maximum(np.diag(variance * inverse((columns * relative**2) @ columns.T)), 0))
+    names = [_term_name(powers, variables) for powers in law.terms]
+    said = [supported(value, float(f"{error:.2e}")) for value, error in zip(law.coefficients, errors, strict=True)]
+    formula = sum_text(sorted(zip(said, names, strict=True), key=lambda term: -len(term[1])))
+    if law.exact and law.terms == [(0, 0), (1, 0), (0, 1), (1, 1)]:
+        one, first, second, both = law.coefficients
         if one * both == first * second:
             factors = [
                 sum_text([(Fraction(1), name), (value / both, "")])
                 for name, value in zip(variables, (second, first), strict=True)
             ]
             formula = term_text(both, "·".join(f"({factor})" for factor in factors))
-    form = " + ".join(name or "1" for _, name in named)
-    by_name = {name or "1": value for value, name in named}
-    return Surface(formula, form, by_name, values, gradient, np.zeros(len(terms)), len(terms), len(terms), exact)
+    by_name = {name or "1": value for name, value in zip(names, law.coefficients, strict=True)}
+    form = " + ".join(by_name)
+    return Surface(formula, form, by_name, lambda x1, x2: floats @ _columns(law.terms, x1, x2), law.exact)
+
+
+def _columns(terms, x1, x2) -> np.ndarray:
+    return np.stack([x1**p * x2**q for p, q in terms])
 
 
 def _exact_pairs(x1, x2, y, step):

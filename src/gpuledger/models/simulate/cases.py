@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -28,9 +27,7 @@ class SimulatedLaunch:
 
     Attributes
     ----------
-    level : {"thread", "warp"}
-        Whether each thread or each warp has a slice of records.
-    records : ndarray, shape (blocks, threads or warps, records), or DataFrame
+    records : ndarray, shape (blocks, warps, records), or DataFrame
         A DataFrame has accesses by clock and page, of every thread: what is left of a trace of the probe ``dmat``.
     cycles : int
         From the launch to the end of the last block.
@@ -44,7 +41,6 @@ class SimulatedLaunch:
 
     machine: MachineModel
     kernel: SimulatedKernel
-    level: Literal["thread", "warp"]
     records: np.ndarray | pd.DataFrame
     cycles: int
     tensors: tuple[SimulatedTensor, ...] = ()
@@ -55,14 +51,14 @@ class SimulatedLaunch:
 def block_sched(machine: MachineModel, kernel: SimulatedKernel, rng: np.random.Generator) -> SimulatedLaunch:
     """Launch a kernel under the probe ``block_sched``."""
     run = run_kernel(machine, kernel, rng)
-    return SimulatedLaunch(machine, kernel, "warp", block_sched_records(run, rng), run.cycles)
+    return SimulatedLaunch(machine, kernel, block_sched_records(run, rng), run.cycles)
 
 
 def program_progress(machine: MachineModel, kernel: SimulatedKernel, rng: np.random.Generator) -> SimulatedLaunch:
     """Launch a kernel under the probe ``program_progress`` and, identically, under ``block_sched``."""
     run = run_kernel(machine, kernel, rng)
-    beside = SimulatedLaunch(machine, kernel, "warp", block_sched_records(run, rng), run.cycles)
-    return SimulatedLaunch(machine, kernel, "warp", progress_records(run, rng), run.cycles, beside=beside)
+    beside = SimulatedLaunch(machine, kernel, block_sched_records(run, rng), run.cycles)
+    return SimulatedLaunch(machine, kernel, progress_records(run, rng), run.cycles, beside=beside)
 
 
 def dmat(machine: MachineModel, attention: AttentionKernel, rng: np.random.Generator) -> SimulatedLaunch:
@@ -71,7 +67,7 @@ def dmat(machine: MachineModel, attention: AttentionKernel, rng: np.random.Gener
     # Neutrino's script reads the list backwards and colours query, key, value, statistics and output in turn.
     order = ("output", "softmax_statistics", "value", "key", "query")
     tensors = tuple(attention.tensors[name] for name in order if name in attention.tensors)
-    return SimulatedLaunch(machine, attention.kernel, "thread", accesses, cycles, tensors, attention.function)
+    return SimulatedLaunch(machine, attention.kernel, accesses, cycles, tensors, attention.function)
 
 
 #: Tensors of the documentation's picture, which looks like Fig. 1: four of 4×32×2048×128, 1,024 pages each. Tiles of 64

@@ -8,6 +8,9 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+#: Bounds of the uniformly distributed origin of an SM's clock (cycles); a modelling choice.
+CLOCK_ORIGINS = (3_000_000_000_000, 3_002_000_000_000)
+
 
 @dataclass(frozen=True)
 class MachineModel:
@@ -20,25 +23,17 @@ class MachineModel:
     gap_cycles : (int, int)
         Bounds of the uniformly distributed gap between the end of a block and the start of its successor (cycles).
         Their mean is calibrated on the published Scheduling of the fill, 87,713 cycles per SM.
-    launch_interval_cycles : int
-        Time between the starts of two blocks of the first wave (cycles); a modelling choice.
     clock_hz : float
         SM clock; 1.41 GHz is the boost clock of an A100. Only the times in event.log depend on it.
-    clock_origin_cycles, clock_spread_cycles : int
-        The clock origin of every SM is uniform in [origin, origin + spread) (cycles); a modelling choice.
     """
 
     sms: int = 108
     gap_cycles: tuple[int, int] = (200, 400)
-    launch_interval_cycles: int = 1
     clock_hz: float = 1.41e9
-    clock_origin_cycles: int = 3_000_000_000_000
-    clock_spread_cycles: int = 2_000_000_000
 
     def clock_origins(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the origin of every SM's clock (cycles)."""
-        low = self.clock_origin_cycles
-        return rng.integers(low, low + self.clock_spread_cycles, self.sms, dtype=np.uint64)
+        return rng.integers(*CLOCK_ORIGINS, self.sms, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
@@ -152,9 +147,10 @@ def run_blocks(
                 # Clocks count whole cycles, and no block ends in the cycle in which it started.
                 heappush(events, (now + max(1, -int(-left // new)), block, version[block], where))
 
+    # The first wave starts cycle by cycle; a modelling choice.
     following = min(blocks, machine.sms * slots)
     for block in range(following):
-        heappush(events, (block * machine.launch_interval_cycles, block, -1, block % machine.sms))
+        heappush(events, (block, block, -1, block % machine.sms))
     while events:
         now, block, found, where = heappop(events)
         if found == -1:

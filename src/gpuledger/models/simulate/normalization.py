@@ -22,39 +22,11 @@ SHAPES = (
 COPY_BYTES = tuple(2**power for power in range(18, 31))
 
 
-@dataclass(frozen=True)
-class BandwidthModel:
-    """A GPU as a bandwidth model.
-
-    Attributes
-    ----------
-    dram_bytes_per_s, l2_bytes, fp32_flop_per_s : float
-        From the data sheet of an H200.
-    copy_share : float
-        Share of the DRAM bandwidth that a copy reaches; an assumption.
-    l2_bytes_per_s : float
-        L2 bandwidth, reads and writes together; an assumption.
-    launch_s : float
-        Cost of a launch in a sequence of launches; an assumption.
-    fma_share : float
-        Share of the FP32 peak that multiply-adds reach; an assumption.
-    """
-
-    dram_bytes_per_s: float = 4.8e12
-    l2_bytes: float = 50 * 2**20
-    fp32_flop_per_s: float = 66.9e12
-    copy_share: float = 0.92
-    l2_bytes_per_s: float = 7e12
-    launch_s: float = 1.5e-6
-    fma_share: float = 0.97
-
-    def time_s(self, dram_bytes: float, l2_bytes: float, launches: int, share: float) -> float:
-        moving = dram_bytes / (self.copy_share * self.dram_bytes_per_s) + l2_bytes / self.l2_bytes_per_s
-        return launches * self.launch_s + moving / share
-
-    def resident(self, footprint_bytes: float) -> float:
-        """Share of the data that is still in L2 when it is used again."""
-        return min(1.0, self.l2_bytes / footprint_bytes)
+#: Of the GPU: bandwidth (byte/s), L2 (bytes) and FP32 peak (FLOP/s), from the data sheet of an H200.
+DRAM_BYTES_PER_S, L2_BYTES, FP32_FLOP_PER_S = 4.8e12, 50 * 2**20, 66.9e12
+#: Assumptions: the share of the DRAM bandwidth that a copy reaches, the bandwidth of L2 (byte/s, reads and writes
+#: together), the cost of a launch in a sequence of launches (s), and the share of the FP32 peak of multiply-adds.
+COPY_SHARE, L2_BYTES_PER_S, LAUNCH_S, FMA_SHARE = 0.92, 7e12, 1.5e-6, 0.97
 
 
 @dataclass(frozen=True)
@@ -86,42 +58,47 @@ KERNELS = {
 }
 
 
-_MACHINE = BandwidthModel()
 #: The assumptions of the model, in Markdown for a notebook.
-ASSUMPTIONS = f"""Nothing here is measured. A launch costs {1e6 * _MACHINE.launch_s:g} µs, and a byte the inverse of a
-bandwidth: {_MACHINE.copy_share:.0%} of the H200's {_MACHINE.dram_bytes_per_s / 1e12:g} TB/s for DRAM, and
-{_MACHINE.l2_bytes_per_s / 1e12:g} TB/s for L2. The kernels reach {KERNELS["one_pass"].share:.0%} (optimised),
+ASSUMPTIONS = f"""Nothing here is measured. A launch costs {1e6 * LAUNCH_S:g} µs, and a byte the inverse of a
+bandwidth: {COPY_SHARE:.0%} of the H200's {DRAM_BYTES_PER_S / 1e12:g} TB/s for DRAM, and
+{L2_BYTES_PER_S / 1e12:g} TB/s for L2. The kernels reach {KERNELS["one_pass"].share:.0%} (optimised),
 {KERNELS["two_pass"].share:.0%} (straightforward, reads each row two more times from L2) and
 {KERNELS["torch"].share:.0%} (PyTorch, four launches and three times the bytes) of that. These shares are assumptions,
 not results: the figure shows how the quantities interact and that the study works. Measuring the kernels takes a GPU:
 `make record`."""
 
 
-def time_kernel(machine: BandwidthModel, kernel: Traffic, moved_bytes: int, cache: str) -> float:
+def time_kernel(kernel: Traffic, moved_bytes: int, cache: str) -> float:
     """Time (s) of a kernel that reads and writes `moved_bytes`, with a ``cold`` or ``warm`` L2."""
-    kept = machine.resident(moved_bytes) if cache == "warm" else 0.0
+    kept = _resident(moved_bytes) if cache == "warm" else 0.0
     again = kernel.rereads * moved_bytes
     # PyTorch has a third, intermediate matrix.
-    near = 1.0 if kernel.near else machine.resident(1.5 * moved_bytes)
+    near = 1.0 if kernel.near else _resident(1.5 * moved_bytes)
     l2_bytes = kept * moved_bytes + near * again
-    return machine.time_s(moved_bytes + again - l2_bytes, l2_bytes, kernel.launches, kernel.share)
+    dram_bytes = moved_bytes + again - l2_bytes
+    moving = dram_bytes / (COPY_SHARE * DRAM_BYTES_PER_S) + l2_bytes / L2_BYTES_PER_S
+    return kernel.launches * LAUNCH_S + moving / kernel.share
+
+
+def _resident(footprint_bytes: float) -> float:
+    """Share of the data that is still in L2 when it is used again."""
+    return min(1.0, L2_BYTES / footprint_bytes)
 
 
 def simulate_normalization() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the rows and the ceilings of a case of ``normalization_roofline``, without spreads."""
-    machine = _MACHINE
     caches = ("cold", "warm")
     rows = [
-        (name, count, length, cache, 1e9 * time_kernel(machine, kernel, 8 * count * length, cache))
+        (name, count, length, cache, 1e9 * time_kernel(kernel, 8 * count * length, cache))
         for count, length in SHAPES
         for name, kernel in KERNELS.items()
         for cache in caches
     ]
     flops = 2**40
-    ceilings = [("launch", "warm", 0, 0, 1e9 * machine.launch_s)]
-    ceilings += [("multiply_add", "warm", 0, flops, 1e9 * flops / (machine.fma_share * machine.fp32_flop_per_s))]
+    ceilings = [("launch", "warm", 0, 0, 1e9 * LAUNCH_S)]
+    ceilings += [("multiply_add", "warm", 0, flops, 1e9 * flops / (FMA_SHARE * FP32_FLOP_PER_S))]
     ceilings += [
-        ("copy", cache, moved, 0, 1e9 * time_kernel(machine, KERNELS["copy"], moved, cache))
+        ("copy", cache, moved, 0, 1e9 * time_kernel(KERNELS["copy"], moved, cache))
         for moved in COPY_BYTES
         for cache in caches
     ]

@@ -120,6 +120,5 @@ def _event(category: str, name: str, pid: int, tid: int, start: float, duration:
 def write_timeline(path: str | Path) -> Path:
     """Write the simulated trace as JSON."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, json.dumps(simulate_timeline()) + "\n")
     return path

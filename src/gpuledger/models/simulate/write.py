@@ -53,7 +53,7 @@ def write_launch(
             grid=kernel.grid,
             block=kernel.block,
             shared_bytes=kernel.shared_bytes,
-            sections=[(launch.level, launch.records)],
+            sections=[("warp", launch.records)],
         )
     neutrino.write_event_log(event_log, describe_launch(launch, trace), VERSION)
     if not launch.tensors:
@@ -87,7 +87,7 @@ def describe_launch(launch: SimulatedLaunch, trace: Path) -> neutrino.EventLog:
     section = {
         "launch": 0,
         "section": 0,
-        "level": launch.level,
+        "level": "thread" if counted else "warp",
         "blocks": kernel.blocks,
         "units_per_block": units,
         "bytes_per_unit": unit_bytes,

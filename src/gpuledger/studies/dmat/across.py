@@ -23,7 +23,7 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     figure, grid = plt.subplots(1, len(results), figsize=(7.0, 2.9), sharex=True, squeeze=False)
     for axes, result in zip(grid[0], results, strict=True):
         draw_grid(axes, result, colors)
-        name = str(result.summary.get("kernel", {"value": result.provenance["case"]})["value"])
+        name = str(result.get("kernel", result.provenance["case"]))
         axes.set_title(name.replace(", ", ",\n").replace("memory-efficient ", "memory-efficient\n"), fontsize=8)
         axes.set(yticks=[], xlabel="thousand cycles")
         axes.axvline(float(result["max_clock"]), color=figures.BLACK, linewidth=0.7, linestyle=":")

@@ -71,6 +71,12 @@ def tensor_colors(tensors: Sequence[str], palette: Mapping[str, str | Sequence[s
     return found
 
 
+def rows_upwards(result: CaseResult) -> pd.DataFrame:
+    """Return the data with rows from bottom to top; those of the compatible grid count from the top."""
+    upwards = result["compatible"] != "yes"
+    return result.data if upwards else result.data.assign(row=result["rows"] - 1 - result.data["row"])
+
+
 def depth_classes(accesses: pd.Series) -> np.ndarray:
     """Return the fifth, from 0 to 4, that each cell of a tensor is in by its accesses."""
     thresholds = np.percentile(accesses, [20, 40, 60, 80])
@@ -105,9 +111,7 @@ def draw_grid(
     axes: Axes, result: CaseResult, colors: Mapping[str, str], depths: Sequence[float] = DEPTHS
 ) -> pd.DataFrame:
     """Draw the cells of a timeline without names, holes on grey; return the data with rows from bottom to top."""
-    data = result.data
-    if result["compatible"] == "yes":  # whose rows count from the top
-        data = data.assign(row=result["rows"] - 1 - data["row"])
+    data = rows_upwards(result)
     _draw_cells(axes, data, colors, depths, result)
     width = result["column_cycles"]
     columns = data.groupby("tensor", sort=False)["column"].agg(["min", "max"])
@@ -168,8 +172,7 @@ def _name_tensors(
     named.sort(key=lambda band: band[1])
     texts = []
     for tensor, start, end, _ in named:
-        names = {key: f"{prefix[tensor]}_{key}" for key in ("shape", "address", "bytes")}
-        about = {key: result.summary.get(name, {"value": ""})["value"] for key, name in names.items()}
+        about = {key: result.get(f"{prefix[tensor]}_{key}", "") for key in ("shape", "address", "bytes")}
         lines = [tensor if figures.for_columns else f"{tensor}  {about['shape']}".strip()]
         if end - start >= 2 * line and about["address"] and not figures.for_columns:
             lines.append(f"{about['address']}, {_memory(about['bytes'])}")
@@ -210,12 +213,10 @@ def _memory(size: int) -> str:
     return f"{size} B"
 
 
-def depth_handles(depths: Sequence[float] = DEPTHS) -> list[Patch]:
+def depth_handles() -> list[Patch]:
     """Return legend entries for the depth of colours, by the share of a tensor's cells, and for holes."""
-    step = 100 // len(depths)
-    names = [f"{step * place}–{step * (place + 1)}" for place in range(len(depths))]
-    names[-1] += " % by accesses"
-    shades = [to_hex(1 - depth * (1 - np.array(to_rgb("#555555")))) for depth in depths]
+    names = ["0–20", "20–40", "40–60", "60–80", "80–100 % by accesses"]
+    shades = [to_hex(1 - depth * (1 - np.array(to_rgb("#555555")))) for depth in DEPTHS]
     return [
         *(Patch(color=shade, linewidth=0, label=name) for name, shade in zip(names, shades, strict=True)),
         Patch(color=HOLE, linewidth=0, label="hole"),

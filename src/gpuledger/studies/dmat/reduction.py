@@ -315,7 +315,7 @@ def prefixes(data: pd.DataFrame) -> dict[str, str]:
 
 def _finding(result: CaseResult, case: Case) -> str:
     """Say when the most accessed tensors are touched."""
-    title = result.summary.get("kernel", {"value": case.name})["value"]
+    title = result.get("kernel", case.name)
     title = title if len(title) <= 60 else f"{title[:59]}…"
     title = f"Simulated {title}" if case.dataset.made_here else title
     if result["compatible"] == "yes":

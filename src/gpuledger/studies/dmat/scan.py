@@ -239,7 +239,7 @@ class _Surveyor:
 
     def __init__(self, path: Path, seen: np.ndarray):
         self.path, self.seen = path, seen
-        self.table, _, self.shift = _hash_table(np.empty(0, np.uint64), room=FIRST_PAGES)
+        self.table, self.shift = _page_table(np.empty(0, np.uint64), FIRST_PAGES)
         self.counts = np.zeros(5, np.uint64)
         self.chunk_far = np.empty(CHUNK_BYTES // RECORD_BYTES, np.uint64)
         self.far, self.waiting = np.empty(0, np.uint64), []
@@ -269,7 +269,7 @@ class _Surveyor:
         pages = self.pages
         if pages.size >= MAX_PAGES:
             raise _too_many_pages(self.path)
-        self.table, _, self.shift = _hash_table(pages, room=2 * pages.size)
+        self.table, self.shift = _page_table(pages, 2 * pages.size)
 
 
 class _Folder:
@@ -294,18 +294,17 @@ def processors() -> int:
     return min(MAX_THREADS, usable)
 
 
-def _hash_table(
-    pages: np.ndarray, values: np.ndarray | None = None, room: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.uint64]:
+def _hash_table(pages: np.ndarray, values: np.ndarray, room: int = 0) -> tuple[np.ndarray, np.ndarray, np.uint64]:
     """Return a hash table of page numbers, at most half full, the list of values beside it, and the shift of hashes."""
     bits = max(4, max(int(pages.size), room).bit_length() + 1)
-    table, shift = np.full(2**bits, loops.ONES), np.uint64(64 - bits)
-    lines = np.zeros(2**bits if values is not None else 0, np.int64)
-    if values is not None:
-        loops.enter(pages, values, table, lines, shift)
-    elif pages.size:
-        loops.enter(pages, np.zeros(pages.size, np.int64), table, np.zeros(2**bits, np.int64), shift)
+    table, lines, shift = np.full(2**bits, loops.ONES), np.zeros(2**bits, np.int64), np.uint64(64 - bits)
+    loops.enter(pages, values, table, lines, shift)
     return table, lines, shift
+
+
+def _page_table(pages: np.ndarray, room: int) -> tuple[np.ndarray, np.uint64]:
+    table, _, shift = _hash_table(pages, np.zeros(pages.size, np.int64), room)
+    return table, shift
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ def tensor_table(result: CaseResult) -> tuple[pd.DataFrame, dict[str, str], dict
     """Return one row per tensor, from top to bottom as in the figure, with headers and formats for people."""
     rows = []
     for name, prefix in prefixes(result.data).items():
-        entries = {quantity: result.summary.get(f"{prefix}_{quantity}") for quantity in COLUMNS}
-        rows.append({"tensor": name, **{key: entry["value"] if entry else None for key, entry in entries.items()}})
+        rows.append({"tensor": name, **{quantity: result.get(f"{prefix}_{quantity}") for quantity in COLUMNS}})
     columns = {quantity: f"{quantity}_percent" if QUANTITIES[quantity] == "%" else quantity for quantity in COLUMNS}
     frame = pd.DataFrame(rows).rename(columns=columns).astype({"bursts": "Int64"})
     if result["compatible"] != "yes":

@@ -46,11 +46,10 @@ class Map:
     bounds : ndarray of uint64
         Addresses at which the owner may change, ascending.
     owner : ndarray of int64, one more than bounds
-        Place in `tensors` of the owner of the memory before the first bound, between bounds, and after the last one;
-        -1 for none.
+        Of the memory before the first bound, between bounds, and after the last one: its tensor's place in the list
+        of tensors, -1 for none.
     """
 
-    tensors: list[Tensor]
     bounds: np.ndarray
     owner: np.ndarray
 
@@ -67,7 +66,7 @@ def divide(tensors: Sequence[Tensor]) -> Map:
     for place, tensor in enumerate(tensors):
         start, end = np.searchsorted(bounds, np.array([tensor.address, min(tensor.end, 2**64 - 1)], np.uint64))
         owner[start + 1 : end + 1] = place
-    return Map(list(tensors), bounds, owner)
+    return Map(bounds, owner)
 
 
 def newest(trace: pd.DataFrame) -> list[Tensor]:

@@ -4,15 +4,13 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.viewer import Axis, View
-from gpuledger.studies.dmat.figures import DEPTHS, depth_classes, tensor_colors
+from gpuledger.studies.dmat.figures import DEPTHS, depth_classes, rows_upwards, tensor_colors
 from gpuledger.studies.dmat.reduction import prefixes
 
 
 def view(result: CaseResult) -> View:
     """Return the cells of the timeline; pages are numbered within their tensor, by address."""
-    data, width = result.data, result["column_cycles"]
-    if result["compatible"] == "yes":  # whose rows count from the top
-        data = data.assign(row=result["rows"] - 1 - data["row"])
+    data, width = rows_upwards(result), result["column_cycles"]
     tensors = list(dict.fromkeys(data["tensor"]))
     colors = tensor_colors(tensors)
     depth = pd.concat([pd.Series(depth_classes(cells), cells.index) for _, cells in data.groupby("tensor")["accesses"]])
@@ -44,7 +42,7 @@ def _pages(result: CaseResult, data: pd.DataFrame, edges: pd.DataFrame) -> list[
     prefix, found = prefixes(result.data), []
     for tensor, row in zip(data["tensor"], data["row"], strict=True):
         first, last = edges.loc[tensor]
-        pages = result.summary.get(f"{prefix.get(tensor)}_pages", {"value": None})["value"]
+        pages = result.get(f"{prefix.get(tensor)}_pages")
         rows, place = last - first + 1, row - first
         if pages is None or result["compatible"] == "yes":
             found.append(f"row {row}")

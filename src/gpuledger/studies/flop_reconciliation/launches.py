@@ -9,7 +9,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.flop_prediction import linear_accuracy, linear_shapes, predict_linear
+from gpuledger.models.flop_prediction import linear_accuracy, linear_shapes, percent_errors, predict_linear
 from gpuledger.readers import kernel_names
 from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.flop_reconciliation.counters import COUNTERS, read_counters
@@ -92,7 +92,7 @@ def reduce_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Cas
     ]
     data["excess_split_k_sum"] = sums.where(gemm & data["tiled"]).astype("Int64")
     data["residual_flops"] = data["flops_counted"] - data["flops_predicted"]
-    data["error_2mnk_percent"] = _error_percent(data["flops_2mnk"], data["flops_counted"])
+    data["error_2mnk_percent"] = percent_errors(data["flops_2mnk"], data["flops_counted"])
     # The GEMM reads C if something was put there before, unless a reduction kernel does.
     copies = (data["role"] == "bias_copy").any()
     put = (data["role"].shift(1) == "bias_copy") if copies else (data["e"] == data["s"]).fillna(False)
@@ -103,11 +103,6 @@ def reduce_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Cas
     result = CaseResult(data)
     _summarise(result, accuracy, shapes is not None, case.inputs.get("l2_reach_bytes"))
     return result
-
-
-def _error_percent(value: pd.Series, reference: pd.Series) -> pd.Series:
-    value, reference = (series.astype("float64") for series in (value, reference))
-    return 100 * (value - reference) / reference.where(reference != 0)
 
 
 def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_bytes: int | None) -> None:
@@ -138,7 +133,7 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
     if shaped and gemm["dram_bytes"].notna().any():
         expected = {"ab": gemm["dram_ab_bytes"], "abc": gemm["dram_ab_bytes"] + gemm["dram_c_bytes"]}
         expected["read"] = gemm["dram_expected_bytes"]
-        errors = {name: _error_percent(bytes_, gemm["dram_bytes"]) for name, bytes_ in expected.items()}
+        errors = {name: percent_errors(bytes_, gemm["dram_bytes"]) for name, bytes_ in expected.items()}
         for name, error in errors.items():
             add(f"dram_{name}_median_error_percent", float(error.abs().median()), "%")
             add(f"dram_{name}_median_percent", float(error.median()), "%")

@@ -74,8 +74,8 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
         result.add(f"{name}_spilled", rows["spilled"].sum(), "kernel")
     result.add("registers_mean", kept.groupby("probe")["extra_registers"].mean().mean(), "register")
     probes = {"lightweight": "a lightweight probe", "dmat": "DMAT"}
-    means = {words: result.summary.get(f"{name}_slowdown_mean") for name, words in probes.items()}
-    words = [f"{mean['value']:.2f}× as long with {probe}" for probe, mean in means.items() if mean]
+    means = {words: result.get(f"{name}_slowdown_mean") for name, words in probes.items()}
+    words = [f"{mean:.2f}× as long with {probe}" for probe, mean in means.items() if mean]
     finding = f"On average, {result['operators']} operators take {', '.join(words)}"
     result.add("finding", finding, "text")
     cells = quantity_names(case, table, ["operator", "probe"])

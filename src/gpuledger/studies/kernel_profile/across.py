@@ -34,7 +34,7 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     named = {}
     for result in results:
         where = result.provenance
-        name = f"{where['dataset']}: {where['case']}\n{result.summary.get('gpu', {}).get('value', '')}"
+        name = f"{where['dataset']}: {where['case']}\n{result.get('gpu', '')}"
         named[name] = _kernels(result)
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(7.0, 1.2 + 0.42 * len(named)), sharey=True, width_ratios=(1.25, 1)

@@ -10,6 +10,7 @@ from gpuledger.ledger import column_layout, figures
 from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, YELLOW, plain
 from gpuledger.ledger.label_placement import place_labels
+from gpuledger.studies.kernel_profile.reduction import time_unit
 from gpuledger.studies.kernel_profile.roofs import LATENCY_PERCENT, RESOURCES
 from gpuledger.studies.kernel_profile.tables import labels
 
@@ -56,8 +57,8 @@ def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
     found = pd.concat(list(kinds.values())).dropna()
     found = found[found > 0]
     roofs = {name: _roof(result, name) for name in ("dram", "l2", *_PEAKS)}
-    ridges = [roofs["fp32"] / roofs["dram"]] if not np.isnan(roofs["fp32"] / roofs["dram"]) else []
-    low, high = min([found.min(), *ridges]) / 4, max([found.max(), *ridges]) * 6
+    reached = [found.min(), found.max(), roofs["fp32"] / roofs["dram"]]
+    low, high = np.nanmin(reached) / 4, np.nanmax(reached) * 6
     work = points["flops"].sum()
     used = ["fp32", *(kind for kind in ("tensor", "fp64") if points[f"{kind}_flops"].fillna(0).sum() > work / 100)]
     peaks = {name: roofs[name] for name in used if not np.isnan(roofs[name])}
@@ -83,8 +84,7 @@ def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
     for name, peak in peaks.items():
         axes.plot(x, np.full(len(x), peak), color=COLOURS[name], linestyle=_PEAKS[name][1], linewidth=1.1, zorder=2)
         text = f"{_PEAKS[name][0]} {_scaled(peak)}FLOP/s"
-        place = {"textcoords": "offset points", "fontsize": 7}
-        axes.annotate(text, (low, peak), (3, 3), color=COLOURS[name], **place)
+        axes.annotate(text, (low, peak), (3, 3), color=COLOURS[name], textcoords="offset points", fontsize=7)
     for kind, intensity in kinds.items():
         shown = points[intensity > 0]
         colours = [COLOURS.get(bound, GREY) for bound in shown["bound"]]
@@ -152,7 +152,8 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     values = table["time_s"] if timed else table["flops"].astype("float64")
     before = table.get("baseline_time_s", pd.Series(np.nan, table.index)) if timed else pd.Series(np.nan, table.index)
     most = np.nanmax([values.max(), before.max(), 0])
-    factor, unit = _time_unit(most) if timed else _work_unit(most)
+    size, prefix = _prefix(most)
+    factor, unit = time_unit(most) if timed else (1 / size, f"{prefix}FLOP")
     names = labels(table["kernel"], 32)
     head, rest = table.index[:shown], table.index[shown:]
     of_all = 100 * values / values.sum()
@@ -268,22 +269,16 @@ def _note(row: pd.Series, timed: bool) -> str:
 
 def _roof(result: CaseResult, name: str) -> float:
     unit = "bytes_per_s" if name in ("dram", "l2") else "flop_per_s"
-    found = result.summary.get(f"roof_{name}_{unit}")
-    return float(found["value"]) if found else np.nan
+    return float(result.get(f"roof_{name}_{unit}", np.nan))
 
 
 def _scaled(value: float) -> str:
-    size, prefix = next(((size, prefix) for size, prefix in _UNITS if value >= size), (1, ""))
+    size, prefix = _prefix(value)
     return f"{brief(float(value / size), 3)} {prefix}"
 
 
-def _time_unit(most: float) -> tuple[float, str]:
-    return next(((f, unit) for f, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if most * f >= 1), (1e9, "ns"))
-
-
-def _work_unit(most: float) -> tuple[float, str]:
-    size, prefix = next(((size, prefix) for size, prefix in _UNITS if most >= size), (1, ""))
-    return 1 / size, f"{prefix}FLOP"
+def _prefix(value: float) -> tuple[float, str]:
+    return next(((size, prefix) for size, prefix in _UNITS if value >= size), (1, ""))
 
 
 def _angle(axes: Axes) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from gpuledger.readers import ncu
 from gpuledger.readers.gpus import Gpu, read_gpus
 from gpuledger.readers.kernel_names import parse
 from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
-from gpuledger.studies.kernel_profile.roofs import Roofs, find_roofs, gpu_of, shares
+from gpuledger.studies.kernel_profile.roofs import find_roofs, gpu_of, shares
 from gpuledger.studies.kernel_profile.tables import kernel_table, labels
 
 
@@ -81,11 +82,11 @@ def profile(
         step_instructions, steps, steps_source, predicted_instructions, exact, explanation`` of
         `gpuledger.models.flop_prediction.predict_tensor`.
     """
-    data, roofs, missing, page = _launches(report, gpu, shapes, place, decimal)
+    data, summary = _launches(report, gpu, shapes, place, decimal)
     data.insert(0, "recording", "report")
     data["baseline_time_s"] = np.nan
     if baseline is not None:
-        before, _, _, _ = _launches(baseline, gpu, (), place, decimal)
+        before, _ = _launches(baseline, gpu, (), place, decimal)
         before.insert(0, "recording", "baseline")
         # The n-th launch of a kernel is compared with the n-th one of the same full name.
         keys = [list(zip(rows["kernel"], rows.groupby("kernel").cumcount(), strict=True)) for rows in (data, before)]
@@ -93,17 +94,17 @@ def profile(
         data["baseline_time_s"] = [times.get(key, np.nan) for key in keys[0]]
         data = pd.concat([data, before], ignore_index=True)
     result = CaseResult(data)
-    _summarise(result, roofs, missing, page)
+    _summarise(result, summary)
     return result
 
 
 def _launches(
     path: str | Path, gpu: Gpu | None, shapes: Sequence[dict[str, int]], place: tuple[str, str], decimal: str | None
-) -> tuple[pd.DataFrame, Roofs, dict[str, str], str]:
+) -> tuple[pd.DataFrame, dict[str, tuple[Any, str]]]:
+    """Return one row per launch, and quantities of the recording, with their units."""
     report = ncu.read(path, decimal)
     launches = launch_quantities(report)
     gpu = gpu or gpu_of(None, _device(report), place)
-    missing = missing_options(launches)
     if (launches["kernel"].str.strip() == "").any():
         remedy = "profile again with --print-kernel-base demangled"
         raise InputError(path, "", "a launch has no kernel name", remedy)
@@ -130,7 +131,15 @@ def _launches(
         warn(path, "", problem, "base units are assumed (ns, byte)")
     if report.dialect.errors:
         warn(path, "", f"ncu reported: {report.dialect.errors[0][:200]}", "what it recorded is used")
-    return data, roofs, missing, report.dialect.page
+    about: dict[str, tuple[Any, str]] = {"page": (report.dialect.page, "text")}
+    for name, roof in roofs.max().dropna().items():
+        unit = ("bytes_per_s", "byte/s") if name in ("dram", "l2") else ("flop_per_s", "FLOP/s")
+        about[f"roof_{name}_{unit[0]}"] = roof, unit[1]
+    if gpu is not None:
+        about["gpu"] = gpu.title, "text"
+    return data, about | {
+        f"missing_{name}": (f"ncu {option}", "text") for name, option in missing_options(launches).items()
+    }
 
 
 def _device(report: ncu.Report) -> str | None:
@@ -167,31 +176,23 @@ def _explain_reductions(launches: pd.DataFrame, tensor: pd.DataFrame) -> None:
     tensor["explanation"] = texts.astype(str)
 
 
-def _summarise(result: CaseResult, roofs: Roofs, missing: dict[str, str], page: str) -> None:
+def _summarise(result: CaseResult, about: dict[str, tuple[Any, str]]) -> None:
     data = result.data
-    own = data[data["recording"] == "report"]
-    table = kernel_table(data)
+    own, before = (data[data["recording"] == name] for name in ("report", "baseline"))
     result.add("launches", int(own["launches"].sum()), "launch")
     result.add("kernels", own["kernel"].nunique(), "kernel")
     result.add("time", _total(own), "s")
-    result.add("page", page, "text")
     tensor = own[own["tensor"]]
     weights = tensor["launches"]
     result.add("tensor_launches", int(weights.sum()), "launch")
     result.add("tensor_predicted", int(weights[tensor["step_instructions"].notna()].sum()), "launch")
     result.add("tensor_exact", int(weights[tensor["exact"].fillna(False).astype(bool)].sum()), "launch")
-    for name in roofs.launches:
-        if not np.isnan(value := roofs.highest(name)):
-            unit = ("bytes_per_s", "byte/s") if name in ("dram", "l2") else ("flop_per_s", "FLOP/s")
-            result.add(f"roof_{name}_{unit[0]}", value, unit[1])
-    if roofs.gpu is not None:
-        result.add("gpu", roofs.gpu.title, "text")
-    for name, option in missing.items():
-        result.add(f"missing_{name}", f"ncu {option}", "text")
-    if (data["recording"] == "baseline").any():
-        result.add("baseline_time", _total(data[data["recording"] == "baseline"]), "s")
-        result.add("baseline_launches", int(data.loc[data["recording"] == "baseline", "launches"].sum()), "launch")
-    result.add("finding", _finding(result, table), "text")
+    for name, (value, unit) in about.items():
+        result.add(name, value, unit)
+    if len(before):
+        result.add("baseline_time", _total(before), "s")
+        result.add("baseline_launches", int(before["launches"].sum()), "launch")
+    result.add("finding", _finding(result, kernel_table(data)), "text")
 
 
 def _total(launches: pd.DataFrame) -> float:
@@ -222,7 +223,10 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
 
 def seconds(time: float) -> str:
     """Format a time (s) in s, ms, µs or ns."""
-    for unit, size in (("s", 1), ("ms", 1e-3), ("µs", 1e-6)):
-        if time >= size:
-            return f"{brief(time / size, 3)} {unit}"
-    return f"{brief(time * 1e9, 3)} ns"
+    factor, unit = time_unit(time)
+    return f"{brief(time * factor, 3)} {unit}"
+
+
+def time_unit(time: float) -> tuple[float, str]:
+    """Return the largest unit of time in which `time` (s) is at least one, and how many of it are a second."""
+    return next(((f, unit) for f, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if time * f >= 1), (1e9, "ns"))

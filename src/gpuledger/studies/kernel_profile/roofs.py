@@ -1,7 +1,6 @@
 """Roofs, and how near each launch comes to them."""
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -30,25 +29,6 @@ _TYPES = (  # of matrix operands, by what kernel names say
 )
 
 
-@dataclass(frozen=True)
-class Roofs:
-    """Limits of the GPU: what the report records, else what the data sheet says.
-
-    Attributes
-    ----------
-    launches : DataFrame
-        By launch ``dram, l2`` (byte/s) and ``fp32, fp64, tensor`` (FLOP/s); NaN: unknown. Peaks of computing are at
-        the clock of the launch, where it is known.
-    """
-
-    launches: pd.DataFrame
-    gpu: Gpu | None
-
-    def highest(self, name: str) -> float:
-        """Return the highest roof of all launches; NaN if it is unknown."""
-        return float(self.launches[name].max())
-
-
 def gpu_of(named: str | None, device: str | None, places: tuple[str, str]) -> Gpu | None:
     """Return the data sheet of a GPU that a case names, or of the device that its dataset names, if there is one.
 
@@ -65,15 +45,20 @@ def gpu_of(named: str | None, device: str | None, places: tuple[str, str]) -> Gp
         return None
 
 
-def find_roofs(launches: pd.DataFrame, gpu: Gpu | None) -> Roofs:
-    """Return the roofs of a recording.
+def find_roofs(launches: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
+    """Return the roofs of a recording: what the report records, else what the data sheet says.
 
     Parameters
     ----------
     launches : DataFrame
         From `gpuledger.readers.ncu.quantities.launch_quantities`.
-    """
 
+    Returns
+    -------
+    DataFrame
+        By launch ``dram, l2`` (byte/s) and ``fp32, fp64, tensor`` (FLOP/s); NaN: unknown. Peaks of computing are at
+        the clock of the launch, where it is known.
+    """
     sheet = {} if gpu is None else dict(gpu.flops)
     scale = 1.0 if gpu is None else (launches["clock_hz"] / gpu.clock_hz).clip(upper=1).fillna(1.0)
     found = pd.DataFrame({"dram": launches["dram_peak_bytes_per_s"], "l2": launches["l2_peak_bytes_per_s"]})
@@ -89,7 +74,7 @@ def find_roofs(launches: pd.DataFrame, gpu: Gpu | None) -> Roofs:
     for name in ("fp32", "fp64"):
         found[name] = launches[f"{name}_peak_flop_per_s"].fillna((sheet.get(name) or np.nan) * scale)
     found["tensor"] = (sheet.get(_matrix_type(launches, sheet)) or np.nan) * scale
-    return Roofs(found, gpu)
+    return found
 
 
 def _matrix_type(launches: pd.DataFrame, sheet: dict[str, float | None]) -> str:
@@ -102,25 +87,16 @@ def _matrix_type(launches: pd.DataFrame, sheet: dict[str, float | None]) -> str:
     return found if sheet.get(found) else "fp16"
 
 
-def shares(launches: pd.DataFrame, roofs: Roofs) -> pd.DataFrame:
+def shares(launches: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
     """Return how near launches come to each roof (percent), columns as in `RESOURCES`.
 
     ncu's own share comes first; otherwise work over time over the roof.
     """
     time = launches["time_s"].where(launches["time_s"] > 0)
-    rates = {
-        "dram": launches["dram_bytes"] / time / roofs.launches["dram"],
-        "l2": launches["l2_bytes"] / time / roofs.launches["l2"],
-        "fp64": _floats(launches["fp64_flops"]) / time / roofs.launches["fp64"],
-        "fp32": _floats(launches["fp32_flops"]) / time / roofs.launches["fp32"],
-        "tensor": _floats(launches["tensor_flops"]) / time / roofs.launches["tensor"],
-    }
     found = {}
     for name in RESOURCES:
-        stated = launches.get(f"{name}_percent", pd.Series(np.nan, launches.index))
-        found[name] = stated.fillna(100 * rates[name]) if name in rates else stated
+        found[name] = launches.get(f"{name}_percent", pd.Series(np.nan, launches.index))
+        if name in roofs:
+            work = launches[f"{name}_{'bytes' if name in ('dram', 'l2') else 'flops'}"].astype("float64")
+            found[name] = found[name].fillna(100 * (work / time / roofs[name]))
     return pd.DataFrame(found)
-
-
-def _floats(values: pd.Series) -> pd.Series:
-    return values.astype("Float64").to_numpy(dtype=float, na_value=np.nan) + pd.Series(0.0, values.index)

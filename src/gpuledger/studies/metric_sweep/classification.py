@@ -64,7 +64,7 @@ def dependence(laws: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index().rename_axis(columns=None)
 
 
-def gemm_separation(points: pd.DataFrame, gemm_classes: Collection[str] = ("gemm",)) -> pd.DataFrame:
+def gemm_separation(points: pd.DataFrame, gemm_classes: Collection[str]) -> pd.DataFrame:
     """Rank metrics by how well they distinguish GEMMs from all other kernels.
 
     Parameters

@@ -11,17 +11,16 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import EngFormatter, FixedLocator, NullLocator
 
 from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures
 from gpuledger.models import scaling_laws
 from gpuledger.studies.metric_sweep import sweeps
-from gpuledger.studies.metric_sweep.laws import fit_series, law_of
+from gpuledger.studies.metric_sweep.laws import fit_series, law_of, outlying_sizes
 from gpuledger.studies.metric_sweep.measurements import VARIABLES
 from gpuledger.studies.metric_sweep.reduction import Sweep
-from gpuledger.studies.metric_sweep.summary import left_out_sizes
 
 #: Most panels in a figure, and most classes in a panel.
 SHOWN_PANELS, SHOWN_CLASSES = 9, 5
@@ -61,7 +60,7 @@ def file_name(metric: str) -> str:
     return re.sub(r"\W", "_", metric)
 
 
-def choose_panels(sweep: Sweep, most: int = SHOWN_PANELS) -> list[pd.DataFrame]:
+def choose_panels(sweep: Sweep) -> list[pd.DataFrame]:
     """Return the series of the most interesting panels, one per metric and variable, in order of variable and metric.
 
     Metrics with anomalies come first, then those with knees, then those with most classes and points. Of a metric's
@@ -76,7 +75,7 @@ def choose_panels(sweep: Sweep, most: int = SHOWN_PANELS) -> list[pd.DataFrame]:
     about["order"] = about["variable"].map({name: -place for place, name in enumerate(VARIABLES)})
     about["right"], about["straight"] = ~about["metric"].isin(wrong), ~about["metric"].isin(bent)
     ranks = ["right", "straight", "classes", "points", "order", "metric"]
-    ranked = about.sort_values(ranks, ascending=[True, True, False, False, True, True]).head(most)
+    ranked = about.sort_values(ranks, ascending=[True, True, False, False, True, True]).head(SHOWN_PANELS)
     keys = ranked.sort_values(["order", "metric"])[["variable", "metric"]].itertuples(index=False, name=None)
     return [_choose_classes(groups.get_group(key), sweep) for key in keys]
 
@@ -146,7 +145,7 @@ def draw_law(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str, 
         _mark_values(axes)
     axes.xaxis.set_major_locator(FixedLocator(thin_ticks(np.unique(panel["size"]))))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     variable, unit = (panel[name].iloc[0] for name in ("variable", "unit"))
     at = panel["at"].mode().iloc[0].replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
     axes.set_xlabel(f"{_SIZES[variable]}; {at}", fontsize=7.2)
@@ -220,8 +219,8 @@ def label_ends(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str
     for name, own in panel.groupby("kernel_class", sort=True):
         row, last = law_of(sweep.laws, own), float(own.loc[own["size"].idxmax(), "value"])
         if row["law"] != "undetermined":
-            fit = fit_series(own, left_out_sizes(sweep.anomalies, row.to_dict(), own))
-            last = float(fit.predict(np.array([fit.domain[1] * BEYOND]), LEVEL)[0][0])
+            fit = fit_series(own, outlying_sizes(sweep.anomalies, own))
+            last = float(fit.predict(fit.domain[1] * BEYOND)[0])
         law = "no law" if row["law"] == "undetermined" else f"{row['law']}{', exact' if row['exact'] else ''}"
         ends.append(
             (
@@ -261,7 +260,7 @@ def legend_handles(drawn: Collection[str]) -> list[Artist]:
 def _draw_series(axes: Axes, series: pd.DataFrame, sweep: Sweep, colour: str, marker: str) -> set[str]:
     """Draw points, law, band, knee and anomalies of one class; return what needs a legend."""
     row, drawn = law_of(sweep.laws, series), set()
-    out = left_out_sizes(sweep.anomalies, row.to_dict(), series)
+    out = outlying_sizes(sweep.anomalies, series)
     kept = series[~series["size"].isin(out)]
     size, value = kept["size"].to_numpy(float), kept["value"].to_numpy(float)
     axes.plot(size, value, marker, color=colour, zorder=4, markeredgecolor="white", markeredgewidth=0.5)
@@ -298,9 +297,8 @@ def _draw_curve(axes: Axes, fit: scaling_laws.Fit, colour: str) -> set[str]:
             axes.fill_between(x, *band, color=colour, alpha=0.16, linewidth=0, zorder=1)
             drawn.add("band")
     if fit.knee is not None and first <= fit.knee <= last:
-        at = fit.predict(np.array([float(fit.knee)]), LEVEL)[0]
         style = {"fillstyle": "none", "markersize": 8, "markeredgewidth": 1.2, "zorder": 5}
-        axes.plot([fit.knee], at, "d", color=colour, **style)
+        axes.plot([fit.knee], fit.predict(fit.knee)[0], "d", color=colour, **style)
         axes.axvline(fit.knee, color=colour, linewidth=0.6, linestyle=":", zorder=1)
         drawn.add("knee")
     return drawn
@@ -329,15 +327,9 @@ def _draw_anomalies(axes: Axes, series: pd.DataFrame, sweep: Sweep, out: Sequenc
     return drawn
 
 
-def thin_ticks(sizes: np.ndarray, inches: float = 2.75, digit: float = 0.07) -> np.ndarray:
-    """Return the sizes whose labels fit side by side: all, every second, or as many as there is room for.
-
-    Parameters
-    ----------
-    sizes : array of int
-    inches, digit : float
-        Widths of the axes and of a digit.
-    """
+def thin_ticks(sizes: np.ndarray, inches: float = 2.75) -> np.ndarray:
+    """Return the sizes whose labels fit side by side: all, every second, or as many as axes of this width hold."""
+    digit = 0.07  # inches
     place = np.log2(sizes)
     at = place * inches / (1.1 * (np.ptp(place) + math.log2(BEYOND)))
     labels = [f"{size:,.0f}" for size in sizes]
@@ -365,12 +357,5 @@ def _mark_values(axes: Axes) -> None:
     powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     axes.yaxis.set_major_locator(FixedLocator([step * 10.0**power for power in powers for step in steps]))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(_with_prefix))
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_ylim(low, high)
-
-
-def _with_prefix(value: float, _: object = None) -> str:
-    if value <= 0:
-        return "0"
-    step = min(max(math.floor(math.log10(value) / 3 + 1e-9), -3), 4)
-    return f"{value / 1000.0**step:g}{('n', 'µ', 'm', '', 'k', 'M', 'G', 'T')[step + 3]}"

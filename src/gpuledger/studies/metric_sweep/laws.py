@@ -43,9 +43,7 @@ def fit_laws(series: pd.DataFrame, points: pd.DataFrame, left_out: pd.DataFrame 
     """
     kept = series
     if left_out is not None and len(left_out):
-        keys = ["kernel_class", "metric", *VARIABLES]
-        out = pd.MultiIndex.from_frame(left_out[keys].astype(dict.fromkeys(VARIABLES, "int64")))
-        kept = series[~pd.MultiIndex.from_frame(series[keys]).isin(out)]
+        kept = series[~_at_points(series, left_out.astype(dict.fromkeys(VARIABLES, "int64")))]
     keys = list(SERIES[:3])
     fitted = [
         scaling_laws.fit_many(own, ["kernel_class", "metric"], variable, "value")
@@ -96,9 +94,8 @@ def fit_products(points: pd.DataFrame) -> pd.DataFrame:
         for (kernel_class, metric, unit), (own, at) in largest.items():
             columns = (own[name].to_numpy() for name in (one, two, "value"))
             fit = scaling_laws.fit_product(*columns, variables=(one, two))
-            worst = 0.0 if fit.exact else scaling_laws.largest_error(fit.y, fit.predict(fit.x)[0])
             about = (kernel_class, metric, unit, f"{one}, {two}", f"{third} = {at}")
-            rows.append((*about, fit.formula, fit.points, fit.error_percent, worst, fit.exact))
+            rows.append((*about, fit.formula, fit.points, fit.error_percent, fit.largest_error_percent, fit.exact))
     return pd.DataFrame(rows, columns=list(PRODUCTS))
 
 
@@ -151,6 +148,19 @@ def law_of(laws: pd.DataFrame, series: pd.DataFrame) -> pd.Series:
     """Return the row of the law table that belongs to one series."""
     keys = [laws[name] == series[name].iloc[0] for name in SERIES[:3]]
     return laws[np.logical_and.reduce(keys)].iloc[0]
+
+
+def outlying_sizes(wrong: pd.DataFrame, series: pd.DataFrame) -> list[int]:
+    """Return the sizes of a series that are outliers among the anomalies `wrong`."""
+    keys = ["kernel_class", "metric", *VARIABLES]
+    outliers = wrong.loc[wrong["kind"] == "outlier", keys].astype(dict.fromkeys(VARIABLES, "int64"))
+    return series.loc[_at_points(series, outliers), "size"].tolist()
+
+
+def _at_points(series: pd.DataFrame, points: pd.DataFrame) -> np.ndarray:
+    """Return which rows are at one of the points (``kernel_class, metric`` and sizes)."""
+    keys = ["kernel_class", "metric", *VARIABLES]
+    return pd.MultiIndex.from_frame(series[keys]).isin(pd.MultiIndex.from_frame(points[keys]))
 
 
 def fit_series(series: pd.DataFrame, outliers: Sequence[int]) -> scaling_laws.Fit:

@@ -34,23 +34,19 @@ _TIDY = (
     Column("kernel_name", optional=True),
     Column("launch", "integer", minimum=0, optional=True),
 )
-_OBSERVED = ("zero", "nonzero", "lower", "higher")
 _OBSERVATIONS = (
     Column("model"),
     Column("kernel_class"),
     Column("kernel_name"),
     Column("metric"),
-    Column("observation", choices=_OBSERVED),
+    Column("observation", choices=("zero", "nonzero", "lower", "higher")),
 )
 # Nsight Compute's base units; a rate has two of them.
 _WORDS = frozenset(
-    re.findall(
-        r"\S+",
-        """
-        1 % block bit byte cluster cycle device hz inst instruction launch ns op operation packet pass query register
-        request s sector SM sm tag thread tile transaction unknown warp wavefront
-        """,
-    )
+    """
+    1 % block bit byte cluster cycle device hz inst instruction launch ns op operation packet pass query register
+    request s sector SM sm tag thread tile transaction unknown warp wavefront
+    """.split()  # noqa: SIM905
 )
 # Units that follow from a metric's name; rates and ratios have ``per`` or ``pct`` in their names.
 _NAMED = (
@@ -66,7 +62,7 @@ _NAMED = (
 _COUNTER = re.compile(r"^(?!(?:device|launch|profiler|numa|nvlink|smsp__pcsamp)_)\w+?__\w")
 
 
-def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern] = kernel_names.PATTERNS) -> pd.DataFrame:
+def read_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFrame:
     """Read a case's measurements: one row per launch and metric, in base units.
 
     Parameters
@@ -143,10 +139,9 @@ def _check_units(path: Path, frame: pd.DataFrame) -> None:
 
 
 def _check_one_unit(path: Path, frame: pd.DataFrame) -> None:
-    units = frame.groupby("metric", sort=False)["unit"].unique()
-    for metric, found in units[units.str.len() > 1].items():
-        row = int(np.flatnonzero((frame["metric"] == metric) & (frame["unit"] == found[1]))[0])
-        problem = f"{metric} is in {found[1]} here and in {found[0]} elsewhere"
+    first = frame.groupby("metric", sort=False)["unit"].transform("first")
+    for row in np.flatnonzero(frame["unit"] != first)[:1]:
+        problem = f"{frame['metric'].iloc[row]} is in {frame['unit'].iloc[row]} here and in {first.iloc[row]} elsewhere"
         raise InputError(path, f"line {row + 2}, column unit", problem, "give all its values in units of one kind")
 
 

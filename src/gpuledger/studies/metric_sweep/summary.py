@@ -11,7 +11,7 @@ from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.models import scaling_laws
 from gpuledger.studies.metric_sweep import anomalies, classification, sweeps, unit_switches
-from gpuledger.studies.metric_sweep.laws import fit_series
+from gpuledger.studies.metric_sweep.laws import fit_series, outlying_sizes
 from gpuledger.studies.metric_sweep.measurements import VARIABLES
 
 
@@ -20,9 +20,7 @@ def series_name(row: pd.Series | dict) -> str:
     return f"{slug(row['kernel_class'])}_{slug(row['metric'])}_by_{row['variable']}"
 
 
-def summarise(
-    result: CaseResult, sweep, case: Case, gemm_classes: Collection[str] = ("gemm",), summarised_series: int = 100
-) -> None:
+def summarise(result: CaseResult, sweep, case: Case, gemm_classes: Collection[str], summarised_series: int) -> None:
     """Add the quantities of a sweep to its summary.
 
     Parameters
@@ -76,7 +74,7 @@ def _add_series(result: CaseResult, sweep, case: Case) -> None:
             result.add(f"{name}_growth_per_doubling", 2 ** (math.log(high / low) / math.log(last / first)), "1")
         if row["law"] == "undetermined":
             continue
-        fit = fit_series(own, left_out_sizes(sweep.anomalies, row, own))
+        fit = fit_series(own, outlying_sizes(sweep.anomalies, own))
         for quantity, (value, unit) in coefficients(fit, row["unit"], row["variable"]).items():
             result.add(f"{name}_{quantity}", value, unit)
 
@@ -92,14 +90,6 @@ def _add_values(result: CaseResult, sweep) -> None:
         named = [name for name in VARIABLES if own["depends_on"].str.contains(name, regex=False).any()]
         nothing = "none" if (own["depends_on"] == "none").any() else "unknown"
         result.add(f"{slug(metric)}_depends_on", ", ".join(named) or nothing, "text")
-
-
-def left_out_sizes(wrong: pd.DataFrame, row: dict, own: pd.DataFrame) -> list[int]:
-    """Return the sizes of a series that are outliers."""
-    mine = wrong[(wrong["kind"] == "outlier") & (wrong["kernel_class"] == row["kernel_class"])]
-    mine = mine[mine["metric"] == row["metric"]]
-    keys = pd.MultiIndex.from_frame(mine[list(VARIABLES)].astype("int64"))
-    return own.loc[pd.MultiIndex.from_frame(own[list(VARIABLES)]).isin(keys), "size"].tolist()
 
 
 def coefficients(fit: scaling_laws.Fit, unit: str, variable: str) -> dict[str, tuple[float, str]]:

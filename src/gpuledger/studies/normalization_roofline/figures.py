@@ -63,10 +63,10 @@ def draw_roofline(
     low, high = xlim
     start = 1.3 * low  # of the roofs' labels
     intensity = np.geomspace(low, high, 200)
-    peak = _value(result, "fp32_roof") or _value(result, "data_sheet_fp32_peak") or np.inf
-    roof, sheet = roof_bandwidth(result), _value(result, "data_sheet_bandwidth")
+    peak = result.get("fp32_roof") or result.get("data_sheet_fp32_peak") or np.inf
+    roof, sheet = roof_bandwidth(result), result.get("data_sheet_bandwidth")
     if sheet and "dram_roof" in result.summary:
-        limit = _value(result, "data_sheet_fp32_peak") or np.inf
+        limit = result.get("data_sheet_fp32_peak") or np.inf
         style = {"color": figures.GREY, "linewidth": 0.9, "linestyle": ":", "zorder": 1}
         axes.plot(intensity, np.minimum(limit, sheet * intensity) / 1e12, label="data sheet", **style)
         axes.legend(loc="lower right", fontsize=7, handlelength=1.8)
@@ -101,9 +101,9 @@ def draw_roofline(
 def draw_bandwidth(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: Styles) -> None:
     """Draw bandwidth over size, beside copies, roofs and the launch floor; parameters as of :func:`draw_roofline`."""
     left, right = rows["moved_bytes"].min() / 2 / 1e6, 2 * rows["moved_bytes"].max() / 1e6
-    roof, near = roof_bandwidth(result) / 1e12, (_value(result, "l2_roof") or 0) / 1e12
+    roof, near = roof_bandwidth(result) / 1e12, (result.get("l2_roof") or 0) / 1e12
     bottom, top = 0.5 * rows["bandwidth_byte_per_s"].min() / 1e12, 2.2 * max(roof, near)
-    if floor_ns := _value(result, "launch_floor"):
+    if floor_ns := result.get("launch_floor"):
         sizes = np.geomspace(left, right, 100)
         # MB/ns are PB/s: the apparent bandwidth of a kernel that does nothing.
         at_floor = 1e3 * sizes / floor_ns
@@ -206,7 +206,3 @@ def _spread(rows: pd.DataFrame, shares: pd.Series) -> list[pd.Series]:
 def _plain(axis: Axis, ticks: list[float]) -> None:
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set_minor_locator(plt.NullLocator())
-
-
-def _value(result: CaseResult, name: str) -> float | None:
-    return result[name] if name in result.summary else None

@@ -216,15 +216,15 @@ def _add_roofs(result: CaseResult, rows: pd.DataFrame, ceilings: pd.DataFrame | 
 
 def roof_bandwidth(result: CaseResult) -> float:
     """Return the DRAM roof (byte/s): the bandwidth of the largest cold copy, or else the data sheet's."""
-    return result["dram_roof" if "dram_roof" in result.summary else "data_sheet_bandwidth"]
+    return result.get("dram_roof") or result["data_sheet_bandwidth"]
 
 
 def _bounds(rows: pd.DataFrame, result: CaseResult, l2_bytes: float) -> np.ndarray:
     """Return what bounds each row: the launch, if moving the bytes takes less; else where the bytes come from."""
     roof = roof_bandwidth(result)
     near = (rows["cache"] == "warm") & (rows["moved_bytes"] <= l2_bytes)
-    at_roof_ns = 1e9 * rows["moved_bytes"] / np.where(near, result.summary.get("l2_roof", {}).get("value", roof), roof)
-    floor_ns = result.summary.get("launch_floor", {}).get("value", 0)
+    at_roof_ns = 1e9 * rows["moved_bytes"] / np.where(near, result.get("l2_roof", roof), roof)
+    floor_ns = result.get("launch_floor", 0)
     return np.select([at_roof_ns < floor_ns, near], ["launch", "L2"], "DRAM")
 
 
@@ -262,8 +262,8 @@ def _add_speedups(result: CaseResult, rows: pd.DataFrame) -> None:
 
 
 def _finding(case: Case, result: CaseResult) -> str:
-    if library := result.summary.get("library"):
-        words = f"{library['value']}'s {result['normalization']}"
+    if library := result.get("library"):
+        words = f"{library}'s {result['normalization']}"
     else:
         simulated = case.dataset.content["kind"] == "simulated"
         words = f"{'In a simple model, the' if simulated else 'The'} optimised kernel"

@@ -68,12 +68,11 @@ def over_fastest(points: pd.DataFrame) -> pd.DataFrame:
     return points.assign(over_fastest_ratio=cycles / max(cycles.iloc[0], 1) - 1)
 
 
-def summarise(
-    result: CaseResult, fastest: float, p25: float, median: float, p75: float, p95: float, slowest: float
-) -> None:
-    """Add percentiles of the elapsed cycles and the measures of the tail that follow from them."""
-    for percent, cycles in zip(PERCENTILES, (fastest, p25, median, p75, p95, slowest), strict=True):
+def summarise(result: CaseResult, percentiles: Sequence[float]) -> None:
+    """Add the elapsed cycles at ``PERCENTILES`` and the measures of the tail that follow from them."""
+    for percent, cycles in zip(PERCENTILES, percentiles, strict=True):
         result.add(f"cycles_p{percent}", int(cycles) if float(cycles).is_integer() else cycles, "cycle")
+    fastest, p25, median, p75, p95, slowest = percentiles
     result.add("tail_ratio", (slowest - fastest) / max(fastest, 1), "1")
     result.add("fastest_below_median_percent", 100 * (median - fastest) / max(median, 1), "%")
     result.add("slowest_above_median_percent", 100 * (slowest - median) / max(median, 1), "%")

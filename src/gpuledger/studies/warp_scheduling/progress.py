@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.readers import neutrino
@@ -51,25 +52,6 @@ class Clocks:
     def elapsed(self) -> np.ndarray:
         """Cycles from each block's first sample to its last."""
         return np.take_along_axis(self.clocks, self.counts[:, None] - 1, 1)[:, 0] - self.clocks[:, 0]
-
-
-@dataclass(frozen=True)
-class Transitions:
-    """Where the speed of each followed block rises, if anywhere.
-
-    Attributes
-    ----------
-    found : ndarray of bool
-    clock : ndarray of int64
-        The clock of the sample at which it rises.
-    slow_cycles, fast_cycles : ndarray of float
-        Mean cycles of an iteration before and after.
-    """
-
-    found: np.ndarray
-    clock: np.ndarray
-    slow_cycles: np.ndarray
-    fast_cycles: np.ndarray
 
 
 def read_progress(path: str | Path) -> Clocks:
@@ -144,12 +126,18 @@ def _checked(path: Path, clocks: np.ndarray) -> Clocks:
     return Clocks(path, np.flatnonzero(good), clocks[good], counts[good], int((~good).sum()), full)
 
 
-def find_transitions(clocks: Clocks, gain_percent: float) -> Transitions:
+def find_transitions(clocks: Clocks, gain_percent: float) -> pd.DataFrame:
     """Find, for each block, the sample at which its iterations become shorter.
 
     Of all ways to split a block's iterations in two, take the one with the least squared deviations from the means of
     the parts. It counts if the iterations before take `gain_percent` longer than those after, and by ``ERRORS``
     standard errors.
+
+    Returns
+    -------
+    DataFrame
+        One row per followed block: whether its speed rises (``found``), the ``clock`` of the sample at which it does,
+        and the mean cycles of an iteration before and after, ``slow_cycles, fast_cycles``.
     """
     relative = (clocks.clocks - clocks.clocks[:, :1]).astype(float)
     total, intervals = clocks.elapsed.astype(float), clocks.counts - 1
@@ -170,7 +158,8 @@ def find_transitions(clocks: Clocks, gain_percent: float) -> Transitions:
     variance = np.maximum(squares - explained[rows, sample], 0) / np.maximum(intervals - 2, 1)
     error = np.sqrt(np.where(possible, variance, 0) * (1 / before + 1 / after))
     found = possible & (slow > (1 + gain_percent / 100) * fast) & (slow - fast > ERRORS * error)
-    return Transitions(found, clocks.clocks[rows, sample], slow, fast)
+    clock = clocks.clocks[rows, sample]
+    return pd.DataFrame({"found": found, "clock": clock, "slow_cycles": slow, "fast_cycles": fast})
 
 
 def match(clocks: Clocks, blocks: Blocks) -> None:

@@ -14,7 +14,6 @@ from gpuledger.studies.warp_scheduling import distribution
 from gpuledger.studies.warp_scheduling.distribution import PERCENTILES
 from gpuledger.studies.warp_scheduling.progress import (
     Clocks,
-    Transitions,
     ends_of_older,
     find_transitions,
     match,
@@ -154,7 +153,7 @@ def _distribution(result: CaseResult, case: Case, warps: Warps | None, clocks: C
         given = "published" if case.dataset.content["kind"] == "published" else "given"
         result.add("warps", f"not {given}", "warp")
         cycles = np.interp(PERCENTILES, points["completed_percent"], points["elapsed_cycles"])
-        distribution.summarise(result, *cycles)
+        distribution.summarise(result, cycles)
         return points
     if warps is not None:
         elapsed = warps.elapsed
@@ -166,12 +165,12 @@ def _distribution(result: CaseResult, case: Case, warps: Warps | None, clocks: C
         result.add("elapsed", "from the first to the last branch of one warp of each block", "text")
     points, cycles = distribution.measured(elapsed)
     result.add("warps", elapsed[1].sum(), "warp")
-    distribution.summarise(result, *cycles)
+    distribution.summarise(result, cycles)
     return points
 
 
 def _summarise_speeds(
-    result: CaseResult, case: Case, clocks: Clocks, begin: np.ndarray, found: Transitions
+    result: CaseResult, case: Case, clocks: Clocks, begin: np.ndarray, found: pd.DataFrame
 ) -> pd.DataFrame:
     per_iteration, clock = case.inputs["flop_per_iteration"], case.inputs["clock_mhz"]
     result.add("flop_per_iteration", per_iteration, "FLOP")
@@ -185,11 +184,11 @@ def _summarise_speeds(
     # From FLOP per cycle to TFLOP/s.
     scale = per_iteration * clock * 1e6 / 1e12
     speeds = pd.DataFrame({"block": clocks.block, "speed_tflops": scale * (clocks.counts - 1) / clocks.elapsed})
-    speeds["transition_cycles"] = pd.Series(found.clock - begin, dtype="Int64").where(found.found)
+    rises = found["found"]
+    speeds["transition_cycles"] = (found["clock"] - begin).astype("Int64").where(rises)
     for name in ("slow", "fast"):
-        cycles = pd.Series(getattr(found, f"{name}_cycles")).where(found.found)
-        speeds[f"{name}_tflops"] = scale / cycles
-    up = speeds[found.found]
+        speeds[f"{name}_tflops"] = scale / found[f"{name}_cycles"].where(rises)
+    up = speeds[rises]
     result.add("block_speed_median_tflops", speeds["speed_tflops"].median(), "TFLOP/s")
     result.add("sped_up_blocks", len(up), "block")
     result.add("sped_up_percent", 100 * len(up) / len(speeds), "%")
