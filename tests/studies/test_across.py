@@ -117,11 +117,14 @@ def test_measured_and_simulated_normalization_kernels_are_told_apart():
 
 def test_served_runs_of_every_gpu_and_engine_are_side_by_side():
     cases = []
+    sizes = {"model": "m", "input_tokens": 8, "output_tokens": 8, "requests": 1, "gpus": 1}
     for gpu, ratio in (("NVIDIA A", 0.9), ("NVIDIA B", 1.3)):
-        runs = pd.DataFrame({"engine": ["vllm", "vllm", "sglang"], "measured_s": 1.0, "kernels_s": ratio})
+        runs = pd.DataFrame({"engine": ["vllm", "vllm", "sglang"], "measured_s": 1.0, "kernels_s": ratio, **sizes})
         cases.append(result(runs, "d", gpu, "predicted", gpu=gpu))
     figure = serving_time.draw(cases)
-    assert "per token of 6 served runs on 2 GPUs with median errors of 10 to 30 %" in words(figure)
+    assert "per output token of 6 served runs on 2 GPUs with median errors of 10 to 30 %" in words(figure)
+    same = result(runs.tail(1).assign(measured_s=1.00002), "e", "typed", "predicted", gpu=gpu)
+    assert "of 6 served runs" in words(serving_time.draw([*cases, same])), "the same run in two datasets counts once"
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["sglang (d: 1)", "vllm (d: 2)"] * 2
     (dots,) = (mark for mark in figure.axes[0].collections if len(mark.get_offsets()) == 4)
     assert list(dots.get_offsets()[:, 0]) == [0.9, 0.9, 1.3, 1.3]

@@ -157,8 +157,9 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
     main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
     names = ("held_back", "roofline_held_back", "derate_held_back")
     model, roofline, derate = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
+    count = result[f"shapes_held_back{main}"]
     finding = (
-        f"The time model predicts held-back {groups[0]} GEMMs on {gpu.title} with a mean error of {model} "
+        f"The time model predicts {count:,} held-back {groups[0]} GEMMs on {gpu.title} with a mean error of {model} "
         f"(roofline: {roofline}, derated roofline: {derate})"
     )
     result.add("finding", finding, "text")
@@ -203,14 +204,12 @@ def _reduce_vidur(case: Case, gpu: Gpu) -> CaseResult:
     )
     add_constants(result, values, units, "", source)
     worst = _add_operators(result, frame)
-    largest, roofline = (
-        in_percent(result[name])
-        for name in (f"{slug(worst)}_mape_held_back_percent", "mape_roofline_held_back_percent")
-    )
+    names = (f"{slug(worst)}_mape_held_back_percent", "mape_held_back_percent", "mape_roofline_held_back_percent")
+    largest, mean, roofline = (in_percent(result[name]) for name in names)
     finding = (
         f"The time model's mean error is at most {largest} for held-back shapes of each operator on {gpu.title}, "
         f"with {len(values)} constant{'s' * (len(values) > 1)} for all {frame['operator'].nunique()} of them "
-        f"(roofline: {roofline})"
+        f"(all shapes: {mean}, roofline: {roofline})"
     )
     result.add("finding", finding, "text")
     return result
@@ -256,8 +255,9 @@ def _reduce_llmcompass(case: Case, gpu: Gpu) -> CaseResult:
     mean = float(np.mean([result[f"{slug(name)}_mape_held_back_percent"] for name in frame["operator"].unique()]))
     result.add("mean_operator_mape_held_back_percent", mean, "%")
     finding = (
-        f"The time model predicts held-back operators on {gpu.title} with a mean error of {in_percent(mean)}, "
-        f"using constants of the GPU from other measurements"
+        f"The time model predicts {result['shapes_held_back']:,} held-back shapes of {len(values)} operators on "
+        f"{gpu.title} with a mean error of {in_percent(mean)} (each operator counts alike); the GPU's constants are "
+        f"from other measurements, empty calls are {source}"
     )
     result.add("finding", finding, "text")
     return result
