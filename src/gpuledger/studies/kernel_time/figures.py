@@ -19,6 +19,7 @@ PREDICTORS = {
     "roofline_s": ("roofline", figures.GREY, "o"),
     "derate_s": ("derated roofline", figures.ORANGE, "s"),
     "derated_s": ("fitted roofline", figures.GREEN, "D"),
+    "lookup_s": ("look-up", figures.PURPLE, "^"),
     "predicted_s": ("time model", figures.BLUE, "o"),
 }
 #: Ratios of predicted to measured time are clipped to this range.

@@ -155,12 +155,13 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
         add_noise_floor(result, tables, ["m", "n", "k"], suffix)
         add_host_bound(result, rows, suffix)
     main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
-    names = ("held_back", "roofline_held_back", "derate_held_back")
-    model, roofline, derate = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
+    looked_up = f"mape_lookup_percent{main}" in result.summary
+    names = ("held_back", "roofline_held_back", "lookup" if looked_up else "derate_held_back")
+    model, roofline, other = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
     count = result[f"shapes_held_back{main}"]
     finding = (
         f"The time model predicts {count:,} held-back {groups[0]} GEMMs on {gpu.title} with a mean error of {model} "
-        f"(roofline: {roofline}, derated roofline: {derate})"
+        f"(roofline: {roofline}, {'look-up in the fitting half' if looked_up else 'derated roofline'}: {other})"
     )
     result.add("finding", finding, "text")
     return result
