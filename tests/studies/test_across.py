@@ -113,7 +113,7 @@ def test_measured_and_simulated_normalization_kernels_are_told_apart():
         about = {"data_sheet_bandwidth": 1e12, "gpu": "H100"}
         cases.append(result(pd.DataFrame(rows), kind, kind, kind, **about))
     figure = normalization.draw(cases)
-    said = "optimised kernels reach 80 to 80 %, PyTorch's kernels reach 40 to 40 % of the bandwidth"
+    said = "optimised kernels reach 80 %, PyTorch's kernels reach 40 % of the bandwidth"
     assert said in words(figure), "what was simulated is no measurement"
     assert "sizes simulated optimised kernels reach 90" in words(normalization.draw(cases[1:]))
     assert [line.get_linestyle() for line in figure.axes[0].lines[:2]] == ["-", "--"]

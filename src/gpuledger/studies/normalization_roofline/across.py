@@ -38,8 +38,8 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     for title in PANELS:
         # What was simulated counts only where nothing was measured.
         places = [place for place in range(len(results)) if all(simulated) or not simulated[place]]
-        found = [largest[title, place] for place in places if largest[title, place]]
-        reach += [f"{title} reach {min(found):.0f} to {max(found):.0f} %"] if found else []
+        found = [f"{share:.0f}" for share in sorted(largest[title, place] or 0 for place in places) if share]
+        reach += [f"{title} reach {' to '.join(dict.fromkeys((found[0], found[-1])))} %"] if found else []
     words = f"At the largest sizes{' simulated' * all(simulated)} {', '.join(reach)} of the bandwidth"
     figures.headline(figure, words)
     return figure
