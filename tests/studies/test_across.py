@@ -93,10 +93,12 @@ def test_timelines_share_an_axis_of_clocks():
 def test_errors_of_every_gpu_are_side_by_side():
     frame = pd.DataFrame({"operator": "gemm", "group": "16-bit", "held_back": [True, True, False]})
     frame = frame.assign(measured_s=1.0, predicted_s=[1.1, 0.9, 9.0], roofline_s=0.5, derate_s=np.nan, derated_s=0.8)
+    frame = frame.assign(lookup_s=1.05)
     cases = [result(frame, "d", gpu, "predicted", gpu=gpu) for gpu in ("a100", "h100")]
     figure = kernel_time.draw(cases)
-    assert "On 2 GPUs the time model's error is 10 %, the roofline's 50 %" in words(figure)
-    assert "gemm, 16-bit (d: 2)" in words(figure)
+    assert "On 2 GPUs the time model's mean error is 10 %, the roofline's 50 %" in words(figure)
+    assert "a look-up is better in 2 of 2" in words(figure)
+    assert "gemm, 16-bit (a100: 2)" in words(figure)
 
 
 def test_measured_and_simulated_normalization_kernels_are_told_apart():
@@ -111,17 +113,22 @@ def test_measured_and_simulated_normalization_kernels_are_told_apart():
         about = {"data_sheet_bandwidth": 1e12, "gpu": "H100"}
         cases.append(result(pd.DataFrame(rows), kind, kind, kind, **about))
     figure = normalization.draw(cases)
-    assert "optimised kernels reach 80 to 90 % of the bandwidth, PyTorch's 40 to 40 %" in words(figure)
+    said = "optimised kernels reach 80 %, PyTorch's kernels reach 40 % of the bandwidth"
+    assert said in words(figure), "what was simulated is no measurement"
+    assert "sizes simulated optimised kernels reach 90" in words(normalization.draw(cases[1:]))
     assert [line.get_linestyle() for line in figure.axes[0].lines[:2]] == ["-", "--"]
 
 
 def test_served_runs_of_every_gpu_and_engine_are_side_by_side():
     cases = []
+    sizes = {"model": "m", "input_tokens": 8, "output_tokens": 8, "requests": 1, "gpus": 1}
     for gpu, ratio in (("NVIDIA A", 0.9), ("NVIDIA B", 1.3)):
-        runs = pd.DataFrame({"engine": ["vllm", "vllm", "sglang"], "measured_s": 1.0, "kernels_s": ratio})
+        runs = pd.DataFrame({"engine": ["vllm", "vllm", "sglang"], "measured_s": 1.0, "kernels_s": ratio, **sizes})
         cases.append(result(runs, "d", gpu, "predicted", gpu=gpu))
     figure = serving_time.draw(cases)
-    assert "per token of 6 served runs on 2 GPUs with median errors of 10 to 30 %" in words(figure)
+    assert "per output token of 6 served runs on 2 GPUs with median errors of 10 to 30 %" in words(figure)
+    same = result(runs.tail(1).assign(measured_s=1.00002), "e", "typed", "predicted", gpu=gpu)
+    assert "of 6 served runs" in words(serving_time.draw([*cases, same])), "the same run in two datasets counts once"
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["sglang (d: 1)", "vllm (d: 2)"] * 2
     (dots,) = (mark for mark in figure.axes[0].collections if len(mark.get_offsets()) == 4)
     assert list(dots.get_offsets()[:, 0]) == [0.9, 0.9, 1.3, 1.3]
@@ -155,6 +162,6 @@ def test_recorded_steps_have_their_prediction_below_and_simulated_ones_are_not_m
     figure = kernel_breakdown.draw(cases)
     assert "The model predicts 50 % of the kernel time of 1 measured step" in words(figure)
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels[0] == "downloaded: step (G)" and labels[-1] == "published: m, decode"
+    assert labels[0] == "downloaded: step (G)" and labels[-1] == "predicted: m, decode"
     bars = [bar for bar in figure.axes[0].patches if bar.get_width() and bar.get_height() == 0.75]
     assert [round(bar.get_width()) for bar in bars] == [75, 25, 38, 12, 75, 25, 75, 25, 60, 40]

@@ -169,7 +169,7 @@ def test_split_k_is_read_off_counters_where_there_is_no_grid(folder):
     write_shapes(folder / "a.json")
     linear = result(folder, launches="a.csv", shapes="a.json")
     assert (linear["tiled_exact"], linear["split_k_from_counters"]) == (3, 3)
-    assert "3 of them with the number of slices read off the FMUL counter" in linear.finding
+    assert "3 of them with the split-K factor read off the FMUL counter" in linear.finding
     assert "l2_reach_bytes" not in linear.summary
 
 

@@ -113,7 +113,9 @@ def test_a_case_is_judged_beside_its_baselines(tmp_path, name, table, read, cons
     assert result["host_bound"] == "none"
     errors = kernel_time.error_table(result.data)
     assert errors["shapes"].iloc[-1] == len(rows) and "mape_lookup_percent" in errors
-    assert "mean error" in result.finding
+    own, roofline = (f"{result[f'mape_{name}held_back_percent']:.1f}" for name in ("", "roofline_"))
+    assert f"mean error of {own}" in result.finding and f"(roofline: {roofline}" in result.finding, "of one half"
+    assert f"{result['shapes_held_back']:,} held-back" in result.finding and result["skipped_kernels"] == "none"
 
 
 def _rewritten(table, rows, name):

@@ -50,6 +50,7 @@ def test_a_step_is_the_sum_of_its_kernels_and_of_other_requests_prompts(tmp_path
     error = 100 * abs(run["kernels_s"] / 6e-3 - 1)
     assert result["tpot_median_error_unfitted_percent"] == pytest.approx(error, rel=1e-4)
     assert (result["runs"], result["runs_expressed"], result["not_expressed"]) == (1, 1, "none")
+    assert "output token of 1 of 1 served runs" in result.finding and "half" not in result.finding
     assert result.provenance["kind"] == "predicted" and "vllm" in json.dumps(result.provenance["inputs"])
 
 
@@ -91,6 +92,12 @@ def test_runs_that_cannot_be_expressed_are_counted_by_reason(tmp_path):
         assert reason in result["not_expressed"], reason
 
 
+def test_a_measurement_under_two_ids_counts_once(tmp_path):
+    result = reduced(tmp_path, {}, {}, {"silicon_tpot_ms": 6.1})
+    assert (result["runs"], result["repeated_rows"], result["runs_expressed"]) == (2, 1, 2)
+    assert 0 < result["repeats_mape_percent"] < 1
+
+
 EXPERTS = {"model_path": "Qwen3-30B-A3B", "batch_size": 16}
 
 
@@ -117,8 +124,13 @@ def test_the_engines_term_is_found_on_one_half_and_holds_on_the_other(tmp_path):
     assert result["tpot_median_error_percent"] < 0.5 < result["tpot_median_error_unfitted_percent"]
     assert 40 <= result["held_back_runs"] <= 80 and "with one fitted term per engine" in result.finding
     faster = [{**shape, "silicon_tpot_ms": 900 * time} for shape, time in zip(shapes, alone, strict=True)]
-    assert reduced(tmp_path, *faster)["host_vllm"] == 0, "a host takes no negative time"
+    alone = reduced(tmp_path, *faster)
+    assert alone["host_vllm"] == 0, "a host takes no negative time"
+    assert "half" not in alone.finding, "a term of zero changes nothing"
     table = error_table(result.data)
+    back = table["median_unfitted_held_back_percent"].iloc[0]
+    assert back == pytest.approx(result["tpot_median_error_unfitted_held_back_percent"])
+    assert f"(held-back half: {back:.1f} %, with one" in result.finding, "both numbers are of one half"
     assert table["engine"].tolist() == ["all", "vllm", "vllm"] and table["runs"].tolist() == [120] * 3
     assert table["median_percent"].iloc[0] == pytest.approx(result["tpot_median_error_percent"])
 
@@ -136,7 +148,10 @@ def test_the_first_token_waits_for_its_engine_too(tmp_path):
 
 def test_experts_scaled_by_blocks_are_not_taken_for_scaled_tensors(tmp_path):
     """SGLang's served GLM-5 and Qwen3.5 say fp8 of their products and fp8_block of their experts."""
-    modes = [{"gemm_quant_mode": "fp8", "moe_quant_mode": mode} for mode in ("fp8", "fp8_block", "")]
+    modes = [
+        {"gemm_quant_mode": "fp8", "moe_quant_mode": mode, "silicon_ttft_ms": 40 + at}
+        for at, mode in enumerate(("fp8", "fp8_block", ""))
+    ]
     data = reduced(tmp_path, *({**EXPERTS, "backend": "sglang", **mode} for mode in modes)).data
     assert data["precision"].tolist() == ["fp8", "fp8_block", "fp8"]
     assert data["decode_s"].iloc[0] == data["decode_s"].iloc[2] != data["decode_s"].iloc[1]

@@ -157,11 +157,11 @@ def _summarise(result: CaseResult, accuracy: Mapping, shaped: bool, l2_reach_byt
         finding = f"Names and grids alone give FADD and FMUL of {tiled_exact:,} of {launches:,} tiled GEMMs exactly"
     else:
         finding = (
-            f"2·M·N·K misses {accuracy['mape_2mnk_percent']:.1f} % of a layer's FLOPs on average, "
+            f"2·M·N·K misses {accuracy['mape_2mnk_percent']:.1f} % of a tiled layer's FLOPs on average, "
             f"at worst {abs(accuracy['worst_2mnk_percent']):.1f} %; "
-            f"the closed form is exact for {exact:,} of {kernels:,} launches"
+            f"the closed form is exact for {exact:,} of {kernels:,} launches that it covers"
         )
         if accuracy["split_k_from_counters"]:
             from_counter = accuracy["split_k_from_counters"]
-            finding += f", {from_counter:,} of them with the number of slices read off the FMUL counter"
+            finding += f", {from_counter:,} of them with the split-K factor read off the FMUL counter"
     add("finding", finding, "text")

@@ -106,4 +106,4 @@ def _bars(result: CaseResult) -> Iterator[tuple[str | None, pd.Series, float, bo
     seconds = rows["time_s"].astype(float) * rows["count"].astype(float)
     for phase, times in seconds.groupby(rows["phase"], sort=False, observed=True):
         by_class = times.groupby(rows["kind"].astype(str).map(CLASSES).fillna("other")).sum()
-        yield f"{name}, {str(phase).replace('_', ' ')}", by_class, by_class.sum(), True
+        yield f"predicted: {about['case']}, {str(phase).replace('_', ' ')}", by_class, by_class.sum(), True

@@ -177,7 +177,7 @@ def _finding(result: CaseResult, scenario: Scenario) -> str:
         words.append(f"{phase.replace('_', ' ')} at {roof}")
     gpu = scenario.gpus[0].title
     where = f"{scenario.parallel.devices} × {gpu}" if scenario.parallel.devices > 1 else gpu
-    return f"{scenario.model.name} on {where}: {', '.join(words)}"
+    return f"Predicted: {scenario.model.name} on {where} runs {', '.join(words)}"
 
 
 def _time_shapes(scenario: Scenario) -> TimeShapes:

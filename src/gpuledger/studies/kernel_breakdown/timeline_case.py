@@ -76,7 +76,8 @@ def reduce_timeline(
         parts["idle"] = settle_frame(explain_idle(step.rows, step.host))
         _add_idle(result, parts["idle"])
     result.data = join_parts(launches=settle_frame(rows), host=settle_frame(step.host), **parts)
-    result.add("finding", _finding(result), "text")
+    simulated = "Simulated: " * case.dataset.made_here
+    result.add("finding", simulated + _finding(result), "text")
     return result, scenario, predicted
 
 

@@ -21,9 +21,11 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     figure, axes = plt.subplots(figsize=(7.0, 1.2 + 0.155 * len(errors)))
     draw_dumbbells(axes, errors)
     medians = {column: errors[column].median() for column in ("predicted_s", "roofline_s")}
-    words = "{predicted_s:.0f} %, the roofline's {roofline_s:.0f} %".format(**medians)
+    words = "mean error is {predicted_s:.0f} %, the roofline's {roofline_s:.0f} %".format(**medians)
     gpus = errors["gpu"].nunique()
-    finding = f"On {gpus} GPUs the time model's error is {words} (medians of {len(errors)} sets of held-back kernels)"
+    finding = f"On {gpus} GPUs the time model's {words} (medians of {len(errors)} sets of held-back kernels)"
+    if "lookup_s" in errors and (known := errors["lookup_s"].count()):
+        finding += f"; a look-up is better in {(errors['lookup_s'] < errors['predicted_s']).sum()} of {known}"
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=4)
     figures.headline(figure, finding)
     return figure
@@ -38,7 +40,7 @@ def _rows(result: CaseResult) -> list[dict]:
         rows.append(
             {
                 "gpu": result["gpu"],
-                "dataset": result.provenance["dataset"],
+                "case": result.provenance["case"],
                 "operator": operator,
                 "group": group,
                 "shapes": len(own),
@@ -54,7 +56,7 @@ def draw_dumbbells(axes: Axes, errors: pd.DataFrame) -> None:
     Parameters
     ----------
     errors : DataFrame
-        Columns ``gpu, dataset, operator, group, shapes`` and, by predictor, mean absolute percentage errors.
+        Columns ``gpu, case, operator, group, shapes`` and, by predictor, mean absolute percentage errors.
     """
     first = errors["gpu"] != errors["gpu"].shift()
     y = (np.arange(len(errors)) + 1.2 * (first.cumsum() - 1)).to_numpy()
@@ -63,7 +65,7 @@ def draw_dumbbells(axes: Axes, errors: pd.DataFrame) -> None:
     for column in columns:
         label, color, marker = PREDICTORS[column]
         axes.plot(errors[column], y, marker, color=color, label=label, markersize=4.2, linestyle="none", zorder=3)
-    names = [f"{row.operator}, {row.group} ({row.dataset}: {row.shapes:,})" for row in errors.itertuples()]
+    names = [f"{row.operator}, {row.group} ({row.case}: {row.shapes:,})" for row in errors.itertuples()]
     axes.set_yticks(y, map(figures.plain, names), fontsize=6.5)
     known = read_gpus()
     for place, gpu in zip(y[first], errors["gpu"][first], strict=True):

@@ -77,11 +77,13 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     result.add("skipped_types", ", ".join(skipped) or "none", "text")
     unseen = pd.Series(np.nan, frame.index)
     words: dict[str, list[str]] = {}
+    too_few = []
     for (kernel, precision, group), rows in frame.groupby(["kernel", "precision", "group"], sort=True):
         kind = engine_prediction.kind_of(rows["operator"].iloc[0])
         held_in = rows[~rows["held_back"]]
         if len(held_in) < LEAST_SHAPES or not rows["held_back"].any():
             frame.drop(index=rows.index, inplace=True)
+            too_few.append(f"{kernel} {precision}")
             continue
         constants = engine_prediction.fit(gpu, kind, held_in)
         found = pd.concat(
@@ -101,6 +103,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
             f"no kernel has {LEAST_SHAPES} shapes in the half that constants are fitted to, and others to judge them"
         )
         raise InputError(path, "", problem, "add measurements")
+    result.add("skipped_kernels", ", ".join(too_few) or "none", "text")
     frame["predicted_s"] = rounded(frame["predicted_s"])
     result.data = frame = frame.drop(columns=["compute_s", "traffic_s"])
     groups = sorted(words, key=lambda name: (name != "16-bit", name))
@@ -117,12 +120,13 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
         add_host_bound(result, rows, suffix)
     main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
     model, roofline, table = (
-        in_percent(result[f"mape_{name}_percent{main}"]) for name in ("held_back", "roofline", "lookup")
+        in_percent(result[f"mape_{name}_percent{main}"]) for name in ("held_back", "roofline_held_back", "lookup")
     )
     kind = f"{groups[0]} " if layout != "collectives" else ""
-    what = kind + {"attention": "attention", "moe": "mixture-of-experts layers"}.get(layout, layout)
+    what = kind + {"attention": "attention kernels", "moe": "mixture-of-experts layers"}.get(layout, layout)
+    count = result[f"shapes_held_back{main}"]
     finding = (
-        f"The time model predicts held-back {what} on {gpu.title} with a mean error of {model} "
+        f"The time model predicts {count:,} held-back {what} on {gpu.title} with a mean error of {model} "
         f"(roofline: {roofline}, look-up in the fitting half: {table})"
     )
     result.add("finding", finding, "text")

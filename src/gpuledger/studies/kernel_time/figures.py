@@ -19,6 +19,7 @@ PREDICTORS = {
     "roofline_s": ("roofline", figures.GREY, "o"),
     "derate_s": ("derated roofline", figures.ORANGE, "s"),
     "derated_s": ("fitted roofline", figures.GREEN, "D"),
+    "lookup_s": ("look-up", figures.PURPLE, "^"),
     "predicted_s": ("time model", figures.BLUE, "o"),
 }
 #: Ratios of predicted to measured time are clipped to this range.
@@ -62,7 +63,7 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
             style = {"color": "#555555", "fontsize": 6.5, "zorder": 5, "path_effects": halo}
             axes.annotate(f"{limit} or {words}", (0.99, limit), (0, 3), **style, **place)
     edges = np.geomspace(x.min(), max(1.001 * x.max(), 2 * x.min()), 37)
-    axes.axhspan(0.9, 1 / 0.9, color=figures.PALE, linewidth=0, zorder=0)
+    axes.axhspan(0.9, 1.1, color=figures.PALE, linewidth=0, zorder=0)
     if len(part) > MOST_DOTS:
         heights = np.geomspace(*RATIOS, 41)
         count = np.histogram2d(x, model, bins=(edges, heights))[0].T

@@ -38,8 +38,8 @@ from gpuledger.studies.kernel_time.measurements import (
 from gpuledger.studies.kernel_time.prediction import GEMM_UNITS, LARGE_FLOP
 
 #: Regions of GEMMs: by FLOP, and by the side of the roofline's ridge that they lie on.
-FLOP_EDGES = (0, 1e8, 1e9, LARGE_FLOP, np.inf)
-FLOP_NAMES = ("below 0.1 GFLOP", "0.1 to 1 GFLOP", "1 to 10 GFLOP", "10 GFLOP and more")
+FLOP_EDGES = (0, 1e8, 1e9, LARGE_FLOP, 1e12, np.inf)
+FLOP_NAMES = ("below 0.1 GFLOP", "0.1 to 1 GFLOP", "1 to 10 GFLOP", "10 GFLOP to 1 TFLOP", "1 TFLOP and more")
 #: Regions of a model's operators: by rows (tokens).
 ROW_EDGES = (0, 64, 512, 4096, np.inf)
 ROW_NAMES = ("up to 64 rows", "65 to 512 rows", "513 to 4096 rows", "4097 rows and more")
@@ -155,11 +155,13 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
         add_noise_floor(result, tables, ["m", "n", "k"], suffix)
         add_host_bound(result, rows, suffix)
     main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
-    names = ("held_back", "roofline_held_back", "derate_held_back")
-    model, roofline, derate = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
+    looked_up = f"mape_lookup_percent{main}" in result.summary
+    names = ("held_back", "roofline_held_back", "lookup" if looked_up else "derate_held_back")
+    model, roofline, other = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
+    count = result[f"shapes_held_back{main}"]
     finding = (
-        f"The time model predicts held-back {groups[0]} GEMMs on {gpu.title} with a mean error of {model} "
-        f"(roofline: {roofline}, derated roofline: {derate})"
+        f"The time model predicts {count:,} held-back {groups[0]} GEMMs on {gpu.title} with a mean error of {model} "
+        f"(roofline: {roofline}, {'look-up in the fitting half' if looked_up else 'derated roofline'}: {other})"
     )
     result.add("finding", finding, "text")
     return result
@@ -203,14 +205,12 @@ def _reduce_vidur(case: Case, gpu: Gpu) -> CaseResult:
     )
     add_constants(result, values, units, "", source)
     worst = _add_operators(result, frame)
-    largest, roofline = (
-        in_percent(result[name])
-        for name in (f"{slug(worst)}_mape_held_back_percent", "mape_roofline_held_back_percent")
-    )
+    names = (f"{slug(worst)}_mape_held_back_percent", "mape_held_back_percent", "mape_roofline_held_back_percent")
+    largest, mean, roofline = (in_percent(result[name]) for name in names)
     finding = (
         f"The time model's mean error is at most {largest} for held-back shapes of each operator on {gpu.title}, "
         f"with {len(values)} constant{'s' * (len(values) > 1)} for all {frame['operator'].nunique()} of them "
-        f"(roofline: {roofline})"
+        f"(all shapes: {mean}, roofline: {roofline})"
     )
     result.add("finding", finding, "text")
     return result
@@ -256,8 +256,9 @@ def _reduce_llmcompass(case: Case, gpu: Gpu) -> CaseResult:
     mean = float(np.mean([result[f"{slug(name)}_mape_held_back_percent"] for name in frame["operator"].unique()]))
     result.add("mean_operator_mape_held_back_percent", mean, "%")
     finding = (
-        f"The time model predicts held-back operators on {gpu.title} with a mean error of {in_percent(mean)}, "
-        f"using constants of the GPU from other measurements"
+        f"The time model predicts {result['shapes_held_back']:,} held-back shapes of {len(values)} operators on "
+        f"{gpu.title} with a mean error of {in_percent(mean)} (each operator counts alike); the GPU's constants are "
+        f"from other measurements, empty calls are {source}"
     )
     result.add("finding", finding, "text")
     return result

@@ -37,9 +37,8 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
     """Draw predicted against measured time per output token, a dot per run, from kernels alone."""
     measured, predicted = 1e3 * data["measured_s"], 1e3 * data["kernels_s"]
     ends = np.array([min(measured.min(), predicted.min()) / 1.2, max(measured.max(), predicted.max()) * 1.2])
-    axes.fill_between(
-        ends, ends / (1 + BAND_PERCENT / 100), ends * (1 + BAND_PERCENT / 100), color=figures.PALE, linewidth=0
-    )
+    low, high = (ends * (1 + sign * BAND_PERCENT / 100) for sign in (-1, 1))
+    axes.fill_between(ends, low, high, color=figures.PALE, linewidth=0)
     axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
     names = data["model"].map(short_name)
     for name, color in of_model.items():
@@ -105,8 +104,7 @@ def draw_ratios(axes: Axes, groups: SeriesGroupBy, y: Sequence[float], color: st
     color : color, or one for each group
     """
     low, median, high = (groups.quantile(share) for share in (0.1, 0.5, 0.9))
-    band = 1 + BAND_PERCENT / 100
-    axes.axvspan(1 / band, band, color=figures.PALE, linewidth=0)
+    axes.axvspan(1 - BAND_PERCENT / 100, 1 + BAND_PERCENT / 100, color=figures.PALE, linewidth=0)
     axes.axvline(1, color=figures.BLACK, linewidth=0.6)
     axes.hlines(y, low, high, color=color, linewidth=1.4)
     axes.scatter(median, y, color=color, s=20, zorder=3)

@@ -21,8 +21,9 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         ``engine, model, precision`` (all: of all), ``runs``; of kernels alone, ``median_unfitted_percent``,
-        ``mape_unfitted_percent`` and ``bias_unfitted_percent`` (the signed median); with the engine's term, of the
-        held-back half, ``held_back_runs, median_percent, mape_percent``.
+        ``mape_unfitted_percent`` and ``bias_unfitted_percent`` (the signed median); of the held-back half,
+        ``held_back_runs, median_unfitted_held_back_percent`` and, with the engine's term, ``median_percent,
+        mape_percent``.
     """
     groups = {("all", "all", "all"): data}
     groups |= {(engine, "all", "all"): part for engine, part in data.groupby("engine")}
@@ -40,6 +41,7 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
                 "mape_unfitted_percent": alone.abs().mean(),
                 "bias_unfitted_percent": alone.median(),
                 "held_back_runs": len(back),
+                "median_unfitted_held_back_percent": alone[part["held_back"]].abs().median(),
                 "median_percent": fitted.median(),
                 "mape_percent": fitted.mean(),
             }
