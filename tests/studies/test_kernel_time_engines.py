@@ -245,6 +245,7 @@ def test_tables_of_host_calls_are_recognised(tmp_path):
         ("attention", attention(60), {"latency": 1e-9}, "shorter than the data sheet"),
         ("moe", experts(40), {"topk": 129}, "more than num_experts"),
         ("moe", experts(40), {"distribution": "skewed"}, "neither balanced nor power_law"),
+        ("moe", experts(40), {"distribution": "power_law_1.2.0"}, "neither balanced nor power_law"),
         ("moe", experts(40), {"distribution": "power_law_1"}, "other than 1"),
         ("collectives", messages(), {"num_gpus": 1}, "communicate nothing"),
         ("collectives", messages().drop(columns="nccl_dtype"), {}, "'nccl_dtype' is missing"),

@@ -137,7 +137,7 @@ def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     )
     frame["inter"] = np.maximum(1, frame["inter"] // frame["shards"])
     words = texts(path, table["distribution"])
-    frame["power"] = pd.to_numeric(words.str.extract(r"^power_law_([\d.]+)$")[0])
+    frame["power"] = pd.to_numeric(words.str.extract(r"^power_law_([0-9]+(?:\.[0-9]+)?)$")[0])
     odd = (frame["power"].isna() & (words != "balanced")).to_numpy() | (frame["power"] == 1).to_numpy()
     refuse(path, odd, table["distribution"], "is neither balanced nor power_law_<exponent other than 1>", "correct it")
     frame["gates"] = 2
