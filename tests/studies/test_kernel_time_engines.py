@@ -169,9 +169,8 @@ def test_latent_attention_and_types(tmp_path):
     table = attention(60, generation=True).drop(
         columns=["attn_dtype", "num_key_value_heads", "head_dim", "window_size"]
     )
-    table = table.assign(
-        op_name="mla_generation", mla_dtype="bfloat16", kv_cache_dtype=["fp8", "bfloat16"] * 30, num_heads=128
-    )
+    caches = np.resize(["fp8", "bfloat16"], len(table))
+    table = table.assign(op_name="mla_generation", mla_dtype="bfloat16", kv_cache_dtype=caches, num_heads=128)
     table = pd.concat([table, table.iloc[:3].assign(mla_dtype="fp3")]).assign(latency=0.1)
     table.to_csv(tmp_path / "mla.csv", index=False)
     case = opened(tmp_path, {"attention": "mla.csv", "gpu": "h100-sxm", "unit": "ms"})
