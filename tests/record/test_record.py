@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import record_fakes
 from fake_driver import FakeDriver
+from ncu_values import wide
 from record_fakes import COUNTED, calls, made
 
 from gpuledger.errors import InputError
@@ -351,7 +352,7 @@ def test_a_recording_is_a_dataset_that_the_studies_read(tools, tmp_path):
     network = dataset.case("flop_reconciliation", "toy_network")
     report = ncu_reader.read(network.path("forward"))
     assert report.launches["grid"].notna().all()
-    assert report.wide([metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
+    assert wide(report, [metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
     source = dataset.content["source"]
     for words in (
         "driver 580.65.06",

@@ -70,7 +70,7 @@ class Values:
         Raises
         ------
         InputError
-            If a value has a unit that its metric cannot have, or a launch has two different values.
+            If a value has a unit that its metric cannot have, or is negative.
         """
         found = [values for name in names if (values := self._one(name)) is not None]
         for values in found[1:]:
