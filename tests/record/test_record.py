@@ -36,7 +36,7 @@ def load(folder):
 
 def test_without_nvidia_smi_and_a_driver_nothing_is_looked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(driver, "is_installed", lambda: False)
+    monkeypatch.setattr(driver, "load_library", lambda: None)
     monkeypatch.setattr(device, "find_device", lambda: pytest.fail("looked for a GPU"))
     assert plan.make_plan("auto") == plan.RecordingPlan()
 
@@ -114,7 +114,7 @@ def test_the_device_is_described(tools):
 @pytest.fixture
 def library(monkeypatch):
     """libcuda without nvidia-smi, as in a container that may only compute."""
-    monkeypatch.setattr(driver, "is_installed", lambda: True)
+    monkeypatch.setattr(driver, "load_library", object)
     monkeypatch.setattr(driver, "release", lambda: "580.65.06")
     return FakeDriver(lambda *_: 0.0).install(monkeypatch)
 
