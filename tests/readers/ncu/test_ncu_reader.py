@@ -55,7 +55,7 @@ def test_long_page_amid_program_output():
         (1, section, percent, "", None, "n/a"),
     ]
     assert list(report.metrics["kernel"]) == [AXPY] * 3 + [SUM] * 3
-    assert report.dialect == ncu.Dialect(page="long")
+    assert (report.page, report.errors) == ("long", ())
     launches = report.launches.astype(object)
     assert launches.index.name == "launch"
     assert launches.loc[1].to_dict() == {
@@ -131,7 +131,7 @@ def test_cuda_11_page_has_grid_and_block_as_metrics():
 
 def test_raw_page_with_units_row_text_and_empty_cells():
     report = ncu.read(DATA / "raw.csv")
-    assert report.dialect.page == "wide"
+    assert report.page == "wide"
     assert table(report) == [
         (0, "", DRAM, "byte", 12_582_912, None),
         (0, "", TIME, "ns", 31_872, None),
@@ -157,7 +157,7 @@ def test_raw_page_without_units_row_and_with_few_columns(read):
 
 def test_summary_page():
     report = ncu.read(DATA / "summary.csv")
-    assert report.dialect.page == "summary"
+    assert report.page == "summary"
     columns = ["launch", "metric", "unit", "value", "minimum", "maximum"]
     assert report.metrics[columns].astype(object).to_numpy().tolist() == [
         [0, "Achieved Occupancy", "%", 74.92, 73.56, 79.38],

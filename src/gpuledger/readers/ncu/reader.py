@@ -14,7 +14,7 @@ from gpuledger.readers.ncu.diagnose import explain_missing_table
 from gpuledger.readers.ncu.launches import COUNT_METRICS, launch_frame, number_launches
 from gpuledger.readers.ncu.layout import single
 from gpuledger.readers.ncu.numbers import decide_decimal, loses_digits, parse_numbers, scale_numbers
-from gpuledger.readers.ncu.report import Dialect, Report
+from gpuledger.readers.ncu.report import Report
 from gpuledger.readers.ncu.sources import is_report
 from gpuledger.readers.ncu.tables import TableScanner
 from gpuledger.readers.ncu.units import base_unit
@@ -97,7 +97,7 @@ def _read(path: str | Path, decimal: str | None, scaled: bool = False) -> Report
     )
     metrics = _without_repeats(metrics, len(categories["label"]) > 1)
     launches = launch_frame(runs, pd.Categorical.from_codes(kernel_codes, kernels), metrics, page == "summary")
-    return Report(str(path), metrics, launches, Dialect(page, tuple(scanner.noise.errors)))
+    return Report(str(path), page, metrics, launches, tuple(scanner.noise.errors))
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, pd.Index]:

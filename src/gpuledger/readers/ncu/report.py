@@ -6,22 +6,6 @@ import pandas as pd
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """How a file was written.
-
-    Attributes
-    ----------
-    page : {"long", "wide", "summary"}
-        One row per launch and metric, per launch, or per kernel and metric.
-    errors : tuple of str
-        ncu's messages after ``==ERROR==``, each once.
-    """
-
-    page: str
-    errors: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Report:
     """Metrics of the launches of one file.
 
@@ -29,6 +13,8 @@ class Report:
     ----------
     path : str
         The file.
+    page : {"long", "wide", "summary"}
+        One row per launch and metric, per launch, or per kernel and metric.
     metrics : pandas.DataFrame
         One row per launch and metric, in file order. launch (int64, from 0), kernel, section, metric, unit
         (categories; section is ``""`` on wide pages), value (float64, NaN for text), text (category; missing for
@@ -38,9 +24,12 @@ class Report:
         One row per launch, index launch. id, process_id, context, stream (Int64, missing if absent or not a
         number), kernel (category), grid, block (``(x, y, z)`` or None), device, compute_capability (string or None),
         grid_blocks, block_threads (Int64, from the grid or from the launch metrics). Summaries have invocations.
+    errors : tuple of str
+        ncu's messages after ``==ERROR==``, each once.
     """
 
     path: str
+    page: str
     metrics: pd.DataFrame
     launches: pd.DataFrame
-    dialect: Dialect
+    errors: tuple[str, ...]
