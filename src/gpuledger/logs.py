@@ -27,12 +27,9 @@ def to(path: str | Path) -> Iterator[logging.Logger]:
         yield log
     except InputError as error:
         _end(path, error)
-    except OSError as error:
-        if error.errno not in REMEDIES:
-            log.exception("this is a defect in gpuledger, not in the input")
-            raise
-        _end(path, of_the_machine(error))
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in REMEDIES:
+            _end(path, of_the_machine(error))
         log.exception("this is a defect in gpuledger, not in the input")
         raise
 

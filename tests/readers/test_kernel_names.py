@@ -34,49 +34,49 @@ SPLIT_K = "void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float, floa
 
 
 @pytest.mark.parametrize(
-    ("name", "kernel_class", "tile", "transpose", "stages", "tensor_core"),
+    ("name", "kernel_class", "tile", "slices", "transpose", "stages", "tensor_core"),
     [
-        ("ampere_sgemm_64x32_sliced1x4_nn", "gemm", (64, 32, None), "nn", None, False),
-        ("ampere_sgemm_32x128_tn", "gemm", (32, 128, None), "tn", None, False),
-        ("volta_sgemm_128x64_nt", "gemm", (128, 64, None), "nt", None, False),
-        ("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn", "gemm", (64, 64, 64), "tn", 5, True),
-        ("ampere_s16816gemm_bf16_64x64_sliced1x2_ldg8_stages_64x6_nn", "gemm", (64, 64, 64), "nn", 6, True),
-        ("volta_h884gemm_64x128_ldg8_nn", "gemm", (64, 128, None), "nn", None, True),
-        ("cutlass_80_simt_sgemm_64x64_8x5_nt", "gemm", (64, 64, 8), "nt", 5, False),
+        ("ampere_sgemm_64x32_sliced1x4_nn", "gemm", (64, 32, None), 4, "nn", None, False),
+        ("ampere_sgemm_32x128_tn", "gemm", (32, 128, None), 1, "tn", None, False),
+        ("volta_sgemm_128x64_nt", "gemm", (128, 64, None), 1, "nt", None, False),
+        ("ampere_fp16_s16816gemm_fp16_64x64_ldg8_f2f_stages_64x5_tn", "gemm", (64, 64, 64), 1, "tn", 5, True),
+        ("ampere_s16816gemm_bf16_64x64_sliced1x2_ldg8_stages_64x6_nn", "gemm", (64, 64, 64), 2, "nn", 6, True),
+        ("volta_h884gemm_64x128_ldg8_nn", "gemm", (64, 128, None), 1, "nn", None, True),
+        ("cutlass_80_simt_sgemm_64x64_8x5_nt", "gemm", (64, 64, 8), 1, "nt", 5, False),
         (
             "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_64x64_32x6_tn_align8>(T1::Params)",
-            *("gemm", (64, 64, 32), "tn", 6, True),
+            *("gemm", (64, 64, 32), 1, "tn", 6, True),
         ),
         (
             "void cutlass::Kernel<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>(T1::Params)",
-            *("gemm", (16, 16, 128), "tn", 2, True),
+            *("gemm", (16, 16, 128), 1, "tn", 2, True),
         ),
         (
             "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x32_stage4_warpsize2x2x1_tensor16x8x16_kernel",
-            *("gemm", (128, 128, 32), "tn", 4, True),
+            *("gemm", (128, 128, 32), 1, "tn", 4, True),
         ),
         (
             "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8_stage3_warpsize4x2x1_ffma_execute_kernel",
-            *("gemm", (256, 128, 8), "nn", 3, False),
+            *("gemm", (256, 128, 8), 1, "nn", 3, False),
         ),
-        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT", "gemm", (128, 256, 64), "nn", 4, True),
-        ("nvjet_sm100_tst_64x8_64x16_4x1_v_bz_TNN", "gemm", (64, 8, 64), "tn", 16, True),
+        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT", "gemm", (128, 256, 64), 1, "nn", 4, True),
+        ("nvjet_sm100_tst_64x8_64x16_4x1_v_bz_TNN", "gemm", (64, 8, 64), 1, "tn", 16, True),
         (
             "fmha_cutlassF_f32_aligned_64x64_rf_sm80(MemEffAttention::AttentionKernel<float, arch::Sm80>::Params)",
-            *("attention", (64, 64, None), None, None, None),
+            *("attention", (64, 64, None), 1, None, None, None),
         ),
-        ("fmha_cutlassF_f16_aligned_64x64_rf_sm80", "attention", (64, 64, None), None, None, True),
-        (FLASH, "attention", (None, None, None), None, None, True),
-        ("gemmSN_TN_kernel_64addr", "gemm", (None, None, None), None, None, False),
-        ("reduce_kernel", "reduce", (None, None, None), None, None, False),
+        ("fmha_cutlassF_f16_aligned_64x64_rf_sm80", "attention", (64, 64, None), 1, None, None, True),
+        (FLASH, "attention", (None, None, None), 1, None, None, True),
+        ("gemmSN_TN_kernel_64addr", "gemm", (None, None, None), 1, None, None, False),
+        ("reduce_kernel", "reduce", (None, None, None), 1, None, None, False),
     ],
 )
-def test_facts(name, kernel_class, tile, transpose, stages, tensor_core):
+def test_facts(name, kernel_class, tile, slices, transpose, stages, tensor_core):
     fact = parse(name)
     assert fact.name == name
     assert fact.kernel_class == kernel_class
     assert (fact.tile_m, fact.tile_n, fact.tile_k) == tile
-    assert (fact.transpose, fact.stages) == (transpose, stages)
+    assert (fact.slices, fact.transpose, fact.stages) == (slices, transpose, stages)
     assert fact.tensor_core is tensor_core
 
 
@@ -242,6 +242,7 @@ def test_any_name_is_read(name):
     fact = parse(name)
     assert fact.name == name
     assert isinstance(fact.base, str)
+    assert fact.slices >= 1
     template_arguments(name)
 
 
@@ -256,7 +257,7 @@ def test_any_name_is_read(name):
 def test_tiles_survive_decoration(tile_m, tile_n, slices, transpose, decoration):
     sliced = f"_sliced1x{slices}" if slices > 1 else ""
     fact = parse(decoration.format(f"ampere_sgemm_{tile_m}x{tile_n}{sliced}_{transpose}"))
-    assert (fact.tile_m, fact.tile_n, fact.transpose) == (tile_m, tile_n, transpose)
+    assert (fact.tile_m, fact.tile_n, fact.slices, fact.transpose) == (tile_m, tile_n, slices, transpose)
     assert (fact.kernel_class, fact.tensor_core) == ("gemm", False)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import record_fakes
 from fake_driver import FakeDriver
+from ncu_values import wide
 from record_fakes import COUNTED, calls, made
 
 from gpuledger.errors import InputError
@@ -35,7 +36,7 @@ def load(folder):
 
 def test_without_nvidia_smi_and_a_driver_nothing_is_looked_for(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(driver, "is_installed", lambda: False)
+    monkeypatch.setattr(driver, "load_library", lambda: None)
     monkeypatch.setattr(device, "find_device", lambda: pytest.fail("looked for a GPU"))
     assert plan.make_plan("auto") == plan.RecordingPlan()
 
@@ -113,7 +114,7 @@ def test_the_device_is_described(tools):
 @pytest.fixture
 def library(monkeypatch):
     """libcuda without nvidia-smi, as in a container that may only compute."""
-    monkeypatch.setattr(driver, "is_installed", lambda: True)
+    monkeypatch.setattr(driver, "load_library", object)
     monkeypatch.setattr(driver, "release", lambda: "580.65.06")
     return FakeDriver(lambda *_: 0.0).install(monkeypatch)
 
@@ -351,7 +352,7 @@ def test_a_recording_is_a_dataset_that_the_studies_read(tools, tmp_path):
     network = dataset.case("flop_reconciliation", "toy_network")
     report = ncu_reader.read(network.path("forward"))
     assert report.launches["grid"].notna().all()
-    assert report.wide([metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
+    assert wide(report, [metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
     source = dataset.content["source"]
     for words in (
         "driver 580.65.06",

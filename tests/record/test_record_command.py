@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import record_fakes
 import yaml
+from ncu_values import wide
 from record_fakes import calls
 
 from gpuledger.readers import ncu as ncu_reader
@@ -73,7 +74,7 @@ def test_counters_of_a_program_become_a_dataset(tools, tmp_path, monkeypatch, ca
     assert content["device"] == {"name": "NVIDIA H200", "compute_capability": "9.0"}
     assert "Nsight Compute 2025.3.1" in content["source"]
     report = ncu_reader.read(folder / "kernel_profile/toy_network.csv")
-    assert report.wide([metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
+    assert wide(report, [metrics.NEEDED[2]]).iloc[:, -1].sum() > 0
     (call,) = calls(tools)
     assert call[-len(TOY) :] == TOY
     asked = call[call.index("--metrics") + 1].split(",")

@@ -20,7 +20,6 @@ from pathlib import Path
 from gpuledger import logs
 from gpuledger.ledger import claims, notebooks, pages, report, viewer
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.ledger.claims import Outcome
 
 with logs.to(snakemake.log[0]):
     wildcards, output = snakemake.wildcards, snakemake.output
@@ -28,11 +27,10 @@ with logs.to(snakemake.log[0]):
     parameters = {"dataset": wildcards.dataset, "case": wildcards.case, "results": folder, "save_to": folder}
     notebooks.execute(snakemake.input.notebook, output.notebook, parameters)
     result = CaseResult.read(folder)
-    record, summary = result.provenance, result.summary
-    outcome = Outcome(record["dataset"], record["study"], record["case"], summary, record)
+    (outcome,) = report.read_outcomes([f"{folder}/summary.json"])
     view = viewer.of_case(study, result)
     around = {
-        "finding": summary.get("finding", {}).get("value", snakemake.params.title),
+        "finding": outcome.finding or snakemake.params.title,
         "claims": report.claims_of_case(claims.load(snakemake.input.claims), outcome),
         "exports": [Path(name).name for name in output.exports],
         "view": viewer.embed(view) if view else None,
@@ -40,4 +38,4 @@ with logs.to(snakemake.log[0]):
     }
     templates = Path(snakemake.input.template).parent.parent
     title = f"{snakemake.params.title}: {wildcards.dataset}/{wildcards.case}"
-    pages.render(output.notebook, output.page, templates, title, record, around)
+    pages.render(output.notebook, output.page, templates, title, outcome.record, around)

@@ -175,9 +175,9 @@ def _ncu(found: Found, head: bytes) -> None:
     pages = {"long": "a row per metric", "wide": "raw page", "summary": "summary: averages by kernel"}
     launches, kernels = len(report.launches), report.launches["kernel"].nunique()
     seen = "" if whole else f"in the first {WHOLE_BYTES >> 21} MiB of {_size(path)}: "
-    found.format = f"Nsight Compute, {pages[report.dialect.page]}"
+    found.format = f"Nsight Compute, {pages[report.page]}"
     found.content = f"{seen}{launches:,} launch{'es' * (launches != 1)} of {kernels:,} kernel{'s' * (kernels != 1)}"
-    found.problems += [f"ncu reported: {text[:200]}" for text in report.dialect.errors[:3]]
+    found.problems += [f"ncu reported: {text[:200]}" for text in report.errors[:3]]
     found.cases["kernel_profile"] = {"report": path.name}
     quantities = launch_quantities(report)
     missing = missing_options(quantities)

@@ -8,6 +8,7 @@ from gpuledger import files
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.download.entries import expected
 from gpuledger.ledger.download.names import matches
+from gpuledger.ledger.provenance import describe_file
 
 #: What reading a record raises that is missing or damaged, for instance cut short by hand.
 BROKEN = (OSError, ValueError, LookupError, TypeError, RecursionError)
@@ -23,16 +24,8 @@ def write(record: str | Path, dataset: Dataset, origins: Mapping[Path, str]) -> 
     origins : mapping
         Where each file comes from, by path.
     """
-    entries = [
-        {
-            "file": path.relative_to(dataset.folder).as_posix(),
-            "bytes": path.stat().st_size,
-            "sha256": files.sha256(path),
-            "origin": origin,
-        }
-        for path, origin in sorted(origins.items())
-    ]
-    files.write_json(record, entries)
+    described = [describe_file(path, dataset.folder, {"origin": origin}) for path, origin in sorted(origins.items())]
+    files.write_json(record, described)
 
 
 def holds(record: str | Path, dataset: Dataset) -> bool:

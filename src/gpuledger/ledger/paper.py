@@ -62,7 +62,7 @@ def document(outcomes: Iterable[Outcome], folder: Path) -> str:
 def _case(study: Study, outcome: Outcome, folder: Path) -> tuple[str, list[str]]:
     """Return a case's paragraph and its floats."""
     case = f"{outcome.dataset}/{outcome.study}/{outcome.case}"
-    finding = outcome.summary.get("finding", {}).get("value", study.title)
+    finding = outcome.finding or study.title
     label = outcome.label[:1].upper() + outcome.label[1:]
     floats, figures, tables = [], [], []
     shown = [(name, "figure*", r"\textwidth") for name in study.figures]

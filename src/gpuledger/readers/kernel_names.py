@@ -2,8 +2,8 @@
 
 A kernel is identified by its full demangled name, because kernels that differ in one template argument may behave
 differently. Its class (``gemm``, ``reduce``, …) is derived from the name. The names of GEMM kernels also state the tile
-of C per block and the layouts of A and B. ``parse`` reads these facts; ``classify`` assigns classes by the ordered
-table of ``kernel_patterns``.
+of C per block, the slices of K within a block, and the layouts of A and B. ``parse`` reads these facts; ``classify``
+assigns classes by the ordered table of ``kernel_patterns``.
 """
 
 import re
@@ -49,6 +49,8 @@ class KernelName:
         According to ``PATTERNS``.
     tile_m, tile_n, tile_k : int or None
         Tile of C per block in the library's (column-major) order, and depth of one K step.
+    slices : int
+        Slices of K within a block (``sliced1x4``: 4); 1 if there are none.
     transpose : {"nn", "nt", "tn", "tt"} or None
         Layouts of A and B, column-major.
     stages : int or None
@@ -66,6 +68,7 @@ class KernelName:
     tile_m: int | None = None
     tile_n: int | None = None
     tile_k: int | None = None
+    slices: int = 1
     transpose: str | None = None
     stages: int | None = None
     tensor_core: bool | None = None
@@ -189,6 +192,7 @@ _TILES = (  # the first match counts; groups: tile_m, tile_n, tile_k, stages (mi
     re.compile(rf"gemm\w{{0,40}}?_{_D}x{_D}(?=_|$)"),
     re.compile(rf"^fmha_\w{{0,60}}?_{_D}x{_D}(?=_|$)"),
 )
+_SLICED = re.compile(r"sliced(\d{1,2})x(\d{1,2})")
 _TRANSPOSE = re.compile(r"_([nt]{2})n?(?=_|$)")
 _NVJET_TRANSPOSE = re.compile(r"_([TN]{2})[TN]{1,2}$")
 _MMA_WORD = re.compile(
@@ -251,6 +255,7 @@ def _parse(name: str, patterns: tuple[Pattern, ...]) -> KernelName:
     facts = base[:512]
     tile = next((m.groups() for t in _TILES if (m := t.search(facts))), ())
     tile_m, tile_n, tile_k, stages = ([int(value) if value else None for value in tile] + [None] * 4)[:4]
+    sliced = _SLICED.search(facts)
     transpose = _TRANSPOSE.search(facts) or _NVJET_TRANSPOSE.search(facts)
     word, tensor = _MMA_WORD.search(facts), _MMA_TENSOR.search(facts)
     flash = kernel_class == "attention" and _FLASH_MMA.search(name[:4096]) is not None
@@ -265,6 +270,7 @@ def _parse(name: str, patterns: tuple[Pattern, ...]) -> KernelName:
         tile_m=tile_m,
         tile_n=tile_n,
         tile_k=tile_k,
+        slices=int(sliced.group(1)) * int(sliced.group(2)) or 1 if sliced else 1,
         transpose=transpose.group(1).lower() if transpose else None,
         stages=stages,
         tensor_core=flash or _tensor_core(facts, kernel_class, family),

@@ -11,6 +11,7 @@ import ctypes
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_ubyte, c_uint, c_void_p
 from functools import cache
 from pathlib import Path
@@ -50,22 +51,17 @@ def driver() -> Driver:
     CudaError
         It cannot be initialised; for instance, it finds no GPU.
     """
-    for name in _NAMES:
-        try:
-            return Driver(ctypes.CDLL(name))
-        except OSError:
-            continue
-    raise InputError("GPU", "", _NOT_LOADED, _REMEDY)
+    if (library := load_library()) is None:
+        raise InputError("GPU", "", _NOT_LOADED, _REMEDY)
+    return Driver(library)
 
 
-def is_installed() -> bool:
-    """Whether the driver's library can be loaded; it is not initialised."""
+def load_library() -> ctypes.CDLL | None:
+    """Load the driver's library without initialising it; None where there is no driver."""
     for name in _NAMES:
-        try:
-            return bool(ctypes.CDLL(name))
-        except OSError:
-            continue
-    return False
+        with suppress(OSError):
+            return ctypes.CDLL(name)
+    return None
 
 
 def release() -> str:

@@ -60,7 +60,7 @@ def make_plan(gpu: str | bool, python: str | None = None) -> RecordingPlan:
     """
     if gpu in ("off", False):
         return RecordingPlan()
-    if gpu == "auto" and shutil.which("nvidia-smi") is None and not driver.is_installed():
+    if gpu == "auto" and shutil.which("nvidia-smi") is None and driver.load_library() is None:
         return RecordingPlan()
     from gpuledger.record import device  # deferred, because most machines have no GPU
 

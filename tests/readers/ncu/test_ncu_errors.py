@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ncu_values import wide
 from test_ncu_reader import DATA, HEADER, row
 
 from gpuledger.errors import InputError
@@ -112,23 +113,11 @@ def test_arguments():
         ncu.read(DATA / "raw.csv", decimal=";")
 
 
-def test_a_missing_metric_names_the_nearest():
-    report = ncu.read(DATA / "raw.csv")
-    with pytest.raises(
-        InputError, match=r"no launch has the metric 'dram__byte\.sum'; the nearest are dram__bytes\.sum"
-    ):
-        report.wide(["dram__byte.sum"])
-    with pytest.raises(InputError, match="for the sections and units of"):
-        report.wide([("dram__bytes.sum", "%")])
-
-
-def test_a_metric_with_several_values_in_one_launch(tmp_path):
+def test_of_several_values_in_one_launch_the_first_counts(tmp_path):
     path = tmp_path / "x.csv"
     path.write_text(HEADER + row("a", "1.5", section="s") + row("a", "2.5", section="t"))
-    report = ncu.read(path)
-    with pytest.raises(InputError, match=r"launch 0: the metric 'a' has several values; ask for"):
-        report.wide(["a"])
-    assert report.wide([("t", "a", "byte")]).to_numpy().tolist() == [[2.5]]
+    assert ncu.read(path).metrics["value"].tolist() == [1.5, 2.5]
+    assert wide(ncu.read(path), ["a"]).to_numpy().tolist() == [[1.5]]
 
 
 # Archives
@@ -194,7 +183,7 @@ def fake_ncu(tmp_path, monkeypatch):
 def test_a_report_is_read_through_ncu(fake_ncu, tmp_path):
     path = fake_ncu(f'cat "{DATA / "raw.csv"}"')
     report = ncu.read(path)
-    assert report.wide(["dram__bytes.sum"]).iloc[:, 0].tolist() == [12_582_912, 290_000]
+    assert wide(report, ["dram__bytes.sum"]).iloc[:, 0].tolist() == [12_582_912, 290_000]
     arguments = (tmp_path / "arguments").read_text().splitlines()
     command = ["--import", str(path), "--csv", "--page", "raw", "--print-units"]
     assert arguments == [*command, "base", *command, "auto"]
@@ -250,7 +239,7 @@ def read_or_refuse(content: bytes) -> None:
         try:
             report = ncu.read(path)
             assert len(report.metrics) and report.metrics["launch"].max() < len(report.launches)
-            report.wide(list(report.metrics["metric"].cat.categories[:2]))
+            wide(report, list(report.metrics["metric"].cat.categories[:2]))
         except InputError as error:
             assert "\n" not in str(error) and re.search(r": .+; .+", str(error))
 

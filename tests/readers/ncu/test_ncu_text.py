@@ -97,7 +97,7 @@ def test_raw_page_of_an_older_version(tmp_path):
 def test_summary_of_the_terminal(tmp_path):
     report = read(tmp_path, SUMMARY)
     frame = launch_quantities(report)
-    assert report.dialect.page == "summary"
+    assert report.page == "summary"
     assert (frame.loc[0, "launches"], frame.loc[0, "time_s"]) == (3, pytest.approx(120e-6))
 
 

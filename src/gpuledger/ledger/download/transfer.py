@@ -95,11 +95,12 @@ def fetch(
     sha256: str | None = None,
     size_bytes: int | None = None,
     mirror: Path | None = None,
-    progress: bool = True,
     timeout_s: float = 30,
     retries: int = 4,
 ) -> Fetched:
     """Bring the file at *url* to *target*, from there, from the mirror or from the network.
+
+    A progress bar shows on a terminal; a log line says what was fetched in any case.
 
     Parameters
     ----------
@@ -112,8 +113,6 @@ def fetch(
     mirror : path, optional
         A folder laid out as ``<host>/<path>``. An address with a query is at ``<host>/<path>?<query>``, or
         without the query when the checksum is pinned.
-    progress : bool
-        Show a progress bar if the output is a terminal; a log line says what was fetched in any case.
     timeout_s, retries : float and int
         Longest silence of the server; how often one that breaks off or is busy is tried again, in all.
 
@@ -128,7 +127,7 @@ def fetch(
         The address or a pin is invalid, the file cannot be fetched, or it differs from its pins.
     """
     address, target = _checked_url(url, target), Path(target)
-    transfer = _Transfer(url, address, target, sha256 and sha256.lower(), size_bytes, progress, timeout_s)
+    transfer = _Transfer(url, address, target, sha256 and sha256.lower(), size_bytes, timeout_s)
     try:
         if found := transfer.present():
             return found
@@ -186,7 +185,6 @@ class _Transfer:
     target: Path
     sha256: str | None
     size: int | None
-    progress: bool
     timeout_s: float
     part: Path | None = None
     stream: BinaryIO | None = None
@@ -325,8 +323,8 @@ class _Transfer:
         limit = MAX_STREAM_BYTES if expected is None else expected
         if expected is not None and expected - size > shutil.disk_usage(self.part.parent).free:
             raise OSError(errno.ENOSPC, f"{expected - size} more bytes are needed than the disk has free")
-        silent = None if self.progress else True  # None: silent unless the output is a terminal
-        look = {"unit": "B", "unit_scale": True, "desc": self.target.name, "disable": silent}
+        # None: silent unless the output is a terminal.
+        look = {"unit": "B", "unit_scale": True, "desc": self.target.name, "disable": None}
         stream = self.stream
         with tqdm(total=expected, initial=size, **look) as bar, watched(response, stream.tell) as slow:
             for block in response.raw.stream(CHUNK_BYTES, decode_content=False):

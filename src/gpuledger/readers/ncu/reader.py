@@ -14,7 +14,7 @@ from gpuledger.readers.ncu.diagnose import explain_missing_table
 from gpuledger.readers.ncu.launches import COUNT_METRICS, launch_frame, number_launches
 from gpuledger.readers.ncu.layout import single
 from gpuledger.readers.ncu.numbers import decide_decimal, loses_digits, parse_numbers, scale_numbers
-from gpuledger.readers.ncu.report import Dialect, Report
+from gpuledger.readers.ncu.report import Report
 from gpuledger.readers.ncu.sources import is_report
 from gpuledger.readers.ncu.tables import TableScanner
 from gpuledger.readers.ncu.units import base_unit
@@ -75,7 +75,7 @@ def _read(path: str | Path, decimal: str | None, scaled: bool = False) -> Report
     powers = np.array(power, np.int8)[codes["unit"]]
     index, categories["unit"] = pd.factorize(np.array(words, dtype=object))
     codes["unit"] = index.astype(np.int32)[codes["unit"]]
-    values, inexact = _values(path, rows, codes, categories, powers, decimal)
+    values = _values(path, rows, codes, categories, powers, decimal)
     run = rows["run"].to_numpy()
     del rows
     if page == "wide":
@@ -97,7 +97,7 @@ def _read(path: str | Path, decimal: str | None, scaled: bool = False) -> Report
     )
     metrics = _without_repeats(metrics, len(categories["label"]) > 1)
     launches = launch_frame(runs, pd.Categorical.from_codes(kernel_codes, kernels), metrics, page == "summary")
-    return Report(str(path), metrics, launches, Dialect(page, tuple(scanner.noise.errors), inexact))
+    return Report(str(path), page, metrics, launches, tuple(scanner.noise.errors))
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, pd.Index]:
@@ -115,8 +115,8 @@ def _values(
     categories: dict[str, np.ndarray],
     powers: np.ndarray,
     decimal: str | None,
-) -> tuple[dict[str, object], int]:
-    """Return columns value, text (and minimum, maximum), and how many integers lose digits."""
+) -> dict[str, object]:
+    """Return the columns value, text, and for summaries minimum and maximum."""
     names = [name for name in ("value", "minimum", "maximum") if name in rows.column_names]
     printed = pa.concat_arrays([chunk for name in names for chunk in rows[name].chunks])
     encoded = pc.fill_null(pc.utf8_trim_whitespace(printed), "").dictionary_encode()
@@ -139,7 +139,7 @@ def _values(
     text_code = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
     kept = np.array(texts.filter(pa.array(keep)).to_pylist(), dtype=object)
     columns["text"] = pd.Categorical.from_codes(text_code[index[0]], pd.Index(kept, dtype=object))
-    return {name: columns[name] for name in ("value", "text", *names[1:])}, int(keep[plain].sum())
+    return {name: columns[name] for name in ("value", "text", *names[1:])}
 
 
 def _without_repeats(metrics: pd.DataFrame, labelled: bool) -> pd.DataFrame:

@@ -70,7 +70,7 @@ class Values:
         Raises
         ------
         InputError
-            If a value has a unit that its metric cannot have, or a launch has two different values.
+            If a value has a unit that its metric cannot have, or is negative.
         """
         found = [values for name in names if (values := self._one(name)) is not None]
         for values in found[1:]:
@@ -172,6 +172,6 @@ class Values:
             if re.search(pattern, counter) and f"{counter}.sum" not in found:
                 total = self.sum_of(counter)
                 if total is not None:
-                    inexact = counter in self.derived or self.report.dialect.page == "summary"
+                    inexact = counter in self.derived or self.report.page == "summary"
                     found[f"{counter}.sum"] = total.round() if inexact else total
         return pd.DataFrame(found, index=self.launches)

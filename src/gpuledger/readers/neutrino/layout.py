@@ -10,7 +10,7 @@ eight 32-bit words (grid, block, dynamic shared memory, number of sections) and 
 A version fits if its sections, placed end to end, fill the file exactly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple
@@ -28,9 +28,6 @@ MAX_THREADS = 1024
 DYNAMIC = 2**64 - 1
 
 Version = Literal["V1", "V2", "V3"]
-#: In the order of trying: a V3 entry can hardly be mistaken for another, and V1 and V2 are the same bytes if the launch
-#: has a single thread or warp.
-VERSIONS = ("V3", "V1", "V2")
 
 
 class LaunchShape:
@@ -145,34 +142,6 @@ def strides(geometry: Geometry, slices: Slices) -> tuple[int, int]:
     return (geometry.blocks, per_block) if per_block else (1, 1)
 
 
-def lay_out(
-    version: str, geometry: Geometry, table: Sequence[tuple[int, int]], length: int
-) -> tuple[list[list[Slices]], list[int]]:
-    """Read a section table as one version.
-
-    Parameters
-    ----------
-    version : {"V1", "V2", "V3"}
-    table : sequence of (int, int)
-        First 64 bits and offset of each section.
-    length : int
-        Bytes in the file.
-
-    Returns
-    -------
-    choices : list of list of Slices
-        For each section, its possible interpretations, thread level first.
-    offsets : list of int
-        Where each section starts.
-
-    Raises
-    ------
-    Misfit
-        If the sections of this version do not fill the file.
-    """
-    return {"V1": _totals, "V2": _per_unit, "V3": _with_divisor}[version](geometry, table, length)
-
-
 def _totals(geometry: Geometry, table: Sequence[tuple[int, int]], length: int) -> tuple[list, list]:
     start, choices = HEADER_BYTES + ENTRY_BYTES * len(table), []
     for index, (total, offset) in enumerate(table):
@@ -254,3 +223,15 @@ def _with_divisor(geometry: Geometry, table: Sequence[tuple[int, int]], length: 
     if offsets not in (written[:-1], stated[:-1]):
         raise Misfit("V3: the sections are not end to end")
     raise Misfit("V3: another length", {written[-1]: "V3"})
+
+
+#: By version, how its section table is read. Takes the first 64 bits and the offset of each section, and the file's
+#: bytes; returns the possible interpretations of each section, thread level first, and where it starts, or raises
+#: `Misfit` if the sections do not fill the file.
+#: In the order of trying: a V3 entry can hardly be mistaken for another, and V1 and V2 are the same bytes if the launch
+#: has a single thread or warp.
+VERSIONS: dict[Version, Callable[[Geometry, Sequence[tuple[int, int]], int], tuple[list[list[Slices]], list[int]]]] = {
+    "V3": _with_divisor,
+    "V1": _totals,
+    "V2": _per_unit,
+}

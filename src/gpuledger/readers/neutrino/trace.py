@@ -211,9 +211,9 @@ def _resolve(
     maps: Sequence[ProbeMap | None],
 ) -> tuple[Version, list[Section]]:
     misfits, disagreements = [], []
-    for version in layout.VERSIONS:
+    for version, lay_out in layout.VERSIONS.items():
         try:
-            choices, offsets = layout.lay_out(version, geometry, table, length)
+            choices, offsets = lay_out(geometry, table, length)
         except Misfit as misfit:
             misfits.append(misfit)
             continue

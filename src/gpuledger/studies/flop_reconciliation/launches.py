@@ -11,6 +11,7 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.flop_prediction import linear_accuracy, linear_shapes, percent_errors, predict_linear
 from gpuledger.readers import kernel_names
+from gpuledger.readers.ncu.values import Values
 from gpuledger.readers.tabular import Column, read_csv
 from gpuledger.studies.flop_reconciliation.counters import COUNTERS, read_counters
 from gpuledger.studies.flop_reconciliation.tables import EXCESS
@@ -40,8 +41,9 @@ def read_shapes(path: str | Path) -> pd.DataFrame:
 def read_recording(path: str | Path) -> pd.DataFrame:
     """Read a recording: one row per launch with ``launch, kernel, grid_blocks``, counters and DRAM bytes."""
     report, counters = read_counters(path)
-    collected = report.metrics["metric"].cat.categories
-    wide = report.wide([name for name in _DRAM if name in collected]).reset_index(drop=True)
+    values = Values(report)
+    found = {name: values.get(name) for name in _DRAM if name in values.names()}
+    wide = pd.DataFrame(found, report.launches.index).reset_index(drop=True)
     for name in COUNTERS:
         wide[f"sm__sass_thread_inst_executed_op_{name}_pred_on.sum"] = counters[name].reset_index(drop=True)
     if _DRAM[0] not in wide and set(_DRAM[1:]) <= set(wide):

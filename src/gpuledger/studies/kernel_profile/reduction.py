@@ -123,15 +123,15 @@ def _launches(
     roofs = find_roofs(launches, gpu)
     near = shares(launches, roofs).add_suffix("_share_percent")
     data = pd.concat([launches, near, tensor.drop(columns="recorded")], axis=1).reset_index(names="launch")
-    if report.dialect.page == "summary":
+    if report.page == "summary":
         problem = "this is a summary (--print-summary): values are averages over a kernel's launches"
         warn(path, "", problem, "they are multiplied by the number of launches")
-    if report.dialect.page == "wide" and report.launches["id"].isna().all():
+    if report.page == "wide" and report.launches["id"].isna().all():
         problem = "a column per metric without ID and units: not ncu's own page"
         warn(path, "", problem, "base units are assumed (ns, byte)")
-    if report.dialect.errors:
-        warn(path, "", f"ncu reported: {report.dialect.errors[0][:200]}", "what it recorded is used")
-    about: dict[str, tuple[Any, str]] = {"page": (report.dialect.page, "text")}
+    if report.errors:
+        warn(path, "", f"ncu reported: {report.errors[0][:200]}", "what it recorded is used")
+    about: dict[str, tuple[Any, str]] = {"page": (report.page, "text")}
     for name, roof in roofs.max().dropna().items():
         unit = ("bytes_per_s", "byte/s") if name in ("dram", "l2") else ("flop_per_s", "FLOP/s")
         about[f"roof_{name}_{unit[0]}"] = roof, unit[1]
