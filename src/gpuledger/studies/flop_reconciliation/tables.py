@@ -187,8 +187,6 @@ def worked_example(data: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
         predicted and counted.
     """
     gemm = data[data["tiled"] & data["flops_predicted"].notna() & data["flops_2mnk"].notna()]
-    if gemm.empty:
-        raise ValueError("no launch is predicted")
     kinds = sum((gemm[f"excess_{name}"] > 0).astype(int) for name in EXCESS)
     error = gemm["error_2mnk_percent"].abs()
     ranked = gemm.assign(split=gemm["excess_split_k_sum"] > 0, kinds=kinds, off=-(error - error.mean()).abs())
