@@ -77,8 +77,6 @@ def predict_gemm(launches: pd.DataFrame, *, file: str | Path = "GEMM launches") 
         ``excess_slices``, ``excess_epilogue``) and ``explanation``. Counts are Int64, ``<NA>`` where not
         predicted.
     """
-    if "kernel" not in launches.columns:
-        raise InputError(file, "header", "there is no column kernel", "give the kernel name of every launch")
     parsed = {name: parse(name) for name in launches["kernel"].unique()}
     facts = [parsed[name] for name in launches["kernel"]]
     tiled = pd.Series([_MODELLED.fullmatch(fact.base) is not None for fact in facts], launches.index, bool)

@@ -81,8 +81,8 @@ def describe(x, y, step, family, shape, beta, variable, errors: Callable[[], dic
         if found is None and kind.law not in ("constant", "proportional", "affine", "knee", "saturating"):
             found = find_law(kind.law, *fractions, tile=int(shape) if kind.shape == "tile" else None)
         if found:
-            text = law_text(found.law, kind.form, found.coefficients, variable)
-            return Description(found.law, kind.form, found.coefficients, text, True, None)
+            law, exact = found
+            return Description(law, kind.form, exact, law_text(law, kind.form, exact, variable), True, None)
     if kind.law == "knee":
         return _describe_knee(x, fractions, coefficients, variable, errors)
     text = law_text(kind.law, kind.form, _supported(coefficients, errors()), variable)

@@ -7,12 +7,8 @@ from fractions import Fraction
 SPARE = 2
 
 
-@dataclass(frozen=True)
-class ExactLaw:
-    """A law with rational coefficients that every point satisfies."""
-
-    law: str
-    coefficients: dict[str, Fraction]
+#: The name of a law that every point satisfies, and its rational coefficients.
+ExactLaw = tuple[str, dict[str, Fraction]]
 
 
 @dataclass(frozen=True)
@@ -61,13 +57,13 @@ def find_line(x: list[Fraction], y: list[Fraction]) -> ExactLaw | None:
     if len(x) < 1 + SPARE:
         return None
     if all(value == y[0] for value in y):
-        return ExactLaw("constant", {"a": y[0]})
+        return "constant", {"a": y[0]}
     line = polynomial(x, y, 1)
     if line is None:
         return None
     if line[0] == 0:
-        return ExactLaw("proportional", {"b": line[1]})
-    return ExactLaw("affine", {"a": line[0], "b": line[1]}) if len(x) >= 2 + SPARE else None
+        return "proportional", {"b": line[1]}
+    return ("affine", {"a": line[0], "b": line[1]}) if len(x) >= 2 + SPARE else None
 
 
 def find_law(law: str, x: list[Fraction], y: list[Fraction], tile: int | None = None) -> ExactLaw | None:
@@ -75,17 +71,17 @@ def find_law(law: str, x: list[Fraction], y: list[Fraction], tile: int | None = 
     if law == "quadratic" and len(x) >= 3 + SPARE:
         found = polynomial(x, y, 2)
         if found and found[2] != 0:
-            return ExactLaw(law, {name: value for name, value in zip("abc", found, strict=True) if value != 0})
+            return law, {name: value for name, value in zip("abc", found, strict=True) if value != 0}
     if law == "power":
         for exponent in (-3, -2, -1, 3, 4):
             ratios = {value / size**exponent for size, value in zip(x, y, strict=True)}
             if len(ratios) == 1:
-                return ExactLaw(law, {"a": ratios.pop(), "b": Fraction(exponent)})
+                return law, {"a": ratios.pop(), "b": Fraction(exponent)}
     if law == "nlogn" and all(_is_power_of_two(size) for size in x):
         products = [size * (size.numerator.bit_length() - 1) for size in x]
         found = polynomial(products, y, 1) if len(set(products)) == len(products) else None
         if found:
-            return ExactLaw(law, {"b": found[1]} | ({"a": found[0]} if found[0] else {}))
+            return law, {"b": found[1]} | ({"a": found[0]} if found[0] else {})
     if law == "staircase" and tile:
         steps = [Fraction(-(-size // tile)) for size in x]
         levels = dict(zip(steps, y, strict=True))
@@ -93,7 +89,7 @@ def find_law(law: str, x: list[Fraction], y: list[Fraction], tile: int | None = 
             found = polynomial(list(levels), list(levels.values()), 1)
             if found and len(x) >= 3 + SPARE:
                 offset = {"b": found[0]} if found[0] else {}
-                return ExactLaw(law, {"a": found[1]} | offset | {"tile": Fraction(tile)})
+                return law, {"a": found[1]} | offset | {"tile": Fraction(tile)}
     return None
 
 

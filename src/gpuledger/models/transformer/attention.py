@@ -14,7 +14,6 @@ from gpuledger.models.transformer.blocks import Attention
 from gpuledger.models.transformer.latent_attention import add_compressed, add_latent
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers
-from gpuledger.models.transformer.parallel import ring_bytes
 from gpuledger.models.transformer.recurrent_attention import add_delta, add_state_space
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
 from gpuledger.models.transformer.rows import Rows
@@ -46,10 +45,8 @@ def _heads(rows: Rows, attention: Attention, by_kernel: dict[str, list]) -> None
         full = attention.qk_norm == "full"
         vectors = heads + own * kv_heads * (2 if attention.value_norm else 1)
         turned = vectors * width
-        if full and tensor > 1:  # the mean is taken over the heads of all devices
-            everything = (attention.heads + attention.kv_heads) * width
-            sent = ring_bytes(tokens * (everything * value), tensor)
-            rows.collective("all_gather", tokens, everything, sent, tensor)
+        if full:  # the mean is taken over the heads of all devices
+            rows.all_gather(tokens, (attention.heads + attention.kv_heads) * width)
         m, n = (tokens, turned) if full else (tokens * vectors, width)
         weights = {"full": turned, "heads": turned, "head": (1 + own) * width}
         weight = rows.plain_bytes(weights.get(attention.qk_norm, 0))

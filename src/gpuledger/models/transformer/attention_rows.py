@@ -61,8 +61,7 @@ def few(rows: Rows) -> np.ndarray:
 
 def add_rope(rows: Rows, width: int, table: int, kernel: str = "rope") -> None:
     """Add the rotation of *width* values per token, with a table of *table* values per position."""
-    tokens, value = rows.work.tokens, rows.value_bytes
-    rows.elementwise(kernel, tokens, width, tokens * ((width + table) * value), tokens * (width * value))
+    rows.per_token(kernel, width, width + table, width)
 
 
 def add_rope_and_cache(rows: Rows, turned: int, table: int, cached: int, keys: int) -> None:
@@ -82,9 +81,7 @@ def add_rope_and_cache(rows: Rows, turned: int, table: int, cached: int, keys: i
 
 def add_gate(rows: Rows, width: int, gates: int) -> None:
     """Add the product of *width* values of attention's output and *gates* gates per token."""
-    tokens, value = rows.work.tokens, rows.value_bytes
-    written = rows.operand_bytes("out_proj")
-    rows.elementwise("attn_gate", tokens, width, tokens * ((width + gates) * value), tokens * (width * written))
+    rows.per_token("attn_gate", width, width + gates, width, "out_proj")
 
 
 def attend(

@@ -194,10 +194,6 @@ class Attention(Block):
         return self.value_width or self.head_dim
 
     @property
-    def cache_width(self) -> int:
-        return self.own_keys * self.kv_heads * (self.head_dim + self.value_dim)
-
-    @property
     def side_cache_bytes(self) -> int:
         return self.indexer.key_bytes if self.indexer else 0
 

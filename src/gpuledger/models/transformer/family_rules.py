@@ -101,21 +101,27 @@ def dense_falcon(keys: Keys, layers: int, block: FeedForward) -> list[FeedForwar
     return [replace(block, width=width)] * layers
 
 
-def _routed(keys: Keys, experts: str, width: str, bias: bool = False, **more: object) -> Experts:
+def routed_experts(keys: Keys, experts: str, width: str, bias=False, gated=True, **more: object) -> Experts:
+    """Return routed experts whose number and width are under these keys; *more* are other attributes of the class."""
     count = keys.integer(experts, MAX_EXPERTS)
     active = keys.integer("num_experts_per_tok", MAX_EXPERTS)
     if active > count:
         raise keys.error("num_experts_per_tok", f"a token uses {active} of {count} experts", "correct one of them")
     keys.fixed("experts_per_token", active, "differs from num_experts_per_tok")
-    expert = FeedForward(keys.integer(width, MAX_WIDTH), bias=bias)
-    return Experts(count, active, expert, router_bias=bias, **more)
+    expert = FeedForward(keys.integer(width, MAX_WIDTH), gated, bias)
+    return Experts(count, active, expert, **{"router_bias": bias, **more})
+
+
+def _selection_bias(keys: Keys) -> bool:
+    """Whether the selection of experts has a bias per expert."""
+    return keys.choice("topk_method", {"noaux_tc", "greedy", "group_limited_greedy"}, "noaux_tc") == "noaux_tc"
 
 
 def all_routed(experts: str, bias: bool = False) -> Callable:
     """Every layer has experts of width ``intermediate_size``."""
 
     def ffns(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
-        return [_routed(keys, experts, "intermediate_size", bias)] * layers
+        return [routed_experts(keys, experts, "intermediate_size", bias)] * layers
 
     return ffns
 
@@ -132,7 +138,7 @@ def sparse_steps(shared: bool) -> Callable:
         if shared:
             width = keys.integer("shared_expert_intermediate_size", MAX_WIDTH, low=0)
             more = {"shared": FeedForward(width), "shared_gate": True} if width else {}
-        routed = _routed(keys, "num_experts", "moe_intermediate_size", **more)
+        routed = routed_experts(keys, "num_experts", "moe_intermediate_size", **more)
         return [routed if (i + 1) % step == 0 and i not in only else block for i in range(layers)]
 
     return ffns
@@ -151,9 +157,9 @@ def deepseek(router_bias: bool) -> Callable:
         # Newer files say the same once more, layer by layer.
         types = ["sparse" if i >= first and i % step == 0 else "dense" for i in range(layers)]
         keys.fixed("mlp_layer_types", types, "differs from first_k_dense_replace and moe_layer_freq")
-        routed = _routed(keys, "n_routed_experts", "moe_intermediate_size")
-        bias = router_bias and keys.choice("topk_method", TOP_K, "noaux_tc") == "noaux_tc"
-        routed = replace(routed, shared=FeedForward(shared * width) if shared else None, router_bias=bias)
+        more = {"shared": FeedForward(shared * width)} if shared else {}
+        more["router_bias"] = router_bias and _selection_bias(keys)
+        routed = routed_experts(keys, "n_routed_experts", "moe_intermediate_size", **more)
         return [routed if kind == "sparse" else block for kind in types]
 
     return ffns
@@ -162,7 +168,7 @@ def deepseek(router_bias: bool) -> Callable:
 def llama4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Every n-th layer has experts beside a shared one, all of the width of ``block``; the others are wider."""
     step = keys.integer("interleave_moe_layer_step", MAX_LAYERS, 1)
-    routed = _routed(keys, "num_local_experts", "intermediate_size", shared=block)
+    routed = routed_experts(keys, "num_local_experts", "intermediate_size", shared=block)
     wide = FeedForward(keys.integer("intermediate_size_mlp", MAX_WIDTH))
     sparse = [i for i in range(layers) if (i + 1) % step == 0]
     keys.fixed("moe_layers", sparse, "differs from interleave_moe_layer_step")
@@ -175,12 +181,8 @@ def minimax(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | E
         keys.fixed(key, wanted, "another kind of attention")
     # Multi-token prediction layers are left out.
     keys.known |= {"use_mtp", "mtp_transformer_layers", "num_mtp_modules"}
-    routed = _routed(keys, "num_local_experts", "intermediate_size")
-    return [replace(routed, router_bias=keys.flag("use_routing_bias"))] * layers
-
-
-#: Ways to select experts, of which the first has a bias per expert.
-TOP_K = frozenset({"noaux_tc", "greedy", "group_limited_greedy"})
+    bias = keys.flag("use_routing_bias")
+    return [routed_experts(keys, "num_local_experts", "intermediate_size", router_bias=bias)] * layers
 
 
 def _sparse_layers(keys: Keys, layers: int) -> list[bool]:
@@ -199,8 +201,7 @@ def _sparse_layers(keys: Keys, layers: int) -> list[bool]:
 def mimo_v2(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Listed layers have experts, none of them shared."""
     keys.fixed("n_shared_experts", 0, "shared experts")
-    bias = keys.choice("topk_method", TOP_K, "noaux_tc") == "noaux_tc"
-    routed = replace(_routed(keys, "n_routed_experts", "moe_intermediate_size"), router_bias=bias)
+    routed = routed_experts(keys, "n_routed_experts", "moe_intermediate_size", router_bias=_selection_bias(keys))
     return [routed if sparse else block for sparse in _sparse_layers(keys, layers)]
 
 
@@ -210,11 +211,9 @@ def minimax_m3(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward 
     shared = keys.integer("n_shared_experts", MAX_EXPERTS, 1, low=0) * keys.integer(
         "shared_intermediate_size", MAX_WIDTH
     )
-    routed = replace(
-        _routed(keys, "num_local_experts", "intermediate_size"),
-        shared=FeedForward(shared) if shared else None,
-        router_bias=keys.flag("use_routing_bias"),
-    )
+    more = {"shared": FeedForward(shared)} if shared else {}
+    bias = keys.flag("use_routing_bias")
+    routed = routed_experts(keys, "num_local_experts", "intermediate_size", router_bias=bias, **more)
     wide = FeedForward(keys.integer("dense_intermediate_size", MAX_WIDTH))
     keys.known.add("num_mtp_modules")  # multi-token prediction is left out
     return [routed if sparse else wide for sparse in _sparse_layers(keys, layers)]
@@ -231,7 +230,7 @@ def gemma4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Ex
     if not keys.flag("enable_moe_block"):
         keys.known |= {"num_experts", "num_experts_per_tok", "moe_intermediate_size"}
         return [block] * (layers - sharing) + [replace(block, width=2 * block.width)] * sharing
-    routed = _routed(keys, "num_experts", "moe_intermediate_size", shared=block, own_norms=True)
+    routed = routed_experts(keys, "num_experts", "moe_intermediate_size", shared=block, own_norms=True)
     return [routed] * layers
 
 
@@ -254,7 +253,7 @@ def step(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Expe
     # Formats, limits and scales of the router and of activations; layers without a rotation are not in use.
     keys.known |= {"need_fp32_gate", "norm_expert_weight", "moe_router_activation", "moe_router_scaling_factor"}
     keys.known |= {"swiglu_limits", "swiglu_limits_shared", "use_moe", "moe_every_n_layer", "moe_layer_offset"}
-    routed = replace(_routed(keys, "num_experts", "moe_intermediate_size"), shared=shared, router_bias=bias)
+    routed = routed_experts(keys, "num_experts", "moe_intermediate_size", shared=shared, router_bias=bias)
     return [routed if i in sparse else block for i in range(layers)]
 
 
@@ -263,8 +262,8 @@ def deepseek_v4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward
     hashed = keys.integer("num_hash_layers", MAX_LAYERS, 3, low=0)
     keys.fixed("mlp_layer_types", ["hash_moe"] * hashed + ["moe"] * (layers - hashed), "differs from num_hash_layers")
     width, shared = keys.integer("moe_intermediate_size", MAX_WIDTH), keys.integer("n_shared_experts", MAX_EXPERTS)
-    routed = replace(_routed(keys, "n_routed_experts", "moe_intermediate_size"), shared=FeedForward(shared * width))
-    bias = keys.choice("topk_method", TOP_K, "noaux_tc") == "noaux_tc"
+    routed = routed_experts(keys, "n_routed_experts", "moe_intermediate_size", shared=FeedForward(shared * width))
+    bias = _selection_bias(keys)
     return [replace(routed, router_bias=bias and i >= hashed) for i in range(layers)]
 
 

@@ -41,18 +41,17 @@ def _experts(rows: Rows, ffn: Experts, load: Load) -> None:
     hidden, tokens, value, parallel = rows.model.hidden, rows.work.tokens, rows.value_bytes, rows.parallel
     router, *others = ffn.linears(hidden)
     if ffn.own_norms:
-        _norm(rows, "router_norm", hidden)
+        rows.norm("router_norm", hidden)
     rows.gemms([router], tokens)
     rows.elementwise("router_topk", tokens, ffn.experts, tokens * (ffn.experts * value), tokens * (ffn.active * 8))
     if ffn.shared:
         _dense(rows, ffn.shared, "shared_")
     if ffn.shared_gate:
         rows.gemms([linear for linear in others if linear.kernel == "shared_gate"], tokens)
-        stream = tokens * (hidden * value)
-        rows.elementwise("shared_scale", tokens, hidden, stream + tokens * value, stream)
+        rows.per_token("shared_scale", hidden, hidden + 1, hidden)
     if ffn.own_norms:
-        _norm(rows, "shared_norm", hidden)
-        _norm(rows, "expert_norm", hidden, first_kernel(ffn))
+        rows.norm("shared_norm", hidden)
+        rows.norm("expert_norm", hidden, first_kernel(ffn))
 
     rows.product(tokens, parallel.replicas, ffn.active, hidden, 8)
     routing = Routing(ffn.experts, ffn.active, load, parallel.expert)
@@ -81,30 +80,19 @@ def _experts(rows: Rows, ffn: Experts, load: Load) -> None:
         rows.collective("all_to_all", own * ffn.active, hidden, _exchanged(rows, own, ffn, ""), parallel.expert)
     arrived = own * ffn.active if spread else chosen
     rows.elementwise("expert_combine", own, hidden, arrived * (hidden * value), own * (hidden * value))
-    if spread and parallel.tensor > 1:
-        sent = ring_bytes(tokens * (hidden * value), parallel.tensor)
-        rows.collective("all_gather", tokens, hidden, sent, parallel.tensor)
+    if spread:
+        rows.all_gather(tokens, hidden)
     if ffn.latent_norm:
-        if parallel.tensor > 1 and not spread:  # partial sums cannot be normalised
-            sent = ring_bytes(tokens * (hidden * value), parallel.tensor, 2)
-            rows.collective("all_reduce", tokens, hidden, sent, parallel.tensor)
-        _norm(rows, "latent_norm", hidden)
+        if not spread:  # partial sums cannot be normalised
+            rows.all_reduce(hidden)
+        rows.norm("latent_norm", hidden)
     if ffn.own_norms:
-        _norm(rows, "expert_post_norm", hidden)
+        rows.norm("expert_post_norm", hidden)
     if ffn.latent:
         hidden = rows.model.hidden
         rows.gemms([linear for linear in others if linear.kernel == "latent_up_proj"], tokens)
     if ffn.shared:
-        stream = tokens * (hidden * value)
-        rows.elementwise("shared_add", tokens, hidden, 2 * stream, stream)
-
-
-def _norm(rows: Rows, kernel: str, width: int, reader: str = "") -> None:
-    """Add a norm of *width* values per token, whose output the GEMM *reader* reads (empty: none)."""
-    tokens, value = rows.work.tokens, rows.value_bytes
-    written = rows.operand_bytes(reader) if reader else value
-    weight = rows.plain_bytes(width)
-    rows.elementwise(kernel, tokens, width, tokens * (width * value), tokens * (width * written), weight=weight)
+        rows.per_token("shared_add", hidden, 2 * hidden, hidden)
 
 
 def _exchanged(rows: Rows, own: np.ndarray, ffn: Experts, kernel: str) -> np.ndarray:

@@ -10,7 +10,7 @@ from gpuledger.models.transformer.attention import add_attention, first_attentio
 from gpuledger.models.transformer.blocks import Experts, Linear, Nothing
 from gpuledger.models.transformer.feed_forward import add_feed_forward, first_kernel
 from gpuledger.models.transformer.model import Layers, Model
-from gpuledger.models.transformer.parallel import Parallel, ring_bytes
+from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
 from gpuledger.models.transformer.routing import Load, as_load
@@ -103,10 +103,9 @@ def _add_embedding(rows: Rows) -> None:
         rows.elementwise(kernel, tokens, model.hidden, read, stream, weight=weight, stored=weights.values)
 
     gather("embedding", model.vocab, tensor, tokens * TOKEN_ID_BYTES)
-    if tensor > 1:
-        rows.collective("all_reduce", tokens, model.hidden, ring_bytes(stream, tensor, 2), tensor)
+    rows.all_reduce(model.hidden)
     if model.scaled_embedding:
-        rows.elementwise("embedding_scale", tokens, model.hidden, stream, stream)
+        rows.per_token("embedding_scale", model.hidden, model.hidden, model.hidden)
     if model.positions:
         gather("position_embedding", model.positions, 1, tokens * TOKEN_ID_BYTES + stream)
     if width := model.layers[0].per_layer * model.layer_count:
@@ -125,21 +124,19 @@ def _add_layer_embeddings(rows: Rows, width: int) -> None:
     weight = -(-np.minimum(tokens, model.vocab) // rows.parallel.tensor) * weights.matrix_bytes(1, width)
     read = tokens * TOKEN_ID_BYTES
     rows.elementwise(table.kernel, tokens, width, read, stream, weight=weight, stored=weights.values)
-    if rows.parallel.tensor > 1:
-        rows.collective("all_reduce", tokens, width, ring_bytes(stream, rows.parallel.tensor, 2), rows.parallel.tensor)
+    rows.all_reduce(width)
     rows.gemms([projection], tokens)
     own = model.layers[0].per_layer
-    rows.elementwise("per_layer_norm", tokens, width, 2 * stream, stream, weight=rows.plain_bytes(own))
+    rows.per_token("per_layer_norm", width, 2 * width, width, weight=rows.plain_bytes(own))
 
 
 def _add_layer_embedding(rows: Rows, group: Layers) -> None:
     """Add what a layer does with its embeddings: a gate, which reads the finished sum, scales them; then back."""
-    tokens, value, width = rows.work.tokens, rows.value_bytes, group.per_layer
+    tokens, width = rows.work.tokens, group.per_layer
     gate, projection = list(group.linears(rows.model.hidden))[-2:]
     _add_residual(rows, "ffn_residual", rows.count)
     rows.gemms([gate], tokens)
-    written = tokens * (width * rows.operand_bytes(projection.kernel))
-    rows.elementwise("per_layer_act", tokens, width, tokens * (2 * width * value), written)
+    rows.per_token("per_layer_act", width, 2 * width, width, projection.kernel)
     rows.gemms([projection], tokens)
     _add_norm(rows, "per_layer_post_norm", "", False, rows.count)
 
@@ -155,13 +152,12 @@ def _add_norm(rows: Rows, kernel: str, reader: str, with_residual: bool, count: 
 
 
 def _add_residual(rows: Rows, kernel: str, count: int) -> None:
-    stream = rows.work.tokens * (rows.model.hidden * rows.value_bytes)
-    rows.elementwise(kernel, rows.work.tokens, rows.model.hidden, 2 * stream, stream, count=count)
+    hidden = rows.model.hidden
+    rows.per_token(kernel, hidden, 2 * hidden, hidden, count=count)
 
 
 def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: Load) -> None:
-    fused, tensor, hidden = "residual_norm" in rows.fused, rows.parallel.tensor, rows.model.hidden
-    count, plain = rows.count, group.residuals is None
+    fused, count, plain = "residual_norm" in rows.fused, rows.count, group.residuals is None
     # The previous stage sends the sum, so the first norm of a stage has no residual to add.
     alone = (int(numbers.start in group.numbers) if fused else count) if plain else count
     attends, feeds = (not isinstance(block, Nothing) for block in (group.attention, group.ffn))
@@ -184,15 +180,12 @@ def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: Loa
             _add_norm(rows, "ffn_norm", first_kernel(group.ffn), False, first if plain else count)
             _add_norm(rows, "ffn_norm", first_kernel(group.ffn), fused, count - first if plain else 0)
         add_feed_forward(rows, group, load)
-    if tensor > 1:
-        spread = rows.parallel.replicas > 1 and isinstance(group.ffn, Experts)
-        sums = attends + (feeds and not (spread and not group.ffn.shared))
-        sums = min(sums, 1) if group.parallel else sums
-        # Norms of their own cannot read the partial sums of shared and routed experts.
-        sums += isinstance(group.ffn, Experts) and group.ffn.own_norms and not spread
-        payload = rows.work.tokens * (hidden * rows.value_bytes)
-        sent = ring_bytes(payload, tensor, 2)
-        rows.collective("all_reduce", rows.work.tokens, hidden, sent, tensor, count=sums * count)
+    spread = rows.parallel.replicas > 1 and isinstance(group.ffn, Experts)
+    sums = attends + (feeds and not (spread and not group.ffn.shared))
+    sums = min(sums, 1) if group.parallel else sums
+    # Norms of their own cannot read the partial sums of shared and routed experts.
+    sums += isinstance(group.ffn, Experts) and group.ffn.own_norms and not spread
+    rows.all_reduce(rows.model.hidden, sums * count)
     if group.post_norms and feeds:
         _add_norm(rows, "ffn_post_norm", "", False, count)
     if group.per_layer:
@@ -203,31 +196,28 @@ def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: Loa
 
 def _add_input(rows: Rows, group: Layers, numbers: range, block: int) -> None:
     """Add what makes the input of a block, 0 (attention) or 1 (feed-forward), of something else than one sum."""
-    tokens, hidden, value, residuals = rows.work.tokens, rows.model.hidden, rows.value_bytes, group.residuals
+    hidden, residuals = rows.model.hidden, group.residuals
     if isinstance(residuals, HyperConnections):
         _add_streams_sum(rows, residuals, list(residuals.linears(hidden))[block])
     elif isinstance(residuals, BlockResiduals):
         read = [residuals.snapshots(number)[block] + 1 for number in group.numbers if number in numbers]
         for sources in sorted(set(read) - {1}):
-            traffic = tokens * (sources * hidden * value), tokens * (hidden * value)
-            weight = rows.plain_bytes(2 * hidden)
-            rows.elementwise("residual_sum", tokens, hidden, *traffic, weight=weight, count=read.count(sources))
+            more = {"weight": rows.plain_bytes(2 * hidden), "count": read.count(sources)}
+            rows.per_token("residual_sum", hidden, sources * hidden, hidden, **more)
 
 
 def _add_streams_sum(rows: Rows, residuals: HyperConnections, linear: Linear) -> None:
-    tokens, hidden, value = rows.work.tokens, rows.model.hidden, rows.value_bytes
-    rows.gemms([linear], tokens)
-    streams = tokens * ((residuals.streams * hidden + linear.outputs) * value)
-    rows.elementwise("hyper_sum", tokens, hidden, streams, tokens * (hidden * value))
+    hidden = rows.model.hidden
+    rows.gemms([linear], rows.work.tokens)
+    rows.per_token("hyper_sum", hidden, residuals.streams * hidden + linear.outputs, hidden)
 
 
 def _add_output(rows: Rows, group: Layers, kernel: str, count: int) -> None:
     """Add a block's output to the residual stream: *count* plain sums, if no other scheme replaces them."""
     if isinstance(group.residuals, HyperConnections):
-        tokens, value = rows.work.tokens, rows.value_bytes
-        streams = tokens * (group.residuals.streams * rows.model.hidden * value)
-        read = streams + tokens * ((rows.model.hidden + group.residuals.width) * value)
-        rows.elementwise("hyper_add", tokens, rows.model.hidden, read, streams)
+        hidden = rows.model.hidden
+        streams = group.residuals.streams * hidden
+        rows.per_token("hyper_add", hidden, streams + hidden + group.residuals.width, streams)
     else:
         _add_residual(rows, kernel, rows.count if group.residuals else count)
 
@@ -246,6 +236,4 @@ def _add_head(rows: Rows) -> None:
     if model.logit_softcap:
         logits = tokens * (part * rows.value_bytes)
         rows.elementwise("logit_softcap", tokens, part, logits, logits)
-    if tensor > 1:
-        sent = ring_bytes(tokens * (tensor * part * rows.value_bytes), tensor)
-        rows.collective("all_gather", tokens, tensor * part, sent, tensor)
+    rows.all_gather(tokens, tensor * part)

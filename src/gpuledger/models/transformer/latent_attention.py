@@ -26,8 +26,7 @@ def add_latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list
         rows.gemms(by_kernel["kv_a_proj"], tokens)
     else:
         _compress(rows, attention.q_rank, by_kernel)
-    weight = rows.plain_bytes(rank)
-    rows.elementwise("kv_a_norm", tokens, rank, tokens * (rank * value), tokens * (rank * value), weight=weight)
+    rows.norm("kv_a_norm", rank)
     turned = (heads + 1) * attention.rope_dim if attention.rope else 0
     add_rope_and_cache(rows, turned, attention.rope_dim, attention.cache_width, 1)
     row = row_bytes(rows, attention.cache_width)
@@ -70,42 +69,21 @@ def _compress(rows: Rows, rank: int, by_kernel: dict[str, list]) -> None:
     """Add the compression of queries, keys and values, and the expansion of queries from *rank* values."""
     tokens = rows.work.tokens
     rows.gemms(by_kernel["qkv_a_proj"], tokens, "qkv" in rows.fused)
-    read, write = tokens * (rank * rows.value_bytes), tokens * (rank * rows.operand_bytes("q_b_proj"))
-    rows.elementwise("q_a_norm", tokens, rank, read, write, weight=rows.plain_bytes(rank))
+    rows.norm("q_a_norm", rank, "q_b_proj")
     rows.gemms(by_kernel["q_b_proj"], tokens)
 
 
 def _expand_context(rows: Rows, attention: LatentAttention, linear, past: np.ndarray) -> None:
     """Add the expansion of tokens cached by earlier chunks, which are read from the cache and expanded again."""
     n, k, weight = rows.matrices([linear], rows.parallel.tensor)
-    rows.add(
-        "context_kv_b_proj",
-        "gemm",
-        past,
-        n,
-        k,
-        macs=rows.product(past, n, k),
-        weight=weight,
-        write=past * (n * rows.value_bytes),
-        cache=past * row_bytes(rows, attention.cache_width),
-        **rows.formats("kv_b_proj"),
-    )
+    traffic = {"write": past * (n * rows.value_bytes), "cache": past * row_bytes(rows, attention.cache_width)}
+    rows.gemm("context_kv_b_proj", past, n, k, weight=weight, **traffic, **rows.formats("kv_b_proj"))
 
 
 def _absorb(rows: Rows, kernel: str, m: np.ndarray, heads: int, n: int, k: int, written: float) -> None:
     """Add a per-head product with a part of ``kv_b_proj``, which engines keep unquantised for this."""
-    rows.add(
-        kernel,
-        "gemm",
-        m,
-        n,
-        k,
-        batch=heads,
-        macs=rows.product(m, n, k, heads),
-        weight=rows.plain_bytes(heads * n * k),
-        read=m * (heads * k * rows.value_bytes),
-        write=m * (heads * n * written),
-    )
+    read, write = m * (heads * k * rows.value_bytes), m * (heads * n * written)
+    rows.gemm(kernel, m, n, k, heads, weight=rows.plain_bytes(heads * n * k), read=read, write=write)
 
 
 def _sparse(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list], row: int) -> None:
@@ -128,9 +106,8 @@ def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[s
     work, value, tensor = rows.work, rows.value_bytes, rows.parallel.tensor
     tokens, heads, dim = work.tokens, attention.heads // tensor, attention.head_dim
     _compress(rows, attention.q_rank, by_kernel)
-    for kernel, width in (("kv_a_norm", dim), ("qk_norm", heads * dim)):
-        weight = rows.plain_bytes(dim) if kernel == "kv_a_norm" else 0
-        rows.elementwise(kernel, tokens, width, tokens * (width * value), tokens * (width * value), weight=weight)
+    rows.norm("kv_a_norm", dim)
+    rows.norm("qk_norm", heads * dim, weights=0)
     add_rope_and_cache(rows, (heads + 1) * attention.rope_dim, attention.rope_dim, dim, 1)
     keys = Keys.within(work, attention.window)
     for kernel, width in attention.pools.items():
@@ -149,19 +126,12 @@ def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[s
     add_rope(rows, heads * attention.rope_dim, attention.rope_dim, "out_rope")
     (groups,) = by_kernel["out_a_proj"]
     count, (n, k) = groups.copies // tensor, (groups.outputs, groups.inputs)
-    rows.add(
-        "out_a_proj",
-        "gemm",
-        tokens,
-        n,
-        k,
-        batch=count,
-        macs=rows.product(tokens, n, k, count),
-        weight=count * rows.precision.format_of("out_a_proj").matrix_bytes(n, k),
-        read=tokens * (count * k * rows.operand_bytes("out_a_proj")),
-        write=tokens * (count * n * rows.operand_bytes("out_proj")),
-        **rows.formats("out_a_proj"),
-    )
+    traffic = {
+        "weight": count * rows.precision.format_of("out_a_proj").matrix_bytes(n, k),
+        "read": tokens * (count * k * rows.operand_bytes("out_a_proj")),
+        "write": tokens * (count * n * rows.operand_bytes("out_proj")),
+    }
+    rows.gemm("out_a_proj", tokens, n, k, count, **traffic, **rows.formats("out_a_proj"))
 
 
 def _pool(rows: Rows, attention: CompressedAttention, kernel: str, width: int, linears: list) -> None:

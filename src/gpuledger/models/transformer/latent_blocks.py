@@ -112,10 +112,6 @@ class CompressedAttention(Block):
     indexer: Indexer | None = None
 
     @property
-    def cache_width(self) -> int:
-        return self.head_dim
-
-    @property
     def period(self) -> int:
         return self.ratio or 1
 

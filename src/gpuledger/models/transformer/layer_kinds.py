@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from gpuledger.models.transformer.blocks import Attention, Block, Experts, FeedForward, Nothing
 from gpuledger.models.transformer.families import ACTIVATIONS, ModelFamily
+from gpuledger.models.transformer.family_rules import routed_experts
 from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, Keys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.recurrent_blocks import StateSpace
@@ -154,17 +155,15 @@ def _plain_ffn(keys: Keys) -> FeedForward:
 
 
 def _latent_experts(keys: Keys) -> Experts:
-    count, active = keys.integer("n_routed_experts", MAX_EXPERTS), keys.integer("num_experts_per_tok", MAX_EXPERTS)
-    if active > count:
-        raise keys.error("num_experts_per_tok", f"a token uses {active} of {count} experts", "correct one of them")
     shared = keys.integer("n_shared_experts", MAX_EXPERTS, 0, low=0)
     width = keys.integer("moe_shared_expert_intermediate_size", MAX_WIDTH) if shared else 0
     keys.fixed("n_shared_experts", 1, "several shared experts")
-    return Experts(
-        count,
-        active,
-        FeedForward(keys.integer("moe_intermediate_size", MAX_WIDTH), gated=False),
-        FeedForward(width, gated=False) if shared else None,
+    return routed_experts(
+        keys,
+        "n_routed_experts",
+        "moe_intermediate_size",
+        gated=False,
+        shared=FeedForward(width, gated=False) if shared else None,
         router_bias=True,
         latent=keys.integer("moe_latent_size", MAX_WIDTH, None) or 0,
     )

@@ -33,7 +33,7 @@ def add_delta(rows: Rows, attention: DeltaAttention, by_kernel: dict[str, list])
         macs=3 * matrix,
         chunk_macs=heads * (3 * key_dim + 2 * value_dim),
     )
-    _gated_norm(rows, "delta_norm", width)
+    rows.per_token("delta_norm", width, 2 * width, width, "out_proj")
 
 
 def add_state_space(rows: Rows, attention: StateSpace, by_kernel: dict[str, list]) -> None:
@@ -56,7 +56,7 @@ def add_state_space(rows: Rows, attention: StateSpace, by_kernel: dict[str, list
         macs=2 * matrix,
         chunk_macs=groups * attention.state + width,
     )
-    _gated_norm(rows, "ssm_norm", width)
+    rows.per_token("ssm_norm", width, 2 * width, width, "out_proj")
 
 
 def _convolution(rows: Rows, kernel: str, width: int, span: int, weights: int) -> None:
@@ -89,9 +89,3 @@ def _recurrence(
             new * (width * value) + kept + chunks,
             macs=rows.product(new, macs + (0 if decoding else chunk * chunk_macs)),
         )
-
-
-def _gated_norm(rows: Rows, kernel: str, width: int) -> None:
-    output = rows.work.tokens * width
-    written = output * rows.operand_bytes("out_proj")
-    rows.elementwise(kernel, rows.work.tokens, width, 2 * output * rows.value_bytes, written)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.transformer.blocks import Linear
 from gpuledger.models.transformer.model import Model
 from gpuledger.models.transformer.names import KERNELS, KINDS, PHASES
-from gpuledger.models.transformer.parallel import Parallel, share
+from gpuledger.models.transformer.parallel import Parallel, ring_bytes, share
 from gpuledger.models.transformer.precision import BITS, MATH, Precision
 from gpuledger.models.transformer.routing import Routing
 from gpuledger.models.transformer.workloads import Workload
@@ -109,23 +110,34 @@ class Rows:
         """Add a kernel over m rows of n values with the given traffic (bytes)."""
         self.add(kernel, "elementwise", m, n, read=read, write=write, **more)
 
+    def per_token(self, kernel: str, width: int, read: Number, write: Number, reader: str = "", **more: Number) -> None:
+        """Add a kernel over rows of *width* values, which reads and writes so many activations per token.
+
+        Parameters
+        ----------
+        reader : str
+            The GEMM that reads the output; it is written in the format of its operands.
+        """
+        tokens, written = self.work.tokens, self.operand_bytes(reader) if reader else self.value_bytes
+        self.elementwise(kernel, tokens, width, tokens * (read * self.value_bytes), tokens * (write * written), **more)
+
+    def norm(self, kernel: str, width: int, reader: str = "", weights: int | None = None) -> None:
+        """Add a norm of *width* values per token, with as many weights unless *weights* says how many."""
+        weight = self.plain_bytes(width if weights is None else weights)
+        self.per_token(kernel, width, width, width, reader, weight=weight)
+
+    def gemm(self, kernel: str, m: Number, n: int, k: int, batch: Number = 1, **traffic: Any) -> None:
+        """Add the product of matrices of m × k and k × n, *batch* times."""
+        self.add(kernel, "gemm", m, n, k, batch=batch, macs=self.product(m, n, k, batch), **traffic)
+
     def gemms(self, linears: Sequence[Linear], m: np.ndarray, fuse: bool = True) -> None:
         """Add one GEMM over matrices with the same input, or one GEMM each if *fuse* is false."""
         for bunch in [linears] if fuse else [[linear] for linear in linears]:
             kernel = bunch[0].kernel
             n, k, weight = self.matrices(bunch, self.parallel.tensor)
-            self.add(
-                kernel if len(bunch) > 1 or len(linears) == 1 else bunch[0].part,
-                "gemm",
-                m,
-                n,
-                k,
-                macs=self.product(m, n, k),
-                weight=weight,
-                read=m * (k * self.operand_bytes(kernel)),
-                write=m * (n * self.value_bytes),
-                **self.formats(kernel),
-            )
+            name = kernel if len(bunch) > 1 or len(linears) == 1 else bunch[0].part
+            traffic = {"read": m * (k * self.operand_bytes(kernel)), "write": m * (n * self.value_bytes)}
+            self.gemm(name, m, n, k, weight=weight, **traffic, **self.formats(kernel))
 
     def matrices(self, bunch: Sequence[Linear], devices: int) -> tuple[int, int, int]:
         """Return columns, depth and bytes (scales and biases included) of one device's share of joined matrices."""
@@ -147,6 +159,18 @@ class Rows:
         stored = self.precision.activations
         more = {"comm": comm, "devices": devices, "count": count, "stored": stored}
         self.add(kernel, "collective", m, n, read=payload, write=payload, **more)
+
+    def all_reduce(self, width: int, count: int = -1) -> None:
+        """Sum *width* activations per token over the devices that share each matrix, if they are several."""
+        if (tensor := self.parallel.tensor) > 1:
+            sent = ring_bytes(self.work.tokens * (width * self.value_bytes), tensor, 2)
+            self.collective("all_reduce", self.work.tokens, width, sent, tensor, count)
+
+    def all_gather(self, m: np.ndarray, width: int) -> None:
+        """Collect m rows of *width* activations from the devices that share each matrix, if they are several."""
+        if (tensor := self.parallel.tensor) > 1:
+            sent = ring_bytes(m * (width * self.value_bytes), tensor)
+            self.collective("all_gather", m, width, sent, tensor)
 
     def frame(self) -> pd.DataFrame:
         """Return the rows of every shape, in execution order; rows without work are dropped."""

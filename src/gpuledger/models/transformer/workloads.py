@@ -110,7 +110,7 @@ def _entry_sum(last: np.ndarray, ratio: int, most: int | None) -> np.ndarray:
     return total if most is None else total + most * (last - growing)
 
 
-def _whole(what: str, values: npt.ArrayLike, low: int = 0) -> np.ndarray:
+def _whole(what: str, values: npt.ArrayLike, low: int) -> np.ndarray:
     array = np.asarray(values)
     if not array.size:
         raise InputError("workload", what, "the list is empty", "give at least one number")
@@ -121,7 +121,9 @@ def _whole(what: str, values: npt.ArrayLike, low: int = 0) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _together(**arrays: np.ndarray) -> list[np.ndarray]:
+def _together(**numbers: tuple[npt.ArrayLike, int]) -> list[np.ndarray]:
+    """Check whole numbers, each with its lower bound, and broadcast them against each other."""
+    arrays = {name: _whole(name, *bounded) for name, bounded in numbers.items()}
     try:
         return [np.ascontiguousarray(array) for array in np.broadcast_arrays(*map(np.atleast_1d, arrays.values()))]
     except ValueError as error:
@@ -159,9 +161,7 @@ def prefill(prompt_tokens: npt.ArrayLike, batch: npt.ArrayLike = 1, cached_token
         Numbers that are not whole, negative, too large, or lists of different lengths; a prompt that is cached whole.
     """
     prompt, requests, cached = _together(
-        prompt_tokens=_whole("prompt_tokens", prompt_tokens, 1),
-        batch=_whole("batch", batch, 1),
-        cached_tokens=_whole("cached_tokens", cached_tokens),
+        prompt_tokens=(prompt_tokens, 1), batch=(batch, 1), cached_tokens=(cached_tokens, 0)
     )
     if np.any(cached >= prompt):
         problem = f"{cached.max()} tokens of a prompt of {prompt.min()} are cached"
@@ -178,11 +178,7 @@ def decode(context_tokens: npt.ArrayLike, batch: npt.ArrayLike = 1, new_tokens: 
         Tokens in the cache before the step (a new token attends to them and to itself), number of requests, and new
         tokens of each: one, or more where a step verifies drafted tokens.
     """
-    past, requests, new = _together(
-        context_tokens=_whole("context_tokens", context_tokens),
-        batch=_whole("batch", batch, 1),
-        new_tokens=_whole("new_tokens", new_tokens, 1),
-    )
+    past, requests, new = _together(context_tokens=(context_tokens, 0), batch=(batch, 1), new_tokens=(new_tokens, 1))
     return _workload("decode", np.arange(len(past)), requests, new, past)
 
 
@@ -201,12 +197,9 @@ def chunk(
     decodes, decode_context_tokens : int or array of int
         Decoding requests in the same step, and the cached tokens of each.
     """
-    new, past, decodes, context = _together(
-        new_tokens=_whole("new_tokens", new_tokens),
-        past_tokens=_whole("past_tokens", past_tokens),
-        decodes=_whole("decodes", decodes),
-        decode_context_tokens=_whole("decode_context_tokens", decode_context_tokens),
-    )
+    sizes = {"new_tokens": new_tokens, "past_tokens": past_tokens, "decodes": decodes}
+    sizes["decode_context_tokens"] = decode_context_tokens
+    new, past, decodes, context = _together(**{name: (size, 0) for name, size in sizes.items()})
     one, shape = np.ones_like(new), np.arange(len(new))
     rows = (np.concatenate(pair) for pair in ((shape, shape), (one, decodes), (new, one), (past, context)))
     return _workload("chunked_prefill", *rows)
@@ -224,12 +217,8 @@ def mixed(
     new_tokens, past_tokens, requests : int or array of int, broadcast against *shape*
         New and cached tokens of each request, and number of such requests.
     """
-    rows = _together(
-        shape=_whole("shape", shape),
-        requests=_whole("requests", requests),
-        new_tokens=_whole("new_tokens", new_tokens),
-        past_tokens=_whole("past_tokens", past_tokens),
-    )
+    sizes = {"shape": shape, "requests": requests, "new_tokens": new_tokens, "past_tokens": past_tokens}
+    rows = _together(**{name: (size, 0) for name, size in sizes.items()})
     return _workload("mixed", *rows)
 
 

@@ -11,40 +11,32 @@ from gpuledger.readers.neutrino.records import BLOCK_SCHED
 from gpuledger.studies.block_scheduling.pairing import timelines
 from gpuledger.studies.block_scheduling.upstream import upstream_estimate
 
+#: The shape of the published trace: blocks of the grid, SMs, blocks that an SM holds at once, mean run time of a block
+#: (cycles), and smallest and largest gap, which are drawn uniformly between the two (cycles).
+BLOCKS, SMS, SLOTS, RUN_CYCLES, GAP_CYCLES = 32768, 108, 16, 1985, (200, 380)
+
 
 def spread_experiment(
-    spreads_percent: Sequence[float] = (0, 2, 5, 10, 30),
-    blocks: int = 32768,
-    sms: int = 108,
-    slots: int = 16,
-    run_cycles: float = 1985,
-    gap_cycles: tuple[int, int] = (200, 380),
-    seed: int = 0,
+    spreads_percent: Sequence[float] = (0, 2, 5, 10, 30), run_cycles: float = RUN_CYCLES, seed: int = 0
 ) -> pd.DataFrame:
     """Compare both estimators on synthetic blocks whose run times vary more and more.
-
-    The defaults have the shape of the published trace.
 
     Parameters
     ----------
     spreads_percent : sequence of float
         Standard deviation of the blocks' run time, in percent of its mean.
-    blocks, sms, slots : int
-        Blocks of the grid, number of SMs, and blocks that an SM holds at once.
     run_cycles : float
         Mean run time of a block.
-    gap_cycles : (int, int)
-        Smallest and largest gap; gaps are drawn uniformly from this range.
 
     Returns
     -------
     DataFrame
         One row per spread: ``spread_percent``; cycles per SM between blocks, ``true_cycles``, ``paired_cycles`` and
-        ``upstream_cycles``; and ``upstream_longest_list``, to be compared with `slots`.
+        ``upstream_cycles``; and ``upstream_longest_list``, to be compared with ``SLOTS``.
     """
     rows = []
     for spread in spreads_percent:
-        made, true = make_blocks(spread / 100, blocks, sms, slots, run_cycles, gap_cycles, seed)
+        made, true = make_blocks(spread / 100, run_cycles, seed)
         estimate = upstream_estimate(made.first)
         rows.append(
             {
@@ -58,28 +50,26 @@ def spread_experiment(
     return pd.DataFrame(rows)
 
 
-def make_blocks(
-    spread: float, blocks: int, sms: int, slots: int, run_cycles: float, gap_cycles: tuple[int, int], seed: int
-) -> tuple[Blocks, float]:
+def make_blocks(spread: float, run_cycles: float, seed: int) -> tuple[Blocks, float]:
     """Make blocks that take the first free slot of their SM; also return the true gap cycles per SM."""
     random = np.random.default_rng(seed)
-    rounds = -(-blocks // sms)
-    run = np.maximum(1, random.normal(run_cycles, spread * run_cycles, (rounds, sms))).round().astype(np.int64)
-    gap = random.integers(gap_cycles[0], gap_cycles[1], (rounds, sms), endpoint=True)
-    every, free = np.arange(sms), np.zeros((sms, slots), np.int64)
-    start = np.empty((rounds, sms), np.int64)
+    rounds = -(-BLOCKS // SMS)
+    run = np.maximum(1, random.normal(run_cycles, spread * run_cycles, (rounds, SMS))).round().astype(np.int64)
+    gap = random.integers(*GAP_CYCLES, (rounds, SMS), endpoint=True)
+    every, free = np.arange(SMS), np.zeros((SMS, SLOTS), np.int64)
+    start = np.empty((rounds, SMS), np.int64)
     for turn in range(rounds):
         slot = free.argmin(axis=1)
         start[turn] = free[every, slot] + gap[turn]
         free[every, slot] = start[turn] + run[turn]
     sm = np.broadcast_to(every.astype(np.int32), start.shape)
-    begun, run, sm = start.ravel()[:blocks], run.ravel()[:blocks], sm.ravel()[:blocks]
+    begun, run, sm = start.ravel()[:BLOCKS], run.ravel()[:BLOCKS], sm.ravel()[:BLOCKS]
     # The first blocks wait for a launch, not for another block.
-    later = np.broadcast_to(np.arange(rounds)[:, None] >= slots, gap.shape).ravel()[:blocks]
-    true = int(gap.ravel()[:blocks][later].sum()) / sms
+    later = np.broadcast_to(np.arange(rounds)[:, None] >= SLOTS, gap.shape).ravel()[:BLOCKS]
+    true = int(gap.ravel()[:BLOCKS][later].sum()) / SMS
     # Blocks are dispatched in the order of the grid.
-    order = np.lexsort((np.arange(blocks), begun))
+    order = np.lexsort((np.arange(BLOCKS), begun))
     begun, run, sm = begun[order], run[order], sm[order]
-    first = np.zeros(blocks, BLOCK_SCHED)
+    first = np.zeros(BLOCKS, BLOCK_SCHED)
     first["start"], first["elapsed"], first["cuid"] = begun, run, sm
-    return Blocks(Path("synthetic"), first, np.empty((blocks, 0), np.uint32), sm, begun, begun + run, False), true
+    return Blocks(Path("synthetic"), first, np.empty((BLOCKS, 0), np.uint32), sm, begun, begun + run, False), true

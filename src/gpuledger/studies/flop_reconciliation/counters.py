@@ -29,10 +29,10 @@ def read_counters(path: str | Path) -> tuple[ncu.Report, pd.DataFrame]:
         kernel without a tensor-core counter) as Int64, and ``note`` on how they were counted.
     """
     report = ncu.read(path)
-    rows = report.metrics[report.metrics["metric"].astype(str).str.match(_METRIC)]
-    _refuse(path, rows, rows["value"].isna(), "is not a number", "record it again, or correct the value")
-    wrong = ~rows["unit"].astype(str).isin(["inst", ""])
-    _refuse(path, rows, wrong, "is not in inst", "give the number of instructions, in inst")
+    unread = report.metrics["metric"].astype(str).str.match(_METRIC) & report.metrics["value"].isna()
+    for row in report.metrics[unread].head(1).to_dict("records"):
+        place, problem = f"launch {row['launch']}, {row['metric']}", f"{row.get('text')!r} is not a number"
+        raise InputError(path, place, problem, "record it again, or correct the value")
     recorded = Values(report)
     wide = recorded.counters(r"__sass_thread_inst|tensor")
     found = {name: flops.counter(wide, name, file=path) for name in COUNTERS}
@@ -46,10 +46,3 @@ def read_counters(path: str | Path) -> tuple[ncu.Report, pd.DataFrame]:
     if any(name in counter for counter in recorded.derived for name in COUNTERS):
         note = note.where(note == "", note + "; ") + "counts from rates per cycle: not better than their digits"
     return report, pd.DataFrame({**found, "flops": counted["total_flops"], "note": note})
-
-
-def _refuse(path: str | Path, rows: pd.DataFrame, bad: pd.Series, problem: str, remedy: str) -> None:
-    if bad.any():
-        row = rows[bad].iloc[0]
-        value = row["text"] if pd.notna(row.get("text")) else f"{row['value']:g} {row['unit']}"
-        raise InputError(path, f"launch {row['launch']}, {row['metric']}", f"{str(value)!r} {problem}", remedy)

@@ -40,18 +40,15 @@ def parts_table(data: pd.DataFrame, network: Mapping) -> pd.DataFrame:
     for name in PASSES:
         mine = data[data["pass"] == name]
         booked = mine["part"].map(BOOKED)
-        total = [0, 0, 0]
-        for part in ("gemm", "split_k", "activation", *(["other"] if (booked == "other").any() else [])):
-            kernels = mine[booked == part]
-            predicted = kernels["flops_predicted"].sum(skipna=False) if len(kernels) else 0
-            measured = kernels["flops"].sum(skipna=False) if len(kernels) else 0
-            values = [expected[name].get(part, 0), predicted, measured]
-            total = [old + new for old, new in zip(total, values, strict=True)]
-            rows.append((name, part, *values))
-        rows.append((name, "total", *total))
-    table = pd.DataFrame(rows, columns=["pass", "part", "theory_flops", "predicted_flops", "measured_flops"])
-    for column in ("theory_flops", "predicted_flops", "measured_flops"):
-        table[column] = table[column].astype("Int64")
+        parts = ("gemm", "split_k", "activation", *(["other"] if (booked == "other").any() else []))
+        for part in (*parts, "total"):
+            chosen = mine[booked.isin(parts) if part == "total" else booked == part]
+            theory = sum(expected[name].values()) if part == "total" else expected[name].get(part, 0)
+            rows.append(
+                (name, part, theory, *(chosen[column].sum(skipna=False) for column in ("flops_predicted", "flops")))
+            )
+    flops = ["theory_flops", "predicted_flops", "measured_flops"]
+    table = pd.DataFrame(rows, columns=["pass", "part", *flops]).astype(dict.fromkeys(flops, "Int64"))
     table["difference_flops"] = table["measured_flops"] - table["theory_flops"]
     relative = 100 * table["difference_flops"].astype("float64") / table["theory_flops"].astype("float64")
     table["difference_percent"] = relative
@@ -139,24 +136,19 @@ def launch_table(data: pd.DataFrame) -> pd.DataFrame:
 
 def by_kernel(data: pd.DataFrame) -> pd.DataFrame:
     """Return one row per kernel: launches, how many are predicted and how many exactly, the errors of 2·M·N·K."""
-    rows = []
-    ranks = {"gemm": 0, "gemv": 1, "split_k_reduce": 2}
-    for name, mine in data.groupby(data["kernel"].map(kernel_names.short_name), sort=False):
-        error = mine["error_2mnk_percent"]
-        predicted = int(mine["exact"].notna().sum())
-        rows.append(
-            {
-                "rank": ranks.get(mine["kernel_class"].iloc[0], 3),
-                "kernel": name,
-                "launches": len(mine),
-                "predicted_launches": predicted,
-                "exact_launches": int(mine["exact"].fillna(False).sum()),
-                "median_2mnk_percent": error.median(),
-                "worst_2mnk_percent": error.loc[error.abs().idxmax()] if error.notna().any() else np.nan,
-            }
-        )
-    by = ["rank", "launches", "kernel"]
-    table = pd.DataFrame(rows).sort_values(by, ascending=[True, False, True], ignore_index=True)
+    names = data["kernel"].map(kernel_names.short_name)
+    groups, error = data.groupby(names, sort=False), data["error_2mnk_percent"]
+    table = pd.DataFrame(
+        {
+            "rank": groups["kernel_class"].first().map({"gemm": 0, "gemv": 1, "split_k_reduce": 2}).fillna(3),
+            "launches": groups.size(),
+            "predicted_launches": groups["exact"].count(),
+            "exact_launches": groups["exact"].sum().astype("int64"),
+            "median_2mnk_percent": groups["error_2mnk_percent"].median(),
+            "worst_2mnk_percent": error.groupby(names).agg(lambda own: own.loc[own.abs().fillna(-1).idxmax()]),
+        }
+    ).reset_index()
+    table = table.sort_values(["rank", "launches", "kernel"], ascending=[True, False, True], ignore_index=True)
     return table.drop(columns="rank")
 
 
@@ -195,8 +187,6 @@ def worked_example(data: pd.DataFrame) -> tuple[pd.Series, pd.DataFrame]:
         predicted and counted.
     """
     gemm = data[data["tiled"] & data["flops_predicted"].notna() & data["flops_2mnk"].notna()]
-    if gemm.empty:
-        raise ValueError("no launch is predicted")
     kinds = sum((gemm[f"excess_{name}"] > 0).astype(int) for name in EXCESS)
     error = gemm["error_2mnk_percent"].abs()
     ranked = gemm.assign(split=gemm["excess_split_k_sum"] > 0, kinds=kinds, off=-(error - error.mean()).abs())

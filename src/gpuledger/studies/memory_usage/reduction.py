@@ -119,14 +119,14 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
     rows, spreads = [], []
     for model, batch in sorted(runs, key=lambda run: (order.get(run[0], len(order)), run)):
         probes = runs[model, batch]
-        originals, called = [], names.get(model, model)
+        originals, own, called = [], [], names.get(model, model)
         for probe in sorted(probes, key=lambda probe: (order.get(probe, len(order)), probe)):
             logs = [path for path in probes[probe] if path.name == "event.log"]
             outputs = [_original(path) for path in probes[probe] if path.name == "stdout.log"]
             originals.append(max(outputs, default=0))
             if logs:
                 memory = max(map(_probe_memory, logs))
-                rows.append((called, batch, names.get(probe, probe), memory, logs[0].parent))
+                own.append((called, batch, names.get(probe, probe), memory, logs[0].parent))
                 if not memory:
                     problem = f"no event.log of {workload_text(model, batch)}, {probe} states the probe's memory"
                     raise InputError(logs[0], "", problem, "give logs with lines '[exec] probe-mem'")
@@ -134,7 +134,8 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
             some = next(iter(probes.values()))[0].parent
             problem = f"no stdout.log of {workload_text(model, batch)} has a line 'max memory:'"
             raise InputError(some, "", problem, "add the memory that it uses without a probe, in bytes")
-        rows.append((called, batch, ORIGINAL, max(originals), folder))
+        # The original use comes first, as in a table.
+        rows += [(called, batch, ORIGINAL, max(originals), folder), *own]
         spreads.append(max(originals) / min(filter(None, originals)) - 1)
     table = pd.DataFrame(rows, columns=[*WORKLOAD, "use", "memory_bytes", "place"])
     twice = table.duplicated([*WORKLOAD, "use"])
@@ -142,10 +143,6 @@ def measure_memory(folder: Path, names: Mapping[str, str]) -> tuple[pd.DataFrame
         row = table[twice].iloc[0]
         problem = f"a second folder for {row['model']}, {row['batch_size']}, {row['use']}"
         raise InputError(row["place"], "", problem, "give them different names")
-    # The original use comes first, as in a table.
-    first = table["use"].ne(ORIGINAL)
-    group = table.groupby(WORKLOAD, sort=False).ngroup()
-    table = table.iloc[np.lexsort((np.arange(len(table)), first, group))].reset_index(drop=True)
     return table.drop(columns="place"), max(spreads)
 
 

@@ -40,9 +40,10 @@ def _frame(rows: list[dict]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*COLUMNS, *VARIABLES]).astype(dict.fromkeys(VARIABLES, "Int64"))
 
 
-def place(point: pd.Series | dict) -> str:
-    """Write the sizes of a point."""
-    return ", ".join(f"{name} = {point[name]:,}" for name in VARIABLES)
+def _at(point: dict, kind: str, evidence: str) -> dict:
+    """Return the row of an anomaly at a point, which its sizes name."""
+    where = ", ".join(f"{name} = {point[name]:,}" for name in VARIABLES)
+    return {**point, "kind": kind, "where": where, "evidence": evidence}
 
 
 def contradictions(points: pd.DataFrame) -> pd.DataFrame:
@@ -59,7 +60,7 @@ def contradictions(points: pd.DataFrame) -> pd.DataFrame:
             f"{shown(point['value'], point['unit'])}, but {sectors} = {counted:,.0f} × "
             f"{unit_switches.SECTOR_BYTES} byte = {shown(point['proof'], point['unit'])}"
         )
-        rows.append({**point, "kind": "contradiction", "where": place(point), "evidence": evidence})
+        rows.append(_at(point, "contradiction", evidence))
     values = points.set_index(["kernel_class", "metric", *VARIABLES])["value"]
     rows_of = points.groupby("metric", sort=False).indices
     for metric in rows_of:
@@ -74,11 +75,11 @@ def contradictions(points: pd.DataFrame) -> pd.DataFrame:
             for point, most in zip(mine[above].to_dict("records"), limit[above], strict=True):
                 factor = "" if times == 1 else f"{times} × "
                 evidence = f"{point['value']:,.0f} is more than {factor}{partner}, {most:,.0f}"
-                rows.append({**point, "kind": "contradiction", "where": place(point), "evidence": evidence})
+                rows.append(_at(point, "contradiction", evidence))
     above = points[(points["unit"] == "%") & (points["value"] > PERCENT_LIMIT)]
     for point in above.to_dict("records"):
         evidence = f"a share of {point['value']:.4g} %, above 100 %"
-        rows.append({**point, "kind": "contradiction", "where": place(point), "evidence": evidence})
+        rows.append(_at(point, "contradiction", evidence))
     return _frame(rows)
 
 
@@ -111,7 +112,7 @@ def split_classes(kernels: pd.DataFrame, observations: pd.DataFrame) -> pd.DataF
                 f"{one}: {shown(least['value'], least['unit'])}, {other}: {shown(most['value'], most['unit'])}; "
                 f"{len(own)} kernels differ by more than the spread of their launches"
             )
-            rows.append({**point, "kind": "split_class", "where": place(point), "evidence": evidence})
+            rows.append(_at(point, "split_class", evidence))
     for (model, kernel_class, metric), own in observations.groupby(["model", "kernel_class", "metric"], sort=True):
         if own["observation"].nunique() < 2:
             continue

@@ -56,11 +56,8 @@ def with_units(points: pd.DataFrame) -> pd.DataFrame:
     for metric in points.loc[unknown, "metric"].unique():
         mine = (points["metric"] == metric) & unknown
         known = proven[mine & (proven["kernel_name"] == "") & proven["proof"].notna()]
-        columns = [known[name].to_numpy() for name in ("value", "proof", "last_digit")]
-        agreeing = [
-            sum(agrees(value * unit, proof, digit * unit) for value, proof, digit in zip(*columns, strict=True))
-            for unit in (1.0, *FACTORS)
-        ]
+        value, proof, digit = (known[name].to_numpy(float) for name in ("value", "proof", "last_digit"))
+        agreeing = [int(agree(value * unit, proof, digit * unit).sum()) for unit in (1.0, *FACTORS)]
         if 2 * max(agreeing) <= max(len(known), 1):
             continue
         unit = (1.0, *FACTORS)[int(np.argmax(agreeing))]
@@ -72,9 +69,9 @@ def with_units(points: pd.DataFrame) -> pd.DataFrame:
     return points
 
 
-def agrees(value: float, proof: float, last_digit: float) -> bool:
-    """Return whether a value is the proven one, up to its last printed digit, which may be truncated."""
-    return abs(value - proof) <= (0 if math.isnan(last_digit) else last_digit) * 1.0001 + AGREEMENT * proof
+def agree(value: np.ndarray, proof: np.ndarray, last_digit: np.ndarray) -> np.ndarray:
+    """Return which values are the proven ones, up to their last printed digits, which may be truncated."""
+    return np.abs(value - proof) <= np.nan_to_num(last_digit) * 1.0001 + AGREEMENT * proof
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ class _Series:
     def _checked(self, relative: np.ndarray, scale: float) -> np.ndarray | None:
         kinds, counts = np.unique(relative.round(9), return_counts=True)
         # The declared unit is the one that the sectors confirm, or else that of most points.
-        agreeing = [self._agreeing(relative / kind * scale) for kind in kinds]
+        agreeing = [self._agree(relative / kind * scale).sum() for kind in kinds]
         best = max(range(len(kinds)), key=lambda kind: (agreeing[kind], counts[kind], -kind))
         factors = _clean(relative / kinds[best]) * scale
         repaired, changed = self.value * factors, factors != 1
@@ -126,8 +123,7 @@ class _Series:
             return None
         known = ~np.isnan(self.proof)
         if (known & changed).any():
-            pairs = zip(repaired[known], self.proof[known], (self.last_digit * factors)[known], strict=True)
-            if not all(agrees(*pair) for pair in pairs):
+            if not self._agree(factors)[known].all():
                 return None
         elif np.all(self.value % 1 == 0) and np.all(self.last_digit == 1):
             return None  # integers with all their digits were not scaled
@@ -137,10 +133,8 @@ class _Series:
                 return None
         return factors
 
-    def _agreeing(self, factors: np.ndarray) -> int:
-        known = ~np.isnan(self.proof)
-        pairs = zip((self.value * factors)[known], self.proof[known], (self.last_digit * factors)[known], strict=True)
-        return sum(agrees(*pair) for pair in pairs)
+    def _agree(self, factors: np.ndarray) -> np.ndarray:
+        return agree(self.value * factors, self.proof, self.last_digit * factors)
 
 
 def _clean(factors: np.ndarray) -> np.ndarray:
