@@ -47,6 +47,7 @@ def test_types(tmp_path):
         ("false", "no", "line 3, column spilled: 'no' is not true or false"),
         ("count,", "", "not a table: Length of header"),
         ("name,kind,count", "name,kind,number", "line 1: the column 'count' is missing"),
+        ("kind,count", "sort,number", "line 1: the columns 'kind', 'count' are missing; add or rename them"),
     ],
 )
 def test_one_line_for_what_is_wrong(tmp_path, old, new, message):

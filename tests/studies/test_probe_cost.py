@@ -75,6 +75,14 @@ def test_every_cell_is_a_quantity():
     assert sum(name.endswith(("_slowdown", "_registers")) for name in result.summary) == 2 * len(result.data)
 
 
+def test_operators_need_no_group(folder):
+    rows = "matmul,block_sched,1.02,3,false\nmatmul,mem_trace,6.1,5,false\n"
+    result = reduce(folder, "kernel_overhead", "operator,probe,slowdown_ratio,extra_registers,spilled\n" + rows)
+    assert (
+        result.finding == "On average, 1 operator takes 1.02× as long with a lightweight probe, 6.10× as long with DMAT"
+    )
+
+
 def test_cells_that_would_share_a_name_are_refused(folder):
     header = "group,operator,probe,slowdown_ratio,extra_registers,spilled\n"
     message = refused(folder, "kernel_overhead", header + "g,a-b,p,1,0,false\ng,a b,p,1,0,false\n")

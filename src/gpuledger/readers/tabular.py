@@ -145,16 +145,18 @@ def header(path: str | Path) -> list[str]:
 
 def _check_columns(path: Path, found: list[str], columns: Sequence[Column]) -> None:
     known = {column.name for column in columns}
-    for column in columns:
-        if column.name in found or column.optional:
-            continue
+    missing = [column for column in columns if column.name not in found and not column.optional]
+    for column in missing:
         stem, _, unit = column.name.rpartition("_")
         same_stem = [name for name in found if stem and name.rpartition("_")[0] == stem and name not in known]
         if same_stem:
             problem = f"wrong unit: column '{same_stem[0]}' where '{column.name}' is needed"
             raise InputError(path, "line 1", problem, f"convert the values to {unit} and rename the column")
-        near = schemas.nearest(column.name, found)
-        raise InputError(path, "line 1", f"the column '{column.name}' is missing", f"add or rename it ({near})")
+    if missing:
+        all_of = ", ".join(f"'{column.name}'" for column in missing)
+        problem, it = (f"the columns {all_of} are", "them") if len(missing) > 1 else (f"the column {all_of} is", "it")
+        near = schemas.nearest(missing[0].name, found)
+        raise InputError(path, "line 1", f"{problem} missing", f"add or rename {it} ({near})")
     for name in found:
         if name not in known:
             warn(path, "line 1", f"unknown column '{name}'", f"it is ignored ({schemas.nearest(name, known)})")

@@ -211,7 +211,8 @@ def describe_scenario(result: CaseResult) -> str:
     if "drafts" in result.summary:
         paragraphs.insert(2, f"**Tokens drafted before each decode step**: {result['drafts']}.")
     if "time_constants" in result.summary:
-        paragraphs.append(f"Constants of the time model: {result['time_constants']}.")
+        constants = f"Constants of GEMMs on the first GPU: {result['time_constants']}"
+        paragraphs.append(f"{constants}; those of all other kernels and GPUs are in `provenance.json`.")
     return "\n\n".join(paragraphs)
 
 

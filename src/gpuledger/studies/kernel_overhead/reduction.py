@@ -15,7 +15,7 @@ from gpuledger.readers.neutrino.runs import logs_by_run
 from gpuledger.readers.tabular import Column, read_csv
 
 OVERHEAD_COLUMNS = (
-    Column("group"),
+    Column("group", optional=True),
     Column("operator"),
     Column("probe"),
     Column("slowdown_ratio", "number", minimum=1e-3, maximum=1e6),
@@ -50,6 +50,7 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
         table, counts = measure_overhead(path, case.inputs.get("names", {}))
     else:
         table = read_csv(path, OVERHEAD_COLUMNS, key=["operator", "probe"])
+        table["group"] = table.get("group", "")
     groups = table.groupby("operator", sort=False)["group"].nunique()
     if (groups > 1).any():
         name = groups.index[groups > 1][0]
@@ -76,7 +77,8 @@ def reduce(case: Case, dmat_probes: Sequence[str] = ("mem_trace", "dmat")) -> Ca
     probes = {"lightweight": "a lightweight probe", "dmat": "DMAT"}
     means = {words: result.get(f"{name}_slowdown_mean") for name, words in probes.items()}
     words = [f"{mean:.2f}× as long with {probe}" for probe, mean in means.items() if mean]
-    finding = f"On average, {result['operators']} operators take {', '.join(words)}"
+    take = "operator takes" if result["operators"] == 1 else "operators take"
+    finding = f"On average, {result['operators']} {take} {', '.join(words)}"
     result.add("finding", finding, "text")
     cells = quantity_names(case, table, ["operator", "probe"])
     for name, slowdown, registers in zip(cells, table["slowdown_ratio"], table["extra_registers"], strict=True):
