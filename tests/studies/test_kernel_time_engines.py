@@ -40,7 +40,7 @@ def timed(folder, name, table, read, constants):
     case = opened(folder, {name: path.name, "gpu": "h100-sxm", "unit": "ms"})
     rows = _prepared(H100, read(case, path)[0])
     kind = engine_prediction.kind_of(rows["operator"].iloc[0])
-    rows["measured_s"] = kind.terms(H100, constants, rows)["time_s"]
+    rows["measured_s"] = engine_prediction.terms(H100, kind, constants, rows)["time_s"]
     return case, rows
 
 

@@ -47,7 +47,7 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     -------
     frame : DataFrame
         ``operator`` (prefill, decode), ``group, kernel, precision``, the shapes that
-        :mod:`gpuledger.models.time_model.attention_laws` names, and ``measured_s``; the median of equal rows.
+        :mod:`gpuledger.models.time_model.prefill_law` names, and ``measured_s``; the median of equal rows.
     skipped : list of str
         Data types that no law knows; their rows are left out.
     """
