@@ -198,11 +198,13 @@ def _possible(constants: AnyConstants, kernel: str) -> bool:
     return kernel.startswith(_RULED) or not getattr(constants, "packing", "").startswith("enough")
 
 
-def _started(start: AnyConstants, kernel: str) -> tuple[AnyConstants, Mapping[str, tuple[float, float]]] | None:
-    """Return where a fit of attention starts and its bounds; None: another kernel."""
+def _started(kind: Kind, start: AnyConstants, kernel: str) -> tuple[AnyConstants, Mapping[str, tuple[float, float]]]:
+    """Return where a fit starts, and the bounds of the constants that this kernel has."""
     if isinstance(start, prefill_law.PrefillConstants):
         return prefill_law.started(start, kernel)
-    return decode_law.started(start) if isinstance(start, decode_law.DecodeConstants) else None
+    if isinstance(start, decode_law.DecodeConstants):
+        return decode_law.started(start)
+    return start, moe.bounds_of(start) if isinstance(start, moe.MoeConstants) else kind.bounds
 
 
 def _cut(starts: list[prefill_law.PrefillConstants], pattern: str) -> list[prefill_law.PrefillConstants]:
@@ -230,7 +232,7 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
 
     def fitted(start: AnyConstants, part: pd.DataFrame) -> AnyConstants:
         measured = part["measured_s"].to_numpy()
-        start, bounds = _started(start, kernel) or (start, kind.bounds)
+        start, bounds = _started(kind, start, kernel)
         shapes = kind.shapes(gpu, part)
         return fit_law(lambda found: kind.law(gpu, found, shapes, precision)["time_s"], start, bounds, measured)
 
