@@ -12,9 +12,10 @@ import yaml
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
-from gpuledger.models.time_model.attention_laws import DecodeConstants, PrefillConstants
 from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms
+from gpuledger.models.time_model.decode_law import DecodeConstants
 from gpuledger.models.time_model.moe import MoeConstants
+from gpuledger.models.time_model.prefill_law import PrefillConstants
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies import kernel_time
 from gpuledger.studies.kernel_time import engine_prediction
@@ -40,7 +41,7 @@ def timed(folder, name, table, read, constants):
     case = opened(folder, {name: path.name, "gpu": "h100-sxm", "unit": "ms"})
     rows = _prepared(H100, read(case, path)[0])
     kind = engine_prediction.kind_of(rows["operator"].iloc[0])
-    rows["measured_s"] = kind.terms(H100, constants, rows)["time_s"]
+    rows["measured_s"] = engine_prediction.terms(H100, kind, constants, rows)["time_s"]
     return case, rows
 
 
@@ -191,6 +192,18 @@ def test_a_missing_gate_shows_in_the_weights_rate(tmp_path):
         frame, _ = read_moe(case, tmp_path / "moe.csv")
         assert set(frame["gates"][frame["experts"] == 512]) == {gates}, latency
         assert set(frame["gates"][frame["experts"] == 128]) == {2}
+
+
+def test_layers_that_compute_other_ranks_choices_take_as_long_on_each_number_of_ranks(tmp_path):
+    tokens = np.tile([4096, 8192, 16384], 3)
+    table = experts(9, num_tokens=tokens, moe_ep_size=np.repeat([1, 4, 8], 3), distribution="balanced")
+    table = table.assign(hidden_size=2048, inter_size=768)
+    other = table.assign(hidden_size=4096)
+    time = table["num_tokens"] / 1024
+    written = pd.concat([table.assign(latency=time), other.assign(latency=time / table["moe_ep_size"] ** 0.6)])
+    written.to_csv(tmp_path / "moe.csv", index=False)
+    frame, _ = read_moe(opened(tmp_path, {"moe": "moe.csv", "gpu": "h100-sxm", "unit": "ms"}), tmp_path / "moe.csv")
+    assert frame["foreign"].tolist() == (frame["hidden"] == 2048).tolist()
 
 
 def read(folder, table):

@@ -9,21 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model import decode_splits
-from gpuledger.models.time_model.attention_laws import (
-    DECODE_BOUNDS,
-    DECODE_START,
-    PREFILL_START,
-    DecodeConstants,
-    PrefillConstants,
-    decode_terms,
-    prefill_terms,
-)
+from gpuledger.models.time_model import decode_splits, prefill_tiles
 from gpuledger.models.time_model.collectives import START as LINK_START
 from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms, sent_bytes, starts
 from gpuledger.models.time_model.constants import KINDS, TABLE, read_table, transferred, unseen_constants
+from gpuledger.models.time_model.decode_law import BOUNDS as DECODE_BOUNDS
+from gpuledger.models.time_model.decode_law import START as DECODE_START
+from gpuledger.models.time_model.decode_law import DecodeConstants, decode_terms
 from gpuledger.models.time_model.fit import fit_law
 from gpuledger.models.time_model.moe import DTYPES, TILES, MoeConstants, expert_loads, load_table, moe_terms
+from gpuledger.models.time_model.prefill_law import START as PREFILL_START
+from gpuledger.models.time_model.prefill_law import PrefillConstants, prefill_terms
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import Precision, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu
@@ -242,6 +238,71 @@ def test_prefill_that_visits_all_tiles_takes_longer_behind_a_window():
     ).all()
 
 
+def test_prefill_tiles_follow_the_rules_of_the_host_code():
+    l40s, b200 = find_gpu("l40s"), find_gpu("b200")
+    shapes = attention(requests=1, tokens=[1, 4, 512, 512], heads=32, kv_heads=8, head_dim=[64, 128, 128, 256])
+    windowed = attention(tokens=1, window=128)
+    one = np.ones(4)
+
+    def cut(pattern, gpu, s=shapes):
+        return [array.tolist() for array in prefill_tiles.tiles_of(pattern, gpu, s, np.ones(len(s["tokens"])), 128)]
+
+    assert cut("fixed", l40s) == [[128] * 4, [128] * 4, [1] * 4, [1] * 4]
+    # One token without a window is packed; tiles of keys are those of decode.
+    assert cut("flash 2", l40s) == [[64] * 4, [256, 128, 128, 64], [4, 1, 1, 1], [1] * 4]
+    assert cut("flash 2", l40s, windowed)[2] == [1]
+    assert cut("vllm triton", l40s) == [[16] * 4, [32] * 4, [4] * 4, [1] * 4]
+    assert cut("vllm triton", l40s, attention(heads=80, kv_heads=2))[0] == [64]
+    assert cut("sglang triton", l40s)[:2] == [[64] * 4, [128, 128, 128, 64]]
+    assert cut("sglang triton", H100)[:2] == [[128, 128, 128, 64], [64] * 4]
+    assert cut("sglang triton", b200, attention(head_dim=512))[:2] == [[16], [64]]
+    # 4 and 16 packed rows take tiles of 16, 2048 take 128, of wide heads 64. Of 100 KiB, two blocks have half each:
+    # 18 KiB beside 128 queries are two steps of 8 KiB, and 18 KiB beside 64 wide ones is one of 16 KiB. On 35 places
+    # of a KV head, 16 tiles have two parts each, but no part is shorter than 128 tokens.
+    assert cut("flashinfer", l40s) == [[16, 16, 128, 64], [128, 64, 32, 16], [4] * 4, [1, 1, 2, 1]]
+    assert prefill_tiles.late("flash 2", attention(requests=2, tokens=1), 4 * one[:1]).all()
+    assert not prefill_tiles.late("flash 2", attention(requests=1, tokens=1), 4 * one[:1]).any()
+    assert prefill_tiles.late("flash 3", shapes, 4 * one).tolist() == [False, False, True, True]
+    for kernel, gpu, wanted in (
+        ("flashinfer", l40s, "flashinfer"),
+        ("flashinfer", b200, "fixed"),
+        ("vllm_flash_attn_fa2", l40s, "flash 2"),
+        ("fa3", H100, "flash 3"),
+        ("triton", H100, "sglang triton"),
+        ("vllm_triton_attn", l40s, "vllm triton"),
+        ("torch_flow", H100, "fixed"),
+    ):
+        assert prefill_tiles.pattern_of(kernel, gpu) == wanted
+    assert all(entry.constants.pattern in prefill_tiles.PATTERNS for entry in read_table("prefill"))
+
+
+def test_the_cache_of_a_prompt_is_written_by_a_kernel_of_its_own():
+    shapes = attention(requests=8, tokens=4096, kv_heads=32)
+    copied = {"copy_factor": 3.0, "row_s": 2e-7}
+    found, plain = (
+        prefill_terms(H100, dataclasses.replace(PREFILL, **more), shapes)["time_s"][0]
+        for more in (copied, {"copy_factor": 0.0})
+    )
+    tokens = 8 * 4096
+    bytes_s = tokens * 2 * 128 * 32 * (2 + 2) / H100.dram_bytes_per_s
+    assert found - plain == pytest.approx(3 * bytes_s + tokens * 2e-7 / 132, rel=0.01)
+    nothing = shapes | {"copied_values": np.zeros(1)}
+    assert prefill_terms(H100, dataclasses.replace(PREFILL, **copied), nothing)["time_s"][0] == pytest.approx(plain)
+
+
+def test_memory_overlaps_and_wide_heads_are_slower():
+    shapes = attention(requests=64, tokens=512, head_dim=256)
+
+    def time_s(**more):
+        return prefill_terms(H100, dataclasses.replace(PREFILL, copy_factor=0.0, **more), shapes)["time_s"][0] - 1e-5
+
+    alone = prefill_terms(H100, dataclasses.replace(PREFILL, copy_factor=0.0), shapes)
+    compute_s, dram_s = alone["compute_s"][0], alone["dram_s"][0]
+    assert time_s() == pytest.approx(compute_s + dram_s, rel=0.01)
+    assert time_s(overlap=4.0) == pytest.approx((compute_s**4 + dram_s**4) ** 0.25, rel=0.01)
+    assert time_s(wide_factor=0.5) == pytest.approx(2 * compute_s + dram_s, rel=0.01)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 256),
@@ -275,6 +336,25 @@ def test_a_fit_finds_the_constants_that_made_the_times():
     )
     assert dataclasses.astuple(found)[:7] == pytest.approx(dataclasses.astuple(true)[:7], rel=0.02)
     assert found.source == "fitted to 400 measured shapes"
+
+
+def test_choices_of_other_ranks_are_computed_where_a_benchmark_does():
+    even = {"tokens": 4096, "chosen": 8, "experts": 128, "ranks": [1, 4, 16], "power": np.nan}
+    table = load_table(pd.DataFrame(even | {"foreign": True}))
+    # A token has two choices on a rank of four, and one of 16 ranks has half of the tokens.
+    assert table["rows"].tolist() == [4096 * 8, 4096 * 8, 4096 * 4]
+    assert table["tiles_64"].tolist() == [4096 * 8 / 64, 4096 * 8 / 64, 4096 * 4 / 64]
+    assert load_table(pd.DataFrame(even))["rows"].tolist() == [4096 * 8, 4096 * 2, 4096 / 2]
+    # Uneven choices meet in fewer tokens.
+    uneven = load_table(pd.DataFrame(even | {"power": 1.2, "foreign": True}))["rows"].to_numpy()
+    assert uneven[0] == 4096 * 8 and (uneven[1:] < 4096 * 8).all() and (uneven[1:] > 4096 * 8 / 3).all()
+
+
+def test_narrow_fetches_read_weights_more_slowly():
+    shapes = layers(tokens=[64, 256])
+    constants = dataclasses.replace(MOE, tiles="triton by experts", narrow_share=0.5)
+    wide, narrow = (moe_terms(H100, c, shapes, "bf16")["dram_s"] for c in (MOE, constants))
+    assert (narrow / wide).tolist() == pytest.approx([1, 2], rel=0.01)
 
 
 def test_loads_of_experts():

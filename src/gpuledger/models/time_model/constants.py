@@ -13,9 +13,10 @@ import pandas as pd
 
 from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.attention_laws import DecodeConstants, PrefillConstants
 from gpuledger.models.time_model.collectives import CollectiveConstants
+from gpuledger.models.time_model.decode_law import DecodeConstants
 from gpuledger.models.time_model.moe import MoeConstants
+from gpuledger.models.time_model.prefill_law import PrefillConstants
 from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv

@@ -8,11 +8,12 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.models.time_model import choice, moe
-from gpuledger.models.time_model.attention_laws import decode_terms, prefill_terms
 from gpuledger.models.time_model.collectives import collective_terms
 from gpuledger.models.time_model.constants import Constants, Entry
+from gpuledger.models.time_model.decode_law import decode_terms
 from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
+from gpuledger.models.time_model.prefill_law import prefill_terms
 from gpuledger.readers.gpus import Gpu
 
 #: What a kernel's time is bounded by. `launch` stands for all fixed latencies: the launch, steps that wait.

@@ -58,6 +58,8 @@ TILES = (8, 16, 32, 64, 128, 256)
 #: What decides on the size of tiles: the best; choices per expert up to that height; Triton's defaults, by whether
 #: there are more tokens than experts (SGLang, and vLLM before 0.16) or by tokens (vLLM).
 RULES = ("best", "64", "128", "256", "triton by experts", "triton by tokens")
+#: The rule whose tiles fetch fewer values of a row once there are more tokens than experts.
+NARROWING = RULES[4]
 _COLUMNS = 128
 _PADDED = 256
 
@@ -82,6 +84,9 @@ class MoeConstants:
         The same per token and chosen expert, on this rank or not.
     tiles : str
         What decides on the size of tiles, one of `RULES`.
+    narrow_share : float
+        What is left of `dram_share` in Triton's tiles for more tokens than experts, which fetch 32 values of a weight's
+        row at a time instead of 64 (1: all, and with any other rule).
     source : str
         What they were fitted to.
     """
@@ -93,6 +98,7 @@ class MoeConstants:
     row_bytes: float
     choice_bytes: float
     tiles: str = "best"
+    narrow_share: float = 1.0
     source: str = field(default="", compare=False)
 
 
@@ -105,6 +111,11 @@ BOUNDS = {
     "row_bytes": (0.1, 400.0),
     "choice_bytes": (0.01, 400.0),
 }
+
+
+def bounds_of(constants: MoeConstants) -> dict[str, tuple[float, float]]:
+    """Return the bounds of all constants that a kernel with such tiles has."""
+    return BOUNDS | ({"narrow_share": (0.1, 1.5)} if constants.tiles == NARROWING else {})
 
 
 def expert_loads(tokens: int, chosen: int, experts: int, ranks: int, power: float | None = None) -> np.ndarray:
@@ -154,21 +165,26 @@ def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     shapes : DataFrame
-        ``tokens, chosen, experts, ranks`` (integers) and ``power`` (NaN: all alike).
+        ``tokens, chosen, experts, ranks`` (integers) and ``power`` (NaN: all alike); optional ``foreign``, whether a
+        rank computes all choices of the tokens that have one of its experts among them, not only its own.
 
     Returns
     -------
     DataFrame
         ``own, rows, active, tiles_8, … tiles_256``, with the index of `shapes`.
     """
-    keys = ["tokens", "chosen", "experts", "ranks", "power"]
+    keys = ["tokens", "chosen", "experts", "ranks", "power", "foreign"]
+    shapes = shapes if "foreign" in shapes else shapes.assign(foreign=False)
     code = shapes.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     first = np.unique(code, return_index=True)[1]
     found = []
-    for tokens, chosen, experts, ranks, power in shapes[keys].iloc[first].itertuples(index=False):
+    for tokens, chosen, experts, ranks, power, foreign in shapes[keys].iloc[first].itertuples(index=False):
         loads = expert_loads(tokens, chosen, experts, ranks, None if np.isnan(power) else power)
-        tiles = [np.ceil(loads / height).sum() for height in TILES]
-        found.append((len(loads), loads.sum(), max((loads > 0).sum(), 1e-9), *tiles))
+        # Even loads hand a token to as many ranks as there are; others choose independently.
+        concerned = min(tokens, loads.sum()) if np.isnan(power) else tokens * (1 - np.prod(1 - loads / tokens))
+        more = max(concerned * chosen - loads.sum(), 0) if foreign else 0
+        tiles = [np.ceil(loads / height).sum() + np.ceil(more / height) for height in TILES]
+        found.append((len(loads), loads.sum() + more, max((loads > 0).sum(), 1e-9), *tiles))
     names = ["own", "rows", "active", *(f"tiles_{height}" for height in TILES)]
     return pd.DataFrame(np.array(found)[code], columns=names, index=shapes.index)
 
@@ -194,6 +210,8 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     height, columns, taken = _sizes(c.tiles, s, dtype)
     tiles = np.array([s[f"tiles_{tile:.0f}"] for tile in height[:, 0]])
     rate, bandwidth = c.tensor_share * gpu.peak_flop_per_s(precision) / gpu.sms, c.dram_share * gpu.dram_bytes_per_s
+    if c.tiles == NARROWING:
+        bandwidth = bandwidth * np.where(s["tokens"] > s["own"], c.narrow_share, 1.0)
     total, terms = 0.0, dict.fromkeys(("compute_s", "l2_s", "dram_s"), 0.0)
     hidden, inter = (_stored(gpu, dtype, s[name]) for name in ("hidden", "inter"))
     wide, l2 = s["gates"] * inter, l2_of(gpu)

@@ -27,6 +27,9 @@ _MLA_HEAD, _MLA_LATENT = (192 + 128) / 2, 512 + 64
 #: SGLang's kernels that compute prefill on the latent vector, too, as AIConfigurator measures them on all GPUs but data
 #: centre Blackwell (``collector/sglang/collect_mla.py``).
 _ABSORBED = ("flash_attention", "triton")
+#: Tokens of a long prompt, and the exponent of ranks with which it gets faster if each computes its experts only, at
+#: least (of the tables of a package on seven GPUs it is at most 0.13 or at least 0.15, usually 0.5 to 0.9).
+_LONG, _GAINED = 8192, 0.14
 #: SGLang's kernels whose times are the same with and without a window: in prefill, and with one of 8,192 in decode.
 _UNWINDOWED, _UNPASSED = ("flashinfer",), (("flashinfer", "trtllm_mha"), 8192)
 
@@ -47,7 +50,7 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     -------
     frame : DataFrame
         ``operator`` (prefill, decode), ``group, kernel, precision``, the shapes that
-        :mod:`gpuledger.models.time_model.attention_laws` names, and ``measured_s``; the median of equal rows.
+        :mod:`gpuledger.models.time_model.prefill_law` names, and ``measured_s``; the median of equal rows.
     skipped : list of str
         Data types that no law knows; their rows are left out.
     """
@@ -142,7 +145,7 @@ def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     refuse(path, odd, table["distribution"], "is neither balanced nor power_law_<exponent other than 1>", "correct it")
     frame["gates"] = 2
     frame, skipped = _finished(case, path, frame, table, frame["precision"].isna(), table["moe_dtype"])
-    return frame.assign(gates=np.where(_ungated(frame), 1, 2)), skipped
+    return frame.assign(gates=np.where(_ungated(frame), 1, 2), foreign=_foreign(frame)), skipped
 
 
 def _ungated(frame: pd.DataFrame) -> np.ndarray:
@@ -166,6 +169,21 @@ def _ungated(frame: pd.DataFrame) -> np.ndarray:
         if not len(usual) or (len(fast) and np.median(fast) > 1.2 * np.median(usual)):
             ungated[rows] |= without[rows]
     return ungated
+
+
+def _foreign(frame: pd.DataFrame) -> np.ndarray:
+    """Return which layers compute all choices of the tokens that reach a rank, not only those of its experts.
+
+    Some benchmarks give a rank's kernel the other ranks' choices as well, as if one of its experts had them: then a
+    long prompt takes as long on a rank of eight as on a single one. Times say so of all layers of a model alike.
+    """
+    model, same = ["kernel", "precision", "chosen", "experts", "hidden"], ["inter", "shards", "power", "tokens"]
+    long = frame[(frame["tokens"] >= _LONG) & (frame["ranks"] <= frame["chosen"])].fillna({"power": 0})
+    alone = long[long["ranks"] == 1].groupby([*model, *same])["measured_s"].median()
+    split = long[long["ranks"] > 1].join(alone.rename("alone_s"), on=[*model, *same])
+    gained = np.log(split["alone_s"] / split["measured_s"]) / np.log(split["ranks"])
+    gained = gained.groupby([split[name] for name in model]).median().rename("gained")
+    return (frame[model].join(gained, on=model)["gained"] < _GAINED).to_numpy()
 
 
 def read_collectives(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model import attention_laws, collectives, decode_splits, moe
+from gpuledger.models.time_model import collectives, decode_law, decode_splits, moe, prefill_law, prefill_tiles
 from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.models.time_model.fit import fit_law
 from gpuledger.readers.gpus import Gpu
@@ -17,7 +17,7 @@ from gpuledger.readers.gpus import Gpu
 #: Rows that a fit uses at most, and that choosing among a kernel's discrete properties does.
 FIT_ROWS, CHOICE_ROWS = 1200, 300
 
-Terms = Callable[[Gpu, AnyConstants, pd.DataFrame], dict[str, np.ndarray]]
+Shapes = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,10 @@ class Kind:
     ----------
     name : str
         Of its constants in the table: a key of :data:`gpuledger.models.time_model.constants.KINDS`.
-    terms : callable
-        The law: from GPU, constants and rows of one kernel to ``time_s`` and its terms.
+    shapes : callable
+        From GPU and rows of one kernel to what the law takes.
+    law : callable
+        From GPU, constants, shapes and precision to ``time_s`` and its terms.
     start : dataclass
         Constants to start a fit from.
     bounds : mapping
@@ -47,7 +49,8 @@ class Kind:
     """
 
     name: str
-    terms: Terms
+    shapes: Callable[[Gpu, pd.DataFrame], Shapes]
+    law: Callable[[Gpu, AnyConstants, Shapes, str], dict[str, np.ndarray]]
     start: AnyConstants
     bounds: Mapping[str, tuple[float, float]]
     choices: Mapping[str, Iterable]
@@ -90,14 +93,6 @@ def _attention_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarra
     return flop, moved + s["requests"] * seen * s["cache_values"] * s["cache_bytes"], s["peak"]
 
 
-def _prefill(gpu: Gpu, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    return attention_laws.prefill_terms(gpu, constants, _attention_shapes(gpu, rows))
-
-
-def _decode(gpu: Gpu, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    return attention_laws.decode_terms(gpu, constants, _attention_shapes(gpu, rows))
-
-
 _MOE = (
     "tokens",
     "chosen",
@@ -111,10 +106,6 @@ _MOE = (
 )
 
 
-def _moe(gpu: Gpu, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    return moe.moe_terms(gpu, constants, _columns(rows, _MOE), rows["precision"].iloc[0])
-
-
 def _moe_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     s = _columns(rows, _MOE)
     weight, activation, _ = (rows["precision"].map({k: v[i] for k, v in moe.DTYPES.items()}) for i in range(3))
@@ -124,11 +115,6 @@ def _moe_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.
     weights = (s["gates"] + 1) * s["inter"] * s["hidden"]
     moved = s["active"] * weights * weight.to_numpy() + 2 * s["rows"] * s["hidden"] * activation.to_numpy(dtype=float)
     return 2 * s["rows"] * weights, moved, rows["precision"].map(peaks).to_numpy(dtype=float)
-
-
-def _collective(gpu: Gpu, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    message, devices = _columns(rows, ("message_bytes", "devices")).values()
-    return collectives.collective_terms(gpu, constants, rows["precision"].iloc[0], message, devices)
 
 
 def _collective_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -146,9 +132,10 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
     {
         "prefill": Kind(
             "prefill",
-            _prefill,
-            attention_laws.PREFILL_START,
-            attention_laws.PREFILL_BOUNDS,
+            _attention_shapes,
+            lambda gpu, constants, shapes, _: prefill_law.prefill_terms(gpu, constants, shapes),
+            prefill_law.START,
+            prefill_law.BOUNDS,
             {"packing": ("never", "one token", "up to 32", "always"), "query_tile": (16, 32, 64, 128)},
             _attention_work,
             _SHAPE,
@@ -157,9 +144,10 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         ),
         "decode": Kind(
             "decode",
-            _decode,
-            attention_laws.DECODE_START,
-            attention_laws.DECODE_BOUNDS,
+            _attention_shapes,
+            lambda gpu, constants, shapes, _: decode_law.decode_terms(gpu, constants, shapes),
+            decode_law.START,
+            decode_law.BOUNDS,
             {"packing": ("never", "no window", "up to 32", "always", "enough blocks", "enough blocks, whole")},
             _attention_work,
             _SHAPE,
@@ -168,7 +156,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         ),
         "moe": Kind(
             "moe",
-            _moe,
+            lambda gpu, rows: _columns(rows, _MOE),
+            moe.moe_terms,
             moe.START,
             moe.BOUNDS,
             {"tiles": moe.RULES},
@@ -179,7 +168,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         ),
         "collective": Kind(
             "collective",
-            _collective,
+            lambda gpu, rows: _columns(rows, ("message_bytes", "devices")),
+            lambda gpu, constants, shapes, name: collectives.collective_terms(gpu, constants, name, *shapes.values()),
             collectives.START,
             collectives.BOUNDS,
             {"pattern": ("ring", "one shot")},
@@ -208,6 +198,24 @@ def _possible(constants: AnyConstants, kernel: str) -> bool:
     return kernel.startswith(_RULED) or not getattr(constants, "packing", "").startswith("enough")
 
 
+def _started(kind: Kind, start: AnyConstants, kernel: str) -> tuple[AnyConstants, Mapping[str, tuple[float, float]]]:
+    """Return where a fit starts, and the bounds of the constants that this kernel has."""
+    if isinstance(start, prefill_law.PrefillConstants):
+        return prefill_law.started(start, kernel)
+    if isinstance(start, decode_law.DecodeConstants):
+        return decode_law.started(start)
+    return start, moe.bounds_of(start) if isinstance(start, moe.MoeConstants) else kind.bounds
+
+
+def _cut(starts: list[prefill_law.PrefillConstants], pattern: str) -> list[prefill_law.PrefillConstants]:
+    """Return starts with a rule for tiles, which leaves nothing to choose but whether it holds."""
+    if pattern == "fixed":
+        return starts
+    if pattern == "flash 3":
+        return [dataclasses.replace(starts[-1], pattern=pattern)]
+    return [dataclasses.replace(starts[0], pattern=pattern), dataclasses.replace(starts[0], query_tile=64)]
+
+
 def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     """Fit the constants and choose the discrete properties of one kernel.
 
@@ -224,11 +232,12 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
 
     def fitted(start: AnyConstants, part: pd.DataFrame) -> AnyConstants:
         measured = part["measured_s"].to_numpy()
-        start, bounds = attention_laws.started(start) if kind.name in ("prefill", "decode") else (start, kind.bounds)
-        return fit_law(lambda constants: kind.terms(gpu, constants, part)["time_s"], start, bounds, measured)
+        start, bounds = _started(kind, start, kernel)
+        shapes = kind.shapes(gpu, part)
+        return fit_law(lambda found: kind.law(gpu, found, shapes, precision)["time_s"], start, bounds, measured)
 
     def error(constants: AnyConstants, part: pd.DataFrame) -> float:
-        ratio = kind.terms(gpu, constants, part)["time_s"] / part["measured_s"].to_numpy()
+        ratio = terms(gpu, kind, constants, part)["time_s"] / part["measured_s"].to_numpy()
         return round(float(np.abs(np.log(ratio)).mean()), 6)
 
     few, many = (rows.iloc[:: max(1, len(rows) // count)] for count in (CHOICE_ROWS, FIT_ROWS))
@@ -238,8 +247,8 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     starts = [start for start in starts if _possible(start, kernel)]
     if kind.name == "collective":
         starts = [begun for start in starts for begun in collectives.starts(start, kernel, rows["measured_s"].min())]
-    if kind.name == "prefill" and kernel == "triton":
-        starts = [dataclasses.replace(start, step_s=1e-7) for start in starts]
+    if kind.name == "prefill":
+        starts = _cut(starts, prefill_tiles.pattern_of(kernel, gpu))
     if kind.name == "decode":
         pattern, heads = decode_splits.pattern_of(kernel, gpu, precision)
         starts = [dataclasses.replace(start, pattern=pattern, query_tile=heads) for start in starts]
@@ -249,10 +258,15 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     return fitted(starts[0], many)
 
 
+def terms(gpu: Gpu, kind: Kind, constants: AnyConstants, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Return ``time_s`` and its terms, of rows of one kernel and precision."""
+    return kind.law(gpu, constants, kind.shapes(gpu, rows), rows["precision"].iloc[0])
+
+
 def predict(gpu: Gpu, kind: Kind, constants: AnyConstants, rows: pd.DataFrame) -> pd.DataFrame:
     """Return ``predicted_s`` and ``bound``, the longest term, of one kernel's rows, with their index."""
-    terms = kind.terms(gpu, constants, rows)
-    time_s = terms.pop("time_s")
-    names = np.array([name.removesuffix("_s") for name in terms])
-    longest = np.column_stack([np.broadcast_to(term, len(rows)) for term in terms.values()]).argmax(axis=1)
+    found = terms(gpu, kind, constants, rows)
+    time_s = found.pop("time_s")
+    names = np.array([name.removesuffix("_s") for name in found])
+    longest = np.column_stack([np.broadcast_to(term, len(rows)) for term in found.values()]).argmax(axis=1)
     return pd.DataFrame({"predicted_s": time_s, "bound": names[longest]}, index=rows.index)

@@ -35,6 +35,8 @@ _UNITS = {
     "_s": "s",
     "_share": "1",
     "doubling": "1",
+    "_factor": "1",
+    "overlap": "1",
     "_per_clock": "byte/cycle",
     "exp_per_clock": "1/cycle",
     "_bytes": "byte",

@@ -1,18 +1,13 @@
-"""Time of fused attention kernels: prefill in tiles of queries, decode in parts of the KV cache.
+"""Time of fused attention kernels for one new token of each request, or a few, in parts of the KV cache.
 
-Prefill, for blocks that hold `query_tile` rows of scores and walk over tiles of keys:
-
-    launch + ‖ work of an SM, longest block ‖ + bytes of q, k, v, o and the cache's copy / bandwidth
-    block = block_s + key tiles · ‖ two products at the tensor rate, exponentials at the special units' rate ‖
-
-Decode, for blocks that walk over a part of a sequence's cache:
+Blocks walk over a part of a sequence's cache:
 
     launch + ‖ work of an SM, longest block; bytes from DRAM and L2; compute ‖ + combine (more than one part)
     block = (block_s + row_s · query rows, + several_s with several heads), in part proportional to the head dimension,
             + steps of 64 tokens · (step_s + cache bytes of a step / rate of an SM)
 
 ‖ ‖ is the 4-norm. What differs between kernels beyond their constants is discrete: whether the query heads of a KV
-head share a block (`packing`), the rows of a block (`query_tile`), and how a cache is split (`pattern`, see
+head share a block (`packing`), how many fit one (`query_tile`), and how a cache is split (`pattern`, see
 :mod:`gpuledger.models.time_model.decode_splits`).
 
 TensorRT-LLM has two decode kernels under one name. XQA packs the 2 to 32 heads that share a KV head and computes with
@@ -28,14 +23,12 @@ What host code does not say (which terms grow with the head dimension, which ker
 and the numbers below) was chosen by residuals of the fitting halves of an A100, an L40S, an H100 and a B200, some also
 of an H200 or a GB200, held-back errors in sight; an RTX PRO 6000 took no part.
 
-Sources: T. Dao, FlashAttention-2, 2023 (tiles, one block per head and query tile; packed heads only for one token and
-without a window); J. Shah et al., FlashAttention-3, 2024, Sec. 3.2 (exponentials bound small head dimensions); T. Dao
-et al., Flash-Decoding, 2023 (parts of a sequence, combined by a second kernel).
+Sources: T. Dao, FlashAttention-2, 2023 (packed heads only for one token and without a window); T. Dao et al.,
+Flash-Decoding, 2023 (parts of a sequence, combined by a second kernel).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -46,54 +39,15 @@ from gpuledger.readers.gpus import Gpu
 #: Which query heads of a KV head share a block. "enough blocks": TensorRT-LLM's rule; "whole": XQA splits nothing.
 PACKING = ("never", "one token", "no window", "up to 32", "always", "enough blocks", "enough blocks, whole")
 
-_KEYS = 32  # keys of a step in prefill at least; otherwise as many as query rows
-_PART = 64  # tokens of a step in decode
+_PART = 64  # tokens of a step
 _PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128], dtype=float)[:, None]
 _XQA_MERGED = 26  # bytes that the block that merges XQA's parts takes in in a cycle (by an H100, an A100 and an L40S)
 _XQA_ROWS = 2048  # values of the queries of a block of Hopper's XQA up to which an SM runs two of them
 # In FlashAttention-4, a block goes through the list of requests to find its own: time per request (s).
 _SEARCH_S = 1e-8
 # SGLang writes keys of 192 and values of 128 dimensions into the cache by kernels of their own (s).
-_UNEQUAL_DIM, _UNEQUAL_S = 160, 6e-6
+UNEQUAL_DIM, UNEQUAL_S = 160, 6e-6
 _DECODE_SHARE = 0.6  # share of the peak where many heads read one cache (MLA)
-
-
-@dataclass(frozen=True)
-class PrefillConstants:
-    """Constants of one prefill kernel on one GPU.
-
-    Attributes
-    ----------
-    launch_s : float
-        Least time (s), with the kernel that writes the cache.
-    block_s : float
-        What a block takes beside its key tiles (s).
-    tensor_share : float
-        Share of the data sheet's dense peak.
-    exp_per_clock : float
-        Exponentials that an SM computes in a cycle.
-    dram_share : float
-        Share of the data sheet's DRAM bandwidth.
-    packing : str
-        One of `PACKING`.
-    query_tile : int
-        Rows of scores of a block.
-    step_s : float
-        What a step over keys takes longer behind a window (s), in a kernel that visits all keys to find those that the
-        window hides: SGLang's Triton backend. 0: they are skipped.
-    source : str
-        What they were fitted to.
-    """
-
-    launch_s: float
-    block_s: float
-    tensor_share: float
-    exp_per_clock: float
-    dram_share: float
-    packing: str = "never"
-    query_tile: int = 128
-    step_s: float = 0.0
-    source: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -157,16 +111,8 @@ class DecodeConstants:
 
 
 #: Where fits start, and the bounds within which a constant has its meaning.
-PREFILL_START = PrefillConstants(8e-6, 1e-6, 0.7, 16.0, 0.7)
-PREFILL_BOUNDS = {
-    "launch_s": (1e-6, 5e-4),
-    "block_s": (1e-8, 1e-4),
-    "tensor_share": (0.01, 1.0),
-    "exp_per_clock": (0.1, 256.0),
-    "dram_share": (0.05, 1.0),
-}
-DECODE_START = DecodeConstants(6e-6, 2e-6, 10.0, 0.8, 2e-6, 1e-6, 1e-7, step_s=1e-7)
-DECODE_BOUNDS = {
+START = DecodeConstants(6e-6, 2e-6, 10.0, 0.8, 2e-6, 1e-6, 1e-7, step_s=1e-7)
+BOUNDS = {
     "launch_s": (1e-6, 5e-4),
     "block_s": (1e-8, 1e-4),
     "cache_bytes_per_clock": (0.5, 200.0),
@@ -193,64 +139,11 @@ _EXTRA = {
 }
 
 
-T = TypeVar("T", PrefillConstants, DecodeConstants)
-
-
-def started(constants: T) -> tuple[T, dict[str, tuple[float, float]]]:
+def started(constants: DecodeConstants) -> tuple[DecodeConstants, dict[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of all constants that such a kernel has."""
-    if isinstance(constants, PrefillConstants):
-        return constants, PREFILL_BOUNDS | ({"step_s": DECODE_BOUNDS["step_s"]} if constants.step_s else {})
     own = _SINGLE if _ruled(constants) else _EXTRA.get(constants.pattern, {})
     start = replace(constants, **{name: values[0] for name, values in own.items()})
-    return start, DECODE_BOUNDS | {name: values[1:] for name, values in own.items()}
-
-
-def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Predict the time of causal attention over whole prompts.
-
-    Parameters
-    ----------
-    shapes : mapping of str to float arrays of shape (launches,)
-        ``requests``; ``tokens`` (new, of each); ``context`` (tokens before them); ``heads``, ``kv_heads``;
-        ``head_dim`` (mean of keys' and values'); ``cache_values``, the elements that the cache holds of a token, of all
-        KV heads; ``copied_values``, those of them that the kernel also copies there of a new token (default: all);
-        ``window`` (0: none); ``value_bytes`` and ``cache_bytes``, of an element of q, k, v and of the cache;
-        ``peak``, the matrix units' rate (FLOP/s).
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``time_s`` and the terms ``launch_s, compute_s, block_s, dram_s``.
-    """
-    s, c = shapes, constants
-    keys = max(c.query_tile, _KEYS)
-    tile_flop_s = 4 * c.query_tile * keys * s["head_dim"] * gpu.sms / (c.tensor_share * s["peak"])
-    tile_s = _norm(tile_flop_s, c.query_tile * keys / (c.exp_per_clock * gpu.clock_hz))
-    packed = _packed(c.packing, s, gpu)
-    tokens = np.maximum(1, np.floor(c.query_tile / packed))
-    heads = s["requests"] * s["heads"] / packed * np.ceil(packed / c.query_tile)
-    tiles = np.ceil(s["tokens"] / tokens)
-    seen = s["context"] + s["tokens"]
-    longest = np.minimum(seen, np.where(s["window"] > 0, s["window"] + tokens, np.inf))
-    # Query tiles up to the window see more and more keys, the others as many as the window holds.
-    ramp = np.clip(np.ceil((longest - s["context"]) / tokens), 0, tiles)
-    growing = ramp * np.maximum((s["context"] + (ramp + 1) / 2 * tokens) / keys, 1)
-    steps = np.maximum(growing + (tiles - ramp) * np.ceil(longest / keys), tiles)
-    # To find that a window hides a tile, a kernel that visits all computes their masks.
-    masked_s = c.step_s * (s["window"] > 0)
-    visited = tiles * np.maximum((s["context"] + (tiles + 1) / 2 * tokens) / keys, 1)
-    work_s = steps * tile_s + visited * masked_s
-    compute_s, block_s = heads * work_s / gpu.sms, heads * tiles * c.block_s / gpu.sms
-    one_s = c.block_s + np.ceil(longest / keys) * tile_s + np.ceil(seen / keys) * masked_s
-    moved = s["requests"] * s["tokens"] * 2 * s["head_dim"] * (s["heads"] + s["kv_heads"]) * s["value_bytes"]
-    # Another kernel copies the new keys and values into the cache.
-    copied = s.get("copied_values", s["cache_values"]) * (s["value_bytes"] + s["cache_bytes"])
-    moved = moved + s["requests"] * s["tokens"] * copied
-    moved = moved + s["requests"] * s["context"] * s["cache_values"] * s["cache_bytes"]
-    dram_s = _memory_s(gpu, c.dram_share, moved, moved)
-    launch_s = c.launch_s + _UNEQUAL_S * (s["head_dim"] == _UNEQUAL_DIM) * (c.step_s > 0)
-    time_s = launch_s + _norm(compute_s + block_s, one_s) + dram_s
-    return {"time_s": time_s, "launch_s": launch_s, "compute_s": compute_s, "block_s": block_s, "dram_s": dram_s}
+    return start, BOUNDS | {name: values[1:] for name, values in own.items()}
 
 
 def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -259,7 +152,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
-        As for :func:`prefill_terms`. Several tokens of a request share the blocks that read its cache.
+        As for :func:`gpuledger.models.time_model.prefill_law.prefill_terms`. Several tokens of a request share the blocks that read its cache.
 
     Returns
     -------
@@ -269,7 +162,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     s, c = shapes, constants
     tokens, context = s["tokens"], s["context"] + s["tokens"]
     seen = np.minimum(context, np.where(s["window"] > 0, s["window"] + tokens - 1, np.inf))
-    packed = np.minimum(_packed(c.packing, s, gpu), c.query_tile)
+    packed = np.minimum(packed_heads(c.packing, s, gpu), c.query_tile)
     rereads = np.ceil(packed * tokens / c.query_tile)
     blocks = s["requests"] * s["heads"] / packed * rereads
     tile = decode_splits.flash_tile(s) if c.pattern == "tiles" else np.full(len(seen), _PART)
@@ -306,25 +199,25 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     # A load waits twice as long for DRAM as for L2; where many blocks wait at a time, that does not matter.
     waits = c.pattern in ("best", "splits") and not c.packing.endswith("whole")
     late = 1 + l2_of(gpu).cold_share(once) * waits
-    block_s = _norm(work_s / gpu.sms, fixed_s + late * part_s)
+    block_s = norm(work_s / gpu.sms, fixed_s + late * part_s)
     queries = s["heads"] * tokens
     once = once + s["requests"] * 2 * queries * s["head_dim"] * s["value_bytes"]
     compute_s = s["requests"] * queries * 4 * s["head_dim"] * seen / (_DECODE_SHARE * s["peak"])
     # What blocks share comes from L2 again, except of heads that do not fit one block: pairs of blocks share loads,
     # but not SGLang's. The rate of TensorRT-LLM's kernel for single heads holds that.
-    pairs = 1 if c.query_tile < 64 else np.ceil(_packed(c.packing, s, gpu) / c.query_tile)
+    pairs = 1 if c.query_tile < 64 else np.ceil(packed_heads(c.packing, s, gpu) / c.query_tile)
     used = np.where(single & ruled, once, blocks / pairs * seen * values)
     dram_s = _memory_s(gpu, c.dram_share, once, np.maximum(once, used))
     # Partial results are float32, written and read once.
     partial_s = parts * s["requests"] * queries * s["head_dim"] * 8 / l2_of(gpu).bytes_per_s
     if c.pattern in ("splits", "splits per SM", "segments"):
         merge_s = c.combine_s + c.split_s * busy
-        merge_s = _norm(merge_s, s["requests"] * queries * merge_s / gpu.sms)
+        merge_s = norm(merge_s, s["requests"] * queries * merge_s / gpu.sms)
         partial_s = partial_s * (parts > 1) + merge_s * ((parts > 1) | (c.pattern != "segments"))
     else:
         merge_s = xqa * parts * packed * s["head_dim"] * 4 / (_XQA_MERGED * gpu.clock_hz)
         partial_s = (parts > 1) * (np.where(single, c.single_combine_s, c.combine_s) + partial_s + merge_s)
-    total = _norm(block_s, dram_s, compute_s) + partial_s
+    total = norm(block_s, dram_s, compute_s) + partial_s
     if c.pattern == "graph":
         searching = blocks * parts + (parts > 1) * s["requests"] * queries * s["head_dim"] / 128
         total = total + searching * s["requests"] * _SEARCH_S / gpu.sms
@@ -335,7 +228,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
         total = np.where((parts == 1) | ((steps >= parts) & (blocks * parts <= 4 * gpu.sms)), total, np.inf)
     best = total.argmin(axis=0), np.arange(total.shape[1])
     later = single | decode_splits.copies(c.pattern, s, packed) | hopper & (s["head_dim"] <= 64)
-    unequal_s = _UNEQUAL_S * (s["head_dim"] == _UNEQUAL_DIM) * (c.pattern == "splits")
+    unequal_s = UNEQUAL_S * (s["head_dim"] == UNEQUAL_DIM) * (c.pattern == "splits")
     launch_s = c.launch_s + c.single_s * later + unequal_s
     terms = {"launch_s": launch_s, "block_s": block_s[best], "compute_s": compute_s, "dram_s": dram_s}
     return {"time_s": launch_s + total[best], **terms}
@@ -346,8 +239,8 @@ def _ruled(constants: DecodeConstants) -> bool:
     return constants.packing.startswith("enough")
 
 
-def _packed(packing: str, shapes: Mapping[str, np.ndarray], gpu: Gpu) -> np.ndarray:
-    """Query heads that share a block, of each launch."""
+def packed_heads(packing: str, shapes: Mapping[str, np.ndarray], gpu: Gpu) -> np.ndarray:
+    """Return the query heads that share a block, of each launch."""
     group = shapes["heads"] / shapes["kv_heads"]
     shared = {
         "never": group < 0,
@@ -367,5 +260,6 @@ def _memory_s(gpu: Gpu, dram_share: float, once: np.ndarray, used: np.ndarray) -
     return cold / (dram_share * gpu.dram_bytes_per_s) + (used - cold) / l2.bytes_per_s
 
 
-def _norm(*terms: np.ndarray) -> np.ndarray:
-    return sum(term**4 for term in terms) ** 0.25
+def norm(*terms: np.ndarray, power: float = 4.0) -> np.ndarray:
+    """Return the norm of times that overlap."""
+    return sum(term**power for term in terms) ** (1 / power)

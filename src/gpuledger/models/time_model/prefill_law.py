@@ -1,0 +1,182 @@
+"""Time of fused attention kernels over whole prompts, in tiles of queries that walk over tiles of keys.
+
+    launch + ‖ work of an SM, longest block; bytes of q, k, v, o / bandwidth ‖ₚ + copy of keys and values + merge
+    block = block_s + key tiles · ‖ two products at the tensor rate, exponentials at the special units' rate ‖
+
+‖ ‖ is the 4-norm, ‖ ‖ₚ the norm with the exponent `overlap`: 1 where a block waits for its queries and results, as in
+kernels with one block per SM, up to 4 where other blocks of the SM compute meanwhile. How shapes are cut into tiles is
+said by :mod:`gpuledger.models.time_model.prefill_tiles`. The copy into the cache is a kernel with a block per token.
+
+L2 keeps what a launch reads and writes, each byte counted once: what is moved twice, as the new keys, is not larger.
+
+That the copy has a share of its own and a time per token, that memory overlaps by a fitted exponent, and that wide heads
+have a rate of their own was chosen by residuals of the fitting halves of an A100, an L40S, an H100 and a B200, not by
+held-back errors; an RTX PRO 6000 took no part.
+
+Sources: T. Dao, FlashAttention-2, 2023 (tiles, one block per head and query tile); J. Shah et al., FlashAttention-3,
+2024, Sec. 3.2 (exponentials bound small head dimensions).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gpuledger.models.time_model import prefill_tiles
+from gpuledger.models.time_model.decode_law import UNEQUAL_DIM, UNEQUAL_S, norm, packed_heads
+from gpuledger.models.time_model.l2 import l2_of
+from gpuledger.readers.gpus import Gpu
+
+_HEAD = 128  # head dimension above which the rate of the matrix units may differ
+
+
+@dataclass(frozen=True)
+class PrefillConstants:
+    """Constants of one prefill kernel on one GPU.
+
+    Attributes
+    ----------
+    launch_s : float
+        Least time (s), with the kernel that writes the cache.
+    block_s : float
+        What a block takes beside its key tiles (s).
+    tensor_share : float
+        Share of the data sheet's dense peak.
+    exp_per_clock : float
+        Exponentials that an SM computes in a cycle.
+    dram_share : float
+        Share of the data sheet's DRAM bandwidth.
+    packing : str
+        One of :data:`gpuledger.models.time_model.decode_law.PACKING`.
+    query_tile : int
+        Rows of scores of a block.
+    step_s : float
+        What a step over keys takes longer behind a window (s), in a kernel that visits all keys to find those that the
+        window hides: SGLang's Triton backend. 0: they are skipped.
+    pattern : str
+        How shapes are cut: one of :data:`gpuledger.models.time_model.prefill_tiles.PATTERNS`; "fixed" uses `packing`
+        and `query_tile`, and so does "flash 3".
+    wide_factor : float
+        Rate of the matrix units for heads of 256 dimensions, relative to 128.
+    overlap : float
+        Exponent of the norm of computing and moving q, k, v and o: 1 one after the other, 4 hardly longer than the
+        longer of both.
+    copy_factor : float
+        What copying new keys and values into the cache takes, relative to its bytes at the full bandwidth. Quantising
+        or widening them belongs to it.
+    row_s : float
+        What that kernel takes on an SM for a new token, however short (s).
+    single_s : float
+        How much later launches start that FlashAttention-2 copies packed heads for, or that FlashAttention-3 computes
+        by its kernel for more than 64 rows (s); 0 in other kernels.
+    source : str
+        What they were fitted to.
+    """
+
+    launch_s: float
+    block_s: float
+    tensor_share: float
+    exp_per_clock: float
+    dram_share: float
+    packing: str = "never"
+    query_tile: int = 128
+    step_s: float = 0.0
+    pattern: str = "fixed"
+    wide_factor: float = 1.0
+    overlap: float = 1.0
+    copy_factor: float = 1.0
+    row_s: float = 0.0
+    single_s: float = 0.0
+    source: str = field(default="", compare=False)
+
+
+#: Where fits start, and the bounds within which a constant has its meaning.
+START = PrefillConstants(8e-6, 1e-6, 0.7, 16.0, 0.7, overlap=1.5, copy_factor=2.0, row_s=1e-7)
+BOUNDS = {
+    "launch_s": (1e-6, 5e-4),
+    "block_s": (1e-8, 1e-4),
+    "tensor_share": (0.01, 1.0),
+    "exp_per_clock": (0.1, 256.0),
+    "dram_share": (0.05, 1.0),
+    "wide_factor": (0.1, 4.0),
+    "overlap": (1.0, 4.0),
+    "copy_factor": (0.01, 100.0),
+    "row_s": (1e-10, 1e-5),
+}
+# Where what only some kernels have starts, and its bounds.
+_EXTRA = {"step_s": (1e-7, 1e-10, 1e-5), "single_s": (2e-6, 1e-8, 5e-5)}
+
+
+def started(constants: PrefillConstants, kernel: str) -> tuple[PrefillConstants, dict[str, tuple[float, float]]]:
+    """Return where a fit starts, and the bounds of all constants that a kernel of this name has."""
+    own = (["step_s"] if kernel == "triton" else []) + ["single_s"] * constants.pattern.startswith("flash ")
+    start = replace(constants, **{name: _EXTRA[name][0] for name in own})
+    return start, BOUNDS | {name: _EXTRA[name][1:] for name in own}
+
+
+def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Predict the time of causal attention over whole prompts.
+
+    Parameters
+    ----------
+    shapes : mapping of str to float arrays of shape (launches,)
+        ``requests``; ``tokens`` (new, of each); ``context`` (tokens before them); ``heads``, ``kv_heads``;
+        ``head_dim`` (mean of keys' and values'); ``cache_values``, the elements that the cache holds of a token, of all
+        KV heads; ``copied_values``, those of them that the kernel also copies there of a new token (default: all);
+        ``window`` (0: none); ``value_bytes`` and ``cache_bytes``, of an element of q, k, v and of the cache;
+        ``peak``, the matrix units' rate (FLOP/s).
+
+    Returns
+    -------
+    dict of str to ndarray
+        ``time_s`` and the terms ``launch_s, compute_s, block_s, dram_s``.
+    """
+    s, c = shapes, constants
+    rows, keys, packed, parts = prefill_tiles.tiles_of(c.pattern, gpu, s, packed_heads(c.packing, s, gpu), c.query_tile)
+    share = c.tensor_share * c.wide_factor ** np.maximum(np.log2(s["head_dim"] / _HEAD), 0)
+    tile_flop_s = 4 * rows * keys * s["head_dim"] * gpu.sms / (share * s["peak"])
+    tile_s = norm(tile_flop_s, rows * keys / (c.exp_per_clock * gpu.clock_hz))
+    # Heads that do not fit one block; FlashInfer's blocks end within a token.
+    whole = c.pattern != "flashinfer"
+    tokens = np.maximum(1, np.floor(rows / packed)) if whole else rows / packed
+    heads = s["requests"] * s["heads"] / packed * (np.ceil(packed / rows) if whole else 1)
+    tiles = np.ceil(s["tokens"] / tokens)
+    seen = s["context"] + s["tokens"]
+    longest = np.minimum(seen, np.where(s["window"] > 0, s["window"] + tokens, np.inf))
+    # Query tiles up to the window see more and more keys, the others as many as the window holds.
+    ramp = np.clip(np.ceil((longest - s["context"]) / tokens), 0, tiles)
+    growing = ramp * np.maximum((s["context"] + (ramp + 1) / 2 * tokens) / keys, 1)
+    steps = np.maximum(growing + (tiles - ramp) * np.ceil(longest / keys), tiles)
+    # To find that a window hides a tile, a kernel that visits all computes their masks.
+    masked_s = c.step_s * (s["window"] > 0)
+    visited = tiles * np.maximum((s["context"] + (tiles + 1) / 2 * tokens) / keys, 1)
+    work_s = steps * tile_s + visited * masked_s
+    compute_s, block_s = heads * work_s / gpu.sms, heads * tiles * parts * c.block_s / gpu.sms
+    one_s = c.block_s + np.ceil(longest / parts / keys) * tile_s + np.ceil(seen / keys) * masked_s
+
+    new, l2 = s["requests"] * s["tokens"], l2_of(gpu)
+    moved = new * 2 * s["head_dim"] * (s["heads"] + s["kv_heads"]) * s["value_bytes"]
+    moved = moved + s["requests"] * s["context"] * s["cache_values"] * s["cache_bytes"]
+    # Another kernel copies the new keys and values into the cache.
+    copied = s.get("copied_values", s["cache_values"])
+    cold = l2.cold_share(moved + new * copied * s["cache_bytes"])
+
+    def memory_s(byte_count: np.ndarray, bandwidth_share: float) -> np.ndarray:
+        return byte_count * (cold / (bandwidth_share * gpu.dram_bytes_per_s) + (1 - cold) / l2.bytes_per_s)
+
+    dram_s = memory_s(moved, c.dram_share)
+    copy_s = c.copy_factor * memory_s(new * copied * (s["value_bytes"] + s["cache_bytes"]), 1.0)
+    copy_s = copy_s + new * (copied > 0) * c.row_s / gpu.sms
+    # Partial results are float32 with their sums, written and read once.
+    merged = (parts > 1) * parts * new * s["heads"] * (s["head_dim"] + 1) * 8
+    together_s = norm(norm(compute_s + block_s, one_s), dram_s, power=c.overlap)
+    launch_s = c.launch_s + c.single_s * prefill_tiles.late(c.pattern, s, packed)
+    launch_s = launch_s + UNEQUAL_S * (s["head_dim"] == UNEQUAL_DIM) * (c.step_s > 0)
+    dram_s = dram_s + copy_s + merged / gpu.dram_bytes_per_s
+    return {
+        "time_s": launch_s + together_s + copy_s + merged / gpu.dram_bytes_per_s,
+        "launch_s": launch_s,
+        "compute_s": compute_s,
+        "block_s": block_s,
+        "dram_s": dram_s,
+    }

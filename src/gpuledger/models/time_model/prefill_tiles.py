@@ -1,0 +1,127 @@
+"""How prefill kernels cut queries and keys into tiles: the rules of their host code.
+
+A kernel without a rule here has tiles of one size for all shapes, chosen by its measurements. The rules are facts from
+this code:
+
+* FlashAttention-2, ``csrc/flash_attn/src/flash_fwd_launch_template.h``: a paged cache is read by the kernels that also
+  split it, with 64 queries and the keys of :func:`gpuledger.models.time_model.decode_splits.flash_tile`. One token
+  without a window is packed as in decode;
+* FlashAttention-3, ``hopper/flash_api.cpp``: ``use_one_mma_wg``, another kernel for up to 64 packed rows;
+* FlashInfer, ``include/flashinfer/attention/scheduler.cuh`` and ``prefill.cuh``: ``FA2DetermineCtaTileQ`` by the packed
+  rows of a request, keys as shared memory and registers allow, and a cache split into parts of at least 128 tokens as
+  long as two blocks per SM hold all; results of parts are merged by another kernel;
+* SGLang, ``layers/attention/triton_ops/extend_attention.py``: ``_get_block_sizes_for_extend_attention``;
+* vLLM, ``v1/attention/ops/triton_unified_attention.py``: at least 16 packed rows, 32 keys.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from gpuledger.models.time_model.decode_splits import flash_tile
+from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
+from gpuledger.readers.gpus import Gpu
+
+#: Names of the rules.
+PATTERNS = ("fixed", "flash 2", "flash 3", "flashinfer", "sglang triton", "vllm triton")
+
+_FLASHINFER_PART = 128  # tokens of a part at least
+_ONE_WARP_GROUP = 64  # packed rows
+# SGLang's rows and keys for head dimensions up to 128, up to 256 and above: GPUs without warp groups, Hopper, Blackwell.
+_SMALL, _HOPPER, _BLACKWELL = (
+    np.array([[64, 64, 32], [128, 64, 32]]),
+    np.array([[128, 64, 32], [64, 64, 64]]),
+    np.array([[64, 64, 16], [64, 64, 64]]),
+)
+
+Shapes = Mapping[str, np.ndarray]
+
+
+class Tiles(NamedTuple):
+    """Tiles of each launch, arrays of shape (launches,).
+
+    Attributes
+    ----------
+    rows, keys : ndarray
+        Rows of scores of a block (queries of all packed heads), and keys of a step.
+    packed : ndarray
+        Query heads that share a block.
+    parts : ndarray
+        Parts of a cache, each computed by a block of its own.
+    """
+
+    rows: np.ndarray
+    keys: np.ndarray
+    packed: np.ndarray
+    parts: np.ndarray
+
+
+def pattern_of(kernel: str, gpu: Gpu) -> str:
+    """Return one of `PATTERNS`, by a kernel's name in measurements."""
+    if kernel in ("flashinfer", "vllm_flashinfer_fiprefill"):
+        # On GPUs with warp groups FlashInfer calls other libraries' kernels.
+        return "fixed" if generation_of(gpu) is WARP_GROUP else "flashinfer"
+    if kernel.endswith("fa3"):
+        return "flash 3"
+    names = {"vllm_flash_attn": "flash 2", "vllm_flash_attn_fa2": "flash 2", "vllm_triton_attn": "vllm triton"}
+    return names.get(kernel, "sglang triton" if kernel in ("triton", "MLA triton") else "fixed")
+
+
+def tiles_of(pattern: str, gpu: Gpu, shapes: Shapes, packed: np.ndarray, rows: int) -> Tiles:
+    """Return the tiles of each launch.
+
+    Parameters
+    ----------
+    packed, rows
+        Heads that share a block, and its rows, where the pattern does not say.
+    """
+    s = shapes
+    one = np.ones(len(packed))
+    group, dim = s["heads"] / s["kv_heads"], s["head_dim"]
+    if pattern == "flash 2":
+        return Tiles(64 * one, flash_tile(s), np.where((s["tokens"] == 1) & (s["window"] == 0), group, 1), one)
+    if pattern == "vllm triton":
+        return Tiles(np.maximum(16, 2 ** np.ceil(np.log2(group))), 32 * one, group, one)
+    if pattern == "sglang triton":
+        table = _SMALL if generation_of(gpu) is not WARP_GROUP else _HOPPER if _hopper(gpu) else _BLACKWELL
+        size = (dim > 128).astype(int) + (dim > 256)
+        return Tiles(table[0, size].astype(float), table[1, size].astype(float), one, one)
+    if pattern == "flashinfer":
+        return _flashinfer(gpu, s, group)
+    return Tiles(rows * one, np.maximum(rows, 32) * one, packed, one)
+
+
+def late(pattern: str, shapes: Shapes, packed: np.ndarray) -> np.ndarray:
+    """Whether a launch starts later than the kernel's others.
+
+    FlashAttention-2 copies packed queries and results of several requests and KV heads; FlashAttention-3 has another
+    kernel for few rows.
+    """
+    if pattern == "flash 2":
+        return (packed > 1) & (shapes["requests"] > 1) & (shapes["kv_heads"] > 1)
+    return (pattern == "flash 3") & (shapes["tokens"] * packed > _ONE_WARP_GROUP)
+
+
+def _hopper(gpu: Gpu) -> bool:
+    return gpu.architecture == "hopper"
+
+
+def _flashinfer(gpu: Gpu, s: Shapes, group: np.ndarray) -> Tiles:
+    dim, queries = s["head_dim"], s["tokens"] * group
+    rows = np.where((queries > 64) & (dim < 256), 128, np.where(queries > 16, 64, 16))
+    # Sixteen rows leave three of four warps to the keys. Two blocks share an SM if each can hold a step of 16 keys.
+    warps = np.where(rows == 16, 4, 1)
+    query_bytes, step_bytes = dim * rows * s["value_bytes"], 2 * dim * 16 * warps * s["cache_bytes"]
+    memory = gpu.shared_memory_bytes_per_sm / np.where(
+        gpu.shared_memory_bytes_per_sm >= 2 * (query_bytes + step_bytes), 2, 1
+    )
+    steps = np.clip(np.floor((memory - query_bytes) / step_bytes), 1, np.where(rows == 128, 4, 8))
+    keys = 2 ** np.floor(np.log2(steps)) * 16 * warps
+    # As many parts as fit; none is shorter than the least.
+    seen = s["context"] + s["tokens"]
+    seen = np.minimum(seen, np.where(s["window"] > 0, s["window"] + rows, np.inf))
+    fit = np.floor(np.floor(2 * gpu.sms / s["kv_heads"]) / (s["requests"] * np.ceil(queries / rows)))
+    part = seen / np.clip(fit, 1, np.ceil(seen / _FLASHINFER_PART))
+    parts = np.ceil(seen / np.maximum(np.ceil(part), _FLASHINFER_PART))
+    return Tiles(rows.astype(float), keys, group, parts)
