@@ -387,7 +387,7 @@ def _conversion_s(
     rows, columns, depth, many = flat
     values = rows * depth * many
     passes = (1 + np.ceil(depth / _CONVERTED)) / 2
-    by_row = machine.conversion_row * np.maximum(1, rows * many / machine.sms) * passes
+    by_row = machine.conversion_row * np.ceil(rows * many / machine.sms) * passes
     # Between two conversions pass the values of 2 bytes, what they become, the weights and the results.
     cold = l2.cold_share(in_turn * (weights + (2 + machine.operand) * values) + machine.result * rows * columns * many)
     second = cold / machine.dram + (1 - cold) / l2.bytes_per_s
