@@ -20,17 +20,21 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
+from gpuledger.models.time_model.wave_fill import RULES, tiles_of
 from gpuledger.readers.gpus import Gpu
 
 #: The name of the free choice among all tiles of a generation.
 ANY = "any"
 _ALL = np.iinfo(np.int64).max
+#: Elements of all tiles that an SM computes side by side, where the choice is free.
+_HELD = 2.0 * 128 * 128
 
 
 class _Rule(NamedTuple):
     """A tile (m × n) for shapes of at most so many rows and columns.
 
-    `step` elements along k are fetched at once; so many blocks along m and n start together, needed or not.
+    `step` elements along k are fetched at once; so many blocks along m and n start together, needed or not; an SM holds
+    so many side by side (one takes all shared memory for its steps on their way).
     """
 
     rows: int
@@ -40,6 +44,7 @@ class _Rule(NamedTuple):
     step: int = 128
     cluster_m: int = 1
     cluster_n: int = 1
+    held: int = 1
 
 
 # The first rule that covers a shape holds.
@@ -105,20 +110,29 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
 # SGLang took over vLLM's dispatch for Hopper.
 _TABLES["sglang-fp8", "sm90"] = _TABLES["vllm-fp8", "sm90"]
 # Kernels for vectors, beside a free choice for more rows.
-_VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048)}
+_VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048, held=1024)}
+# For a single row, vLLM's fp8 kernel takes as long as three further launches would.
+_ROW_LAUNCHES = {("vllm-fp8", "sm100"): 3.0}
+# Scales of rows lie in groups of four: other numbers of rows are padded, for a third more of the host's time.
+_PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
 #: By a part of the kernel's name: its dispatch table.
 _KERNELS = {
     "CutlassFP8ScaledMM": "vllm-fp8",
     "sgl_kernel_fp8_scaled_mm": "sglang-fp8",
     "SmoothQuantGemm": "tensorrt-int8",
+    "deepgemm": "deepgemm",
+    "DeepGemm": "deepgemm",
 }
+#: TensorRT-LLM's name for several kernels: its dispatch table by precision.
+_TENSORRT = {("torch_flow", "fp8_block"): "tensorrt-deepgemm"}
 #: All names that a row of constants may have.
-NAMES = (ANY, *dict.fromkeys(name for name, _ in _TABLES), *_VECTORS)
+NAMES = (ANY, *dict.fromkeys(name for name, _ in (*_TABLES, *RULES)), *_VECTORS)
 
 
-def dispatch_of(kernel: str) -> str:
+def dispatch_of(kernel: str, precision: str) -> str:
     """Return the name of the dispatch table of a kernel, as measurements call it; `ANY` if it has none."""
-    return next((name for part, name in _KERNELS.items() if part in kernel), ANY)
+    named = _TENSORRT.get((kernel, precision), ANY)
+    return next((name for part, name in _KERNELS.items() if part in kernel), named)
 
 
 class Candidates(NamedTuple):
@@ -126,15 +140,22 @@ class Candidates(NamedTuple):
 
     Attributes
     ----------
-    tiles : ndarray, shape (tiles, 5)
-        Rows, columns, elements of one step along k, blocks along m and n of a cluster; float64.
+    tiles : ndarray, shape (tiles, 6)
+        Rows, columns, elements of one step along k, blocks along m and n of a cluster, blocks that an SM holds side by
+        side; float64.
     first, last : ndarray of int64, shape (shapes,)
         Those of a shape are ``tiles[first:last]``; one is no choice, and leaves k whole.
+    launches : ndarray of float64, shape (shapes,), or float
+        Further launches before the kernel, of its own length.
+    calls : ndarray of float64, shape (shapes,), or float
+        By which share the host has more to call.
     """
 
     tiles: np.ndarray
     first: np.ndarray
     last: np.ndarray
+    launches: np.ndarray | float = 0.0
+    calls: np.ndarray | float = 0.0
 
 
 def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes: float) -> Candidates:
@@ -148,12 +169,18 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes:
     operand_bytes : float
         Bytes of an operand's element.
     """
-    rules = _TABLES.get((name, _compiled_for(gpu)))
+    key = name, _compiled_for(gpu)
+    if key in RULES:
+        tiles, chosen = tiles_of(*key, m, n, gpu.sms)
+        tiles = np.hstack([tiles, np.tile([128.0, 1.0, 1.0, 1.0], (len(tiles), 1))])
+        return Candidates(tiles, chosen, chosen + 1, calls=_PADDING_CALLS.get(key, 0.0) * (m % 4 > 0))
+    rules = _TABLES.get(key)
     if rules is None:
         generation = generation_of(gpu)
         tiles = generation.tiles().astype(float)
         step = np.full((len(tiles), 1), generation.step_bytes / operand_bytes)
-        tiles = np.hstack([tiles, step, np.ones((len(tiles), 2))])
+        held = np.maximum(1.0, _HELD / tiles.prod(axis=1, keepdims=True))
+        tiles = np.hstack([tiles, step, np.ones((len(tiles), 2)), held])
         first, last = np.zeros(len(m), np.int64), np.full(len(m), len(tiles))
         if vector := _VECTORS.get(name):
             few = m <= vector.rows
@@ -161,7 +188,8 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes:
         return Candidates(tiles, first, last)
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
-    return Candidates(np.array([rule[2:] for rule in rules], dtype=float), first, first + 1)
+    tiles = np.array([rule[2:] for rule in rules], dtype=float)
+    return Candidates(tiles, first, first + 1, launches=_ROW_LAUNCHES.get(key, 0.0) * (m == 1))
 
 
 def _compiled_for(gpu: Gpu) -> str:

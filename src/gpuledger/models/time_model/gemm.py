@@ -99,11 +99,15 @@ class _Machine(NamedTuple):
     result_factor: float
     host: float
     flight: float
+    least: float
+    outside: float
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
-_HELD = 2.0 * 128 * 128  # elements of all tiles that an SM computes side by side
 _LEAST = 128  # k of a block at least, when k is split
+_LEAST_OF = {"hopper": 512}  # and of an architecture, where it is another
+# Time of a row that a tile has beyond the matrix, over that of its bytes on their way into an SM, where it counts.
+_OUTSIDE_OF = {"hopper": 6.0}
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
 _OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
 _OVERLAPPED = 2 ** (1 / _OVERLAP)  # both together over one, where they are as long
@@ -115,7 +119,7 @@ _FEW = 3500
 
 
 def _search(
-    m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n, splits, g,
+    m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n, side_by_side, splits, g,
     time, chosen, terms,
 ):  # fmt: skip
     """Fill the time (s), the best tile, split and step along k, and their terms.
@@ -131,19 +135,20 @@ def _search(
             tile_m, tile_n, step = tiles_m[j], tiles_n[j], steps[j]
             if free and tile_m > g.least_rows and tile_m > 2 * rows:
                 continue
-            if free:
-                whole = ceil(rows / tile_m) * ceil(columns / tile_n) * many
-            else:
-                high, wide = clusters_m[j], clusters_n[j]
-                whole = ceil(rows / (tile_m * high)) * high * ceil(columns / (tile_n * wide)) * wide * many
+            high, wide = clusters_m[j], clusters_n[j]
+            down, across = ceil(rows / (tile_m * high)) * high, ceil(columns / (tile_n * wide)) * wide
+            whole = down * across * many
+            outside = 0.0
+            if not free:
+                outside = g.outside * (down * tile_m - rows) * across * many * depth * g.operand
             area = tile_m * tile_n
-            held = max(1.0, _HELD / area)
+            held = side_by_side[j]
             used_m, used_n = min(tile_m, rows), min(tile_n, columns)
             operands = used_m * g.operand + used_n * stored[i]
             result = used_m * used_n * g.result
             for split in splits:
                 blocks = whole * split
-                if split > 1 and (not free or depth < split * _LEAST or blocks > 4 * g.sms):
+                if split > 1 and (not free or depth < split * g.least or blocks > 4 * g.sms):
                     break
                 waves = ceil(blocks / g.sms)
                 length = ceil(depth / (split * step)) * step
@@ -161,7 +166,7 @@ def _search(
                 if split > 1:
                     extra = g.split + split * rows * columns * many * 4.0 / (active * g.l2_per_sm)
                 a, b, c, d = compute * compute, latency * latency, l2 * l2, dram * dram
-                chain = sqrt(sqrt(a * a + b * b + c * c)) + drain
+                chain = sqrt(sqrt(a * a + b * b + c * c)) + drain + outside / (g.sms * g.l2_per_sm)
                 e = chain * chain
                 total = sqrt(sqrt(e * e + d * d + 0.5 * e * d)) + extra
                 if total < best:
@@ -271,17 +276,17 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
         ``split_s``, ``conversion_s``, ``host_s``; ``flop`` (useful), ``padded_flop`` (with the padding of tiles),
         ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    time, flat, machine, chosen, terms, cold, conversion = _run(gpu, constants, *sizes, **options, plan=True)
+    time, flat, machine, chosen, terms, cold, conversion, host = _run(gpu, constants, *sizes, **options, plan=True)
     rows, columns, depth, many = flat
     tile_m, tile_n, split, step, blocks = chosen.T
     plan = {"time_s": time.reshape(-1), "tile_m": tile_m, "tile_n": tile_n, "split_k": split, "blocks": blocks}
     plan["waves"] = -(-blocks // gpu.sms)
     launch = np.full(len(blocks), machine.launch)
     bound = np.array(BOUNDS)[np.column_stack([launch, terms[:, :4], conversion]).argmax(axis=1)]
-    plan["bound"] = np.where(plan["time_s"] < _OVERLAPPED * machine.host, "host", bound)
+    plan["bound"] = np.where(plan["time_s"] < _OVERLAPPED * host, "host", bound)
     plan["launch_s"] = launch
     plan |= dict(zip(_TERMS, terms.T[:6], strict=True))
-    plan["conversion_s"], plan["host_s"] = conversion, np.full(len(blocks), machine.host)
+    plan["conversion_s"], plan["host_s"] = conversion, host
     plan["flop"] = 2.0 * rows * columns * depth * many
     plan["padded_flop"] = 2.0 * blocks * tile_m * tile_n * np.ceil(depth / (split * step)) * step
     return pd.DataFrame(plan | {"l2_bytes": terms[:, 6], "dram_bytes": cold})
@@ -315,7 +320,7 @@ def _run(
 
     in_turn = for_each_shape(weights_in_turn)
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
-    tiles, first, last = candidates(gpu, constants.dispatch, flat[0], flat[1], machine.operand)
+    tiles, first, last, launches, calls = candidates(gpu, constants.dispatch, flat[0], flat[1], machine.operand)
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
     sizes = [array.astype(float) for array in flat]
@@ -340,10 +345,12 @@ def _run(
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, range(0, count, _CHUNK)))
     conversion = _conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0)
+    conversion += launches * machine.launch
     time += conversion
+    host = machine.host * (1 + calls) * np.ones(count)
     if machine.host > 0:
-        time = machine.host * (1 + (time / machine.host) ** _OVERLAP) ** (1 / _OVERLAP)
-    return time.reshape(arrays[0].shape), flat, machine, chosen, terms, cold, conversion
+        time = host * (1 + (time / host) ** _OVERLAP) ** (1 / _OVERLAP)
+    return time.reshape(arrays[0].shape), flat, machine, chosen, terms, cold, conversion, host
 
 
 def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
@@ -367,6 +374,8 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
         result_factor=float(constants.result_factor),
         host=float(constants.host_s),
         flight=generation.flight,
+        least=float(_LEAST_OF.get(gpu.architecture, _LEAST)),
+        outside=_OUTSIDE_OF.get(gpu.architecture, 0.0),
     )
 
 
@@ -378,7 +387,7 @@ def _conversion_s(
     rows, columns, depth, many = flat
     values = rows * depth * many
     passes = (1 + np.ceil(depth / _CONVERTED)) / 2
-    by_row = machine.conversion_row * np.maximum(1, rows * many / machine.sms) * passes
+    by_row = machine.conversion_row * np.ceil(rows * many / machine.sms) * passes
     # Between two conversions pass the values of 2 bytes, what they become, the weights and the results.
     cold = l2.cold_share(in_turn * (weights + (2 + machine.operand) * values) + machine.result * rows * columns * many)
     second = cold / machine.dram + (1 - cold) / l2.bytes_per_s

@@ -107,7 +107,7 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
         return constants_of(gpu, precision), False
     frame = frame.iloc[:: max(1, len(frame) // FIT_SHAPES)]
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k", "measured_s"))
-    dispatch = dispatch_of(str(frame["kernel"].iloc[0]))
+    dispatch = dispatch_of(str(frame["kernel"].iloc[0]), precision)
     return fit_constants(gpu, *sizes, precision, dispatch=dispatch, **_operands(gpu, frame)), True
 
 
