@@ -104,6 +104,7 @@ class _Machine(NamedTuple):
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
+_FILL = 6.0  # steps that tiles after an SM's first take longer: nothing of theirs has been fetched
 _LEAST = 128  # k of a block at least, when k is split
 _LEAST_OF = {"hopper": 512}  # and of an architecture, where it is another
 # Time of a row that a tile has beyond the matrix, over that of its bytes on their way into an SM, where it counts.
@@ -153,14 +154,15 @@ def _search(
                 waves = ceil(blocks / g.sms)
                 length = ceil(depth / (split * step)) * step
                 compute = waves * area * length * 2.0 / g.flop_per_sm
-                latency = ceil(waves / held) * (length / step) * g.step
+                rounds = ceil(waves / held)
+                latency = (rounds * (length / step) + (rounds - 1.0) * _FILL) * g.step
                 active = min(blocks, g.sms)
                 written = g.result_factor * result * active / g.sms
                 l2 = waves * (operands * length + written) / g.l2_per_sm
                 if compute > best or latency > best or l2 > best:
                     continue
                 compute *= 1.0 + g.throttled * compute / (compute + _THROTTLED_AFTER)
-                drain = ceil(waves / held) * written / g.l2_per_sm
+                drain = rounds * written / g.l2_per_sm
                 dram = cold / min(g.dram, active * g.flight * g.clock) + warm
                 extra = 0.0
                 if split > 1:
