@@ -62,6 +62,10 @@ SPLIT_K = "void cublasLt::splitKreduce_kernel<(int)32, (int)16, int, float, floa
         ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NNT", "gemm", (128, 256, 64), 1, "nn", 4, True),
         ("nvjet_sm100_tst_64x8_64x16_4x1_v_bz_TNN", "gemm", (64, 8, 64), 1, "tn", 16, True),
         (
+            "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_transOut_sm100f",
+            *("gemm", (128, 16, 256), 1, None, None, None),
+        ),
+        (
             "fmha_cutlassF_f32_aligned_64x64_rf_sm80(MemEffAttention::AttentionKernel<float, arch::Sm80>::Params)",
             *("attention", (64, 64, None), 1, None, None, None),
         ),

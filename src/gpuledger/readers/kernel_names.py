@@ -189,6 +189,7 @@ _TILES = (  # the first match counts; groups: tile_m, tile_n, tile_k, stages (mi
     re.compile(rf"^nvjet_\w{{0,30}}?_mma_{_D}x{_D}x{_D}_{_D}_"),
     re.compile(rf"^cutlass3x_\w{{0,120}}?_{_D}x{_D}x{_D}_\d{{1,2}}x\d{{1,2}}x\d{{1,2}}_"),
     re.compile(rf"^(?:cutlass|nvjet)_\w{{0,120}}?_{_D}x{_D}_{_D}x{_D}(?=_|$)"),
+    re.compile(rf"^bmm_\w{{0,80}}?_t{_D}x{_D}x{_D}u\d"),
     re.compile(rf"gemm\w{{0,40}}?_{_D}x{_D}(?=_|$)"),
     re.compile(rf"^fmha_\w{{0,60}}?_{_D}x{_D}(?=_|$)"),
 )

@@ -350,6 +350,19 @@ def test_choices_of_other_ranks_are_computed_where_a_benchmark_does():
     assert uneven[0] == 4096 * 8 and (uneven[1:] < 4096 * 8).all() and (uneven[1:] > 4096 * 8 / 3).all()
 
 
+def test_tiles_that_a_recording_states_replace_the_rule():
+    shapes = layers(tokens=[888], chosen=4)
+    ruled = dataclasses.replace(MOE, tiles="128", l2_bytes_per_clock=20.0)
+    # 28 rows an expert are one tile of 32 rows by the rule, or two of 16.
+    times = [
+        moe_terms(H100, c, shapes | more, "bf16")["l2_s"][0]
+        for c in (ruled, dataclasses.replace(ruled, tiles="triton by tokens"))
+        for more in ({"height": np.array([16.0])}, {"height": np.array([32.0])})
+    ]
+    assert times[0] / times[1] == pytest.approx(2 * 144 / 160) and times[2:] == times[:2]
+    assert moe_terms(H100, ruled, shapes, "bf16")["l2_s"][0] == times[1]
+
+
 def test_narrow_fetches_read_weights_more_slowly():
     shapes = layers(tokens=[64, 256])
     constants = dataclasses.replace(MOE, tiles="triton by experts", narrow_share=0.5)

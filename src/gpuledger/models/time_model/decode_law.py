@@ -152,7 +152,8 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     Parameters
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
-        As for :func:`gpuledger.models.time_model.prefill_law.prefill_terms`. Several tokens of a request share the blocks that read its cache.
+        As for :func:`gpuledger.models.time_model.prefill_law.prefill_terms`. Several tokens of a request share the
+        blocks that read its cache.
 
     Returns
     -------

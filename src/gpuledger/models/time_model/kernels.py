@@ -38,12 +38,16 @@ class KernelConstants:
         By precision; those of :func:`gpuledger.models.time_model.choice.gemm_entry` where there is none.
     weights_in_turn : int
         Of how many equal weights, used in turn, a kernel's are one: the layers of a model.
+    expert_tile : int
+        Rows of the tiles of a mixture of experts, one of :data:`gpuledger.models.time_model.moe.TILES`, where a
+        recording states them. 0: by the kernels' rules.
     """
 
     engine: str = ""
     gemm: Mapping[str, Constants] = field(default_factory=dict)
     operators: OperatorConstants = field(default_factory=OperatorConstants)
     weights_in_turn: int = 32
+    expert_tile: int = 0
 
 
 def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | None = None) -> pd.DataFrame:
@@ -284,6 +288,7 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
             "rows": loads,
             "active": active,
             "layers": np.full_like(n, constants.weights_in_turn),
+            "height": np.full_like(n, constants.expert_tile),
             **{f"tiles_{height}": count for height, count in zip(moe.TILES, tiles, strict=True)},
         }
         dtypes = choice.MOE_DTYPES.get((stored, math), (("bf16",),))

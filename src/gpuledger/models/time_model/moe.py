@@ -196,7 +196,8 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
         ``tokens, chosen, hidden, inter`` (of the rank), ``gates`` (GEMMs side by side in the first: 2 with a gate),
-        the columns of :func:`load_table` and, optional, ``layers`` that follow each other, each with its own weights.
+        the columns of :func:`load_table` and, optional, ``layers`` that follow each other, each with its own weights,
+        and ``height`` of the tiles that were chosen, one of `TILES` (0: by the kernel's rule).
     dtype : str
         One of `DTYPES`.
 
@@ -241,7 +242,8 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
 def _sizes(rule: str, shapes: Mapping[str, np.ndarray], dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return rows and columns of tiles, shape (sizes, 1), and which launch may take them, shape (sizes, launches)."""
     tokens = shapes["tokens"]
-    if rule.startswith("triton"):
+    known = shapes.get("height", np.zeros_like(tokens))
+    if rule.startswith("triton") and not known.any():
         by_experts = rule == "triton by experts"
         if dtype == "fp8_block":
             sizes = [(64, 128, tokens > (0 if by_experts else 64)), (16, 128, tokens <= (0 if by_experts else 64))]
@@ -257,9 +259,10 @@ def _sizes(rule: str, shapes: Mapping[str, np.ndarray], dtype: str) -> tuple[np.
         return height[:, None].astype(float), columns[:, None].astype(float), taken
     height = np.array(TILES, dtype=float)[:, None]
     taken = np.ones((len(TILES), len(tokens)), dtype=bool)
-    if rule != "best":
+    if rule not in ("best", *RULES[4:]):
         wanted = np.clip(tokens * shapes["chosen"] / shapes["own"], TILES[0], float(rule))
         taken = height == 2 ** np.ceil(np.log2(wanted))
+    taken = np.where(known > 0, height == known, taken)
     return height, np.full_like(height, _COLUMNS), taken
 
 

@@ -9,9 +9,9 @@ said by :mod:`gpuledger.models.time_model.prefill_tiles`. The copy into the cach
 
 L2 keeps what a launch reads and writes, each byte counted once: what is moved twice, as the new keys, is not larger.
 
-That the copy has a share of its own and a time per token, that memory overlaps by a fitted exponent, and that wide heads
-have a rate of their own was chosen by residuals of the fitting halves of an A100, an L40S, an H100 and a B200, not by
-held-back errors; an RTX PRO 6000 took no part.
+That the copy has a factor of its own and a time per token, that memory overlaps by a fitted exponent, and that wide
+heads have a rate of their own was chosen by residuals of the fitting halves of an A100, an L40S, an H100 and a B200,
+not by held-back errors. An RTX PRO 6000 took no part and confirms it, but for TensorRT-LLM's kernels.
 
 Sources: T. Dao, FlashAttention-2, 2023 (tiles, one block per head and query tile); J. Shah et al., FlashAttention-3,
 2024, Sec. 3.2 (exponentials bound small head dimensions).
@@ -107,11 +107,16 @@ BOUNDS = {
 _EXTRA = {"step_s": (1e-7, 1e-10, 1e-5), "single_s": (2e-6, 1e-8, 5e-5)}
 
 
-def started(constants: PrefillConstants, kernel: str) -> tuple[PrefillConstants, dict[str, tuple[float, float]]]:
-    """Return where a fit starts, and the bounds of all constants that a kernel of this name has."""
+def started(
+    constants: PrefillConstants, kernel: str, head_dims: np.ndarray
+) -> tuple[PrefillConstants, dict[str, tuple[float, float]]]:
+    """Return where a fit starts, and the bounds of all constants that heads of these sizes tell of such a kernel."""
+    bounds = dict(BOUNDS)
+    if len(np.unique(np.maximum(head_dims, _HEAD))) == 1:
+        del bounds["wide_factor"]
     own = (["step_s"] if kernel == "triton" else []) + ["single_s"] * constants.pattern.startswith("flash ")
     start = replace(constants, **{name: _EXTRA[name][0] for name in own})
-    return start, BOUNDS | {name: _EXTRA[name][1:] for name in own}
+    return start, bounds | {name: _EXTRA[name][1:] for name in own}
 
 
 def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

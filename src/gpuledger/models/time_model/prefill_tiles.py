@@ -28,7 +28,7 @@ PATTERNS = ("fixed", "flash 2", "flash 3", "flashinfer", "sglang triton", "vllm 
 
 _FLASHINFER_PART = 128  # tokens of a part at least
 _ONE_WARP_GROUP = 64  # packed rows
-# SGLang's rows and keys for head dimensions up to 128, up to 256 and above: GPUs without warp groups, Hopper, Blackwell.
+# SGLang's rows and keys for head dimensions up to 128, up to 256 and above: GPUs without warp groups, Hopper, others.
 _SMALL, _HOPPER, _BLACKWELL = (
     np.array([[64, 64, 32], [128, 64, 32]]),
     np.array([[128, 64, 32], [64, 64, 64]]),

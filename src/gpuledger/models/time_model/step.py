@@ -13,7 +13,7 @@ __all__ = ["BOUNDS", "MEMORY", "check_peaks", "predict", "totals"]
 MEMORY = ("dram", "l2")
 
 
-def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:
+def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "", expert_tile: int = 0) -> pd.DataFrame:
     """Predict the time and traffic of kernels on a GPU.
 
     Parameters
@@ -23,6 +23,8 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:
     engine : str
         ``trtllm``, ``vllm`` or ``sglang``: the constants of its kernels where they were measured. Empty: of every kind
         the fastest kernel.
+    expert_tile : int
+        Rows of a tile in a mixture of experts, where known (see :class:`KernelConstants`).
 
     Returns
     -------
@@ -34,7 +36,7 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "") -> pd.DataFrame:
     if "fp4" not in gpu.precisions:
         # Engines widen such weights there, and leave the activations in 16 bits.
         rows = rows.assign(precision=rows["precision"].where(rows["precision"] != "fp4", "bf16"))
-    times = kernel_times(rows, gpu, KernelConstants(engine))
+    times = kernel_times(rows, gpu, KernelConstants(engine, expert_tile=expert_tile))
     columns = ("time_s", "launch_s", "dram_bytes", "l2_bytes", "bound", "constants")
     rows = rows.drop(columns="routing", errors="ignore")  # which nothing after the time needs
     return rows.assign(hardware=gpu.name, **{name: times[name].array for name in columns})

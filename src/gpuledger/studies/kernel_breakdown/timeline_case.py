@@ -12,8 +12,9 @@ import pandas as pd
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model.moe import TILES
 from gpuledger.models.time_model.step import predict
-from gpuledger.readers.kernel_names import classify, short_name
+from gpuledger.readers.kernel_names import classify, parse, short_name
 from gpuledger.readers.timelines import Timeline, read_timeline
 from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
@@ -31,6 +32,8 @@ from gpuledger.studies.kernel_breakdown.timeline_step import Step, find_layers, 
 
 #: Keys of a case that describe a prediction.
 _PREDICTED = ("hardware", "phases", "parallel", "precision", "fused", "expert_load")
+#: Names of products of a mixture of experts that state their tiles.
+_EXPERTS = re.compile(r"^bmm_\w{0,200}_transOut_\w{0,200}_dynBatch")
 _GENERATION = re.compile(r"generation_(\d{1,6})\((?:sq\d+sk)?(\d{1,12})")
 _PREFILL = re.compile(r"context_(\d{1,6})\((?:sq)?(\d{1,9})")
 
@@ -64,7 +67,8 @@ def reduce_timeline(
     parts: dict[str, pd.DataFrame] = {}
     predicted = None
     if scenario is not None:
-        predicted = predict(scenario.kernels(scenario.workload(next(iter(scenario.phases)))), scenario.gpus[0])
+        kernels = scenario.kernels(scenario.workload(next(iter(scenario.phases))))
+        predicted = predict(kernels, scenario.gpus[0], expert_tile=_expert_tile(rows))
         # A recording is of one device, hence of one pipeline stage; which one is not known.
         predicted = predicted[predicted["stage"] == predicted["stage"].min()]
         own = rows[rows["kind"] == "kernel"]
@@ -105,6 +109,15 @@ def _describe(step: Step, timeline: Timeline) -> pd.DataFrame:
         inside = own[first : first + period * repeats]
         rows.iloc[inside, rows.columns.get_loc("layer")] = np.arange(len(inside)) // max(period, 1)
     return rows
+
+
+def _expert_tile(rows: pd.DataFrame) -> int:
+    """Return the rows of tiles that the names of a mixture of experts' products state; 0 without any."""
+    # TensorRT-LLM's and FlashInfer's: the number of a product's rows is only known on the device, and the result is
+    # transposed, so that a tile's columns are the tokens.
+    names = [parse(name) for name in rows.loc[rows["kernel"].str.contains(_EXPERTS), "kernel"]]
+    sizes = [name.tile_n for name in names if name.tile_n in TILES]
+    return max(set(sizes), key=sizes.count) if sizes else 0
 
 
 def _scenario(case: Case, step: Step, mirror: str | Path | None) -> Scenario | None:

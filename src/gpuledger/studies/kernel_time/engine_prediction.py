@@ -198,10 +198,12 @@ def _possible(constants: AnyConstants, kernel: str) -> bool:
     return kernel.startswith(_RULED) or not getattr(constants, "packing", "").startswith("enough")
 
 
-def _started(kind: Kind, start: AnyConstants, kernel: str) -> tuple[AnyConstants, Mapping[str, tuple[float, float]]]:
+def _started(
+    kind: Kind, start: AnyConstants, kernel: str, shapes: Shapes
+) -> tuple[AnyConstants, Mapping[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of the constants that this kernel has."""
     if isinstance(start, prefill_law.PrefillConstants):
-        return prefill_law.started(start, kernel)
+        return prefill_law.started(start, kernel, shapes["head_dim"])
     if isinstance(start, decode_law.DecodeConstants):
         return decode_law.started(start)
     return start, moe.bounds_of(start) if isinstance(start, moe.MoeConstants) else kind.bounds
@@ -232,8 +234,8 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
 
     def fitted(start: AnyConstants, part: pd.DataFrame) -> AnyConstants:
         measured = part["measured_s"].to_numpy()
-        start, bounds = _started(kind, start, kernel)
         shapes = kind.shapes(gpu, part)
+        start, bounds = _started(kind, start, kernel, shapes)
         return fit_law(lambda found: kind.law(gpu, found, shapes, precision)["time_s"], start, bounds, measured)
 
     def error(constants: AnyConstants, part: pd.DataFrame) -> float:
