@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
@@ -239,7 +239,7 @@ def draw_depths(
             color = 1 - depths[place] * (1 - np.array(to_rgb(colors[tensor])))
             axes.add_patch(Rectangle((place, row), 1, 1, facecolor=color, edgecolor="white", linewidth=0.8))
             ink = "white" if color @ (0.3, 0.59, 0.11) < 0.5 else figures.BLACK
-            text = _thousands(float(f"{count:.3g}"))
+            text = EngFormatter().format_data(float(f"{count:.3g}"))
             axes.text(place + 0.5, row + 0.52, text, ha="center", va="center", fontsize=6.5, color=ink)
         axes.text(-0.08, row + 0.52, tensor, ha="right", va="center", fontsize=6.5)
     axes.add_patch(Rectangle((5.15, 0), 0.6, 1, facecolor=HOLE, linewidth=0))
@@ -270,11 +270,4 @@ def draw_accesses(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> 
     axes.locator_params(axis="y", nbins=3)
     axes.grid(axis="x", color=GRID)
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.yaxis.set_major_formatter(FuncFormatter(_thousands))
-
-
-def _thousands(value: float, position: int | None = None) -> str:
-    for unit, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if value >= unit:
-            return f"{value / unit:g}{name}"
-    return f"{value:g}"
+    axes.yaxis.set_major_formatter(EngFormatter())

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY
@@ -133,13 +132,11 @@ def draw_formulas(axes: Axes, data: pd.DataFrame) -> None:
         counted = frame["flops_counted"].astype("float64")
         share = 100 * frame[column].astype("float64") / counted
         axes.scatter(counted, share, color=colour, alpha=0.55, s=9, linewidths=0, rasterized=True, zorder=3)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter("{:g} %".format))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.grid(axis="y")
-    axes.set_xlabel("FLOPs that the hardware counted in a launch")
+    axes.set(xscale="log", yscale="log", xlabel="FLOPs that the hardware counted in a launch")
     axes.set_ylabel("formula, as a share of the count")
+    axes.yaxis.set_major_formatter("{x:g} %")
+    axes.yaxis.set_minor_formatter("")
+    axes.grid(axis="y")
     exact = {role: int(mine["exact"].fillna(False).sum()) for role, mine in predicted.groupby("role")}
     words = f"closed form: {exact.get('gemm', 0):,} of {len(tiled):,} GEMMs exact"
     if (reductions := int((predicted["role"] == "split_k_reduce").sum())) and not figures.for_columns:
@@ -168,10 +165,8 @@ def draw_counters(axes: Axes, data: pd.DataFrame) -> None:
     axes.scatter(counted, predicted, s=12, color=BLUE, linewidths=0, zorder=3)
     ends = [0.5 * counted.min(), 2 * counted.max()]
     axes.plot(ends, ends, color=GREY, linewidth=0.8)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("fadd + fmul counted (instructions)")
-    axes.set_ylabel("predicted (instructions)")
+    axes.set(xscale="log", yscale="log")
+    axes.set(xlabel="fadd + fmul counted (instructions)", ylabel="predicted (instructions)")
 
 
 def draw_shares(axes: Axes, shares: pd.DataFrame) -> None:
@@ -224,11 +219,8 @@ def draw_traffic(axes: Axes, data: pd.DataFrame, l2_reach_bytes: int | None = No
         axes.axvline(reach, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=2)
         place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
         axes.annotate(f"L2 near\nan SM:\n{reach:.0f} MiB", (reach, 1), (4, 0), fontsize=7, color="#555555", **place)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter("{:g}×".format))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(FuncFormatter("{:g}".format))
+    axes.set(xscale="log", yscale="log", xlabel="A, B and C together (MiB)", ylabel="DRAM traffic counted / expected")
+    axes.yaxis.set_major_formatter("{x:g}×")
+    axes.yaxis.set_minor_formatter("")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.grid(axis="y")
-    axes.set_xlabel("A, B and C together (MiB)")
-    axes.set_ylabel("DRAM traffic counted / expected")

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.ticker import LogLocator
 from matplotlib.transforms import blended_transform_factory
 
 from gpuledger.ledger import column_layout, figures
@@ -67,9 +67,9 @@ def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
     ceiling = max(peaks.values(), default=np.inf)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top * 3))
     axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="FLOP/s")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _scaled(value)))
+    axes.yaxis.set_major_formatter(lambda value, _: _scaled(value))
     axes.yaxis.set_major_locator(LogLocator(numticks=12))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: brief(float(value), 3)))
+    axes.xaxis.set_major_formatter(lambda value, _: brief(float(value), 3))
     axes.grid(which="major")
     x = np.geomspace(low, high, 200)
     for name, style in (("dram", "-"), ("l2", "--")):

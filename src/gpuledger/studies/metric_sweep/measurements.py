@@ -200,14 +200,11 @@ def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
 def _output(path: Path, sizes: Mapping, wanted: Collection[str]) -> tuple[pd.DataFrame, set[str]]:
     """Return the launches of one file, under the metrics' names on the raw page, and all of its metrics."""
     report = ncu.read(path)
-    metrics, units = (report.metrics[name].cat for name in ("metric", "unit"))
-    pairs = metrics.codes.to_numpy(np.int64) * len(units.categories) + units.codes.to_numpy()
-    found, pair = np.unique(pairs, return_inverse=True)
-    printed, unit = metrics.categories[found // len(units.categories)], units.categories[found % len(units.categories)]
-    names = np.array([ncu.raw_name(*both) for both in zip(printed, unit, strict=True)], object)
-    kept = np.array([name in wanted if wanted else bool(_COUNTER.match(name)) for name in names])
-    rows = report.metrics.assign(name=names[pair], labelled=(names != printed)[pair])
-    rows = rows[kept[pair] & rows["value"].notna()]
+    pairs = report.metrics[["metric", "unit"]].drop_duplicates()
+    names = [ncu.raw_name(*pair) for pair in pairs.itertuples(index=False, name=None)]
+    kept = [name in wanted if wanted else bool(_COUNTER.match(name)) for name in names]
+    pairs = pairs.assign(name=names, labelled=pairs["metric"] != names)[kept]
+    rows = report.metrics[report.metrics["value"].notna()].merge(pairs, on=["metric", "unit"])
     # A metric may be on the page under its label and, asked for with --metrics, under its name, with more digits.
     named = pd.MultiIndex.from_frame(rows.loc[~rows["labelled"], ["launch", "name"]])
     rows = rows[~(rows["labelled"] & pd.MultiIndex.from_frame(rows[["launch", "name"]]).isin(named))]
