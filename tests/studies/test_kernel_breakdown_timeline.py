@@ -424,6 +424,18 @@ def test_table_and_summary_add_up_and_the_notebook_runs(tmp_path):
     assert {"figure.pdf", "figure_time.svg", "figure_bound.png", "table.csv", "trace.json"} <= written
 
 
+def test_a_model_that_covers_no_kernel_is_said(tmp_path):
+    recording = Recording()
+    for _ in range(3):
+        recording.kernel("my_own_kernel", 4.0)
+    recording.write(tmp_path)
+    result = reduce(
+        tmp_path, model="Llama-3.1-8B", hardware=["h100-sxm"], phases={"prefill": {"batch": 1, "input": 64}}
+    )
+    assert result["matched_percent"] == 0 and result.finding.endswith("; the time model covers none of them")
+    run_notebook("kernel_breakdown_timeline", result)
+
+
 def test_sums_without_times(tmp_path):
     """A report of sums has no span and no pauses, but kernels and their times."""
     text = 'Time (%),Total Time (ns),Instances,Name\n80.0,8000,4,"ampere_sgemm_64x64"\n20.0,2000,1,add_kernel\n'

@@ -270,7 +270,7 @@ def context_finding(result: CaseResult) -> str:
     share = 100 * attention.reindex(total.index, fill_value=0.0) / total
     first, last = total.index[0], total.index[-1]
     return (
-        f"From {format_binary(first)} to {format_binary(last)} tokens of context, attention grows from "
+        f"From {format_binary(first)} to {format_binary(last)} tokens of context, attention goes from "
         f"{share[first]:.0f} % to {share[last]:.0f} % of a decode step, "
         f"and the step takes {total[last] / total[first]:.3g} times as long"
     )
@@ -285,7 +285,6 @@ def bound_finding(result: CaseResult) -> str:
     largest = rows[[f"{name}_percent" for name in BOUNDS]].idxmax(axis=1).str.removesuffix("_percent")
     compute = 100 * (largest == "compute").groupby(rows["phase"]).mean()
     memory = 100 * largest.isin(MEMORY).groupby(rows["phase"]).mean()
-    return (
-        f"Decode is memory-bound at {memory['decode']:.0f} % of the contexts and batches that fit into DRAM, "
-        f"prefill is compute-bound at {compute['prefill']:.0f} %"
-    )
+    decode = [f"decode is memory-bound at {share:.0f} %" for share in memory.filter(["decode"])]
+    prefill = [f"prefill is compute-bound at {share:.0f} %" for share in compute.filter(["prefill"])]
+    return f"Of the contexts and batches that fit into DRAM, {', '.join(decode + prefill)}"

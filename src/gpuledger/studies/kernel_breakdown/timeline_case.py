@@ -210,9 +210,10 @@ def _add_prediction(result: CaseResult, kernels: pd.DataFrame, predicted: pd.Dat
     result.add("model_kernel_time", float((predicted["time_s"] * predicted["count"]).sum()), "s")
     groups = kernels[matched].groupby(["kernel_class", "role"])[["duration_s", "predicted_s"]].sum()
     excess = groups["duration_s"] - groups["predicted_s"]
-    worst = excess.abs().idxmax()
-    result.add("most_mispredicted", worst[1].replace("_", " ") or f"{worst[0]} kernels", "text")
-    result.add("most_mispredicted_percent", 100 * float(excess[worst] / time.sum()), "%")
+    if len(excess):
+        worst = excess.abs().idxmax()
+        result.add("most_mispredicted", worst[1].replace("_", " ") or f"{worst[0]} kernels", "text")
+        result.add("most_mispredicted_percent", 100 * float(excess[worst] / time.sum()), "%")
     phase, given = next(iter(scenario.phases.items()))
     result.add("phase", phase, "text")
     if isinstance(given, dict):
@@ -226,10 +227,12 @@ def _finding(result: CaseResult) -> str:
     if result["span"] != "unknown":
         span, idle = format_time(float(result["span"])), float(result["idle_percent"])
         words = [f"{kernels:,} kernels run for {time} of a {span} step, which is idle for {idle:.0f} %"]
-    if "matched_percent" in result.summary:
+    if "most_mispredicted" in result.summary:
         predicted, matched = format_time(float(result["predicted_kernel_time"])), float(result["matched_percent"])
         excess = float(result["most_mispredicted_percent"])
         error = f"too {'short' if excess > 0 else 'long'} by {abs(excess):.0f} % of the kernel time"
         covered = "" if round(matched) == 100 else f" for the {matched:.0f} % of the kernel time that it covers"
         words.append(f"the time model predicts {predicted}{covered}, worst {result['most_mispredicted']} ({error})")
+    elif "matched_percent" in result.summary:
+        words.append("the time model covers none of them")
     return "; ".join(words)

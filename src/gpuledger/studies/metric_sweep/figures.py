@@ -180,7 +180,7 @@ def panel_finding(panel: pd.DataFrame, sweep: Sweep) -> str:
         if count := int((wrong["kind"] == kind).sum()):
             return f"{_number(count, 'value')} {words}"
     laws = [law_of(sweep.laws, own) for _, own in panel.groupby("kernel_class", sort=True)]
-    bent = [f"{law['kernel_class']} at {law['knee']:,.0f}" for law in laws if not np.isnan(law["knee"])]
+    bent = [f"{law['kernel_class']} near {law['knee']:,.0f}" for law in laws if not np.isnan(law["knee"])]
     if bent:
         return figures.plain(f"{'A knee' if len(bent) == 1 else 'Knees'}: {', '.join(bent)}")
     exact = sum(bool(law["exact"]) for law in laws)
