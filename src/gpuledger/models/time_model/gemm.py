@@ -132,8 +132,8 @@ _FEW = 3500
 
 
 def _search(
-    m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n, side_by_side, splits,
-    g, time, chosen, terms,
+    m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n, together,
+    splits, g, time, chosen, terms,
 ):  # fmt: skip
     """Fill the time (s), the best tile, split and step along k, and their terms.
 
@@ -155,7 +155,7 @@ def _search(
             if not free:
                 outside = g.outside * (down * tile_m - rows) * across * many * depth * g.operand
             area = tile_m * tile_n
-            held = side_by_side[j]
+            held = together[j]
             used_m, used_n = min(tile_m, rows), min(tile_n, columns)
             operands = used_m * g.operand + used_n * stored[i]
             result = used_m * used_n * g.result
