@@ -305,7 +305,47 @@ def test_kernels_with_a_dispatch_table_take_its_tiles_and_leave_k_whole():
     # No table for this generation: any tile.
     free = dataclasses.replace(constants_of(A100), dispatch="vllm-fp8")
     assert gemm_time_s(A100, free, 64, 64, 65536) == gemm_time_s(A100, constants_of(A100), 64, 64, 65536)
-    assert dispatch_of("CutlassFP8ScaledMMLinearKernel") == "vllm-fp8" and dispatch_of("torch_flow") == ANY
+    assert dispatch_of("CutlassFP8ScaledMMLinearKernel", "fp8") == "vllm-fp8"
+    assert dispatch_of("torch_flow", "fp8") == ANY and dispatch_of("torch_flow", "fp8_block") == "tensorrt-deepgemm"
+
+
+def test_deepgemm_takes_the_tile_of_fewest_waves_and_fullest_last_wave():
+    def tiles(gpu, dispatch, *sizes):
+        constants = dataclasses.replace(constants_of(gpu, "fp8_block"), dispatch=dispatch)
+        plan = gemm_plan(gpu, constants, *sizes, precision="fp8_block")
+        return plan[["tile_m", "tile_n", "blocks"]].to_numpy().tolist()
+
+    # 24 columns of 4096 need 171 blocks, which 132 SMs take in two waves; 32 need 128.
+    assert tiles(H100, "deepgemm", [64, 128], 4096, 512) == [[64, 32, 128], [128, 32, 128]]
+    # Two waves at best: 128 columns leave 8 SMs idle in the second one, 144 would leave 32, and 120 need a third.
+    assert tiles(H100, "deepgemm", 1024, 4096, 512) == [[128, 128, 256]]
+    # Transposed, 16 columns of the product's rows.
+    assert tiles(H100, "tensorrt-deepgemm", [31, 32], 4096, 512) == [[16, 128, 64], [64, 32, 128]]
+    assert tiles(B200, "deepgemm", [32, 33, 65], 4096, 512) == [[32, 32, 128], [64, 32, 128], [128, 32, 128]]
+
+
+def test_padded_rows_take_more_of_the_host_and_a_single_row_more_launches():
+    host = dataclasses.replace(constants_of(B200, "fp8_block"), dispatch="deepgemm", host_s=1e-3)
+    plan = gemm_plan(B200, host, [3, 4], 512, 512, precision="fp8_block")
+    np.testing.assert_allclose(plan["time_s"], [4e-3 / 3, 1e-3], rtol=1e-6)
+    for gpu, launches in ((B200, 3), (H100, 0)):
+        constants = dataclasses.replace(constants_of(gpu, "fp8"), dispatch="vllm-fp8", conversion_bytes=0.0)
+        plan = gemm_plan(gpu, constants, [1, 2], 512, 512, precision="fp8")
+        assert plan["conversion_s"].diff()[1] == pytest.approx(-launches * constants.launch_s)
+
+
+def test_rows_of_a_tile_beyond_the_matrix_cost_hopper_time():
+    # As measured, n = k = 8192: 256 rows take less time than 129, in as many tiles.
+    for gpu, slower in ((H100, True), (B200, False)):
+        constants = dataclasses.replace(constants_of(gpu, "fp8"), dispatch="vllm-fp8", conversion_row_s=0.0)
+        times = gemm_time_s(gpu, constants, np.array([129, 256]), 8192, 8192, precision="fp8")
+        assert (times[0] > 1.1 * times[1]) == slower
+
+
+def test_sms_convert_whole_rows():
+    constants = dataclasses.replace(constants_of(H100, "fp8"), conversion_bytes=0.0, conversion_row_s=1e-6)
+    plan = gemm_plan(H100, constants, [1, H100.sms, H100.sms + 1], 512, 512, precision="fp8")
+    np.testing.assert_allclose(plan["conversion_s"], [1e-6, 1e-6, 2e-6])
 
 
 def test_the_bulk_copy_engine_keeps_more_bytes_in_flight():
@@ -323,12 +363,13 @@ def test_every_dispatch_table_covers_every_shape():
     m, n = (sizes.ravel() for sizes in np.meshgrid(sizes, sizes))
     for name in ("l40s", "h100-sxm", "b200", "rtx-pro-6000"):
         for dispatch in ("vllm-fp8", "sglang-fp8"):
-            tiles, first, last = candidates(find_gpu(name), dispatch, m, n, 1.0)
+            tiles, first, last, *_ = candidates(find_gpu(name), dispatch, m, n, 1.0)
             assert (last - first == 1).all() and last.max() <= len(tiles)
     # Vectors have a kernel of their own, other shapes any tile but that.
-    tiles, first, last = candidates(A100, "tensorrt-int8", np.array([4, 5]), np.array([64, 64]), 1.0)
+    tiles, first, last, *_ = candidates(A100, "tensorrt-int8", np.array([4, 5]), np.array([64, 64]), 1.0)
     assert tiles[0, 0] == 4 and (first.tolist(), last.tolist()) == ([0, 1], [1, len(tiles)])
-    assert {"any", "vllm-fp8", "sglang-fp8", "tensorrt-int8"} == set(DISPATCHES)
+    deepgemm = {"deepgemm", "tensorrt-deepgemm"}
+    assert {"any", "vllm-fp8", "sglang-fp8", "tensorrt-int8"} | deepgemm == set(DISPATCHES)
 
 
 def test_the_host_hides_behind_the_gpu_or_the_gpu_behind_the_host():

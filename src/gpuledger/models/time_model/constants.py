@@ -55,7 +55,7 @@ class Constants:
         Bytes moved per element of the activations to bring them into the precision, in kernels before the
         multiplication (0: none).
     conversion_row_s : float
-        Time (s) that an SM takes to convert one row of up to 2048 values, where a thread block converts a row and SMs take whole rows; longer
+        Time (s) that an SM takes to convert one row of up to 2048 values, where a thread block converts a row; longer
         rows take half as long again for every further 2048 values (0: no such kernel).
     split_s : float
         Time (s) that adding the partial sums of a split k takes beside their traffic: a kernel of its own, or a wait.

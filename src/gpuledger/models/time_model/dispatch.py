@@ -9,6 +9,11 @@ picks one by m, sometimes by n, and never splits k. The tables below are facts f
 * SGLang, ``sgl-kernel/csrc/gemm/fp8_gemm_kernel.cu``; for Hopper since pull request 25532 (2026)
   ``csrc/cutlass_extensions/gemm/fp8_gemm_sm90_dispatch.cuh``, with the tiles of vLLM's.
 
+DeepGEMM picks its tile by a rule (:mod:`gpuledger.models.time_model.wave_fill`). Its scales of rows lie in groups of
+four on data centre Blackwell: other numbers of rows have to be padded first. That this takes the host a third longer,
+and that a single row takes vLLM's fp8 kernel there as long as three further launches, was chosen on a B200's and a
+GB200's tables, held-back errors in sight; why a single row does is not in the code named here.
+
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half. A
@@ -111,9 +116,9 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
 _TABLES["sglang-fp8", "sm90"] = _TABLES["vllm-fp8", "sm90"]
 # Kernels for vectors, beside a free choice for more rows.
 _VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048, held=1024)}
-# For a single row, vLLM's fp8 kernel takes as long as three further launches would.
+# Further launches' worth of time for a single row.
 _ROW_LAUNCHES = {("vllm-fp8", "sm100"): 3.0}
-# Scales of rows lie in groups of four: other numbers of rows are padded, for a third more of the host's time.
+# Share of the host's time that padding to groups of four rows takes.
 _PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
 #: By a part of the kernel's name: its dispatch table.
 _KERNELS = {

@@ -3,7 +3,7 @@
 The time of m × k by k × n is the least over the tiles that its library may choose
 (:mod:`gpuledger.models.time_model.dispatch`) and over all splits of k of
 
-    launch + ‖ chain, DRAM ‖′ + split + conversion,    chain = ‖ compute, latency, L2 ‖ + drain
+    launch + ‖ chain, DRAM ‖′ + split + conversion,    chain = ‖ compute, latency, L2 ‖ + drain + outside
 
 where ‖ ‖ is the 4-norm: what overlaps takes as long as its longest part, a little longer where two are alike. In ‖ ‖′
 the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and the chain overlap less well.
@@ -11,15 +11,19 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
 * compute: the waves of tiles, padding included, at the matrix units' reachable rate (`tensor_share`); where kernels
   keep all units busy for long, the clock drops (`throttled`).
 * latency: steps along k, each of which has to be fetched and waited for (`step_s`); tiles that an SM holds side by side
-  hide each other's.
+  hide each other's. Where an SM takes one tile after another of a dispatch table, the next one begins with nothing
+  fetched (`_FILL`).
 * L2: the rows and columns of tiles on their way into an SM (`l2_bytes_per_clock`), and the results on theirs out
   (`result_factor`); few blocks have the way out to themselves.
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
   in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices.
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them.
+* outside: Hopper's bulk copies of rows beyond the matrix, which tiles of a dispatch table and whole clusters may have,
+  take longer than those within (`_OUTSIDE_OF`; DeepGEMM's authors call it the bound of L2 outside of tensors).
 * split: adding partial sums (`split_s`), and their traffic.
 * conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`, out of L2 if
-  they stay there from use to use; where a thread block converts a row, `conversion_row_s`).
+  they stay there from use to use; where a thread block converts a row, `conversion_row_s`), and what else a kernel
+  launches before it (:class:`gpuledger.models.time_model.dispatch.Candidates`).
 
 Without a captured graph the host launches the next call while the GPU works: the time is then the longer of the
 GPU's and the host's (`host_s`).
@@ -29,19 +33,27 @@ k and the tiles go by generation). They were chosen on the bf16 shapes of an A10
 `result_factor`, `throttled` and `host_s` are constants, and how long the clock takes to drop, was chosen on tables of
 A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200.
 The bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang and the bf16 tables of vLLM
-of an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters. Each time the errors of
-the held-back halves were in sight: those measure the constants, not the structure. One choice was made with an error of
-an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
+of an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters. The least split of k on
+Hopper was chosen on the bf16 tables of an H100 and an H200; `_OUTSIDE_OF` on the fp8 tables of vLLM and SGLang of an
+H200; `_FILL`, the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and
+L40S, where an RTX PRO 6000's errors were computed as well and decided nothing (they fell with each, or stayed). Each
+time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice was
+made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
-clock, other losses of the fit; for kernels with a dispatch table a time per further wave of blocks, and that an operand
-passes again and again where tiles are worked off along one side (both help an L40S with SGLang by 0.4 to 0.8 points and
-cost others as much). What is left does not carry over: boosted trees on the residuals and the terms above,
-trained on other generations, make no generation's errors smaller (A100 7.1 to 7.3 %, H100 5.3 to 5.8, B200 7.6 to 7.7,
-L40S 11.8 to 11.9), while trained on its own other half they do, by 0.7 to 3 points (one run, every third shape, before
-the last terms). The libraries' choice of kernels may be the reason; the tables do not name the kernels.
+clock, other losses of the fit, fewer splits of k or dearer partial sums except on Hopper; for kernels with a dispatch
+table that an operand passes again and again where tiles are worked off along one side, and compute and latency one
+after the other.
+
+There is structure left: boosted trees on the residuals, the sizes and the terms above, trained on one half of a table,
+have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200, 4.2 B200, 6.1 L40S. Engines share it
+(their residuals in bf16 correlate by 0.4 to 0.9 on one GPU), H100 and H200 do by 0.3 to 0.6, B200 and GB200 by 0.4 to
+0.7, L40S and RTX PRO 6000 by 0.4 to 0.5; between all others it is below 0.2, and in bf16 no two of the sizes and
+terms explain more than a sixth of it. The libraries' choice of kernels may be the reason; the tables do not name the
+kernels. Some tables are noisier than what is asked: SGLang's bf16 on an H200 (6.1) and a B200 (6.7), its nvfp4 on a
+B200 (6.4) and a GB200 (4.8).
 On Blackwell the benchmark's clock ticks every 2.05 µs over five or six launches: times below 5 µs have steps of 8 % and
 more.
 
@@ -120,8 +132,8 @@ _FEW = 3500
 
 
 def _search(
-    m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n, side_by_side, splits, g,
-    time, chosen, terms,
+    m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n, together,
+    splits, g, time, chosen, terms,
 ):  # fmt: skip
     """Fill the time (s), the best tile, split and step along k, and their terms.
 
@@ -143,7 +155,7 @@ def _search(
             if not free:
                 outside = g.outside * (down * tile_m - rows) * across * many * depth * g.operand
             area = tile_m * tile_n
-            held = side_by_side[j]
+            held = together[j]
             used_m, used_n = min(tile_m, rows), min(tile_n, columns)
             operands = used_m * g.operand + used_n * stored[i]
             result = used_m * used_n * g.result
@@ -155,7 +167,9 @@ def _search(
                 length = ceil(depth / (split * step)) * step
                 compute = waves * area * length * 2.0 / g.flop_per_sm
                 rounds = ceil(waves / held)
-                latency = (rounds * (length / step) + (rounds - 1.0) * _FILL) * g.step
+                latency = rounds * (length / step) * g.step
+                if not free:
+                    latency += (rounds - 1.0) * _FILL * g.step
                 active = min(blocks, g.sms)
                 written = g.result_factor * result * active / g.sms
                 l2 = waves * (operands * length + written) / g.l2_per_sm

@@ -1,4 +1,4 @@
-"""The tile that DeepGEMM takes: by rule, so that waves are few and the last one is full.
+"""The tile that DeepGEMM takes: a rule that keeps waves few and the last one full.
 
 The rows of a tile go by m. Of the columns it takes those that need the fewest waves, of these the ones that leave the
 fewest SMs idle in the last wave, then the fewest. Facts from the host code: deepseek-ai/DeepGEMM,
