@@ -164,7 +164,7 @@ def test_parts_follow_the_rules_of_the_host_code():
     found = {
         pattern: decode_splits.parts_of(pattern, H100, shapes, shapes["requests"]).tolist()
         for pattern in decode_splits.PATTERNS
-        if pattern not in ("best", "flashinfer", "widened")
+        if pattern not in ("best", "flashinfer", "widened", "latent")
     }
     assert found == {
         "whole": [1, 1, 1],
@@ -193,6 +193,8 @@ def test_kernels_are_known_by_the_names_in_measurements():
         ("vllm_triton_attn", l40s, "bf16/fp8", ("segments", 64)),
         ("MLA default", A100, "bf16/bf16", ("whole", 64)),
         ("MLA default", H100, "bf16/bf16", ("best", 64)),
+        ("MLA default", find_gpu("b200"), "bf16/fp8", ("latent", 64)),
+        ("MLA default", find_gpu("rtx-pro-6000"), "bf16/fp8", ("whole", 64)),
         ("MLA flash_attention", H100, "bf16/fp8", ("widened", 64)),
         ("MLA flash_attention", H100, "bf16/bf16", ("best", 64)),
     ):
@@ -207,6 +209,19 @@ def test_a_cache_that_is_widened_first_is_read_twice():
     narrow, wide = (decode_terms(H100, constants, shapes)["time_s"][0] for constants in (DECODE, widened))
     assert narrow - 8e-6 == pytest.approx(values_s, rel=0.1)
     assert wide - 8e-6 == pytest.approx((2 + 6) * values_s, rel=0.1)
+
+
+def test_latent_attention_on_blackwell_computes_in_the_bits_of_its_cache():
+    shapes = attention(requests=1024, context=16383, heads=[16, 32, 128], kv_heads=1, head_dim=544)
+    narrow = shapes | {"cache_bytes": np.ones(3)}
+    latent = dataclasses.replace(DECODE, pattern="latent", row_s=1e-9)
+    wide_s, narrow_s = (decode_terms(H100, latent, s)["compute_s"] for s in (shapes, narrow))
+    assert (narrow_s / wide_s).tolist() == pytest.approx([0.5] * 3)
+    # 32 heads are two blocks of 16, which both read the cache; 128 are two of 64.
+    heads = [decode_splits.block_heads(name, shapes, 64).tolist() for name in ("latent", "best")]
+    assert heads == [[16, 16, 64], [64, 64, 64]]
+    twice = decode_terms(H100, dataclasses.replace(latent, cache_bytes_per_clock=20.0), shapes)["block_s"]
+    assert twice[1] / twice[0] == pytest.approx(2, rel=0.01)
 
 
 def test_flash_attention_4_always_has_32_parts_in_graphs_and_searches_its_request():

@@ -163,12 +163,13 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     s, c = shapes, constants
     tokens, context = s["tokens"], s["context"] + s["tokens"]
     seen = np.minimum(context, np.where(s["window"] > 0, s["window"] + tokens - 1, np.inf))
-    packed = np.minimum(packed_heads(c.packing, s, gpu), c.query_tile)
-    rereads = np.ceil(packed * tokens / c.query_tile)
+    most = decode_splits.block_heads(c.pattern, s, c.query_tile)
+    packed = np.minimum(packed_heads(c.packing, s, gpu), most)
+    rereads = np.ceil(packed * tokens / most)
     blocks = s["requests"] * s["heads"] / packed * rereads
     tile = decode_splits.flash_tile(s) if c.pattern == "tiles" else np.full(len(seen), _PART)
     # The edge of a window lies within one more tile.
-    steps = np.ceil(seen / tile) + (context > seen) * (c.pattern == "best")
+    steps = np.ceil(seen / tile) + (context > seen) * (c.pattern in ("best", "latent"))
     ruled = _ruled(c)
     xqa = decode_splits.xqa(gpu, s) & ruled
     hopper = decode_splits.hopper_xqa(gpu, s) & ruled
@@ -191,19 +192,21 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     several_s = c.several_s * ((packed > 1) & (ruled | ~single))
     # TensorRT-LLM's kernels start alike for all head dimensions, and FlashAttention-2's tiles are as large for all.
     share = 0.25 if ruled else 0.0 if c.pattern == "tiles" else 0.5
-    fixed_s = c.block_s + c.row_s * np.minimum(packed * tokens, c.query_tile) + several_s
+    fixed_s = c.block_s + c.row_s * np.minimum(packed * tokens, most) + several_s
     fixed_s = fixed_s * (1 - share + share * padded / 128)
     launched = decode_splits.launched_of(c.pattern, gpu) or parts
     crowded = np.where(hopper, np.maximum(2 ** np.ceil(np.log2(packed)) * s["head_dim"] / _XQA_ROWS, 1), 1)
     work_s = crowded * blocks * (launched * fixed_s + busy * part_s)
     once = s["requests"] * s["kv_heads"] * seen * values
     # A load waits twice as long for DRAM as for L2; where many blocks wait at a time, that does not matter.
-    waits = c.pattern in ("best", "splits") and not c.packing.endswith("whole")
+    waits = c.pattern in ("best", "latent", "splits") and not c.packing.endswith("whole")
     late = 1 + l2_of(gpu).cold_share(once) * waits
     block_s = norm(work_s / gpu.sms, fixed_s + late * part_s)
     queries = s["heads"] * tokens
     once = once + s["requests"] * 2 * queries * s["head_dim"] * s["value_bytes"]
-    compute_s = s["requests"] * queries * 4 * s["head_dim"] * seen / (_DECODE_SHARE * s["peak"])
+    # Units for half as many bits are twice as fast.
+    peak = s["peak"] * (s["value_bytes"] / s["cache_bytes"] if c.pattern == "latent" else 1)
+    compute_s = s["requests"] * queries * 4 * s["head_dim"] * seen / (_DECODE_SHARE * peak)
     # What blocks share comes from L2 again, except of heads that do not fit one block: pairs of blocks share loads,
     # but not SGLang's. The rate of TensorRT-LLM's kernel for single heads holds that.
     pairs = 1 if c.query_tile < 64 else np.ceil(packed_heads(c.packing, s, gpu) / c.query_tile)
