@@ -34,7 +34,8 @@ k and the tiles go by generation). They were chosen on the bf16 shapes of an A10
 A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200.
 The bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang and the bf16 tables of vLLM
 of an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters.
-`_OUTSIDE_OF` was chosen on the fp8 tables of vLLM and SGLang of an H200; `_FILL`, the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and
+`_OUTSIDE_OF` was chosen on the fp8 tables of vLLM and SGLang of an H200; `_FILL`,
+the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and
 L40S, where an RTX PRO 6000's errors were computed as well and decided nothing (they fell with each, or stayed). Each
 time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice was
 made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
