@@ -33,9 +33,9 @@ k and the tiles go by generation). They were chosen on the bf16 shapes of an A10
 `result_factor`, `throttled` and `host_s` are constants, and how long the clock takes to drop, was chosen on tables of
 A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200.
 The bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang and the bf16 tables of vLLM
-of an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters. The least split of k on
-Hopper was chosen on the bf16 tables of an H100 and an H200; `_OUTSIDE_OF` on the fp8 tables of vLLM and SGLang of an
-H200; `_FILL`, the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and
+of an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters.
+`_OUTSIDE_OF` was chosen on the fp8 tables of vLLM and SGLang of an H200; `_FILL`,
+the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and
 L40S, where an RTX PRO 6000's errors were computed as well and decided nothing (they fell with each, or stayed). Each
 time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice was
 made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
@@ -43,7 +43,8 @@ made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
-clock, other losses of the fit, fewer splits of k or dearer partial sums except on Hopper; for kernels with a dispatch
+clock, other losses of the fit, dearer partial sums, at least 512 of k in a split (on Hopper it takes 0.1 points off
+the error of all bf16 and adds as much to that of large products); for kernels with a dispatch
 table that an operand passes again and again where tiles are worked off along one side, and compute and latency one
 after the other.
 
@@ -111,14 +112,12 @@ class _Machine(NamedTuple):
     result_factor: float
     host: float
     flight: float
-    least: float
     outside: float
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
 _FILL = 6.0  # steps that tiles after an SM's first take longer: nothing of theirs has been fetched
 _LEAST = 128  # k of a block at least, when k is split
-_LEAST_OF = {"hopper": 512}  # and of an architecture, where it is another
 # Time of a row that a tile has beyond the matrix, over that of its bytes on their way into an SM, where it counts.
 _OUTSIDE_OF = {"hopper": 6.0}
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
@@ -161,7 +160,7 @@ def _search(
             result = used_m * used_n * g.result
             for split in splits:
                 blocks = whole * split
-                if split > 1 and (not free or depth < split * g.least or blocks > 4 * g.sms):
+                if split > 1 and (not free or depth < split * _LEAST or blocks > 4 * g.sms):
                     break
                 waves = ceil(blocks / g.sms)
                 length = ceil(depth / (split * step)) * step
@@ -390,7 +389,6 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
         result_factor=float(constants.result_factor),
         host=float(constants.host_s),
         flight=generation.flight,
-        least=float(_LEAST_OF.get(gpu.architecture, _LEAST)),
         outside=_OUTSIDE_OF.get(gpu.architecture, 0.0),
     )
 
