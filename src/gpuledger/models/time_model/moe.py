@@ -17,13 +17,13 @@
   dimension), and what is done for all tokens' choices whether they are the rank's or not (`choice_bytes`); out of L2
   or DRAM as the rows.
 
-That L2 holds layers, and what it must hold between two uses, was chosen by an L40S's, an A100's, an H100's and a B200's
-tables, held-back errors in sight; not by an RTX PRO 6000's, of which vLLM's tables confirm it (12.4 to 10.1 % in the
-mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's tiles for more tokens than experts read
-more slowly was chosen by the fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000 confirms it (bf16:
-17.5 to 13.2 %). A latency per step along k as in a GEMM gains nothing; several routings in turn between two uses, as the
-benchmarks' code has them, fit worse than one; and so does, but for some kernels of vLLM's, the height for tokens rounded
-down to a power of two, as FlashInfer's autotuner does.
+That L2 holds layers, and what it must hold between two uses, was chosen by an L40S's, an A100's, an H100's and a
+B200's tables, held-back errors in sight; not by an RTX PRO 6000's, of which vLLM's tables confirm it (12.4 to 10.1 %
+in the mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's tiles for more tokens than
+experts read more slowly was chosen by the fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000
+confirms it (bf16: 17.5 to 13.2 %). A latency per step along k as in a GEMM gains nothing; several routings in turn
+between two uses, as the benchmarks' code has them, fit worse than one; and so does, but for some kernels of vLLM's,
+the height for tokens rounded down to a power of two, as FlashInfer's autotuner does.
 
 ‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`.
 """
