@@ -57,9 +57,8 @@ def pattern_of(kernel: str, gpu: Gpu, precision: str) -> tuple[str, int]:
     elif kernel == "MLA default" and generation_of(gpu) is not WARP_GROUP:
         # Only GPUs with warp groups have a kernel of their own for latent attention.
         name = "whole"
-    elif kernel == "MLA default" and gpu.architecture == "blackwell":
-        # So do SGLang's calls of these kernels (held back 9.3 to 10.7 % instead of 10.3 to 11.4 %); but its term for
-        # the host changes so that served runs on a B200 miss by 10.1 instead of 9.9 %.
+    elif kernel in ("MLA default", "MLA trtllm_mla") and gpu.architecture == "blackwell":
+        # TensorRT-LLM's kernels, which SGLang calls as well.
         name = "latent"
     elif kernel == "MLA flash_attention" and precision == "bf16/fp8":
         name = "widened"
