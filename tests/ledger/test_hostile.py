@@ -45,7 +45,11 @@ def test_another_network_is_reconciled_and_what_is_not_known_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"inst"', '"byte"', r"setup\.csv, launch 0, smsp__sass\w+_fadd_pred_on\.sum: '872448 byte' is not in inst"),
+        (
+            '"inst"',
+            '"byte"',
+            r"setup\.csv, launch 0, smsp__sass\w+_fadd_pred_on\.sum: the unit is 'byte' where inst is expected",
+        ),
         ('"872448"', '"872448x"', r"setup\.csv, launch 0, smsp__\S+: '872448x' is not a number"),
         ("_fmul_", "_imul_", "the counter fmul was not collected; collect smsp__"),
     ],
