@@ -36,8 +36,10 @@ def test_a_new_study_answers_a_dataset(with_study):
     assert re.search(r"launch_latency,time,.*,2.55,0.02,within tolerance", card)
 
 
-def test_the_test_of_a_new_study_passes(with_study):
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/studies/test_launch_latency.py"]
+def test_the_test_of_a_new_study_passes(with_study, tmp_path):
+    # In a folder of its own: where pytest chooses one, it first removes those of earlier runs, which can take long.
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "temporary")]
+    command += ["tests/studies/test_launch_latency.py"]
     environment = {"PYTHONPATH": str(with_study / "src"), "PATH": ""}
     done = subprocess.run(command, cwd=with_study, env=environment, capture_output=True, text=True, check=False)
     assert "2 passed" in done.stdout, done.stdout[-2000:]
