@@ -22,7 +22,7 @@ from gpuledger.models.transformer import read_model
 from gpuledger.models.transformer.configuration import MODELS
 from gpuledger.readers import ncu, neutrino
 from gpuledger.readers.gpus import TABLE, find_gpu, read_gpus
-from gpuledger.readers.kernel_names import classify, extend_patterns
+from gpuledger.readers.kernel_names import PATTERNS, classify, extend_patterns
 from gpuledger.readers.neutrino import event_log, kernel_info, probe, process_log, tensor_trace
 from gpuledger.readers.neutrino.block_trace import read_blocks
 from gpuledger.readers.tabular import Column, read_csv
@@ -130,7 +130,7 @@ READ = [
     (
         "metric_sweep",
         "measurements: NAME",
-        read_launches,
+        lambda case: read_launches(case, PATTERNS),
         "kernel_class,metric,unit,n_layer,hidden_dim,seq_len,value\n"
         "gemm,dram__bytes_read.sum,Kbyte,1,8,16,1.5\ngemm,dram__bytes_read.sum,Kbyte,1,8,32,2.5\n"
         "gemm,dram__bytes_read.sum,Kbyte,1,8,64,5\ngemm,dram__sectors_read.sum,sector,1,8,16,47\n",
