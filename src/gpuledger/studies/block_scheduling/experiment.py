@@ -36,7 +36,7 @@ def spread_experiment(
     """
     rows = []
     for spread in spreads_percent:
-        made, true = make_blocks(spread / 100, run_cycles, seed)
+        made, true = make_blocks(spread / 100, BLOCKS, SMS, SLOTS, run_cycles, GAP_CYCLES, seed)
         estimate = upstream_estimate(made.first)
         rows.append(
             {
@@ -50,26 +50,28 @@ def spread_experiment(
     return pd.DataFrame(rows)
 
 
-def make_blocks(spread: float, run_cycles: float, seed: int) -> tuple[Blocks, float]:
+def make_blocks(
+    spread: float, blocks: int, sms: int, slots: int, run_cycles: float, gap_cycles: tuple[int, int], seed: int
+) -> tuple[Blocks, float]:
     """Make blocks that take the first free slot of their SM; also return the true gap cycles per SM."""
     random = np.random.default_rng(seed)
-    rounds = -(-BLOCKS // SMS)
-    run = np.maximum(1, random.normal(run_cycles, spread * run_cycles, (rounds, SMS))).round().astype(np.int64)
-    gap = random.integers(*GAP_CYCLES, (rounds, SMS), endpoint=True)
-    every, free = np.arange(SMS), np.zeros((SMS, SLOTS), np.int64)
-    start = np.empty((rounds, SMS), np.int64)
+    rounds = -(-blocks // sms)
+    run = np.maximum(1, random.normal(run_cycles, spread * run_cycles, (rounds, sms))).round().astype(np.int64)
+    gap = random.integers(gap_cycles[0], gap_cycles[1], (rounds, sms), endpoint=True)
+    every, free = np.arange(sms), np.zeros((sms, slots), np.int64)
+    start = np.empty((rounds, sms), np.int64)
     for turn in range(rounds):
         slot = free.argmin(axis=1)
         start[turn] = free[every, slot] + gap[turn]
         free[every, slot] = start[turn] + run[turn]
     sm = np.broadcast_to(every.astype(np.int32), start.shape)
-    begun, run, sm = start.ravel()[:BLOCKS], run.ravel()[:BLOCKS], sm.ravel()[:BLOCKS]
+    begun, run, sm = start.ravel()[:blocks], run.ravel()[:blocks], sm.ravel()[:blocks]
     # The first blocks wait for a launch, not for another block.
-    later = np.broadcast_to(np.arange(rounds)[:, None] >= SLOTS, gap.shape).ravel()[:BLOCKS]
-    true = int(gap.ravel()[:BLOCKS][later].sum()) / SMS
+    later = np.broadcast_to(np.arange(rounds)[:, None] >= slots, gap.shape).ravel()[:blocks]
+    true = int(gap.ravel()[:blocks][later].sum()) / sms
     # Blocks are dispatched in the order of the grid.
-    order = np.lexsort((np.arange(BLOCKS), begun))
+    order = np.lexsort((np.arange(blocks), begun))
     begun, run, sm = begun[order], run[order], sm[order]
-    first = np.zeros(BLOCKS, BLOCK_SCHED)
+    first = np.zeros(blocks, BLOCK_SCHED)
     first["start"], first["elapsed"], first["cuid"] = begun, run, sm
-    return Blocks(Path("synthetic"), first, np.empty((BLOCKS, 0), np.uint32), sm, begun, begun + run, False), true
+    return Blocks(Path("synthetic"), first, np.empty((blocks, 0), np.uint32), sm, begun, begun + run, False), true
