@@ -1,17 +1,14 @@
 """Fit of a GPU's constants to measured times of GEMMs."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import TypeVar
 
 import numpy as np
 
 from gpuledger.models.time_model.constants import NAMES, Constants
 from gpuledger.models.time_model.dispatch import ANY
+from gpuledger.models.time_model.fit_law import fit_law
 from gpuledger.models.time_model.gemm import UNSPLIT, gemm_time_s
 from gpuledger.readers.gpus import Gpu
-
-T = TypeVar("T")
 
 #: Tables whose shortest times (s) are longer than this hold the host's calls, not kernels out of a graph.
 HOST_BOUND_S = 4e-5
@@ -78,7 +75,7 @@ def fit_constants(
     """Fit the constants of a GPU to measured times.
 
     Least soft-L1 of the logarithms of predicted over measured time, so that a few disturbed measurements do not
-    matter; deterministic. The constants are rounded to the three significant digits that do not depend on the start.
+    matter. The constants are rounded to three significant digits.
 
     Parameters
     ----------
@@ -120,51 +117,5 @@ def fit_constants(
     def times(constants: Constants) -> np.ndarray:
         return gemm_time_s(gpu, constants, m, n, k, 1, precision, turns, weight_bytes, own_activations)
 
-    return fit_law(times, start, bounds, time_s)
-
-
-def fit_law(times: Callable[[T], np.ndarray], start: T, bounds: Mapping[str, tuple], measured_s: np.ndarray) -> T:
-    """Fit the constants of a law of kernel times.
-
-    Least soft-L1 of the logarithms of predicted over measured time, so that a few disturbed measurements do not
-    matter; deterministic.
-
-    Parameters
-    ----------
-    times : callable
-        From constants to predicted times (s).
-    start : dataclass
-        The constants to start from, with a ``source``.
-    bounds : mapping of str to (float, float)
-        Of the constants that are fitted; the others stay as they are.
-    measured_s : float array
-        Positive and finite.
-
-    Returns
-    -------
-    dataclass
-        As `start`, the fitted constants rounded to the three significant digits that do not depend on the start.
-    """
-    origin = np.log([getattr(start, name) for name in bounds])
-    low, high = np.log(list(bounds.values())).T
-    wanted = np.log(measured_s)
-
-    def at(logs: np.ndarray) -> T:
-        return dataclasses.replace(start, **dict(zip(bounds, np.exp(logs).tolist(), strict=True)))
-
-    # Only here: importing it takes a third of a second, and predictions do without.
-    from scipy.optimize import least_squares
-
-    found = least_squares(
-        lambda logs: np.log(times(at(logs))) - wanted,
-        np.clip(origin, low + 1e-6, high - 1e-6),
-        bounds=(low, high),
-        loss="soft_l1",
-        f_scale=0.05,
-        diff_step=0.01,
-        x_scale=0.1,
-        max_nfev=60,
-        xtol=1e-6,
-    )
-    values = {name: float(f"{value:.3g}") for name, value in zip(bounds, np.exp(found.x), strict=True)}
-    return dataclasses.replace(start, **values, source=f"fitted to {len(measured_s)} measured shapes")
+    found = fit_law(times, start, bounds, time_s)
+    return dataclasses.replace(found, source=f"fitted to {len(time_s)} measured shapes")

@@ -18,12 +18,13 @@ kernels do.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.time_model.fit_law import fit_law
 from gpuledger.readers.gpus import Gpu
 
 
@@ -175,44 +176,26 @@ def operator_times(
     )
 
 
-def fit_operator_constants(gpu: Gpu, measured: pd.DataFrame, digits: int = 4) -> OperatorConstants:
+def fit_operator_constants(gpu: Gpu, measured: pd.DataFrame) -> OperatorConstants:
     """Fit the five constants to measured launches.
 
     Parameters
     ----------
     measured : DataFrame
         ``operator, rows, columns, read_bytes, write_bytes, time_s``.
-    digits : int
-        Significant digits that are kept, so that the result does not depend on the machine.
 
     Returns
     -------
     OperatorConstants
         With the least sum of absolute logarithms of predicted over measured time (smoothed below 5 %).
     """
-    first = np.array(astuple(START))
     columns = [measured[name].to_numpy() for name in ("operator", "rows", "columns", "read_bytes", "write_bytes")]
-    log_time = np.log(measured["time_s"].to_numpy())
-
-    def residuals(scale: np.ndarray) -> np.ndarray:
-        constants = OperatorConstants(*(first * np.exp(scale)))
-        return np.log(operator_times(gpu, constants, *columns)["time_s"].to_numpy()) - log_time
-
-    # Each constant within a factor of eight, a share at most 1.
-    upper = np.full(len(first), np.log(8.0))
-    share = list(UNITS).index("dram_share")
-    upper[share] = np.log(1 / first[share])
-    # Only here: importing it takes a third of a second, and predictions do without.
-    from scipy.optimize import least_squares
-
-    best = least_squares(
-        residuals,
-        np.zeros(len(first)),
-        bounds=(np.full(len(first), -np.log(8.0)), upper),
-        loss="soft_l1",
-        f_scale=0.05,
-        diff_step=1e-3,
-        xtol=1e-7,
-        ftol=1e-9,
+    # Each within a factor of eight, a share at most 1.
+    bounds = {name: (value / 8, value * 8) for name, value in asdict(START).items()}
+    bounds["dram_share"] = START.dram_share / 8, 1.0
+    return fit_law(
+        lambda tried: operator_times(gpu, tried, *columns)["time_s"].to_numpy(),
+        START,
+        bounds,
+        measured["time_s"].to_numpy(),
     )
-    return OperatorConstants(*(float(f"{value:.{digits}g}") for value in first * np.exp(best.x)))

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.fit import fit_law
+from gpuledger.models.time_model.fit_law import fit_law
 
-#: Neighbours that a look-up averages.
-NEIGHBOURS = 4
+#: Neighbours that a look-up averages, and how many it looks at for more that are as near as the last of them.
+NEIGHBOURS, LOOKED_AT = 4, 16
+#: Steps of a logarithm in which distances are measured: exact sums, so that what is as near is so on every processor.
+STEPS = 2.0**20
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,16 @@ def look_up(known: np.ndarray, known_s: np.ndarray, wanted: np.ndarray) -> np.nd
     Returns
     -------
     ndarray
-        The geometric mean of the `NEIGHBOURS` nearest, weighted by inverse distance.
+        The geometric mean of the `NEIGHBOURS` nearest and of those as near as the last, weighted by inverse distance.
     """
     # Only here: importing it takes a third of a second.
     from scipy.spatial import cKDTree
 
-    count = min(NEIGHBOURS, len(known))
-    distance, nearest = cKDTree(np.log1p(known)).query(np.log1p(wanted), k=range(1, count + 1))
-    weight = 1 / np.maximum(distance, 1e-9)
+    places, asked = (np.round(STEPS * np.log1p(sizes)) for sizes in (known, wanted))
+    count = min(LOOKED_AT, len(known))
+    distance, nearest = cKDTree(places).query(asked, k=range(1, count + 1))
+    weight = 1 / np.maximum(distance, 1e-9 * STEPS)
+    weight[distance > distance[:, [min(NEIGHBOURS, count) - 1]]] = 0
     return np.exp((weight * np.log(known_s)[nearest]).sum(axis=1) / weight.sum(axis=1))
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from gpuledger.models.time_model import collectives, decode_law, decode_splits, moe, prefill_law, prefill_tiles
 from gpuledger.models.time_model.constants import AnyConstants
-from gpuledger.models.time_model.fit import fit_law
+from gpuledger.models.time_model.fit_law import fit_law
 from gpuledger.readers.gpus import Gpu
 
 #: Rows that a fit uses at most, and that choosing among a kernel's discrete properties does.
@@ -236,7 +236,8 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
         measured = part["measured_s"].to_numpy()
         shapes = kind.shapes(gpu, part)
         start, bounds = _started(kind, start, kernel, shapes)
-        return fit_law(lambda found: kind.law(gpu, found, shapes, precision)["time_s"], start, bounds, measured)
+        found = fit_law(lambda tried: kind.law(gpu, tried, shapes, precision)["time_s"], start, bounds, measured)
+        return dataclasses.replace(found, source=f"fitted to {len(part)} measured shapes")
 
     def error(constants: AnyConstants, part: pd.DataFrame) -> float:
         ratio = terms(gpu, kind, constants, part)["time_s"] / part["measured_s"].to_numpy()
