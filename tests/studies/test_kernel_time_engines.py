@@ -166,6 +166,18 @@ def test_look_up_and_derate_of_known_times():
     assert (found.launch_s, found.peak_share, found.dram_share) == pytest.approx((5e-6, 0.6, 0.7), rel=0.01)
 
 
+def test_look_up_depends_neither_on_the_order_of_shapes_nor_on_last_bits(monkeypatch):
+    rng = np.random.default_rng(4)
+    known = np.array([(2.0**i - 1, 2.0**j - 1, 2.0**k - 1) for i in range(6) for j in range(6) for k in range(6)])
+    held = rng.random(len(known)) < 0.5
+    times = np.exp(rng.normal(size=len(known)))
+    expected = look_up(known[~held], times[~held], known[held])
+    order = rng.permutation((~held).sum())
+    monkeypatch.setattr(np, "log1p", lambda x: np.log(1 + x) * (1 + np.finfo(float).eps * rng.integers(-1, 2, x.shape)))
+    found = look_up(known[~held][order], times[~held][order], known[held])
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_latent_attention_and_types(tmp_path):
     table = attention(60, generation=True).drop(
         columns=["attn_dtype", "num_key_value_heads", "head_dim", "window_size"]

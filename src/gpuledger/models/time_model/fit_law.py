@@ -21,6 +21,8 @@ SLOPE = 41
 SMALL = 0.05
 #: Longest step of one iteration in a logarithm, most iterations, and the relative gain that is worth another.
 LONGEST, ITERATIONS, GAIN = 1.0, 60, 1e-6
+#: Share of the largest curvature that every constant is damped by at least: last bits must not move one without effect.
+WEAK = 1e-3
 
 
 def fit_law(times: Callable[[T], np.ndarray], start: T, bounds: Mapping[str, tuple], measured_s: np.ndarray) -> T:
@@ -82,7 +84,7 @@ def least(
         weights = 1 / np.sqrt(1 + (here / SMALL) ** 2)
         pull = -slopes.T @ (weights * here)
         curvature = slopes.T @ (weights[:, None] * slopes)
-        scale = np.diag(curvature) + 1e-9 * max(np.diag(curvature).max(), 1e-300)
+        scale = np.diag(curvature) + WEAK * max(np.diag(curvature).max(), 1e-300)
         before = cost
         while damping < 1e6:
             free = ~(((place == lowest) & (pull < 0)) | ((place == highest) & (pull > 0)))
