@@ -12,6 +12,7 @@ from gpuledger.models.time_model.collectives import collective_terms
 from gpuledger.models.time_model.constants import Constants, Entry
 from gpuledger.models.time_model.decode_law import decode_terms
 from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
+from gpuledger.models.time_model.kernel_rows import Rows
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
 from gpuledger.models.time_model.prefill_law import prefill_terms
 from gpuledger.readers.gpus import Gpu
@@ -78,7 +79,6 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
         A collective on a GPU without a known link.
     """
     constants = constants or KernelConstants()
-    given, frame = frame, frame.reset_index(drop=True)
     count = len(frame)
     result = {name: np.zeros(count) for name in ("time_s", "launch_s", "dram_bytes", "l2_bytes")}
     bound, used = np.zeros(count, dtype=np.int8), np.full(count, "", dtype=object)
@@ -89,22 +89,17 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
         terms = np.column_stack([np.broadcast_to(parts.get(f"{name}_s", 0.0), len(where)) for name in BOUNDS])
         bound[where], used[where] = terms.argmax(axis=1), parts["constants"]
 
-    codes, kinds = pd.factorize(frame["kind"])
-    for code, kind in enumerate(map(str, kinds)):
-        if kind not in _KINDS:
+    every = Rows.of(frame)
+    for kind_rows in every.groups(["kind"]):
+        if (kind := kind_rows.label("kind")) not in _KINDS:
             raise ValueError(f"unknown kind of kernel '{kind}'; one of {', '.join(_KINDS)}")
         group, law = _KINDS[kind]
-        kind_rows = frame.iloc[np.flatnonzero(codes == code)]
-        for _, rows in kind_rows.groupby(group, observed=True, sort=False):
-            put(rows.index.to_numpy(), law(rows, gpu, constants))
-    for where, parts in _experts(frame, gpu, constants, result):
+        for rows in kind_rows.groups(group):
+            put(rows.where, law(rows, gpu, constants))
+    for where, parts in _experts(every, gpu, constants, result):
         put(where, parts)
     of = pd.Categorical(used)
-    return given.assign(**result, bound=pd.Categorical.from_codes(bound, categories=BOUNDS), constants=of)
-
-
-def _floats(rows: pd.DataFrame, *names: str) -> list[np.ndarray]:
-    return [rows[name].to_numpy(dtype=float) for name in names]
+    return frame.assign(**result, bound=pd.Categorical.from_codes(bound, categories=BOUNDS), constants=of)
 
 
 def _fastest(entries: Sequence[Entry], law: Callable[[Entry], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -123,12 +118,12 @@ def gemm_precision(precision: str, weight_precision: str) -> str:
     return "fp8_block" if (precision, weight_precision) == ("fp8", "fp8_block") else precision
 
 
-def _gemms(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    precision = gemm_precision(*(str(rows[name].iloc[0]) for name in ("precision", "weight_precision")))
+def _gemms(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+    precision = gemm_precision(*map(rows.label, ("precision", "weight_precision")))
     own = constants.gemm.get(precision)
     entry = None if own else choice.gemm_entry(gpu, precision, constants.engine)
-    m, n, k, batch = (rows[name].to_numpy(dtype=np.int64) for name in ("m", "n", "k", "batch"))
-    (weight_bytes,) = _floats(rows, "weight_bytes")
+    m, n, k, batch = (rows[name].astype(np.int64) for name in ("m", "n", "k", "batch"))
+    (weight_bytes,) = rows.floats("weight_bytes")
     # Weights in fewer bits are widened on the way from L2 to the matrix units.
     wide = float(OPERAND_BYTES[precision]) * k * n * batch
     stored = np.where(weight_bytes > 0, np.minimum(weight_bytes, wide), wide)
@@ -144,12 +139,12 @@ def _gemms(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str
     return parts | {"constants": choice.described(entry) if entry else own.source}
 
 
-def _attention(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
-    values, cache = (str(rows[name].iloc[0]) for name in ("precision", "weight_precision"))
-    decode = str(rows["kernel"].iloc[0]).startswith("decode")
-    batch, heads, kv_heads, value_dim = _floats(rows, "batch", "heads", "kv_heads", "value_dim")
-    m, n, k, macs = _floats(rows, "m", "n", "k", "macs")
-    read, write, cached = _floats(rows, "read_bytes", "write_bytes", "cache_bytes")
+def _attention(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+    values, cache = map(rows.label, ("precision", "weight_precision"))
+    decode = rows.label("kernel").startswith("decode")
+    batch, heads, kv_heads, value_dim = rows.floats("batch", "heads", "kv_heads", "value_dim")
+    m, n, k, macs = rows.floats("m", "n", "k", "macs")
+    read, write, cached = rows.floats("read_bytes", "write_bytes", "cache_bytes")
     value_bytes, cache_bytes = (_CACHE_BITS.get(name, 16) / 8 for name in (values, cache))
     requests = batch / heads
     # The requests of a launch stand for as many of their mean length, with as many pairs of query and key.
@@ -202,13 +197,12 @@ def _shares(kept: np.ndarray, k: np.ndarray, width: np.ndarray, kv_heads: np.nda
     return bool(shared and kv_heads.max() == 1)
 
 
-def _elementwise(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+def _elementwise(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     # Today's engines load norms, activations and RoPE vectorised, unlike those of 2024 (the law's other operators).
-    law = {name: "softmax" if str(name).endswith("softmax") else "vectorised" for name in rows["kernel"].unique()}
-    m, batch, n, read, write, weight, cache = _floats(
-        rows, "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes"
+    operators = ["softmax" if str(name).endswith("softmax") else "vectorised" for name in rows["kernel"]]
+    m, batch, n, read, write, weight, cache = rows.floats(
+        "m", "batch", "n", "read_bytes", "write_bytes", "weight_bytes", "cache_bytes"
     )
-    operators = rows["kernel"].map(law).to_numpy(dtype=object)
     times = operator_times(gpu, constants.operators, operators, m * batch, n, read + weight + cache, write)
     parts = {name: times[name].to_numpy() for name in times}
     # A chain of steps is latency.
@@ -217,12 +211,12 @@ def _elementwise(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> di
     return parts | {"constants": "operators of an A100, data sheet rates of this GPU"}
 
 
-def _collectives(rows: pd.DataFrame, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+def _collectives(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     if not gpu.link_bytes_per_s > 0:
         remedy = "add link_gb_per_s, its bandwidth per direction (half of what data sheets give for both together)"
         raise InputError(gpu.file, f"GPU {gpu.name}", "it has no link to other GPUs", remedy)
-    name = str(rows["kernel"].iloc[0])
-    sent, devices = _floats(rows, "comm_bytes", "devices")
+    name = rows.label("kernel")
+    sent, devices = rows.floats("comm_bytes", "devices")
     # Pipeline stages send to one neighbour.
     operation = {"all_to_all": "alltoall", "send": "alltoall"}.get(name, name)
     message = sent * devices / ((2 if operation == "all_reduce" else 1) * np.maximum(devices - 1, 1))
@@ -248,35 +242,34 @@ _KINDS = {
 FUSED = ("router_topk", "expert_act", "expert_combine")
 
 
-def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: Mapping):
+def _experts(every: Rows, gpu: Gpu, constants: KernelConstants, single: Mapping):
     """Yield the rows of fused mixture-of-experts layers and their times, instead of single kernels'.
 
     The law gives the time of a layer. Its grouped GEMMs share what they take by their MACs, the other kernels the rest
     by their bytes. `single` holds the bytes of the single kernels.
     """
-    name = frame["kernel"].astype(str)
+    name = every["kernel"]
     # A layer begins with its routing; permuted copies of tokens mean that its kernels are not fused.
-    layer = (name == "router_topk").cumsum().to_numpy()
-    grouped = (frame["kind"] == "grouped_gemm").to_numpy() & (layer > 0)
+    layer = (name == "router_topk").cumsum()
+    grouped = (every["kind"] == "grouped_gemm") & (layer > 0)
     if not grouped.any() or (name == "expert_permute").any():
         return
-    first = grouped & ~(name == "expert_down_proj").to_numpy()
-    other = (name.isin(FUSED) & np.isin(layer, layer[grouped])).to_numpy()
-    keys = [frame["weight_precision"].astype(str), frame["precision"].astype(str)]
-    for (stored, math), rows in frame[first].groupby([key[first] for key in keys], sort=False):
-        own = layer[rows.index]
+    first = grouped & (name != "expert_down_proj")
+    other = np.isin(name, FUSED) & np.isin(layer, layer[grouped])
+    for rows in every.at(first).groups(["weight_precision", "precision"]):
+        stored, math = map(rows.label, ("weight_precision", "precision"))
+        own = layer[rows.where]
         starts = np.flatnonzero(np.r_[True, own[1:] != own[:-1]])
-        sizes = _floats(rows, "n", "k", "macs", "batch", "choices", "experts")
+        sizes = rows.floats("n", "k", "macs", "batch", "choices", "experts")
         n, k, macs, active, choices, experts = (array[starts] for array in sizes)
         gates = np.diff(np.r_[starts, len(rows)])
-        down = frame[grouped & ~first & np.isin(layer, own)]
-        inter = down["k"].to_numpy(dtype=float)
+        (inter,) = every.at(grouped & ~first & np.isin(layer, own)).floats("k")
         loads = macs / (n * k)
         tiles = active * np.ceil(loads / active / np.array(moe.TILES)[:, None])
-        chosen = rows.get("routing", pd.Series(np.nan, rows.index)).iloc[starts]
-        uneven, routings = pd.factorize(chosen.astype(object))
-        for code, routing in enumerate(routings):
+        uneven = rows.at(starts).codes("routing") if "routing" in rows else np.full(len(starts), -1)
+        for code in np.unique(uneven[uneven >= 0]):
             of = uneven == code
+            routing = rows["routing"][starts[of][0]]
             tiles[:, of] = routing.tiles(np.rint(choices[of] / routing.active).astype(np.int64), moe.TILES)
         shapes = {
             "tokens": choices,
@@ -305,14 +298,13 @@ def _experts(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants, single: 
         ):
             where = np.flatnonzero(mask & np.isin(layer, own[starts]))
             at = np.array([index[number] for number in layer[where]])
-            part = frame.iloc[where]
-            weight = part[share] if share else part["read_bytes"] + part["write_bytes"]
-            weight = weight.to_numpy(dtype=float)
+            part = every.at(where)
+            weight = sum(part.floats(share) if share else part.floats("read_bytes", "write_bytes"))
             weight = weight / np.bincount(at, weight, len(starts))[at]
             parts = {"time_s": whole[at] * weight} | {name: single[name][where] for name in ("dram_bytes", "l2_bytes")}
             if share:
                 parts |= {f"{bound}_s": terms[f"{bound}_s"][at] for bound in ("compute", "l2", "dram")}
-                bytes_ = sum(_floats(part, "weight_bytes", "read_bytes", "write_bytes"))
+                bytes_ = sum(part.floats("weight_bytes", "read_bytes", "write_bytes"))
                 parts |= {"dram_bytes": bytes_, "l2_bytes": bytes_}
             else:
                 launch_s = terms["launch_s"][at] * weight

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
+from gpuledger.models.time_model.kernel_rows import coded
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.readers.gpus import Gpu
 
@@ -33,13 +34,11 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "", expert_tile: int = 0
         ``launch_s`` (the fixed cost of a launch; a collective's latency counts as communication), ``dram_bytes``,
         ``l2_bytes``, ``bound`` and ``constants`` (whose).
     """
-    if "fp4" not in gpu.precisions:
+    if "fp4" not in gpu.precisions and (rows["precision"] == "fp4").any():
         # Engines widen such weights there, and leave the activations in 16 bits.
         rows = rows.assign(precision=rows["precision"].where(rows["precision"] != "fp4", "bf16"))
-    times = kernel_times(rows, gpu, KernelConstants(engine, expert_tile=expert_tile))
-    columns = ("time_s", "launch_s", "dram_bytes", "l2_bytes", "bound", "constants")
-    rows = rows.drop(columns="routing", errors="ignore")  # which nothing after the time needs
-    return rows.assign(hardware=gpu.name, **{name: times[name].array for name in columns})
+    times = kernel_times(rows.assign(hardware=gpu.name), gpu, KernelConstants(engine, expert_tile=expert_tile))
+    return times.drop(columns="routing", errors="ignore")  # which nothing after the time needs
 
 
 def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.ndarray]:
@@ -60,7 +59,8 @@ def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.n
         column: np.bincount(group, rows[column].to_numpy(float) * count, groups)
         for column in ("time_s", "macs", "dram_bytes", "l2_bytes", "comm_bytes")
     }
-    memory = count * np.where(rows["bound"].isin(MEMORY), rows["time_s"], 0.0)
+    codes, bounds = coded(rows["bound"])
+    memory = count * np.where(np.isin(bounds, MEMORY)[codes], rows["time_s"].to_numpy(float), 0.0)
     found["memory_bound_percent"] = 100 * np.bincount(group, memory, groups) / found["time_s"]
     return found
 
