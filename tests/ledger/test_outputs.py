@@ -118,6 +118,15 @@ def draw(folder, record=RECORD):
     return figures.save(figure, record, folder)
 
 
+@pytest.mark.parametrize("number", ["80 GB", "5.2 µs", "14 %", "3.4 TFLOP/s"])
+def test_a_headline_keeps_a_number_with_its_unit(number):
+    figure = plt.figure(figsize=(7, 3))
+    for before in range(30):
+        figures.headline(figure, f"{'a' * before} NVIDIA H100 {number} " + "and more words " * 9)
+        title = figure._suptitle.get_text()
+        assert "\n" in title and number in title.replace("\u00a0", " ")
+
+
 def test_figures_have_the_fonts_of_matplotlib_not_of_the_system():
     figures.use_style()
     for name in ("DejaVu Sans", "DejaVu Sans:bold", "DejaVu Sans Mono", "STIXGeneral"):

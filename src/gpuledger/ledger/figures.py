@@ -109,9 +109,13 @@ def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: 
         box.set_in_layout(False)
 
 
+#: Units that follow a number in findings.
+_UNITS = "[nµm]?s|[kMGT]i?B|[MGT]?FLOP|[MG]Hz|W"
+
+
 def _balanced(text: str, most: int) -> str:
     """Break a text into as few lines as possible of about the same length; a number stays with its sign or unit."""
-    kept = re.sub(r"(?<=[=≤≥<>]) | (?=[=≤≥<>%])", "\u00a0", text)
+    kept = re.sub(rf"(?<=[=≤≥<>]) | (?=[=≤≥<>%])|(?<=\d) (?=(?:{_UNITS})\b)", "\u00a0", text)
     layouts = [textwrap.wrap(kept, width, break_long_words=False) for width in range(most // 2, most + 1)]
     return "\n".join(next(lines for lines in layouts if len(lines) == len(layouts[-1])))
 
