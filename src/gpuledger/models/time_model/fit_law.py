@@ -101,7 +101,7 @@ def least(
                 place, here, cost, damping = tried, found, reached, max(damping / 4, 1e-6)
                 break
             damping *= 4
-        if cost > before * (1 - GAIN):
+        if not cost < before * (1 - GAIN):
             break
     return place
 
