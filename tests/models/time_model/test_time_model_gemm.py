@@ -369,7 +369,8 @@ def test_every_dispatch_table_covers_every_shape():
     # Vectors have a kernel of their own, other shapes any tile but that.
     tiles, first, last, *_ = candidates(A100, "tensorrt-int8", *np.array([[4, 5], [64, 64], [64, 64]]), 1.0)
     assert tiles[0, 0] == 4 and (first.tolist(), last.tolist()) == ([0, 1], [1, len(tiles)])
-    named = {"vllm-fp8", "sglang-fp8", "tensorrt-int8", "deepgemm", "tensorrt-deepgemm", "vllm-nvfp4", "sglang-nvfp4"}
+    named = {"vllm-fp8", "sglang-fp8", "tensorrt-int8", "deepgemm", "tensorrt-deepgemm"}
+    named |= {"vllm-nvfp4", "sglang-nvfp4", "tensorrt-nvfp4"}
     assert {"any"} | named == set(DISPATCHES)
 
 
@@ -385,6 +386,15 @@ def test_flashinfer_scores_its_nvfp4_tiles():
     assert tiles[first[0], 3:5].tolist() == [1, 4]
     # Consumer Blackwell has other kernels.
     assert candidates(find_gpu("rtx-pro-6000"), "vllm-nvfp4", *np.array(shapes).T, 0.5).persistent is None
+
+
+def test_tensorrt_profiles_nvfp4_tiles_of_128_rows():
+    constants = dataclasses.replace(constants_of(B200, "fp4"), dispatch="tensorrt-nvfp4", conversion_row_s=0.0)
+    m = np.array([1, 128, 129, 256, 257])
+    plan = gemm_plan(B200, constants, m, 16384, 8192, precision="fp4")
+    assert (plan["tile_m"] == 128).all() and plan["tile_n"].isin([64, 128, 192, 256]).all()
+    # The third row of tiles needs a second wave.
+    assert plan["waves"].tolist() == [1, 1, 1, 1, 2] and plan["compute_s"][4] > 1.4 * plan["compute_s"][3]
 
 
 def test_activations_pass_again_where_tiles_go_down_the_rows():

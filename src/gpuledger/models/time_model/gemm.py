@@ -46,9 +46,8 @@ Tried, and of little or no use (each below 0.2 percentage points of the MAPE in 
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
 clock, other losses of the fit, dearer partial sums, at least 512 of k in a split (on Hopper it takes 0.1 points off
-the error of all bf16 and adds as much to that of large products); for kernels with a dispatch
-table that an operand passes again and again where tiles are worked off along one side, and compute and latency one
-after the other.
+the error of all bf16 and adds as much to that of large products); for the kernels of fp8 with a dispatch table passes
+of an operand, and compute and latency one after the other.
 
 There is structure left: boosted trees on the residuals, the sizes and the terms above, trained on one half of a table,
 have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200, 4.2 B200, 6.1 L40S. Engines share it
@@ -351,6 +350,7 @@ def _run(
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
     found = candidates(gpu, constants.dispatch, *flat[:3], machine.operand)
     tiles, first, last, persistent = found.tiles, found.first, found.last, found.persistent
+    machine = machine._replace(least_rows=max(machine.least_rows, tiles[:, 0].min()))
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
     if persistent:
         machine, flights = machine._replace(fill=0.0), persistent.flight
