@@ -18,6 +18,7 @@ from gpuledger.models.time_model import Constants, gemm_time_s
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
 from gpuledger.readers.gpus import find_gpu, read_gpus
 from gpuledger.studies import kernel_time
+from gpuledger.studies.kernel_time import benchmark_loops
 from gpuledger.studies.kernel_time.measurements import check_plausible
 from gpuledger.studies.kernel_time.prediction import baselines, call_s, hold_back, rounded
 
@@ -346,6 +347,20 @@ def test_wrong_tables_without_a_header_are_refused(tmp_path, line, message):
     (folder / "matmul.csv").write_text(line, "utf-8")
     with pytest.raises(InputError, match=message):
         result(folder, {"throughput": {"matmul": "matmul.csv"}, "gpu": "a100-sxm"})
+
+
+def test_a_graph_of_one_gemm_starts_again_on_a_tick():
+    b200, h100 = find_gpu("b200"), find_gpu("h100-sxm")
+    times = np.array([7.2e-6, 8.4e-6, 9.4e-6, 1e-3])
+    groups = ["nvfp4"] * 4
+    tick, ticked = benchmark_loops.TICK_S, benchmark_loops.shown(b200, "VLLM", groups, times)
+    # Almost: from tens of microseconds on, repetitions spread over more than a tick.
+    phases = (ticked[:3] - 0.8e-6) / tick
+    np.testing.assert_allclose(phases, [3, 4, 4], atol=0.01)
+    assert ticked[3] == pytest.approx(times[3], rel=1e-6)
+    assert (np.diff(benchmark_loops.shown(b200, "VLLM", ["nvfp4"] * 1000, np.linspace(2e-6, 2e-4, 1000))) >= 0).all()
+    for gpu, framework, group in ((h100, "VLLM", "nvfp4"), (b200, "SGLang", "nvfp4"), (b200, "VLLM", "16-bit")):
+        assert (benchmark_loops.shown(gpu, framework, [group] * 4, times) == times).all()
 
 
 def test_baselines_are_what_they_say():

@@ -362,14 +362,57 @@ def test_every_dispatch_table_covers_every_shape():
     sizes = np.array([1, 16, 17, 64, 65, 129, 257, 8193, 24577, 2**20])
     m, n = (sizes.ravel() for sizes in np.meshgrid(sizes, sizes))
     for name in ("l40s", "h100-sxm", "b200", "rtx-pro-6000"):
-        for dispatch in ("vllm-fp8", "sglang-fp8"):
-            tiles, first, last, *_ = candidates(find_gpu(name), dispatch, m, n, 1.0)
+        nvfp4 = ("vllm-nvfp4", "sglang-nvfp4") if name == "b200" else ()
+        for dispatch in ("vllm-fp8", "sglang-fp8", *nvfp4):
+            tiles, first, last, *_ = candidates(find_gpu(name), dispatch, m, n, n, 1.0)
             assert (last - first == 1).all() and last.max() <= len(tiles)
     # Vectors have a kernel of their own, other shapes any tile but that.
-    tiles, first, last, *_ = candidates(A100, "tensorrt-int8", np.array([4, 5]), np.array([64, 64]), 1.0)
+    tiles, first, last, *_ = candidates(A100, "tensorrt-int8", *np.array([[4, 5], [64, 64], [64, 64]]), 1.0)
     assert tiles[0, 0] == 4 and (first.tolist(), last.tolist()) == ([0, 1], [1, len(tiles)])
-    deepgemm = {"deepgemm", "tensorrt-deepgemm"}
-    assert {"any", "vllm-fp8", "sglang-fp8", "tensorrt-int8"} | deepgemm == set(DISPATCHES)
+    named = {"vllm-fp8", "sglang-fp8", "tensorrt-int8", "deepgemm", "tensorrt-deepgemm"}
+    named |= {"vllm-nvfp4", "sglang-nvfp4", "tensorrt-nvfp4"}
+    assert {"any"} | named == set(DISPATCHES)
+
+
+def test_flashinfer_scores_its_nvfp4_tiles():
+    # The first two as in flashinfer issue 3648, the others by hand: few rows of a multiple of eight are transposed;
+    # 160 tiles of 64 columns need a second wave, 80 of 128 do not; 129 rows are scored as 128; short k dislikes more
+    # than 128 x 128, and larger tiles win where k is long.
+    shapes = [(1, 8192, 1024), (1, 8192, 3584), (8, 8192, 4096), (9, 8192, 4096), (64, 10240, 4096), (129, 8192, 4096)]
+    shapes += [(4096, 8192, 1024), (4096, 8192, 4096)]
+    tiles, first, *_ = candidates(B200, "vllm-nvfp4", *np.array(shapes).T, 0.5)
+    expected = [(128, 64), (128, 64), (8, 128), (128, 64), (128, 128), (128, 64), (128, 128), (128, 256)]
+    assert [tuple(tile) for tile in tiles[first, :2]] == expected
+    assert tiles[first[0], 3:5].tolist() == [1, 4]
+    # Consumer Blackwell has other kernels.
+    assert candidates(find_gpu("rtx-pro-6000"), "vllm-nvfp4", *np.array(shapes).T, 0.5).persistent is None
+
+
+def test_tensorrt_profiles_nvfp4_tiles_of_128_rows():
+    constants = dataclasses.replace(constants_of(B200, "fp4"), dispatch="tensorrt-nvfp4", conversion_row_s=0.0)
+    m = np.array([1, 128, 129, 256, 257])
+    plan = gemm_plan(B200, constants, m, 16384, 8192, precision="fp4")
+    assert (plan["tile_m"] == 128).all() and plan["tile_n"].isin([64, 128, 192, 256]).all()
+    # The third row of tiles needs a second wave.
+    assert plan["waves"].tolist() == [1, 1, 1, 1, 2] and plan["compute_s"][4] > 1.4 * plan["compute_s"][3]
+
+
+def test_activations_pass_again_where_tiles_go_down_the_rows():
+    m = np.array([2048, 32768])
+    constants = dataclasses.replace(constants_of(B200, "fp4"), dispatch="vllm-nvfp4")
+    plan = gemm_plan(B200, constants, m, 8192, 16384, precision="fp4", weights_in_turn=1)
+    whole = 0.5 * 16384 * (m + 8192) + 2.0 * m * 8192
+    # 268 MB of activations leave L2 between two columns of tiles, 17 MB stay.
+    assert plan["dram_bytes"][0] < whole[0] and plan["dram_bytes"][1] > 3 * whole[1]
+
+
+def test_flashinfer_converts_long_rows_by_bulk_copies():
+    rows = {"conversion_bytes": 1e-9, "conversion_row_s": 1e-7, "dram_share": 1.0}
+    constants = dataclasses.replace(constants_of(B200, "fp4"), dispatch="sglang-nvfp4", **rows)
+    for k, longest in ((8192, 16 * 5.5e-7), (8320, 7e-7)):
+        # 16 copies one after the other, where k is a multiple of 512; else seven rows an SM.
+        plan = gemm_plan(B200, constants, [1000, 1024], 1024, k, precision="fp4")
+        np.testing.assert_allclose(plan["conversion_s"], [7e-7, longest], rtol=1e-3)
 
 
 def test_the_host_hides_behind_the_gpu_or_the_gpu_behind_the_host():

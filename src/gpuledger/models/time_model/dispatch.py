@@ -14,6 +14,11 @@ four on data centre Blackwell: other numbers of rows have to be padded first. Th
 and that a single row takes vLLM's fp8 kernel there as long as three further launches, was chosen on a B200's and a
 GB200's tables, held-back errors in sight; why a single row does is not in the code named here.
 
+FlashInfer's nvfp4 kernel scores its tiles (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
+
+TensorRT-LLM profiles its nvfp4 kernels on data centre Blackwell; all have 128 rows an SM, and 64 to 256 columns
+(``cpp/tensorrt_llm/kernels/cutlass_kernels/fp4_gemm``, ``tensorrt_llm/_torch/custom_ops/cute_dsl_custom_ops.py``).
+
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half. A
@@ -24,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpuledger.models.time_model import flashinfer_fp4
 from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.models.time_model.wave_fill import RULES, tiles_of
 from gpuledger.readers.gpus import Gpu
@@ -114,6 +120,10 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
 }
 # SGLang took over vLLM's dispatch for Hopper.
 _TABLES["sglang-fp8", "sm90"] = _TABLES["vllm-fp8", "sm90"]
+# Tiles of a profiled kernel that are compiled; one fills an SM.
+_COMPILED = {
+    ("tensorrt-nvfp4", "sm100"): tuple(_Rule(_ALL, _ALL, 128, columns, 256) for columns in (256, 192, 128, 64))
+}
 # Kernels for vectors, beside a free choice for more rows.
 _VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048, held=1024)}
 # Further launches' worth of time for a single row.
@@ -127,11 +137,13 @@ _KERNELS = {
     "SmoothQuantGemm": "tensorrt-int8",
     "deepgemm": "deepgemm",
     "DeepGemm": "deepgemm",
+    "FlashInferCuteDslNvFp4": "vllm-nvfp4",
+    "flashinfer_cutedsl_nvfp4": "sglang-nvfp4",
 }
 #: TensorRT-LLM's name for several kernels: its dispatch table by precision.
-_TENSORRT = {("torch_flow", "fp8_block"): "tensorrt-deepgemm"}
+_TENSORRT = {("torch_flow", "fp8_block"): "tensorrt-deepgemm", ("torch_flow", "fp4"): "tensorrt-nvfp4"}
 #: All names that a row of constants may have.
-NAMES = (ANY, *dict.fromkeys(name for name, _ in (*_TABLES, *RULES)), *_VECTORS)
+NAMES = (ANY, *dict.fromkeys(name for name, _ in (*_TABLES, *RULES, *_COMPILED)), *_VECTORS, *flashinfer_fp4.NAMES)
 
 
 def dispatch_of(kernel: str, precision: str) -> str:
@@ -154,6 +166,8 @@ class Candidates(NamedTuple):
         Further launches before the kernel, of its own length.
     calls : ndarray of float64, shape (shapes,), or float
         By which share the host has more to call.
+    persistent : Persistent, optional
+        Of a kernel whose blocks work off one tile after the other.
     """
 
     tiles: np.ndarray
@@ -161,16 +175,17 @@ class Candidates(NamedTuple):
     last: np.ndarray
     launches: np.ndarray | float = 0.0
     calls: np.ndarray | float = 0.0
+    persistent: flashinfer_fp4.Persistent | None = None
 
 
-def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes: float) -> Candidates:
-    """Return the tiles that GEMMs of m rows and n columns may take.
+def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:
+    """Return the tiles that GEMMs, m × k by k × n, may take.
 
     Parameters
     ----------
     name : str
         One of `NAMES`; a table that says nothing about the GPU's generation leaves the choice free.
-    m, n : ndarray of int64, shape (shapes,)
+    m, n, k : ndarray of int64, shape (shapes,)
     operand_bytes : float
         Bytes of an operand's element.
     """
@@ -179,6 +194,14 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes:
         tiles, chosen = tiles_of(*key, m, n, gpu.sms)
         tiles = np.hstack([tiles, np.tile([128.0, 1.0, 1.0, 1.0], (len(tiles), 1))])
         return Candidates(tiles, chosen, chosen + 1, calls=_PADDING_CALLS.get(key, 0.0) * (m % 4 > 0))
+    if name in flashinfer_fp4.NAMES and key[1] == "sm100":
+        tiles, chosen = flashinfer_fp4.tiles_of(m, n, k, gpu.sms)
+        known = flashinfer_fp4.persistent(name, m, n, k, *tiles[chosen, :2].T, gpu.sms)
+        return Candidates(tiles, chosen, chosen + 1, persistent=known)
+    first = np.zeros(len(m), np.int64)
+    if compiled := _COMPILED.get(key):
+        tiles = np.array([rule[2:] for rule in compiled], dtype=float)
+        return Candidates(tiles, first, first + len(tiles))
     rules = _TABLES.get(key)
     if rules is None:
         generation = generation_of(gpu)
@@ -186,7 +209,7 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes:
         step = np.full((len(tiles), 1), generation.step_bytes / operand_bytes)
         held = np.maximum(1.0, _HELD / tiles.prod(axis=1, keepdims=True))
         tiles = np.hstack([tiles, step, np.ones((len(tiles), 2)), held])
-        first, last = np.zeros(len(m), np.int64), np.full(len(m), len(tiles))
+        last = first + len(tiles)
         if vector := _VECTORS.get(name):
             few = m <= vector.rows
             return Candidates(np.vstack([vector[2:], tiles]), first + ~few, np.where(few, 1, last + 1))

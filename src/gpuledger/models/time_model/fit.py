@@ -1,6 +1,7 @@
 """Fit of a GPU's constants to measured times of GEMMs."""
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
@@ -71,6 +72,7 @@ def fit_constants(
     weight_bytes: np.ndarray | None = None,
     own_activations: bool = False,
     dispatch: str = ANY,
+    shown: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Constants:
     """Fit the constants of a GPU to measured times.
 
@@ -86,6 +88,8 @@ def fit_constants(
         As for :func:`gpuledger.models.time_model.gemm_time_s`.
     dispatch : str
         The kernel's dispatch table, one of :data:`gpuledger.models.time_model.dispatch.NAMES`.
+    shown : callable, optional
+        From the kernels' times (s) to what the benchmark's clock shows of them; the times themselves by default.
 
     Raises
     ------
@@ -115,7 +119,8 @@ def fit_constants(
     turns = np.broadcast_to(weights_in_turn, m.shape)
 
     def times(constants: Constants) -> np.ndarray:
-        return gemm_time_s(gpu, constants, m, n, k, 1, precision, turns, weight_bytes, own_activations)
+        found = gemm_time_s(gpu, constants, m, n, k, 1, precision, turns, weight_bytes, own_activations)
+        return shown(found) if shown else found
 
     found = fit_law(times, start, bounds, time_s)
     return dataclasses.replace(found, source=f"fitted to {len(time_s)} measured shapes")

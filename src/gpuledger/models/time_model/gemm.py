@@ -17,13 +17,15 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
   (`result_factor`); few blocks have the way out to themselves.
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
   in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices.
+* passes: a kernel whose blocks work off tiles down the rows fetches the activations again for the next columns, where
+  L2 does not keep them (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them.
 * outside: Hopper's bulk copies of rows beyond the matrix, which tiles of a dispatch table and whole clusters may have,
   take longer than those within (`_OUTSIDE_OF`; DeepGEMM's authors call it the bound of L2 outside of tensors).
 * split: adding partial sums (`split_s`), and their traffic.
-* conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`, out of L2 if
-  they stay there from use to use; where a thread block converts a row, `conversion_row_s`), and what else a kernel
-  launches before it (:class:`gpuledger.models.time_model.dispatch.Candidates`).
+* conversion: of the activations into the precision, where it is a kernel of its own
+  (:mod:`gpuledger.models.time_model.conversion`), and what else a kernel launches before it
+  (:class:`gpuledger.models.time_model.dispatch.Candidates`).
 
 Without a captured graph the host launches the next call while the GPU works: the time is then the longer of the
 GPU's and the host's (`host_s`).
@@ -44,9 +46,8 @@ Tried, and of little or no use (each below 0.2 percentage points of the MAPE in 
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
 clock, other losses of the fit, dearer partial sums, at least 512 of k in a split (on Hopper it takes 0.1 points off
-the error of all bf16 and adds as much to that of large products); for kernels with a dispatch
-table that an operand passes again and again where tiles are worked off along one side, and compute and latency one
-after the other.
+the error of all bf16 and adds as much to that of large products); for the kernels of fp8 with a dispatch table passes
+of an operand, and compute and latency one after the other.
 
 There is structure left: boosted trees on the residuals, the sizes and the terms above, trained on one half of a table,
 have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200, 4.2 B200, 6.1 L40S. Engines share it
@@ -54,7 +55,7 @@ have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200
 0.7, L40S and RTX PRO 6000 by 0.4 to 0.5; between all others it is below 0.2, and in bf16 no two of the sizes and
 terms explain more than a sixth of it. The libraries' choice of kernels may be the reason; the tables do not name the
 kernels. Some tables are noisier than what is asked: SGLang's bf16 on an H200 (6.1) and a B200 (6.7), its nvfp4 on a
-B200 (6.4) and a GB200 (4.8).
+B200 (6.2) and a GB200 (4.7), where trees on vLLM's have 3.2 and 3.8.
 On Blackwell the benchmark's clock ticks every 2.05 µs over five or six launches: times below 5 µs have steps of 8 % and
 more.
 
@@ -73,7 +74,9 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.time_model.constants import Constants
+from gpuledger.models.time_model.conversion import conversion_s
 from gpuledger.models.time_model.dispatch import candidates
+from gpuledger.models.time_model.flashinfer_fp4 import Persistent
 from gpuledger.models.time_model.l2 import L2, l2_of
 from gpuledger.models.time_model.tiles import SPLITS, generation_of
 from gpuledger.readers.gpus import Gpu
@@ -111,7 +114,7 @@ class _Machine(NamedTuple):
     split: float
     result_factor: float
     host: float
-    flight: float
+    fill: float
     outside: float
 
 
@@ -123,7 +126,6 @@ _OUTSIDE_OF = {"hopper": 6.0}
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
 _OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
 _OVERLAPPED = 2 ** (1 / _OVERLAP)  # both together over one, where they are as long
-_CONVERTED = 2048  # values of a row that a block converts at once: 256 threads of 8 values
 
 
 #: Multiplications up to which the search is interpreted in a process: loading its compiled form takes 0.7 s.
@@ -131,8 +133,8 @@ _FEW = 3500
 
 
 def _search(
-    m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n, together,
-    splits, g, time, chosen, terms,
+    m, n, k, batch, stored, colds, warms, flights, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n,
+    together, splits, g, time, chosen, terms,
 ):  # fmt: skip
     """Fill the time (s), the best tile, split and step along k, and their terms.
 
@@ -168,7 +170,7 @@ def _search(
                 rounds = ceil(waves / held)
                 latency = rounds * (length / step) * g.step
                 if not free:
-                    latency += (rounds - 1.0) * _FILL * g.step
+                    latency += (rounds - 1.0) * g.fill * g.step
                 active = min(blocks, g.sms)
                 written = g.result_factor * result * active / g.sms
                 l2 = waves * (operands * length + written) / g.l2_per_sm
@@ -176,7 +178,7 @@ def _search(
                     continue
                 compute *= 1.0 + g.throttled * compute / (compute + _THROTTLED_AFTER)
                 drain = rounds * written / g.l2_per_sm
-                dram = cold / min(g.dram, active * g.flight * g.clock) + warm
+                dram = cold / min(g.dram, active * flights[i] * g.clock) + warm
                 extra = 0.0
                 if split > 1:
                     extra = g.split + split * rows * columns * many * 4.0 / (active * g.l2_per_sm)
@@ -217,19 +219,30 @@ def _compiled() -> Callable:
 
 
 def _from_dram(
-    machine: _Machine, l2: L2, flat: Sequence[np.ndarray], weights: np.ndarray, in_turn: np.ndarray, own: bool
+    machine: _Machine,
+    l2: L2,
+    flat: Sequence[np.ndarray],
+    weights: np.ndarray,
+    in_turn: np.ndarray,
+    own: bool,
+    persistent: Persistent | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the bytes that come from DRAM, and the time (s) in which the rest leaves L2 once.
 
     `in_turn`: of how many equal weights these are one; `own`: whether each has its own activations. All write their
-    results to the same place.
+    results to the same place. A persistent kernel fetches
+    activations again where L2 does not keep them from pass to pass.
     """
     rows, columns, depth, many = flat
     activations, results = (size * rows * many for size in (depth * machine.operand, columns * machine.result))
     cold = l2.cold_share(in_turn * weights + (in_turn if own else 1.0) * activations + results)
     soon = l2.cold_share(weights + activations + results)
     moved = cold * weights + (cold if own else soon) * activations + soon * results
-    return moved, (weights + activations + results - moved) / l2.bytes_per_s
+    warm = (weights + activations + results - moved) / l2.bytes_per_s
+    if persistent:
+        warm /= persistent.stream
+        moved += (persistent.passes - 1) * activations * l2.cold_share(activations + results / persistent.passes)
+    return moved, warm
 
 
 def gemm_time_s(
@@ -335,14 +348,19 @@ def _run(
 
     in_turn = for_each_shape(weights_in_turn)
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
-    tiles, first, last, launches, calls = candidates(gpu, constants.dispatch, flat[0], flat[1], machine.operand)
+    found = candidates(gpu, constants.dispatch, *flat[:3], machine.operand)
+    tiles, first, last, persistent = found.tiles, found.first, found.last, found.persistent
+    machine = machine._replace(least_rows=max(machine.least_rows, tiles[:, 0].min()))
+    flights = np.full(len(flat[0]), generation_of(gpu).flight)
+    if persistent:
+        machine, flights = machine._replace(fill=0.0), persistent.flight
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
     sizes = [array.astype(float) for array in flat]
     l2 = l2_of(gpu)
-    cold, warm = _from_dram(machine, l2, sizes, weights, in_turn, own_activations)
+    cold, warm = _from_dram(machine, l2, sizes, weights, in_turn, own_activations, persistent)
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
-    shapes = (*sizes, stored, cold, warm, first, last)
+    shapes = (*sizes, stored, cold, warm, flights, first, last)
     time, chosen = np.empty(count), np.empty((count, 5), np.int64)
     # Only a plan needs the terms of all; a time gets by with those of one chunk a thread.
     terms = np.empty((count if plan else min(count, _CHUNK), 7))
@@ -359,10 +377,10 @@ def _run(
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, range(0, count, _CHUNK)))
-    conversion = _conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0)
-    conversion += launches * machine.launch
+    conversion = conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0, persistent)
+    conversion += found.launches * machine.launch
     time += conversion
-    host = machine.host * (1 + calls) * np.ones(count)
+    host = machine.host * (1 + found.calls) * np.ones(count)
     if machine.host > 0:
         time = host * (1 + (time / host) ** _OVERLAP) ** (1 / _OVERLAP)
     return time.reshape(arrays[0].shape), flat, machine, chosen, terms, cold, conversion, host
@@ -388,21 +406,6 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
         split=float(constants.split_s),
         result_factor=float(constants.result_factor),
         host=float(constants.host_s),
-        flight=generation.flight,
+        fill=_FILL,
         outside=_OUTSIDE_OF.get(gpu.architecture, 0.0),
     )
-
-
-def _conversion_s(
-    machine: _Machine, l2: L2, flat: list[np.ndarray], weights: np.ndarray, in_turn: np.ndarray | float
-) -> np.ndarray:
-    if not machine.conversion and not machine.conversion_row:
-        return np.zeros(len(weights))
-    rows, columns, depth, many = flat
-    values = rows * depth * many
-    passes = (1 + np.ceil(depth / _CONVERTED)) / 2
-    by_row = machine.conversion_row * np.ceil(rows * many / machine.sms) * passes
-    # Between two conversions pass the values of 2 bytes, what they become, the weights and the results.
-    cold = l2.cold_share(in_turn * (weights + (2 + machine.operand) * values) + machine.result * rows * columns * many)
-    second = cold / machine.dram + (1 - cold) / l2.bytes_per_s
-    return machine.conversion * values * second + by_row

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -18,7 +19,7 @@ from gpuledger.models.time_model import (
 from gpuledger.models.time_model.dispatch import dispatch_of
 from gpuledger.models.time_model.operators import OperatorConstants, fit_operator_constants, operator_times
 from gpuledger.readers.gpus import Gpu, roofline_time_s
-from gpuledger.studies.kernel_time.benchmark_loops import copies_in_turn
+from gpuledger.studies.kernel_time.benchmark_loops import copies_in_turn, shown
 from gpuledger.studies.kernel_time.measurements import ELEMENT_BYTES, WEIGHT_BYTES
 
 #: The derate baseline: shares of the peak and of the bandwidth, and a launch (s).
@@ -108,21 +109,30 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
     frame = frame.iloc[:: max(1, len(frame) // FIT_SHAPES)]
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k", "measured_s"))
     dispatch = dispatch_of(str(frame["kernel"].iloc[0]), precision)
-    return fit_constants(gpu, *sizes, precision, dispatch=dispatch, **_operands(gpu, frame)), True
+    options = {"dispatch": dispatch, "shown": partial(_shown, gpu, frame)} | _operands(gpu, frame)
+    return fit_constants(gpu, *sizes, precision, **options), True
 
 
 def predict_gemms(gpu: Gpu, constants: Constants, frame: pd.DataFrame, precision: str) -> pd.DataFrame:
     """Return ``predicted_s`` and ``bound`` of GEMMs, in the frame's order and with its index."""
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k"))
     plan = gemm_plan(gpu, constants, *sizes, 1, precision, **_operands(gpu, frame))
-    return pd.DataFrame({"predicted_s": rounded(plan["time_s"]), "bound": plan["bound"].to_numpy()}, index=frame.index)
+    time_s = _shown(gpu, frame, plan["time_s"].to_numpy())
+    return pd.DataFrame({"predicted_s": rounded(time_s), "bound": plan["bound"].to_numpy()}, index=frame.index)
+
+
+def _framework(frame: pd.DataFrame) -> str:
+    return str(frame["framework"].iloc[0]) if "framework" in frame and len(frame) else ""
+
+
+def _shown(gpu: Gpu, frame: pd.DataFrame, time_s: np.ndarray) -> np.ndarray:
+    return shown(gpu, _framework(frame), frame["group"].to_numpy(), time_s)
 
 
 def _operands(gpu: Gpu, frame: pd.DataFrame) -> dict:
     """Return where the operands of one kernel's GEMMs come from, as arguments of the model."""
     weights = weight_bytes(frame)
-    framework = str(frame["framework"].iloc[0]) if "framework" in frame and len(frame) else ""
-    copies, own = copies_in_turn(framework, frame["group"].to_numpy(), weights, gpu.l2_bytes)
+    copies, own = copies_in_turn(_framework(frame), frame["group"].to_numpy(), weights, gpu.l2_bytes)
     return {"weight_bytes": weights, "weights_in_turn": copies, "own_activations": own}
 
 
