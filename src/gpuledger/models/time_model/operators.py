@@ -49,11 +49,11 @@ class OperatorConstants:
         A dependent step: load, compute, synchronise.
     """
 
-    launch_s: float = 1.697e-6
-    dram_share: float = 0.8774
-    l2_bytes_per_cycle: float = 20.46
-    accesses_per_cycle: float = 5.946
-    step_cycles: float = 475.9
+    launch_s: float = 1.7e-6
+    dram_share: float = 0.877
+    l2_bytes_per_cycle: float = 20.5
+    accesses_per_cycle: float = 5.94
+    step_cycles: float = 476.0
 
 
 #: Where a fit starts.
