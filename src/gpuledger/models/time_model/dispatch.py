@@ -9,10 +9,13 @@ picks one by m, sometimes by n, and never splits k. The tables below are facts f
 * SGLang, ``sgl-kernel/csrc/gemm/fp8_gemm_kernel.cu``; for Hopper since pull request 25532 (2026)
   ``csrc/cutlass_extensions/gemm/fp8_gemm_sm90_dispatch.cuh``, with the tiles of vLLM's.
 
-DeepGEMM picks its tile by a rule (:mod:`gpuledger.models.time_model.wave_fill`). Its scales of rows lie in groups of
-four on data centre Blackwell: other numbers of rows have to be padded first. That this takes the host a third longer,
-and that a single row takes vLLM's fp8 kernel there as long as three further launches, was chosen on a B200's and a
-GB200's tables, held-back errors in sight; why a single row does is not in the code named here.
+DeepGEMM picks its tile by a rule (:mod:`gpuledger.models.time_model.wave_fill`), on Hopper in SGLang by another one
+(:mod:`gpuledger.models.time_model.layout_cost`). SGLang converts activations for it in groups of 128 values: a thread
+block takes 16, or as many as the largest power of two that divides the number of all (``sgl-kernel/csrc/gemm/
+per_token_group_quant_8bit.cu``), so that odd numbers of rows may need eight times as many blocks. DeepGEMM's scales of
+rows lie in groups of four on data centre Blackwell: other numbers of rows have to be padded first. That this takes the
+host a third longer, and that a single row takes vLLM's fp8 kernel there as long as three further launches, was chosen
+on a B200's and a GB200's tables, held-back errors in sight; why a single row does is not in the code named here.
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
@@ -24,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpuledger.models.time_model import layout_cost
 from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.models.time_model.wave_fill import RULES, tiles_of
 from gpuledger.readers.gpus import Gpu
@@ -120,18 +124,22 @@ _VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048, held=1024)}
 _ROW_LAUNCHES = {("vllm-fp8", "sm100"): 3.0}
 # Share of the host's time that padding to groups of four rows takes.
 _PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
+# Whose activations are converted in groups along k, of so many values; who picks tiles by their estimated cost.
+_BY_GROUPS, _GROUP = ("sglang-deepgemm",), 128
+_BY_COST = ("sglang-deepgemm", "sm90")
 #: By a part of the kernel's name: its dispatch table.
 _KERNELS = {
     "CutlassFP8ScaledMM": "vllm-fp8",
     "sgl_kernel_fp8_scaled_mm": "sglang-fp8",
     "SmoothQuantGemm": "tensorrt-int8",
+    "sglang_deepgemm": "sglang-deepgemm",
     "deepgemm": "deepgemm",
     "DeepGemm": "deepgemm",
 }
 #: TensorRT-LLM's name for several kernels: its dispatch table by precision.
 _TENSORRT = {("torch_flow", "fp8_block"): "tensorrt-deepgemm"}
 #: All names that a row of constants may have.
-NAMES = (ANY, *dict.fromkeys(name for name, _ in (*_TABLES, *RULES)), *_VECTORS)
+NAMES = (ANY, *dict.fromkeys(name for name, _ in (*_TABLES, *RULES, _BY_COST)), *_VECTORS)
 
 
 def dispatch_of(kernel: str, precision: str) -> str:
@@ -145,15 +153,17 @@ class Candidates(NamedTuple):
 
     Attributes
     ----------
-    tiles : ndarray, shape (tiles, 6)
+    tiles : ndarray, shape (tiles, 7)
         Rows, columns, elements of one step along k, blocks along m and n of a cluster, blocks that an SM holds side by
-        side; float64.
+        side, cycles that a step stalls; float64.
     first, last : ndarray of int64, shape (shapes,)
         Those of a shape are ``tiles[first:last]``; one is no choice, and leaves k whole.
     launches : ndarray of float64, shape (shapes,), or float
         Further launches before the kernel, of its own length.
     calls : ndarray of float64, shape (shapes,), or float
         By which share the host has more to call.
+    converting : ndarray of int64, shape (shapes,), or None
+        Thread blocks that convert the activations of one product; None for one a row.
     """
 
     tiles: np.ndarray
@@ -161,40 +171,53 @@ class Candidates(NamedTuple):
     last: np.ndarray
     launches: np.ndarray | float = 0.0
     calls: np.ndarray | float = 0.0
+    converting: np.ndarray | None = None
 
 
-def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, operand_bytes: float) -> Candidates:
-    """Return the tiles that GEMMs of m rows and n columns may take.
+def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:
+    """Return the tiles that GEMMs, m × k by k × n, may take.
 
     Parameters
     ----------
     name : str
         One of `NAMES`; a table that says nothing about the GPU's generation leaves the choice free.
-    m, n : ndarray of int64, shape (shapes,)
+    m, n, k : ndarray of int64, shape (shapes,)
     operand_bytes : float
         Bytes of an operand's element.
     """
     key = name, _compiled_for(gpu)
-    if key in RULES:
-        tiles, chosen = tiles_of(*key, m, n, gpu.sms)
-        tiles = np.hstack([tiles, np.tile([128.0, 1.0, 1.0, 1.0], (len(tiles), 1))])
-        return Candidates(tiles, chosen, chosen + 1, calls=_PADDING_CALLS.get(key, 0.0) * (m % 4 > 0))
+    converting = _blocks_of_groups(m, k) if name in _BY_GROUPS else None
+    if key == _BY_COST or key in RULES:
+        if key == _BY_COST:
+            tiles, stalls, chosen = layout_cost.tiles_of(m, n, k, gpu.sms)
+        else:
+            tiles, chosen = tiles_of(*key, m, n, gpu.sms)
+            stalls = np.zeros(len(tiles))
+        tiles = np.column_stack([tiles, np.tile([128.0, 1.0, 1.0, 1.0], (len(tiles), 1)), stalls])
+        calls = _PADDING_CALLS.get(key, 0.0) * (m % 4 > 0)
+        return Candidates(tiles, chosen, chosen + 1, calls=calls, converting=converting)
     rules = _TABLES.get(key)
     if rules is None:
         generation = generation_of(gpu)
         tiles = generation.tiles().astype(float)
         step = np.full((len(tiles), 1), generation.step_bytes / operand_bytes)
         held = np.maximum(1.0, _HELD / tiles.prod(axis=1, keepdims=True))
-        tiles = np.hstack([tiles, step, np.ones((len(tiles), 2)), held])
+        tiles = np.hstack([tiles, step, np.ones((len(tiles), 2)), held, np.zeros((len(tiles), 1))])
         first, last = np.zeros(len(m), np.int64), np.full(len(m), len(tiles))
         if vector := _VECTORS.get(name):
             few = m <= vector.rows
-            return Candidates(np.vstack([vector[2:], tiles]), first + ~few, np.where(few, 1, last + 1))
-        return Candidates(tiles, first, last)
+            return Candidates(np.vstack([(*vector[2:], 0.0), tiles]), first + ~few, np.where(few, 1, last + 1))
+        return Candidates(tiles, first, last, converting=converting)
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
-    tiles = np.array([rule[2:] for rule in rules], dtype=float)
+    tiles = np.array([(*rule[2:], 0.0) for rule in rules], dtype=float)
     return Candidates(tiles, first, first + 1, launches=_ROW_LAUNCHES.get(key, 0.0) * (m == 1))
+
+
+def _blocks_of_groups(m: np.ndarray, k: np.ndarray) -> np.ndarray:
+    # As many groups a block, up to 16, as the power of two that divides all of them.
+    groups = m * -(-k // _GROUP)
+    return groups // np.minimum(16, groups & -groups)
 
 
 def _compiled_for(gpu: Gpu) -> str:

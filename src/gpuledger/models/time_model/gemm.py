@@ -10,20 +10,21 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
 
 * compute: the waves of tiles, padding included, at the matrix units' reachable rate (`tensor_share`); where kernels
   keep all units busy for long, the clock drops (`throttled`).
-* latency: steps along k, each of which has to be fetched and waited for (`step_s`); tiles that an SM holds side by side
-  hide each other's. Where an SM takes one tile after another of a dispatch table, the next one begins with nothing
-  fetched (`_FILL`).
+* latency: steps along k, each of which has to be fetched and waited for (`step_s`, longer where a tile stalls); tiles
+  that an SM holds side by side hide each other's. Where an SM takes one tile after another of a dispatch table, the
+  next one begins with nothing fetched (`_FILL`).
 * L2: the rows and columns of tiles on their way into an SM (`l2_bytes_per_clock`), and the results on theirs out
   (`result_factor`); few blocks have the way out to themselves.
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
   in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices.
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them.
 * outside: Hopper's bulk copies of rows beyond the matrix, which tiles of a dispatch table and whole clusters may have,
-  take longer than those within (`_OUTSIDE_OF`; DeepGEMM's authors call it the bound of L2 outside of tensors).
+  take longer than those within (`_OUTSIDE_OF`, `_OUTSIDE_BY`; DeepGEMM's authors call it the bound of L2 outside of
+  tensors).
 * split: adding partial sums (`split_s`), and their traffic.
 * conversion: of the activations into the precision, where it is a kernel of its own (`conversion_bytes`, out of L2 if
-  they stay there from use to use; where a thread block converts a row, `conversion_row_s`), and what else a kernel
-  launches before it (:class:`gpuledger.models.time_model.dispatch.Candidates`).
+  they stay there from use to use; where a thread block converts a row or some groups, `conversion_row_s`), and what
+  else a kernel launches before it (:class:`gpuledger.models.time_model.dispatch.Candidates`).
 
 Without a captured graph the host launches the next call while the GPU works: the time is then the longer of the
 GPU's and the host's (`host_s`).
@@ -34,9 +35,9 @@ k and the tiles go by generation). They were chosen on the bf16 shapes of an A10
 A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200.
 The bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang and the bf16 tables of vLLM
 of an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters.
-`_OUTSIDE_OF` was chosen on the fp8 tables of vLLM and SGLang of an H200; `_FILL`,
-the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and
-L40S, where an RTX PRO 6000's errors were computed as well and decided nothing (they fell with each, or stayed). Each
+`_OUTSIDE_OF` was chosen on the fp8 tables of vLLM and SGLang of an H200, `_OUTSIDE_BY` on SGLang's fp8_block of an H100
+and an H200; `_FILL`, the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200
+and L40S, where an RTX PRO 6000's errors were computed as well and decided nothing (they fell with each, or stayed). Each
 time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice was
 made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
 
@@ -118,8 +119,10 @@ class _Machine(NamedTuple):
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
 _FILL = 6.0  # steps that tiles after an SM's first take longer: nothing of theirs has been fetched
 _LEAST = 128  # k of a block at least, when k is split
-# Time of a row that a tile has beyond the matrix, over that of its bytes on their way into an SM, where it counts.
+# Time of a row that a tile has beyond the matrix, over that of its bytes on their way into an SM, where it counts; and
+# of dispatch tables where it is less.
 _OUTSIDE_OF = {"hopper": 6.0}
+_OUTSIDE_BY = {"sglang-deepgemm": 1.0}
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
 _OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
 _OVERLAPPED = 2 ** (1 / _OVERLAP)  # both together over one, where they are as long
@@ -132,7 +135,7 @@ _FEW = 3500
 
 def _search(
     m, n, k, batch, stored, colds, warms, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n, together,
-    splits, g, time, chosen, terms,
+    stalls, splits, g, time, chosen, terms,
 ):  # fmt: skip
     """Fill the time (s), the best tile, split and step along k, and their terms.
 
@@ -166,7 +169,7 @@ def _search(
                 length = ceil(depth / (split * step)) * step
                 compute = waves * area * length * 2.0 / g.flop_per_sm
                 rounds = ceil(waves / held)
-                latency = rounds * (length / step) * g.step
+                latency = rounds * (length / step) * (g.step + stalls[j] / g.clock)
                 if not free:
                     latency += (rounds - 1.0) * _FILL * g.step
                 active = min(blocks, g.sms)
@@ -335,7 +338,7 @@ def _run(
 
     in_turn = for_each_shape(weights_in_turn)
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
-    tiles, first, last, launches, calls = candidates(gpu, constants.dispatch, flat[0], flat[1], machine.operand)
+    tiles, first, last, launches, calls, converting = candidates(gpu, constants.dispatch, *flat[:3], machine.operand)
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
     sizes = [array.astype(float) for array in flat]
@@ -359,7 +362,7 @@ def _run(
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, range(0, count, _CHUNK)))
-    conversion = _conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0)
+    conversion = _conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0, converting)
     conversion += launches * machine.launch
     time += conversion
     host = machine.host * (1 + calls) * np.ones(count)
@@ -389,19 +392,21 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
         result_factor=float(constants.result_factor),
         host=float(constants.host_s),
         flight=generation.flight,
-        outside=_OUTSIDE_OF.get(gpu.architecture, 0.0),
+        outside=min(_OUTSIDE_BY.get(constants.dispatch, inf), _OUTSIDE_OF.get(gpu.architecture, 0.0)),
     )
 
 
 def _conversion_s(
-    machine: _Machine, l2: L2, flat: list[np.ndarray], weights: np.ndarray, in_turn: np.ndarray | float
+    machine: _Machine, l2: L2, flat: list[np.ndarray], weights: np.ndarray, in_turn, blocks: np.ndarray | None
 ) -> np.ndarray:
     if not machine.conversion and not machine.conversion_row:
         return np.zeros(len(weights))
     rows, columns, depth, many = flat
     values = rows * depth * many
-    passes = (1 + np.ceil(depth / _CONVERTED)) / 2
-    by_row = machine.conversion_row * np.ceil(rows * many / machine.sms) * passes
+    passes = 1.0
+    if blocks is None:
+        blocks, passes = rows, (1 + np.ceil(depth / _CONVERTED)) / 2
+    by_row = machine.conversion_row * np.ceil(blocks * many / machine.sms) * passes
     # Between two conversions pass the values of 2 bytes, what they become, the weights and the results.
     cold = l2.cold_share(in_turn * (weights + (2 + machine.operand) * values) + machine.result * rows * columns * many)
     second = cold / machine.dram + (1 - cold) / l2.bytes_per_s
