@@ -37,9 +37,9 @@ The bytes in flight of the newer generation were chosen on the fp8 tables of vLL
 of an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters.
 `_OUTSIDE_OF` was chosen on the fp8 tables of vLLM and SGLang of an H200, `_OUTSIDE_BY` on SGLang's fp8_block of an H100
 and an H200; `_FILL`, the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200
-and L40S, where an RTX PRO 6000's errors were computed as well and decided nothing (they fell with each, or stayed). Each
-time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice was
-made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
+and L40S, where an RTX PRO 6000's errors were computed as well and decided nothing (they fell with each, or stayed).
+Each time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice
+was made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
