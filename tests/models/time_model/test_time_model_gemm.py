@@ -365,6 +365,23 @@ def test_padded_rows_take_more_of_the_host_and_a_single_row_more_launches():
         assert plan["conversion_s"].diff()[1] == pytest.approx(-launches * constants.launch_s)
 
 
+def test_two_tiles_of_ada_take_nearly_a_further_launch():
+    ada = find_gpu("l40s")
+    constants = dataclasses.replace(constants_of(ada, "fp8"), dispatch="vllm-fp8", conversion_bytes=0.0)
+    plan = gemm_plan(ada, constants, [16, 17, 64, 65], 512, 512, precision="fp8")
+    np.testing.assert_allclose(plan["conversion_s"].diff()[1:], np.array([0.8, 0, -0.8]) * constants.launch_s)
+
+
+def test_activations_beyond_l2_pass_again_for_each_column_of_tiles():
+    ada, plans = find_gpu("l40s"), {}
+    for dispatch in ("sglang-fp8", "vllm-fp8"):
+        constants = dataclasses.replace(constants_of(ada, "fp8"), dispatch=dispatch)
+        plans[dispatch] = gemm_plan(ada, constants, [1024, 32768], 16384, 8192, precision="fp8")["dram_bytes"]
+    # 128 columns of tiles, and 256 MiB of activations.
+    again = plans["sglang-fp8"] - plans["vllm-fp8"]
+    np.testing.assert_allclose(again, [0, 127 * 2**28], rtol=1e-3, atol=1e3)
+
+
 def test_rows_of_a_tile_beyond_the_matrix_cost_hopper_time():
     # As measured, n = k = 8192: 256 rows take less time than 129, in as many tiles.
     for gpu, slower in ((H100, True), (B200, False)):

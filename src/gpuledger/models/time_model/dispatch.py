@@ -17,6 +17,9 @@ rows lie in groups of four on data centre Blackwell: other numbers of rows have 
 host a third longer, and that a single row takes vLLM's fp8 kernel there as long as three further launches, was chosen
 on a B200's and a GB200's tables, held-back errors in sight; why a single row does is not in the code named here.
 
+On Ada SGLang's fp8 kernel reads activations beyond L2 again for each column of tiles; vLLM's does not, but two of its
+tiles take as long as a further launch, nearly, which the code does not explain: both chosen on an L40S's tables.
+
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half. A
@@ -43,7 +46,7 @@ class _Rule(NamedTuple):
     """A tile (m × n) for shapes of at most so many rows and columns.
 
     `step` elements along k are fetched at once; so many blocks along m and n start together, needed or not; an SM holds
-    so many side by side (one takes all shared memory for its steps on their way).
+    so many side by side (one takes all shared memory for its steps on their way). It takes so many launches' time more.
     """
 
     rows: int
@@ -54,6 +57,7 @@ class _Rule(NamedTuple):
     cluster_m: int = 1
     cluster_n: int = 1
     held: int = 1
+    launches: float = 0.0
 
 
 # The first rule that covers a shape holds.
@@ -61,10 +65,10 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
     ("vllm-fp8", "sm89"): (
         _Rule(16, 8192, 16, 64),
         _Rule(16, 16384, 16, 128, 64),
-        _Rule(32, 8192, 32, 64),
+        _Rule(32, 8192, 32, 64, launches=0.8),
         _Rule(32, 16384, 32, 128),
         _Rule(32, _ALL, 32, 64),
-        _Rule(64, 8192, 64, 64),
+        _Rule(64, 8192, 64, 64, launches=0.8),
         _Rule(64, 16384, 64, 128),
         _Rule(64, _ALL, 64, 64),
         _Rule(128, 8192, 64, 128),
@@ -122,6 +126,8 @@ _TABLES["sglang-fp8", "sm90"] = _TABLES["vllm-fp8", "sm90"]
 _VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048, held=1024)}
 # Further launches' worth of time for a single row.
 _ROW_LAUNCHES = {("vllm-fp8", "sm100"): 3.0}
+# Kernels that work their tiles off along the rows.
+_ALONG_ROWS = (("sglang-fp8", "sm89"),)
 # Share of the host's time that padding to groups of four rows takes.
 _PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
 # Whose activations are converted in groups along k, of so many values; who picks tiles by their estimated cost.
@@ -164,6 +170,9 @@ class Candidates(NamedTuple):
         By which share the host has more to call.
     converting : ndarray of int64, shape (shapes,), or None
         Thread blocks that convert the activations of one product; None for one a row.
+    passes : ndarray of float64, shape (shapes,), or float
+        How often all activations pass, where tiles are worked off along the rows: what L2 does not keep of them comes
+        from DRAM each time.
     """
 
     tiles: np.ndarray
@@ -172,6 +181,7 @@ class Candidates(NamedTuple):
     launches: np.ndarray | float = 0.0
     calls: np.ndarray | float = 0.0
     converting: np.ndarray | None = None
+    passes: np.ndarray | float = 1.0
 
 
 def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:
@@ -206,12 +216,17 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
         first, last = np.zeros(len(m), np.int64), np.full(len(m), len(tiles))
         if vector := _VECTORS.get(name):
             few = m <= vector.rows
-            return Candidates(np.vstack([(*vector[2:], 0.0), tiles]), first + ~few, np.where(few, 1, last + 1))
+            return Candidates(np.vstack([(*vector[2:8], 0.0), tiles]), first + ~few, np.where(few, 1, last + 1))
         return Candidates(tiles, first, last, converting=converting)
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
-    tiles = np.array([(*rule[2:], 0.0) for rule in rules], dtype=float)
-    return Candidates(tiles, first, first + 1, launches=_ROW_LAUNCHES.get(key, 0.0) * (m == 1))
+    tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)
+    launches = np.array([rule.launches for rule in rules])[first] + _ROW_LAUNCHES.get(key, 0.0) * (m == 1)
+    passes = 1.0
+    if key in _ALONG_ROWS:
+        down, across = (np.ceil(size / tile[first]) for size, tile in zip((m, n), tiles.T, strict=False))
+        passes = np.ceil(down * across / np.maximum(down, gpu.sms))
+    return Candidates(tiles, first, first + 1, launches=launches, passes=passes)
 
 
 def _blocks_of_groups(m: np.ndarray, k: np.ndarray) -> np.ndarray:

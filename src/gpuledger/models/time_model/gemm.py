@@ -45,8 +45,8 @@ Tried, and of little or no use (each below 0.2 percentage points of the MAPE in 
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
 clock, other losses of the fit, dearer partial sums, at least 512 of k in a split (on Hopper it takes 0.1 points off
-the error of all bf16 and adds as much to that of large products); for kernels with a dispatch
-table that an operand passes again and again where tiles are worked off along one side, and compute and latency one
+the error of all bf16 and adds as much to that of large products); for kernels with a dispatch table that an operand
+passes again and again where tiles are worked off along one side (but for SGLang's on Ada), and compute and latency one
 after the other.
 
 There is structure left: boosted trees on the residuals, the sizes and the terms above, trained on one half of a table,
@@ -338,12 +338,15 @@ def _run(
 
     in_turn = for_each_shape(weights_in_turn)
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
-    tiles, first, last, launches, calls, converting = candidates(gpu, constants.dispatch, *flat[:3], machine.operand)
+    found = candidates(gpu, constants.dispatch, *flat[:3], machine.operand)
+    tiles, first, last = found[:3]
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
     sizes = [array.astype(float) for array in flat]
     l2 = l2_of(gpu)
     cold, warm = _from_dram(machine, l2, sizes, weights, in_turn, own_activations)
+    activations = sizes[0] * sizes[2] * sizes[3] * machine.operand
+    cold += (found.passes - 1.0) * activations * l2.cold_share(activations)
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
     shapes = (*sizes, stored, cold, warm, first, last)
     time, chosen = np.empty(count), np.empty((count, 5), np.int64)
@@ -362,10 +365,10 @@ def _run(
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, range(0, count, _CHUNK)))
-    conversion = _conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0, converting)
-    conversion += launches * machine.launch
+    conversion = _conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0, found.converting)
+    conversion += found.launches * machine.launch
     time += conversion
-    host = machine.host * (1 + calls) * np.ones(count)
+    host = machine.host * (1 + found.calls) * np.ones(count)
     if machine.host > 0:
         time = host * (1 + (time / host) ** _OVERLAP) ** (1 / _OVERLAP)
     return time.reshape(arrays[0].shape), flat, machine, chosen, terms, cold, conversion, host
