@@ -355,6 +355,14 @@ def test_sglang_converts_in_blocks_of_as_many_groups_as_divide_all():
     np.testing.assert_allclose(plan["conversion_s"], [12e-7, 100e-7])
 
 
+def test_sglang_converts_rows_by_blocks_and_many_of_them_by_warps():
+    of = dataclasses.replace(constants_of(H100, "fp8"), dispatch="sglang-fp8", conversion_bytes=0.0)
+    of = dataclasses.replace(of, conversion_row_s=1e-7)
+    # 2111 rows are 16 an SM, of 4096 values twice; 2112 rows are 264 blocks, 2 an SM, of 512 values 16 times.
+    plan = gemm_plan(H100, of, [1, 2111, 2112], 128, 8192, precision="fp8")
+    np.testing.assert_allclose(plan["conversion_s"], [2e-7, 32e-7, 32e-7])
+
+
 def test_padded_rows_take_more_of_the_host_and_a_single_row_more_launches():
     host = dataclasses.replace(constants_of(B200, "fp8_block"), dispatch="deepgemm", host_s=1e-3)
     plan = gemm_plan(B200, host, [3, 4], 512, 512, precision="fp8_block")

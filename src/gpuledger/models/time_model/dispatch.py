@@ -12,10 +12,12 @@ picks one by m, sometimes by n, and never splits k. The tables below are facts f
 DeepGEMM picks its tile by a rule (:mod:`gpuledger.models.time_model.wave_fill`), on Hopper in SGLang by another one
 (:mod:`gpuledger.models.time_model.layout_cost`). SGLang converts activations for it in groups of 128 values: a thread
 block takes 16, or as many as the largest power of two that divides the number of all (``sgl-kernel/csrc/gemm/
-per_token_group_quant_8bit.cu``), so that odd numbers of rows may need eight times as many blocks. DeepGEMM's scales of
-rows lie in groups of four on data centre Blackwell: other numbers of rows have to be padded first. That this takes the
-host a third longer, and that a single row takes vLLM's fp8 kernel there as long as three further launches, was chosen
-on a B200's and a GB200's tables, held-back errors in sight; why a single row does is not in the code named here.
+per_token_group_quant_8bit.cu``), so that odd numbers of rows may need eight times as many blocks. For SGLang's own fp8
+kernel a block converts a row, and from 16 rows an SM on eight of them, each by one warp (``per_token_quant_fp8.cu``).
+DeepGEMM's scales of rows lie in groups of four on data centre Blackwell: other numbers of rows have to be padded first.
+That this takes the host a third longer, and that a single row takes vLLM's fp8 kernel there as long as three further
+launches, was chosen on a B200's and a GB200's tables, held-back errors in sight; why a single row does is not in the
+code named here.
 
 On Ada SGLang's fp8 kernel reads activations beyond L2 again for each column of tiles; vLLM's does not, but two of its
 tiles take as long as a further launch, nearly, which the code does not explain: both chosen on an L40S's tables.
@@ -130,8 +132,8 @@ _ROW_LAUNCHES = {("vllm-fp8", "sm100"): 3.0}
 _ALONG_ROWS = (("sglang-fp8", "sm89"),)
 # Share of the host's time that padding to groups of four rows takes.
 _PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
-# Whose activations are converted in groups along k, of so many values; who picks tiles by their estimated cost.
-_BY_GROUPS, _GROUP = ("sglang-deepgemm",), 128
+# Values along k that SGLang's DeepGEMM has one scale for; who picks tiles by their estimated cost.
+_GROUP = 128
 _BY_COST = ("sglang-deepgemm", "sm90")
 #: By a part of the kernel's name: its dispatch table.
 _KERNELS = {
@@ -168,8 +170,9 @@ class Candidates(NamedTuple):
         Further launches before the kernel, of its own length.
     calls : ndarray of float64, shape (shapes,), or float
         By which share the host has more to call.
-    converting : ndarray of int64, shape (shapes,), or None
-        Thread blocks that convert the activations of one product; None for one a row.
+    converting : pair of (ndarray of shape (shapes,), ndarray or float), or None
+        Thread blocks that convert the activations of one product, and how often each of them fetches; None for one a
+        row.
     passes : ndarray of float64, shape (shapes,), or float
         How often all activations pass, where tiles are worked off along the rows: what L2 does not keep of them comes
         from DRAM each time.
@@ -180,7 +183,7 @@ class Candidates(NamedTuple):
     last: np.ndarray
     launches: np.ndarray | float = 0.0
     calls: np.ndarray | float = 0.0
-    converting: np.ndarray | None = None
+    converting: tuple[np.ndarray, np.ndarray | float] | None = None
     passes: np.ndarray | float = 1.0
 
 
@@ -196,7 +199,7 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
         Bytes of an operand's element.
     """
     key = name, _compiled_for(gpu)
-    converting = _blocks_of_groups(m, k) if name in _BY_GROUPS else None
+    converting = _converting(name, m, k, gpu.sms)
     if key == _BY_COST or key in RULES:
         if key == _BY_COST:
             tiles, stalls, chosen = layout_cost.tiles_of(m, n, k, gpu.sms)
@@ -226,13 +229,19 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
     if key in _ALONG_ROWS:
         down, across = (np.ceil(size / tile[first]) for size, tile in zip((m, n), tiles.T, strict=False))
         passes = np.ceil(down * across / np.maximum(down, gpu.sms))
-    return Candidates(tiles, first, first + 1, launches=launches, passes=passes)
+    return Candidates(tiles, first, first + 1, launches=launches, converting=converting, passes=passes)
 
 
-def _blocks_of_groups(m: np.ndarray, k: np.ndarray) -> np.ndarray:
-    # As many groups a block, up to 16, as the power of two that divides all of them.
-    groups = m * -(-k // _GROUP)
-    return groups // np.minimum(16, groups & -groups)
+def _converting(name: str, m: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.ndarray, np.ndarray | float] | None:
+    if name == "sglang-deepgemm":
+        # As many groups a block, up to 16, as the power of two that divides all of them.
+        groups = m * -(-k // _GROUP)
+        return groups // np.minimum(16, groups & -groups), 1.0
+    if name == "sglang-fp8":
+        # 256 threads a row, of 16 values each; or a warp a row, 8 of them a block.
+        warps = m >= 16 * sms
+        return np.where(warps, -(-m // 8), m), np.where(warps, -(-k // 512), -(-k // 4096))
+    return None
 
 
 def _compiled_for(gpu: Gpu) -> str:

@@ -400,15 +400,13 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
 
 
 def _conversion_s(
-    machine: _Machine, l2: L2, flat: list[np.ndarray], weights: np.ndarray, in_turn, blocks: np.ndarray | None
+    machine: _Machine, l2: L2, flat: list[np.ndarray], weights: np.ndarray, in_turn, converting: tuple | None
 ) -> np.ndarray:
     if not machine.conversion and not machine.conversion_row:
         return np.zeros(len(weights))
     rows, columns, depth, many = flat
     values = rows * depth * many
-    passes = 1.0
-    if blocks is None:
-        blocks, passes = rows, (1 + np.ceil(depth / _CONVERTED)) / 2
+    blocks, passes = converting or (rows, (1 + np.ceil(depth / _CONVERTED)) / 2)
     by_row = machine.conversion_row * np.ceil(blocks * many / machine.sms) * passes
     # Between two conversions pass the values of 2 bytes, what they become, the weights and the results.
     cold = l2.cold_share(in_turn * (weights + (2 + machine.operand) * values) + machine.result * rows * columns * many)
