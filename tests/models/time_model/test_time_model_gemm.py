@@ -324,6 +324,45 @@ def test_deepgemm_takes_the_tile_of_fewest_waves_and_fullest_last_wave():
     assert tiles(B200, "deepgemm", [32, 33, 65], 4096, 512) == [[32, 32, 128], [64, 32, 128], [128, 32, 128]]
 
 
+def _sglang_plan(m, n, k, gpu=H100, **constants):
+    of = dataclasses.replace(constants_of(gpu, "fp8_block"), dispatch="sglang-deepgemm", **constants)
+    return gemm_plan(gpu, of, m, n, k, precision="fp8_block")
+
+
+def test_sglang_takes_the_tile_of_least_estimated_cycles():
+    # As the host code says for n = 2048, k = 8192: one wave of large tiles alone, or two waves of clusters.
+    plan = _sglang_plan([16, 17, 64, 512, 1280, 1281, 1537, 1792, 2049], 2048, 8192)
+    tiles = [[16, 16], [32, 16], [64, 16], [64, 128], [128, 160], [128, 192], [128, 112], [256, 128], [128, 144]]
+    assert plan[["tile_m", "tile_n"]].to_numpy().tolist() == tiles
+    assert dispatch_of("sglang_deepgemm_gemm_nt_f8f8bf16", "fp8_block") == "sglang-deepgemm"
+    # The other rule on Blackwell.
+    assert _sglang_plan([33], 4096, 512, B200)[["tile_m", "tile_n"]].to_numpy().tolist() == [[64, 32]]
+
+
+def test_large_tiles_without_a_cluster_stall():
+    # As measured: 67 µs in two waves, 153 µs and 163 µs in one.
+    plan = _sglang_plan([1537, 1536, 1792], 2048, 8192)
+    assert plan["waves"].tolist() == [2, 1, 1]
+    assert (plan["time_s"].to_numpy()[1:] > 1.8 * plan["time_s"][0]).all() and plan["bound"][1] == "latency"
+    # In clusters they do not.
+    plan = _sglang_plan([2048], 4096, 7168)
+    assert plan[["tile_m", "tile_n", "waves"]].to_numpy().tolist() == [[256, 128, 2]] and plan["bound"][0] != "latency"
+
+
+def test_sglang_converts_in_blocks_of_as_many_groups_as_divide_all():
+    # 32 rows have 32 · 6 groups, 12 blocks of 16; 33 rows 198 groups, 99 blocks of 2; an SM takes one after another.
+    plan = _sglang_plan([32 * 132, 33 * 132 + 1], 128, 768, conversion_bytes=0.0, conversion_row_s=1e-7)
+    np.testing.assert_allclose(plan["conversion_s"], [12e-7, 100e-7])
+
+
+def test_sglang_converts_rows_by_blocks_and_many_of_them_by_warps():
+    of = dataclasses.replace(constants_of(H100, "fp8"), dispatch="sglang-fp8", conversion_bytes=0.0)
+    of = dataclasses.replace(of, conversion_row_s=1e-7)
+    # 2111 rows are 16 an SM, of 4096 values twice; 2112 rows are 264 blocks, 2 an SM, of 512 values 16 times.
+    plan = gemm_plan(H100, of, [1, 2111, 2112], 128, 8192, precision="fp8")
+    np.testing.assert_allclose(plan["conversion_s"], [2e-7, 32e-7, 32e-7])
+
+
 def test_padded_rows_take_more_of_the_host_and_a_single_row_more_launches():
     host = dataclasses.replace(constants_of(B200, "fp8_block"), dispatch="deepgemm", host_s=1e-3)
     plan = gemm_plan(B200, host, [3, 4], 512, 512, precision="fp8_block")
@@ -332,6 +371,23 @@ def test_padded_rows_take_more_of_the_host_and_a_single_row_more_launches():
         constants = dataclasses.replace(constants_of(gpu, "fp8"), dispatch="vllm-fp8", conversion_bytes=0.0)
         plan = gemm_plan(gpu, constants, [1, 2], 512, 512, precision="fp8")
         assert plan["conversion_s"].diff()[1] == pytest.approx(-launches * constants.launch_s)
+
+
+def test_two_tiles_of_ada_take_nearly_a_further_launch():
+    ada = find_gpu("l40s")
+    constants = dataclasses.replace(constants_of(ada, "fp8"), dispatch="vllm-fp8", conversion_bytes=0.0)
+    plan = gemm_plan(ada, constants, [16, 17, 64, 65], 512, 512, precision="fp8")
+    np.testing.assert_allclose(plan["conversion_s"].diff()[1:], np.array([0.8, 0, -0.8]) * constants.launch_s)
+
+
+def test_activations_beyond_l2_pass_again_for_each_column_of_tiles():
+    ada, plans = find_gpu("l40s"), {}
+    for dispatch in ("sglang-fp8", "vllm-fp8"):
+        constants = dataclasses.replace(constants_of(ada, "fp8"), dispatch=dispatch)
+        plans[dispatch] = gemm_plan(ada, constants, [1024, 32768], 16384, 8192, precision="fp8")["dram_bytes"]
+    # 128 columns of tiles, and 256 MiB of activations.
+    again = plans["sglang-fp8"] - plans["vllm-fp8"]
+    np.testing.assert_allclose(again, [0, 127 * 2**28], rtol=1e-3, atol=1e3)
 
 
 def test_rows_of_a_tile_beyond_the_matrix_cost_hopper_time():
@@ -369,7 +425,7 @@ def test_every_dispatch_table_covers_every_shape():
     # Vectors have a kernel of their own, other shapes any tile but that.
     tiles, first, last, *_ = candidates(A100, "tensorrt-int8", *np.array([[4, 5], [64, 64], [64, 64]]), 1.0)
     assert tiles[0, 0] == 4 and (first.tolist(), last.tolist()) == ([0, 1], [1, len(tiles)])
-    named = {"vllm-fp8", "sglang-fp8", "tensorrt-int8", "deepgemm", "tensorrt-deepgemm"}
+    named = {"vllm-fp8", "sglang-fp8", "tensorrt-int8", "deepgemm", "sglang-deepgemm", "tensorrt-deepgemm"}
     named |= {"vllm-nvfp4", "sglang-nvfp4", "tensorrt-nvfp4"}
     assert {"any"} | named == set(DISPATCHES)
 

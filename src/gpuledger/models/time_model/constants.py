@@ -56,7 +56,8 @@ class Constants:
         multiplication (0: none).
     conversion_row_s : float
         Time (s) that an SM takes to convert one row of up to 2048 values, where a thread block converts a row; longer
-        rows take half as long again for every further 2048 values (0: no such kernel).
+        rows take half as long again for every further 2048 values. Of a block of groups, where blocks convert those
+        (0: no such kernel).
     split_s : float
         Time (s) that adding the partial sums of a split k takes beside their traffic: a kernel of its own, or a wait.
     result_factor : float

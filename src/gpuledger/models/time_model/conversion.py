@@ -1,9 +1,9 @@
 """Time of the kernel that converts a GEMM's activations into its precision.
 
 It moves `conversion_bytes` a value, out of L2 if the values stay there from use to use, and a thread block converts a
-row at a time (`conversion_row_s`), the longer ones in several passes. The kernels before FlashInfer's nvfp4 GEMM are
-known (:mod:`gpuledger.models.time_model.flashinfer_fp4`): values that L2 does not hold are 2 bytes out of DRAM, and
-threads wait for rows, not for passes.
+row at a time (`conversion_row_s`), the longer ones in several passes, or what the kernel's dispatch says. The kernels
+before FlashInfer's nvfp4 GEMM are known (:mod:`gpuledger.models.time_model.flashinfer_fp4`): values that L2 does not
+hold are 2 bytes out of DRAM, and threads wait for rows, not for passes.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gpuledger.models.time_model.flashinfer_fp4 import Persistent
+from gpuledger.models.time_model.dispatch import Candidates
 from gpuledger.models.time_model.l2 import L2
 
 _CONVERTED = 2048  # values of a row that a block converts at once: 256 threads of 8 values
@@ -34,7 +34,7 @@ def conversion_s(
     flat: Sequence[np.ndarray],
     weights: np.ndarray,
     in_turn: np.ndarray | float,
-    persistent: Persistent | None = None,
+    found: Candidates,
 ) -> np.ndarray:
     """Return the time (s) of the conversion before each multiplication.
 
@@ -46,8 +46,8 @@ def conversion_s(
         Bytes.
     in_turn : float array of shape (shapes,), or float
         Of how many activations, used in turn, these are one.
-    persistent : Persistent, optional
-        As :class:`gpuledger.models.time_model.dispatch.Candidates` has it.
+    found : Candidates
+        What the kernel's dispatch says of the blocks that convert.
     """
     if not machine.conversion and not machine.conversion_row:
         return np.zeros(len(weights))
@@ -55,12 +55,12 @@ def conversion_s(
     values = rows * depth * many
     # Between two conversions pass the values of 2 bytes, what they become, the weights and the results.
     cold = l2.cold_share(in_turn * (weights + (2 + machine.operand) * values) + machine.result * rows * columns * many)
-    if persistent:
+    if persistent := found.persistent:
         moved = 2 * values * cold / machine.dram
         busy = machine.conversion * rows * many * persistent.columns * (1 - cold) / l2.bytes_per_s
         by_row = machine.conversion_row * persistent.rows * many
         return np.where(persistent.copied, np.maximum(by_row, moved + busy), by_row + moved + busy)
-    passes = (1 + np.ceil(depth / _CONVERTED)) / 2
-    by_row = machine.conversion_row * np.ceil(rows * many / machine.sms) * passes
+    blocks, fetches = found.converting or (rows, (1 + np.ceil(depth / _CONVERTED)) / 2)
+    by_row = machine.conversion_row * np.ceil(blocks * many / machine.sms) * fetches
     second = cold / machine.dram + (1 - cold) / l2.bytes_per_s
     return machine.conversion * values * second + by_row

@@ -9,10 +9,18 @@ picks one by m, sometimes by n, and never splits k. The tables below are facts f
 * SGLang, ``sgl-kernel/csrc/gemm/fp8_gemm_kernel.cu``; for Hopper since pull request 25532 (2026)
   ``csrc/cutlass_extensions/gemm/fp8_gemm_sm90_dispatch.cuh``, with the tiles of vLLM's.
 
-DeepGEMM picks its tile by a rule (:mod:`gpuledger.models.time_model.wave_fill`). Its scales of rows lie in groups of
-four on data centre Blackwell: other numbers of rows have to be padded first. That this takes the host a third longer,
-and that a single row takes vLLM's fp8 kernel there as long as three further launches, was chosen on a B200's and a
-GB200's tables, held-back errors in sight; why a single row does is not in the code named here.
+DeepGEMM picks its tile by a rule (:mod:`gpuledger.models.time_model.wave_fill`), on Hopper in SGLang by another one
+(:mod:`gpuledger.models.time_model.layout_cost`). SGLang converts activations for it in groups of 128 values: a thread
+block takes 16, or as many as the largest power of two that divides the number of all (``sgl-kernel/csrc/gemm/
+per_token_group_quant_8bit.cu``), so that odd numbers of rows may need eight times as many blocks. For SGLang's own fp8
+kernel a block converts a row, and from 16 rows an SM on eight of them, each by one warp (``per_token_quant_fp8.cu``).
+DeepGEMM's scales of rows lie in groups of four on data centre Blackwell: other numbers of rows have to be padded first.
+That this takes the host a third longer, and that a single row takes vLLM's fp8 kernel there as long as three further
+launches, was chosen on a B200's and a GB200's tables, held-back errors in sight; why a single row does is not in the
+code named here.
+
+On Ada SGLang's fp8 kernel reads activations beyond L2 again for each column of tiles; vLLM's does not, but two of its
+tiles take as long as a further launch, nearly, which the code does not explain: both chosen on an L40S's tables.
 
 FlashInfer's nvfp4 kernel scores its tiles (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
 
@@ -29,7 +37,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpuledger.models.time_model import flashinfer_fp4
+from gpuledger.models.time_model import flashinfer_fp4, layout_cost
 from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.models.time_model.wave_fill import RULES, tiles_of
 from gpuledger.readers.gpus import Gpu
@@ -45,7 +53,7 @@ class _Rule(NamedTuple):
     """A tile (m × n) for shapes of at most so many rows and columns.
 
     `step` elements along k are fetched at once; so many blocks along m and n start together, needed or not; an SM holds
-    so many side by side (one takes all shared memory for its steps on their way).
+    so many side by side (one takes all shared memory for its steps on their way). It takes so many launches' time more.
     """
 
     rows: int
@@ -56,6 +64,7 @@ class _Rule(NamedTuple):
     cluster_m: int = 1
     cluster_n: int = 1
     held: int = 1
+    launches: float = 0.0
 
 
 # The first rule that covers a shape holds.
@@ -63,10 +72,10 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
     ("vllm-fp8", "sm89"): (
         _Rule(16, 8192, 16, 64),
         _Rule(16, 16384, 16, 128, 64),
-        _Rule(32, 8192, 32, 64),
+        _Rule(32, 8192, 32, 64, launches=0.8),
         _Rule(32, 16384, 32, 128),
         _Rule(32, _ALL, 32, 64),
-        _Rule(64, 8192, 64, 64),
+        _Rule(64, 8192, 64, 64, launches=0.8),
         _Rule(64, 16384, 64, 128),
         _Rule(64, _ALL, 64, 64),
         _Rule(128, 8192, 64, 128),
@@ -128,13 +137,19 @@ _COMPILED = {
 _VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048, held=1024)}
 # Further launches' worth of time for a single row.
 _ROW_LAUNCHES = {("vllm-fp8", "sm100"): 3.0}
+# Kernels that work their tiles off along the rows.
+_ALONG_ROWS = (("sglang-fp8", "sm89"),)
 # Share of the host's time that padding to groups of four rows takes.
 _PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
+# Values along k that SGLang's DeepGEMM has one scale for; who picks tiles by their estimated cost.
+_GROUP = 128
+_BY_COST = ("sglang-deepgemm", "sm90")
 #: By a part of the kernel's name: its dispatch table.
 _KERNELS = {
     "CutlassFP8ScaledMM": "vllm-fp8",
     "sgl_kernel_fp8_scaled_mm": "sglang-fp8",
     "SmoothQuantGemm": "tensorrt-int8",
+    "sglang_deepgemm": "sglang-deepgemm",
     "deepgemm": "deepgemm",
     "DeepGemm": "deepgemm",
     "FlashInferCuteDslNvFp4": "vllm-nvfp4",
@@ -143,7 +158,12 @@ _KERNELS = {
 #: TensorRT-LLM's name for several kernels: its dispatch table by precision.
 _TENSORRT = {("torch_flow", "fp8_block"): "tensorrt-deepgemm", ("torch_flow", "fp4"): "tensorrt-nvfp4"}
 #: All names that a row of constants may have.
-NAMES = (ANY, *dict.fromkeys(name for name, _ in (*_TABLES, *RULES, *_COMPILED)), *_VECTORS, *flashinfer_fp4.NAMES)
+NAMES = (
+    ANY,
+    *dict.fromkeys(name for name, _ in (*_TABLES, *RULES, _BY_COST, *_COMPILED)),
+    *_VECTORS,
+    *flashinfer_fp4.NAMES,
+)
 
 
 def dispatch_of(kernel: str, precision: str) -> str:
@@ -157,15 +177,21 @@ class Candidates(NamedTuple):
 
     Attributes
     ----------
-    tiles : ndarray, shape (tiles, 6)
+    tiles : ndarray, shape (tiles, 7)
         Rows, columns, elements of one step along k, blocks along m and n of a cluster, blocks that an SM holds side by
-        side; float64.
+        side, cycles that a step stalls; float64.
     first, last : ndarray of int64, shape (shapes,)
         Those of a shape are ``tiles[first:last]``; one is no choice, and leaves k whole.
     launches : ndarray of float64, shape (shapes,), or float
         Further launches before the kernel, of its own length.
     calls : ndarray of float64, shape (shapes,), or float
         By which share the host has more to call.
+    converting : pair of (ndarray of shape (shapes,), ndarray or float), or None
+        Thread blocks that convert the activations of one product, and how often each of them fetches; None for one a
+        row.
+    passes : ndarray of float64, shape (shapes,), or float
+        How often all activations pass, once for the columns of tiles that are under way at the same time: what L2 does
+        not keep of them comes from DRAM each time.
     persistent : Persistent, optional
         Of a kernel whose blocks work off one tile after the other.
     """
@@ -175,6 +201,8 @@ class Candidates(NamedTuple):
     last: np.ndarray
     launches: np.ndarray | float = 0.0
     calls: np.ndarray | float = 0.0
+    converting: tuple[np.ndarray, np.ndarray | float] | None = None
+    passes: np.ndarray | float = 1.0
     persistent: flashinfer_fp4.Persistent | None = None
 
 
@@ -190,17 +218,23 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
         Bytes of an operand's element.
     """
     key = name, _compiled_for(gpu)
-    if key in RULES:
-        tiles, chosen = tiles_of(*key, m, n, gpu.sms)
-        tiles = np.hstack([tiles, np.tile([128.0, 1.0, 1.0, 1.0], (len(tiles), 1))])
-        return Candidates(tiles, chosen, chosen + 1, calls=_PADDING_CALLS.get(key, 0.0) * (m % 4 > 0))
+    converting = _converting(name, m, k, gpu.sms)
+    first = np.zeros(len(m), np.int64)
+    if key == _BY_COST or key in RULES:
+        if key == _BY_COST:
+            tiles, stalls, chosen = layout_cost.tiles_of(m, n, k, gpu.sms)
+        else:
+            tiles, chosen = tiles_of(*key, m, n, gpu.sms)
+            stalls = np.zeros(len(tiles))
+        tiles = np.column_stack([tiles, np.tile([128.0, 1.0, 1.0, 1.0], (len(tiles), 1)), stalls])
+        calls = _PADDING_CALLS.get(key, 0.0) * (m % 4 > 0)
+        return Candidates(tiles, chosen, chosen + 1, calls=calls, converting=converting)
     if name in flashinfer_fp4.NAMES and key[1] == "sm100":
         tiles, chosen = flashinfer_fp4.tiles_of(m, n, k, gpu.sms)
-        known = flashinfer_fp4.persistent(name, m, n, k, *tiles[chosen, :2].T, gpu.sms)
-        return Candidates(tiles, chosen, chosen + 1, persistent=known)
-    first = np.zeros(len(m), np.int64)
+        known, passes = flashinfer_fp4.persistent(name, m, n, k, *tiles[chosen, :2].T, gpu.sms)
+        return Candidates(tiles, chosen, chosen + 1, passes=passes, persistent=known)
     if compiled := _COMPILED.get(key):
-        tiles = np.array([rule[2:] for rule in compiled], dtype=float)
+        tiles = np.array([(*rule[2:8], 0.0) for rule in compiled], dtype=float)
         return Candidates(tiles, first, first + len(tiles))
     rules = _TABLES.get(key)
     if rules is None:
@@ -208,16 +242,33 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
         tiles = generation.tiles().astype(float)
         step = np.full((len(tiles), 1), generation.step_bytes / operand_bytes)
         held = np.maximum(1.0, _HELD / tiles.prod(axis=1, keepdims=True))
-        tiles = np.hstack([tiles, step, np.ones((len(tiles), 2)), held])
+        tiles = np.hstack([tiles, step, np.ones((len(tiles), 2)), held, np.zeros((len(tiles), 1))])
         last = first + len(tiles)
         if vector := _VECTORS.get(name):
             few = m <= vector.rows
-            return Candidates(np.vstack([vector[2:], tiles]), first + ~few, np.where(few, 1, last + 1))
-        return Candidates(tiles, first, last)
+            return Candidates(np.vstack([(*vector[2:8], 0.0), tiles]), first + ~few, np.where(few, 1, last + 1))
+        return Candidates(tiles, first, last, converting=converting)
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
-    tiles = np.array([rule[2:] for rule in rules], dtype=float)
-    return Candidates(tiles, first, first + 1, launches=_ROW_LAUNCHES.get(key, 0.0) * (m == 1))
+    tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)
+    launches = np.array([rule.launches for rule in rules])[first] + _ROW_LAUNCHES.get(key, 0.0) * (m == 1)
+    passes = 1.0
+    if key in _ALONG_ROWS:
+        down, across = (np.ceil(size / tile[first]) for size, tile in zip((m, n), tiles.T, strict=False))
+        passes = np.ceil(down * across / np.maximum(down, gpu.sms))
+    return Candidates(tiles, first, first + 1, launches=launches, converting=converting, passes=passes)
+
+
+def _converting(name: str, m: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.ndarray, np.ndarray | float] | None:
+    if name == "sglang-deepgemm":
+        # As many groups a block, up to 16, as the power of two that divides all of them.
+        groups = m * -(-k // _GROUP)
+        return groups // np.minimum(16, groups & -groups), 1.0
+    if name == "sglang-fp8":
+        # 256 threads a row, of 16 values each; or a warp a row, 8 of them a block.
+        warps = m >= 16 * sms
+        return np.where(warps, -(-m // 8), m), np.where(warps, -(-k // 512), -(-k // 4096))
+    return None
 
 
 def _compiled_for(gpu: Gpu) -> str:

@@ -57,8 +57,6 @@ class Persistent(NamedTuple):
     ----------
     flight : ndarray of float64
         Bytes that an SM gets from DRAM in a cycle at most.
-    passes : ndarray of float64
-        How often all activations pass, once for the columns of tiles that are under way at the same time.
     stream : float
         Rate of what stays in L2, over that of :class:`gpuledger.models.time_model.l2.L2`.
     rows : ndarray of float64
@@ -70,7 +68,6 @@ class Persistent(NamedTuple):
     """
 
     flight: np.ndarray
-    passes: np.ndarray
     stream: float
     rows: np.ndarray
     columns: np.ndarray
@@ -87,7 +84,7 @@ def tiles_of(m: np.ndarray, n: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.
 
     Returns
     -------
-    tiles : ndarray of float64, shape (tiles, 6)
+    tiles : ndarray of float64, shape (tiles, 7)
         As :class:`gpuledger.models.time_model.dispatch.Candidates` has them.
     chosen : ndarray of int64, shape (shapes,)
     """
@@ -108,14 +105,14 @@ def tiles_of(m: np.ndarray, n: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.
     upright = np.array([(128, b, a // 128, c) for c in (1, 2, 4) for a, b in _SIDES], dtype=float)
     tiles = np.vstack([upright, upright[:, [1, 0, 3, 2]]])
     ones = np.ones((len(tiles), 1))
-    tiles = np.hstack([tiles[:, :2], _STEP * ones, tiles[:, 2:], ones])
+    tiles = np.hstack([tiles[:, :2], _STEP * ones, tiles[:, 2:], ones, 0 * ones])
     return tiles, (3 * transposed + cluster) * len(_SIDES) + best
 
 
 def persistent(
     name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, tile_m: np.ndarray, tile_n: np.ndarray, sms: int
-) -> Persistent:
-    """Return what is known of the kernel for products with their tiles, and of the conversion before it.
+) -> tuple[Persistent, np.ndarray]:
+    """Return what is known of the kernel for products with their tiles, of the conversion before it, and its passes.
 
     Parameters
     ----------
@@ -133,4 +130,4 @@ def persistent(
     rows = np.ceil(m / sms)
     copied = (m >= _COPIED[0]) & (k % _COPIED[1] == 0) & (name == "sglang-nvfp4")
     copies = _COPY_ROWS * np.ceil(m / (_COPY_HEIGHT * _COPY_BLOCKS * sms)) * (k // _COPIED[1])
-    return Persistent(FLIGHT * used, passes, STREAM, np.where(copied, copies, rows), columns, copied)
+    return Persistent(FLIGHT * used, STREAM, np.where(copied, copies, rows), columns, copied), passes

@@ -10,9 +10,9 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
 
 * compute: the waves of tiles, padding included, at the matrix units' reachable rate (`tensor_share`); where kernels
   keep all units busy for long, the clock drops (`throttled`).
-* latency: steps along k, each of which has to be fetched and waited for (`step_s`); tiles that an SM holds side by side
-  hide each other's. Where an SM takes one tile after another of a dispatch table, the next one begins with nothing
-  fetched (`_FILL`).
+* latency: steps along k, each of which has to be fetched and waited for (`step_s`, longer where a tile stalls); tiles
+  that an SM holds side by side hide each other's. Where an SM takes one tile after another of a dispatch table, the
+  next one begins with nothing fetched (`_FILL`).
 * L2: the rows and columns of tiles on their way into an SM (`l2_bytes_per_clock`), and the results on theirs out
   (`result_factor`); few blocks have the way out to themselves.
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
@@ -21,7 +21,8 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
   L2 does not keep them (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them.
 * outside: Hopper's bulk copies of rows beyond the matrix, which tiles of a dispatch table and whole clusters may have,
-  take longer than those within (`_OUTSIDE_OF`; DeepGEMM's authors call it the bound of L2 outside of tensors).
+  take longer than those within (`_OUTSIDE_OF`, `_OUTSIDE_BY`; DeepGEMM's authors call it the bound of L2 outside of
+  tensors).
 * split: adding partial sums (`split_s`), and their traffic.
 * conversion: of the activations into the precision, where it is a kernel of its own
   (:mod:`gpuledger.models.time_model.conversion`), and what else a kernel launches before it
@@ -36,18 +37,17 @@ k and the tiles go by generation). They were chosen on the bf16 shapes of an A10
 A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200.
 The bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang and the bf16 tables of vLLM
 of an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters.
-`_OUTSIDE_OF` was chosen on the fp8 tables of vLLM and SGLang of an H200; `_FILL`,
-the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and
-L40S, where an RTX PRO 6000's errors were computed as well and decided nothing (they fell with each, or stayed). Each
-time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice was
-made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
+`_OUTSIDE_OF` was chosen on the fp8 tables of vLLM and SGLang of an H200, `_OUTSIDE_BY` on SGLang's fp8_block of an H100
+and an H200; `_FILL`, the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200
+and L40S, where an RTX PRO 6000's errors were computed as well and decided nothing (they fell with each, or stayed).
+Each time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice
+was made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
 clock, other losses of the fit, dearer partial sums, at least 512 of k in a split (on Hopper it takes 0.1 points off
-the error of all bf16 and adds as much to that of large products); for the kernels of fp8 with a dispatch table passes
-of an operand, and compute and latency one after the other.
+of an operand (but for activations of SGLang's on Ada), and compute and latency one after the other.
 
 There is structure left: boosted trees on the residuals, the sizes and the terms above, trained on one half of a table,
 have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200, 4.2 B200, 6.1 L40S. Engines share it
@@ -75,8 +75,7 @@ import pandas as pd
 
 from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.conversion import conversion_s
-from gpuledger.models.time_model.dispatch import candidates
-from gpuledger.models.time_model.flashinfer_fp4 import Persistent
+from gpuledger.models.time_model.dispatch import Candidates, candidates
 from gpuledger.models.time_model.l2 import L2, l2_of
 from gpuledger.models.time_model.tiles import SPLITS, generation_of
 from gpuledger.readers.gpus import Gpu
@@ -121,8 +120,10 @@ class _Machine(NamedTuple):
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
 _FILL = 6.0  # steps that tiles after an SM's first take longer: nothing of theirs has been fetched
 _LEAST = 128  # k of a block at least, when k is split
-# Time of a row that a tile has beyond the matrix, over that of its bytes on their way into an SM, where it counts.
+# Time of a row that a tile has beyond the matrix, over that of its bytes on their way into an SM, where it counts; and
+# of dispatch tables where it is less.
 _OUTSIDE_OF = {"hopper": 6.0}
+_OUTSIDE_BY = {"sglang-deepgemm": 1.0}
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
 _OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
 _OVERLAPPED = 2 ** (1 / _OVERLAP)  # both together over one, where they are as long
@@ -134,7 +135,7 @@ _FEW = 3500
 
 def _search(
     m, n, k, batch, stored, colds, warms, flights, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n,
-    together, splits, g, time, chosen, terms,
+    together, stalls, splits, g, time, chosen, terms,
 ):  # fmt: skip
     """Fill the time (s), the best tile, split and step along k, and their terms.
 
@@ -168,7 +169,7 @@ def _search(
                 length = ceil(depth / (split * step)) * step
                 compute = waves * area * length * 2.0 / g.flop_per_sm
                 rounds = ceil(waves / held)
-                latency = rounds * (length / step) * g.step
+                latency = rounds * (length / step) * (g.step + stalls[j] / g.clock)
                 if not free:
                     latency += (rounds - 1.0) * g.fill * g.step
                 active = min(blocks, g.sms)
@@ -225,13 +226,12 @@ def _from_dram(
     weights: np.ndarray,
     in_turn: np.ndarray,
     own: bool,
-    persistent: Persistent | None,
+    found: Candidates,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the bytes that come from DRAM, and the time (s) in which the rest leaves L2 once.
 
     `in_turn`: of how many equal weights these are one; `own`: whether each has its own activations. All write their
-    results to the same place. A persistent kernel fetches
-    activations again where L2 does not keep them from pass to pass.
+    results to the same place. Activations are fetched again where L2 does not keep them from pass to pass.
     """
     rows, columns, depth, many = flat
     activations, results = (size * rows * many for size in (depth * machine.operand, columns * machine.result))
@@ -239,10 +239,10 @@ def _from_dram(
     soon = l2.cold_share(weights + activations + results)
     moved = cold * weights + (cold if own else soon) * activations + soon * results
     warm = (weights + activations + results - moved) / l2.bytes_per_s
-    if persistent:
-        warm /= persistent.stream
-        moved += (persistent.passes - 1) * activations * l2.cold_share(activations + results / persistent.passes)
-    return moved, warm
+    if found.persistent:
+        warm /= found.persistent.stream
+    again = (found.passes - 1.0) * activations * l2.cold_share(activations + results / found.passes)
+    return moved + again, warm
 
 
 def gemm_time_s(
@@ -358,7 +358,7 @@ def _run(
     count = len(flat[0])
     sizes = [array.astype(float) for array in flat]
     l2 = l2_of(gpu)
-    cold, warm = _from_dram(machine, l2, sizes, weights, in_turn, own_activations, persistent)
+    cold, warm = _from_dram(machine, l2, sizes, weights, in_turn, own_activations, found)
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
     shapes = (*sizes, stored, cold, warm, flights, first, last)
     time, chosen = np.empty(count), np.empty((count, 5), np.int64)
@@ -377,7 +377,7 @@ def _run(
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, range(0, count, _CHUNK)))
-    conversion = conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0, persistent)
+    conversion = conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0, found)
     conversion += found.launches * machine.launch
     time += conversion
     host = machine.host * (1 + found.calls) * np.ones(count)
@@ -406,6 +406,6 @@ def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
         split=float(constants.split_s),
         result_factor=float(constants.result_factor),
         host=float(constants.host_s),
+        outside=min(_OUTSIDE_BY.get(constants.dispatch, inf), _OUTSIDE_OF.get(gpu.architecture, 0.0)),
         fill=_FILL,
-        outside=_OUTSIDE_OF.get(gpu.architecture, 0.0),
     )

@@ -15,6 +15,7 @@ _BLACKWELL = (16, *range(32, 257, 32))
 RULES = {
     ("deepgemm", "sm90"): ((64, 128), _HOPPER),
     ("deepgemm", "sm100"): ((32, 64, 128), _BLACKWELL),
+    ("sglang-deepgemm", "sm100"): ((32, 64, 128), _BLACKWELL),
     ("tensorrt-deepgemm", "sm90"): ((64, 128), _HOPPER[:-2]),
 }
 #: Rows below which a kernel computes the transposed product.
