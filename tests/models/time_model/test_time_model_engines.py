@@ -482,10 +482,19 @@ def test_tiles_chosen_by_all_choices_are_too_tall_on_one_of_many_ranks():
 
 
 def test_moved_bytes_count_the_rank_s_rows_or_all_choices():
-    for name, count in (("row_bytes", 512 * 8 / 8), ("choice_bytes", 512 * 8)):
+    # Choices in the columns of both GEMMs: 2048 hidden ones, and 2 · 6144.
+    for name, count, columns in (("row_bytes", 512 * 8 / 8, 2048), ("choice_bytes", 512 * 8, 2048 + 2 * 6144)):
         constants = dataclasses.replace(MOE, **{name: 10.0})
         moved = moe_terms(H100, constants, layers(tokens=512, ranks=8, inter=6144.0), "bf16")["moved_s"][0]
-        assert moved == pytest.approx(10 * count * 2048 / 3.35e12, rel=1e-3)
+        assert moved == pytest.approx(10 * count * columns / 3.35e12, rel=1e-3)
+
+
+def test_a_rank_that_computes_other_ranks_choices_gets_no_other_tokens():
+    constants = dataclasses.replace(MOE, choice_bytes=10.0)
+    shapes = layers(tokens=4096, chosen=8, experts=64, ranks=[8, 64], foreign=[True, True])
+    own, few = moe_terms(H100, constants, shapes, "bf16")["moved_s"]
+    # With 64 ranks, 512 rows of an even load are of 512 tokens.
+    assert own / few == pytest.approx(8, rel=0.01)
 
 
 @settings(max_examples=40, deadline=None)

@@ -15,15 +15,19 @@
   (vLLM and SGLang, ``quantization/mxfp4.py``, for FlashInfer's kernels).
 * moved: permuting, quantising, activating and summing up the rank's rows (`row_bytes` per element of the hidden
   dimension), and what is done for all tokens' choices whether they are the rank's or not (`choice_bytes`); out of L2
-  or DRAM as the rows.
+  or DRAM as the rows. Triton's kernels and Marlin's do all of it for all choices: the first GEMM's results go through
+  memory to an activation kernel and to the second GEMM, whose results are summed up by another kernel, so that both
+  GEMMs' columns count. A rank that gets other ranks' choices as well gets no tokens without one of its own.
 
-That L2 holds layers, and what it must hold between two uses, was chosen by an L40S's, an A100's, an H100's and a
-B200's tables, held-back errors in sight; not by an RTX PRO 6000's, of which vLLM's tables confirm it (12.4 to 10.1 %
-in the mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's tiles for more tokens than
-experts read more slowly was chosen by the fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000
-confirms it (bf16: 17.5 to 13.2 %). A latency per step along k as in a GEMM gains nothing; several routings in turn
-between two uses, as the benchmarks' code has them, fit worse than one; and so does, but for some kernels of vLLM's,
-the height for tokens rounded down to a power of two, as FlashInfer's autotuner does.
+That L2 holds layers, and what it must hold between two uses, was chosen by an L40S's, an A100's, an H100's and a B200's
+tables, held-back errors in sight; not by an RTX PRO 6000's, of which vLLM's tables confirm it (12.4 to 10.1 % in the
+mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's tiles for more tokens than experts read
+more slowly was chosen by the fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000 confirms it
+(bf16: 17.5 to 13.2 %). That choices count both GEMMs' columns was chosen by these and an H200, held-back errors in
+sight (in the mean of 70 kernels, RTX PRO 6000's not among them, 12.1 to 11.7 %). A latency per step along k as in a
+GEMM gains nothing; several routings in turn between two uses, as the benchmarks' code has them, fit worse than one; and
+so does, but for some kernels of vLLM's, the height for tokens rounded down to a power of two, as FlashInfer's autotuner
+does.
 
 ‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`.
 """
@@ -82,7 +86,7 @@ class MoeConstants:
     row_bytes : float
         Bytes moved around the GEMMs per row and element of the hidden dimension.
     choice_bytes : float
-        The same per token and chosen expert, on this rank or not.
+        Bytes moved around them per token and chosen expert, on this rank or not, and column of either GEMM's result.
     tiles : str
         What decides on the size of tiles, one of `RULES`.
     narrow_share : float
@@ -197,8 +201,8 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
         ``tokens, chosen, hidden, inter`` (of the rank), ``gates`` (GEMMs side by side in the first: 2 with a gate),
-        the columns of :func:`load_table` and, optional, ``layers`` that follow each other, each with its own weights,
-        and ``height`` of the tiles that were chosen, one of `TILES` (0: by the kernel's rule).
+        the columns of :func:`load_table` and, optional, ``foreign`` (as there), ``layers`` that follow each other, each
+        with its own weights, and ``height`` of the tiles that were chosen, one of `TILES` (0: by the kernel's rule).
     dtype : str
         One of `DTYPES`.
 
@@ -234,8 +238,10 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     total = np.where(taken, total, np.inf)
     best = total.argmin(axis=0), np.arange(total.shape[1])
     terms = {name: np.broadcast_to(term, total.shape)[best] for name, term in terms.items()}
-    elements = c.row_bytes * s["rows"] + c.choice_bytes * s["tokens"] * s["chosen"]
-    moved_s = elements * s["hidden"] * (soon / gpu.dram_bytes_per_s + (1 - soon) / l2.bytes_per_s)
+    # A rank that computes other ranks' choices gets no tokens but those.
+    choices = np.where(s.get("foreign", 0.0), s["rows"], s["tokens"] * s["chosen"])
+    around = c.row_bytes * s["rows"] * s["hidden"] + c.choice_bytes * choices * (s["hidden"] + s["gates"] * s["inter"])
+    moved_s = around * (soon / gpu.dram_bytes_per_s + (1 - soon) / l2.bytes_per_s)
     launch_s = np.full(len(moved_s), c.launch_s)
     return {"time_s": launch_s + total[best] + moved_s, "launch_s": launch_s, **terms, "moved_s": moved_s}
 

@@ -110,6 +110,7 @@ _MOE = (
     "own",
     "rows",
     "active",
+    "foreign",
     *(f"tiles_{tile}" for tile in moe.TILES),
 )
 
