@@ -489,6 +489,17 @@ def test_moved_bytes_count_the_rank_s_rows_or_all_choices():
         assert moved == pytest.approx(10 * count * columns / 3.35e12, rel=1e-3)
 
 
+def test_each_tile_has_a_time_of_its_own():
+    # 256 experts with a row each: 12 tiles of 128 columns in the first GEMM, 16 in the second, on 132 SMs.
+    constants = dataclasses.replace(MOE, tiles="64", block_s=1e-3)
+    shapes = layers(tokens=32, experts=256)
+    found = moe_terms(H100, constants, shapes, "bf16")["compute_s"][0]
+    assert found == pytest.approx(256 * (12 + 16) / 132 * 1e-3, rel=0.01)
+    assert moe_terms(H100, constants, layers(tokens=1, chosen=1), "bf16")["compute_s"][0] == pytest.approx(
+        2e-3, rel=0.01
+    )
+
+
 def test_a_rank_that_computes_other_ranks_choices_gets_no_other_tokens():
     constants = dataclasses.replace(MOE, choice_bytes=10.0)
     shapes = layers(tokens=4096, chosen=8, experts=64, ranks=[8, 64], foreign=[True, True])

@@ -3,12 +3,13 @@
     launch + Σ over the two GEMMs of ‖ compute, L2, DRAM ‖ + bytes moved around them / DRAM bandwidth
 
 * Load: how many rows each of the rank's experts gets (:func:`expert_loads`); the rank with the most decides.
-* compute and L2: tiles of rows by columns, padding included; at least one tile per SM. Their size is the best; or the
-  one that a rule gives (`RULES`). The kernels of TensorRT-LLM and FlashInfer for Blackwell take as many rows as the
-  power of two above all tokens' choices per expert of the rank: with expert parallelism that is too tall, because most
-  choices are other ranks' (``computeSelectedTileN`` in FlashInfer's ``csrc/trtllm_fused_moe_kernel_launcher.cu``).
-  Triton's kernels take what ``get_default_config`` says (``fused_moe.py`` of vLLM, ``fused_moe_triton_config.py`` of
-  SGLang), where nobody tuned them for that GPU and those experts.
+* compute and L2: tiles of rows by columns, padding included, each with a time of its own; at least one per SM. Their
+  size is the best; or the one that a rule gives (`RULES`). The kernels of TensorRT-LLM and FlashInfer for Blackwell
+  take as many rows as the power of two above all tokens' choices per expert of the rank: with expert parallelism that
+  is too tall, because most choices are other ranks' (``computeSelectedTileN`` in FlashInfer's
+  ``csrc/trtllm_fused_moe_kernel_launcher.cu``). Triton's kernels take what ``get_default_config`` says
+  (``fused_moe.py`` of vLLM, ``fused_moe_triton_config.py`` of SGLang), where nobody tuned them for that GPU and those
+  experts.
 * DRAM: the weights of the experts that have a row, and the rows. What L2 holds since the last use comes from there:
   benchmarks repeat the same layer, so that small layers never leave L2.
 * padding: on data-centre Blackwell, engines store weights in mxfp4 for kernels that take multiples of 256 of both sizes
@@ -24,10 +25,10 @@ tables, held-back errors in sight; not by an RTX PRO 6000's, of which vLLM's tab
 mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's tiles for more tokens than experts read
 more slowly was chosen by the fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000 confirms it
 (bf16: 17.5 to 13.2 %). That choices count both GEMMs' columns was chosen by these and an H200, held-back errors in
-sight (in the mean of 70 kernels, RTX PRO 6000's not among them, 12.1 to 11.7 %). A latency per step along k as in a
-GEMM gains nothing; several routings in turn between two uses, as the benchmarks' code has them, fit worse than one; and
-so does, but for some kernels of vLLM's, the height for tokens rounded down to a power of two, as FlashInfer's autotuner
-does.
+sight (in the mean of 70 kernels, RTX PRO 6000's not among them, 12.1 to 11.7 %), and so was a tile's own time (an
+A100's, an H200's, a B200's and an L40S's: 11.9 to 11.1 %). A latency per step along k as in a GEMM gains nothing;
+several routings in turn between two uses, as the benchmarks' code has them, fit worse than one; and so does, but for
+some kernels of vLLM's, the height for tokens rounded down to a power of two, as FlashInfer's autotuner does.
 
 ‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`.
 """
@@ -92,6 +93,8 @@ class MoeConstants:
     narrow_share : float
         What is left of `dram_share` in Triton's tiles for more tokens than experts, which fetch 32 values of a weight's
         row at a time instead of 64 (1: all, and with any other rule).
+    block_s : float
+        What a tile takes beside its steps along k (s): finding its expert, the first fetch, the last write.
     source : str
         What they were fitted to.
     """
@@ -104,10 +107,11 @@ class MoeConstants:
     choice_bytes: float
     tiles: str = "best"
     narrow_share: float = 1.0
+    block_s: float = 0.0
     source: str = field(default="", compare=False)
 
 
-START = MoeConstants(2e-5, 0.75, 0.7, 60.0, 8.0, 2.0)
+START = MoeConstants(2e-5, 0.75, 0.7, 60.0, 8.0, 2.0, block_s=1e-7)
 BOUNDS = {
     "launch_s": (2e-6, 1e-3),
     "dram_share": (0.1, 1.0),
@@ -115,6 +119,7 @@ BOUNDS = {
     "l2_bytes_per_clock": (4.0, 512.0),
     "row_bytes": (0.1, 400.0),
     "choice_bytes": (0.01, 400.0),
+    "block_s": (1e-10, 1e-4),
 }
 
 
@@ -227,7 +232,7 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     soon, again = l2.cold_share(used), l2.cold_share(s.get("layers", 1.0) * used)
     for n, k in ((wide, hidden), (hidden, inter)):
         blocks = np.maximum(tiles * np.ceil(n / columns) / gpu.sms, 1)
-        compute = blocks * 2 * height * columns * k / rate
+        compute = blocks * (2 * height * columns * k / rate + c.block_s)
         operands = blocks * (height + columns) * k * max(weight, activation) / (c.l2_bytes_per_clock * gpu.clock_hz)
         weights, rows = s["active"] * n * k * weight, s["rows"] * (2 * n + activation * k)
         cold = again * weights + soon * rows
