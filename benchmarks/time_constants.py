@@ -104,7 +104,8 @@ def main() -> None:
     table = pd.DataFrame(rows, columns=columns)
     if arguments.gpu or arguments.tables:
         table = pd.concat([old, table], ignore_index=True).drop_duplicates(list(KEYS), keep="last")
-    table = table.map(lambda value: settle(value) if isinstance(value, float) and value == value else value)
+    # Whole numbers look alike, whether all rows are made or some.
+    table = table.map(lambda cell: settle(float(cell)) if isinstance(cell, int | float) and cell == cell else cell)
     ranks = {name: place for place, name in enumerate([*KINDS, *FOLDERS.values()])}
     order = pd.DataFrame({"kind": table["kind"].map(ranks), "gpu": table["gpu"].map(ranks)}).assign(
         **{name: table[name] for name in KEYS[2:]}

@@ -164,10 +164,9 @@ def test_parts_follow_the_rules_of_the_host_code():
     found = {
         pattern: decode_splits.parts_of(pattern, H100, shapes, shapes["requests"]).tolist()
         for pattern in decode_splits.PATTERNS
-        if pattern not in ("best", "flashinfer", "widened", "latent")
+        if pattern not in ("best", "flashinfer", "widened", "whole", "latent")
     }
     assert found == {
-        "whole": [1, 1, 1],
         # 128 tiles of 128 tokens on 264 places: 128 splits fill most; one tile is not split, nor what fills the GPU.
         "tiles": [128, 1, 1],
         "graph": [32, 32, 32],
@@ -211,17 +210,52 @@ def test_a_cache_that_is_widened_first_is_read_twice():
     assert wide - 8e-6 == pytest.approx((2 + 6) * values_s, rel=0.1)
 
 
+def latent_time(gpu, pattern, requests, context, heads, cache_bytes=2, **constants):
+    shapes = attention(requests=requests, context=context, heads=heads, kv_heads=1, head_dim=544)
+    shapes |= {
+        "cache_values": np.full_like(shapes["heads"], 576),
+        "cache_bytes": np.full_like(shapes["heads"], cache_bytes),
+    }
+    none = DecodeConstants(1e-6, 0.0, 1e6, 1.0, 0.0, 0.0, 0.0, pattern=pattern)
+    return decode_terms(gpu, dataclasses.replace(none, **constants), shapes)["time_s"] - 1e-6
+
+
+def test_latent_attention_before_hopper_runs_in_waves_of_two_blocks_per_sm():
+    # A request has two blocks for up to 64 heads, and four for 128: 108 SMs have 1, 2, 3 and 5 waves.
+    constants = {"block_s": 1e-3, "step_s": 1e-4}
+    times = latent_time(A100, "whole", [32, 128, 256, 256], 127, [16, 64, 64, 128], **constants)
+    assert (times / 1.2e-3).tolist() == pytest.approx([1, 2, 3, 5], rel=0.01)
+    # 64 blocks leave SMs of a pair free, 128 do not, and 256 share SMs; the rest of a wave that follows has none.
+    steps = latent_time(A100, "whole", [16, 54, 108, 128], 63, 64, several_s=1e-3, split_s=1e-2)
+    assert steps.tolist() == pytest.approx([0, 1e-3, 11e-3, 12e-3], abs=1e-4)
+    # A cache in 8 bits is kept in 16.
+    long = {"requests": 256, "context": 65535, "heads": 16}
+    assert latent_time(A100, "whole", cache_bytes=1, **long) == latent_time(A100, "whole", **long)
+
+
+def test_latent_attention_on_blackwell_has_a_kernel_for_few_heads_and_one_for_many():
+    b200 = find_gpu("b200")
+    # 148 SMs: 16 heads are one block, 32 two, 64 one of the other kernel, 128 a pair.
+    waves = latent_time(b200, "latent", 1024, 0, [16, 32, 64, 128], block_s=1e-3) / 1e-3
+    assert waves.round().tolist() == [7, 14, 7, 14]
+    # Of 64 heads, four blocks of 16 per request, where all have their SM and 1,024 tokens each at most.
+    rows = latent_time(b200, "latent", [37, 38, 37], [1023, 1023, 1024], 64, row_s=1e-3) / 1e-3
+    assert rows.round().tolist() == [16, 64, 64]
+    # Parts of at least 512 tokens, or 256; up to 16 of the first kernel are merged by their cluster.
+    parts = latent_time(b200, "latent", [1, 2, 1, 64], [4095, 8191, 65535, 4095], [16, 16, 64, 64], split_s=1e-3) / 1e-3
+    assert parts.round().tolist() == [8, 16, 148, 2]
+    merged = latent_time(b200, "latent", [1, 2, 1, 148], [4095, 8191, 65535, 4095], [16, 16, 64, 64], combine_s=1e-3)
+    assert (merged / 1e-3).round().tolist() == [0, 1, 1, 0]
+
+
 def test_latent_attention_on_blackwell_computes_in_the_bits_of_its_cache():
-    shapes = attention(requests=1024, context=16383, heads=[16, 32, 128], kv_heads=1, head_dim=544)
-    narrow = shapes | {"cache_bytes": np.ones(3)}
-    latent = dataclasses.replace(DECODE, pattern="latent", row_s=1e-9)
-    wide_s, narrow_s = (decode_terms(H100, latent, s)["compute_s"] for s in (shapes, narrow))
-    assert (narrow_s / wide_s).tolist() == pytest.approx([0.5] * 3)
-    # 32 heads are two blocks of 16, which both read the cache; 128 are two of 64.
-    heads = [decode_splits.block_heads(name, shapes, 64).tolist() for name in ("latent", "best")]
-    assert heads == [[16, 16, 64], [64, 64, 64]]
-    twice = decode_terms(H100, dataclasses.replace(latent, cache_bytes_per_clock=20.0), shapes)["block_s"]
-    assert twice[1] / twice[0] == pytest.approx(2, rel=0.01)
+    shapes = attention(requests=1024, context=16383, heads=[64, 128], kv_heads=1, head_dim=544)
+    narrow = shapes | {"cache_bytes": np.ones(2)}
+    latent = dataclasses.replace(DECODE, pattern="latent")
+    wide_s, narrow_s = (decode_terms(find_gpu("b200"), latent, s)["compute_s"] for s in (shapes, narrow))
+    assert (narrow_s / wide_s).tolist() == pytest.approx([0.5] * 2)
+    # 64 heads leave half of the units' rows empty.
+    assert wide_s[0] == pytest.approx(wide_s[1])
 
 
 def test_flash_attention_4_always_has_32_parts_in_graphs_and_searches_its_request():
@@ -448,10 +482,30 @@ def test_tiles_chosen_by_all_choices_are_too_tall_on_one_of_many_ranks():
 
 
 def test_moved_bytes_count_the_rank_s_rows_or_all_choices():
-    for name, count in (("row_bytes", 512 * 8 / 8), ("choice_bytes", 512 * 8)):
+    # Choices in the columns of both GEMMs: 2048 hidden ones, and 2 · 6144.
+    for name, count, columns in (("row_bytes", 512 * 8 / 8, 2048), ("choice_bytes", 512 * 8, 2048 + 2 * 6144)):
         constants = dataclasses.replace(MOE, **{name: 10.0})
         moved = moe_terms(H100, constants, layers(tokens=512, ranks=8, inter=6144.0), "bf16")["moved_s"][0]
-        assert moved == pytest.approx(10 * count * 2048 / 3.35e12, rel=1e-3)
+        assert moved == pytest.approx(10 * count * columns / 3.35e12, rel=1e-3)
+
+
+def test_each_tile_has_a_time_of_its_own():
+    # 256 experts with a row each: 12 tiles of 128 columns in the first GEMM, 16 in the second, on 132 SMs.
+    constants = dataclasses.replace(MOE, tiles="64", block_s=1e-3)
+    shapes = layers(tokens=32, experts=256)
+    found = moe_terms(H100, constants, shapes, "bf16")["compute_s"][0]
+    assert found == pytest.approx(256 * (12 + 16) / 132 * 1e-3, rel=0.01)
+    assert moe_terms(H100, constants, layers(tokens=1, chosen=1), "bf16")["compute_s"][0] == pytest.approx(
+        2e-3, rel=0.01
+    )
+
+
+def test_a_rank_that_computes_other_ranks_choices_gets_no_other_tokens():
+    constants = dataclasses.replace(MOE, choice_bytes=10.0)
+    shapes = layers(tokens=4096, chosen=8, experts=64, ranks=[8, 64], foreign=[True, True])
+    own, few = moe_terms(H100, constants, shapes, "bf16")["moved_s"]
+    # With 64 ranks, 512 rows of an even load are of 512 tokens.
+    assert own / few == pytest.approx(8, rel=0.01)
 
 
 @settings(max_examples=40, deadline=None)

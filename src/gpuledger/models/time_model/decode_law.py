@@ -17,7 +17,8 @@ cache, which counts tiles in the window. One block merges the parts of its seque
 times say that nothing is split (``whole``); no rule was found for that. All else is computed by a kernel for single
 heads without matrix units, which has a launch, a rate and a combination of its own (``single_``). It is split until
 each SM has a block, into parts of at least one round of 1,024 threads. FlashInfer and SGLang's Triton backend have
-such a second kernel, too.
+such a second kernel, too. TensorRT-LLM's kernels of latent attention before and after Hopper have a law of their own,
+:mod:`gpuledger.models.time_model.decode_latent`.
 
 What host code does not say (which terms grow with the head dimension, which kernels wait longer for DRAM than for L2,
 and the numbers below) was chosen by residuals of the fitting halves of an A100, an L40S, an H100 and a B200, some also
@@ -32,8 +33,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gpuledger.models.time_model import decode_splits
+from gpuledger.models.time_model import decode_latent, decode_splits
 from gpuledger.models.time_model.l2 import l2_of
+from gpuledger.models.time_model.overlap import norm
 from gpuledger.readers.gpus import Gpu
 
 #: Which query heads of a KV head share a block. "enough blocks": TensorRT-LLM's rule; "whole": XQA splits nothing.
@@ -68,6 +70,7 @@ class DecodeConstants:
         The kernel that combines the parts of a sequence (s).
     several_s : float
         How much longer that is in a block with several query heads: rows of queries are padded to a matrix tile (s).
+        With the pattern "whole", how much longer a step takes next to a block of the other SM of a pair.
     row_s : float
         What each query row of a block adds: its query in, its result out (s).
     packing : str
@@ -77,10 +80,10 @@ class DecodeConstants:
     pattern : str
         How a cache is split: one of :data:`gpuledger.models.time_model.decode_splits.PATTERNS`.
     step_s : float
-        Latency (s) of one step of 64 tokens, whatever its bytes.
+        Latency (s) of one step of 64 tokens (with the pattern "latent", 128), whatever its bytes.
     split_s : float
         Where a block of its own combines the parts of a query head: what each part takes (s); `combine_s` is then the
-        block's.
+        block's. With the pattern "whole", how much longer a step takes with two blocks on an SM.
     conversion_bytes : float
         Bytes moved per value of the cache to widen it before (0: the kernel reads it as it is).
     single_s, single_bytes_per_clock, single_combine_s : float
@@ -129,6 +132,7 @@ _SINGLE = {
     "single_combine_s": (4e-6, 1e-8, 1e-4),
 }
 _MERGED = {"split_s": (1e-7, 1e-10, 1e-5)}
+_LATENT = {"split_s": (1e-10, 1e-5), "cache_bytes_per_clock": (0.5, 1000.0)}
 _EXTRA = {
     "tiles": {"single_s": _SINGLE["single_s"]},
     "flashinfer": _SINGLE,
@@ -141,6 +145,11 @@ _EXTRA = {
 
 def started(constants: DecodeConstants) -> tuple[DecodeConstants, dict[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of all constants that such a kernel has."""
+    if constants.pattern in decode_latent.STARTS:
+        values = decode_latent.STARTS[constants.pattern]
+        start = replace(constants, **dict.fromkeys(BOUNDS, 0.0))
+        bounds = {name: (BOUNDS | _LATENT)[name] for name in values}
+        return replace(start, packing="always", **values), bounds
     own = _SINGLE if _ruled(constants) else _EXTRA.get(constants.pattern, {})
     start = replace(constants, **{name: values[0] for name, values in own.items()})
     return start, BOUNDS | {name: values[1:] for name, values in own.items()}
@@ -161,15 +170,16 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
         ``time_s`` and the terms ``launch_s, block_s, compute_s, dram_s``.
     """
     s, c = shapes, constants
+    if c.pattern in decode_latent.STARTS:
+        return decode_latent.latent_terms(gpu, c, s)
     tokens, context = s["tokens"], s["context"] + s["tokens"]
     seen = np.minimum(context, np.where(s["window"] > 0, s["window"] + tokens - 1, np.inf))
-    most = decode_splits.block_heads(c.pattern, s, c.query_tile)
-    packed = np.minimum(packed_heads(c.packing, s, gpu), most)
-    rereads = np.ceil(packed * tokens / most)
+    packed = np.minimum(packed_heads(c.packing, s, gpu), c.query_tile)
+    rereads = np.ceil(packed * tokens / c.query_tile)
     blocks = s["requests"] * s["heads"] / packed * rereads
     tile = decode_splits.flash_tile(s) if c.pattern == "tiles" else np.full(len(seen), _PART)
     # The edge of a window lies within one more tile.
-    steps = np.ceil(seen / tile) + (context > seen) * (c.pattern in ("best", "latent"))
+    steps = np.ceil(seen / tile) + (context > seen) * (c.pattern == "best")
     ruled = _ruled(c)
     xqa = decode_splits.xqa(gpu, s) & ruled
     hopper = decode_splits.hopper_xqa(gpu, s) & ruled
@@ -192,21 +202,19 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     several_s = c.several_s * ((packed > 1) & (ruled | ~single))
     # TensorRT-LLM's kernels start alike for all head dimensions, and FlashAttention-2's tiles are as large for all.
     share = 0.25 if ruled else 0.0 if c.pattern == "tiles" else 0.5
-    fixed_s = c.block_s + c.row_s * np.minimum(packed * tokens, most) + several_s
+    fixed_s = c.block_s + c.row_s * np.minimum(packed * tokens, c.query_tile) + several_s
     fixed_s = fixed_s * (1 - share + share * padded / 128)
     launched = decode_splits.launched_of(c.pattern, gpu) or parts
     crowded = np.where(hopper, np.maximum(2 ** np.ceil(np.log2(packed)) * s["head_dim"] / _XQA_ROWS, 1), 1)
     work_s = crowded * blocks * (launched * fixed_s + busy * part_s)
     once = s["requests"] * s["kv_heads"] * seen * values
     # A load waits twice as long for DRAM as for L2; where many blocks wait at a time, that does not matter.
-    waits = c.pattern in ("best", "latent", "splits") and not c.packing.endswith("whole")
+    waits = c.pattern in ("best", "splits") and not c.packing.endswith("whole")
     late = 1 + l2_of(gpu).cold_share(once) * waits
     block_s = norm(work_s / gpu.sms, fixed_s + late * part_s)
     queries = s["heads"] * tokens
     once = once + s["requests"] * 2 * queries * s["head_dim"] * s["value_bytes"]
-    # Units for half as many bits are twice as fast.
-    peak = s["peak"] * (s["value_bytes"] / s["cache_bytes"] if c.pattern == "latent" else 1)
-    compute_s = s["requests"] * queries * 4 * s["head_dim"] * seen / (_DECODE_SHARE * peak)
+    compute_s = s["requests"] * queries * 4 * s["head_dim"] * seen / (_DECODE_SHARE * s["peak"])
     # What blocks share comes from L2 again, except of heads that do not fit one block: pairs of blocks share loads,
     # but not SGLang's. The rate of TensorRT-LLM's kernel for single heads holds that.
     pairs = 1 if c.query_tile < 64 else np.ceil(packed_heads(c.packing, s, gpu) / c.query_tile)
@@ -262,8 +270,3 @@ def _memory_s(gpu: Gpu, dram_share: float, once: np.ndarray, used: np.ndarray) -
     l2 = l2_of(gpu)
     cold = once * l2.cold_share(once)
     return cold / (dram_share * gpu.dram_bytes_per_s) + (used - cold) / l2.bytes_per_s
-
-
-def norm(*terms: np.ndarray, power: float = 4.0) -> np.ndarray:
-    """Return the norm of times that overlap."""
-    return sum(term**power for term in terms) ** (1 / power)

@@ -20,10 +20,9 @@ import numpy as np
 from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.readers.gpus import Gpu
 
-#: Names of the rules, and of three kernels that split as is best but differ otherwise: FlashInfer computes fewer than
-#: four heads in 16 bits by a kernel of its own; SGLang widens an 8-bit latent cache for FlashAttention-3 first; and
-#: TensorRT-LLM's kernels of latent attention for data centre Blackwell compute in the cache's bits, fewer than 64 heads
-#: in blocks of 16.
+#: Names of the rules, and of two kernels that split as is best but differ otherwise: FlashInfer computes fewer than
+#: four heads in 16 bits by a kernel of its own; SGLang widens an 8-bit latent cache for FlashAttention-3 first. The
+#: patterns "whole" and "latent" are told by :mod:`gpuledger.models.time_model.decode_latent`.
 PATTERNS = ("best", "whole", "tiles", "graph", "segments", "splits", "splits per SM", "flashinfer", "widened", "latent")
 
 # XQA: heads and tokens of a part, blocks of an SM from which there is enough work, and at most; parts of all requests.
@@ -88,12 +87,6 @@ def single_heads(pattern: str, shapes: Shapes) -> np.ndarray:
     if pattern == "flashinfer":
         return (group < 4) & ~narrow(shapes)
     return (group < 2) & (pattern == "splits")
-
-
-def block_heads(pattern: str, shapes: Shapes, most: int) -> np.ndarray:
-    """Return the query heads that fit one block, of each launch, where a kernel has blocks for `most`."""
-    few = (pattern == "latent") & (shapes["heads"] < _HEADS)
-    return np.where(few, _SPLIT_HEADS, float(most))
 
 
 def copies(pattern: str, shapes: Shapes, packed: np.ndarray) -> np.ndarray:
@@ -185,7 +178,6 @@ def _tiles(gpu: Gpu, shapes: Shapes, blocks: np.ndarray) -> np.ndarray:
 
 
 _PARTS: Mapping[str, Callable] = {
-    "whole": lambda gpu, shapes, blocks: np.ones(len(blocks)),
     "tiles": _tiles,
     "graph": _graph,
     "segments": _segments,

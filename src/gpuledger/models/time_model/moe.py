@@ -3,27 +3,32 @@
     launch + Σ over the two GEMMs of ‖ compute, L2, DRAM ‖ + bytes moved around them / DRAM bandwidth
 
 * Load: how many rows each of the rank's experts gets (:func:`expert_loads`); the rank with the most decides.
-* compute and L2: tiles of rows by columns, padding included; at least one tile per SM. Their size is the best; or the
-  one that a rule gives (`RULES`). The kernels of TensorRT-LLM and FlashInfer for Blackwell take as many rows as the
-  power of two above all tokens' choices per expert of the rank: with expert parallelism that is too tall, because most
-  choices are other ranks' (``computeSelectedTileN`` in FlashInfer's ``csrc/trtllm_fused_moe_kernel_launcher.cu``).
-  Triton's kernels take what ``get_default_config`` says (``fused_moe.py`` of vLLM, ``fused_moe_triton_config.py`` of
-  SGLang), where nobody tuned them for that GPU and those experts.
+* compute and L2: tiles of rows by columns, padding included, each with a time of its own; at least one per SM. Their
+  size is the best; or the one that a rule gives (`RULES`). The kernels of TensorRT-LLM and FlashInfer for Blackwell
+  take as many rows as the power of two above all tokens' choices per expert of the rank: with expert parallelism that
+  is too tall, because most choices are other ranks' (``computeSelectedTileN`` in FlashInfer's
+  ``csrc/trtllm_fused_moe_kernel_launcher.cu``). Triton's kernels take what ``get_default_config`` says
+  (``fused_moe.py`` of vLLM, ``fused_moe_triton_config.py`` of SGLang), where nobody tuned them for that GPU and those
+  experts.
 * DRAM: the weights of the experts that have a row, and the rows. What L2 holds since the last use comes from there:
   benchmarks repeat the same layer, so that small layers never leave L2.
 * padding: on data-centre Blackwell, engines store weights in mxfp4 for kernels that take multiples of 256 of both sizes
   (vLLM and SGLang, ``quantization/mxfp4.py``, for FlashInfer's kernels).
 * moved: permuting, quantising, activating and summing up the rank's rows (`row_bytes` per element of the hidden
   dimension), and what is done for all tokens' choices whether they are the rank's or not (`choice_bytes`); out of L2
-  or DRAM as the rows.
+  or DRAM as the rows. Triton's kernels and Marlin's do all of it for all choices: the first GEMM's results go through
+  memory to an activation kernel and to the second GEMM, whose results are summed up by another kernel, so that both
+  GEMMs' columns count. A rank that gets other ranks' choices as well gets no tokens without one of its own.
 
-That L2 holds layers, and what it must hold between two uses, was chosen by an L40S's, an A100's, an H100's and a
-B200's tables, held-back errors in sight; not by an RTX PRO 6000's, of which vLLM's tables confirm it (12.4 to 10.1 %
-in the mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's tiles for more tokens than
-experts read more slowly was chosen by the fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000
-confirms it (bf16: 17.5 to 13.2 %). A latency per step along k as in a GEMM gains nothing; several routings in turn
-between two uses, as the benchmarks' code has them, fit worse than one; and so does, but for some kernels of vLLM's,
-the height for tokens rounded down to a power of two, as FlashInfer's autotuner does.
+That L2 holds layers, and what it must hold between two uses, was chosen by an L40S's, an A100's, an H100's and a B200's
+tables, held-back errors in sight; not by an RTX PRO 6000's, of which vLLM's tables confirm it (12.4 to 10.1 % in the
+mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's tiles for more tokens than experts read
+more slowly was chosen by the fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000 confirms it
+(bf16: 17.5 to 13.2 %). That choices count both GEMMs' columns was chosen by these and an H200, held-back errors in
+sight (in the mean of 70 kernels, RTX PRO 6000's not among them, 12.1 to 11.7 %), and so was a tile's own time (an
+A100's, an H200's, a B200's and an L40S's: 11.9 to 11.1 %). A latency per step along k as in a GEMM gains nothing;
+several routings in turn between two uses, as the benchmarks' code has them, fit worse than one; and so does, but for
+some kernels of vLLM's, the height for tokens rounded down to a power of two, as FlashInfer's autotuner does.
 
 ‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`.
 """
@@ -82,12 +87,14 @@ class MoeConstants:
     row_bytes : float
         Bytes moved around the GEMMs per row and element of the hidden dimension.
     choice_bytes : float
-        The same per token and chosen expert, on this rank or not.
+        Bytes moved around them per token and chosen expert, on this rank or not, and column of either GEMM's result.
     tiles : str
         What decides on the size of tiles, one of `RULES`.
     narrow_share : float
         What is left of `dram_share` in Triton's tiles for more tokens than experts, which fetch 32 values of a weight's
         row at a time instead of 64 (1: all, and with any other rule).
+    block_s : float
+        What a tile takes beside its steps along k (s): finding its expert, the first fetch, the last write.
     source : str
         What they were fitted to.
     """
@@ -100,10 +107,11 @@ class MoeConstants:
     choice_bytes: float
     tiles: str = "best"
     narrow_share: float = 1.0
+    block_s: float = 0.0
     source: str = field(default="", compare=False)
 
 
-START = MoeConstants(2e-5, 0.75, 0.7, 60.0, 8.0, 2.0)
+START = MoeConstants(2e-5, 0.75, 0.7, 60.0, 8.0, 2.0, block_s=1e-7)
 BOUNDS = {
     "launch_s": (2e-6, 1e-3),
     "dram_share": (0.1, 1.0),
@@ -111,6 +119,7 @@ BOUNDS = {
     "l2_bytes_per_clock": (4.0, 512.0),
     "row_bytes": (0.1, 400.0),
     "choice_bytes": (0.01, 400.0),
+    "block_s": (1e-10, 1e-4),
 }
 
 
@@ -197,8 +206,8 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     ----------
     shapes : mapping of str to float arrays of shape (launches,)
         ``tokens, chosen, hidden, inter`` (of the rank), ``gates`` (GEMMs side by side in the first: 2 with a gate),
-        the columns of :func:`load_table` and, optional, ``layers`` that follow each other, each with its own weights,
-        and ``height`` of the tiles that were chosen, one of `TILES` (0: by the kernel's rule).
+        the columns of :func:`load_table` and, optional, ``foreign`` (as there), ``layers`` that follow each other, each
+        with its own weights, and ``height`` of the tiles that were chosen, one of `TILES` (0: by the kernel's rule).
     dtype : str
         One of `DTYPES`.
 
@@ -223,7 +232,7 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     soon, again = l2.cold_share(used), l2.cold_share(s.get("layers", 1.0) * used)
     for n, k in ((wide, hidden), (hidden, inter)):
         blocks = np.maximum(tiles * np.ceil(n / columns) / gpu.sms, 1)
-        compute = blocks * 2 * height * columns * k / rate
+        compute = blocks * (2 * height * columns * k / rate + c.block_s)
         operands = blocks * (height + columns) * k * max(weight, activation) / (c.l2_bytes_per_clock * gpu.clock_hz)
         weights, rows = s["active"] * n * k * weight, s["rows"] * (2 * n + activation * k)
         cold = again * weights + soon * rows
@@ -234,8 +243,10 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     total = np.where(taken, total, np.inf)
     best = total.argmin(axis=0), np.arange(total.shape[1])
     terms = {name: np.broadcast_to(term, total.shape)[best] for name, term in terms.items()}
-    elements = c.row_bytes * s["rows"] + c.choice_bytes * s["tokens"] * s["chosen"]
-    moved_s = elements * s["hidden"] * (soon / gpu.dram_bytes_per_s + (1 - soon) / l2.bytes_per_s)
+    # A rank that computes other ranks' choices gets no tokens but those.
+    choices = np.where(s.get("foreign", 0.0), s["rows"], s["tokens"] * s["chosen"])
+    around = c.row_bytes * s["rows"] * s["hidden"] + c.choice_bytes * choices * (s["hidden"] + s["gates"] * s["inter"])
+    moved_s = around * (soon / gpu.dram_bytes_per_s + (1 - soon) / l2.bytes_per_s)
     launch_s = np.full(len(moved_s), c.launch_s)
     return {"time_s": launch_s + total[best] + moved_s, "launch_s": launch_s, **terms, "moved_s": moved_s}
 

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpuledger.models.time_model import prefill_tiles
-from gpuledger.models.time_model.decode_law import UNEQUAL_DIM, UNEQUAL_S, norm, packed_heads
+from gpuledger.models.time_model.decode_law import UNEQUAL_DIM, UNEQUAL_S, packed_heads
 from gpuledger.models.time_model.l2 import l2_of
+from gpuledger.models.time_model.overlap import norm
 from gpuledger.readers.gpus import Gpu
 
 _HEAD = 128  # head dimension above which the rate of the matrix units may differ

@@ -9,7 +9,15 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model import collectives, decode_law, decode_splits, moe, prefill_law, prefill_tiles
+from gpuledger.models.time_model import (
+    collectives,
+    decode_latent,
+    decode_law,
+    decode_splits,
+    moe,
+    prefill_law,
+    prefill_tiles,
+)
 from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.models.time_model.fit_law import fit_law
 from gpuledger.readers.gpus import Gpu
@@ -102,6 +110,7 @@ _MOE = (
     "own",
     "rows",
     "active",
+    "foreign",
     *(f"tiles_{tile}" for tile in moe.TILES),
 )
 
@@ -255,6 +264,8 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     if kind.name == "decode":
         pattern, heads = decode_splits.pattern_of(kernel, gpu, precision)
         starts = [dataclasses.replace(start, pattern=pattern, query_tile=heads) for start in starts]
+        # Whose rules say all.
+        starts = starts[:1] if pattern in decode_latent.STARTS else starts
     if len(starts) > 1:
         found = [fitted(start, few) for start in starts]
         starts = [min(found, key=lambda constants: error(constants, few))]
