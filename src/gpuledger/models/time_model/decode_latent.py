@@ -24,8 +24,9 @@ Sources: TensorRT-LLM, ``cpp/tensorrt_llm/kernels/contextFusedMultiHeadAttention
 (blocks of 256 value dimensions), ``cpp/tensorrt_llm/kernels/trtllmGenKernels/fmha/fmhaKernels.h``
 (``selectMlaGenerationKernel``, ``useSwapsMmaAbMlaGenKernel``, ``computeNumCtas``). What host code does not say (blocks
 per SM, the share that clusters fill, how fast L2 is) was chosen by an A100, an L40S and a B200, held-back errors in
-sight. A GB200 confirms it (10.0 to 6.6 % in the mean of four tables), and an RTX PRO 6000 that takes a 16-bit cache
-(10.2 to 5.0 %); for 8 bits it has another kernel with 128 heads, of which nothing is said here (22.3 to 16.4 %).
+sight. A GB200 confirms it (10.0 to 6.6 % in the mean of four tables). An RTX PRO 6000 has 5.0 % (10.2 before) with a
+16-bit cache, but its residuals had been seen; for 8 bits it has another kernel with 128 heads, of which nothing is said
+here (22.3 to 16.4 %).
 """
 
 from collections.abc import Mapping
