@@ -13,7 +13,7 @@ import numpy as np
 
 T = TypeVar("T")
 
-#: Distance of neighbours on the lattice of logarithms: a quarter of what three significant digits tell apart.
+#: Distance of neighbours on the lattice of logarithms: half of the least that three significant digits tell apart.
 LATTICE = 2.0**-11
 #: Step of a logarithm, in lattice units, that slopes are taken over.
 SLOPE = 41
