@@ -46,8 +46,10 @@ was made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
-clock, other losses of the fit, dearer partial sums, at least 512 of k in a split (on Hopper it takes 0.1 points off
-of an operand (but for activations of SGLang's on Ada), and compute and latency one after the other.
+clock, other losses of the fit, dearer partial sums, at least 512 of k in a split (on Hopper it takes 0.1 points off the
+error of all bf16 and adds as much to that of large products), compute and latency one after the other, DRAM and chain
+that overlap the better the longer they take (0.1 points less on Hopper, 0.2 more on Ada); for dispatch tables but
+SGLang's on Ada, that an operand passes again and again where tiles are worked off along one side.
 
 There is structure left: boosted trees on the residuals, the sizes and the terms above, trained on one half of a table,
 have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200, 4.2 B200, 6.1 L40S. Engines share it
