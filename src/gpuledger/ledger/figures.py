@@ -116,7 +116,8 @@ _UNITS = "[nµm]?s|[kMGT]i?B|[MGT]?FLOP|[MG]Hz|W"
 def _balanced(text: str, most: int) -> str:
     """Break a text into as few lines as possible of about the same length; a number stays with its sign or unit."""
     kept = re.sub(rf"(?<=[=≤≥<>]) | (?=[=≤≥<>%])|(?<=\d) (?=(?:{_UNITS})\b)", "\u00a0", text)
-    layouts = [textwrap.wrap(kept, width, break_long_words=False) for width in range(most // 2, most + 1)]
+    style = {"break_long_words": False, "break_on_hyphens": False}
+    layouts = [textwrap.wrap(kept, width, **style) for width in range(most // 2, most + 1)]
     return "\n".join(next(lines for lines in layouts if len(lines) == len(layouts[-1])))
 
 
