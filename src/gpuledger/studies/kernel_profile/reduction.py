@@ -44,9 +44,7 @@ def reduce(case: Case) -> CaseResult:
     )
     if "gpu" in result.summary:
         gpu = next(sheet for sheet in read_gpus().values() if sheet.title == result["gpu"])
-        source = {"source": case.dataset.content["source"]}
-        own = [{"file": case.inputs[key], **source} for key in ("report", "baseline") if key in case.inputs]
-        result.provenance["inputs"] = [*own, *describe_data_sheets([gpu], case.dataset.folder)]
+        result.provenance["inputs"] = describe_data_sheets([gpu], case.dataset.folder)
     return result
 
 
