@@ -17,7 +17,7 @@ from gpuledger.models.time_model.step import predict
 from gpuledger.readers.kernel_names import classify, parse, short_name
 from gpuledger.readers.timelines import Timeline, read_timeline
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
+from gpuledger.studies.kernel_breakdown.parts import join_parts, name_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.timeline_activity import (
     busy,
@@ -208,11 +208,11 @@ def _add_prediction(result: CaseResult, kernels: pd.DataFrame, predicted: pd.Dat
     result.add("matched_kernel_time", float(time[matched].sum()), "s")
     result.add("predicted_kernel_time", float(kernels["predicted_s"].sum()), "s")
     result.add("model_kernel_time", float((predicted["time_s"] * predicted["count"]).sum()), "s")
-    groups = kernels[matched].groupby(["kernel_class", "role"])[["duration_s", "predicted_s"]].sum()
+    groups = kernels[matched].groupby(name_parts(kernels)[matched])[["duration_s", "predicted_s"]].sum()
     excess = groups["duration_s"] - groups["predicted_s"]
     if len(excess):
         worst = excess.abs().idxmax()
-        result.add("most_mispredicted", worst[1].replace("_", " ") or f"{worst[0]} kernels", "text")
+        result.add("most_mispredicted", worst, "text")
         result.add("most_mispredicted_percent", 100 * float(excess[worst] / time.sum()), "%")
     phase, given = next(iter(scenario.phases.items()))
     result.add("phase", phase, "text")
