@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.patheffects import withStroke
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
@@ -23,6 +24,8 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "liger_layer": ("Liger's layer", figures.SKY, "v"),
 }
 _REST = [(figures.SKY, "v"), (figures.YELLOW, "P"), (figures.BLACK, "X")]
+#: Keeps words legible where lines cross them.
+_HALO = [withStroke(linewidth=2.5, foreground="white")]
 
 Styles = Mapping[str, tuple[str, str, str]]
 
@@ -67,7 +70,7 @@ def draw_roofline(
     roof, sheet = roof_bandwidth(result), result.get("data_sheet_bandwidth")
     if sheet and "dram_roof" in result.summary:
         limit = result.get("data_sheet_fp32_peak") or np.inf
-        style = {"color": figures.GREY, "linewidth": 0.9, "linestyle": ":", "zorder": 1}
+        style = {"color": figures.GREY, "linewidth": 0.9, "linestyle": "-.", "zorder": 1}
         axes.plot(intensity, np.minimum(limit, sheet * intensity) / 1e12, label="data sheet", **style)
         axes.legend(loc="lower right", fontsize=7, handlelength=1.8)
     roofs = [("DRAM", roof, figures.BLACK, "-")]
@@ -83,7 +86,8 @@ def draw_roofline(
         )  # fmt: skip
     if np.isfinite(peak):
         place = {"textcoords": "offset points", "fontsize": 7}
-        axes.annotate(f"FP32 {peak / 1e12:.1f} TFLOP/s", (high, peak / 1e12), (-2, 3), ha="right", **place)
+        roof_label = f"FP32 {peak / 1e12:.1f} TFLOP/s"
+        axes.annotate(roof_label, (high, peak / 1e12), (-2, 3), ha="right", path_effects=_HALO, **place)
         balance = peak / roof
         axes.axvline(balance, color=figures.GREY, linewidth=0.8, linestyle=":")
         place |= {"xycoords": ("data", "axes fraction"), "color": "#666666"}
@@ -178,6 +182,7 @@ def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: floa
         _points(axes, own["place"], own["share"], own["cache"], style, 4.5)
         end = own.iloc[-1]
         below = {"textcoords": "offset points", "ha": "right", "va": "top", "fontweight": "bold", "fontsize": 7.5}
+        below |= {"path_effects": _HALO, "zorder": 5}
         axes.annotate(style[0], (end["place"] + 0.25, own["share"].iloc[-2:].min()), (0, -5), color=style[1], **below)
     said = ["rows × length, by size"]
     shares = cold.pivot_table(index="place", columns="kernel", values="share")
