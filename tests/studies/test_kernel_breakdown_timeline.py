@@ -534,3 +534,15 @@ def test_public_recordings(tracelens, name):
     assert set(projections) == {known["layers"]}, "each projection once a layer"
     idle = split_parts(result.data)["idle"]
     assert idle["duration_s"].sum() == pytest.approx(result["span"] * result["idle_percent"] / 100, rel=1e-6)
+
+
+def test_kernels_that_take_no_time_are_refused_in_one_line(tmp_path):
+    recording = Recording()
+    recording.kernel("k", 0.0)
+    recording.write(tmp_path)
+    with pytest.raises(InputError, match="no kernel in it takes any time; record the activities"):
+        reduce(tmp_path)
+    (tmp_path / "trace.json").unlink()
+    recording.kernel("k", 3.0)
+    recording.write(tmp_path)
+    assert reduce(tmp_path).finding.startswith("2 kernels run for 3 µs")

@@ -223,10 +223,11 @@ def _add_prediction(result: CaseResult, kernels: pd.DataFrame, predicted: pd.Dat
 
 def _finding(result: CaseResult) -> str:
     kernels, time = int(result["kernels"]), format_time(float(result["kernel_time"]))
-    words = [f"{kernels:,} kernels run for {time}"]
+    run = "kernel runs" if kernels == 1 else "kernels run"
+    words = [f"{kernels:,} {run} for {time}"]
     if result["span"] != "unknown":
         span, idle = format_time(float(result["span"])), float(result["idle_percent"])
-        words = [f"{kernels:,} kernels run for {time} of a {span} step, which is idle for {idle:.0f} %"]
+        words = [f"{kernels:,} {run} for {time} of a {span} step, which is idle for {idle:.0f} %"]
     if "most_mispredicted" in result.summary:
         predicted, matched = format_time(float(result["predicted_kernel_time"])), float(result["matched_percent"])
         excess = float(result["most_mispredicted_percent"])
