@@ -157,8 +157,9 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
     names = ("held_back", "roofline_held_back", "lookup" if looked_up else "derate_held_back")
     model, roofline, other = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
     count = result[f"shapes_held_back{main}"]
+    gemms = "GEMM" if count == 1 else "GEMMs"
     finding = (
-        f"The time model predicts {count:,} held-back {groups[0]} GEMMs on {gpu.title} with a mean error of {model} "
+        f"The time model predicts {count:,} held-back {groups[0]} {gemms} on {gpu.title} with a mean error of {model} "
         f"(roofline: {roofline}, {'look-up in the fitting half' if looked_up else 'derated roofline'}: {other})"
     )
     result.add("finding", finding, "text")
