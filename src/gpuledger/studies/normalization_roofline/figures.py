@@ -78,12 +78,12 @@ def draw_roofline(
         roofs.insert(0, ("L2", result["l2_roof"], figures.BLUE, (0, (5, 1.5))))
     for name, bandwidth, color, line in roofs:
         axes.plot(intensity, np.minimum(peak, bandwidth * intensity) / 1e12, color=color, linestyle=line, zorder=2)
-        offset, side = (5, "bottom") if name == "L2" else (-5, "top")
-        axes.annotate(
-            f"{name} {bandwidth / 1e12:.1f} TB/s", (start, start * bandwidth / 1e12), (0, offset), rotation=45,
-            textcoords="offset points", transform_rotates_text=True, rotation_mode="anchor", color=color, fontsize=7,
-            va=side,
-        )  # fmt: skip
+        aside, side = (1.25, "bottom") if name == "L2" else (0.8, "top")
+        height = aside * start * bandwidth / 1e12
+        # The roof's direction at this point, in data units; drawing turns it with the axes.
+        turned = {"rotation": np.degrees(np.arctan2(height, start)), "rotation_mode": "anchor", "va": side}
+        words = f"{name} {bandwidth / 1e12:.1f} TB/s"
+        axes.text(start, height, words, color=color, fontsize=7, transform_rotates_text=True, **turned)
     if np.isfinite(peak):
         place = {"textcoords": "offset points", "fontsize": 7}
         roof_label = f"FP32 {peak / 1e12:.1f} TFLOP/s"
