@@ -188,7 +188,7 @@ def test_figures_and_tables_are_saved(tmp_path):
         (("--gpu", "h900"), "unknown GPU"),
         (("--gpu", "a100", "--batch", "0"), "out of range"),
         (("--gpu", "a100", "--batch", "9..3"), "out of range"),
-        (("--gpu", "a100", "--batch", "-1"), "no number of 1 and more"),
+        (("--gpu", "a100", "--batch", "-1"), "not a positive whole number"),
         (("--gpu", "a100", "--input", "1,2"), "more than one number"),
         (("--gpu", "a100", "--tp", "5"), "cannot be split evenly"),
         (("--gpu", "a100", "--input", "4096"), "supports 1,024"),

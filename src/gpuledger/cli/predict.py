@@ -152,7 +152,7 @@ def _numbers(text: str, option: str) -> list[int]:
         ends = part.strip().split("..")
         if len(ends) > 2 or not all(end.isascii() and end.isdigit() and 0 < len(end) < 11 for end in ends):
             raise InputError(
-                "command line", option, f"'{part}' is no number of 1 and more", "write 64, 1,8,64 or 1..256"
+                "command line", option, f"'{part}' is not a positive whole number", "write 64, 1,8,64 or 1..256"
             )
         low, high = int(ends[0]), int(ends[-1])
         if not 1 <= low <= high <= MAX_NUMBER or high - low >= MAX_ROWS:
