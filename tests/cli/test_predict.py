@@ -192,7 +192,7 @@ def test_figures_and_tables_are_saved(tmp_path):
         (("--gpu", "a100", "--input", "1,2"), "more than one number"),
         (("--gpu", "a100", "--tp", "5"), "cannot be split evenly"),
         (("--gpu", "a100", "--input", "4096"), "supports 1,024"),
-        (("--gpu", "a100", "--slo", "ttft=1"), "no objective"),
+        (("--gpu", "a100", "--slo", "ttft=1"), "not an objective"),
         (("--gpu", "a100", "--price", "free"), "not a price"),
         (("--gpu", "a100", "--precision", "fp9"), "no number format"),
         (("--gpu", "a100", "--precision", "values=fp8"), "unknown part"),
