@@ -127,6 +127,20 @@ def test_a_headline_keeps_a_number_with_its_unit(number):
         assert "\n" in title and number in title.replace("\u00a0", " ")
 
 
+def test_a_headline_breaks_no_word_at_its_hyphen():
+    figure = plt.figure(figsize=(7, 3))
+    for before in range(30):
+        figures.headline(figure, f"{'a' * before} held-back mixture-of-experts layers " + "and more words " * 9)
+        assert not any(line.endswith("-") for line in figure._suptitle.get_text().split("\n"))
+
+
+def test_an_address_longer_than_a_line_is_cut_at_a_sign():
+    address = "https://huggingface.co/deepseek-ai/DeepSeek-V3/resolve/main/config.json"
+    lines = figures._balanced(f"Predicted. DeepSeek-V3: {address}", 54).split("\n")
+    assert max(map(len, lines)) <= 54 and "".join(lines[1:]).endswith(address)
+    assert lines[1][-1] in "/-."
+
+
 def test_figures_have_the_fonts_of_matplotlib_not_of_the_system():
     figures.use_style()
     for name in ("DejaVu Sans", "DejaVu Sans:bold", "DejaVu Sans Mono", "STIXGeneral"):

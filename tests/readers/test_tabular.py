@@ -24,6 +24,12 @@ def read(tmp_path, text, **options):
     return read_csv(path, COLUMNS, **options)
 
 
+@pytest.mark.parametrize(("sign", "words"), [(";", "semicolons"), ("\t", "tabs")])
+def test_other_separators_are_named(tmp_path, sign, words):
+    with pytest.raises(InputError, match=f"line 1: its cells are separated by {words}; separate them by commas"):
+        read(tmp_path, GOOD.replace(",", sign))
+
+
 def test_types(tmp_path):
     frame = read(tmp_path, "\ufeff" + GOOD.replace("\n", "\r\n"))
     assert frame["count"].tolist() == [3, 4]
@@ -45,7 +51,7 @@ def test_types(tmp_path):
         ("1.5", "nan", "line 2, column latency_ms: 'nan' is not a number"),
         ("y,b", "y,c", "line 3, column kind: 'c' is not one of a, b"),
         ("false", "no", "line 3, column spilled: 'no' is not true or false"),
-        ("count,", "", "not a table: Length of header"),
+        ("count,", "", "a line has more cells than the first has names"),
         ("name,kind,count", "name,kind,number", "line 1: the column 'count' is missing"),
         ("kind,count", "sort,number", "line 1: the columns 'kind', 'count' are missing; add or rename them"),
     ],

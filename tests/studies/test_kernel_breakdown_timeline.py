@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.provenance import sources
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
@@ -409,7 +410,7 @@ def test_table_and_summary_add_up_and_the_notebook_runs(tmp_path):
     result = reduce(
         tmp_path, model="Llama-3.1-8B", hardware=["h100-sxm"], phases={"prefill": {"batch": 1, "input": 64}}
     )
-    table = kernel_table(result)["frame"]
+    table, rows = kernel_table(result)["frame"], recorded_kernels(result)
     assert list(table) == ["kernel_class", "operator", "count", "time_s", "predicted_s"]
     assert table["count"].sum() == result["kernels"]
     assert table["time_s"].sum() == pytest.approx(result["kernel_time"])
@@ -417,6 +418,9 @@ def test_table_and_summary_add_up_and_the_notebook_runs(tmp_path):
     assert 0 < result["matched_percent"] <= 100
     assert part_table(result)["recorded_ms"].sum() == pytest.approx(1e3 * result["kernel_time"])
     assert "predicted times: by a time model" in result.provenance["label"]
+    assert sources(result.provenance).startswith("s; Data sheets of"), "who recorded it is said, too"
+    errors = rows.groupby("part")[["predicted_s", "duration_s"]].sum().diff(axis=1)["duration_s"].abs()
+    assert result["most_mispredicted"] == errors.idxmax(), "the figure has a bar for it"
     assert str(ROOT) not in json.dumps(result.provenance)
     variables, _ = run_notebook("kernel_breakdown_timeline", result, tmp_path / "out")
     assert variables["predicted"]
@@ -530,3 +534,15 @@ def test_public_recordings(tracelens, name):
     assert set(projections) == {known["layers"]}, "each projection once a layer"
     idle = split_parts(result.data)["idle"]
     assert idle["duration_s"].sum() == pytest.approx(result["span"] * result["idle_percent"] / 100, rel=1e-6)
+
+
+def test_kernels_that_take_no_time_are_refused_in_one_line(tmp_path):
+    recording = Recording()
+    recording.kernel("k", 0.0)
+    recording.write(tmp_path)
+    with pytest.raises(InputError, match="no kernel in it takes any time; record the activities"):
+        reduce(tmp_path)
+    (tmp_path / "trace.json").unlink()
+    recording.kernel("k", 3.0)
+    recording.write(tmp_path)
+    assert reduce(tmp_path).finding.startswith("2 kernels run for 3 µs")

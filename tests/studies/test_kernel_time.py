@@ -272,7 +272,7 @@ BAD = {
     "zero": ("gemm_dtype,m,n,k,latency\nbf16,1,128,128,1\nbf16,0,128,128,1\n", {}, r"line 3, column m: '0' is not"),
     "unknown type": ("gemm_dtype,m,n,k,latency\nint3,1,128,128,1\n", {}, r"no row of a known type \(found int3\)"),
     "no type": ("gemm_dtype,m,n,k,latency\n,1,128,128,1\n", {}, r"line 2, column gemm_dtype: 'nan' is no name"),
-    "semicolons": ("gemm_dtype;m;n;k;latency\n", {}, r"line 1: the column 'gemm_dtype' is missing; .*commas"),
+    "semicolons": ("gemm_dtype;m;n;k;latency\n", {}, r"line 1: its cells are separated by semicolons; .*commas"),
     "two columns": ("gemm_dtype,m,m,n,k,latency\nbf16,1,2,8,8,1\n", {}, r"line 1: two columns are called 'm'"),
     "more cells": ("gemm_dtype,m,n,k,latency\nbf16,1,128,128,64,0.1\n", {}, r"every line the same number of cells"),
     "no row": ("gemm_dtype,m,n,k,latency\n", {}, r"there is no row"),

@@ -76,9 +76,9 @@ class Progress(DefaultFormatter):
         drawn = sum(count for rule, count in kinds.items() if rule.startswith("run_"))
         reduced = kinds.get("reduce_case", 0)
         cases = "case" if reduced == 1 else "cases"
-        return (
-            f"{msg['stats']['total']} steps: {reduced} {cases} to reduce, {drawn} to draw, and what is made across them"
-        )
+        others = sum(kinds.values()) - reduced - drawn
+        what = [f"{reduced} {cases} to reduce", f"{drawn} to draw", *([f"{others} across cases"] if others else [])]
+        return f"{sum(kinds.values())} steps: {', '.join(what)}"
 
     def format_job_info(self, msg):
         what = self.messages[msg["jobid"]] = msg["rule_msg"] or msg["rule_name"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="What a Neutrino trace probed, what not and why.",
+    short_help="What a Neutrino trace probed, what it did not, and why.",
     epilog="Example: gpuledger diagnose trace/Nov22_010203_4711",
 )
 @click.argument("folder", type=click.Path(path_type=Path))

@@ -151,7 +151,9 @@ def _numbers(text: str, option: str) -> list[int]:
     for part in text.split(","):
         ends = part.strip().split("..")
         if len(ends) > 2 or not all(end.isascii() and end.isdigit() and 0 < len(end) < 11 for end in ends):
-            raise InputError("command line", option, f"'{part}' is not a whole number", "write 64, 1,8,64 or 1..256")
+            raise InputError(
+                "command line", option, f"'{part}' is not a positive whole number", "write 64, 1,8,64 or 1..256"
+            )
         low, high = int(ends[0]), int(ends[-1])
         if not 1 <= low <= high <= MAX_NUMBER or high - low >= MAX_ROWS:
             raise InputError("command line", option, f"'{part}' is out of range", f"use 1 … {MAX_NUMBER}, rising")

@@ -174,9 +174,11 @@ def reduce_case(
         result = reduce(case, **arguments)
     _keep_warnings(result, caught, case)
     own, record = result.provenance, provenance.result() | {"knobs": dict(knobs or {})}
-    inputs = {entry["file"]: entry for entry in record["inputs"]}
-    for entry in own.get("inputs", []):
-        inputs[entry["file"]] = entry | inputs.get(entry["file"], {})
+    # Where a study names the sources of what it adds, that of the case's own files must not go missing beside them.
+    added = {entry["file"]: entry for entry in own.get("inputs", [])}
+    default = {"source": record["source"]} if any("source" in entry for entry in added.values()) else {}
+    declared = {entry["file"]: default | added.get(entry["file"], {}) | entry for entry in record["inputs"]}
+    inputs = declared | {file: entry for file, entry in added.items() if file not in declared}
     result.provenance = visible(record | own | {"inputs": list(inputs.values())})
     if result.warnings:
         result.provenance["warnings"] = result.warnings

@@ -3,7 +3,7 @@
 import re
 import textwrap
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -116,8 +116,19 @@ _UNITS = "[nµm]?s|[kMGT]i?B|[MGT]?FLOP|[MG]Hz|W"
 def _balanced(text: str, most: int) -> str:
     """Break a text into as few lines as possible of about the same length; a number stays with its sign or unit."""
     kept = re.sub(rf"(?<=[=≤≥<>]) | (?=[=≤≥<>%])|(?<=\d) (?=(?:{_UNITS})\b)", "\u00a0", text)
-    layouts = [textwrap.wrap(kept, width, break_long_words=False) for width in range(most // 2, most + 1)]
+    fitting = " ".join(piece for word in kept.split(" ") for piece in _pieces(word, most))
+    style = {"break_long_words": False, "break_on_hyphens": False}
+    layouts = [textwrap.wrap(fitting, width, **style) for width in range(most // 2, most + 1)]
     return "\n".join(next(lines for lines in layouts if len(lines) == len(layouts[-1])))
+
+
+def _pieces(word: str, most: int) -> Iterator[str]:
+    """Cut a word that is longer than a line, such as an address, where a sign ends a part of it."""
+    while len(word) > most:
+        at = max(word.rfind(sign, 0, most) for sign in "/-_.") + 1 or most
+        yield word[:at]
+        word = word[at:]
+    yield word
 
 
 def magnitude(value: float) -> str:

@@ -73,7 +73,11 @@ def _case(study: Study, outcome: Outcome, folder: Path) -> tuple[str, list[str]]
         size = f"width={width},height=0.87\\textheight,keepaspectratio"
         lines = [f"\\begin{{{environment}}}[tp]", "\\centering"]
         lines += [f"\\includegraphics[{size}]{{../{case}/{name}.pdf}}"]
-        lines += [f"\\caption{{{latex.escape(f'{finding}. {label}.')}}}\\label{{{figures[-1]}}}"]
+        said = finding
+        if name not in ("figure", "figure_column"):
+            # A further figure has a finding of its own, which stands above it.
+            said = f"{outcome.dataset}, {outcome.case}: {name.removeprefix('figure_').replace('_', ' ')}"
+        lines += [f"\\caption{{{latex.escape(f'{said}. {label}.')}}}\\label{{{figures[-1]}}}"]
         floats.append("\n".join([*lines, f"\\end{{{environment}}}"]))
     for name in study.tables:
         text = (folder.parent / case / f"{name}.tex").read_text("utf-8")

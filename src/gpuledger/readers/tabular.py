@@ -107,7 +107,9 @@ def read_cells(path: Path, columns: Iterable[str], **options: object) -> pd.Data
         The file is absent or empty, or a line has more cells than the first: pandas would take the first column of all
         as an index, and each number would be under its neighbour's name.
     """
-    header(path)
+    if len(names := header(path)) == 1 and (sign := next((sign for sign in ";\t" if sign in names[0]), None)):
+        problem = f"its cells are separated by {'semicolons' if sign == ';' else 'tabs'}"
+        raise InputError(path, "line 1", problem, "separate them by commas, with a point for decimals")
     try:
         with warnings.catch_warnings():
             # pandas only warns when it drops surplus cells that are not empty.
@@ -120,8 +122,10 @@ def read_cells(path: Path, columns: Iterable[str], **options: object) -> pd.Data
     except pd.errors.EmptyDataError:
         raise InputError(path, "", "the file is empty", f"give it the columns {', '.join(columns)}") from None
     except (pd.errors.ParserError, pd.errors.ParserWarning, ValueError) as error:
-        problem = str(error).removeprefix("Error tokenizing data. C error: ")
-        raise InputError(path, "", f"not a table: {problem}", "give every line the same number of cells") from None
+        problem = f"not a table: {str(error).removeprefix('Error tokenizing data. C error: ')}"
+        if isinstance(error, pd.errors.ParserWarning):
+            problem = "a line has more cells than the first has names"
+        raise InputError(path, "", problem, "give every line the same number of cells") from None
 
 
 def header(path: str | Path) -> list[str]:

@@ -30,7 +30,7 @@ class Objective:
             name, _, value = (piece.strip() for piece in part.partition("="))
             match = _TIME.fullmatch(value)
             if name not in ("ttft", "tpot") or not match or not float(match[1]) > 0 or f"{name}_s" in found:
-                raise InputError("command line", place, f"'{part}' is no objective", "write ttft=1s,tpot=30ms")
+                raise InputError("command line", place, f"'{part}' is not an objective", "write ttft=1s,tpot=30ms")
             found[f"{name}_s"] = float(match[1]) * _SECONDS[match[2]]
         return cls(**found)
 

@@ -12,7 +12,7 @@ PARTS = {
     "epilogue": ("epilogue", {"color": BLUE}),
     "prologue": ("prologue", {"color": BLACK}),
     "other": (
-        "these two, read off",
+        "both, read off the plot",
         {"color": "white", "edgecolor": BLUE, "hatch": "//////", "linewidth": 0.7},
     ),
     "unknown": ("parts unknown", {"color": SKY}),

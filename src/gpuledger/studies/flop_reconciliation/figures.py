@@ -114,7 +114,8 @@ def draw_steps(axes: Axes, steps: pd.DataFrame, total: pd.Series) -> None:
     if pd.notna(total["predicted_flops"]):
         predicted = int(total["predicted_flops"] - total["theory_flops"]) / 1e6
         axes.barh(last + 1, predicted, color="white", edgecolor=BLACK, height=0.62, hatch="////", zorder=3)
-        label = f"{total['predicted_flops']:,} FLOPs{wide}(residual {total['residual_flops']:+,})"
+        residual = f"{total['residual_flops']:+,}".replace("-", "−") if total["residual_flops"] else "0"
+        label = f"{total['predicted_flops']:,} FLOPs{wide}(residual {residual})"
         axes.annotate(label, (predicted, last + 1), (4, 0), **text)
         labels.append("closed form")
     axes.set_yticks(range(len(labels)), labels)

@@ -191,10 +191,11 @@ def numbered(points: pd.DataFrame) -> pd.DataFrame:
     return named[named["share"] >= LEAST_SHARE]
 
 
-def roofline_handles(kernels: pd.DataFrame, points: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> list[Artist]:
-    """Return legend entries for the groups of `kernels` and for :func:`draw_roofline` of `points`."""
+def roofline_handles(points: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> list[Artist]:
+    """Return legend entries for :func:`draw_roofline` of `points`; kernels without FLOPs have none."""
     point = {"marker": "o", "linestyle": "none"}
-    present = [group for group in GROUPS if (kernels["group"] == group).any()]
+    drawn = points.loc[points[["dram_intensity", "l2_intensity"]].notna().any(axis=1), "group"]
+    present = [group for group in GROUPS if (drawn == group).any()]
     handles: list[Artist] = [Line2D([], [], color=colours[group], label=group, **point) for group in present]
     handles.append(Line2D([], [], color=figures.BLACK, label="at DRAM (area: time)", **point))
     if points["l2_intensity"].notna().any():

@@ -49,3 +49,10 @@ def one_part(data: pd.DataFrame, name: str) -> pd.DataFrame:
     own = data[data["part"] == name].drop(columns="part").dropna(axis="columns", how="all").reset_index(drop=True)
     whole = [column for column in own.select_dtypes("Int64") if own[column].notna().all()]
     return own.astype(dict.fromkeys(whole, "int64"))
+
+
+def name_parts(rows: pd.DataFrame) -> pd.Series:
+    """Name the part of a recorded step that each kernel belongs to: the model's kernel, else class and operator."""
+    operator = rows["operator"].str.rpartition("::")[2].str.rpartition("/")[2]
+    other = rows["kernel_class"] + (" (" + operator + ")").where(operator != "", "")
+    return rows["role"].str.replace("_", " ").where(rows["role"] != "", other)

@@ -17,7 +17,7 @@ from gpuledger.models.time_model.step import predict
 from gpuledger.readers.kernel_names import classify, parse, short_name
 from gpuledger.readers.timelines import Timeline, read_timeline
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.parts import join_parts, settle_frame
+from gpuledger.studies.kernel_breakdown.parts import join_parts, name_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.timeline_activity import (
     busy,
@@ -208,11 +208,11 @@ def _add_prediction(result: CaseResult, kernels: pd.DataFrame, predicted: pd.Dat
     result.add("matched_kernel_time", float(time[matched].sum()), "s")
     result.add("predicted_kernel_time", float(kernels["predicted_s"].sum()), "s")
     result.add("model_kernel_time", float((predicted["time_s"] * predicted["count"]).sum()), "s")
-    groups = kernels[matched].groupby(["kernel_class", "role"])[["duration_s", "predicted_s"]].sum()
+    groups = kernels[matched].groupby(name_parts(kernels)[matched])[["duration_s", "predicted_s"]].sum()
     excess = groups["duration_s"] - groups["predicted_s"]
     if len(excess):
         worst = excess.abs().idxmax()
-        result.add("most_mispredicted", worst[1].replace("_", " ") or f"{worst[0]} kernels", "text")
+        result.add("most_mispredicted", worst, "text")
         result.add("most_mispredicted_percent", 100 * float(excess[worst] / time.sum()), "%")
     phase, given = next(iter(scenario.phases.items()))
     result.add("phase", phase, "text")
@@ -223,10 +223,11 @@ def _add_prediction(result: CaseResult, kernels: pd.DataFrame, predicted: pd.Dat
 
 def _finding(result: CaseResult) -> str:
     kernels, time = int(result["kernels"]), format_time(float(result["kernel_time"]))
-    words = [f"{kernels:,} kernels run for {time}"]
+    run = "kernel runs" if kernels == 1 else "kernels run"
+    words = [f"{kernels:,} {run} for {time}"]
     if result["span"] != "unknown":
         span, idle = format_time(float(result["span"])), float(result["idle_percent"])
-        words = [f"{kernels:,} kernels run for {time} of a {span} step, which is idle for {idle:.0f} %"]
+        words = [f"{kernels:,} {run} for {time} of a {span} step, which is idle for {idle:.0f} %"]
     if "most_mispredicted" in result.summary:
         predicted, matched = format_time(float(result["predicted_kernel_time"])), float(result["matched_percent"])
         excess = float(result["most_mispredicted_percent"])

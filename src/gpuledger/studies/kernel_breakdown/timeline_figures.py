@@ -50,6 +50,9 @@ def draw_step(axes: Axes, result: Mapping, predicted: bool) -> None:
     axes.barh(0, 1e3 * running, color=_RUNNING)
     axes.barh(0, 1e3 * idle, left=1e3 * running, color=figures.PALE)
     words = f"no kernel for {format_time(idle)}, {100 * idle / span:.0f} %"
+    if wide and not figures.for_columns and float(result["longest_idle"]) > idle / 2:
+        longest = format_time(float(result["longest_idle"]))
+        words += f" ({longest} of it in one pause, in {figures.plain(str(result['longest_idle_in']))})"
     style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
     axes.annotate(words, (1e3 * (span - idle / 2 if wide else span), 0), (0 if wide else 4, 0), **style).set_ha(
         "center" if wide else "left"

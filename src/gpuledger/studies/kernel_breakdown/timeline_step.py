@@ -77,6 +77,8 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> Step:
     kernel = (rows["kind"] == "kernel").to_numpy()
     times = rows["duration_s"].where(kernel, 0.0).groupby(label).sum()
     times = times[(times.index >= 0) & (times > 0)].sort_values(kind="stable")
+    if times.empty:
+        raise InputError(timeline.file, "", "no kernel in it takes any time", "record the activities of the GPU again")
     chosen = times.index[(len(times) - 1) // 2]
     name = name[chosen] if found_by == "annotation" else ""
     own = rows[label == chosen].reset_index(drop=True)

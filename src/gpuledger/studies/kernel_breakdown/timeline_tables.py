@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.parts import split_parts
+from gpuledger.studies.kernel_breakdown.parts import name_parts, split_parts
 from gpuledger.studies.kernel_breakdown.timeline_activity import mostly_waits
 
 
@@ -17,9 +17,7 @@ def recorded_kernels(result: CaseResult) -> pd.DataFrame:
     filled = {"role": "", "matched_by": "", "predicted_s": np.nan, "operator": "", "shapes": ""}
     rows = rows.assign(**{name: value for name, value in filled.items() if name not in rows})
     rows = rows[rows["kind"] == "kernel"].reset_index(drop=True)
-    operator = rows["operator"].str.rpartition("::")[2].str.rpartition("/")[2]
-    other = rows["kernel_class"] + (" (" + operator + ")").where(operator != "", "")
-    return rows.assign(part=rows["role"].str.replace("_", " ").where(rows["role"] != "", other))
+    return rows.assign(part=name_parts(rows))
 
 
 def kernel_table(result: CaseResult) -> dict[str, Any]:

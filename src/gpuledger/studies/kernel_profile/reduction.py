@@ -44,9 +44,7 @@ def reduce(case: Case) -> CaseResult:
     )
     if "gpu" in result.summary:
         gpu = next(sheet for sheet in read_gpus().values() if sheet.title == result["gpu"])
-        source = {"source": case.dataset.content["source"]}
-        own = [{"file": case.inputs[key], **source} for key in ("report", "baseline") if key in case.inputs]
-        result.provenance["inputs"] = [*own, *describe_data_sheets([gpu], case.dataset.folder)]
+        result.provenance["inputs"] = describe_data_sheets([gpu], case.dataset.folder)
     return result
 
 
@@ -202,19 +200,21 @@ def _total(launches: pd.DataFrame) -> float:
 def _finding(result: CaseResult, table: pd.DataFrame) -> str:
     launches, kernels, time = result["launches"], result["kernels"], result["time"]
     take = "take" if launches != 1 else "takes"
-    words = f"{launches:,} launch{'es' if launches != 1 else ''} of {kernels:,} kernel{'s' if kernels != 1 else ''}"
     own = table[table["launches"] > 0]
     name = labels(own["kernel"]).iloc[0]
+    words = f"{launches:,} launch{'es' if launches != 1 else ''} of {f'{kernels:,} kernels' if kernels != 1 else name}"
     if isinstance(time, str):
         known = own["flops"].notna().any()
-        return f"{words}: no times were recorded" + (f"; most FLOPs are in {name}" if known else "")
+        most = f"; most FLOPs are in {name}" if known and kernels != 1 else ""
+        return f"{words}: no times were recorded{most}"
     top = own.iloc[0]
     if "baseline_time" in result.summary and not isinstance(result["baseline_time"], str) and time:
         ratio = result["baseline_time"] / time
         what = f"{brief(ratio, 3)}× as fast as" if ratio >= 1 else f"{brief(1 / ratio, 3)}× as long as"
         return f"{words} {take} {seconds(time)}, {what} the baseline ({seconds(result['baseline_time'])})"
-    words += f" {take} {seconds(time)}; "
-    words += f"{top['share_percent']:.0f} % go to {name}" if kernels > 1 and pd.notna(top["share_percent"]) else name
+    words += f" {take} {seconds(time)}"
+    if kernels > 1:
+        words += f"; {top['share_percent']:.0f} % go to {name}" if pd.notna(top["share_percent"]) else f"; {name}"
     if isinstance(top["bound"], str) and top["bound"]:
         near = f"{top['achieved_percent']:.0f} % of the nearest roof, {top['nearest_roof']}"
         words += f", bound by latency (at {near})" if top["bound"] == "latency" else f", at {near}"

@@ -261,7 +261,6 @@ def read_table(path: Path, wanted: Sequence[str], optional: Sequence[str] | None
     for name in wanted:
         if name not in table:
             remedy = schemas.nearest(name, names if parquet else list(map(str, table.columns)))
-            remedy = remedy if table.shape[1] > 1 or parquet else "is it separated by commas?"
             raise InputError(path, "line 1", f"the column '{name}' is missing", f"add or rename it ({remedy})")
         if not parquet and f"{name}.1" in table:
             # So pandas calls the second column of a name.

@@ -94,7 +94,6 @@ def reduce(case: Case) -> CaseResult:
 
 def _provenance(case: Case, gpu: Gpu, result: CaseResult) -> dict:
     """Say what predicts the times, with which constants and data sheet, and what they are compared with."""
-    folder, measured = case.dataset.folder, {"source": case.dataset.content["source"]}
     fits = dict.fromkeys(str(result[name]) for name in result.summary if name.startswith("constants_source"))
     constants = {
         "source": "constants of the time model (resources/time_constants.csv)",
@@ -106,8 +105,7 @@ def _provenance(case: Case, gpu: Gpu, result: CaseResult) -> dict:
         "title": f"Predicted times of kernels on {gpu.title}, compared with: {case.dataset.content['title']}",
         "source": "gpuledger's time model, compared with the inputs",
         "inputs": [
-            *provenance.describe_data_sheets([gpu], folder),
-            *({"file": path.relative_to(folder).as_posix(), **measured} for path in case.paths() if path.is_file()),
+            *provenance.describe_data_sheets([gpu], case.dataset.folder),
             provenance.describe_file(CONSTANTS, files.ROOT, constants),
         ],
     }
@@ -159,8 +157,9 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
     names = ("held_back", "roofline_held_back", "lookup" if looked_up else "derate_held_back")
     model, roofline, other = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
     count = result[f"shapes_held_back{main}"]
+    gemms = "GEMM" if count == 1 else "GEMMs"
     finding = (
-        f"The time model predicts {count:,} held-back {groups[0]} GEMMs on {gpu.title} with a mean error of {model} "
+        f"The time model predicts {count:,} held-back {groups[0]} {gemms} on {gpu.title} with a mean error of {model} "
         f"(roofline: {roofline}, {'look-up in the fitting half' if looked_up else 'derated roofline'}: {other})"
     )
     result.add("finding", finding, "text")

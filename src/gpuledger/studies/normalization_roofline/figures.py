@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.patheffects import withStroke
 
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import CaseResult
@@ -23,6 +24,8 @@ STYLES: Mapping[str, tuple[str, str, str]] = {
     "liger_layer": ("Liger's layer", figures.SKY, "v"),
 }
 _REST = [(figures.SKY, "v"), (figures.YELLOW, "P"), (figures.BLACK, "X")]
+#: Keeps words legible where lines cross them.
+_HALO = [withStroke(linewidth=2.5, foreground="white")]
 
 Styles = Mapping[str, tuple[str, str, str]]
 
@@ -67,7 +70,7 @@ def draw_roofline(
     roof, sheet = roof_bandwidth(result), result.get("data_sheet_bandwidth")
     if sheet and "dram_roof" in result.summary:
         limit = result.get("data_sheet_fp32_peak") or np.inf
-        style = {"color": figures.GREY, "linewidth": 0.9, "linestyle": ":", "zorder": 1}
+        style = {"color": figures.GREY, "linewidth": 0.9, "linestyle": "-.", "zorder": 1}
         axes.plot(intensity, np.minimum(limit, sheet * intensity) / 1e12, label="data sheet", **style)
         axes.legend(loc="lower right", fontsize=7, handlelength=1.8)
     roofs = [("DRAM", roof, figures.BLACK, "-")]
@@ -75,15 +78,16 @@ def draw_roofline(
         roofs.insert(0, ("L2", result["l2_roof"], figures.BLUE, (0, (5, 1.5))))
     for name, bandwidth, color, line in roofs:
         axes.plot(intensity, np.minimum(peak, bandwidth * intensity) / 1e12, color=color, linestyle=line, zorder=2)
-        offset, side = (5, "bottom") if name == "L2" else (-5, "top")
-        axes.annotate(
-            f"{name} {bandwidth / 1e12:.1f} TB/s", (start, start * bandwidth / 1e12), (0, offset), rotation=45,
-            textcoords="offset points", transform_rotates_text=True, rotation_mode="anchor", color=color, fontsize=7,
-            va=side,
-        )  # fmt: skip
+        aside, side = (1.25, "bottom") if name == "L2" else (0.8, "top")
+        height = aside * start * bandwidth / 1e12
+        # The roof's direction at this point, in data units; drawing turns it with the axes.
+        turned = {"rotation": np.degrees(np.arctan2(height, start)), "rotation_mode": "anchor", "va": side}
+        words = f"{name} {bandwidth / 1e12:.1f} TB/s"
+        axes.text(start, height, words, color=color, fontsize=7, transform_rotates_text=True, **turned)
     if np.isfinite(peak):
         place = {"textcoords": "offset points", "fontsize": 7}
-        axes.annotate(f"FP32 {peak / 1e12:.1f} TFLOP/s", (high, peak / 1e12), (-2, 3), ha="right", **place)
+        roof_label = f"FP32 {peak / 1e12:.1f} TFLOP/s"
+        axes.annotate(roof_label, (high, peak / 1e12), (-2, 3), ha="right", path_effects=_HALO, **place)
         balance = peak / roof
         axes.axvline(balance, color=figures.GREY, linewidth=0.8, linestyle=":")
         place |= {"xycoords": ("data", "axes fraction"), "color": "#666666"}
@@ -178,6 +182,7 @@ def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: floa
         _points(axes, own["place"], own["share"], own["cache"], style, 4.5)
         end = own.iloc[-1]
         below = {"textcoords": "offset points", "ha": "right", "va": "top", "fontweight": "bold", "fontsize": 7.5}
+        below |= {"path_effects": _HALO, "zorder": 5}
         axes.annotate(style[0], (end["place"] + 0.25, own["share"].iloc[-2:].min()), (0, -5), color=style[1], **below)
     said = ["rows × length, by size"]
     shares = cold.pivot_table(index="place", columns="kernel", values="share")

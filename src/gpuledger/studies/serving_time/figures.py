@@ -44,9 +44,15 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
     for name, color in of_model.items():
         chosen = names == name
         many = chosen.sum() > 100
-        axes.scatter(measured[chosen], predicted[chosen], s=7, linewidth=0, alpha=0.75, color=color, rasterized=many)
+        size = 7 if len(data) > FEW_RUNS else 20
+        axes.scatter(measured[chosen], predicted[chosen], s=size, linewidth=0, alpha=0.75, color=color, rasterized=many)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set(xlabel="measured time per output token (ms)", ylabel="predicted from kernels alone (ms)")
+    place = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5, "linespacing": 1.4}
+    words = f"band: within {BAND_PERCENT} %"
+    if len(data) > FEW_RUNS:
+        words += "\ncolours: models" + ", grey: all others" * (len(of_model) > len(COLOURS))
+    axes.text(0.985, 0.015, words, **place)
     for axis in (axes.xaxis, axes.yaxis):
         # Of less than a decade, powers of ten would be too few.
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
@@ -89,7 +95,7 @@ def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> No
         labels = [f"{label} · {key[0]} ({runs[key]:,})" for label, key in zip(labels, runs.index, strict=True)]
     axes.set_yticks(y, [figures.plain(label) for label in labels], fontsize=6.5)
     axes.set_ylim(-0.7, len(order) - 0.3)
-    axes.set_xlabel("predicted / measured")
+    axes.set_xlabel("predicted / measured\n(median, middle 80 %)")
 
 
 def draw_ratios(axes: Axes, groups: SeriesGroupBy, y: Sequence[float], color: str | Sequence[str]) -> None:
