@@ -19,7 +19,7 @@ MOE_DTYPES = {
     ("int4", "bf16"): (("int4_wo", "w4a16_mxfp4"),),
 }
 #: Kernels of the tables that are no default of any engine, or timed with the host's calls.
-_SET_ASIDE = re.compile("triton_attn|^triton|^MLA triton|fa4|_eager|nongated|situ_as_silu|trtllmdecode$")
+_SET_ASIDE = re.compile("triton_attn|^triton|^MLA triton|fa4|_eager|nongated|situ_as_silu|trtllmdecode$|across nodes")
 
 
 def candidates(
