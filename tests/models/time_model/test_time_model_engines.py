@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model import decode_splits, prefill_tiles
+from gpuledger.models.time_model import choice, decode_splits, prefill_tiles
 from gpuledger.models.time_model.collectives import START as LINK_START
 from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms, sent_bytes, starts
 from gpuledger.models.time_model.constants import KINDS, TABLE, read_table, transferred, unseen_constants
@@ -555,6 +555,26 @@ def test_every_shipped_constant_is_within_its_meaning():
             }
             assert all(0 < share <= 1.5 for share in shares.values()), entry
             assert entry.constants.source.startswith("fitted to ")
+
+
+@pytest.mark.parametrize("gpu", ["b200", "gb200", "b300", "gb300"])
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_data_centre_blackwell_has_constants_of_its_own(gpu, kind):
+    precision = {"prefill": "bf16/bf16", "decode": "bf16/fp8", "moe": "nvfp4", "collective": "all_reduce"}.get(
+        kind, "fp4"
+    )
+    for engine in ("trtllm", "vllm", "sglang"):
+        found = choice.candidates(kind, find_gpu(gpu), (precision,), engine)
+        assert {entry.framework for entry in found} == {engine}
+        assert all(entry.constants.source.startswith("fitted") for entry in found)
+        assert not any("across nodes" in entry.kernel for entry in found)
+
+
+def test_experts_in_fp8_under_tensorrt_llm_are_those_of_the_other_engines():
+    found = choice.candidates("moe", find_gpu("b200"), ("fp8_block",), "trtllm")
+    assert {entry.framework for entry in found} == {"sglang", "vllm"}
+    found = choice.candidates("moe", find_gpu("h200"), ("fp8_block",), "trtllm")
+    assert {entry.kernel for entry in found} == {"moe_torch_flow_cutlass"}
 
 
 def test_unseen_constants_come_from_another_gpu():
