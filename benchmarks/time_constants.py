@@ -3,8 +3,8 @@
     python benchmarks/time_constants.py FOLDER [--gpu ID ...] [--tables FOLDER]
 
 FOLDER is .../aiconfigurator_core/systems/data, unpacked from the package that traces/aiconfigurator names. Of each GPU
-and framework the newest version is taken. Constants are fitted to the half of the shapes that the study kernel_time
-does not hold back, so that its judgement of another case says what they are worth.
+and framework the newest whole version is taken. Constants are fitted to the half of the shapes that the study
+kernel_time does not hold back, so that its judgement of another case says what they are worth.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from gpuledger.ledger.case_result import settle
 from gpuledger.models.time_model import held_back
@@ -30,6 +31,8 @@ FOLDERS = {
     "h200_sxm": "h200-sxm",
     "b200_sxm": "b200",
     "gb200": "gb200",
+    "b300_sxm": "b300",
+    "gb300": "gb300",
     "l40s": "l40s",
     "rtx_pro_6000_server": "rtx-pro-6000",
 }
@@ -39,17 +42,25 @@ TABLES = {
     "mla/*/*/context_mla_perf.parquet": read_attention,
     "mla/*/*/generation_mla_perf.parquet": read_attention,
     "moe/*/*/moe_perf.parquet": read_moe,
-    "comm/*/*/nccl_perf.parquet": read_collectives,
+    "comm/nccl/*/nccl_perf.parquet": read_collectives,
     "comm/*/*/custom_allreduce_perf.parquet": read_collectives,
 }
 
 
+#: A newer table with less of the rows of an older one than this adds a model's shapes to it and does not replace it
+#: (TensorRT-LLM 1.3.0rc23's experts: the package declares that all others are still those of 1.3.0rc20).
+WHOLE = 0.1
+
+
 def newest(folder: Path, pattern: str) -> dict[tuple[str, str], Path]:
-    """Return the newest table of each framework and name."""
+    """Return the newest whole table of each framework and name."""
     found: dict[tuple[str, str], Path] = {}
     versions = {path: [int(part) for part in re.findall(r"\d+", path.parent.name)] for path in folder.glob(pattern)}
+    rows = {path: pq.read_metadata(path).num_rows for path in versions}
     for path in sorted(versions, key=versions.__getitem__):
-        found[path.parents[1].name, path.name] = path
+        key = path.parents[1].name, path.name
+        if key not in found or rows[path] >= WHOLE * rows[found[key]]:
+            found[key] = path
     return found
 
 

@@ -293,11 +293,16 @@ def test_a_table_beside_must_be_there_and_a_gpu_without_links_cannot_communicate
         reduce_case(opened(tmp_path, inputs | {"gpu": "nvl-ax"}), kernel_time.reduce, {})
 
 
-def test_fitting_some_tables_keeps_the_rows_of_all_others(tmp_path, monkeypatch):
+def constants_tool():
     script = Path(__file__).parents[2] / "benchmarks" / "time_constants.py"
     spec = importlib.util.spec_from_file_location("time_constants", script)
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
+    return tool
+
+
+def test_fitting_some_tables_keeps_the_rows_of_all_others(tmp_path, monkeypatch):
+    tool = constants_tool()
     table = tmp_path / "h100_sxm" / "comm" / "nccl" / "1.0" / "nccl_perf.parquet"
     table.parent.mkdir(parents=True)
     messages().assign(latency=RNG.uniform(0.01, 0.02, 66)).to_parquet(table)
@@ -310,6 +315,45 @@ def test_fitting_some_tables_keeps_the_rows_of_all_others(tmp_path, monkeypatch)
     row = "collective,h100-sxm,nccl,NCCL,all_reduce,"
     (old, new), *same = [(a, b) for a, b in zip(before, after, strict=True) if a.startswith(row) or a != b]
     assert not same and old != new and old.startswith(row) and new.startswith(row)
+
+
+def test_constants_are_of_a_whole_table_though_a_newer_one_adds_a_model(tmp_path):
+    tool = constants_tool()
+    for version, rows in (("1.3.0rc9", 66), ("1.3.0rc20", 66), ("1.3.0rc23", 6)):
+        table = tmp_path / "moe" / "trtllm" / version / "moe_perf.parquet"
+        table.parent.mkdir(parents=True)
+        messages()[:rows].to_parquet(table)
+    (path,) = tool.newest(tmp_path, "moe/*/*/moe_perf.parquet").values()
+    assert path.parent.name == "1.3.0rc20"
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel", "across"),
+    [
+        ("NVIDIA GB300", "vLLM_custom_graph", True),
+        ("NVIDIA B300 SXM6 AC", "vLLM_custom_graph", False),
+        ("NVIDIA GB300", "TRTLLM", False),
+        ("NVIDIA GB300", "NCCL", False),
+    ],
+)
+def test_custom_all_reduces_end_at_a_tray_of_four(tmp_path, device, kernel, across):
+    table = messages(device=device, kernel_source=kernel, latency=0.05)
+    table.to_csv(tmp_path / "table.csv", index=False)
+    case = opened(tmp_path, {"collectives": "table.csv", "gpu": "gb300", "unit": "ms"})
+    frame, _ = read_collectives(case, tmp_path / "table.csv")
+    names = {gpus: set(part["kernel"]) for gpus, part in frame.groupby("devices")}
+    assert names == {2: {kernel}, 4: {kernel}, 8: {f"{kernel}, across nodes" if across else kernel}}
+
+
+def test_a_fit_finds_links_far_from_the_usual_ones(tmp_path):
+    # As TensorRT-LLM's all-reduce on an A100: from the usual start alone, its second protocol was never found.
+    second = {"middle_s": 3.34e-6, "middle_share": 0.0288, "long_s": 4.34e-5, "long_share": 0.653}
+    constants = CollectiveConstants(4.8e-6, 0.454, **second, hop_s=1.78e-7, doubling=1.05, pattern="one shot")
+    _, rows = timed(tmp_path, "collectives", messages(), read_collectives, constants)
+    kind = engine_prediction.kind_of("all_reduce")
+    found = engine_prediction.fit(H100, kind, rows)
+    error = engine_prediction.predict(H100, kind, found, rows)["predicted_s"] / rows["measured_s"] - 1
+    assert error.abs().mean() < 0.01
 
 
 def test_constants_are_of_the_dataclass_that_the_table_names():

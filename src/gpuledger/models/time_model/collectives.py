@@ -7,6 +7,7 @@ How bandwidth changes with the number of GPUs and where engines leave messages t
 held-back errors of all 63 tables in sight, an RTX PRO 6000's among them.
 """
 
+import itertools
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -65,6 +66,8 @@ BOUNDS = {
     "hop_s": (1e-9, 1e-4),
     "doubling": (0.1, 4.0),
 }
+#: Bandwidths that fits start from: of short messages, and for each doubling of the GPUs.
+SHORT_SHARES, DOUBLINGS = (0.03, 0.1, 0.4), (0.5, 1.0, 1.3)
 #: Longest message of engines' own kernels: vLLM's takes less than 8 MiB, SGLang's up to 16 MiB (max_size of their
 #: custom_all_reduce.py; the measured times jump there).
 OWN_BYTES = {"vLLM_custom": 2.0**23 - 1, "SGLang_CustomAllReduce": 2.0**24}
@@ -74,12 +77,15 @@ def starts(constants: CollectiveConstants, kernel: str, shortest_s: float) -> li
     """Return where a fit of a kernel may start: as given, and with latencies of about its shortest measured time.
 
     One start is not enough: eager calls take tens of microseconds whatever their size, and a fit that begins far from
-    them ends with a protocol that is never used. An engine without a way to leave long messages to its library is one
-    of the starts, because engines do so for all messages where their own kernel cannot run.
+    them, or with a bandwidth that leaves a protocol out, ends with a protocol that is never used. An engine without a
+    way to leave long messages to its library is one of the starts, because engines do so for all messages where their
+    own kernel cannot run.
     """
     own = (0.0, *(limit for name, limit in OWN_BYTES.items() if kernel.startswith(name)))
     times = ((shortest_s, shortest_s, shortest_s), (shortest_s, 2 * shortest_s, 4 * shortest_s))
     begun = [constants, *(replace(constants, short_s=s, middle_s=m, long_s=long) for s, m, long in times)]
+    rates = itertools.product(SHORT_SHARES, DOUBLINGS)
+    begun = [replace(start, short_share=share, doubling=factor) for share, factor in rates for start in begun]
     return [replace(start, own_bytes=limit) for limit in own for start in begun]
 
 

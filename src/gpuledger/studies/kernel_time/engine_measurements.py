@@ -30,6 +30,9 @@ _ABSORBED = ("flash_attention", "triton")
 #: Tokens of a long prompt, and the exponent of ranks with which it gets faster if each computes its experts only, at
 #: least (of the tables of a package on seven GPUs it is at most 0.13 or at least 0.15, usually 0.5 to 0.9).
 _LONG, _GAINED = 8192, 0.14
+#: GPUs of a node of GB200 or GB300. Engines' custom all-reduces reject groups beyond a node (``should_custom_ar`` in
+#: their ``custom_all_reduce.py``): tables have what runs instead by the same name.
+_TRAY = 4
 #: SGLang's kernels whose times are the same with and without a window: in prefill, and with one of 8,192 in decode.
 _UNWINDOWED, _UNPASSED = ("flashinfer",), (("flashinfer", "trtllm_mha"), 8192)
 
@@ -195,16 +198,15 @@ def read_collectives(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         Its ``unit`` is the latency's.
     path : path
         A table of ``op_name, kernel_source, nccl_dtype`` (or ``allreduce_dtype``)``, num_gpus, message_size``
-        (elements) and ``latency``.
+        (elements) and ``latency``; optional ``device``.
 
     Returns
     -------
     frame, skipped
         As :func:`read_attention`; shapes ``message_bytes, devices``.
     """
-    table = read_table(
-        path, ["op_name", "kernel_source", "num_gpus", "message_size", "latency"], ["nccl_dtype", "allreduce_dtype"]
-    )
+    wanted = ["op_name", "kernel_source", "num_gpus", "message_size", "latency"]
+    table = read_table(path, wanted, ["nccl_dtype", "allreduce_dtype", "device"])
     dtype = next((name for name in ("nccl_dtype", "allreduce_dtype") if name in table), None)
     if dtype is None:
         raise InputError(path, "line 1", "the column 'nccl_dtype' is missing", "add it (or allreduce_dtype)")
@@ -215,6 +217,10 @@ def read_collectives(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame["precision"], frame["group"] = operation, "16-bit"
     frame["devices"] = whole_numbers(path, table["num_gpus"])
     refuse(path, (frame["devices"] < 2).to_numpy(), table["num_gpus"], "GPUs communicate nothing", "remove the row")
+    if "device" in table:
+        custom = frame["kernel"].str.contains("custom", case=False)
+        across = custom & table["device"].astype(str).str.contains("GB[0-9]+$") & (frame["devices"] > _TRAY)
+        frame["kernel"] = frame["kernel"].mask(across, frame["kernel"] + ", across nodes")
     frame["message_bytes"] = whole_numbers(path, table["message_size"], 1, 2**40) * size
     return _finished(case, path, frame, table, size.isna(), table[dtype])
 
