@@ -11,11 +11,11 @@
   (drafts that are verified) write a state each, so that a rejected one can be undone.
 * The chunked rule computes a prompt in chunks of 64 tokens: matrix products within each, and a chain over all of them
   that hands on the state. A block walks along the chain of a request's head, a step per chunk, and an SM holds a few
-  (`resident`): whole waves of them follow each other. FlashInfer's and FlashKDA's kernel does nothing else; that of
-  flash-linear-attention (Triton) takes seven launches, of which one is the chain, and the others write what every chunk
-  needs and read it again (`moved_factor`). Within a chunk the inverse of a triangular matrix is computed row by row.
-* L2: what is used in turn stays there up to its capacity (:mod:`gpuledger.models.time_model.l2`), of which
-  `live_factor` says how much of what is moved counts: a state that is updated in place is moved twice. Behind a chain of
+  (`resident`): whole waves of them follow each other. FlashInfer's kernel does nothing else. That of
+  flash-linear-attention (Triton) takes seven launches, of which one is the chain; the others write what every chunk
+  needs, and read it again (`moved_factor`). Within a chunk it inverts a triangular matrix, row by row.
+* L2: what is used in turn stays there up to its capacity (:mod:`gpuledger.models.time_model.l2`). Of the bytes that are
+  moved, `live_factor` counts towards it: those of a state that is updated in place are moved twice. Behind a chain of
   launches, each with other bytes between two uses, the share of misses grows with the square of their number.
 
 Chosen by an A100's, an H100's, a B200's and an L40S's tables; an RTX PRO 6000 took no part.

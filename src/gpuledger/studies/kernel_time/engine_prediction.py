@@ -153,8 +153,7 @@ def _recurrent_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarra
     return flop, recurrent_law.update_bytes(s), peak
 
 
-_TOKENS = ("tokens", (0, 64, 512, 4096, 2**20))
-_REQUESTS = ("requests", (0, 8, 64, 2**20))
+_NEW_TOKENS = ("new_tokens", (0, 64, 1024, 2**14, 2**40))
 _CONVOLUTION = Kind(
     "convolution",
     lambda gpu, rows: _columns(rows, (*_CHANNELS, "span")),
@@ -165,7 +164,7 @@ _CONVOLUTION = Kind(
     _recurrent_work,
     _CHANNELS,
     _CHANNELS,
-    _TOKENS,
+    _NEW_TOKENS,
 )
 _SHAPE = ("requests", "tokens", "context", "heads", "kv_heads", "head_dim", "window")
 _EXPERTS = ("tokens", "hidden", "inter", "chosen", "experts", "ranks")
@@ -183,7 +182,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _attention_work,
             _SHAPE,
             _SHAPE,
-            _TOKENS,
+            ("tokens", (0, 64, 512, 4096, 2**20)),
         ),
         "decode": Kind(
             "decode",
@@ -207,7 +206,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _moe_work,
             _EXPERTS,
             (*_EXPERTS, "power"),
-            _TOKENS,
+            ("tokens", (0, 64, 512, 4096, 2**20)),
         ),
         "collective": Kind(
             "collective",
@@ -222,7 +221,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             ("message_bytes", (0, 2**14, 2**20, 2**26, 2**50)),
         ),
         "convolution": _CONVOLUTION,
-        "convolution update": dataclasses.replace(_CONVOLUTION, region=_REQUESTS),
+        "convolution update": _CONVOLUTION,
         "chunked rule": Kind(
             "chunked_rule",
             lambda gpu, rows: _columns(rows, _STATE),
@@ -233,7 +232,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _recurrent_work,
             _STATE,
             _STATE,
-            _TOKENS,
+            _NEW_TOKENS,
         ),
         "state update": Kind(
             "state_update",
@@ -245,7 +244,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _recurrent_work,
             _STATE,
             _STATE,
-            _REQUESTS,
+            _NEW_TOKENS,
         ),
     }
 )

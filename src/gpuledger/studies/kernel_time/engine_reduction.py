@@ -173,7 +173,7 @@ def _region(column: str, low: int, high: int) -> str:
     if column == "message_bytes":
         names = {2**14: "16 KiB", 2**20: "1 MiB", 2**26: "64 MiB"}
         return f"up to {names[high]}" if high in names else f"above {names[low]}"
-    what = {"context": "cached tokens"}.get(column, column)
+    what = "cached tokens" if column == "context" else "tokens"
     if high >= 2**20:
         return f"{low + 1:,} {what} and more"
     return f"up to {high:,} {what}" if low <= 0 else f"{low + 1:,} to {high:,} {what}"

@@ -45,8 +45,8 @@ def read_recurrent(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     -------
     frame : DataFrame
         ``operator`` (convolution, convolution update, chunked rule, state update), ``group, kernel, precision``, the
-        shapes that :mod:`gpuledger.models.time_model.recurrent_law` names, and ``measured_s``; the median of equal
-        rows: models share them.
+        shapes that :mod:`gpuledger.models.time_model.recurrent_law` names, ``new_tokens`` of all requests, and
+        ``measured_s``; the median of equal rows: models share them.
     skipped : list of str
         Empty: all rows are of one type.
     """
@@ -70,8 +70,9 @@ def read_recurrent(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame = pd.DataFrame({"operator": np.where(convolution, *names), "kernel": _PREFIXES[name] + kernel})
     frame["group"], frame["precision"] = "16-bit", "bf16"
     frame["requests"] = whole_numbers(path, table["batch_size"])
-    tokens = table["seq_len"].mask(single, 1)
+    tokens = table["seq_len"].astype(object).mask(single, 1)
     frame["tokens"] = whole_numbers(path, tokens)
+    frame["new_tokens"] = frame["requests"] * frame["tokens"]
     frame["span"] = whole_numbers(path, table["d_conv"])
     for own, column in sizes.items():
         frame[own] = whole_numbers(path, table[column])
