@@ -32,6 +32,7 @@ from gpuledger.studies.dmat import open_accesses
 from gpuledger.studies.flop_reconciliation.launches import read_shapes
 from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.measurements import read_table, whole_numbers
+from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
 from gpuledger.studies.metric_sweep.measurements import read_launches, read_observations
 from gpuledger.studies.serving_time.runs import read_runs
 from gpuledger.studies.warp_scheduling import load_plain
@@ -126,6 +127,14 @@ READ = [
         lambda case: read_collectives(case, case.path("collectives")),
         "op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency\n"
         + "".join(f"all_reduce,NCCL,half,2,{1024 * n},0.01{n}\n" for n in range(1, 6)),
+    ),
+    (
+        "kernel_time",
+        "recurrent: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_recurrent(case, case.path("recurrent")),
+        "op_name,kernel_source,phase,batch_size,seq_len,d_conv,num_k_heads,head_k_dim,num_v_heads,head_v_dim,latency\n"
+        "gdn,causal_conv1d_fn,context,2,128,4,4,128,8,128,0.01\ngdn,chunk,context,2,128,4,4,128,8,128,0.1\n"
+        "gdn,update,generation,4,,4,4,128,8,128,0.02\n",
     ),
     (
         "metric_sweep",

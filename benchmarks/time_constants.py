@@ -24,6 +24,7 @@ from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_time import engine_prediction, prediction
 from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.measurements import read_gemms
+from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
 
 FOLDERS = {
     "a100_sxm": "a100-sxm-80gb",
@@ -44,6 +45,9 @@ TABLES = {
     "moe/*/*/moe_perf.parquet": read_moe,
     "comm/nccl/*/nccl_perf.parquet": read_collectives,
     "comm/*/*/custom_allreduce_perf.parquet": read_collectives,
+    "linear_attention/*/*/gdn_perf.parquet": read_recurrent,
+    "linear_attention/*/*/mamba2_perf.parquet": read_recurrent,
+    "kda/*/*/kda_perf.parquet": read_recurrent,
 }
 
 

@@ -27,6 +27,13 @@ _TABLES = (
     ),
     ("table of mixture-of-experts times", "moe_dtype num_tokens num_experts latency", "kernel_time", "moe", _TIMES),
     ("table of collective times", "num_gpus message_size latency", "kernel_time", "collectives", _TIMES),
+    (
+        "table of times of layers with a state",
+        "op_name kernel_source phase batch_size seq_len d_conv latency",
+        "kernel_time",
+        "recurrent",
+        _TIMES,
+    ),
     ("table of normalization kernels", "kernel rows cache time_median_ns", "normalization_roofline", "rows", _GPU),
     ("points of a distribution of warps", "completed_percent elapsed_cycles", "warp_scheduling", "cdf", {}),
     ("measured steps of served models", "isl osl batch_size tp_size system model_path", "serving_time", "runs", _GPU),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, nearest_gpu, read_table, transferred
+from gpuledger.models.time_model.fit import HOST_BOUND_S
 from gpuledger.readers.gpus import Gpu, find_gpu
 
 #: Formats of weights and operands of a mixture of experts, and the data types of fused kernels that compute it: of each
@@ -18,6 +19,8 @@ MOE_DTYPES = {
     ("mxfp4", "bf16"): (("w4a16_mxfp4", "mxfp4_as_bf16", "int4_wo"), ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4")),
     ("int4", "bf16"): (("int4_wo", "w4a16_mxfp4"),),
 }
+#: Kernels that update states and include a convolution or a norm, which are kernels of their own here.
+_FUSED = re.compile("fused_kda_decode|kda_fused_decode")
 #: Kernels of the tables that are no default of any engine, or timed with the host's calls.
 _SET_ASIDE = re.compile("triton_attn|^triton|^MLA triton|fa4|_eager|nongated|situ_as_silu|trtllmdecode$|across nodes")
 
@@ -61,6 +64,32 @@ def candidates(
             found = _of_engine([entry for entry in others if entry.gpu == donor.name], engine)
             return [entry._replace(constants=transferred(entry.constants, donor, gpu)) for entry in found]
     raise ValueError(f"{TABLE} holds no constants of a {kind} kernel in {' or '.join(precisions)}")
+
+
+def recurrent_candidates(kind: str, gpu: Gpu, engine: str, family: str, named: str = "") -> Sequence[Entry]:
+    """Return the constants of the kernels of layers with a state that may run on a GPU; as :func:`candidates`.
+
+    Parameters
+    ----------
+    family : str
+        ``KDA `` for Kimi Delta Attention, empty for the gated delta rule and Mamba-2.
+    named : str
+        What the kernel's name contains.
+    """
+    entries = [
+        entry
+        for entry in read_table(kind)
+        if entry.kernel.startswith("KDA ") == bool(family)
+        and named in entry.kernel
+        and entry.constants.launch_s < HOST_BOUND_S
+        and not _FUSED.search(entry.kernel)
+    ]
+    donors = {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in entries}
+    if gpu.name not in donors:
+        donor = nearest_gpu(gpu, donors.values())
+        found = _of_engine([entry for entry in entries if entry.gpu == donor.name], engine)
+        return [entry._replace(constants=transferred(entry.constants, donor, gpu)) for entry in found]
+    return _of_engine([entry for entry in entries if entry.gpu == gpu.name], engine)
 
 
 #: Engines that quantise activations in kernels of their own.

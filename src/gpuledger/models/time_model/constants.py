@@ -17,6 +17,7 @@ from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
 from gpuledger.models.time_model.moe import MoeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
+from gpuledger.models.time_model.recurrent_law import ChunkedConstants, ConvolutionConstants, UpdateConstants
 from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
@@ -89,7 +90,16 @@ class Constants:
 
 
 #: Constants of any kind of kernel.
-AnyConstants = Constants | PrefillConstants | DecodeConstants | MoeConstants | CollectiveConstants
+AnyConstants = (
+    Constants
+    | PrefillConstants
+    | DecodeConstants
+    | MoeConstants
+    | CollectiveConstants
+    | ConvolutionConstants
+    | ChunkedConstants
+    | UpdateConstants
+)
 #: Names of those of a GEMM, in order.
 NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.type is float)
 
@@ -138,7 +148,7 @@ def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     peak (chosen with an L40S's error in sight, not an RTX PRO 6000's).
     """
     slower = donor.clock_hz / gpu.clock_hz
-    factors = dict.fromkeys(("step_s", "block_s", "conversion_row_s"), slower)
+    factors = dict.fromkeys(("step_s", "block_s", "chunk_s", "conversion_row_s"), slower)
     factors["l2_bytes_per_clock"] = _rate(gpu) / _rate(donor)
     if isinstance(constants, Constants):
         factors["launch_s"] = (1 + slower) / 2
@@ -248,6 +258,9 @@ KINDS = MappingProxyType(
         "decode": DecodeConstants,
         "moe": MoeConstants,
         "collective": CollectiveConstants,
+        "convolution": ConvolutionConstants,
+        "chunked_rule": ChunkedConstants,
+        "state_update": UpdateConstants,
     }
 )
 #: Columns that say whose constants a row holds; together they name it.

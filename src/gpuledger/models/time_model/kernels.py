@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model import choice, moe
+from gpuledger.models.time_model import choice, moe, recurrent_law
 from gpuledger.models.time_model.collectives import collective_terms
 from gpuledger.models.time_model.constants import Constants, Entry
 from gpuledger.models.time_model.decode_law import decode_terms
@@ -211,6 +211,42 @@ def _elementwise(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, 
     return parts | {"constants": "operators of an A100, data sheet rates of this GPU"}
 
 
+def _recurrent(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+    kernel, value_bytes = rows.label("kernel"), _CACHE_BITS.get(rows.label("precision"), 16) / 8
+    decode = kernel.startswith("decode_")
+    tokens, channels, k, batch, heads, key_heads, value_dim, decays, read, write, weight = rows.floats(
+        *("m", "n", "k", "batch", "heads", "kv_heads", "value_dim", "choices", "read_bytes", "write_bytes"),
+        "weight_bytes",
+    )
+    # A decay per channel of the keys: Kimi Delta Attention.
+    family = "KDA " if decays[0] > heads[0] else ""
+    if kernel.endswith("_conv"):
+        shapes = {"requests": batch, "tokens": tokens, "channels": channels, "span": k}
+        kind, law = "convolution", recurrent_law.convolution_terms
+        found = choice.recurrent_candidates(kind, gpu, constants.engine, family, "update" if decode else "_fn")
+    else:
+        requests = batch / heads
+        results = requests * tokens * heads * value_dim * value_bytes
+        states = requests * heads * k * value_dim * (tokens if decode else 1)
+        chunks = 0 if decode else np.ceil(tokens / recurrent_law.CHUNK) * states * value_bytes
+        # Of a value of the state: two or four.
+        state_bytes = np.clip(np.rint((write - results - chunks) / states), 1, 8)
+        shapes = {"requests": requests, "tokens": tokens, "heads": heads, "key_heads": key_heads, "key_dim": k}
+        shapes |= {"value_dim": value_dim, "decays": decays}
+        shapes |= {"read_state_bytes": state_bytes, "written_state_bytes": state_bytes}
+        shapes["layers"] = np.full_like(k, constants.weights_in_turn)
+        kind, law = ("state_update", recurrent_law.update_terms) if decode else _CHUNKED
+        found = choice.recurrent_candidates(kind, gpu, constants.engine, family)
+    terms = _fastest(found, lambda entry: law(gpu, entry.constants, shapes))
+    terms["fixed_s"] = terms["launch_s"]
+    # Chunks that wait for one another are latency.
+    terms["launch_s"] = terms["launch_s"] + terms.get("chain_s", 0.0)
+    return terms | {"dram_bytes": read + write + weight, "l2_bytes": read + write + weight}
+
+
+_CHUNKED = "chunked_rule", recurrent_law.chunked_terms
+
+
 def _collectives(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     if not gpu.link_bytes_per_s > 0:
         remedy = "add link_gb_per_s, its bandwidth per direction (half of what data sheets give for both together)"
@@ -235,6 +271,7 @@ _KINDS = {
     "gemm": (["precision", "weight_precision"], _gemms),
     "grouped_gemm": (["precision", "weight_precision"], _gemms),
     "attention": (["kernel", "precision", "weight_precision", "k", "value_dim"], _attention),
+    "recurrent": (["kernel", "precision"], _recurrent),
     "elementwise": (["kind"], _elementwise),
     "collective": (["kernel"], _collectives),
 }

@@ -19,16 +19,19 @@ phase              category  prefill, decode, chunked_prefill or mixed
 stage              int64     pipeline stage, 0 … ``parallel.pipeline - 1``
 layers             int64     index of the layer kind in ``model.layers``; −1 outside the layers
 kernel             category  see below
-kind               category  gemm, grouped_gemm, attention, elementwise or collective
+kind               category  gemm, grouped_gemm, attention, recurrent, elementwise or collective
 count              int64     launches per pass on one device of the stage (never 0: rows without work are dropped)
 devices            int64     devices that launch it together: the tensor-parallel or the expert-parallel group
 batch              int64     independent problems in one launch
 m, n, k            int64     rows (tokens), columns and depth of one problem
-heads, kv_heads    int64     attention: query and KV heads on the device; 0 otherwise
-value_dim          int64     attention: width of a value head; 0 otherwise
-choices            int64     grouped_gemm: (token, expert) pairs on all devices; 0 otherwise
+heads, kv_heads    int64     attention: query and KV heads on the device; recurrent: heads of values and of keys; 0
+                             otherwise
+value_dim          int64     attention and recurrent: width of a value head; 0 otherwise
+choices            int64     grouped_gemm: (token, expert) pairs on all devices; recurrent: decays of a token; 0
+                             otherwise
 experts            int64     grouped_gemm: experts on the device; 0 otherwise
-macs               int64     multiply-accumulates of matrix products (FLOP = 2 × macs); 0 for elementwise and collective
+macs               int64     multiply-accumulates of matrix products (FLOP = 2 × macs); 0 for elementwise kernels,
+                             convolutions and collectives
 weight_bytes       int64     weights read, with their scales and biases
 read_bytes         int64     activations read
 write_bytes        int64     activations written (kv_write: to the cache)
@@ -63,28 +66,32 @@ With an indexer, the keys are those that it selects (blocks of keys count in ful
 request. With a compressed past (DeepSeek-V4), they are those of the window and the complete entries, one per 4 or 128
 tokens.
 
-**elementwise**: m rows of n values, k = 1; ``macs`` are 0 but for delta_rule and ssm_scan. Outputs are written in the
+**recurrent** (layers that keep a state): delta_rule, with batch = requests × value heads on the device and k = width of
+a key; delta_conv and ssm_conv, with batch = requests and k = tokens that a result depends on. m = new tokens of a
+request, the mean rounded up; n = values of a token. Requests with one new token, or with up to 16 behind a longer
+context, are decoding (decode_delta_rule, decode_delta_conv, …), where a state is written after each token.
+
+**elementwise**: m rows of n values, k = 1; ``macs`` are 0 but for ssm_scan. Outputs are written in the
 format that the following GEMM reads (``Precision.operands``).
 **collective**: m rows of n values are exchanged among ``devices``.
 
 **Kernels** in the order of a pass: embedding, embedding_scale, position_embedding, per_layer_embedding,
 per_layer_model_proj and per_layer_norm (of models whose layers have embeddings of their own; after each layer
-per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_norm), of a draft layer draft_norm and
-draft_proj; per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj), qk_norm, rope, kv_write (rope_kv_write), attention,
+per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_norm), of a draft layer draft_norm and draft_proj;
+per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj), qk_norm, rope, kv_write (rope_kv_write), attention,
 decode_attention, out_proj, attn_post_norm, attn_residual, ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_act,
-down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj
-(q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb,
-value_absorb; with an indexer index_q_proj, index_k_proj, index_weights_proj, index_rope, index_scores
-(decode_index_scores), index_topk; with a compressed past compress_proj, compress_pool, index_compress_proj,
-index_compress_pool, out_rope, out_a_proj; for linear attention delta_in_proj, delta_gates_proj, delta_decay_proj,
-delta_gate_proj, delta_conv, delta_rule (decode_delta_rule), delta_norm, or ssm_in_proj, ssm_conv, ssm_scan
-(decode_ssm_scan), ssm_norm; attn_gate_proj, attn_gate; in place of residual adds hyper_proj, hyper_sum, hyper_add
-(streams of hyper-connections), or residual_sum beside them (snapshots of the stream); with experts router_norm,
-latent_down_proj, router, router_topk, shared_gate_up_proj (…), shared_act, shared_down_proj, shared_gate, shared_scale,
-shared_norm, expert_norm, expert_permute, expert_gate_up_proj (…), expert_act, expert_down_proj, expert_combine,
-latent_norm, expert_post_norm, latent_up_proj, shared_add; final_norm, lm_head, logit_softcap; all_reduce, all_gather,
-all_to_all, send. Unfused attention is attention_scores, softmax, attention_values (decode_attention_scores,
-decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
+down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj (q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or
+q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb, value_absorb; with an indexer index_q_proj, index_k_proj,
+index_weights_proj, index_rope, index_scores (decode_index_scores), index_topk; with a compressed past compress_proj,
+compress_pool, index_compress_proj, index_compress_pool, out_rope, out_a_proj; for linear attention delta_in_proj,
+delta_gates_proj, delta_decay_proj, delta_gate_proj, delta_conv (decode_delta_conv), delta_rule (decode_delta_rule),
+delta_norm, or ssm_in_proj, ssm_conv (decode_ssm_conv), ssm_scan (decode_ssm_scan), ssm_norm; attn_gate_proj, attn_gate;
+in place of residual adds hyper_proj, hyper_sum, hyper_add (streams of hyper-connections), or residual_sum beside them
+(snapshots of the stream); with experts router_norm, latent_down_proj, router, router_topk, shared_gate_up_proj (…),
+shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm, expert_norm, expert_permute, expert_gate_up_proj
+(…), expert_act, expert_down_proj, expert_combine, latent_norm, expert_post_norm, latent_up_proj, shared_add;
+final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused attention is attention_scores,
+softmax, attention_values (decode_attention_scores, decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 
 **Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, vision towers
 (:func:`read_model` accepts models that have them). Layers of multi-token prediction are models of their own

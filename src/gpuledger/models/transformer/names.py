@@ -1,7 +1,7 @@
 """Categories of the columns of :func:`gpuledger.models.transformer.kernels`, in execution order."""
 
 PHASES = ("prefill", "decode", "chunked_prefill", "mixed")
-KINDS = ("gemm", "grouped_gemm", "attention", "elementwise", "collective")
+KINDS = ("gemm", "grouped_gemm", "attention", "recurrent", "elementwise", "collective")
 
 
 def _ffn(prefix: str) -> tuple[str, ...]:
@@ -21,9 +21,9 @@ KERNELS = (
     *("q_a_norm", "kv_a_norm", "q_b_proj", "kv_b_proj", "context_kv_b_proj", "q_absorb"),
     *("compress_proj", "compress_pool", "index_compress_proj", "index_compress_pool"),
     *("index_q_proj", "index_k_proj", "index_weights_proj", "index_rope", "index_scores", "decode_index_scores"),
-    *("index_topk", "delta_in_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj", "delta_conv"),
-    *("delta_rule", "decode_delta_rule"),
-    *("ssm_in_proj", "ssm_conv", "ssm_scan", "decode_ssm_scan", "ssm_norm"),
+    *("index_topk", "delta_in_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj"),
+    *("delta_conv", "decode_delta_conv", "delta_rule", "decode_delta_rule"),
+    *("ssm_in_proj", "ssm_conv", "decode_ssm_conv", "ssm_scan", "decode_ssm_scan", "ssm_norm"),
     *("qk_norm", "rope", "kv_write", "rope_kv_write", *_attention(""), *_attention("decode_"), "value_absorb"),
     *("delta_norm", "attn_gate_proj", "attn_gate", "out_rope", "out_a_proj"),
     *("out_proj", "attn_post_norm", "attn_residual", "ffn_norm"),

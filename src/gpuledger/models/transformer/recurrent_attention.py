@@ -1,11 +1,13 @@
 """Kernels of layers that keep a state: the gated delta rule and the scan of Mamba-2.
 
-Their time is taken to be that of their traffic, a lower bound for long prompts.
+Requests with one new token, or with a few behind a longer context, are decoding: their states are updated token by
+token, and written after each of them, so that drafts can be rejected. The time of the scan is taken to be that of its
+traffic, a lower bound for long prompts.
 """
 
-from gpuledger.models.transformer.attention_rows import split
+from gpuledger.models.transformer.attention_rows import few, split
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
-from gpuledger.models.transformer.rows import Rows
+from gpuledger.models.transformer.rows import Number, Rows
 
 #: Tokens of a chunk, within which several new tokens are a product of matrices (FLA, vLLM, SGLang; Mamba-2).
 _DELTA_CHUNK, _SCAN_CHUNK = 64, 128
@@ -19,19 +21,26 @@ def add_delta(rows: Rows, attention: DeltaAttention, by_kernel: dict[str, list])
             rows.gemms(by_kernel[kernel], rows.work.tokens)
     mixed, heads = attention.mixed // tensor, attention.value_heads // tensor
     key_dim, value_dim = attention.key_dim, attention.value_dim
-    _convolution(rows, "delta_conv", mixed, attention.conv, attention.conv)
-    width = heads * value_dim
+    width, decays = heads * value_dim, attention.decay_width // tensor
+    _convolution(rows, "delta_conv", mixed, attention.conv, attention.conv, heads, decays)
     matrix = width * key_dim
     _recurrence(
         rows,
         "delta_rule",
-        inputs=mixed + heads + attention.decay_width // tensor,
+        inputs=mixed + heads + decays,
         width=width,
         matrix=matrix,
         state=matrix * attention.state_bits // 8,
         chunk=_DELTA_CHUNK,
         macs=3 * matrix,
         chunk_macs=heads * (3 * key_dim + 2 * value_dim),
+        sizes={
+            "k": key_dim,
+            "heads": heads,
+            "kv_heads": attention.key_heads // tensor,
+            "value_dim": value_dim,
+            "choices": decays,
+        },
     )
     rows.per_token("delta_norm", width, 2 * width, width, "out_proj")
 
@@ -43,7 +52,7 @@ def add_state_space(rows: Rows, attention: StateSpace, by_kernel: dict[str, list
     heads, groups = attention.heads // tensor, max(attention.groups // tensor, 1)
     width = heads * attention.head_dim
     mixed = width + 2 * groups * attention.state
-    _convolution(rows, "ssm_conv", mixed, attention.conv, attention.conv + attention.conv_bias)
+    _convolution(rows, "ssm_conv", mixed, attention.conv, attention.conv + attention.conv_bias, heads, heads)
     matrix = width * attention.state
     _recurrence(
         rows,
@@ -59,33 +68,54 @@ def add_state_space(rows: Rows, attention: StateSpace, by_kernel: dict[str, list
     rows.per_token("ssm_norm", width, 2 * width, width, "out_proj")
 
 
-def _convolution(rows: Rows, kernel: str, width: int, span: int, weights: int) -> None:
+def _convolution(rows: Rows, kernel: str, width: int, span: int, weights: int, heads: int, decays: int) -> None:
     """Add a causal convolution over *span* tokens of *width* channels with *weights* parameters each."""
-    tokens, value = rows.work.tokens, rows.value_bytes
-    last = rows.work.total(rows.work.requests) * (width * (span - 1) * value)  # the tokens before, kept for it
-    stream = tokens * (width * value)
-    rows.elementwise(kernel, tokens, width, stream + last, stream + last, weight=rows.plain_bytes(width * weights))
+    work, weight = rows.work, rows.plain_bytes(width * weights)
+    for decoding, own in split(rows, few(rows)).items():
+        if not own.any():
+            continue
+        requests, new = work.total(own), work.total(own * work.new_tokens)
+        # With the tokens before, kept for it.
+        moved = (new + requests * (span - 1)) * (width * rows.value_bytes)
+        each, sizes = -(-new // requests.clip(1)), {"heads": heads, "choices": decays}
+        traffic = {"weight": weight, "read": moved, "write": moved}
+        name = ("decode_" if decoding else "") + kernel
+        rows.add(name, "recurrent", each, width, span, batch=requests, **sizes, **traffic)
 
 
 def _recurrence(
-    rows: Rows, kernel: str, inputs: int, width: int, matrix: int, state: int, chunk: int, macs: int, chunk_macs: int
+    rows: Rows,
+    kernel: str,
+    inputs: int,
+    width: int,
+    matrix: int,
+    state: int,
+    chunk: int,
+    macs: int,
+    chunk_macs: int,
+    sizes: dict[str, int] | None = None,
 ) -> None:
     """Add the update of a state of *matrix* values, *state* bytes, by tokens of *inputs* values.
 
-    A token takes *macs* multiply-accumulates, and *chunk_macs* times the length of a chunk if there are several.
+    A token takes *macs* multiply-accumulates, and *chunk_macs* times the length of a chunk if there are several. The
+    law of its time goes by *sizes*; without, by its bytes.
     """
     work, value = rows.work, rows.value_bytes
-    for decoding, own in split(rows).items():
+    for decoding, own in split(rows, few(rows)).items():
         if not own.any():
             continue
-        new, kept = work.total(own * work.new_tokens), work.total(own) * state
+        requests, new = work.total(own), work.total(own * work.new_tokens)
         # Every chunk's state is written once and read once.
         chunks = 0 if decoding else work.total(own * -(-work.new_tokens // chunk)) * (matrix * value)
-        rows.elementwise(
-            ("decode_" if decoding else "") + kernel,
-            new,
-            width,
-            new * (inputs * value) + kept + chunks,
-            new * (width * value) + kept + chunks,
-            macs=rows.product(new, macs + (0 if decoding else chunk * chunk_macs)),
-        )
+        written = new if decoding else requests
+        name = ("decode_" if decoding else "") + kernel
+        traffic: dict[str, Number] = {
+            "read": new * (inputs * value) + requests * state + chunks,
+            "write": new * (width * value) + written * state + chunks,
+            "macs": rows.product(new, macs + (0 if decoding else chunk * chunk_macs)),
+        }
+        if sizes:
+            each = -(-new // requests.clip(1))
+            rows.add(name, "recurrent", each, width, batch=requests * sizes["heads"], **sizes, **traffic)
+        else:
+            rows.elementwise(name, new, width, **traffic)

@@ -18,6 +18,7 @@ CLASSES = {
     "weights": "gemm",
     "grouped_gemm": "moe",
     "attention": "attention",
+    "recurrent": "attention",
     "elementwise": "norm",
     "collective": "communication",
     "cache": "attention",

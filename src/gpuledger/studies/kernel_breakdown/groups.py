@@ -55,7 +55,8 @@ def _group(kernel: str, kind: str) -> str:
         return "drafts"
     if kind == "collective":
         return "communication"
-    if kind == "attention" or re.fullmatch("(decode_)?(attention_scores|softmax|attention_values)", kernel):
+    unfused = "(decode_)?(attention_scores|softmax|attention_values)"
+    if kind in ("attention", "recurrent") or re.fullmatch(unfused, kernel):
         return "attention"
     if kernel.startswith(("expert_", "router")):
         return "experts"

@@ -30,6 +30,8 @@ _ROLES = (
     ("embedding|index", "", r"^embedding$"),
     ("softmax", "", r"softmax$"),
 )
+#: Kinds of kernels that are no such anchors.
+_BETWEEN = ("elementwise", "recurrent")
 #: Kernels that join the partial results of an attention split over its keys.
 _PARTIAL = re.compile(r"(?i)(?:attention|attn|flash|decode|mla|fmha)\w{0,80}(?:reduce|combine|merge)")
 #: The most pairs of a launch and a kernel that are compared, for memory's sake.
@@ -131,7 +133,7 @@ def _align(rows: pd.DataFrame, kernels: pd.DataFrame, expected: list[int]) -> tu
     parts = rows["kernel"].str.contains(_PARTIAL).to_numpy(bool)
     recorded = np.flatnonzero([name in _ANCHORS and not part for name, part in zip(classes, parts, strict=True)])
     kinds = kernels["kind"].astype(str).to_dict()
-    wanted = np.array([at for at, row in enumerate(expected) if kinds[row] != "elementwise"], np.int64)
+    wanted = np.array([at for at, row in enumerate(expected) if kinds[row] not in _BETWEEN], np.int64)
     sizes = {row: tuple(kernels.loc[row, ["batch", "m", "n", "k"]]) for row in set(expected)}
     target = [expected[at] for at in wanted]
     recorded = recorded[: MOST_CELLS // max(len(wanted), 1)]
@@ -183,7 +185,7 @@ def _match_between(rows: pd.DataFrame, kernels: pd.DataFrame, expected: list[int
     aligned = np.flatnonzero(place >= 0)
     edges = [(-1, -1), *((at, place[at]) for at in aligned), (len(rows), len(expected))]
     for (begin, before), (end, after) in pairwise(edges):
-        between = [at for at in range(before + 1, after) if kinds[expected[at]] == "elementwise"]
+        between = [at for at in range(before + 1, after) if kinds[expected[at]] in _BETWEEN]
         for at in range(begin + 1, end):
             if begin >= 0 and _continues(classes[at], classes[begin], full[at]):
                 place[at] = before

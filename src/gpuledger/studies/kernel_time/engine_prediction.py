@@ -17,6 +17,7 @@ from gpuledger.models.time_model import (
     moe,
     prefill_law,
     prefill_tiles,
+    recurrent_law,
 )
 from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.models.time_model.fit_law import fit_law
@@ -133,6 +134,38 @@ def _collective_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarr
     return np.zeros(len(rows)), sent, np.ones(len(rows))
 
 
+_STATE = ("requests", "tokens", "key_heads", "key_dim", "heads", "value_dim")
+_CHANNELS = ("requests", "tokens", "channels")
+_UPDATED = (*_STATE, "decays", "read_state_bytes", "written_state_bytes")
+
+
+def _recurrent_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    operator, peak = rows["operator"].iloc[0], np.full(len(rows), gpu.peak_flop_per_s("bf16"))
+    if operator.startswith("convolution"):
+        s = _columns(rows, (*_CHANNELS, "span"))
+        flop = 2 * s["span"] * s["requests"] * s["tokens"] * s["channels"]
+        return flop, recurrent_law.convolution_bytes(s), peak
+    s = _columns(rows, _UPDATED)
+    if operator == "chunked rule":
+        state = 8 * s["requests"] * s["heads"] * s["key_dim"] * s["value_dim"]
+        return recurrent_law.chunked_flop(s), recurrent_law.chunked_bytes(s) + state, peak
+    flop = 6 * s["requests"] * s["tokens"] * s["heads"] * s["key_dim"] * s["value_dim"]
+    return flop, recurrent_law.update_bytes(s), peak
+
+
+_NEW_TOKENS = ("new_tokens", (0, 64, 1024, 2**14, 2**40))
+_CONVOLUTION = Kind(
+    "convolution",
+    lambda gpu, rows: _columns(rows, (*_CHANNELS, "span")),
+    lambda gpu, constants, shapes, _: recurrent_law.convolution_terms(gpu, constants, shapes),
+    recurrent_law.CONVOLUTION_START,
+    recurrent_law.CONVOLUTION_BOUNDS,
+    {"pattern": recurrent_law.PATTERNS},
+    _recurrent_work,
+    _CHANNELS,
+    _CHANNELS,
+    _NEW_TOKENS,
+)
 _SHAPE = ("requests", "tokens", "context", "heads", "kv_heads", "head_dim", "window")
 _EXPERTS = ("tokens", "hidden", "inter", "chosen", "experts", "ranks")
 
@@ -187,6 +220,32 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             ("message_bytes", "devices"),
             ("message_bytes", (0, 2**14, 2**20, 2**26, 2**50)),
         ),
+        "convolution": _CONVOLUTION,
+        "convolution update": _CONVOLUTION,
+        "chunked rule": Kind(
+            "chunked_rule",
+            lambda gpu, rows: _columns(rows, _STATE),
+            lambda gpu, constants, shapes, _: recurrent_law.chunked_terms(gpu, constants, shapes),
+            recurrent_law.CHUNKED_START,
+            recurrent_law.CHUNKED_BOUNDS,
+            {"resident": (1, 2, 4, 8)},
+            _recurrent_work,
+            _STATE,
+            _STATE,
+            _NEW_TOKENS,
+        ),
+        "state update": Kind(
+            "state_update",
+            lambda gpu, rows: _columns(rows, _UPDATED),
+            lambda gpu, constants, shapes, _: recurrent_law.update_terms(gpu, constants, shapes),
+            recurrent_law.UPDATE_START,
+            recurrent_law.UPDATE_BOUNDS,
+            {},
+            _recurrent_work,
+            _STATE,
+            _STATE,
+            _NEW_TOKENS,
+        ),
     }
 )
 
@@ -215,6 +274,8 @@ def _started(
         return prefill_law.started(start, kernel, shapes["head_dim"])
     if isinstance(start, decode_law.DecodeConstants):
         return decode_law.started(start)
+    if isinstance(start, recurrent_law.UpdateConstants):
+        return recurrent_law.started(start, shapes["tokens"])
     return start, moe.bounds_of(start) if isinstance(start, moe.MoeConstants) else kind.bounds
 
 

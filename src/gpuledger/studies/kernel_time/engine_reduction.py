@@ -25,9 +25,21 @@ from gpuledger.studies.kernel_time.judgement import (
 )
 from gpuledger.studies.kernel_time.measurements import check_plausible, other_tables
 from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, constants_in_words, rounded
+from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
 
 #: Keys of a case, and how their tables are read.
-LAYOUTS = {"attention": read_attention, "moe": read_moe, "collectives": read_collectives}
+LAYOUTS = {
+    "attention": read_attention,
+    "moe": read_moe,
+    "collectives": read_collectives,
+    "recurrent": read_recurrent,
+}
+#: What they are called in a sentence, if not so.
+_WORDS = {
+    "attention": "attention kernels",
+    "moe": "mixture-of-experts layers",
+    "recurrent": "kernels of layers with a state",
+}
 #: Columns of the data that are no shape.
 _OTHERS = {"operator", "group", "kernel", "precision", "measured_s"}
 #: Units of the constants, by the end of their name.
@@ -44,14 +56,15 @@ _UNITS = {
 
 
 def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
-    """Reduce measured attention, mixture-of-experts layers or collectives.
+    """Reduce measured attention, mixture-of-experts layers, collectives or layers that keep a state.
 
     Constants are fitted per kernel and data type, to one half of the shapes.
 
     Parameters
     ----------
     case : Case
-        ``attention``, ``moe`` or ``collectives``, a table; its ``unit``; ``beside``, other frameworks' tables.
+        ``attention``, ``moe``, ``collectives`` or ``recurrent``, a table; its ``unit``; ``beside``, other frameworks'
+        tables.
     layout : str
         One of `LAYOUTS`.
 
@@ -125,7 +138,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
         in_percent(result[f"mape_{name}_percent{main}"]) for name in ("held_back", "roofline_held_back", "lookup")
     )
     kind = f"{groups[0]} " if layout != "collectives" else ""
-    what = kind + {"attention": "attention kernels", "moe": "mixture-of-experts layers"}.get(layout, layout)
+    what = kind + _WORDS.get(layout, layout)
     count = result[f"shapes_held_back{main}"]
     finding = (
         f"The time model predicts {count:,} held-back {what} on {gpu.title} with a mean error of {model} "

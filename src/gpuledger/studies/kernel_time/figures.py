@@ -98,7 +98,9 @@ def _draw_strip(axes: Axes, errors: Mapping[str, float]) -> None:
             Rectangle((0.45, top - 0.05), width, 0.05, transform=axes.transAxes, color=PREDICTORS[name][1], linewidth=0)
         )
         words = f"{error:.1f} %" if error < 9.95 else f"{error:.0f} %"
-        axes.text(0.465 + width, top - 0.027, words, transform=axes.transAxes, va="center", fontsize=6.5)
+        halo = [withStroke(linewidth=2, foreground="white")]
+        style = {"va": "center", "fontsize": 6.5, "zorder": 5, "path_effects": halo}
+        axes.text(0.465 + width, top - 0.027, words, transform=axes.transAxes, **style)
 
 
 def label_predictors(axes: Axes, data: pd.DataFrame) -> None:
