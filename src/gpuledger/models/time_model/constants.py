@@ -15,8 +15,10 @@ from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
+from gpuledger.models.time_model.encoder_law import EncoderConstants
 from gpuledger.models.time_model.moe import MoeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
+from gpuledger.models.time_model.quantise import QuantiseConstants
 from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
@@ -89,7 +91,15 @@ class Constants:
 
 
 #: Constants of any kind of kernel.
-AnyConstants = Constants | PrefillConstants | DecodeConstants | MoeConstants | CollectiveConstants
+AnyConstants = (
+    Constants
+    | PrefillConstants
+    | DecodeConstants
+    | MoeConstants
+    | CollectiveConstants
+    | EncoderConstants
+    | QuantiseConstants
+)
 #: Names of those of a GEMM, in order.
 NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.type is float)
 
@@ -248,6 +258,9 @@ KINDS = MappingProxyType(
         "decode": DecodeConstants,
         "moe": MoeConstants,
         "collective": CollectiveConstants,
+        "encoder": EncoderConstants,
+        "quantise": QuantiseConstants,
+        "bmm": Constants,
     }
 )
 #: Columns that say whose constants a row holds; together they name it.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -25,9 +26,23 @@ from gpuledger.studies.kernel_time.judgement import (
 )
 from gpuledger.studies.kernel_time.measurements import check_plausible, other_tables
 from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, constants_in_words, rounded
+from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
 
 #: Keys of a case, and how their tables are read.
-LAYOUTS = {"attention": read_attention, "moe": read_moe, "collectives": read_collectives}
+LAYOUTS = {
+    "attention": read_attention,
+    "moe": read_moe,
+    "collectives": read_collectives,
+    "quantise": lambda case, path: read_quantise(case, path, _difference(case, path)),
+    "batched": read_products,
+}
+#: What their kernels are called; others as the layout.
+_WORDS = {
+    "attention": "attention kernels",
+    "moe": "mixture-of-experts layers",
+    "quantise": "quantising kernels",
+    "batched": "products of latent attention",
+}
 #: Columns of the data that are no shape.
 _OTHERS = {"operator", "group", "kernel", "precision", "measured_s"}
 #: Units of the constants, by the end of their name.
@@ -35,6 +50,7 @@ _UNITS = {
     "_s": "s",
     "_share": "1",
     "doubling": "1",
+    "together": "1",
     "_factor": "1",
     "overlap": "1",
     "_per_clock": "byte/cycle",
@@ -44,14 +60,14 @@ _UNITS = {
 
 
 def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
-    """Reduce measured attention, mixture-of-experts layers or collectives.
+    """Reduce measured attention, mixture-of-experts layers, collectives, or kernels around them.
 
     Constants are fitted per kernel and data type, to one half of the shapes.
 
     Parameters
     ----------
     case : Case
-        ``attention``, ``moe`` or ``collectives``, a table; its ``unit``; ``beside``, other frameworks' tables.
+        a key of `LAYOUTS`, a table; its ``unit``; ``beside``, other frameworks' tables.
     layout : str
         One of `LAYOUTS`.
 
@@ -125,7 +141,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
         in_percent(result[f"mape_{name}_percent{main}"]) for name in ("held_back", "roofline_held_back", "lookup")
     )
     kind = f"{groups[0]} " if layout != "collectives" else ""
-    what = kind + {"attention": "attention kernels", "moe": "mixture-of-experts layers"}.get(layout, layout)
+    what = kind + _WORDS.get(layout, layout)
     count = result[f"shapes_held_back{main}"]
     finding = (
         f"The time model predicts {count:,} held-back {what} on {gpu.title} with a mean error of {model} "
@@ -133,6 +149,12 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     )
     result.add("finding", finding, "text")
     return result
+
+
+def _difference(case: Case, path: Path) -> Path | None:
+    """Return the table of differences that belongs to a case's own table, but not to those beside it."""
+    own = "difference" in case.inputs and path == case.path("quantise")
+    return case.path("difference") if own else None
 
 
 def _prepared(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
