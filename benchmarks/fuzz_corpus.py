@@ -116,7 +116,7 @@ READ = [
     ),
     (
         "kernel_time",
-        "attention: NAME, gpu: h100-sxm, unit: ms",
+        "attention: NAME, gpu: b200, unit: ms",
         lambda case: read_attention(case, case.path("attention")),
         "op_name,kernel_source,attn_dtype,batch_size,isl,num_heads,head_dim,latency\n"
         "encoder_attention,triton,bfloat16,1,128,16,64,0.05\nencoder_attention,triton,bfloat16,4,576,16,72,0.02\n",
