@@ -80,7 +80,7 @@ def test_a_made_up_kernel_comes_out_again_and_is_judged(tmp_path, name):
     assert result[f"shapes{suffix}"] == len(rows)
     assert result[f"mape_held_back_percent{suffix}"] < 1.0
     assert result[f"mape_held_back_percent{suffix}"] < result[f"mape_lookup_percent{suffix}"]
-    assert set(result.data["bound"]) <= {"launch", "compute", "l2", "dram", "row"}
+    assert set(result.data["bound"]) <= {"launch", "compute", "l2", "dram", "row", "step"}
     assert (result.data["operator"] == kind.name).all()
 
 

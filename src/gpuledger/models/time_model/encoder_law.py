@@ -48,7 +48,8 @@ class EncoderConstants:
     merge_s, merge_row_s : float
         What the kernel that merges parts takes, and what an SM takes in it for a query of a head (s).
     together : float
-        Blocks of one head at most that share what they fetch, where all heads are computed at the same time.
+        Blocks of one head at most that share what they fetch, where all heads are computed at the same time; 0 in other
+        kernels.
     source : str
         What they were fitted to.
     """
@@ -64,7 +65,7 @@ class EncoderConstants:
     pattern: str = "fixed"
     merge_s: float = 0.0
     merge_row_s: float = 0.0
-    together: float = 1.0
+    together: float = 0.0
     source: str = field(default="", compare=False)
 
 
@@ -122,7 +123,7 @@ def encoder_terms(gpu: Gpu, constants: EncoderConstants, shapes: Mapping[str, np
 
     own = s["tokens"] * s["head_dim"] * s["value_bytes"]
     # Blocks start head by head, or (resident known) with the first tile of every head.
-    together = np.clip(resident * gpu.sms / heads, 1, np.minimum(c.together, tiles))
+    together = np.clip(resident * gpu.sms / heads, 1, np.minimum(max(c.together, 1.0), tiles))
     alive = np.where(resident > 0, heads, np.minimum(heads, np.ceil(gpu.sms / tiles) + 1))
     again = heads * 2 * own * (tiles / together - 1) * l2.cold_share(alive * 2 * own)
     once = heads * 4 * own
