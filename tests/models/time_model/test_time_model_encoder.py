@@ -143,6 +143,11 @@ def test_products_of_heads_are_a_batch():
     constants, bounds = latent_products.started(latent_products.START, "bf16")
     one, many = latent_products.product_terms(H100, constants, of, "bf16")["time_s"]
     assert constants.launch_s < one < many and "conversion_bytes" not in bounds
+    fast = dataclasses.replace(constants, stream_bytes_per_clock=60.0)
+    # 84 MB do not stay in L2, 9 MB do.
+    wide = of | {"tokens": np.array([512.0, 4.0]), "heads": np.array([128.0, 64.0])}
+    slow_s, fast_s = (latent_products.product_terms(H100, c, wide, "bf16")["time_s"] for c in (constants, fast))
+    assert slow_s[0] == pytest.approx(fast_s[0], rel=0.02) and slow_s[1] > fast_s[1]
     narrow, bounds = latent_products.started(latent_products.START, "fp8")
     assert narrow.conversion_bytes > 0 and "conversion_row_s" in bounds
     assert (latent_products.product_terms(H100, narrow, of, "fp8")["time_s"] > 0).all()

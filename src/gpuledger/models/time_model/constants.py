@@ -90,6 +90,19 @@ class Constants:
     source: str = field(default="", compare=False)
 
 
+@dataclass(frozen=True)
+class ProductConstants(Constants):
+    """What is fitted of latent attention's products with a matrix for each head.
+
+    Attributes
+    ----------
+    stream_bytes_per_clock : float
+        Bytes that an SM takes in out of L2 in a cycle of data that no other SM asks for.
+    """
+
+    stream_bytes_per_clock: float = 20.0
+
+
 #: Constants of any kind of kernel.
 AnyConstants = (
     Constants
@@ -260,7 +273,7 @@ KINDS = MappingProxyType(
         "collective": CollectiveConstants,
         "encoder": EncoderConstants,
         "quantise": QuantiseConstants,
-        "bmm": Constants,
+        "bmm": ProductConstants,
     }
 )
 #: Columns that say whose constants a row holds; together they name it.
