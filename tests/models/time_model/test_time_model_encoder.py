@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuledger.models.time_model import encoder_law, encoder_tiles, latent_products, quantise
+from gpuledger.models.time_model.constants import read_table
 from gpuledger.models.time_model.encoder_law import EncoderConstants, encoder_terms
+from gpuledger.models.time_model.gemm import gemm_plan
 from gpuledger.models.time_model.quantise import QuantiseConstants, quantise_terms
 from gpuledger.readers.gpus import find_gpu
 
@@ -135,6 +137,25 @@ def test_quantising_more_takes_longer(rows, columns, gpu):
     # DRAM must not be faster than L2.
     found = quantise_terms(gpu, dataclasses.replace(quantise.START, moved_bytes=6.0), of)["time_s"]
     assert np.isfinite(found).all() and found[1] >= found[0] > 0 and found[2] >= found[0]
+
+
+def test_the_conversion_found_in_gemms_is_the_kernel_measured_alone():
+    """Two laws, fitted to different tables of TensorRT-LLM's on an H100: fp8 GEMMs, and quantisation by itself."""
+    (gemm,) = (
+        entry.constants
+        for entry in read_table("gemm")
+        if (entry.gpu, entry.framework, entry.precision) == ("h100-sxm", "trtllm", "fp8")
+    )
+    (alone,) = (
+        entry.constants
+        for entry in read_table("quantise")
+        if (entry.gpu, entry.framework, entry.kernel) == ("h100-sxm", "trtllm", "torch_ops dynamic")
+    )
+    rows, columns = np.array([4096, 16384]), np.full(2, 7168)
+    within = gemm_plan(H100, gemm, rows, columns, columns, precision="fp8")["conversion_s"].to_numpy()
+    of = {"tokens": rows.astype(float), "columns": columns.astype(float)}
+    terms = quantise_terms(H100, alone, of | {"live_bytes": np.full(2, 3.0), "second_reads": np.zeros(2)})
+    assert within == pytest.approx(terms["time_s"] - terms["launch_s"], rel=0.05)
 
 
 def test_products_of_heads_are_a_batch():
