@@ -33,6 +33,7 @@ from gpuledger.studies.flop_reconciliation.launches import read_shapes
 from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.measurements import read_table, whole_numbers
 from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
+from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
 from gpuledger.studies.metric_sweep.measurements import read_launches, read_observations
 from gpuledger.studies.serving_time.runs import read_runs
 from gpuledger.studies.warp_scheduling import load_plain
@@ -113,6 +114,27 @@ READ = [
         "op_name,kernel_source,attn_dtype,kv_cache_dtype,batch_size,isl,step,num_heads,num_key_value_heads,head_dim,"
         "latency\ncontext_attention,fa,bfloat16,bfloat16,1,128,0,32,8,128,0.05\n"
         "generation_attention,fa,bfloat16,fp8,4,1,512,32,8,128,0.02\n",
+    ),
+    (
+        "kernel_time",
+        "attention: NAME, gpu: b200, unit: ms",
+        lambda case: read_attention(case, case.path("attention")),
+        "op_name,kernel_source,attn_dtype,batch_size,isl,num_heads,head_dim,latency\n"
+        "encoder_attention,triton,bfloat16,1,128,16,64,0.05\nencoder_attention,triton,bfloat16,4,576,16,72,0.02\n",
+    ),
+    (
+        "kernel_time",
+        "quantise: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_quantise(case, case.path("quantise")),
+        "op_name,kernel_source,quant_dtype,m,k,latency\nscale_matrix,torch_ops,fp8,1,128,0.002\n"
+        "scale_matrix,torch_ops,fp8,64,4096,0.003\n",
+    ),
+    (
+        "kernel_time",
+        "batched: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_products(case, case.path("batched")),
+        "op_name,kernel_source,bmm_dtype,num_tokens,num_heads,latency\nmla_gen_pre,torch_bmm,bfloat16,1,16,0.004\n"
+        "mla_gen_post,bmm_fp8,fp8,64,128,0.008\n",
     ),
     (
         "kernel_time",

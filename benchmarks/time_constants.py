@@ -25,6 +25,7 @@ from gpuledger.studies.kernel_time import engine_prediction, prediction
 from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.measurements import read_gemms
 from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
+from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
 
 FOLDERS = {
     "a100_sxm": "a100-sxm-80gb",
@@ -37,6 +38,13 @@ FOLDERS = {
     "l40s": "l40s",
     "rtx_pro_6000_server": "rtx-pro-6000",
 }
+
+
+def read_both(case, path: Path):
+    """Read quantising kernels with a known scale and, from the table beside, those that find it."""
+    return read_quantise(case, path, path.with_name("computescale_perf.parquet"))
+
+
 TABLES = {
     "gemm/*/*/gemm_perf.parquet": read_gemms,
     "attention/*/*/*_attention_perf.parquet": read_attention,
@@ -48,6 +56,9 @@ TABLES = {
     "linear_attention/*/*/gdn_perf.parquet": read_recurrent,
     "linear_attention/*/*/mamba2_perf.parquet": read_recurrent,
     "kda/*/*/kda_perf.parquet": read_recurrent,
+    "encoder_attention/*/*/encoder_attention_perf.parquet": read_attention,
+    "quantize/*/*/scale_matrix_perf.parquet": read_both,
+    "mla_bmm/*/*/mla_bmm_perf.parquet": read_products,
 }
 
 

@@ -15,8 +15,10 @@ from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
+from gpuledger.models.time_model.encoder_law import EncoderConstants
 from gpuledger.models.time_model.moe import MoeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
+from gpuledger.models.time_model.quantise import QuantiseConstants
 from gpuledger.models.time_model.recurrent_law import ChunkedConstants, ConvolutionConstants, UpdateConstants
 from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
@@ -89,6 +91,19 @@ class Constants:
     source: str = field(default="", compare=False)
 
 
+@dataclass(frozen=True)
+class ProductConstants(Constants):
+    """What is fitted of latent attention's products with a matrix for each head.
+
+    Attributes
+    ----------
+    stream_bytes_per_clock : float
+        Bytes that an SM takes in out of L2 in a cycle of data that no other SM asks for.
+    """
+
+    stream_bytes_per_clock: float = 20.0
+
+
 #: Constants of any kind of kernel.
 AnyConstants = (
     Constants
@@ -99,6 +114,8 @@ AnyConstants = (
     | ConvolutionConstants
     | ChunkedConstants
     | UpdateConstants
+    | EncoderConstants
+    | QuantiseConstants
 )
 #: Names of those of a GEMM, in order.
 NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.type is float)
@@ -261,6 +278,9 @@ KINDS = MappingProxyType(
         "convolution": ConvolutionConstants,
         "chunked_rule": ChunkedConstants,
         "state_update": UpdateConstants,
+        "encoder": EncoderConstants,
+        "quantise": QuantiseConstants,
+        "bmm": ProductConstants,
     }
 )
 #: Columns that say whose constants a row holds; together they name it.

@@ -294,7 +294,7 @@ def gemm_time_s(
 def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **options) -> pd.DataFrame:
     """Predict how matrix multiplications run, and where their time goes.
 
-    Takes the arguments of :func:`gemm_time_s` and raises its errors.
+    Takes the arguments of :func:`gemm_time_s` and raises its errors; `l2` may take the place of the GPU's.
 
     Returns
     -------
@@ -334,6 +334,7 @@ def _run(
     weight_bytes: np.ndarray | None = None,
     own_activations: bool = False,
     plan: bool = False,
+    l2: L2 | None = None,
 ):
     if precision not in OPERAND_BYTES:
         raise ValueError(f"unknown precision '{precision}'; one of {', '.join(OPERAND_BYTES)}")
@@ -359,7 +360,7 @@ def _run(
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
     sizes = [array.astype(float) for array in flat]
-    l2 = l2_of(gpu)
+    l2 = l2 or l2_of(gpu)
     cold, warm = _from_dram(machine, l2, sizes, weights, in_turn, own_activations, found)
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
     shapes = (*sizes, stored, cold, warm, flights, first, last)

@@ -16,6 +16,7 @@ from gpuledger.studies.kernel_time.measurements import (
     texts,
     whole_numbers,
 )
+from gpuledger.studies.kernel_time.small_measurements import read_encoder
 
 #: Models whose experts have no gate (Nemotron-3): experts, chosen, hidden size (0: any).
 _WITHOUT_GATE = ((512, 22, 0), (128, 6, 2688))
@@ -45,7 +46,8 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     case : Case
         Its ``unit`` is the latency's.
     path : path
-        A table of ``op_name`` (context, generation; with ``mla`` in it multi-head latent attention), ``kernel_source,
+        A table of ``op_name`` (context, generation; with ``mla`` in it multi-head latent attention; encoder: see
+        :func:`gpuledger.studies.kernel_time.small_measurements.read_encoder`), ``kernel_source,
         attn_dtype`` (or ``mla_dtype``) and ``kv_cache_dtype, batch_size, isl, step, num_heads, latency``, and except
         for MLA ``num_key_value_heads, head_dim``; optional ``window_size``.
 
@@ -57,6 +59,8 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     skipped : list of str
         Data types that no law knows; their rows are left out.
     """
+    if texts(path, read_table(path, ["op_name"])["op_name"]).str.contains("encoder").any():
+        return read_encoder(case, path)
     wanted = ["op_name", "kernel_source", "kv_cache_dtype", "batch_size", "isl", "step", "num_heads", "latency"]
     optional = ["attn_dtype", "mla_dtype", "num_key_value_heads", "head_dim", "window_size"]
     table = read_table(path, wanted, optional)

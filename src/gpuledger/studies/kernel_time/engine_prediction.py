@@ -14,14 +14,18 @@ from gpuledger.models.time_model import (
     decode_latent,
     decode_law,
     decode_splits,
+    encoder_law,
+    latent_products,
     moe,
     prefill_law,
     prefill_tiles,
+    quantise,
     recurrent_law,
 )
 from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.models.time_model.fit_law import fit_law
 from gpuledger.readers.gpus import Gpu
+from gpuledger.studies.kernel_time.benchmark_loops import ticked
 
 #: Rows that a fit uses at most, and that choosing among a kernel's discrete properties does.
 FIT_ROWS, CHOICE_ROWS = 1200, 300
@@ -166,6 +170,40 @@ _CONVOLUTION = Kind(
     _CHANNELS,
     _NEW_TOKENS,
 )
+_ENCODER = ("requests", "tokens", "heads", "head_dim")
+_QUANTISE = ("tokens", "columns", "live_bytes", "second_reads")
+_PRODUCT = ("tokens", "columns", "depth", "heads")
+
+
+def _encoder_shapes(gpu: Gpu, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    two = np.full(len(rows), 2.0)
+    return _columns(rows, _ENCODER) | {"value_bytes": two, "peak": gpu.peak_flop_per_s("bf16") * two / 2}
+
+
+def _encoder_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    requests, tokens, heads, dim = _columns(rows, _ENCODER).values()
+    # All pairs: no mask hides any.
+    values = requests * heads * tokens * dim
+    return 4 * values * tokens, 2 * 4 * values, np.full(len(rows), gpu.peak_flop_per_s("bf16"))
+
+
+def _quantise_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    tokens, columns = _columns(rows, _QUANTISE[:2]).values()
+    return np.zeros(len(rows)), 3 * tokens * columns, np.ones(len(rows))
+
+
+def _product_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    tokens, columns, depth, heads = _columns(rows, _PRODUCT).values()
+    peaks = rows["precision"].map({name: _peak(gpu, name) for name in ("bf16", "fp8")}).to_numpy(dtype=float)
+    weights = np.where(rows["precision"] == "fp8", 1, 2) * columns * depth
+    return 2 * tokens * columns * depth * heads, heads * (2 * tokens * (columns + depth) + weights), peaks
+
+
+def _product_terms(gpu: Gpu, constants: AnyConstants, shapes: Shapes, precision: str) -> dict[str, np.ndarray]:
+    terms = latent_products.product_terms(gpu, constants, shapes, precision)
+    return terms | {"time_s": ticked(gpu, terms["time_s"])}
+
+
 _SHAPE = ("requests", "tokens", "context", "heads", "kv_heads", "head_dim", "window")
 _EXPERTS = ("tokens", "hidden", "inter", "chosen", "experts", "ranks")
 
@@ -246,6 +284,42 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _STATE,
             _NEW_TOKENS,
         ),
+        "encoder": Kind(
+            "encoder",
+            _encoder_shapes,
+            lambda gpu, constants, shapes, _: encoder_law.encoder_terms(gpu, constants, shapes),
+            encoder_law.START,
+            encoder_law.BOUNDS,
+            {"query_tile": (64, 128, 256), "key_tile": (64, 128)},
+            _encoder_work,
+            _ENCODER,
+            _ENCODER,
+            ("tokens", (0, 64, 512, 4096, 2**20)),
+        ),
+        "quantise": Kind(
+            "quantise",
+            lambda gpu, rows: _columns(rows, _QUANTISE),
+            lambda gpu, constants, shapes, _: quantise.quantise_terms(gpu, constants, shapes),
+            quantise.START,
+            quantise.BOUNDS,
+            {},
+            _quantise_work,
+            ("tokens", "columns"),
+            ("tokens", "columns"),
+            ("tokens", (0, 64, 512, 4096, 2**20)),
+        ),
+        "bmm": Kind(
+            "bmm",
+            lambda gpu, rows: _columns(rows, _PRODUCT),
+            _product_terms,
+            latent_products.START,
+            latent_products.BOUNDS,
+            {},
+            _product_work,
+            _PRODUCT,
+            _PRODUCT,
+            ("tokens", (0, 64, 512, 4096, 2**20)),
+        ),
     }
 )
 
@@ -267,7 +341,7 @@ def _possible(constants: AnyConstants, kernel: str) -> bool:
 
 
 def _started(
-    kind: Kind, start: AnyConstants, kernel: str, shapes: Shapes
+    kind: Kind, start: AnyConstants, kernel: str, shapes: Shapes, precision: str
 ) -> tuple[AnyConstants, Mapping[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of the constants that this kernel has."""
     if isinstance(start, prefill_law.PrefillConstants):
@@ -276,6 +350,10 @@ def _started(
         return decode_law.started(start)
     if isinstance(start, recurrent_law.UpdateConstants):
         return recurrent_law.started(start, shapes["tokens"])
+    if isinstance(start, encoder_law.EncoderConstants):
+        return encoder_law.started(start)
+    if kind.name == "bmm":
+        return latent_products.started(start, precision)
     return start, moe.bounds_of(start) if isinstance(start, moe.MoeConstants) else kind.bounds
 
 
@@ -305,7 +383,7 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     def fitted(start: AnyConstants, part: pd.DataFrame) -> AnyConstants:
         measured = part["measured_s"].to_numpy()
         shapes = kind.shapes(gpu, part)
-        start, bounds = _started(kind, start, kernel, shapes)
+        start, bounds = _started(kind, start, kernel, shapes, precision)
         found = fit_law(lambda tried: kind.law(gpu, tried, shapes, precision)["time_s"], start, bounds, measured)
         return dataclasses.replace(found, source=f"fitted to {len(part)} measured shapes")
 
@@ -320,6 +398,8 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     starts = [start for start in starts if _possible(start, kernel)]
     if kind.name == "collective":
         starts = [begun for start in starts for begun in collectives.starts(start, kernel, rows["measured_s"].min())]
+    if kind.name == "encoder":
+        starts = encoder_law.starts(starts, kernel)
     if kind.name == "prefill":
         starts = _cut(starts, prefill_tiles.pattern_of(kernel, gpu))
     if kind.name == "decode":

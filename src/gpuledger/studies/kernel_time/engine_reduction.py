@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ from gpuledger.studies.kernel_time.judgement import (
 from gpuledger.studies.kernel_time.measurements import check_plausible, other_tables
 from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, constants_in_words, rounded
 from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
+from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
 
 #: Keys of a case, and how their tables are read.
 LAYOUTS = {
@@ -33,12 +35,16 @@ LAYOUTS = {
     "moe": read_moe,
     "collectives": read_collectives,
     "recurrent": read_recurrent,
+    "quantise": lambda case, path: read_quantise(case, path, _difference(case, path)),
+    "batched": read_products,
 }
-#: What they are called in a sentence, if not so.
+#: What their kernels are called; others as the layout.
 _WORDS = {
     "attention": "attention kernels",
     "moe": "mixture-of-experts layers",
     "recurrent": "kernels of layers with a state",
+    "quantise": "quantising kernels",
+    "batched": "products of latent attention",
 }
 #: Columns of the data that are no shape.
 _OTHERS = {"operator", "group", "kernel", "precision", "measured_s"}
@@ -47,6 +53,7 @@ _UNITS = {
     "_s": "s",
     "_share": "1",
     "doubling": "1",
+    "together": "1",
     "_factor": "1",
     "overlap": "1",
     "_per_clock": "byte/cycle",
@@ -56,15 +63,14 @@ _UNITS = {
 
 
 def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
-    """Reduce measured attention, mixture-of-experts layers, collectives or layers that keep a state.
+    """Reduce measured kernels of one layout: attention, experts, collectives, layers with a state, kernels around them.
 
     Constants are fitted per kernel and data type, to one half of the shapes.
 
     Parameters
     ----------
     case : Case
-        ``attention``, ``moe``, ``collectives`` or ``recurrent``, a table; its ``unit``; ``beside``, other frameworks'
-        tables.
+        A key of `LAYOUTS`, a table; its ``unit``; ``beside``, other frameworks' tables.
     layout : str
         One of `LAYOUTS`.
 
@@ -146,6 +152,12 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     )
     result.add("finding", finding, "text")
     return result
+
+
+def _difference(case: Case, path: Path) -> Path | None:
+    """Return the table of differences that belongs to a case's own table, but not to those beside it."""
+    own = "difference" in case.inputs and path == case.path("quantise")
+    return case.path("difference") if own else None
 
 
 def _prepared(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
