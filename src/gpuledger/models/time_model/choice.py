@@ -84,12 +84,12 @@ def recurrent_candidates(kind: str, gpu: Gpu, engine: str, family: str, named: s
         and entry.constants.launch_s < HOST_BOUND_S
         and not _FUSED.search(entry.kernel)
     ]
-    donors = {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in entries}
-    if gpu.name not in donors:
-        donor = nearest_gpu(gpu, donors.values())
-        found = _of_engine([entry for entry in entries if entry.gpu == donor.name], engine)
-        return [entry._replace(constants=transferred(entry.constants, donor, gpu)) for entry in found]
-    return _of_engine([entry for entry in entries if entry.gpu == gpu.name], engine)
+    here = [entry for entry in entries if entry.gpu == gpu.name]
+    if here:
+        return _of_engine(here, engine)
+    donor = nearest_gpu(gpu, {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in entries}.values())
+    found = _of_engine([entry for entry in entries if entry.gpu == donor.name], engine)
+    return [entry._replace(constants=transferred(entry.constants, donor, gpu)) for entry in found]
 
 
 #: Engines that quantise activations in kernels of their own.
