@@ -27,6 +27,7 @@ m, n, k            int64     rows (tokens), columns and depth of one problem
 heads, kv_heads    int64     attention: query and KV heads on the device; 0 otherwise
 value_dim          int64     attention: width of a value head; 0 otherwise
 choices            int64     grouped_gemm: (token, expert) pairs on all devices; 0 otherwise
+arrived            int64     grouped_gemm: of them those that an all-to-all brings to the device; 0 otherwise
 experts            int64     grouped_gemm: experts on the device; 0 otherwise
 macs               int64     multiply-accumulates of matrix products (FLOP = 2 × macs); 0 for elementwise and collective
 weight_bytes       int64     weights read, with their scales and biases
