@@ -25,7 +25,7 @@ import pandas as pd
 from gpuledger import files
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.studies.serving_time import reduce
-from gpuledger.studies.serving_time.runs import CONFIGURATIONS
+from gpuledger.studies.serving_time.runs import CONFIGURATIONS, TOGETHER
 
 PEER = "aiconfigurator==0.12.0"
 #: Reads keyword arguments as JSON, writes for each the times per output token (ms) of both modes; null: it refuses.
@@ -90,6 +90,8 @@ def main() -> None:
     dataset = Dataset.load(files.ROOT / "traces" / "aiconfigurator" / "dataset.yaml")
     cases = [dataset.case("serving_time", gpu) for gpu in arguments.gpu]
     ours = pd.concat([reduce(case).data.assign(gpu=case.name) for case in cases], ignore_index=True)
+    # AIConfigurator is asked as of runs that decode where they process prompts.
+    ours = ours[ours["mode"] == TOGETHER]
     # Every N-th of all in the order of their configurations, so that each kind of run has its share.
     order = ["gpu", "engine", "model", "precision", "gpus", "input_tokens", "output_tokens", "requests", "id"]
     sample = ours.sort_values(order, ignore_index=True).iloc[:: arguments.every].reset_index(drop=True)
