@@ -1,10 +1,11 @@
 """Errors of served runs' time per output token: this project's, and AIConfigurator's on the same runs.
 
-    python benchmarks/serving_time.py [--gpu h100 …] [--every N] [--peer PYTHON|install]
+    python benchmarks/serving_time.py [--gpu h100 …] [--every N] [--decode-only] [--peer PYTHON|install]
 
 The runs are those that the study `serving_time` can express, every N-th of them. AIConfigurator 0.12.0 looks kernels up
 in tables of the very GPUs; it is asked twice: for a step of decoding alone (`static_gen`), beside our sum of a decode
 step's kernels, and for its model of continuous batching (`agg`), beside our prediction with other requests' prompts.
+Of workers that only decode (`--decode-only`) it is asked for the first, with the requests that we say decode at a time.
 Neither has a fitted term. It runs in an environment of its own: `--peer` names a Python that has it, or `install` makes
 one in a temporary folder.
 
@@ -25,10 +26,10 @@ import pandas as pd
 from gpuledger import files
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.studies.serving_time import reduce
-from gpuledger.studies.serving_time.runs import CONFIGURATIONS
+from gpuledger.studies.serving_time.runs import CONFIGURATIONS, TOGETHER
 
 PEER = "aiconfigurator==0.12.0"
-#: Reads keyword arguments as JSON, writes for each the times per output token (ms) of both modes; null: it refuses.
+#: Reads keyword arguments as JSON, writes for each the times per output token (ms) of all modes; null: it refuses.
 CHILD = """
 import contextlib, json, logging, sys
 logging.disable(logging.CRITICAL)
@@ -37,7 +38,7 @@ found = []
 with contextlib.redirect_stdout(sys.stderr):
     for given in json.load(sys.stdin):
         pair = []
-        for mode in ("static_gen", "agg"):
+        for mode in sys.argv[1:]:
             try:
                 pair.append(float(cli_estimate(mode=mode, **given).tpot))
             except Exception:
@@ -49,8 +50,11 @@ json.dump(found, sys.stdout)
 SAME = ("isl", "osl", "batch_size", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 
 
-def arguments_of(run: pd.Series) -> dict:
-    """What AIConfigurator is asked for one run."""
+def arguments_of(run: pd.Series, decoding: int) -> dict:
+    """What AIConfigurator is asked for one run, of so many requests if its workers only decode."""
+    if run["mode"] != TOGETHER:
+        sizes = {name: run[f"decode_{name}"] for name in SAME if name.endswith("_size")}
+        run = pd.Series(run.to_dict() | sizes | {"batch_size": decoding})
     model = CONFIGURATIONS.get(run["model_path"], run["model_path"])
     given = {"model_path": model, "system_name": run["system"], "backend_name": run["backend"]}
     given |= {name: int(run[name]) for name in SAME if pd.notna(run[name]) and run[name] > 0}
@@ -68,12 +72,12 @@ def install(folder: str) -> str:
     return python
 
 
-def ask(python: str, given: list[dict]) -> np.ndarray:
-    """AIConfigurator's times (s) of a decode step and of a step with prompts; NaN where it has none."""
+def ask(python: str, given: list[dict], modes: list[str]) -> np.ndarray:
+    """AIConfigurator's times (s) in so many modes, a column each; NaN where it has none."""
     child = subprocess.run(
-        [python, "-c", CHILD], input=json.dumps(given), stdout=subprocess.PIPE, check=True, text=True
+        [python, "-c", CHILD, *modes], input=json.dumps(given), stdout=subprocess.PIPE, check=True, text=True
     )
-    return np.array(json.loads(child.stdout), dtype=float).reshape(-1, 2) / 1e3
+    return np.array(json.loads(child.stdout), dtype=float).reshape(-1, len(modes)) / 1e3
 
 
 def errors(predicted: pd.Series, measured: pd.Series) -> str:
@@ -85,26 +89,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--gpu", nargs="*", default=["h100", "h200", "b200"])
     parser.add_argument("--every", type=int, default=10)
+    parser.add_argument(
+        "--decode-only", action="store_true", help="runs whose workers only decode, instead of all others"
+    )
     parser.add_argument("--peer", help="a Python that has AIConfigurator, or `install`")
     arguments = parser.parse_args()
     dataset = Dataset.load(files.ROOT / "traces" / "aiconfigurator" / "dataset.yaml")
     cases = [dataset.case("serving_time", gpu) for gpu in arguments.gpu]
     ours = pd.concat([reduce(case).data.assign(gpu=case.name) for case in cases], ignore_index=True)
+    ours = ours[(ours["mode"] != TOGETHER) == arguments.decode_only]
     # Every N-th of all in the order of their configurations, so that each kind of run has its share.
     order = ["gpu", "engine", "model", "precision", "gpus", "input_tokens", "output_tokens", "requests", "id"]
     sample = ours.sort_values(order, ignore_index=True).iloc[:: arguments.every].reset_index(drop=True)
     print(f"{len(sample):,} of {len(ours):,} runs; median error and MAPE in %, median of predicted / measured")
     if not arguments.peer:
         print("AIConfigurator is left out: --peer install runs it in an environment of its own")
-        show("gpuledger", sample, ["decode_s", "kernels_s"])
+        show("gpuledger", sample, ["decode_s"] if arguments.decode_only else ["decode_s", "kernels_s"])
         return
     table = pd.read_csv(cases[0].path("runs")).set_index("id").loc[sample["id"]]
     with tempfile.TemporaryDirectory() as folder:
         python = install(folder) if arguments.peer == "install" else arguments.peer
-        sample[["peer_decode_s", "peer_s"]] = ask(python, [arguments_of(run) for _, run in table.iterrows()])
-    both = sample[sample[["peer_decode_s", "peer_s"]].notna().all(axis=1)]
+        runs = zip(table.iterrows(), sample["decoding"], strict=True)
+        given = [arguments_of(run, int(decoding)) for (_, run), decoding in runs]
+        modes = {"peer_decode_s": "static_gen"} | ({} if arguments.decode_only else {"peer_s": "agg"})
+        sample[list(modes)] = ask(python, given, list(modes.values()))
+    both = sample[sample[list(modes)].notna().all(axis=1)]
     print(f"{len(sample) - len(both)} of them AIConfigurator refuses; the others:")
-    names = ["decode_s", "peer_decode_s", "kernels_s", "peer_s"]
+    names = ["decode_s", "peer_decode_s", *([] if arguments.decode_only else ["kernels_s", "peer_s"])]
     for title, part in [("all", both), *both.groupby("gpu"), *both.groupby("engine"), *both.groupby("model")]:
         show(title, part, names)
 

@@ -121,7 +121,7 @@ def test_measured_and_simulated_normalization_kernels_are_told_apart():
 
 def test_served_runs_of_every_gpu_and_engine_are_side_by_side():
     cases = []
-    sizes = {"model": "m", "input_tokens": 8, "output_tokens": 8, "requests": 1, "gpus": 1}
+    sizes = {"mode": "agg", "model": "m", "input_tokens": 8, "output_tokens": 8, "requests": 1, "gpus": 1}
     for gpu, ratio in (("NVIDIA A", 0.9), ("NVIDIA B", 1.3)):
         runs = pd.DataFrame({"engine": ["vllm", "vllm", "sglang"], "measured_s": 1.0, "kernels_s": ratio, **sizes})
         cases.append(result(runs, "d", gpu, "predicted", gpu=gpu))
@@ -132,6 +132,16 @@ def test_served_runs_of_every_gpu_and_engine_are_side_by_side():
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["sglang (d: 1)", "vllm (d: 2)"] * 2
     (dots,) = (mark for mark in figure.axes[0].collections if len(mark.get_offsets()) == 4)
     assert list(dots.get_offsets()[:, 0]) == [0.9, 0.9, 1.3, 1.3]
+    # Workers that only decode are told apart; a single run says little beside twenty.
+    many = pd.concat([runs] * 7).assign(requests=range(21))
+    apart = many.assign(mode="disagg", kernels_s=1.05)
+    both = result(pd.concat([many, apart]), "d", "c", "predicted", gpu="NVIDIA C")
+    figure = serving_time.draw([*cases, both])
+    said = words(figure)
+    assert "of 21 served runs on 1 GPU with median errors of 30 % per GPU, and of 21 runs whose workers" in said
+    assert "only decode on 1 GPU with median errors of 5 %" in said
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels[-2:] == ["sglang, decode only (d: 7)", "vllm, decode only (d: 14)"]
 
 
 def test_the_time_of_every_recording_is_divided_by_what_limits_it(monkeypatch):

@@ -70,6 +70,7 @@ def test_runs_that_cannot_be_expressed_are_counted_by_reason(tmp_path):
     result = reduced(
         tmp_path,
         {},
+        {"mode": "offline"},
         {"mode": "disagg"},
         {"backend": "tgi"},
         {"gemm_quant_mode": "int3"},
@@ -79,9 +80,10 @@ def test_runs_that_cannot_be_expressed_are_counted_by_reason(tmp_path):
         {"silicon_data_source": "x; silicon_concurrency=64"},
         {"system": "b200_sxm"},
     )
-    assert (result["runs"], result["other_gpus_runs"], result["runs_expressed"]) == (8, 1, 1)
+    assert (result["runs"], result["other_gpus_runs"], result["runs_expressed"]) == (9, 1, 1)
     for reason in (
-        "1 prefill and decode on separate GPUs",
+        "1 mode offline",
+        "1 batch: how many workers share how many requests is not given",
         "1 engine tgi: no kernel of it was measured",
         "1 precision int3",
         "1 parallelism: more GPUs than share one NVLink switch",
@@ -90,6 +92,78 @@ def test_runs_that_cannot_be_expressed_are_counted_by_reason(tmp_path):
         "1 batch: not the concurrency that the run was driven with",
     ):
         assert reason in result["not_expressed"], reason
+
+
+#: Two workers of eight requests each, of which none waits: the batch and sizes of what processes prompts are empty.
+DECODES = {
+    **{"mode": "disagg", "batch_size": "", "tp_size": "", "pp_size": "", "attention_dp_size": "", "moe_tp_size": ""},
+    **{"moe_ep_size": "", "decode_batch_size": 8, "decode_num_workers": 2, "decode_tp_size": 1, "decode_pp_size": 1},
+    **{"decode_attention_dp_size": 1, "decode_moe_tp_size": 1, "decode_moe_ep_size": 1, "silicon_ttft_ms": 0},
+    "silicon_data_source": "x; silicon_concurrency=16",
+}
+
+
+def step_s(requests):
+    rows = predict(kernels(read_model("Llama-3.1-8B"), decode(1024 + 256, requests)), find_gpu("h200"), "vllm")
+    return totals(rows, np.zeros(len(rows), int), 1)["time_s"][0]
+
+
+def test_workers_that_only_decode_take_a_decode_step_per_token(tmp_path):
+    result = reduced(tmp_path, {}, DECODES)
+    together, apart = result.data.iloc[0], result.data.iloc[1]
+    assert (apart["mode"], apart["requests"], apart["decoding"], apart["gpus"]) == ("disagg", 8, 8, 1)
+    assert apart["kernels_s"] == apart["decode_s"] == pytest.approx(step_s(8), rel=1e-5)
+    assert apart["prompts_s"] == 0 < together["prompts_s"]
+    assert np.isnan(apart["prompt_s"]) and np.isnan(apart["first_token_s"]), "its first token is not judged"
+    # Each mode has figures of its own.
+    assert (result["runs"], result["runs_expressed"], result["disagg_runs_expressed"]) == (2, 2, 1)
+    for name, run in (("tpot", together), ("disagg_tpot", apart)):
+        error = 100 * abs(run["kernels_s"] / 6e-3 - 1)
+        assert result[f"{name}_median_error_unfitted_percent"] == pytest.approx(error, rel=1e-4)
+    assert "2 of 2 served runs" in result.finding and ", and 1 whose workers only decode with" in result.finding
+    table = error_table(result.data)
+    assert table["mode"].tolist() == ["agg"] * 3 + ["disagg"] * 3 and (table["runs"] == 1).all()
+    alone = reduced(tmp_path, DECODES)
+    assert "served runs on NVIDIA H200 SXM 141 GB, whose workers only decode, with" in alone.finding
+    assert "tpot_median_error_unfitted_percent" not in alone.summary, "there is no other run"
+
+
+def test_requests_that_wait_for_their_first_token_do_not_decode(tmp_path):
+    """By Little's law: with a wait as long as the output takes, half of the requests decode."""
+    generated_s = 512 * step_s(4)
+    run = reduced(tmp_path, {**DECODES, "silicon_ttft_ms": 1e3 * generated_s}).data.iloc[0]
+    assert (run["requests"], run["decoding"]) == (8, 4)
+    assert run["decode_s"] == pytest.approx(step_s(4), rel=1e-5) and run["full_s"] == pytest.approx(step_s(8), rel=1e-5)
+    endless = reduced(tmp_path, {**DECODES, "silicon_ttft_ms": 1e9}).data.iloc[0]
+    assert endless["decoding"] == 1, "a step has a request"
+
+
+def test_batches_of_workers_that_only_decode_are_those_of_a_replica(tmp_path):
+    spread = {**DECODES, "model_path": "Qwen3-30B-A3B", "decode_attention_dp_size": 4, "decode_moe_ep_size": 4}
+    result = reduced(tmp_path, {**spread, "silicon_data_source": "x; silicon_concurrency=64"})
+    assert result.data["gpus"].tolist() == [4] and result.data["requests"].tolist() == [8]
+
+
+def test_workers_that_only_decode_must_say_how_many_share_the_requests(tmp_path):
+    unsaid = ({"decode_num_workers": 0}, {"decode_num_workers": ""}, {"decode_batch_size": 0})
+    others = [{**DECODES, **more, "silicon_ttft_ms": at} for at, more in enumerate(unsaid)]
+    others += [{**DECODES, "silicon_data_source": ""}, {**DECODES, "silicon_data_source": "silicon_concurrency=99"}]
+    result = reduced(tmp_path, {}, *others)
+    assert result["disagg_runs_expressed"] == 0 and "half" not in result.finding
+    assert "4 batch: how many workers share how many requests is not given" in result["not_expressed"]
+    assert "1 batch: not the concurrency that the run was driven with" in result["not_expressed"]
+    missing = reduced(tmp_path, {}, DECODES, drop=[name for name in DECODES if name.startswith("decode_")])
+    assert "1 batch: how many workers share how many requests is not given" in missing["not_expressed"]
+    no_size = reduced(tmp_path, {}, {**DECODES, "decode_tp_size": 0})
+    assert "1 parallelism: batch or tensor parallelism is not given" in no_size["not_expressed"]
+
+
+def test_seventy_two_gpus_share_a_switch_of_nvl72(tmp_path):
+    sizes = {"decode_attention_dp_size": 32, "decode_moe_ep_size": 32, "model_path": "Qwen3-30B-A3B"}
+    sizes |= {"backend": "sglang", "silicon_data_source": "silicon_concurrency=512"}
+    for gpu, system, count in (("gb200", "gb200", 1), ("gb300", "gb300", 1), ("h200", "h200_sxm", 0)):
+        result = reduced(tmp_path, {"system": system}, {**DECODES, **sizes, "system": system}, gpu=gpu)
+        assert result["disagg_runs_expressed"] == count
 
 
 def test_a_measurement_under_two_ids_counts_once(tmp_path):
@@ -131,6 +205,7 @@ def test_the_engines_term_is_found_on_one_half_and_holds_on_the_other(tmp_path):
     back = table["median_unfitted_held_back_percent"].iloc[0]
     assert back == pytest.approx(result["tpot_median_error_unfitted_held_back_percent"])
     assert f"(held-back half: {back:.1f} %, with one" in result.finding, "both numbers are of one half"
+    assert table["mode"].tolist() == ["agg"] * 3
     assert table["engine"].tolist() == ["all", "vllm", "vllm"] and table["runs"].tolist() == [120] * 3
     assert table["median_percent"].iloc[0] == pytest.approx(result["tpot_median_error_percent"])
 
@@ -162,8 +237,10 @@ def test_bad_input_is_one_line(tmp_path):
         reduced(tmp_path, drop=["isl"])
     with pytest.raises(InputError, match="column system: no run on l4; set gpu to one of h200-sxm"):
         reduced(tmp_path, gpu="l4")
-    with pytest.raises(InputError, match=r"no run on h200-sxm can be expressed .1 prefill and decode on separate GPUs"):
-        reduced(tmp_path, {"mode": "disagg"})
+    with pytest.raises(InputError, match=r"no run on h200-sxm can be expressed .1 mode offline"):
+        reduced(tmp_path, {"mode": "offline"})
+    with pytest.raises(InputError, match="decode_batch_size"):
+        reduced(tmp_path, {**DECODES, "decode_batch_size": -1})
     with pytest.raises(InputError, match="silicon_tpot_ms"):
         reduced(tmp_path, {"silicon_tpot_ms": -1})
 

@@ -12,6 +12,8 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model import constants_of, gemm_time_s
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.models.time_model.operators import LAWS, UNITS, OperatorConstants, fit_operator_constants, operator_times
+from gpuledger.models.time_model.step import predict
+from gpuledger.models.transformer import Parallel, decode, kernels, read_model
 from gpuledger.readers.gpus import find_gpu
 
 A100, H100, L4 = find_gpu("a100-sxm-80gb"), find_gpu("h100-sxm"), find_gpu("l4")
@@ -187,8 +189,9 @@ def experts(tokens, gpu=H100, **changed):
     kernels["macs"] = (chosen * kernels["n"] * kernels["k"]).where(matrix, 0)
     kernels["weight_bytes"] = (2 * kernels["batch"] * kernels["n"] * kernels["k"]).where(matrix, 0)
     kernels["read_bytes"] = kernels["write_bytes"] = 2 * kernels["m"] * kernels["n"]
-    whole = kernels.assign(heads=0, kv_heads=0, value_dim=0, choices=chosen, experts=128, cache_bytes=0, comm_bytes=0)
-    return kernel_times(whole.assign(devices=1, precision="bf16", weight_precision="bf16", **changed), gpu)
+    whole = kernels.assign(heads=0, kv_heads=0, value_dim=0, choices=chosen, arrived=chosen, experts=128, cache_bytes=0)
+    whole = whole.assign(comm_bytes=0, devices=1, precision="bf16", weight_precision="bf16")
+    return kernel_times(whole.assign(**changed), gpu)
 
 
 def test_a_mixture_of_experts_takes_the_time_of_its_fused_kernel():
@@ -200,6 +203,20 @@ def test_a_mixture_of_experts_takes_the_time_of_its_fused_kernel():
     for found in (few, many):
         gate_up, down = found.loc[1, "time_s"], found.loc[3, "time_s"]
         assert gate_up == pytest.approx(2 * down) and found["constants"].str.contains("moe").all()
+
+
+def test_engines_sort_what_an_all_to_all_brings_or_all_tokens():
+    """SGLang's kernels among 32 GPUs take the time of their own rows, TensorRT-LLM's look at all GPUs' choices."""
+    model, work = read_model("DeepSeek-V3"), decode(1000, 64)
+    rows = kernels(model, work, Parallel(1, 1, 32))
+    layer = rows["kind"] == "grouped_gemm"
+    assert (rows.loc[layer, "choices"] == 64 * 32 * 8).all() and (rows.loc[layer, "arrived"] == 64 * 8).all()
+    few = kernels(model, work, Parallel(1, 1, 8))
+    assert (few["choices"] == few["arrived"]).all(), "with as many GPUs as choices everything goes to everybody"
+    everything = rows.assign(arrived=rows["choices"])
+    for engine, same in (("trtllm", True), ("sglang", False)):
+        own, every = (predict(one, find_gpu("b200"), engine)["time_s"].to_numpy() for one in (rows, everything))
+        assert (own <= every).all() and (own == every).all() == same
 
 
 def test_layers_of_experts_do_not_depend_on_each_other():

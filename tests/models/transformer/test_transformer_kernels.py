@@ -495,7 +495,7 @@ def test_frame(name):
     work = join([prefill([1, 17], 2), decode([0, 40], 3), chunk([9, 0], [0, 9], 2, 5)])
     frame = kernels(MODELS[name], work, Parallel(tensor=2, pipeline=2, expert=1))
     sizes = frame.select_dtypes("number")
-    assert (sizes.dtypes == np.int64).all() and len(sizes.columns) == 20
+    assert (sizes.dtypes == np.int64).all() and len(sizes.columns) == 21
     assert frame["shape"].is_monotonic_increasing and set(frame["shape"]) == set(range(6))
     assert (frame[["count", "devices", "batch", "m", "n", "k"]] > 0).all(axis=None)
     assert (sizes.drop(columns="layers") >= 0).all(axis=None)

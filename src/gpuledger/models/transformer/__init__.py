@@ -29,6 +29,7 @@ heads, kv_heads    int64     attention: query and KV heads on the device; recurr
 value_dim          int64     attention and recurrent: width of a value head; 0 otherwise
 choices            int64     grouped_gemm: (token, expert) pairs on all devices; recurrent: decays of a token; 0
                              otherwise
+arrived            int64     grouped_gemm: of them those that an all-to-all brings to the device; 0 otherwise
 experts            int64     grouped_gemm: experts on the device; 0 otherwise
 macs               int64     multiply-accumulates of matrix products (FLOP = 2 × macs); 0 for elementwise kernels,
                              convolutions and collectives

@@ -54,13 +54,13 @@ def _experts(rows: Rows, ffn: Experts, load: Load) -> None:
         rows.norm("expert_norm", hidden, first_kernel(ffn))
 
     rows.product(tokens, parallel.replicas, ffn.active, hidden, 8)
+    spread = parallel.replicas > 1
     routing = Routing(ffn.experts, ffn.active, load, parallel.expert)
     chosen, touched = routing.busiest(tokens * parallel.replicas)
     *up, down = ffn.expert_linears(hidden)
     if ffn.latent:
         rows.gemms([linear for linear in others if linear.kernel == "latent_down_proj"], tokens)
         hidden = ffn.latent
-    spread = parallel.replicas > 1
     own = -(-tokens // parallel.tensor) if spread else tokens  # a replica splits its tokens among its devices
     if spread:
         rows.collective(
@@ -70,7 +70,11 @@ def _experts(rows: Rows, ffn: Experts, load: Load) -> None:
         operand = rows.operand_bytes(up[0].kernel)
         rows.elementwise("expert_permute", chosen, hidden, chosen * (hidden * operand), chosen * (hidden * operand))
     fuse = "gate_up" in rows.fused
-    routed = -(-ffn.experts // parallel.expert), tokens * (parallel.replicas * ffn.active), chosen, touched
+    choices = tokens * (parallel.replicas * ffn.active)
+    # Among more devices than a token chooses experts, engines send it only where it is needed; among fewer, everything
+    # to everybody (as TensorRT-LLM's select_alltoall_method_type in fused_moe_wide_ep.py decides).
+    arrived = chosen if spread and parallel.expert > ffn.active else choices
+    routed = -(-ffn.experts // parallel.expert), choices, arrived, chosen, touched
     for bunch in [up] if fuse else [[linear] for linear in up]:
         kernel = bunch[0].kernel if fuse or len(up) == 1 else bunch[0].part
         _grouped(rows, bunch, *routed, kernel, routing)
@@ -78,8 +82,8 @@ def _experts(rows: Rows, ffn: Experts, load: Load) -> None:
     _grouped(rows, [down], *routed, "expert_down_proj", routing)
     if spread:
         rows.collective("all_to_all", own * ffn.active, hidden, _exchanged(rows, own, ffn, ""), parallel.expert)
-    arrived = own * ffn.active if spread else chosen
-    rows.elementwise("expert_combine", own, hidden, arrived * (hidden * value), own * (hidden * value))
+    returned = own * ffn.active if spread else chosen
+    rows.elementwise("expert_combine", own, hidden, returned * (hidden * value), own * (hidden * value))
     if spread:
         rows.all_gather(tokens, hidden)
     if ffn.latent_norm:
@@ -106,6 +110,7 @@ def _grouped(
     bunch: list[Linear],
     experts: int,
     choices: np.ndarray,
+    arrived: np.ndarray,
     chosen: np.ndarray,
     touched: np.ndarray,
     kernel: str,
@@ -123,6 +128,7 @@ def _grouped(
         k,
         batch=batch,
         choices=choices,
+        arrived=arrived,
         experts=experts,
         macs=rows.product(chosen, n, k),
         weight=np.rint(touched * one).astype(np.int64),

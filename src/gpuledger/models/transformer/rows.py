@@ -17,7 +17,7 @@ from gpuledger.models.transformer.routing import Routing
 from gpuledger.models.transformer.workloads import Workload
 
 SIZES = (
-    *("count", "devices", "batch", "m", "n", "k", "heads", "kv_heads", "value_dim", "choices", "experts"),
+    *("count", "devices", "batch", "m", "n", "k", "heads", "kv_heads", "value_dim", "choices", "arrived", "experts"),
     *("macs", "weight_bytes", "read_bytes", "write_bytes", "cache_bytes", "comm_bytes"),
 )
 _KERNEL, _KIND = ({name: code for code, name in enumerate(names)} for names in (KERNELS, KINDS))
@@ -76,6 +76,7 @@ class Rows:
         kv_heads: int = 0,
         value_dim: int = 0,
         choices: Number = 0,
+        arrived: Number = 0,
         experts: int = 0,
         devices: int = 0,
         math: str = "",
@@ -92,7 +93,7 @@ class Rows:
             names = _KERNEL[kernel], _KIND[kind], _MATH[math], _STORED[stored]
             self.labels.append((self.stage, self.layers, *names, chosen))
             devices = devices or self.parallel.tensor
-            shape = (count, devices, batch, m, n, k, heads, kv_heads, value_dim, choices, experts)
+            shape = (count, devices, batch, m, n, k, heads, kv_heads, value_dim, choices, arrived, experts)
             self.sizes.append((*shape, macs, weight, read, write, cache, comm))
 
     def product(self, *factors: Number) -> Number:

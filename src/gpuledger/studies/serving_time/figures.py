@@ -9,6 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from pandas.core.groupby import SeriesGroupBy
 
 from gpuledger.ledger import figures
+from gpuledger.studies.serving_time.runs import APART
 from gpuledger.studies.serving_time.tables import short_name
 
 #: Colours of models, in the order of their number of runs; all others are grey.
@@ -34,18 +35,30 @@ def colours(data: pd.DataFrame) -> dict[str, str]:
 
 
 def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
-    """Draw predicted against measured time per output token, a dot per run, from kernels alone."""
+    """Draw predicted against measured time per output token from kernels alone, a mark per run.
+
+    Dots are runs with prompts and decoding on the same GPUs, diamonds those of workers that only decode.
+    """
     measured, predicted = 1e3 * data["measured_s"], 1e3 * data["kernels_s"]
     ends = np.array([min(measured.min(), predicted.min()) / 1.2, max(measured.max(), predicted.max()) * 1.2])
     low, high = (ends * (1 + sign * BAND_PERCENT / 100) for sign in (-1, 1))
     axes.fill_between(ends, low, high, color=figures.PALE, linewidth=0)
     axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
-    names = data["model"].map(short_name)
+    names, apart = data["model"].map(short_name), data["mode"] == APART
+    size = 7 if len(data) > FEW_RUNS else 20
     for name, color in of_model.items():
-        chosen = names == name
+        chosen = (names == name) & ~apart
         many = chosen.sum() > 100
-        size = 7 if len(data) > FEW_RUNS else 20
         axes.scatter(measured[chosen], predicted[chosen], s=size, linewidth=0, alpha=0.75, color=color, rasterized=many)
+    for name, color in of_model.items():
+        chosen = (names == name) & apart
+        style = {"s": 15, "marker": "D", "linewidth": 0.5, "edgecolor": figures.BLACK, "color": color}
+        axes.scatter(measured[chosen], predicted[chosen], zorder=3, **style)
+    if apart.any() and not apart.all():
+        marks = {"prompts too": {"marker": "o", "linewidth": 0, "s": size}, "decode only": style | {"color": "none"}}
+        for label, mark in marks.items():
+            axes.scatter([], [], label=label, **{"color": figures.GREY, "edgecolor": figures.BLACK} | mark)
+        axes.legend(loc="upper left", fontsize=6.5, frameon=False, handletextpad=0.2)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set(xlabel="measured time per output token (ms)", ylabel="predicted from kernels alone (ms)")
     place = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5, "linespacing": 1.4}
@@ -83,22 +96,26 @@ def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> No
     """Draw predicted over measured time of every class of runs: median, and the middle 80 %."""
     # A column has no room for a row per engine.
     model, precision, engine = data["model"].map(short_name), data["precision"], data["engine"]
-    names = [model, precision] if figures.for_columns else [engine, model, precision]
+    mode = data["mode"].rename("mode")
+    names = [mode, model, precision] if figures.for_columns else [mode, engine, model, precision]
     groups = (data["kernels_s"] / data["measured_s"]).groupby(names)
     order = groups.median().sort_values(ascending=False, kind="stable").index
     places = pd.Series(range(len(order)), order)
     y = places[list(groups.groups)].to_numpy()
-    draw_ratios(axes, groups, y, [of_model[key[-2]] for key in groups.groups])
+    apart = [key[0] == APART for key in groups.groups]
+    draw_ratios(axes, groups, y, [of_model[key[-2]] for key in groups.groups], apart)
     labels = [f"{model} {precision}" for *_, model, precision in groups.groups]
     if not figures.for_columns:
         runs = groups.size()
-        labels = [f"{label} · {key[0]} ({runs[key]:,})" for label, key in zip(labels, runs.index, strict=True)]
+        labels = [f"{label} · {key[1]} ({runs[key]:,})" for label, key in zip(labels, runs.index, strict=True)]
     axes.set_yticks(y, [figures.plain(label) for label in labels], fontsize=6.5)
     axes.set_ylim(-0.7, len(order) - 0.3)
     axes.set_xlabel("predicted / measured\n(median, middle 80 %)")
 
 
-def draw_ratios(axes: Axes, groups: SeriesGroupBy, y: Sequence[float], color: str | Sequence[str]) -> None:
+def draw_ratios(
+    axes: Axes, groups: SeriesGroupBy, y: Sequence[float], color: str | Sequence[str], apart: Sequence[bool] = ()
+) -> None:
     """Draw the median and the middle 80 % of each group of ratios of predicted to measured time.
 
     Parameters
@@ -108,12 +125,18 @@ def draw_ratios(axes: Axes, groups: SeriesGroupBy, y: Sequence[float], color: st
     y : sequence of float
         Where each group is drawn.
     color : color, or one for each group
+    apart : sequence of bool
+        Which groups are of workers that only decode: diamonds.
     """
     low, median, high = (groups.quantile(share) for share in (0.1, 0.5, 0.9))
     axes.axvspan(1 - BAND_PERCENT / 100, 1 + BAND_PERCENT / 100, color=figures.PALE, linewidth=0)
     axes.axvline(1, color=figures.BLACK, linewidth=0.6)
     axes.hlines(y, low, high, color=color, linewidth=1.4)
-    axes.scatter(median, y, color=color, s=20, zorder=3)
+    every = np.array([color] * len(median) if isinstance(color, str) else color)
+    only, y = np.array(apart or [False] * len(median)), np.asarray(y)
+    for chosen, style in ((~only, {}), (only, {"marker": "D", "linewidth": 0.5, "edgecolor": figures.BLACK})):
+        if chosen.any():
+            axes.scatter(median[chosen], y[chosen], color=every[chosen], s=20, zorder=3, **style)
     axes.set(xscale="log", xlim=(min(0.45, low.min() / 1.1), max(2.2, 1.1 * high.max())))
     axes.set_xticks([0.5, 1, 2])
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

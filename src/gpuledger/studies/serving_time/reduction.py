@@ -15,7 +15,8 @@ from gpuledger.models.time_model.constants import TABLE as CONSTANTS
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import chunk, decode, join, kernels, prefill
 from gpuledger.readers.gpus import Gpu, find_gpu
-from gpuledger.studies.serving_time.runs import NotExpressedError, express, read_runs
+from gpuledger.studies.serving_time.apart import decode_steps
+from gpuledger.studies.serving_time.runs import APART, NotExpressedError, express, read_runs
 
 #: Runs of an engine that its term is fitted to at least.
 LEAST_RUNS = 20
@@ -38,11 +39,14 @@ def reduce(case: Case) -> CaseResult:
     Returns
     -------
     CaseResult
-        Data: a row per expressed run: ``id, engine, model, precision, input_tokens, output_tokens, requests, gpus,
-        held_back, measured_s`` (per output token) and, predicted, ``decode_s`` (a decode step), ``prompts_s`` (other
-        requests' prompts, per step), ``kernels_s`` (both), ``predicted_s`` (with the engine's term); of the first
-        token ``ttft_s`` and, predicted, ``prompt_s`` (its prompt's kernels) and ``first_token_s`` (with the engine's
-        term; NaN with more than `FEW_REQUESTS`).
+        Data: a row per expressed run: ``id, engine, model, precision, mode`` (``agg``, or ``disagg``: prompts are
+        processed by other workers than those that decode), ``input_tokens, output_tokens, requests`` (in flight, of a
+        replica), ``decoding`` (of them, at a time), ``gpus, held_back, measured_s`` (per output token) and, predicted,
+        ``decode_s`` (a decode step), ``full_s`` (of all requests in flight), ``prompts_s`` (other requests' prompts,
+        per step; 0 with workers that only decode), ``kernels_s`` (a step and prompts), ``predicted_s`` (with the
+        engine's term); of the first token ``ttft_s`` and, predicted where all is on the same GPUs, ``prompt_s`` (its
+        prompt's kernels) and ``first_token_s`` (with the engine's term; NaN with more than `FEW_REQUESTS`). Both modes
+        have quantities and engines' terms of their own.
     """
     gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
     runs, ignored = read_runs(case, gpu)
@@ -53,9 +57,12 @@ def reduce(case: Case) -> CaseResult:
         problem = f"no run on {gpu.name} can be expressed ({_counted(refused)})"
         raise InputError(case.path("runs"), "", problem, "set another gpu")
     data = pd.concat(parts).sort_index().reset_index(drop=True)
-    terms = _fit(data, "measured_s", "kernels_s", LEAST_RUNS)
-    data["predicted_s"] = data["kernels_s"] + data["engine"].map(terms).fillna(0.0)
-    few = data[data["requests"] <= FEW_REQUESTS]
+    apart = data["mode"] == APART
+    terms = _fit(data[~apart], "measured_s", "kernels_s", LEAST_RUNS)
+    decode_terms = _fit(data[apart], "measured_s", "kernels_s", LEAST_RUNS)
+    added = data["engine"].map(terms).mask(apart, data["engine"].map(decode_terms))
+    data["predicted_s"] = data["kernels_s"] + added.astype(float).fillna(0.0)
+    few = _few(data)
     first_terms = _fit(few, "ttft_s", "prompt_s", LEAST_FEW)
     data["first_token_s"] = few["prompt_s"] + few["engine"].map(first_terms).astype(float).fillna(0.0)
     times = data.select_dtypes("floating").columns
@@ -66,12 +73,19 @@ def reduce(case: Case) -> CaseResult:
     result.add("repeated_rows", len(runs) - len(once), "run")
     result.add("other_gpus_runs", ignored, "run")
     result.add("runs_expressed", len(data), "run")
+    result.add("disagg_runs", int((once["mode"] == APART).sum()), "run")
+    result.add("disagg_runs_expressed", int(apart.sum()), "run")
     result.add("not_expressed", _counted(refused), "text")
     for engine, term in sorted(terms.items()):
         result.add(f"host_{engine}", float(f"{term:.3g}"), "s")
     for engine, term in sorted(first_terms.items()):
         result.add(f"ttft_host_{engine}", float(f"{term:.3g}"), "s")
-    _add_errors(result, data)
+    for engine, term in sorted(decode_terms.items()):
+        result.add(f"disagg_host_{engine}", float(f"{term:.3g}"), "s")
+    if not apart.all():
+        _add_errors(result, data[~apart])
+    if apart.any():
+        _add_decode_errors(result, data[apart])
     result.add("finding", _finding(result, gpu), "text")
     about = {
         "source": "constants of the time model (resources/time_constants.csv)",
@@ -99,15 +113,19 @@ def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFram
         except NotExpressedError as reason:
             refused[str(reason)] += 1
             continue
-        key = run["engine"], model.name, run["quantised"], parallel
+        key = run["engine"], model.name, run["quantised"], parallel, run["mode"]
         groups.setdefault(key, (model, precision, []))[2].append(index)
     parts, used = [], set()
-    for (engine, _, _, parallel), (model, precision, indices) in groups.items():
+    for (engine, _, _, parallel, mode), (model, precision, indices) in groups.items():
         part = runs.loc[indices]
-        times, sources = _passes(model, precision, parallel, part, gpu, engine)
+        if mode == APART:
+            times, sources = decode_steps(model, precision, parallel, part, gpu, engine)
+            times |= {"prompts_s": 0.0, "kernels_s": times["decode_s"], "prompt_s": np.nan}
+        else:
+            times, sources = _passes(model, precision, parallel, part, gpu, engine)
         used |= sources
         parts.append(
-            part[["id", "engine", "model", "precision", "input_tokens", "output_tokens", "requests"]].assign(
+            part[["id", "engine", "model", "precision", "mode", "input_tokens", "output_tokens", "requests"]].assign(
                 gpus=parallel.devices,
                 held_back=held_back(*(part[name] for name in ("requests", "input_tokens", "output_tokens", "tensor"))),
                 measured_s=part["tpot_s"],
@@ -129,8 +147,8 @@ def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: st
     step_s, prompt_s, both_s = time_s
     # While a request generates its output, each of the others ends once, and the next one's prompt is processed.
     prompts_s = others / out * np.maximum(both_s - step_s, 0)
-    times = {"decode_s": step_s, "prompts_s": prompts_s, "kernels_s": step_s + prompts_s, "prompt_s": prompt_s}
-    return times, set(rows["constants"].astype(str).unique())
+    times = {"decode_s": step_s, "full_s": step_s, "prompts_s": prompts_s, "kernels_s": step_s + prompts_s}
+    return times | {"prompt_s": prompt_s, "decoding": requests}, set(rows["constants"].astype(str).unique())
 
 
 def _fit(data: pd.DataFrame, measured: str, predicted: str, least: int) -> dict[str, float]:
@@ -145,6 +163,11 @@ def _fit(data: pd.DataFrame, measured: str, predicted: str, least: int) -> dict[
         weight = np.cumsum(1 / part[measured].to_numpy()[order])
         terms[engine] = float(f"{max(0.0, missing[order][np.searchsorted(weight, weight[-1] / 2)]):.3g}")
     return terms
+
+
+def _few(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs whose first token can be judged: of few requests, and not after a transfer from other GPUs."""
+    return data[(data["requests"] <= FEW_REQUESTS) & (data["mode"] != APART)]
 
 
 def errors_percent(predicted_s: pd.Series, measured_s: pd.Series) -> pd.Series:
@@ -165,7 +188,7 @@ def _add_errors(result: CaseResult, data: pd.DataFrame) -> None:
     result.add("tpot_median_error_percent", fitted.median(), "%")
     result.add("tpot_mape_percent", fitted.mean(), "%")
     result.add("tpot_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
-    few = data[data["requests"] <= FEW_REQUESTS]
+    few = _few(data)
     result.add("ttft_runs", len(few), "run")
     few_back = few[few["held_back"]]
     first = {"_unfitted": (few, "prompt_s"), "": (few_back, "first_token_s")}
@@ -178,12 +201,37 @@ def _add_errors(result: CaseResult, data: pd.DataFrame) -> None:
     result.add("repeats_mape_percent", spread.mean(), "%")
 
 
+def _add_decode_errors(result: CaseResult, data: pd.DataFrame) -> None:
+    """Add the same of workers that only decode, which need no law of prompts between their steps."""
+    back = data[data["held_back"]]
+    alone, full = (errors_percent(data[name], data["measured_s"]).abs() for name in ("kernels_s", "full_s"))
+    fitted = errors_percent(back["predicted_s"], back["measured_s"]).abs()
+    result.add("disagg_held_back_runs", len(back), "run")
+    result.add("disagg_tpot_median_error_unfitted_percent", alone.median(), "%")
+    result.add("disagg_tpot_mape_unfitted_percent", alone.mean(), "%")
+    result.add("disagg_tpot_median_error_all_in_flight_percent", full.median(), "%")
+    result.add("disagg_tpot_median_error_unfitted_held_back_percent", alone[data["held_back"]].median(), "%")
+    result.add("disagg_tpot_median_error_percent", fitted.median(), "%")
+    result.add("disagg_tpot_mape_percent", fitted.mean(), "%")
+    result.add("disagg_tpot_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
+
+
 def _finding(result: CaseResult, gpu: Gpu) -> str:
-    alone, count, runs = (result[name] for name in ("tpot_median_error_unfitted_percent", "runs_expressed", "runs"))
+    count, apart, runs = (result[name] for name in ("runs_expressed", "disagg_runs_expressed", "runs"))
     words = f"Kernels alone predict the time per output token of {count:,} of {runs:,} served runs on {gpu.title}"
-    words += f" with a median error of {alone:.1f} %"
-    if any(result[name] > 0 for name in result.summary if name.startswith("host_")):
-        back, fitted = (result[f"tpot_median_error_{name}percent"] for name in ("unfitted_held_back_", ""))
+    if not apart:
+        return f"{words} with a median error of {_error_words(result, '')}"
+    alone = _error_words(result, "disagg_")
+    if apart == count:
+        return f"{words}, whose workers only decode, with a median error of {alone}"
+    both = f"{count - apart:,} with a median error of {_error_words(result, '')}"
+    return f"{words}: {both}, and {apart:,} whose workers only decode with {alone}"
+
+
+def _error_words(result: CaseResult, prefix: str) -> str:
+    words = f"{result[f'{prefix}tpot_median_error_unfitted_percent']:.1f} %"
+    if any(result[name] > 0 for name in result.summary if name.startswith(f"{prefix}host_")):
+        back, fitted = (result[f"{prefix}tpot_median_error_{name}percent"] for name in ("unfitted_held_back_", ""))
         words += f" (held-back half: {back:.1f} %, with one fitted term per engine {fitted:.1f} %)"
     return words
 

@@ -17,14 +17,15 @@ from gpuledger.readers.tabular import Column, read_csv
 #: Columns that are read, and those that are ignored.
 _SIZES = ("batch_size", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 _TEXTS = ("backend", "model_path", "system", "mode")
-_IGNORED = (
-    *("backend_version", "precision"),
-    *(f"{phase}_{name}" for phase in ("prefill", "decode") for name in (*_SIZES, "num_workers")),
-)
+#: The same of the GPUs that only decode, where others process the prompts, and how many such workers there are.
+_DECODE = tuple(f"decode_{name}" for name in (*_SIZES, "num_workers"))
+_IGNORED = ("backend_version", "precision", *(f"prefill_{name}" for name in (*_SIZES, "num_workers")))
+#: What a row's ``mode`` says of prompts and decoding: on the same GPUs, or not.
+TOGETHER, APART = "agg", "disagg"
 #: Engines whose kernels were measured.
 ENGINES = ("sglang", "trtllm", "vllm")
 #: GPUs that share one switch of NVLink; all others have nodes of eight.
-_NODE = {"gb200": 72}
+_NODE = {"gb200": 72, "gb300": 72}
 _USUAL_NODE = 8
 
 #: Published checkpoints of a model in a precision, where they have a name of their own.
@@ -66,7 +67,9 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     frame : DataFrame
         ``id, engine, model, precision`` (the number formats' name, 16-bit where none is given), ``mode, quantised,
         input_tokens, output_tokens, requests`` (of a replica), ``tensor, pipeline, replicas, expert_shards,
-        expert_ranks, concurrency`` (0: not given), ``ttft_s, tpot_s``.
+        expert_ranks``, ``workers`` (that decode, each of so many replicas), ``concurrency``, ``ttft_s, tpot_s``;
+        sizes are 0 where they are not given. Of runs whose prompts are processed elsewhere (`APART`), they are those of
+        the workers that decode.
     ignored : int
         Rows of other GPUs.
     """
@@ -76,7 +79,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         *(Column(name) for name in _TEXTS),
         *(Column(f"{part}_quant_mode", optional=True) for part in ("gemm", "moe")),
         *(Column(name, "number", minimum=1) for name in ("isl", "osl")),
-        *(Column(name, "number", minimum=0, optional=True) for name in _SIZES),
+        *(Column(name, "number", minimum=0, optional=True) for name in (*_SIZES, *_DECODE)),
         *(Column(f"silicon_{name}_ms", "number", minimum=0) for name in ("ttft", "tpot")),
         *(Column(name, optional=True) for name in ("silicon_data_source", *_IGNORED)),
     ]
@@ -91,8 +94,13 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     quantised, of_experts = (rows.get(f"{part}_quant_mode", absent).fillna("") for part in ("gemm", "moe"))
     # A model whose experts are scaled by blocks is so as a whole: checkpoints in fp8 have one method.
     quantised = quantised.replace("bfloat16", "").mask((quantised == "fp8") & (of_experts == "fp8_block"), "fp8_block")
+    apart, none = rows["mode"] == APART, pd.Series(0.0, rows.index)
     # A column that is missing is as one that is empty.
-    sizes = {name: rows.get(name, pd.Series(0.0, rows.index)).fillna(0).astype(np.int64) for name in _SIZES}
+    sizes = {
+        name: rows.get(name, none).mask(apart, rows.get(f"decode_{name}", none)).fillna(0).astype(np.int64)
+        for name in _SIZES
+    }
+    workers = rows.get("decode_num_workers", none).where(apart, 1).fillna(0).astype(np.int64)
     frame = pd.DataFrame(
         {
             "id": rows["id"],
@@ -109,6 +117,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
             "replicas": sizes["attention_dp_size"],
             "expert_shards": sizes["moe_tp_size"],
             "expert_ranks": sizes["moe_ep_size"],
+            "workers": workers,
             "concurrency": _concurrency(rows),
             "ttft_s": rows["silicon_ttft_ms"] / 1e3,
             "tpot_s": rows["silicon_tpot_ms"] / 1e3,
@@ -153,8 +162,8 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
         return read[name]
 
     def one(run: Mapping) -> tuple[Model, Precision | None, Parallel]:
-        if run["mode"] != "agg":
-            raise NotExpressedError("prefill and decode on separate GPUs")
+        if run["mode"] not in (TOGETHER, APART):
+            raise NotExpressedError(f"mode {run['mode']}")
         if run["engine"] not in ENGINES:
             raise NotExpressedError(f"engine {run['engine']}: no kernel of it was measured")
         name, quantised = run["model"], run["quantised"]
@@ -185,10 +194,13 @@ def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
     experts = any(isinstance(group.ffn, Experts) for group in model.layers)
     tensor, pipeline = run["tensor"], max(run["pipeline"], 1)
     shards, ranks = max(run["expert_shards"], 1), max(run["expert_ranks"], 1)
+    if run["mode"] == APART and not (run["requests"] and run["workers"] and run["concurrency"]):
+        # What is then given as the batch is what the workers are configured for, not what they are driven with.
+        raise NotExpressedError("batch: how many workers share how many requests is not given")
     if not run["requests"] or not tensor:
         raise NotExpressedError("parallelism: batch or tensor parallelism is not given")
     replicas = run["replicas"] or (max(1, shards * ranks // tensor) if experts else 1)
-    if run["concurrency"] not in (0, run["requests"] * replicas):
+    if run["concurrency"] not in (0, run["requests"] * replicas * run["workers"]):
         raise NotExpressedError("batch: not the concurrency that the run was driven with")
     if tensor * replicas * pipeline > _NODE.get(gpu.name, _USUAL_NODE):
         raise NotExpressedError("parallelism: more GPUs than share one NVLink switch")

@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from gpuledger.studies.serving_time.runs import APART, TOGETHER
+
 #: Columns that make a class.
 CLASS = ("engine", "model", "precision")
 
@@ -15,19 +17,22 @@ def short_name(model: str) -> str:
 
 
 def error_table(data: pd.DataFrame) -> pd.DataFrame:
-    """Return the errors of every class of runs, those of all engines, and of all runs.
+    """Return the errors of every class of runs, those of all engines, and of all runs, each mode by itself.
 
     Returns
     -------
     DataFrame
-        ``engine, model, precision`` (all: of all), ``runs``; of kernels alone, ``median_unfitted_percent``,
+        ``mode, engine, model, precision`` (all: of all), ``runs``; of kernels alone, ``median_unfitted_percent``,
         ``mape_unfitted_percent`` and ``bias_unfitted_percent`` (the signed median); of the held-back half,
         ``held_back_runs, median_unfitted_held_back_percent`` and, with the engine's term, ``median_percent,
         mape_percent``.
     """
-    groups = {("all", "all", "all"): data}
-    groups |= {(engine, "all", "all"): part for engine, part in data.groupby("engine")}
-    groups |= {names: part for names, part in data.groupby(list(CLASS))}
+    groups = {}
+    for mode in (TOGETHER, APART):
+        if len(own := data[data["mode"] == mode]):
+            groups[mode, "all", "all", "all"] = own
+            groups |= {(mode, engine, "all", "all"): part for engine, part in own.groupby("engine")}
+            groups |= {(mode, *names): part for names, part in own.groupby(list(CLASS))}
     rows = []
     for names, part in groups.items():
         alone = 100 * (part["kernels_s"] / part["measured_s"] - 1)
@@ -35,7 +40,7 @@ def error_table(data: pd.DataFrame) -> pd.DataFrame:
         fitted = 100 * (back["predicted_s"] / back["measured_s"] - 1).abs()
         rows.append(
             {
-                **dict(zip(CLASS, names, strict=True)),
+                **dict(zip(("mode", *CLASS), names, strict=True)),
                 "runs": len(part),
                 "median_unfitted_percent": alone.abs().median(),
                 "mape_unfitted_percent": alone.abs().mean(),

@@ -6,6 +6,7 @@ import pandas as pd
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.viewer import Axis, Guide, View
 from gpuledger.studies.serving_time.figures import BAND_PERCENT, colours, short_name
+from gpuledger.studies.serving_time.runs import APART
 
 
 def view(result: CaseResult) -> View:
@@ -21,7 +22,9 @@ def view(result: CaseResult) -> View:
         "engine": data["engine"],
         "precision": data["precision"],
         "GPUs": data["gpus"],
+        "GPUs that decode": np.where(data["mode"] == APART, "process no prompts", "process prompts, too"),
         "requests at once": data["requests"],
+        "of them decoding": data["decoding"],
         "tokens in, out": [f"{before:,}, {after:,}" for before, after in tokens],
         "measured (ms per token)": measured,
         "kernels alone (ms)": data["kernels_s"] * 1e3,

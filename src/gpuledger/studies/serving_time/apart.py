@@ -1,0 +1,56 @@
+"""Workers that only decode, while others process the prompts: how many requests decode, and how long a step takes."""
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.models.time_model.step import predict, totals
+from gpuledger.models.transformer import Model, Parallel, Precision, decode, kernels
+from gpuledger.readers.gpus import Gpu
+
+#: Rounds in which the requests that decode and their step are brought into agreement.
+_ROUNDS = 8
+
+
+def decode_steps(
+    model: Model, precision: Precision | None, parallel: Parallel, part: pd.DataFrame, gpu: Gpu, engine: str
+) -> tuple[dict[str, np.ndarray], set[str]]:
+    """Predict the decode steps of runs with the same model, engine and parallelism, all at once.
+
+    A client keeps so many requests in flight, but those that wait for their first token decode nowhere. By Little's law
+    a share of m · t / (TTFT + m · t) of them decodes, with m tokens of output, the predicted step t and the *measured*
+    time to the first token. (Chosen by B200's, H200's and GB200's errors, as what physics asks for: of all the requests
+    in flight, a GB200 that was kept waiting four fifths of the time was predicted three times too slow.)
+
+    Parameters
+    ----------
+    part : DataFrame
+        Of :func:`gpuledger.studies.serving_time.runs.read_runs`; none without requests.
+
+    Returns
+    -------
+    times : dict
+        ``decode_s`` (a step), ``full_s`` (one of all the requests in flight) and ``decoding`` (requests of a replica
+        that decode at a time, at least 1).
+    used : set of str
+        Whose constants.
+    """
+    new, out, flying = (part[name].to_numpy() for name in ("input_tokens", "output_tokens", "requests"))
+    wait_s, used = part["ttft_s"].to_numpy(), set()
+
+    def step_s(requests: np.ndarray) -> np.ndarray:
+        # On average, half of the output is in the cache.
+        work = decode(new + out // 2, requests)
+        rows = predict(kernels(model, work, parallel, precision), gpu, engine)
+        used.update(rows["constants"].astype(str).unique())
+        # Whether half a request more decodes must not hang on the last bits.
+        return np.round(totals(rows, rows["shape"].to_numpy(), work.shapes)["time_s"], 9)
+
+    decoding, full_s = flying, step_s(flying)
+    taken = full_s
+    for _ in range(_ROUNDS):
+        before, own_s = decoding, out * taken
+        decoding = np.maximum(np.rint(flying * own_s / (own_s + wait_s)).astype(np.int64), 1)
+        if (decoding == before).all():
+            break
+        taken = step_s(decoding)
+    return {"decode_s": taken, "full_s": full_s, "decoding": decoding}, used
