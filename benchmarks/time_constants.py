@@ -20,9 +20,11 @@ from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.constants import KEYS, KINDS, TABLE
 from gpuledger.models.time_model.moe import load_table
 from gpuledger.readers.gpus import find_gpu
-from gpuledger.studies.kernel_time import engine_prediction, prediction
+from gpuledger.studies.kernel_time import engine_prediction, module_prediction, prediction
 from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.measurements import read_gemms
+from gpuledger.studies.kernel_time.module_measurements import read_models, read_modules
+from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 
 FOLDERS = {
     "a100_sxm": "a100-sxm-80gb",
@@ -41,7 +43,13 @@ TABLES = {
     "moe/*/*/moe_perf.parquet": read_moe,
     "comm/*/*/nccl_perf.parquet": read_collectives,
     "comm/*/*/custom_allreduce_perf.parquet": read_collectives,
+    "sparse_attention/*/*/glm5_*_module_perf.parquet": read_sparse,
+    "sparse_attention/*/*/dsv4_paged_mqa_logits_module_perf.parquet": read_sparse,
 }
+#: Whole attention blocks, of whose kernels only the attention is fitted.
+BLOCKS = "sparse_attention/*/*/dsa_*_module_perf.parquet"
+#: Blocks of a kernel that are predicted at most.
+MOST_BLOCKS = 3000
 
 
 def newest(folder: Path, pattern: str) -> dict[tuple[str, str], Path]:
@@ -80,6 +88,28 @@ def fits(gpu, path: Path, read) -> list[dict]:
     return rows
 
 
+def block_fits(gpu, path: Path, configs: Path) -> list[dict]:
+    """Fit the attention of every kernel of one table of blocks, unless its own times were measured too."""
+    case = SimpleNamespace(inputs={"unit": "ms"}, path=lambda _: configs)
+    frame, _ = read_modules(case, path)
+    frame, framework, rows = frame[frame["selects"]], path.parents[1].name, []
+    models = read_models(case, path, frame["model"].unique())
+    for (kernel, precision), part in frame.groupby(["kernel", "precision"], sort=True):
+        half = part[~held_back(*(part[name].to_numpy() for name in ("requests", "tokens", "context", "heads")))]
+        few = half.iloc[:: max(1, len(half) // MOST_BLOCKS)]
+        blocks = module_prediction.predict_blocks(gpu, models, few)
+        constants = module_prediction.fit_blocks(gpu, blocks, few["measured_s"].to_numpy())
+        if not constants.tensor_share or (framework, precision) == ("sglang", "attention"):
+            continue
+        own = module_prediction.attention_constants(constants)
+        where = "/".join(path.parts[-5:])
+        source = f"fitted to {len(few)} measured attention blocks of {len(part)} of AIConfigurator 0.12.0: {where}"
+        names = ("sparse", gpu.name, framework, kernel, precision)
+        rows.append(dict(zip(KEYS, names, strict=True)) | dataclasses.asdict(own) | {"source": source})
+        print(*names, flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -97,6 +127,9 @@ def main() -> None:
                 continue
             for path in newest(arguments.folder / name, pattern).values():
                 rows += fits(find_gpu(gpu), path, read)
+        if BLOCKS.startswith(arguments.tables):
+            for path in newest(arguments.folder / name, BLOCKS).values():
+                rows += block_fits(find_gpu(gpu), path, arguments.folder.parents[1] / "model_configs")
     names = [f.name for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"]
     # A table that exists keeps the order of its columns.
     old = pd.read_csv(TABLE, dtype=str, keep_default_na=False) if TABLE.exists() else pd.DataFrame(columns=KEYS)

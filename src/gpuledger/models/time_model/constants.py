@@ -17,6 +17,7 @@ from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
 from gpuledger.models.time_model.moe import MoeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
+from gpuledger.models.time_model.sparse_law import SparseConstants
 from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
@@ -89,7 +90,7 @@ class Constants:
 
 
 #: Constants of any kind of kernel.
-AnyConstants = Constants | PrefillConstants | DecodeConstants | MoeConstants | CollectiveConstants
+AnyConstants = Constants | PrefillConstants | DecodeConstants | MoeConstants | CollectiveConstants | SparseConstants
 #: Names of those of a GEMM, in order.
 NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.type is float)
 
@@ -248,6 +249,7 @@ KINDS = MappingProxyType(
         "decode": DecodeConstants,
         "moe": MoeConstants,
         "collective": CollectiveConstants,
+        "sparse": SparseConstants,
     }
 )
 #: Columns that say whose constants a row holds; together they name it.

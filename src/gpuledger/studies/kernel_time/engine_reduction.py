@@ -25,9 +25,16 @@ from gpuledger.studies.kernel_time.judgement import (
 )
 from gpuledger.studies.kernel_time.measurements import check_plausible, other_tables
 from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, constants_in_words, rounded
+from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 
 #: Keys of a case, and how their tables are read.
-LAYOUTS = {"attention": read_attention, "moe": read_moe, "collectives": read_collectives}
+LAYOUTS = {"attention": read_attention, "moe": read_moe, "collectives": read_collectives, "sparse": read_sparse}
+#: What a finding calls them.
+_WHAT = {
+    "attention": "attention kernels",
+    "moe": "mixture-of-experts layers",
+    "sparse": "kernels of attention to selected keys",
+}
 #: Columns of the data that are no shape.
 _OTHERS = {"operator", "group", "kernel", "precision", "measured_s"}
 #: Units of the constants, by the end of their name.
@@ -35,6 +42,7 @@ _UNITS = {
     "_s": "s",
     "_share": "1",
     "doubling": "1",
+    "throttled": "1",
     "_factor": "1",
     "overlap": "1",
     "_per_clock": "byte/cycle",
@@ -51,7 +59,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     Parameters
     ----------
     case : Case
-        ``attention``, ``moe`` or ``collectives``, a table; its ``unit``; ``beside``, other frameworks' tables.
+        ``attention``, ``moe``, ``collectives`` or ``sparse``, a table; its ``unit``; ``beside``, tables of others.
     layout : str
         One of `LAYOUTS`.
 
@@ -96,7 +104,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
             axis=1,
         )
         frame.loc[rows.index, found.columns] = found
-        words.setdefault(group, []).append(f"{kernel}: {_in_words(constants)}")
+        words.setdefault(group, []).append(f"{kernel}: {in_words(constants)}")
         foreign = unseen_constants(kind.name, gpu, kernel, precision)
         if foreign is not None:
             unseen[rows.index] = engine_prediction.predict(gpu, kind, foreign, rows)["predicted_s"]
@@ -125,7 +133,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
         in_percent(result[f"mape_{name}_percent{main}"]) for name in ("held_back", "roofline_held_back", "lookup")
     )
     kind = f"{groups[0]} " if layout != "collectives" else ""
-    what = kind + {"attention": "attention kernels", "moe": "mixture-of-experts layers"}.get(layout, layout)
+    what = kind + _WHAT.get(layout, layout)
     count = result[f"shapes_held_back{main}"]
     finding = (
         f"The time model predicts {count:,} held-back {what} on {gpu.title} with a mean error of {model} "
@@ -166,7 +174,7 @@ def _region(column: str, low: int, high: int) -> str:
     return f"up to {high:,} {what}" if low <= 0 else f"{low + 1:,} to {high:,} {what}"
 
 
-def _in_words(constants: object) -> str:
+def in_words(constants: object) -> str:
     values = {name: value for name, value in dataclasses.asdict(constants).items() if name != "source"}
     # A constant of 0 is of something that the kernel has not.
     values = {name: value for name, value in values.items() if not isinstance(value, float) or value}
