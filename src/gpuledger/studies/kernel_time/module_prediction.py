@@ -54,8 +54,8 @@ class Blocks(NamedTuple):
         FLOP, and bytes that each kernel reads and writes once.
     tokens, cached : arrays
         New and cached tokens of all requests.
-    eager : bool array
-        Which blocks the host launches kernel by kernel.
+    launched : array of str
+        Group of the blocks that the host launches kernel by kernel; empty for those replayed from a graph.
     """
 
     rest_s: np.ndarray
@@ -68,7 +68,7 @@ class Blocks(NamedTuple):
     moved: np.ndarray
     tokens: np.ndarray
     cached: np.ndarray
-    eager: np.ndarray
+    launched: np.ndarray
 
     def at(self, chosen: np.ndarray) -> "Blocks":
         """Return some of the blocks, by a mask."""
@@ -117,7 +117,7 @@ def predict_blocks(gpu: Gpu, models: Mapping[str, tuple[Model, Layers]], rows: p
         np.bincount(block, moved, count),
         (rows["requests"] * rows["tokens"]).to_numpy(),
         (rows["requests"] * rows["context"]).to_numpy(),
-        rows["eager"].to_numpy(),
+        np.where(rows["eager"], rows["group"], ""),
     )
 
 
@@ -159,14 +159,11 @@ class BlockConstants(sparse_law.SparseConstants):
     besides_s, token_s, cached_s : float
         What a block takes besides the kernels that are predicted (s): conversions, copies and fills of its engine; per
         new token; and per cached one.
-    host_s : float
-        The least that the host takes for a block that it launches kernel by kernel (s); 0: it is replayed from a graph.
     """
 
     besides_s: float = 0.0
     token_s: float = 0.0
     cached_s: float = 0.0
-    host_s: float = 0.0
 
 
 #: The attention's own launch (s), as that of the other kernels: what else does not grow is a block's.
@@ -181,11 +178,10 @@ def fit_blocks(gpu: Gpu, blocks: Blocks, measured_s: np.ndarray) -> BlockConstan
 
     Its attention is fitted where enough blocks attend to selected keys and the host does not hide them.
     """
-    eager = blocks.eager
     shipped = block_times(gpu, blocks)
-    host_s = _host(shipped[eager], measured_s[eager]) if eager.any() else 0.0
+    hosts = fit_hosts(shipped, measured_s, blocks.launched)
     # By what is predicted: of what was measured, the host's slow calls would be chosen.
-    shown = ~eager | (shipped > _BEYOND_HOST * host_s)
+    shown = shipped > _BEYOND_HOST * least_times(blocks, hosts)
     sparse = shown & blocks.sparse
     fits_attention = sparse.sum() >= LEAST_SHAPES
     names = ("besides_s", "token_s", "cached_s") if blocks.operation == "attention" else ("besides_s",)
@@ -196,20 +192,17 @@ def fit_blocks(gpu: Gpu, blocks: Blocks, measured_s: np.ndarray) -> BlockConstan
         bounds |= {name: of for name, of in sparse_law.bounds_of(blocks.operation).items() if name != "launch_s"}
         starts = [replace(begin, **_own(start)) for start in sparse_law.starts(blocks.operation)]
     if shown.sum() < LEAST_SHAPES:
-        return BlockConstants(_LAUNCH_S, 0.0, 0.0, host_s=host_s)
+        return BlockConstants(_LAUNCH_S, 0.0, 0.0)
 
     def fitted(start: BlockConstants, count: int) -> tuple[float, BlockConstants]:
         part = np.zeros(len(measured_s), dtype=bool)
         part[np.flatnonzero(shown)[:: max(1, shown.sum() // count)]] = True
-        few, measured = blocks.at(part)._replace(eager=np.zeros(part.sum(), dtype=bool)), measured_s[part]
+        few, measured = blocks.at(part), measured_s[part]
         found = fit_law(lambda tried: block_times(gpu, few, tried), start, bounds, measured)
         return round(float(np.abs(np.log(block_times(gpu, few, found) / measured)).mean()), 6), found
 
     best = min((fitted(start, CHOICE_BLOCKS) for start in starts), key=lambda pair: pair[0])[1]
-    best = replace(fitted(best, FIT_BLOCKS)[1], source=f"fitted to {len(measured_s)} measured attention blocks")
-    if eager.any():
-        best = replace(best, host_s=_host(block_times(gpu, blocks.at(eager), best), measured_s[eager]))
-    return best
+    return replace(fitted(best, FIT_BLOCKS)[1], source=f"fitted to {len(measured_s)} measured attention blocks")
 
 
 def attention_constants(constants: BlockConstants) -> sparse_law.SparseConstants:
@@ -223,7 +216,7 @@ def _own(start: sparse_law.SparseConstants) -> dict:
 
 
 def block_times(gpu: Gpu, blocks: Blocks, constants: BlockConstants | None = None) -> np.ndarray:
-    """Return the blocks' times (s): with these constants, or only those that come with the checkout."""
+    """Return the times of the blocks' kernels (s): with these constants, or those that come with the checkout."""
     if constants is None:
         return blocks.rest_s + blocks.attention_s
     times = blocks.rest_s + constants.besides_s + constants.token_s * blocks.tokens + constants.cached_s * blocks.cached
@@ -232,11 +225,28 @@ def block_times(gpu: Gpu, blocks: Blocks, constants: BlockConstants | None = Non
         times[blocks.sparse] += own
     else:
         times += blocks.attention_s
-    return np.where(blocks.eager, np.maximum(times, constants.host_s), times)
+    return times
 
 
-def _host(kernels_s: np.ndarray, measured_s: np.ndarray) -> float:
-    """Return the least time that the host takes for a block (s): the quantile with the least error, to three digits."""
-    tried = [float(f"{value:.3g}") for value in np.unique(np.quantile(measured_s, np.linspace(0, 1, 201)))]
-    errors = [round(float(np.abs(np.log(np.maximum(kernels_s, least) / measured_s)).mean()), 6) for least in tried]
-    return tried[int(np.argmin(errors))]
+def fit_hosts(kernels_s: np.ndarray, measured_s: np.ndarray, launched: np.ndarray) -> dict[str, float]:
+    """Return the least time that the host takes for a block (s, three digits), by group of those that it launches.
+
+    Parameters
+    ----------
+    kernels_s, measured_s : arrays
+        Of the blocks' kernels, and of the blocks.
+    launched : array of str
+        As in :class:`Blocks`.
+    """
+    hosts = {}
+    for group in sorted(set(launched) - {""}):
+        kernels, measured = kernels_s[launched == group], measured_s[launched == group]
+        tried = np.unique([float(f"{value:.3g}") for value in np.quantile(measured, np.linspace(0, 1, 201))])
+        errors = [round(float(np.abs(np.log(np.maximum(kernels, least) / measured)).mean()), 6) for least in tried]
+        hosts[group] = float(tried[int(np.argmin(errors))])
+    return hosts
+
+
+def least_times(blocks: Blocks, hosts: Mapping[str, float]) -> np.ndarray:
+    """Return the least times of blocks (s) that the host allows."""
+    return np.array([hosts.get(group, 0.0) for group in blocks.launched])

@@ -12,7 +12,13 @@ from gpuledger.studies.kernel_time.engine_reduction import in_words
 from gpuledger.studies.kernel_time.judgement import add_baselines, add_errors, in_percent
 from gpuledger.studies.kernel_time.measurements import RATE, check_plausible
 from gpuledger.studies.kernel_time.module_measurements import add_regions, read_models, read_modules
-from gpuledger.studies.kernel_time.module_prediction import block_times, fit_blocks, predict_blocks
+from gpuledger.studies.kernel_time.module_prediction import (
+    block_times,
+    fit_blocks,
+    fit_hosts,
+    least_times,
+    predict_blocks,
+)
 from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, rounded
 
 _SIZES = ("requests", "tokens", "context", "heads")
@@ -43,31 +49,31 @@ def reduce_modules(case: Case, gpu: Gpu) -> CaseResult:
     models = read_models(case, path, frame["model"].unique())
     frame = add_regions(frame)
     frame["held_back"] = held_back(*(frame[name].to_numpy() for name in _SIZES))
-    parts, words, hosts, too_few = [], [], [], []
-    for (operator, kernel, precision), rows in frame.groupby(["operator", "kernel", "precision"], sort=True):
+    parts, words, launched, too_few = [], [], [], []
+    for (_, kernel, precision), rows in frame.groupby(["operator", "kernel", "precision"], sort=True):
         held = rows["held_back"].to_numpy()
         if (~held).sum() < LEAST_SHAPES or not held.any():
             too_few.append(f"{kernel} {precision}")
             continue
         blocks, measured = predict_blocks(gpu, models, rows), rows["measured_s"].to_numpy()
         constants = fit_blocks(gpu, blocks.at(~held), measured[~held])
-        times, attention = block_times(gpu, blocks, constants), blocks.attention_s
+        kernels, attention = block_times(gpu, blocks, constants), blocks.attention_s
+        hosts = fit_hosts(kernels[~held], measured[~held], blocks.launched[~held])
+        least = least_times(blocks, hosts)
         bound = np.where(attention > blocks.rest_s, "attention", "other kernels")
-        on_host = blocks.eager & (times <= constants.host_s)
         found = rows.assign(
             flop=blocks.flop,
             bytes=blocks.moved,
-            bound=np.where(on_host, "host", bound),
-            predicted_s=rounded(times),
+            bound=np.where(kernels <= least, "host", bound),
+            predicted_s=rounded(np.maximum(kernels, least)),
             shipped_s=rounded(block_times(gpu, blocks)),
             roofline_s=rounded(blocks.roofline_s),
         )
         peak = gpu.peak_flop_per_s("bf16")
         work = blocks.flop / peak, blocks.moved / gpu.dram_bytes_per_s
         parts.append(pd.concat([found, add_baselines(found, *work, [*_SIZES, "selects"])], axis=1))
-        words.append(f"{operator}, {kernel}: {in_words(constants)}")
-        if blocks.eager.any():
-            hosts.append(f"{operator}, {kernel} ({constants.host_s * 1e6:.0f} µs)")
+        words.append(f"{kernel}, {precision}: {in_words(constants)}")
+        launched += [f"{kernel}, {precision}, {group} ({host_s * 1e6:.0f} µs)" for group, host_s in hosts.items()]
     if not parts:
         problem = f"no kernel has {LEAST_SHAPES} blocks in the half that constants are fitted to, and others to judge"
         raise InputError(path, "", problem, "add measurements")
@@ -82,7 +88,7 @@ def reduce_modules(case: Case, gpu: Gpu) -> CaseResult:
         suffix = "" if group == "16-bit" else f"_{slug(group)}"
         add_errors(result, data[data["group"] == group], suffix=suffix)
     result.add("constants", "; ".join(words), "text")
-    result.add("launched_by_host", ", ".join(hosts) or "none", "text")
+    result.add("launched_by_host", ", ".join(launched) or "none", "text")
     main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
     names = ("held_back", "shipped_held_back", "roofline_held_back", "lookup")
     model, shipped, roofline, table = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
