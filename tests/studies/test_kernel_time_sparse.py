@@ -124,6 +124,7 @@ def test_a_selection_of_equal_scores_or_of_nothing_is_left_out(tmp_path):
         ({"batch_size": 2**20, "isl": 2**20}, r"more than 2\^31 tokens"),
         ({"step": -1}, "not a whole number from 0"),
         ({"latency": 0.0}, "not a positive number"),
+        ({"latency": "9" * 400}, "not a positive number"),
         ({"latency": 1e-9}, "shorter than the data sheet"),
     ],
 )

@@ -10,6 +10,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.studies.kernel_time.measurements import (
     SECONDS,
+    as_numbers,
     positive_numbers,
     read_table,
     refuse,
@@ -70,7 +71,7 @@ def read_sparse(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         remedy = f"known are: {', '.join(OPERATIONS)}"
         raise InputError(path, "column op_name", f"no known operation (found {', '.join(skipped)})", remedy)
     selects = operation == "glm5_topk_module"
-    measured = ~(selects & (pd.to_numeric(table["latency"], errors="coerce") == 0))
+    measured = ~(selects & (as_numbers(table["latency"]) == 0))
     if "score_mode" in table:
         measured &= table["score_mode"] != _EQUAL
     # Lines and rows keep their numbers until every cell is checked.
