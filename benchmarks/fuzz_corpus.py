@@ -32,8 +32,10 @@ from gpuledger.studies.dmat import open_accesses
 from gpuledger.studies.flop_reconciliation.launches import read_shapes
 from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.measurements import read_table, whole_numbers
+from gpuledger.studies.kernel_time.module_measurements import read_modules
 from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
 from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
+from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 from gpuledger.studies.metric_sweep.measurements import read_launches, read_observations
 from gpuledger.studies.serving_time.runs import read_runs
 from gpuledger.studies.warp_scheduling import load_plain
@@ -157,6 +159,22 @@ READ = [
         "op_name,kernel_source,phase,batch_size,seq_len,d_conv,num_k_heads,head_k_dim,num_v_heads,head_v_dim,latency\n"
         "gdn,causal_conv1d_fn,context,2,128,4,4,128,8,128,0.01\ngdn,chunk,context,2,128,4,4,128,8,128,0.1\n"
         "gdn,update,generation,4,,4,4,128,8,128,0.02\n",
+    ),
+    (
+        "kernel_time",
+        "sparse: NAME, gpu: h100-sxm, unit: ms",
+        lambda case: read_sparse(case, case.path("sparse")),
+        "op_name,kernel_source,num_heads,batch_size,isl,step,compress_ratio,score_mode,latency\n"
+        "glm5_mqa_logits_module,mqa,64,1,128,0,1,,0.05\nglm5_topk_module,topk,64,4,1,4096,1,top_last,0.02\n"
+        "glm5_topk_module,topk,64,4,1,512,1,flat,0\n",
+    ),
+    (
+        "kernel_time",
+        "modules: NAME, configs: ., gpu: h100-sxm, unit: ms",
+        lambda case: read_modules(case, case.path("modules")),
+        "framework,op_name,kernel_source,model,gemm_type,kv_cache_dtype,num_heads,batch_size,isl,step,latency\n"
+        "SGLang,dsa_context_module,fa3,zai-org/GLM-5,bfloat16,fp8,64,1,128,0,0.5\n"
+        "TRTLLM,dsa_generation_module_skip_indexer,mla,zai-org/GLM-5,fp8_block,bfloat16,8,4,1,512,0.2\n",
     ),
     (
         "metric_sweep",

@@ -21,11 +21,13 @@ from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.constants import KEYS, KINDS, TABLE
 from gpuledger.models.time_model.moe import load_table
 from gpuledger.readers.gpus import find_gpu
-from gpuledger.studies.kernel_time import engine_prediction, prediction
+from gpuledger.studies.kernel_time import engine_prediction, module_prediction, prediction
 from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.measurements import read_gemms
+from gpuledger.studies.kernel_time.module_measurements import read_models, read_modules
 from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
 from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
+from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 
 FOLDERS = {
     "a100_sxm": "a100-sxm-80gb",
@@ -59,7 +61,13 @@ TABLES = {
     "encoder_attention/*/*/encoder_attention_perf.parquet": read_attention,
     "quantize/*/*/scale_matrix_perf.parquet": read_both,
     "mla_bmm/*/*/mla_bmm_perf.parquet": read_products,
+    "sparse_attention/*/*/glm5_*_module_perf.parquet": read_sparse,
+    "sparse_attention/*/*/dsv4_paged_mqa_logits_module_perf.parquet": read_sparse,
 }
+#: Whole attention blocks, of whose kernels only the attention is fitted.
+BLOCKS = "sparse_attention/*/*/dsa_*_module_perf.parquet"
+#: Blocks of a kernel that are predicted at most.
+MOST_BLOCKS = 3000
 
 
 #: A newer table with less of the rows of an older one than this adds a model's shapes to it and does not replace it
@@ -106,6 +114,28 @@ def fits(gpu, path: Path, read) -> list[dict]:
     return rows
 
 
+def block_fits(gpu, path: Path, configs: Path) -> list[dict]:
+    """Fit the attention of every kernel of one table of blocks, unless its own times were measured too."""
+    case = SimpleNamespace(inputs={"unit": "ms"}, path=lambda _: configs)
+    frame, _ = read_modules(case, path)
+    frame, framework, rows = frame[frame["selects"]], path.parents[1].name, []
+    models = read_models(case, path, frame["model"].unique())
+    for (kernel, precision), part in frame.groupby(["kernel", "precision"], sort=True):
+        half = part[~held_back(*(part[name].to_numpy() for name in ("requests", "tokens", "context", "heads")))]
+        few = half.iloc[:: max(1, len(half) // MOST_BLOCKS)]
+        blocks = module_prediction.predict_blocks(gpu, models, few)
+        constants = module_prediction.fit_blocks(gpu, blocks, few["measured_s"].to_numpy())
+        if not constants.tensor_share or (framework, precision) == ("sglang", "attention"):
+            continue
+        own = module_prediction.attention_constants(constants)
+        where = "/".join(path.parts[-5:])
+        source = f"fitted to {len(few)} measured attention blocks of {len(part)} of AIConfigurator 0.12.0: {where}"
+        names = ("sparse", gpu.name, framework, kernel, precision)
+        rows.append(dict(zip(KEYS, names, strict=True)) | dataclasses.asdict(own) | {"source": source})
+        print(*names, flush=True)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -123,6 +153,9 @@ def main() -> None:
                 continue
             for path in newest(arguments.folder / name, pattern).values():
                 rows += fits(find_gpu(gpu), path, read)
+        if BLOCKS.startswith(arguments.tables):
+            for path in newest(arguments.folder / name, BLOCKS).values():
+                rows += block_fits(find_gpu(gpu), path, arguments.folder.parents[1] / "model_configs")
     names = [f.name for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"]
     # A table that exists keeps the order of its columns.
     old = pd.read_csv(TABLE, dtype=str, keep_default_na=False) if TABLE.exists() else pd.DataFrame(columns=KEYS)

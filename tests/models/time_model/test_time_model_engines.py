@@ -553,7 +553,8 @@ def test_every_shipped_constant_is_within_its_meaning():
             shares = {
                 name: value for name, value in dataclasses.asdict(entry.constants).items() if name.endswith("_share")
             }
-            assert all(0 < share <= 1.5 for share in shares.values()), entry
+            # Of kernels of attention to selected keys, 0 stands for what one does not do.
+            assert all(0 < share <= 1.5 or (kind, share) == ("sparse", 0) for share in shares.values()), entry
             assert entry.constants.source.startswith("fitted to ")
 
 
@@ -566,7 +567,6 @@ def test_every_shipped_constant_is_within_its_meaning():
         ("decode", "bf16/fp8"),
         ("moe", "nvfp4"),
         ("collective", "all_reduce"),
-        ("encoder", "bf16"),
     ],
 )
 def test_data_centre_blackwell_has_constants_of_its_own(gpu, kind, precision):

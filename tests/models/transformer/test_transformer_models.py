@@ -16,11 +16,14 @@ from gpuledger.models.transformer import (
     LatentAttention,
     Parallel,
     Precision,
+    chunk,
     decode,
+    join,
     kernels,
     prefill,
     read_model,
 )
+from gpuledger.models.transformer.kernels import FUSIONS
 from gpuledger.models.transformer.precision import number_format
 
 # Exact counts of the checkpoints. Sources, each found in public repositories that quote them: `hub`: safetensors.total
@@ -314,7 +317,7 @@ def test_kernels_of_others_multiply_every_weight_once_per_token(config, paramete
     model = read_model(config(OTHERS[parameters]))
     used = multiplied_per_token(model)
     for parallel in (Parallel(), Parallel(pipeline=2)):
-        frame = kernels(model, prefill(11, 3), parallel, Precision())
+        frame = kernels(model, prefill(11, 3), parallel, Precision(), {*FUSIONS, "sparse_prompts"})
         gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"])]
         assert (gemms["count"] * gemms["macs"]).sum() == 33 * used + 3 * model.vocab * model.hidden
 
@@ -325,7 +328,7 @@ def test_rounded_counts_of_families_without_exact_ones(config, name):
     model = read_model(config(content))
     assert model.parameters / 1e9 == pytest.approx(billions, rel=0.003)
     assert model.active_parameters / 1e9 == pytest.approx(active, abs=0.7)
-    frame = kernels(model, prefill(11, 3), Parallel(pipeline=2), Precision())
+    frame = kernels(model, prefill(11, 3), Parallel(pipeline=2), Precision(), {*FUSIONS, "sparse_prompts"})
     gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"])]
     assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + 3 * model.vocab * model.hidden
 
@@ -346,8 +349,9 @@ def test_an_indexer_limits_what_latent_attention_reads(config):
     frame = kernels(model, decode([1000, 100_000], 4)).query("layers == 0").set_index(["shape", "kernel"])
     for shape, context in enumerate((1001, 100_001)):
         seen = min(context, 2048)
-        assert frame.loc[shape, "decode_attention"]["cache_bytes"] == 4 * seen * 1152
-        assert frame.loc[shape, "decode_attention"]["macs"] == 4 * seen * 128 * (576 + 512)
+        assert frame.loc[shape, "decode_sparse_attention"]["cache_bytes"] == 4 * seen * 1152
+        assert frame.loc[shape, "decode_sparse_attention"]["macs"] == 4 * seen * 128 * (576 + 512)
+        assert frame.loc[shape, "decode_sparse_attention"]["n"] == 2048
         scores = frame.loc[shape, "decode_index_scores"]
         assert (scores["macs"], scores["cache_bytes"]) == (4 * context * 64 * 128, 4 * context * 132)
     # Layers that share an indexer's selection launch none of its kernels, and cache no keys of it.
@@ -356,7 +360,34 @@ def test_an_indexer_limits_what_latent_attention_reads(config):
     assert shared.kv_bytes_per_token() == 78 * 1152 + own * 132
     rows = kernels(shared, prefill(4096))
     assert rows.loc[rows["kernel"] == "index_scores", "count"].sum() == own
-    assert rows.loc[rows["kernel"] == "attention", "count"].sum() == 78
+    assert rows.loc[rows["kernel"] == "sparse_attention", "count"].sum() == 78
+
+
+def test_prompts_within_an_indexers_selection_attend_to_everything(config):
+    model = read_model(config(V32))
+    work = join([prefill([2048, 2049]), prefill(1500, 100), chunk(100, 0, 3, 5000)])
+    frame = kernels(model, work).query("layers == 0").set_index(["shape", "kernel"])
+
+    def launched(shape: int) -> set[str]:
+        return set(frame.loc[shape].index)
+
+    # Separate keys and values for every head, no scores; the indexer's keys are kept for later.
+    assert {"kv_b_proj", "attention", "index_k_proj"} <= launched(0)
+    assert not launched(0) & {"q_absorb", "sparse_attention", "index_q_proj", "index_scores", "index_topk"}
+    assert frame.loc[(0, "attention"), "macs"] == 2048 * 2049 // 2 * 128 * (192 + 128)
+    assert {"q_absorb", "sparse_attention", "index_scores", "index_topk"} <= launched(1)
+    assert not launched(1) & {"kv_b_proj", "attention"}
+    # More than 2^17 keys are not expanded at once.
+    assert "attention" not in launched(2) and "sparse_attention" in launched(2)
+    # In a mixed step, the short prompt and the decoding requests go separate ways.
+    assert {"attention", "decode_sparse_attention", "decode_index_scores"} <= launched(3)
+    assert frame.loc[(3, "q_absorb"), "m"] == 3 == frame.loc[(3, "index_q_proj"), "m"]
+    assert frame.loc[(3, "index_k_proj"), "m"] == 103
+    always, sparse = (
+        set(kernels(model, prefill(100), fused={*FUSIONS, way})["kernel"]) for way in ("index_always", "sparse_prompts")
+    )
+    assert {"attention", "index_scores", "index_topk"} <= always and "sparse_attention" not in always
+    assert {"sparse_attention", "index_scores", "index_topk"} <= sparse and "kv_b_proj" not in sparse
 
 
 def test_the_delta_rule_keeps_a_state_instead_of_a_cache(config):

@@ -20,6 +20,7 @@ from gpuledger.models.time_model.moe import MoeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
 from gpuledger.models.time_model.quantise import QuantiseConstants
 from gpuledger.models.time_model.recurrent_law import ChunkedConstants, ConvolutionConstants, UpdateConstants
+from gpuledger.models.time_model.sparse_law import SparseConstants
 from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
@@ -116,6 +117,7 @@ AnyConstants = (
     | UpdateConstants
     | EncoderConstants
     | QuantiseConstants
+    | SparseConstants
 )
 #: Names of those of a GEMM, in order.
 NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.type is float)
@@ -281,6 +283,7 @@ KINDS = MappingProxyType(
         "encoder": EncoderConstants,
         "quantise": QuantiseConstants,
         "bmm": ProductConstants,
+        "sparse": SparseConstants,
     }
 )
 #: Columns that say whose constants a row holds; together they name it.

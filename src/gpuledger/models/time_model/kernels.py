@@ -15,6 +15,8 @@ from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
 from gpuledger.models.time_model.kernel_rows import Rows
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
 from gpuledger.models.time_model.prefill_law import prefill_terms
+from gpuledger.models.time_model.sparse_kernels import SELECTION, is_sparse, sparse_parts
+from gpuledger.models.time_model.sparse_law import sparse_terms
 from gpuledger.readers.gpus import Gpu
 
 #: What a kernel's time is bounded by. `launch` stands for all fixed latencies: the launch, steps that wait.
@@ -98,6 +100,8 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
             put(rows.where, law(rows, gpu, constants))
     for where, parts in _experts(every, gpu, constants, result):
         put(where, parts)
+    for rows in every.at(every["kernel"] == SELECTION).groups(["kernel"]):
+        put(rows.where, _sparse(rows, gpu, constants))
     of = pd.Categorical(used)
     return frame.assign(**result, bound=pd.Categorical.from_codes(bound, categories=BOUNDS), constants=of)
 
@@ -139,7 +143,16 @@ def _gemms(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.nda
     return parts | {"constants": choice.described(entry) if entry else own.source}
 
 
+def _sparse(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+    operation, precisions, shapes, moved = sparse_parts(rows, gpu)
+    found = choice.candidates("sparse", gpu, precisions, constants.engine)
+    terms = _fastest(found, lambda entry: sparse_terms(gpu, entry.constants, shapes, operation))
+    return terms | {"fixed_s": terms["launch_s"], "dram_bytes": moved, "l2_bytes": moved}
+
+
 def _attention(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+    if is_sparse(rows.label("kernel")):
+        return _sparse(rows, gpu, constants)
     values, cache = map(rows.label, ("precision", "weight_precision"))
     decode = rows.label("kernel").startswith("decode")
     batch, heads, kv_heads, value_dim = rows.floats("batch", "heads", "kv_heads", "value_dim")

@@ -64,8 +64,9 @@ longer context, are ``decode_attention``, the others ``attention``; a mixed batc
 ``decode_attention`` has one compressed key head (k = kv_rank + rope_dim) shared by all query heads; its ``attention``
 reads expanded keys and values, which count as ``read_bytes``. With MLA, requests are in the form that takes fewer MACs.
 With an indexer, the keys are those that it selects (blocks of keys count in full), and MLA has one key head for every
-request. With a compressed past (DeepSeek-V4), they are those of the window and the complete entries, one per 4 or 128
-tokens.
+request: ``sparse_attention`` and ``decode_sparse_attention``, n the places of the selection; prompts that end within it
+attend to everything, expanded. With a compressed past (DeepSeek-V4), they are those of the window and the complete
+entries, one per 4 or 128 tokens.
 
 **recurrent** (layers that keep a state): delta_rule, with batch = requests × value heads on the device and k = width of
 a key; delta_conv and ssm_conv, with batch = requests and k = tokens that a result depends on. m = new tokens of a
@@ -83,7 +84,8 @@ per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj), qk_norm, rope, kv_write 
 decode_attention, out_proj, attn_post_norm, attn_residual, ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_act,
 down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj (q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or
 q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb, value_absorb; with an indexer index_q_proj, index_k_proj,
-index_weights_proj, index_rope, index_scores (decode_index_scores), index_topk; with a compressed past compress_proj,
+index_weights_proj, index_rope, index_scores (decode_index_scores), index_topk, and for MLA sparse_attention
+(decode_sparse_attention); with a compressed past compress_proj,
 compress_pool, index_compress_proj, index_compress_pool, out_rope, out_a_proj; for linear attention delta_in_proj,
 delta_gates_proj, delta_decay_proj, delta_gate_proj, delta_conv (decode_delta_conv), delta_rule (decode_delta_rule),
 delta_norm, or ssm_in_proj, ssm_conv (decode_ssm_conv), ssm_scan (decode_ssm_scan), ssm_norm; attn_gate_proj, attn_gate;

@@ -1,5 +1,7 @@
 """Kernels of attention, from the projections to the output projection."""
 
+import pandas as pd
+
 from gpuledger.models.transformer.attention_rows import (
     Keys,
     add_gate,
@@ -13,10 +15,30 @@ from gpuledger.models.transformer.attention_rows import (
 from gpuledger.models.transformer.blocks import Attention
 from gpuledger.models.transformer.latent_attention import add_compressed, add_latent
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
-from gpuledger.models.transformer.model import Layers
+from gpuledger.models.transformer.model import Layers, Model
+from gpuledger.models.transformer.parallel import Parallel
+from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.recurrent_attention import add_delta, add_state_space
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
 from gpuledger.models.transformer.rows import Rows
+from gpuledger.models.transformer.workloads import Workload
+
+
+def attention_kernels(
+    model: Model, group: Layers, workload: Workload, precision: Precision, fused: frozenset[str]
+) -> pd.DataFrame:
+    """Return the kernels of one layer's attention block on one device, from its projections to the output projection.
+
+    Parameters
+    ----------
+    group : Layers
+        One of the model's, or one that differs from it (fewer heads: one device's share).
+    fused : frozenset of str
+        As for :func:`gpuledger.models.transformer.kernels`.
+    """
+    rows = Rows(model, workload, Parallel(), precision, fused, layers=0)
+    add_attention(rows, group)
+    return rows.frame()
 
 
 def add_attention(rows: Rows, group: Layers) -> None:

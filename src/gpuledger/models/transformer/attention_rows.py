@@ -94,11 +94,13 @@ def attend(
     keys: Keys,
     cached_row: int = 0,
     expanded_row: int = 0,
+    places: int = 0,
 ) -> None:
     """Add attention of *requests* over *heads_of* = (query heads, KV heads) of *dims* = (query width, value width).
 
     It writes *written* bytes per output value.
     The keys and values of a token occupy *cached_row* bytes of the cache, or *expanded_row* bytes of activations.
+    With *places*, every token has a list of so many keys of its own, not all of which need be taken.
     """
     work, value, (heads, kv_heads), (query_dim, value_dim) = rows.work, rows.value_bytes, heads_of, dims
     if not requests.any():
@@ -114,10 +116,10 @@ def attend(
     rows.product(work.total(requests), m, work.largest(keys.context), heads, query_dim + value_dim)
     if "attention" in rows.fused:
         rows.add(
-            prefix + "attention",
+            prefix + ("sparse_attention" if places else "attention"),
             "attention",
             m,
-            n,
+            places or n,
             query_dim,
             batch=batch,
             heads=heads,
@@ -148,17 +150,21 @@ def attend(
     product("attention_values", value_dim, n, value_dim, read=matrix + value_read, write=output, cache=value_cache)
 
 
-def add_index(rows: Rows, index: Indexer, by_kernel: dict[str, list], keys: Keys) -> None:
+def add_index(
+    rows: Rows, index: Indexer, by_kernel: dict[str, list], keys: Keys, chosen_for: np.ndarray | bool = True
+) -> None:
     """Add the selection of keys: scores of all pairs, then the largest of each token.
 
     One by one, scores are computed in fp8 and summed over heads, and every device computes all of them. Blocks are
-    scored in the format of the activations, by the largest score of their keys.
+    scored in the format of the activations, by the largest score of their keys. Only the requests *chosen_for* select:
+    of the others, which attend to everything, the keys are kept for later.
     """
     work, tokens, value = rows.work, rows.work.tokens, rows.value_bytes
+    scored = work.total(chosen_for * work.requests * work.new_tokens)
     heads = index.heads if index.weighted else max(index.heads // rows.parallel.tensor, 1)
     for kernel in ("index_q_proj", "index_k_proj", "index_weights_proj"):
         if kernel in by_kernel:
-            rows.gemms(by_kernel[kernel], tokens)
+            rows.gemms(by_kernel[kernel], tokens if kernel == "index_k_proj" else scored)
     width = (heads + ("index_k_proj" in by_kernel)) * index.dim
     query = index.dim + 4 if index.weighted else index.dim * value
     written = width + 4 if index.weighted else width * value
@@ -167,6 +173,7 @@ def add_index(rows: Rows, index: Indexer, by_kernel: dict[str, list], keys: Keys
     # What is written per pair: one score in 32 bits, or one per head and block.
     share = heads / index.block if index.block > 1 else 1
     for decoding, requests in split(rows, few(rows)).items():
+        requests = requests * chosen_for
         if not requests.any():
             continue
         m, n = (work.largest(np.where(requests > 0, what, 0)) for what in (work.new_tokens, keys.context))

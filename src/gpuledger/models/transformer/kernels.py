@@ -20,7 +20,7 @@ from gpuledger.models.transformer.workloads import Workload
 #: Groups of operations that may be fused into one launch.
 FUSIONS = frozenset({"qkv", "gate_up", "residual_norm", "attention", "experts"})
 #: Those that only some engines fuse.
-FURTHER = frozenset({"rope_kv"})
+FURTHER = frozenset({"rope_kv", "index_always", "sparse_prompts"})
 TOKEN_ID_BYTES = 8
 
 
@@ -46,7 +46,9 @@ def kernels(
         softmax and values; unfused, the unmasked score matrix is computed and written), ``experts`` (the grouped GEMM
         gathers its tokens instead of reading a permuted copy). True: these, as in all serving engines; False: none, as
         in eager PyTorch. In a list also ``rope_kv``: RoPE writes the rotated keys, and the values, into the cache
-        (TensorRT-LLM; kernels of their own in vLLM and SGLang).
+        (TensorRT-LLM; kernels of their own in vLLM and SGLang); ``index_always``: prompts with no more keys than an
+        indexer selects have it select all the same (TensorRT-LLM); ``sparse_prompts``: and attend to the selection as
+        longer ones do (vLLM).
     expert_load : float, str or sequence of float
         How tokens choose experts: exponent of a Zipf law (0: uniform), one weight per expert, or a power law such as
         ``power_law_1.2``, with which engines' kernels were measured. Tokens choose independently, each ``active``

@@ -14,7 +14,11 @@ from gpuledger.models.transformer.attention_rows import (
     split,
 )
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
+from gpuledger.models.transformer.names import PHASES
 from gpuledger.models.transformer.rows import Rows
+
+#: Keys of a step that SGLang expands at most (``get_max_chunk_capacity``).
+_MOST_EXPANDED = 2**17
 
 
 def add_latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) -> None:
@@ -34,14 +38,7 @@ def add_latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list
         _sparse(rows, attention, by_kernel, row)
     else:
         of_form = split(rows, _fewer_macs_absorbed(rows, attention))
-        several = of_form[False]
-        if several.any():  # expanded: separate keys and values for every head
-            rows.gemms(by_kernel["kv_b_proj"], work.total(several * work.new_tokens))
-            _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(several * work.past_tokens))
-            expanded = heads * (attention.query_dim + attention.value_dim) * value
-            dims, written = (attention.query_dim, attention.value_dim), rows.operand_bytes("out_proj")
-            attend(rows, False, several, (heads, heads), dims, written, Keys.within(work), expanded_row=expanded)
-
+        _expanded(rows, attention, by_kernel, of_form[False])
         absorbed = work.total(of_form[True] * work.new_tokens)
         if absorbed.any():  # all query heads share one compressed head of keys and values
             _absorb(rows, "q_absorb", absorbed, heads, rank, attention.nope_dim, value)
@@ -51,6 +48,18 @@ def add_latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list
     if attention.gate:
         rows.gemms(by_kernel["attn_gate_proj"], tokens)
         add_gate(rows, heads * attention.value_dim, heads * attention.value_dim)
+
+
+def _expanded(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list], requests: np.ndarray) -> None:
+    """Add attention of *requests* with separate keys and values for every head, and their expansion."""
+    if not requests.any():
+        return
+    work, heads = rows.work, attention.heads // rows.parallel.tensor
+    rows.gemms(by_kernel["kv_b_proj"], work.total(requests * work.new_tokens))
+    _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(requests * work.past_tokens))
+    expanded = heads * (attention.query_dim + attention.value_dim) * rows.value_bytes
+    dims, written = (attention.query_dim, attention.value_dim), rows.operand_bytes("out_proj")
+    attend(rows, False, requests, (heads, heads), dims, written, Keys.within(work), expanded_row=expanded)
 
 
 def _fewer_macs_absorbed(rows: Rows, attention: LatentAttention) -> np.ndarray:
@@ -87,18 +96,32 @@ def _absorb(rows: Rows, kernel: str, m: np.ndarray, heads: int, n: int, k: int, 
 
 
 def _sparse(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list], row: int) -> None:
-    """Add attention to the tokens that an indexer selects, in the absorbed form for every request.
+    """Add attention to the tokens that an indexer selects, in the absorbed form.
 
-    The traffic is that of different tokens: a lower bound where the tokens of a prompt select far apart.
+    Prompts that end within the selection attend to everything, expanded, and select nothing, as in SGLang, unless many
+    keys would have to be expanded at once; other ways are among the fusions (``index_always``, ``sparse_prompts``). The
+    traffic is that of different tokens: a lower bound where the tokens of a prompt select far apart.
     """
     work, heads, rank = rows.work, attention.heads // rows.parallel.tensor, attention.kv_rank
+    selected = attention.indexer.selected
+    prompts = (work.new_tokens > 1) & (work.phase[work.shape] != PHASES.index("decode"))
+    context = work.new_tokens + work.past_tokens
+    expands = work.total(work.requests * context) <= _MOST_EXPANDED
+    short = prompts & (context <= selected) & expands[work.shape]
+    selects = ~(short & ("sparse_prompts" not in rows.fused))
     if attention.indexer.own:
-        add_index(rows, attention.indexer, by_kernel, Keys.within(work))
-    _absorb(rows, "q_absorb", work.tokens, heads, rank, attention.nope_dim, rows.value_bytes)
-    dims, keys = (attention.cache_width, rank), Keys.within(work, attention.indexer.selected)
+        always = rows.fused & {"index_always", "sparse_prompts"}
+        add_index(rows, attention.indexer, by_kernel, Keys.within(work), bool(always) | selects)
+    _expanded(rows, attention, by_kernel, np.where(selects, 0, work.requests))
+    tokens = work.total(selects * work.requests * work.new_tokens)
+    if not tokens.any():
+        return
+    _absorb(rows, "q_absorb", tokens, heads, rank, attention.nope_dim, rows.value_bytes)
+    dims, keys = (attention.cache_width, rank), Keys.within(work, selected)
     for decoding, requests in split(rows, few(rows)).items():
-        attend(rows, decoding, requests, (heads, 1), dims, rows.value_bytes, keys, cached_row=row)
-    _absorb(rows, "value_absorb", work.tokens, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
+        sizes = (heads, 1), dims, rows.value_bytes, keys
+        attend(rows, decoding, requests * selects, *sizes, cached_row=row, places=selected)
+    _absorb(rows, "value_absorb", tokens, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
 
 
 def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[str, list]) -> None:

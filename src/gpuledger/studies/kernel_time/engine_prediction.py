@@ -21,6 +21,7 @@ from gpuledger.models.time_model import (
     prefill_tiles,
     quantise,
     recurrent_law,
+    sparse_law,
 )
 from gpuledger.models.time_model.constants import AnyConstants
 from gpuledger.models.time_model.fit_law import fit_law
@@ -204,8 +205,71 @@ def _product_terms(gpu: Gpu, constants: AnyConstants, shapes: Shapes, precision:
     return terms | {"time_s": ticked(gpu, terms["time_s"])}
 
 
+#: Bytes of a score, of a cached key of an indexer with its scale, and of one of attention.
+_SCORE, _INDEX_KEY, _KEY = 4, 132, 1152
+
+
+def _sparse_shapes(gpu: Gpu, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    requests, tokens, context, heads, width, places, ratio = _columns(
+        rows, ("requests", "tokens", "context", "heads", "width", "places", "ratio")
+    ).values()
+    operation = rows["operator"].iloc[0]
+    queries, behind = requests * tokens, np.maximum((context + tokens) // ratio, 1)
+    if operation.endswith("attention"):
+        # Benchmarks let every token attend to as many keys as there are, later ones included.
+        keys = np.minimum(behind, places)
+        moved = 2 * queries * heads * width + requests * np.minimum(behind, tokens * places) * _KEY
+    elif operation == "top-k":
+        keys, moved = behind, queries * _SCORE * (behind + places)
+    else:
+        keys = np.maximum((context + (tokens + 1) / 2) // ratio, 1)
+        moved = queries * (keys * _SCORE + heads * _INDEX_KEY) + requests * behind * _INDEX_KEY
+    one = np.ones_like(queries)
+    shapes = {
+        "tokens": queries,
+        "heads": heads,
+        "keys": keys,
+        "places": np.where(places > 0, places, keys) if operation.endswith("attention") else keys,
+        "spread": 0 * one,
+        "width": width,
+        "key_bytes": _SCORE * one,
+        "moved": moved,
+        "peak": one * _peak(gpu, "bf16" if operation.endswith("attention") else "fp8"),
+    }
+    if operation == "scores":
+        together = np.maximum(sparse_law.ROWS["scores"][0] // heads, 1)
+        shapes["keys"] = keys * np.minimum(requests, np.ceil(together / tokens))
+        shapes["spread"] = (tokens - 1) / ratio
+    return shapes
+
+
+def _sparse_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    s = _sparse_shapes(gpu, rows)
+    pairs = s["tokens"] * np.maximum((rows["context"] + (rows["tokens"] + 1) / 2) / rows["ratio"], 1).to_numpy()
+    pairs = np.minimum(pairs, s["tokens"] * s["keys"])
+    return 2 * pairs * s["heads"] * s["width"], s["moved"], s["peak"]
+
+
 _SHAPE = ("requests", "tokens", "context", "heads", "kv_heads", "head_dim", "window")
 _EXPERTS = ("tokens", "hidden", "inter", "chosen", "experts", "ranks")
+
+
+def _sparse(operation: str) -> Kind:
+    start = sparse_law.starts(operation)[0]
+    shape = ("requests", "tokens", "context", "heads")
+    return Kind(
+        "sparse",
+        _sparse_shapes,
+        sparse_law.sparse_terms,
+        start,
+        sparse_law.bounds_of(operation),
+        sparse_law.CHOICES[operation],
+        _sparse_work,
+        shape,
+        shape,
+        ("context", (-1, 255, 2047, 16383, 2**20)),
+    )
+
 
 #: By the operator of a row (collectives: any other).
 KINDS: Mapping[str, Kind] = MappingProxyType(
@@ -320,6 +384,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             _PRODUCT,
             ("tokens", (0, 64, 512, 4096, 2**20)),
         ),
+        **{operation: _sparse(operation) for operation in sparse_law.CHOICES},
     }
 )
 

@@ -28,6 +28,7 @@ from gpuledger.studies.kernel_time.measurements import check_plausible, other_ta
 from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, constants_in_words, rounded
 from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
 from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
+from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 
 #: Keys of a case, and how their tables are read.
 LAYOUTS = {
@@ -37,6 +38,7 @@ LAYOUTS = {
     "recurrent": read_recurrent,
     "quantise": lambda case, path: read_quantise(case, path, _difference(case, path)),
     "batched": read_products,
+    "sparse": read_sparse,
 }
 #: What their kernels are called; others as the layout.
 _WORDS = {
@@ -45,6 +47,7 @@ _WORDS = {
     "recurrent": "kernels of layers with a state",
     "quantise": "quantising kernels",
     "batched": "products of latent attention",
+    "sparse": "kernels of attention to selected keys",
 }
 #: Columns of the data that are no shape.
 _OTHERS = {"operator", "group", "kernel", "precision", "measured_s"}
@@ -54,6 +57,7 @@ _UNITS = {
     "_share": "1",
     "doubling": "1",
     "together": "1",
+    "throttled": "1",
     "_factor": "1",
     "overlap": "1",
     "_per_clock": "byte/cycle",
@@ -115,7 +119,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
             axis=1,
         )
         frame.loc[rows.index, found.columns] = found
-        words.setdefault(group, []).append(f"{kernel}: {_in_words(constants)}")
+        words.setdefault(group, []).append(f"{kernel}: {in_words(constants)}")
         foreign = unseen_constants(kind.name, gpu, kernel, precision)
         if foreign is not None:
             unseen[rows.index] = engine_prediction.predict(gpu, kind, foreign, rows)["predicted_s"]
@@ -191,7 +195,7 @@ def _region(column: str, low: int, high: int) -> str:
     return f"up to {high:,} {what}" if low <= 0 else f"{low + 1:,} to {high:,} {what}"
 
 
-def _in_words(constants: object) -> str:
+def in_words(constants: object) -> str:
     values = {name: value for name, value in dataclasses.asdict(constants).items() if name != "source"}
     # A constant of 0 is of something that the kernel has not.
     values = {name: value for name, value in values.items() if not isinstance(value, float) or value}

@@ -14,6 +14,7 @@ from gpuledger.studies.kernel_time.prediction import LARGE_FLOP
 #: Ways to predict, by the stem of their column, and what tables call them.
 PREDICTORS: Mapping[str, str] = {
     "predicted": "this model",
+    "shipped": "this model, constants as they come",
     "lookup": "look-up of the 4 nearest measured shapes",
     "derated": "roofline with 3 fitted constants",
     "derate": "roofline (0.8, 0.8, + 3 µs)",

@@ -272,7 +272,7 @@ def read_table(path: Path, wanted: Sequence[str], optional: Sequence[str] | None
 
 def whole_numbers(path: Path, cells: pd.Series, least: int = 1, most: int = 2**20) -> np.ndarray:
     """Return a column as integers; a cell that is none within the bounds is an error."""
-    numbers = _as_numbers(cells)
+    numbers = as_numbers(cells)
     # Products of three sizes stay exact integers below 2^63.
     bad = ~((numbers >= least) & (numbers <= most) & (np.floor(numbers) == numbers))
     refuse(path, bad, cells, f"is not a whole number from {least} to 2^{most.bit_length() - 1}", "correct it")
@@ -287,12 +287,13 @@ def texts(path: Path, cells: pd.Series) -> pd.Series:
 
 def positive_numbers(path: Path, cells: pd.Series, known: np.ndarray | bool = True) -> np.ndarray:
     """Return a column as numbers; a cell among the `known` ones that is not positive is an error."""
-    numbers = _as_numbers(cells)
+    numbers = as_numbers(cells)
     refuse(path, known & ~(np.isfinite(numbers) & (numbers > 0)), cells, "is not a positive number", "remove the row")
     return numbers
 
 
-def _as_numbers(cells: pd.Series) -> np.ndarray:
+def as_numbers(cells: pd.Series) -> np.ndarray:
+    """Return a column as numbers; NaN where a cell is none."""
     try:
         return pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float)
     except OverflowError:  # an integer with hundreds of digits

@@ -35,6 +35,7 @@ from gpuledger.studies.kernel_time.measurements import (
     read_llmcompass,
     read_vidur,
 )
+from gpuledger.studies.kernel_time.module_reduction import reduce_modules
 from gpuledger.studies.kernel_time.prediction import GEMM_UNITS, LARGE_FLOP
 
 #: Regions of GEMMs: by FLOP, and by the side of the roofline's ridge that they lie on.
@@ -63,6 +64,10 @@ def reduce(case: Case) -> CaseResult:
         * ``operators`` and ``unit``: a model's operators as vidur records them;
           see :func:`gpuledger.studies.kernel_time.measurements.read_vidur`. Six constants are fitted: of GEMMs the
           sustained share of the peak, of the others the five of :mod:`gpuledger.models.time_model.operators`.
+        * ``sparse`` and ``unit``: kernels of attention to selected keys; see
+          :func:`gpuledger.studies.kernel_time.sparse_measurements.read_sparse`.
+        * ``modules``, ``configs`` and ``unit``: whole attention blocks; see
+          :func:`gpuledger.studies.kernel_time.module_reduction.reduce_modules`.
         * ``throughput``: operators as LLMCompass records them;
           see :func:`gpuledger.studies.kernel_time.measurements.read_llmcompass`. Nothing of the GPU is fitted: its
           constants come with the checkout, from other measurements. What the host takes for an empty call of an
@@ -82,6 +87,8 @@ def reduce(case: Case) -> CaseResult:
     layout = next((name for name in LAYOUTS if name in case.inputs), None)
     if layout:
         result = reduce_engine(case, gpu, layout)
+    elif "modules" in case.inputs:
+        result = reduce_modules(case, gpu)
     elif "measurements" in case.inputs or "layers" in case.inputs:
         result = _reduce_gemms(case, gpu)
     elif "operators" in case.inputs:

@@ -1,0 +1,164 @@
+"""Measured times of whole attention blocks of models that attend to selected keys: a layer from input to output."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.ledger.datasets import Case
+from gpuledger.models.transformer import Model, read_model
+from gpuledger.models.transformer.latent_blocks import LatentAttention
+from gpuledger.models.transformer.model import Layers
+from gpuledger.models.transformer.precision import Precision
+from gpuledger.studies.kernel_time.measurements import (
+    SECONDS,
+    positive_numbers,
+    read_table,
+    refuse,
+    texts,
+    whole_numbers,
+)
+
+#: Blocks that are read: what a benchmark's name of them begins with.
+_BLOCKS = "dsa_"
+#: Formats of the weights and operands of the projections, by `gemm_type`.
+FORMATS = {
+    "bfloat16": ("bf16", None),
+    "fp8_block": ("fp8_block128", "fp8"),
+    "nvfp4": ("nvfp4", "fp4"),
+}
+_CACHES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_e4m3": "fp8"}
+#: Phases, as the benchmark and as the study calls them.
+_PHASES = {"context": "prefill block", "generation": "decode block"}
+_MOST_HEADS = 1024
+#: A step takes so many times as long as one of half as many requests would allow: the host has begun to launch it.
+_JUMP = 1.25
+#: What the benchmark calls blocks whose keys another layer has selected.
+_REUSE = "_skip_indexer"
+
+
+def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+    """Read measured attention blocks.
+
+    Parameters
+    ----------
+    case : Case
+        Its ``unit`` is the latency's; ``configs`` a folder of the models' config.json, each named as the model, with
+        ``--`` in the place of the slash, and ``_config.json``.
+    path : path
+        A table of ``framework, op_name`` (``dsa_context_module``, ``dsa_generation_module``, or either with
+        ``_skip_indexer``), ``kernel_source, model, gemm_type, kv_cache_dtype, num_heads`` (of one device),
+        ``batch_size, isl`` (new tokens), ``step`` (cached ones), ``latency``.
+
+    Returns
+    -------
+    frame : DataFrame
+        ``operator`` (a phase), ``group`` (the projections' type, and whether the host launches kernel by kernel,
+        ``eager``), ``kernel``, ``precision`` (how the table of constants
+        calls its attention), ``framework, model, cache, selects`` (the block's own indexer runs), ``heads, requests,
+        tokens, context`` and ``measured_s``; the median of equal rows.
+    skipped : list of str
+        Blocks and types that are not modelled; their rows are left out.
+    """
+    names = ["framework", "op_name", "kernel_source", "model", "gemm_type", "kv_cache_dtype"]
+    sizes = ["num_heads", "batch_size", "isl", "step"]
+    table = read_table(path, [*names, *sizes, "latency"])
+    operation, gemm = (texts(path, table[name]) for name in ("op_name", "gemm_type"))
+    cache = texts(path, table["kv_cache_dtype"]).map(_CACHES)
+    stem = operation.str.removesuffix(_REUSE)
+    phase = stem.str.removeprefix(_BLOCKS).str.removesuffix("_module").map(_PHASES)
+    phase = phase.where(stem.str.startswith(_BLOCKS))
+    known = phase.notna() & gemm.isin(list(FORMATS)) & cache.notna()
+    skipped = sorted({f"{name} {kind}" for name, kind in zip(operation[~known], gemm[~known], strict=True)})
+    if not known.any():
+        remedy = f"known are dsa_context_module and dsa_generation_module in {', '.join(FORMATS)}"
+        raise InputError(path, "column op_name", f"no known block (found {', '.join(skipped)})", remedy)
+    heads = whole_numbers(path, table["num_heads"], most=_MOST_HEADS)
+    requests, tokens = (whole_numbers(path, table[name]) for name in ("batch_size", "isl"))
+    context = whole_numbers(path, table["step"], 0)
+    many = requests.astype(float) * (tokens + context) > 2**31
+    refuse(path, many, table["batch_size"], "makes more than 2^31 tokens", "correct it")
+    decode = (phase == _PHASES["generation"]).to_numpy()
+    refuse(path, decode & (tokens > 1), table["isl"], "new tokens in a decode step of one", "correct it")
+    attention = np.where(decode, "decode attention", "attention")
+    frame = pd.DataFrame(
+        {
+            "operator": phase,
+            "group": gemm.replace({"bfloat16": "16-bit"}),
+            "kernel": texts(path, table["kernel_source"]),
+            "precision": attention + np.where(cache == "fp8", " with fp8 cache", ""),
+            "framework": texts(path, table["framework"]).str.lower(),
+            "model": texts(path, table["model"]),
+            "cache": cache,
+            "selects": ~operation.str.endswith(_REUSE),
+            "heads": heads,
+            "requests": requests,
+            "tokens": tokens,
+            "context": context,
+            "measured_s": positive_numbers(path, table["latency"]) * SECONDS[case.inputs["unit"]],
+        }
+    )[known.to_numpy()]
+    keys = [name for name in frame if name != "measured_s"]
+    frame = frame.groupby(keys, as_index=False)["measured_s"].median()
+    frame["eager"] = _eager(frame)
+    frame["group"] += np.where(frame["eager"], ", eager", "")
+    return frame, skipped
+
+
+def _eager(frame: pd.DataFrame) -> np.ndarray:
+    """Return which blocks the host launched kernel by kernel instead of replaying a graph of them.
+
+    AIConfigurator's collectors do so with prompts in SGLang and vLLM, and with SGLang's decode steps of more requests
+    than it captures. Twice as many requests take at most twice as long otherwise.
+    """
+    eager = (frame["framework"].isin(["sglang", "vllm"]) & (frame["operator"] == "prefill block")).to_numpy(copy=True)
+    steps = frame[(frame["framework"] == "sglang") & (frame["operator"] == "decode block")]
+    for _, rows in steps.groupby(["kernel", "precision", "heads", "model"]):
+        least = rows.groupby("requests")["measured_s"].min()
+        counts, times = least.index.to_numpy(), least.to_numpy()
+        jumps = np.flatnonzero(times[1:] > _JUMP * times[:-1] * counts[1:] / counts[:-1])
+        if len(jumps):
+            eager[rows.index[rows["requests"] >= counts[jumps[0] + 1]]] = True
+    return eager
+
+
+def read_models(case: Case, path: Path, names: list[str]) -> dict[str, tuple[Model, Layers]]:
+    """Return the models, and of each the layers whose blocks were measured: the first that select keys."""
+    models = {}
+    for name in names:
+        file = case.path("configs") / f"{str(name).replace('/', '--')}_config.json"
+        if not file.is_file():
+            raise InputError(path, "column model", f"no configuration of {name}", f"put it at {file}")
+        model = read_model(file)
+        latent = (group for group in model.layers if isinstance(group.attention, LatentAttention))
+        group = next((group for group in latent if group.attention.indexer), None)
+        if group is None:
+            raise InputError(path, "column model", f"{name} has no layer that selects keys", "remove its rows")
+        models[name] = model, group
+    return models
+
+
+def block_of(group: Layers, heads: int, selects: bool) -> Layers:
+    """Return the layers with so many heads, whose own indexer selects the keys or does not."""
+    indexer = replace(group.attention.indexer, own=selects)
+    return replace(group, attention=replace(group.attention, heads=heads, indexer=indexer))
+
+
+def precision_of(gemm: str, cache: str) -> Precision:
+    weights, operands = FORMATS["bfloat16" if gemm.startswith("16-bit") else gemm.removesuffix(", eager")]
+    return Precision(weights, "bf16", cache, operands)
+
+
+#: Edges of the regions, in tokens.
+_EDGES = (0, 16, 128, 1023, 8192, 2**40)
+
+
+def add_regions(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the blocks with ``region``, by their tokens, and ``region_order``."""
+    names = [f"{low + 1:,} to {high:,} tokens" for low, high in itertools.pairwise(_EDGES[:-1])]
+    names = np.array(["", *names, f"{_EDGES[-2] + 1:,} tokens and more"])
+    order = np.searchsorted(_EDGES, frame["requests"] * frame["tokens"], side="left")
+    return frame.assign(region=names[order], region_order=order)
