@@ -1,0 +1,182 @@
+"""Kinds of attention: prefill, decode, encoders, selected keys, and the products around latent attention."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.models.time_model import decode_law, encoder_law, latent_products, prefill_law, sparse_law
+from gpuledger.models.time_model.constants import AnyConstants
+from gpuledger.readers.gpus import Gpu
+from gpuledger.studies.kernel_time.benchmark_loops import ticked
+from gpuledger.studies.kernel_time.kind import Kind, Shapes, numbers_of, peak_of
+
+_ATTENTION = ("requests", "tokens", "context", "heads", "kv_heads", "head_dim", "cache_values", "window")
+_BYTES = ("value_bytes", "cache_bytes")
+
+
+def _attention_shapes(gpu: Gpu, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    peak = rows["value_bytes"].map({2: gpu.peak_flop_per_s("bf16"), 1: peak_of(gpu, "fp8")}).to_numpy(dtype=float)
+    return numbers_of(rows, (*_ATTENTION, *_BYTES)) | {"peak": peak}
+
+
+def _attention_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    s = _attention_shapes(gpu, rows)
+    window = np.where(s["window"] > 0, s["window"], np.inf)
+    before, seen = np.minimum(s["context"], window), np.minimum(s["context"] + s["tokens"], window)
+    # Causal: the first new token sees all before it, the last all; a window cuts both.
+    short = np.minimum(s["tokens"], np.maximum(window - s["context"], 0))
+    pairs = short * (before + seen + 1) / 2 + (s["tokens"] - short) * np.minimum(window, seen)
+    flop = s["requests"] * s["heads"] * 4 * s["head_dim"] * pairs
+    moved = s["requests"] * s["tokens"] * 2 * s["head_dim"] * s["heads"] * s["value_bytes"]
+    return flop, moved + s["requests"] * seen * s["cache_values"] * s["cache_bytes"], s["peak"]
+
+
+_ENCODER = ("requests", "tokens", "heads", "head_dim")
+_PRODUCT = ("tokens", "columns", "depth", "heads")
+
+
+def _encoder_shapes(gpu: Gpu, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    two = np.full(len(rows), 2.0)
+    return numbers_of(rows, _ENCODER) | {"value_bytes": two, "peak": gpu.peak_flop_per_s("bf16") * two / 2}
+
+
+def _encoder_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    requests, tokens, heads, dim = numbers_of(rows, _ENCODER).values()
+    # All pairs: no mask hides any.
+    values = requests * heads * tokens * dim
+    return 4 * values * tokens, 2 * 4 * values, np.full(len(rows), gpu.peak_flop_per_s("bf16"))
+
+
+def _product_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    tokens, columns, depth, heads = numbers_of(rows, _PRODUCT).values()
+    peaks = rows["precision"].map({name: peak_of(gpu, name) for name in ("bf16", "fp8")}).to_numpy(dtype=float)
+    weights = np.where(rows["precision"] == "fp8", 1, 2) * columns * depth
+    return 2 * tokens * columns * depth * heads, heads * (2 * tokens * (columns + depth) + weights), peaks
+
+
+def _product_terms(gpu: Gpu, constants: AnyConstants, shapes: Shapes, precision: str) -> dict[str, np.ndarray]:
+    terms = latent_products.product_terms(gpu, constants, shapes, precision)
+    return terms | {"time_s": ticked(gpu, terms["time_s"])}
+
+
+#: Bytes of a score, of a cached key of an indexer with its scale, and of one of attention.
+_SCORE, _INDEX_KEY, _KEY = 4, 132, 1152
+
+
+def _sparse_shapes(gpu: Gpu, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    requests, tokens, context, heads, width, places, ratio = numbers_of(
+        rows, ("requests", "tokens", "context", "heads", "width", "places", "ratio")
+    ).values()
+    operation = rows["operator"].iloc[0]
+    queries, behind = requests * tokens, np.maximum((context + tokens) // ratio, 1)
+    if operation.endswith("attention"):
+        # Benchmarks let every token attend to as many keys as there are, later ones included.
+        keys = np.minimum(behind, places)
+        moved = 2 * queries * heads * width + requests * np.minimum(behind, tokens * places) * _KEY
+    elif operation == "top-k":
+        keys, moved = behind, queries * _SCORE * (behind + places)
+    else:
+        keys = np.maximum((context + (tokens + 1) / 2) // ratio, 1)
+        moved = queries * (keys * _SCORE + heads * _INDEX_KEY) + requests * behind * _INDEX_KEY
+    one = np.ones_like(queries)
+    shapes = {
+        "tokens": queries,
+        "heads": heads,
+        "keys": keys,
+        "places": np.where(places > 0, places, keys) if operation.endswith("attention") else keys,
+        "spread": 0 * one,
+        "width": width,
+        "key_bytes": _SCORE * one,
+        "moved": moved,
+        "peak": one * peak_of(gpu, "bf16" if operation.endswith("attention") else "fp8"),
+    }
+    if operation == "scores":
+        together = np.maximum(sparse_law.ROWS["scores"][0] // heads, 1)
+        shapes["keys"] = keys * np.minimum(requests, np.ceil(together / tokens))
+        shapes["spread"] = (tokens - 1) / ratio
+    return shapes
+
+
+def _sparse_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    s = _sparse_shapes(gpu, rows)
+    pairs = s["tokens"] * np.maximum((rows["context"] + (rows["tokens"] + 1) / 2) / rows["ratio"], 1).to_numpy()
+    pairs = np.minimum(pairs, s["tokens"] * s["keys"])
+    return 2 * pairs * s["heads"] * s["width"], s["moved"], s["peak"]
+
+
+_SHAPE = ("requests", "tokens", "context", "heads", "kv_heads", "head_dim", "window")
+
+
+def _sparse(operation: str) -> Kind:
+    start = sparse_law.starts(operation)[0]
+    shape = ("requests", "tokens", "context", "heads")
+    return Kind(
+        "sparse",
+        _sparse_shapes,
+        sparse_law.sparse_terms,
+        start,
+        sparse_law.bounds_of(operation),
+        sparse_law.CHOICES[operation],
+        _sparse_work,
+        shape,
+        shape,
+        ("context", (-1, 255, 2047, 16383, 2**20)),
+    )
+
+
+#: By the operator of a row.
+ATTENTION: Mapping[str, Kind] = MappingProxyType(
+    {
+        "prefill": Kind(
+            "prefill",
+            _attention_shapes,
+            lambda gpu, constants, shapes, _: prefill_law.prefill_terms(gpu, constants, shapes),
+            prefill_law.START,
+            prefill_law.BOUNDS,
+            {"packing": ("never", "one token", "up to 32", "always"), "query_tile": (16, 32, 64, 128)},
+            _attention_work,
+            _SHAPE,
+            _SHAPE,
+            ("tokens", (0, 64, 512, 4096, 2**20)),
+        ),
+        "decode": Kind(
+            "decode",
+            _attention_shapes,
+            lambda gpu, constants, shapes, _: decode_law.decode_terms(gpu, constants, shapes),
+            decode_law.START,
+            decode_law.BOUNDS,
+            {"packing": ("never", "no window", "up to 32", "always", "enough blocks", "enough blocks, whole")},
+            _attention_work,
+            _SHAPE,
+            _SHAPE,
+            ("context", (-1, 255, 2047, 16383, 2**20)),
+        ),
+        "encoder": Kind(
+            "encoder",
+            _encoder_shapes,
+            lambda gpu, constants, shapes, _: encoder_law.encoder_terms(gpu, constants, shapes),
+            encoder_law.START,
+            encoder_law.BOUNDS,
+            {"query_tile": (64, 128, 256), "key_tile": (64, 128)},
+            _encoder_work,
+            _ENCODER,
+            _ENCODER,
+            ("tokens", (0, 64, 512, 4096, 2**20)),
+        ),
+        "bmm": Kind(
+            "bmm",
+            lambda gpu, rows: numbers_of(rows, _PRODUCT),
+            _product_terms,
+            latent_products.START,
+            latent_products.BOUNDS,
+            {},
+            _product_work,
+            _PRODUCT,
+            _PRODUCT,
+            ("tokens", (0, 64, 512, 4096, 2**20)),
+        ),
+        **{operation: _sparse(operation) for operation in sparse_law.CHOICES},
+    }
+)

@@ -1,0 +1,66 @@
+"""What the study knows of one kind of fused kernel."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.models.time_model.constants import AnyConstants
+from gpuledger.readers.gpus import Gpu
+
+Shapes = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the study knows of one kind of fused kernel.
+
+    Attributes
+    ----------
+    name : str
+        Of its constants in the table: a key of :data:`gpuledger.models.time_model.constants.KINDS`.
+    shapes : callable
+        From GPU and rows of one kernel to what the law takes.
+    law : callable
+        From GPU, constants, shapes and precision to ``time_s`` and its terms.
+    start : dataclass
+        Constants to start a fit from.
+    bounds : mapping
+        Of the fitted constants.
+    choices : mapping of str to sequence
+        Discrete properties of a kernel, chosen by the fitting half as well.
+    work : callable
+        From GPU and rows to FLOP, bytes from DRAM or over the link, and the matrix units' peak (FLOP/s).
+    sizes : tuple of str
+        Columns that are a row's shape: they are hashed to hold rows back.
+    look_up : tuple of str
+        Columns that a table look-up measures distances by.
+    region : tuple of str and sequence of int
+        Column and edges of the regions that errors are given by.
+    """
+
+    name: str
+    shapes: Callable[[Gpu, pd.DataFrame], Shapes]
+    law: Callable[[Gpu, AnyConstants, Shapes, str], dict[str, np.ndarray]]
+    start: AnyConstants
+    bounds: Mapping[str, tuple[float, float]]
+    choices: Mapping[str, Iterable]
+    work: Callable[[Gpu, pd.DataFrame], tuple[np.ndarray, np.ndarray, np.ndarray]]
+    sizes: tuple[str, ...]
+    look_up: tuple[str, ...]
+    region: tuple[str, tuple[int, ...]]
+
+
+def numbers_of(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Return columns of rows as numbers."""
+    return {name: rows[name].to_numpy(dtype=float) for name in names}
+
+
+def peak_of(gpu: Gpu, precision: str) -> float:
+    """Return the peak of the matrix units (FLOP/s) for a type, or for what it is widened to."""
+    # GPUs without units for a narrow type widen it.
+    try:
+        return gpu.peak_flop_per_s(precision)
+    except ValueError:
+        return gpu.peak_flop_per_s("bf16")

@@ -1,0 +1,154 @@
+"""Kinds of kernels beside attention: experts, collectives, layers that keep a state, and quantising."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.models.time_model import collectives, moe, quantise, recurrent_law
+from gpuledger.readers.gpus import Gpu
+from gpuledger.studies.kernel_time.kind import Kind, numbers_of
+
+_MOE = (
+    "tokens",
+    "chosen",
+    "hidden",
+    "inter",
+    "gates",
+    "own",
+    "rows",
+    "active",
+    "foreign",
+    *(f"tiles_{tile}" for tile in moe.TILES),
+)
+
+
+def _moe_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    s = numbers_of(rows, _MOE)
+    weight, activation, _ = (rows["precision"].map({k: v[i] for k, v in moe.DTYPES.items()}) for i in range(3))
+    peaks = {
+        name: gpu.peak_flop_per_s(kind) for name, (_, _, kind) in moe.DTYPES.items() if name in set(rows["precision"])
+    }
+    weights = (s["gates"] + 1) * s["inter"] * s["hidden"]
+    moved = s["active"] * weights * weight.to_numpy() + 2 * s["rows"] * s["hidden"] * activation.to_numpy(dtype=float)
+    return 2 * s["rows"] * weights, moved, rows["precision"].map(peaks).to_numpy(dtype=float)
+
+
+def _collective_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    # The link in the place of DRAM.
+    message, devices = numbers_of(rows, ("message_bytes", "devices")).values()
+    sent = np.where(rows["precision"] == "all_reduce", 2, 1) * (devices - 1) / devices * message
+    return np.zeros(len(rows)), sent, np.ones(len(rows))
+
+
+_STATE = ("requests", "tokens", "key_heads", "key_dim", "heads", "value_dim")
+_CHANNELS = ("requests", "tokens", "channels")
+_UPDATED = (*_STATE, "decays", "read_state_bytes", "written_state_bytes")
+
+
+def _recurrent_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    operator, peak = rows["operator"].iloc[0], np.full(len(rows), gpu.peak_flop_per_s("bf16"))
+    if operator.startswith("convolution"):
+        s = numbers_of(rows, (*_CHANNELS, "span"))
+        flop = 2 * s["span"] * s["requests"] * s["tokens"] * s["channels"]
+        return flop, recurrent_law.convolution_bytes(s), peak
+    s = numbers_of(rows, _UPDATED)
+    if operator == "chunked rule":
+        state = 8 * s["requests"] * s["heads"] * s["key_dim"] * s["value_dim"]
+        return recurrent_law.chunked_flop(s), recurrent_law.chunked_bytes(s) + state, peak
+    flop = 6 * s["requests"] * s["tokens"] * s["heads"] * s["key_dim"] * s["value_dim"]
+    return flop, recurrent_law.update_bytes(s), peak
+
+
+_NEW_TOKENS = ("new_tokens", (0, 64, 1024, 2**14, 2**40))
+_CONVOLUTION = Kind(
+    "convolution",
+    lambda gpu, rows: numbers_of(rows, (*_CHANNELS, "span")),
+    lambda gpu, constants, shapes, _: recurrent_law.convolution_terms(gpu, constants, shapes),
+    recurrent_law.CONVOLUTION_START,
+    recurrent_law.CONVOLUTION_BOUNDS,
+    {"pattern": recurrent_law.PATTERNS},
+    _recurrent_work,
+    _CHANNELS,
+    _CHANNELS,
+    _NEW_TOKENS,
+)
+
+
+_QUANTISE = ("tokens", "columns", "live_bytes", "second_reads")
+_EXPERTS = ("tokens", "hidden", "inter", "chosen", "experts", "ranks")
+
+
+def _quantise_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    tokens, columns = numbers_of(rows, _QUANTISE[:2]).values()
+    return np.zeros(len(rows)), 3 * tokens * columns, np.ones(len(rows))
+
+
+#: By the operator of a row (collectives: any other).
+LAYERS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "moe": Kind(
+            "moe",
+            lambda gpu, rows: numbers_of(rows, _MOE),
+            moe.moe_terms,
+            moe.START,
+            moe.BOUNDS,
+            {"tiles": moe.RULES},
+            _moe_work,
+            _EXPERTS,
+            (*_EXPERTS, "power"),
+            ("tokens", (0, 64, 512, 4096, 2**20)),
+        ),
+        "collective": Kind(
+            "collective",
+            lambda gpu, rows: numbers_of(rows, ("message_bytes", "devices")),
+            lambda gpu, constants, shapes, name: collectives.collective_terms(gpu, constants, name, *shapes.values()),
+            collectives.START,
+            collectives.BOUNDS,
+            {"pattern": ("ring", "one shot")},
+            _collective_work,
+            ("message_bytes", "devices"),
+            ("message_bytes", "devices"),
+            ("message_bytes", (0, 2**14, 2**20, 2**26, 2**50)),
+        ),
+        "convolution": _CONVOLUTION,
+        "convolution update": _CONVOLUTION,
+        "chunked rule": Kind(
+            "chunked_rule",
+            lambda gpu, rows: numbers_of(rows, _STATE),
+            lambda gpu, constants, shapes, _: recurrent_law.chunked_terms(gpu, constants, shapes),
+            recurrent_law.CHUNKED_START,
+            recurrent_law.CHUNKED_BOUNDS,
+            {"resident": (1, 2, 4, 8)},
+            _recurrent_work,
+            _STATE,
+            _STATE,
+            _NEW_TOKENS,
+        ),
+        "state update": Kind(
+            "state_update",
+            lambda gpu, rows: numbers_of(rows, _UPDATED),
+            lambda gpu, constants, shapes, _: recurrent_law.update_terms(gpu, constants, shapes),
+            recurrent_law.UPDATE_START,
+            recurrent_law.UPDATE_BOUNDS,
+            {},
+            _recurrent_work,
+            _STATE,
+            _STATE,
+            _NEW_TOKENS,
+        ),
+        "quantise": Kind(
+            "quantise",
+            lambda gpu, rows: numbers_of(rows, _QUANTISE),
+            lambda gpu, constants, shapes, _: quantise.quantise_terms(gpu, constants, shapes),
+            quantise.START,
+            quantise.BOUNDS,
+            {},
+            _quantise_work,
+            ("tokens", "columns"),
+            ("tokens", "columns"),
+            ("tokens", (0, 64, 512, 4096, 2**20)),
+        ),
+    }
+)
