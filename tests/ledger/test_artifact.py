@@ -62,6 +62,14 @@ def test_the_appendix_lists_the_errors_of_served_runs(root, half):
     assert words in (root / "docs/ARTIFACT.md").read_text("utf-8"), words
 
 
+def test_the_appendix_lists_the_errors_of_workers_that_only_decode(root):
+    found = [summary(root, f"{RUNS}/{gpu}") for gpu in ("h200", "b200", "gb200", "gb300")]
+    errors = [f"{one['disagg_tpot_median_error_unfitted_percent']['value']:.1f}" for one in found]
+    runs = [f"{one['disagg_runs_expressed']['value']}" for one in found]
+    words = f"{', '.join(errors[:3])} and {errors[3]} % of {', '.join(runs[:3])} and {runs[3]} runs"
+    assert words in (root / "docs/ARTIFACT.md").read_text("utf-8"), words
+
+
 def test_the_appendix_counts_the_cases(root):
     repository = Repository.find(root)
     datasets = [*repository.config["datasets"], *repository.config["datasets_online"]]

@@ -148,7 +148,8 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
         in_percent(result[f"mape_{name}_percent{main}"]) for name in ("held_back", "roofline_held_back", "lookup")
     )
     kind = f"{groups[0]} " if layout != "collectives" else ""
-    what = kind + _WORDS.get(layout, layout)
+    encoders = (frame["operator"] == "encoder").all()
+    what = kind + ("attention kernels of encoders" if encoders else _WORDS.get(layout, layout))
     count = result[f"shapes_held_back{main}"]
     finding = (
         f"The time model predicts {count:,} held-back {what} on {gpu.title} with a mean error of {model} "
