@@ -129,6 +129,7 @@ HOSTILE = [
     ("quantise", rows_of_values(3, op_name="compute_scale"), "its own key"),
     ("quantise", rows_of_values(3, latency=[1.0, -1.0, 1.0]), "positive"),
     ("quantise", rows_of_values(3, latency=["1", "much", "1"]), "no number"),
+    ("quantise", rows_of_values(3, latency=["9" * 400] * 3), "no number"),
     ("quantise", rows_of_values(3, quant_dtype="int8"), "known type"),
     ("quantise", rows_of_values(3, m=[1, 2**40, 1]), "m"),
     ("batched", products(3, op_name="mla"), "none of"),

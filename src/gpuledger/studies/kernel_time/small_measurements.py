@@ -9,6 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.studies.kernel_time.measurements import (
     SECONDS,
+    as_numbers,
     positive_numbers,
     read_table,
     refuse,
@@ -113,7 +114,7 @@ def _quantise_table(case: Case, path: Path, operation: str) -> tuple[pd.DataFram
     dtype = texts(path, table["quant_dtype"]).str.lower()
     frame["precision"] = dtype.where(dtype == "fp8")
     frame["tokens"], frame["columns"] = whole_numbers(path, table["m"]), whole_numbers(path, table["k"])
-    times = pd.to_numeric(table["latency"], errors="coerce").to_numpy(dtype=float)
+    times = as_numbers(table["latency"])
     refuse(path, ~np.isfinite(times), table["latency"], "is no number", "remove the row")
     frame["measured_s"] = times * SECONDS[case.inputs["unit"]]
     return _known(path, frame, table["quant_dtype"])
