@@ -10,6 +10,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
 from gpuledger.studies.kernel_time.measurements import (
     SECONDS,
+    median_of_equal,
     positive_numbers,
     read_table,
     refuse,
@@ -238,5 +239,4 @@ def _finished(case: Case, path: Path, frame: pd.DataFrame, table: pd.DataFrame, 
         raise InputError(
             path, f"column {dtype.name}", f"no row of a known type (found {', '.join(skipped)})", "add some"
         )
-    keys = [name for name in frame if name != "measured_s"]
-    return frame.groupby(keys, as_index=False, dropna=False)["measured_s"].median(), skipped
+    return median_of_equal(frame), skipped

@@ -300,6 +300,12 @@ def as_numbers(cells: pd.Series) -> np.ndarray:
         return pd.to_numeric(cells.astype(str), errors="coerce").to_numpy(dtype=float)
 
 
+def median_of_equal(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for all that are equal but for ``measured_s``, with its median."""
+    keys = [name for name in frame if name != "measured_s"]
+    return frame.groupby(keys, as_index=False, dropna=False)["measured_s"].median()
+
+
 def refuse(path: Path, bad: np.ndarray, cells: pd.Series, problem: str, remedy: str) -> None:
     """Raise an InputError about the first bad cell of a column, if there is one."""
     if bad.any():

@@ -9,6 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.studies.kernel_time.measurements import (
     SECONDS,
+    median_of_equal,
     positive_numbers,
     read_table,
     refuse,
@@ -84,5 +85,4 @@ def read_recurrent(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame["decays"] = frame["heads"] * (frame["key_dim"] if name == "kda" else 1)
     frame["read_state_bytes"], frame["written_state_bytes"] = np.where(kernel == _WIDENING, 2, 4), 4
     frame["measured_s"] = positive_numbers(path, table["latency"]) * SECONDS[case.inputs["unit"]]
-    shapes = [column for column in frame if column != "measured_s"]
-    return frame.groupby(shapes, as_index=False)["measured_s"].median(), []
+    return median_of_equal(frame), []

@@ -10,6 +10,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.studies.kernel_time.measurements import (
     SECONDS,
     as_numbers,
+    median_of_equal,
     positive_numbers,
     read_table,
     refuse,
@@ -85,7 +86,7 @@ def read_quantise(case: Case, path: Path, difference: Path | None = None) -> tup
     """
     static, skipped = _quantise_table(case, path, _QUANTISED)
     static["measured_s"] = positive_numbers(path, static["measured_s"])
-    static = static.groupby([name for name in static if name != "measured_s"], as_index=False)["measured_s"].median()
+    static = median_of_equal(static)
     frames = [static]
     if difference is not None:
         longer, more = _quantise_table(case, difference, _DIFFERENCE)
@@ -155,8 +156,7 @@ def read_products(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
 def _finished(case: Case, path: Path, frame: pd.DataFrame, table: pd.DataFrame, dtype: pd.Series):
     frame["measured_s"] = positive_numbers(path, table["latency"]) * SECONDS[case.inputs["unit"]]
     frame, skipped = _known(path, frame, dtype)
-    keys = [name for name in frame if name != "measured_s"]
-    return frame.groupby(keys, as_index=False)["measured_s"].median(), skipped
+    return median_of_equal(frame), skipped
 
 
 def _known(path: Path, frame: pd.DataFrame, dtype: pd.Series) -> tuple[pd.DataFrame, list[str]]:

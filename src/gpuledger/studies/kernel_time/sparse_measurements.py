@@ -11,6 +11,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.studies.kernel_time.measurements import (
     SECONDS,
     as_numbers,
+    median_of_equal,
     positive_numbers,
     read_table,
     refuse,
@@ -103,5 +104,4 @@ def read_sparse(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     )[(known & measured).to_numpy()]
     if frame.empty:
         raise InputError(path, "column latency", "no row was measured", "add some")
-    keys = [name for name in frame if name != "measured_s"]
-    return frame.groupby(keys, as_index=False)["measured_s"].median(), skipped
+    return median_of_equal(frame), skipped
