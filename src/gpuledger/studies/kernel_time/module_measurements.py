@@ -15,6 +15,7 @@ from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.studies.kernel_time.measurements import (
     SECONDS,
+    median_of_equal,
     positive_numbers,
     read_table,
     refuse,
@@ -101,8 +102,7 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
             "measured_s": positive_numbers(path, table["latency"]) * SECONDS[case.inputs["unit"]],
         }
     )[known.to_numpy()]
-    keys = [name for name in frame if name != "measured_s"]
-    frame = frame.groupby(keys, as_index=False)["measured_s"].median()
+    frame = median_of_equal(frame)
     frame["eager"] = _eager(frame)
     frame["group"] += np.where(frame["eager"], ", eager", "")
     return frame, skipped

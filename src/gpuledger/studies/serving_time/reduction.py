@@ -84,8 +84,11 @@ def reduce(case: Case) -> CaseResult:
         result.add(f"disagg_host_{engine}", float(f"{term:.3g}"), "s")
     if not apart.all():
         _add_errors(result, data[~apart])
+        _add_first_tokens(result, data[~apart])
     if apart.any():
-        _add_decode_errors(result, data[apart])
+        _add_errors(result, data[apart], "disagg_")
+        full = errors_percent(data["full_s"], data["measured_s"])[apart].abs()
+        result.add("disagg_tpot_median_error_all_in_flight_percent", full.median(), "%")
     result.add("finding", _finding(result, gpu), "text")
     about = {
         "source": "constants of the time model (resources/time_constants.csv)",
@@ -175,19 +178,24 @@ def errors_percent(predicted_s: pd.Series, measured_s: pd.Series) -> pd.Series:
     return 100 * (predicted_s / measured_s - 1)
 
 
-def _add_errors(result: CaseResult, data: pd.DataFrame) -> None:
+def _add_errors(result: CaseResult, data: pd.DataFrame, prefix: str = "") -> None:
+    """Add the errors of times per output token, with and without a fitted term."""
     back = data[data["held_back"]]
     alone = errors_percent(data["kernels_s"], data["measured_s"]).abs()
-    decode = errors_percent(data["decode_s"], data["measured_s"]).abs()
     fitted = errors_percent(back["predicted_s"], back["measured_s"]).abs()
-    result.add("held_back_runs", len(back), "run")
-    result.add("tpot_median_error_unfitted_percent", alone.median(), "%")
-    result.add("tpot_mape_unfitted_percent", alone.mean(), "%")
+    result.add(f"{prefix}held_back_runs", len(back), "run")
+    result.add(f"{prefix}tpot_median_error_unfitted_percent", alone.median(), "%")
+    result.add(f"{prefix}tpot_mape_unfitted_percent", alone.mean(), "%")
+    result.add(f"{prefix}tpot_median_error_unfitted_held_back_percent", alone[data["held_back"]].median(), "%")
+    result.add(f"{prefix}tpot_median_error_percent", fitted.median(), "%")
+    result.add(f"{prefix}tpot_mape_percent", fitted.mean(), "%")
+    result.add(f"{prefix}tpot_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
+
+
+def _add_first_tokens(result: CaseResult, data: pd.DataFrame) -> None:
+    """Add what only runs with prompts have: their steps without them, their first tokens, and repeated runs."""
+    decode = errors_percent(data["decode_s"], data["measured_s"]).abs()
     result.add("tpot_median_error_decode_only_percent", decode.median(), "%")
-    result.add("tpot_median_error_unfitted_held_back_percent", alone[data["held_back"]].median(), "%")
-    result.add("tpot_median_error_percent", fitted.median(), "%")
-    result.add("tpot_mape_percent", fitted.mean(), "%")
-    result.add("tpot_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
     few = _few(data)
     result.add("ttft_runs", len(few), "run")
     few_back = few[few["held_back"]]
@@ -199,21 +207,6 @@ def _add_errors(result: CaseResult, data: pd.DataFrame) -> None:
     repeated = data.groupby(keys)["measured_s"]
     spread = errors_percent(repeated.transform("median"), data["measured_s"]).abs()[repeated.transform("size") > 1]
     result.add("repeats_mape_percent", spread.mean(), "%")
-
-
-def _add_decode_errors(result: CaseResult, data: pd.DataFrame) -> None:
-    """Add the same of workers that only decode, which need no law of prompts between their steps."""
-    back = data[data["held_back"]]
-    alone, full = (errors_percent(data[name], data["measured_s"]).abs() for name in ("kernels_s", "full_s"))
-    fitted = errors_percent(back["predicted_s"], back["measured_s"]).abs()
-    result.add("disagg_held_back_runs", len(back), "run")
-    result.add("disagg_tpot_median_error_unfitted_percent", alone.median(), "%")
-    result.add("disagg_tpot_mape_unfitted_percent", alone.mean(), "%")
-    result.add("disagg_tpot_median_error_all_in_flight_percent", full.median(), "%")
-    result.add("disagg_tpot_median_error_unfitted_held_back_percent", alone[data["held_back"]].median(), "%")
-    result.add("disagg_tpot_median_error_percent", fitted.median(), "%")
-    result.add("disagg_tpot_mape_percent", fitted.mean(), "%")
-    result.add("disagg_tpot_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
 
 
 def _finding(result: CaseResult, gpu: Gpu) -> str:
