@@ -220,6 +220,10 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     weight, activation, precision = DTYPES[dtype]
     height, columns, taken = _sizes(c.tiles, s, dtype)
     tiles = np.array([s[f"tiles_{tile:.0f}"] for tile in height[:, 0]])
+    if (taken.sum(axis=0) == 1).all():
+        one = taken.argmax(axis=0)[None]
+        tiles, taken = (np.take_along_axis(of, one, axis=0) for of in (tiles, taken))
+        height, columns = height[one, 0], columns[one, 0]
     rate, bandwidth = c.tensor_share * gpu.peak_flop_per_s(precision) / gpu.sms, c.dram_share * gpu.dram_bytes_per_s
     if c.tiles == NARROWING:
         bandwidth = bandwidth * np.where(s["tokens"] > s["own"], c.narrow_share, 1.0)

@@ -27,9 +27,7 @@ _MOE = (
 def _moe_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     s = numbers_of(rows, _MOE)
     weight, activation, _ = (rows["precision"].map({k: v[i] for k, v in moe.DTYPES.items()}) for i in range(3))
-    peaks = {
-        name: gpu.peak_flop_per_s(kind) for name, (_, _, kind) in moe.DTYPES.items() if name in set(rows["precision"])
-    }
+    peaks = {name: gpu.peak_flop_per_s(moe.DTYPES[name][2]) for name in rows["precision"].unique()}
     weights = (s["gates"] + 1) * s["inter"] * s["hidden"]
     moved = s["active"] * weights * weight.to_numpy() + 2 * s["rows"] * s["hidden"] * activation.to_numpy(dtype=float)
     return 2 * s["rows"] * weights, moved, rows["precision"].map(peaks).to_numpy(dtype=float)
