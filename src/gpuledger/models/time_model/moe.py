@@ -128,13 +128,17 @@ def bounds_of(constants: MoeConstants) -> dict[str, tuple[float, float]]:
     return BOUNDS | ({"narrow_share": (0.1, 1.5)} if constants.tiles == NARROWING else {})
 
 
-def expert_loads(tokens: int, chosen: int, experts: int, ranks: int, power: float | None = None) -> np.ndarray:
+def expert_loads(
+    tokens: np.ndarray | int, chosen: np.ndarray | int, experts: int, ranks: int, power: float | None = None
+) -> np.ndarray:
     """Expect the rows of each expert of the rank with the most.
 
     Parameters
     ----------
-    tokens, chosen, experts, ranks : int
-        Tokens, experts that each chooses, experts in all, ranks that they are spread over.
+    tokens, chosen : int arrays of shape (launches,), or int
+        Tokens, and experts that each chooses.
+    experts, ranks : int
+        Experts in all, ranks that they are spread over.
     power : float, optional
         Loads follow a power law with this exponent, as AIConfigurator's benchmarks draw them (``power_law_logits_v3``
         in ``collector/helper.py``): between 1 and 0.8 · tokens, or between 0.01 and 2 with at most one choice per
@@ -142,31 +146,30 @@ def expert_loads(tokens: int, chosen: int, experts: int, ranks: int, power: floa
 
     Returns
     -------
-    ndarray of shape (experts / ranks,), float64
+    ndarray of shape (launches, experts / ranks) or (experts / ranks,), float64
         Whole numbers.
     """
-    rows, own = tokens * chosen, max(1, experts // ranks)
+    tokens, rows = (np.asarray(of)[..., None] for of in np.broadcast_arrays(tokens, np.multiply(tokens, chosen)))
+    place, own = np.arange(experts), max(1, experts // ranks)
     if power is None:
-        whole = rows // experts
-        loads = np.full(experts, float(whole))
-        loads[: rows - whole * experts] += 1
-        return loads[::ranks][:own]
+        return (rows // experts + (place < rows % experts)).astype(float)[..., ::ranks][..., :own]
     # Quantiles of the law, rounded; no expert has more rows than there are tokens.
-    low, high = (1.0, 0.8 * tokens) if rows > experts else (0.01, 2.0)
-    low, high = low ** (1 - power), high ** (1 - power)
-    loads = ((high - low) * (np.arange(experts) + 0.5) / experts + low) ** (1 / (1 - power))
-    loads = np.minimum(np.rint(loads * rows / loads.sum()), tokens)
+    many = rows > experts
+    low, high = np.where(many, 1.0, 0.01) ** (1 - power), np.where(many, 0.8 * tokens, 2.0) ** (1 - power)
+    loads = ((high - low) * (place + 0.5) / experts + low) ** (1 / (1 - power))
+    loads = np.minimum(np.rint(loads * rows / loads.sum(axis=-1, keepdims=True)), tokens)
     # Rows that are missing go to the emptiest experts, one after the other; too many are taken from the fullest.
-    while rows > loads.sum():
-        loads = np.sort(loads)
-        few = int(min(np.searchsorted(loads, loads[0], "right"), rows - loads.sum()))
-        loads[:few] += 1
-    while rows < loads.sum():
-        loads = np.sort(loads)
-        loads[-int(min(loads.sum() - rows, experts)) :] -= 1
-    loads = np.sort(loads)[::-1]
+    loads = np.sort(loads)
+    missing = rows - loads.sum(axis=-1, keepdims=True)
+    below = np.cumsum(loads, axis=-1)
+    count = ((place + 1) * loads - below <= missing).sum(axis=-1, keepdims=True).clip(1)
+    level, more = np.divmod(missing + np.take_along_axis(below, count - 1, axis=-1), count)
+    filled = np.where(place < count, level + (place < more), loads)
+    taken, last = np.divmod(-missing, experts)
+    loads = np.where(missing >= 0, filled, loads - taken - (place >= experts - last))
+    loads = np.sort(loads)[..., ::-1]
     # The fullest expert, and of the others every so many-th: an average share of them.
-    return np.concatenate([loads[:1], loads[1:][::ranks]])[:own]
+    return np.concatenate([loads[..., :1], loads[..., 1:][..., ::ranks]], axis=-1)[..., :own]
 
 
 def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
@@ -183,20 +186,24 @@ def load_table(shapes: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         ``own, rows, active, tiles_8, … tiles_256``, with the index of `shapes`.
     """
-    keys = ["tokens", "chosen", "experts", "ranks", "power", "foreign"]
+    keys = ["experts", "ranks", "power", "tokens", "chosen", "foreign"]
     shapes = shapes if "foreign" in shapes else shapes.assign(foreign=False)
     code = shapes.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
-    first = np.unique(code, return_index=True)[1]
-    found = []
-    for tokens, chosen, experts, ranks, power, foreign in shapes[keys].iloc[first].itertuples(index=False):
+    different = shapes[keys].iloc[np.unique(code, return_index=True)[1]].reset_index(drop=True)
+    found = np.empty((len(different), 3 + len(TILES)))
+    for (experts, ranks, power), part in different.groupby(keys[:3], dropna=False):
+        tokens, chosen, foreign = (part[name].to_numpy() for name in keys[3:])
         loads = expert_loads(tokens, chosen, experts, ranks, None if np.isnan(power) else power)
+        rows = loads.sum(axis=1)
         # Even loads hand a token to as many ranks as there are; others choose independently.
-        concerned = min(tokens, loads.sum()) if np.isnan(power) else tokens * (1 - np.prod(1 - loads / tokens))
-        more = max(concerned * chosen - loads.sum(), 0) if foreign else 0
-        tiles = [np.ceil(loads / height).sum() + np.ceil(more / height) for height in TILES]
-        found.append((len(loads), loads.sum() + more, max((loads > 0).sum(), 1e-9), *tiles))
+        independent = tokens * (1 - np.prod(1 - loads / tokens[:, None], axis=1))
+        concerned = np.minimum(tokens, rows) if np.isnan(power) else independent
+        more = np.where(foreign, np.maximum(concerned * chosen - rows, 0), 0)
+        tiles = [np.ceil(loads / height).sum(axis=1) + np.ceil(more / height) for height in TILES]
+        active = np.maximum((loads > 0).sum(axis=1), 1e-9)
+        found[part.index] = np.column_stack([np.full(len(part), loads.shape[1]), rows + more, active, *tiles])
     names = ["own", "rows", "active", *(f"tiles_{height}" for height in TILES)]
-    return pd.DataFrame(np.array(found)[code], columns=names, index=shapes.index)
+    return pd.DataFrame(found[code], columns=names, index=shapes.index)
 
 
 def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:

@@ -135,8 +135,9 @@ class Routing:
             # At exactly 1 the law's integral has another form; the next number is as good.
             power += 1e-9 * (power == 1)
             several, again = np.unique(tokens, return_inverse=True)
-            sizes = self.active, self.experts, self.devices, power
-            each = np.array([expert_loads(max(int(one), 1), *sizes) * (one > 0) for one in several])[again]
+            whole = np.maximum(several.astype(np.int64), 1)
+            each = expert_loads(whole, self.active, self.experts, self.devices, power) * (several > 0)[:, None]
+            each = each[again]
             return each, np.minimum(each, 1), np.ones(each.shape[1])
         probability = choice_probability(self.experts, self.active, self.load)
         busiest = max((probability[device :: self.devices] for device in range(self.devices)), key=np.sum)
