@@ -1,33 +1,28 @@
 """Fit the constants of every kernel in AIConfigurator's tables and write resources/time_constants.csv.
 
-    python benchmarks/time_constants.py FOLDER [--gpu ID ...] [--tables FOLDER]
+    python benchmarks/time_constants.py FOLDER [--gpu ID ...] [--tables FOLDER] [--judge]
 
 FOLDER is .../aiconfigurator_core/systems/data, unpacked from the package that traces/aiconfigurator names. Of each GPU
 and framework the newest whole version is taken. Constants are fitted to the half of the shapes that the study
-kernel_time does not hold back, so that its judgement of another case says what they are worth.
+kernel_time does not hold back; the other half says what they are worth, their mean absolute percentage error.
 """
 
 import argparse
 import dataclasses
-import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
 from gpuledger.ledger.case_result import settle
 from gpuledger.models.time_model import held_back
-from gpuledger.models.time_model.constants import KEYS, KINDS, TABLE
-from gpuledger.models.time_model.moe import load_table
+from gpuledger.models.time_model.constants import JUDGED, KEYS, KINDS, TABLE, AnyConstants, read_table
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_time import engine_prediction, module_prediction, prediction
-from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
-from gpuledger.studies.kernel_time.measurements import read_gemms
+from gpuledger.studies.kernel_time.every_table import TABLES, kernels_of, newest, predict
 from gpuledger.studies.kernel_time.module_measurements import read_models, read_modules
-from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
-from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
-from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 
 FOLDERS = {
     "a100_sxm": "a100-sxm-80gb",
@@ -40,77 +35,37 @@ FOLDERS = {
     "l40s": "l40s",
     "rtx_pro_6000_server": "rtx-pro-6000",
 }
-
-
-def read_both(case, path: Path):
-    """Read quantising kernels with a known scale and, from the table beside, those that find it."""
-    return read_quantise(case, path, path.with_name("computescale_perf.parquet"))
-
-
-TABLES = {
-    "gemm/*/*/gemm_perf.parquet": read_gemms,
-    "attention/*/*/*_attention_perf.parquet": read_attention,
-    "mla/*/*/context_mla_perf.parquet": read_attention,
-    "mla/*/*/generation_mla_perf.parquet": read_attention,
-    "moe/*/*/moe_perf.parquet": read_moe,
-    "comm/nccl/*/nccl_perf.parquet": read_collectives,
-    "comm/*/*/custom_allreduce_perf.parquet": read_collectives,
-    "linear_attention/*/*/gdn_perf.parquet": read_recurrent,
-    "linear_attention/*/*/mamba2_perf.parquet": read_recurrent,
-    "kda/*/*/kda_perf.parquet": read_recurrent,
-    "encoder_attention/*/*/encoder_attention_perf.parquet": read_attention,
-    "quantize/*/*/scale_matrix_perf.parquet": read_both,
-    "mla_bmm/*/*/mla_bmm_perf.parquet": read_products,
-    "sparse_attention/*/*/glm5_*_module_perf.parquet": read_sparse,
-    "sparse_attention/*/*/dsv4_paged_mqa_logits_module_perf.parquet": read_sparse,
-}
 #: Whole attention blocks, of whose kernels only the attention is fitted.
 BLOCKS = "sparse_attention/*/*/dsa_*_module_perf.parquet"
 #: Blocks of a kernel that are predicted at most.
 MOST_BLOCKS = 3000
 
 
-#: A newer table with less of the rows of an older one than this adds a model's shapes to it and does not replace it
-#: (TensorRT-LLM 1.3.0rc23's experts: the package declares that all others are still those of 1.3.0rc20).
-WHOLE = 0.1
-
-
-def newest(folder: Path, pattern: str) -> dict[tuple[str, str], Path]:
-    """Return the newest whole table of each framework and name."""
-    found: dict[tuple[str, str], Path] = {}
-    versions = {path: [int(part) for part in re.findall(r"\d+", path.parent.name)] for path in folder.glob(pattern)}
-    rows = {path: pq.read_metadata(path).num_rows for path in versions}
-    for path in sorted(versions, key=versions.__getitem__):
-        key = path.parents[1].name, path.name
-        if key not in found or rows[path] >= WHOLE * rows[found[key]]:
-            found[key] = path
-    return found
-
-
-def fits(gpu, path: Path, read) -> list[dict]:
-    """Fit every kernel and data type of one table."""
-    frame, _ = read(SimpleNamespace(inputs={"unit": "ms"}), path)
+def fits(gpu, path: Path, pattern: str, known: Mapping[tuple, AnyConstants]) -> list[dict]:
+    """Fit and judge every kernel and data type of one table; judge those that are known already."""
     rows = []
-    for (kernel, precision), part in frame.groupby(["kernel", "precision"], sort=True):
-        kind = "gemm" if read is read_gemms else part["operator"].iloc[0]
-        if kind == "gemm" and part["group"].nunique() > 1:
+    for measured in kernels_of(SimpleNamespace(inputs={"unit": "ms"}), path, pattern):
+        part = measured.rows
+        if measured.kind == "gemm" and part["group"].nunique() > 1:
             # The same precision in other storage (int8_wo, int4_wo): kernels of their own.
             part = part[part["group"] == "16-bit"]
-        spec = None if kind == "gemm" else engine_prediction.kind_of(kind)
-        sizes = ("m", "n", "k") if kind == "gemm" else spec.sizes
-        half = part[~held_back(*(part[name].to_numpy().astype("int64") for name in sizes))]
-        if len(half) < prediction.LEAST_SHAPES:
-            continue
-        if kind == "gemm":
-            constants, _ = prediction.gemm_constants(gpu, half, precision)
-        else:
-            half = pd.concat([half, load_table(half)], axis=1) if kind == "moe" else half
-            constants = engine_prediction.fit(gpu, spec, half)
-        where = "/".join(path.parts[-5:])
-        source = f"{constants.source} of {len(part)} of AIConfigurator 0.12.0: {where}"
-        names = (spec.name if spec else "gemm", gpu.name, path.parents[1].name, kernel, precision)
-        rows.append(dict(zip(KEYS, names, strict=True)) | dataclasses.asdict(constants) | {"source": source})
-        print(*names, flush=True)
+        half, back = part[~part["held_back"]], part[part["held_back"]]
+        names = (measured.kind, gpu.name, path.parents[1].name, measured.kernel, measured.precision)
+        constants = known.get(names)
+        if constants is None:
+            if known or len(half) < prediction.LEAST_SHAPES:
+                continue
+            if measured.spec is None:
+                constants, _ = prediction.gemm_constants(gpu, half, measured.precision)
+            else:
+                constants = engine_prediction.fit(gpu, measured.spec, half)
+            where = "/".join(path.parts[-5:])
+            source = f"{constants.source} of {len(part)} of AIConfigurator 0.12.0: {where}"
+            constants = dataclasses.replace(constants, source=source)
+        error = 100 * np.abs(predict(gpu, constants, measured, back) / back["measured_s"].to_numpy() - 1).mean()
+        worth = {"held_back_shapes": len(back), "held_back_percent": round(float(error), 2)}
+        rows.append(dict(zip(KEYS, names, strict=True)) | dataclasses.asdict(constants) | worth)
+        print(*names, worth["held_back_percent"], flush=True)
     return rows
 
 
@@ -143,25 +98,29 @@ def main() -> None:
     parser.add_argument(
         "--tables", default="", help="only tables below this folder, such as gemm or moe; all other rows stay"
     )
+    parser.add_argument("--judge", action="store_true", help="fit nothing: write anew how well all constants predict")
     arguments = parser.parse_args()
+    known = {(kind, *entry[:4]): entry.constants for kind in KINDS for entry in read_table(kind)}
+    known = known if arguments.judge else {}
     rows = []
     for name, gpu in FOLDERS.items():
         if arguments.gpu and gpu not in arguments.gpu:
             continue
-        for pattern, read in TABLES.items():
+        for pattern in TABLES:
             if not pattern.startswith(arguments.tables):
                 continue
             for path in newest(arguments.folder / name, pattern).values():
-                rows += fits(find_gpu(gpu), path, read)
-        if BLOCKS.startswith(arguments.tables):
+                rows += fits(find_gpu(gpu), path, pattern, known)
+        if BLOCKS.startswith(arguments.tables) and not known:
             for path in newest(arguments.folder / name, BLOCKS).values():
                 rows += block_fits(find_gpu(gpu), path, arguments.folder.parents[1] / "model_configs")
     names = [f.name for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"]
     # A table that exists keeps the order of its columns.
     old = pd.read_csv(TABLE, dtype=str, keep_default_na=False) if TABLE.exists() else pd.DataFrame(columns=KEYS)
-    columns = [*dict.fromkeys([*old.columns.drop("source", errors="ignore"), *names]), "source"]
+    last = [*JUDGED, "source"]
+    columns = [*dict.fromkeys([*old.columns.drop(last, errors="ignore"), *names]), *last]
     table = pd.DataFrame(rows, columns=columns)
-    if arguments.gpu or arguments.tables:
+    if arguments.gpu or arguments.tables or known:
         table = pd.concat([old, table], ignore_index=True).drop_duplicates(list(KEYS), keep="last")
     # Whole numbers look alike, whether all rows are made or some.
     table = table.map(lambda cell: settle(float(cell)) if isinstance(cell, int | float) and cell == cell else cell)

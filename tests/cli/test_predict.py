@@ -65,6 +65,26 @@ def test_a_pass_is_that_of_kernel_breakdown(breakdown):
     assert found["memory_bytes"][2] == case["decode_memory_bytes"] + more
 
 
+def test_what_was_measured_is_said_with_its_error(breakdown):
+    said = run("Llama-3.1-8B", "--gpu", "h100-sxm", "--batch", 8)
+    found = predict("Llama-3.1-8B", "--gpu", "h100-sxm", "--batch", 8)
+    assert found["judged_percent"].between(80, 100, inclusive="neither").all()
+    assert found["kernel_error_percent"].between(3, 15).all()
+    low, high = (f"{found['judged_percent'].agg(which):.0f}" for which in ("min", "max"))
+    assert f"measured on this GPU take {low} to {high} %" in said or f"measured on this GPU take {low} %" in said
+    phases = {"prefill": {"batch": 1, "input": 1024}}
+    case = breakdown(model="Llama-3.1-8B", hardware=["h100-sxm"], phases=phases)
+    assert case["prefill_judged_percent"] == pytest.approx(found["judged_percent"][0], abs=1e-6)
+    assert case["prefill_kernel_error_percent"] == pytest.approx(found["kernel_error_percent"][0], abs=1e-6)
+    # Constants from another GPU have no error that is known.
+    foreign = predict("Llama-3.1-8B", "--gpu", "a100-pcie-40gb", "--batch", 8)
+    assert foreign["judged_percent"].eq(0).all()
+    assert foreign["kernel_error_percent"].isna().all()
+    assert "No kernel of this model was measured on this GPU" in run(
+        "predict", "Llama-3.1-8B", "--gpu", "a100-pcie-40gb"
+    )
+
+
 def test_a_model_that_does_not_fit_says_so():
     options = ("--tp", 8, "--ep", 8, "--input", 1024, "--output", 128, "--batch", "1..3")
     found = predict("DeepSeek-V3", "--gpu", "h100-sxm", "--gpu", "h200-sxm", *options)

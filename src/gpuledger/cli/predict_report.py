@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Columns of ``--json``; of a pipeline, and with drafts, there are more.
 COLUMNS = (
     *("gpu", "phase", "batch", "time_s", "tokens_per_s", "tokens_per_s_per_gpu", "memory_bytes", "fits", "bound"),
-    "communication_percent",
+    *("communication_percent", "judged_percent", "kernel_error_percent"),
 )
 SPLIT = ("tensor", "pipeline", "expert")
 
@@ -40,6 +40,7 @@ def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_
     for deployment, part in zip(deployments, parts, strict=True):
         say(f"\n{placed(deployment)}")
         _print_passes(part, deployment)
+        say(_accuracy(part))
         _print_memory(deployment, int(part["batch"].max()))
 
 
@@ -76,6 +77,22 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
     left = ("phase", "fits", "limited by")
     right = [number for number, name in enumerate(shown) if name not in left]
     print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right)
+
+
+def _accuracy(table: pd.DataFrame) -> str:
+    """Say how much of the times is in kernels that were compared with measurements, and how near those came."""
+    if not (table["judged_percent"] > 0).any():
+        return "No kernel of this model was measured on this GPU: constants are those of others, scaled by data sheets."
+    share, error = (_span(table[name]) for name in ("judged_percent", "kernel_error_percent"))
+    return (
+        f"Kernels that were measured on this GPU take {share} of these times; their mean error, on measurements that "
+        f"nothing was fitted to, is {error}. In a pass, errors partly cancel."
+    )
+
+
+def _span(percent: pd.Series) -> str:
+    low, high = (f"{value:.0f}" for value in (percent.min(), percent.max()))
+    return f"{low} %" if low == high else f"{low} to {high} %"
 
 
 def _print_memory(deployment: Deployment, batch: int) -> None:

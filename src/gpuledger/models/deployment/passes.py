@@ -11,7 +11,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.models.deployment.memory import PARTS, fits, memory_bytes, memory_rows
 from gpuledger.models.deployment.speculation import Speculation
-from gpuledger.models.time_model.step import BOUNDS, check_peaks, predict
+from gpuledger.models.time_model.step import BOUNDS, check_peaks, judged, predict
 from gpuledger.models.transformer import Model, Parallel, Precision, Workload, decode, join, kernels, prefill
 from gpuledger.readers.gpus import Gpu
 
@@ -110,7 +110,8 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
         stages busy), ``tokens_per_s_per_gpu``, ``memory_bytes`` (on the GPU that holds most), ``fits``, ``bound``
         (what limits kernels for the largest share of the time; ``host``: launches), ``communication_percent``;
         ``tokens_per_step`` (of a request), ``tpot_s`` (time per output token of a request, all stages busy; NaN for a
-        prefill), ``bubble_percent`` (idle share of the pipeline stages, because they take unequally long); and the
+        prefill), ``bubble_percent`` (idle share of the pipeline stages, because they take unequally long);
+        ``judged_percent`` and ``kernel_error_percent`` (see :func:`gpuledger.models.time_model.step.judged`); and the
         parts of the memory, ``weight_bytes, cache_bytes, activation_bytes``.
 
     Raises
@@ -121,7 +122,7 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
     gpu, parallel, own = deployment.gpu, deployment.parallel, deployment.speculation
     batch = np.asarray(batches, np.int64)
     work = deployment.workload(batch, deployment.input_tokens + deployment.output_tokens // 2)
-    whole, slowest, exchanged, bound = _sums(deployment, work)
+    whole, slowest, exchanged, bound, known = _sums(deployment, work)
     last = deployment.input_tokens + deployment.output_tokens - 1
     memory = memory_of(deployment, deployment.workload(batch, last))
     each = np.r_[1.0, np.full(len(batch), own.tokens_per_step if own else 1.0)]
@@ -142,6 +143,7 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
             "tokens_per_step": each,
             "tpot_s": np.r_[np.nan, parallel.pipeline * slowest[1:] / each[1:]],
             "bubble_percent": 100 * (1 - whole / (parallel.pipeline * slowest)),
+            **known,
         }
     )
     return found.join(memory[list(PARTS)])
@@ -193,8 +195,8 @@ def with_drafts(table: pd.DataFrame, needed: pd.Series, speculation: Speculation
     return table
 
 
-def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
-    """Return each shape's time, that of its slowest stage, that of communication (s), and its most frequent bound."""
+def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str], dict]:
+    """Return each shape's time, that of its slowest stage, that of communication (s), its bound, and what is judged."""
     rows = deployment.predict(work)
     shape, stage, count = (rows[name].to_numpy() for name in ("shape", "stage", "count"))
     time = rows["time_s"].to_numpy() * count
@@ -210,4 +212,4 @@ def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarra
     late = waiting.sum(axis=1) > by_stage.sum(axis=1)
     bound = [HOST if host else BOUNDS[i] for host, i in zip(late, by_bound.argmax(axis=1), strict=True)]
     by_stage = np.maximum(by_stage, waiting)
-    return by_stage.sum(axis=1), by_stage.max(axis=1), exchanged, bound
+    return by_stage.sum(axis=1), by_stage.max(axis=1), exchanged, bound, judged(rows, shape, work.shapes)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from math import nan
 
 from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, nearest_gpu, read_table, transferred
 from gpuledger.models.time_model.fit import HOST_BOUND_S
@@ -48,7 +49,8 @@ def candidates(
     Returns
     -------
     sequence of Entry
-        Of one precision and one GPU; transferred to `gpu` if it was not measured itself. Never empty.
+        Of one precision and one GPU; transferred to `gpu` if it was not measured itself. Never empty. The error of what
+        stands in for another precision or GPU is not known.
     """
     entries = [entry for entry in read_table(kind) if entry.kernel.startswith("MLA") == latent or kind not in ATTENTION]
     usual = [entry for entry in entries if _usual(kind, entry)]
@@ -56,13 +58,14 @@ def candidates(
         for precision in precisions:
             here = [entry for entry in own if entry.gpu == gpu.name and entry.precision == precision]
             if here:
-                return _of_engine(here, engine)
+                found = _of_engine(here, engine)
+                return found if precision == precisions[0] else [entry._replace(error_percent=nan) for entry in found]
     for precision in precisions:
         others = [entry for entry in usual if entry.precision == precision]
         if others:
             donor = nearest_gpu(gpu, {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in others}.values())
             found = _of_engine([entry for entry in others if entry.gpu == donor.name], engine)
-            return [entry._replace(constants=transferred(entry.constants, donor, gpu)) for entry in found]
+            return [_transferred(entry, donor, gpu) for entry in found]
     raise ValueError(f"{TABLE} holds no constants of a {kind} kernel in {' or '.join(precisions)}")
 
 
@@ -89,7 +92,11 @@ def recurrent_candidates(kind: str, gpu: Gpu, engine: str, family: str, named: s
         return _of_engine(here, engine)
     donor = nearest_gpu(gpu, {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in entries}.values())
     found = _of_engine([entry for entry in entries if entry.gpu == donor.name], engine)
-    return [entry._replace(constants=transferred(entry.constants, donor, gpu)) for entry in found]
+    return [_transferred(entry, donor, gpu) for entry in found]
+
+
+def _transferred(entry: Entry, donor: Gpu, gpu: Gpu) -> Entry:
+    return entry._replace(constants=transferred(entry.constants, donor, gpu), error_percent=nan)
 
 
 #: Engines that quantise activations in kernels of their own.

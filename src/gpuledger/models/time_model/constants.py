@@ -260,13 +260,15 @@ def read_constants(path: str | Path = TABLE) -> dict[tuple[str, str], Constants]
 
 
 class Entry(NamedTuple):
-    """A row of the table of constants: of what they are, and the dataclass that holds them."""
+    """A row of the table of constants: of what they are, the dataclass that holds them, and what they are worth."""
 
     gpu: str
     framework: str
     kernel: str
     precision: str
     constants: AnyConstants
+    #: Mean absolute percentage error of the shapes that were held back from the fit; NaN if unknown.
+    error_percent: float = np.nan
 
 
 #: What the constants of a kind of kernel are held in.
@@ -288,6 +290,8 @@ KINDS = MappingProxyType(
 )
 #: Columns that say whose constants a row holds; together they name it.
 KEYS = ("kind", "gpu", "framework", "kernel", "precision")
+#: Columns that say how many shapes were held back from the fit, and their mean absolute error (%).
+JUDGED = ("held_back_shapes", "held_back_percent")
 
 
 def read_table(kind: str, path: str | Path = TABLE) -> tuple[Entry, ...]:
@@ -298,7 +302,8 @@ def read_table(kind: str, path: str | Path = TABLE) -> tuple[Entry, ...]:
     kind : str
         One of `KINDS`.
     path : path
-        A CSV of `KEYS`, every constant of every kind (empty where a kind has no such constant), and ``source``.
+        A CSV of `KEYS`, every constant of every kind (empty where a kind has no such constant), `JUDGED` (optional)
+        and ``source``.
 
     Raises
     ------
@@ -317,7 +322,9 @@ def _read(path: Path, kind: str) -> tuple[Entry, ...]:
         values = {f.name: row.get(f.name) for f in dataclasses.fields(KINDS[kind])}
         if missing := [name for name, value in values.items() if pd.isna(value) or value == ""]:
             raise InputError(path, f"line {line}", f"{missing[0]} of a {kind} kernel is missing", "give it")
-        entries.append(Entry(*(row[name] or "" for name in KEYS[1:]), KINDS[kind](**values)))
+        error = row.get(JUDGED[1])
+        error = np.nan if error is None else float(error)
+        entries.append(Entry(*(row[name] or "" for name in KEYS[1:]), KINDS[kind](**values), error))
     return tuple(entries)
 
 
@@ -326,6 +333,7 @@ def _rows(path: Path) -> list[tuple[int, dict]]:
     """Return the rows of every kind, each with its line."""
     names = {f.name: f.type for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"}
     words = {float: "number", int: "integer", str: "text"}
+    names |= dict(zip(JUDGED, (int, float), strict=True))
     cells = [Column(name, words[of], minimum=0, optional=True) for name, of in names.items()]
     labels = [Column("kind", choices=tuple(KINDS)), *(Column(name, optional=name == "precision") for name in KEYS[1:])]
     return list(enumerate(read_csv(path, [*labels, *cells, Column("source")], KEYS).to_dict("records"), 2))

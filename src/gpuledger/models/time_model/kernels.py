@@ -68,10 +68,11 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
 
     Returns
     -------
-    DataFrame, shape (kernels, … + 6)
+    DataFrame, shape (kernels, … + 7)
         The frame with ``time_s``, of it ``launch_s`` (fixed cost of the launch), and, of one launch on one device,
-        ``dram_bytes``, ``l2_bytes`` (both float64; for power models too), ``bound``, one of `BOUNDS`, and
-        ``constants``, whose they are (both categories).
+        ``dram_bytes``, ``l2_bytes`` (both float64; for power models too), ``bound``, one of `BOUNDS`, ``constants``,
+        whose they are (both categories), and ``error_percent``, the mean absolute error of these constants on
+        measurements of this GPU that they were not fitted to (NaN: unknown).
 
     Raises
     ------
@@ -83,11 +84,14 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     constants = constants or KernelConstants()
     count = len(frame)
     result = {name: np.zeros(count) for name in ("time_s", "launch_s", "dram_bytes", "l2_bytes")}
+    result["error_percent"] = np.full(count, np.nan)
     bound, used = np.zeros(count, dtype=np.int8), np.full(count, "", dtype=object)
 
     def put(where: np.ndarray, parts: Mapping[str, np.ndarray]) -> None:
         for name, values in result.items():
-            values[where] = parts.get("fixed_s" if name == "launch_s" else name, 0.0)
+            values[where] = parts.get(
+                "fixed_s" if name == "launch_s" else name, np.nan if name == "error_percent" else 0
+            )
         terms = np.column_stack([np.broadcast_to(parts.get(f"{name}_s", 0.0), len(where)) for name in BOUNDS])
         bound[where], used[where] = terms.argmax(axis=1), parts["constants"]
 
@@ -114,7 +118,9 @@ def _fastest(entries: Sequence[Entry], law: Callable[[Entry], dict[str, np.ndarr
     every = [law(entry) for entry in entries]
     best = np.argmin([terms["time_s"] for terms in every], axis=0), np.arange(len(every[0]["time_s"]))
     terms = {name: np.array([one[name] for one in every])[best] for name in every[0]}
-    return terms | {"constants": np.array([choice.described(entry) for entry in entries], dtype=object)[best[0]]}
+    words = np.array([choice.described(entry) for entry in entries], dtype=object)
+    errors = np.array([entry.error_percent for entry in entries])
+    return terms | {"constants": words[best[0]], "error_percent": errors[best[0]]}
 
 
 def gemm_precision(precision: str, weight_precision: str) -> str:
@@ -140,7 +146,9 @@ def _gemms(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.nda
     parts["l2_s"] = parts["l2_s"] + parts["drain_s"]
     parts["fixed_s"] = parts["launch_s"]
     parts["launch_s"] = np.maximum(parts["launch_s"], parts["latency_s"])
-    return parts | {"constants": choice.described(entry) if entry else own.source}
+    if not entry:
+        return parts | {"constants": own.source}
+    return parts | {"constants": choice.described(entry), "error_percent": entry.error_percent}
 
 
 def _sparse(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
@@ -365,4 +373,4 @@ def _experts(every: Rows, gpu: Gpu, constants: KernelConstants, single: Mapping)
             else:
                 launch_s = terms["launch_s"][at] * weight
                 parts |= {"launch_s": launch_s, "fixed_s": launch_s, "dram_s": terms["moved_s"][at] * weight}
-            yield where, parts | {"constants": terms["constants"][at]}
+            yield where, parts | {name: terms[name][at] for name in ("constants", "error_percent")}

@@ -8,7 +8,7 @@ from gpuledger.models.time_model.kernel_rows import coded
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.readers.gpus import Gpu
 
-__all__ = ["BOUNDS", "MEMORY", "check_peaks", "predict", "totals"]
+__all__ = ["BOUNDS", "MEMORY", "check_peaks", "judged", "predict", "totals"]
 
 #: Bounds that more memory bandwidth would relax.
 MEMORY = ("dram", "l2")
@@ -32,7 +32,7 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "", expert_tile: int = 0
     DataFrame
         The same rows, those in fp4 in bf16 if the GPU has no fp4, with ``hardware`` and, per launch, ``time_s``, of it
         ``launch_s`` (the fixed cost of a launch; a collective's latency counts as communication), ``dram_bytes``,
-        ``l2_bytes``, ``bound`` and ``constants`` (whose).
+        ``l2_bytes``, ``bound``, ``constants`` (whose) and ``error_percent`` (theirs; see :func:`kernel_times`).
     """
     if "fp4" not in gpu.precisions and (rows["precision"] == "fp4").any():
         # Engines widen such weights there, and leave the activations in 16 bits.
@@ -52,7 +52,8 @@ def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.n
     Returns
     -------
     dict of str to float64 array of shape (groups,)
-        ``time_s``, ``macs``, ``dram_bytes``, ``l2_bytes``, ``comm_bytes`` and ``memory_bound_percent``.
+        ``time_s``, ``macs``, ``dram_bytes``, ``l2_bytes``, ``comm_bytes``, ``memory_bound_percent``, and those of
+        :func:`judged`.
     """
     count = rows["count"].to_numpy(float)
     found = {
@@ -62,7 +63,32 @@ def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.n
     codes, bounds = coded(rows["bound"])
     memory = count * np.where(np.isin(bounds, MEMORY)[codes], rows["time_s"].to_numpy(float), 0.0)
     found["memory_bound_percent"] = 100 * np.bincount(group, memory, groups) / found["time_s"]
-    return found
+    return found | judged(rows, group, groups)
+
+
+def judged(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.ndarray]:
+    """Say how much of a time is that of kernels that were compared with measurements, and how near they came.
+
+    Parameters
+    ----------
+    rows, group, groups
+        As for :func:`totals`.
+
+    Returns
+    -------
+    dict of str to float64 array of shape (groups,)
+        ``judged_percent``, the share of the time in kernels whose constants' error on this GPU is known, and
+        ``kernel_error_percent``, the mean of these errors, weighted by time (NaN where none is known). In a sum they
+        partly cancel.
+    """
+    time = rows["time_s"].to_numpy(float) * rows["count"].to_numpy(float)
+    error = rows["error_percent"].to_numpy(float)
+    unknown = np.isnan(error)
+    known = np.bincount(group, np.where(unknown, 0.0, time), groups)
+    weighted = np.bincount(group, np.where(unknown, 0.0, time * error), groups)
+    share = 100 * known / np.bincount(group, time, groups)
+    mean = np.divide(weighted, known, out=np.full(groups, np.nan), where=known > 0)
+    return {"judged_percent": share, "kernel_error_percent": mean}
 
 
 def check_peaks(rows: pd.DataFrame, gpu: Gpu) -> None:

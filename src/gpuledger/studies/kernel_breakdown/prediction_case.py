@@ -107,6 +107,8 @@ def _summarise_phase(
     add("compute_roof_percent", 100 * ideal / time, "%")
     add("dram_roof_percent", 100 * whole["dram_bytes"] / time / gpu.dram_bytes_per_s, "%")
     add("memory_bound_percent", whole["memory_bound_percent"], "%")
+    add("judged_percent", whole["judged_percent"], "%")
+    add("kernel_error_percent", whole["kernel_error_percent"], "%")
     shares = step_shares(rows)
     add("communication_percent", shares["percent"].get("communication", 0.0), "%")
     add("launch_percent", shares["launch_percent"].sum(), "%")

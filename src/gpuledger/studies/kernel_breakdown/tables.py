@@ -126,11 +126,16 @@ def phase_table(result: CaseResult) -> dict[str, Any]:
                     "FLOP/byte": float(result[f"{phase}_arithmetic_intensity{suffix}"]),
                     "of peak (%)": float(result[f"{phase}_compute_roof_percent{suffix}"]),
                     "of DRAM (%)": float(result[f"{phase}_dram_roof_percent{suffix}"]),
+                    "judged (%)": float(result[f"{phase}_judged_percent{suffix}"]),
+                    "kernels' error (%)": pd.to_numeric(
+                        result[f"{phase}_kernel_error_percent{suffix}"], errors="coerce"
+                    ),
                     "longest kernel": f"{result[f'{phase}_longest_kernel{suffix}']}, "
                     f"{float(result[f'{phase}_longest_kernel_percent{suffix}']):.0f} %",
                 }
             )
-    return {"frame": pd.DataFrame(found), "formats": dict.fromkeys(("of peak (%)", "of DRAM (%)"), "{:.1f}")}
+    percent = ("of peak (%)", "of DRAM (%)", "judged (%)", "kernels' error (%)")
+    return {"frame": pd.DataFrame(found), "formats": dict.fromkeys(percent, "{:.1f}")}
 
 
 def activity_table(result: CaseResult) -> dict[str, Any]:

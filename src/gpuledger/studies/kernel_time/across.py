@@ -14,6 +14,11 @@ from gpuledger.readers.gpus import read_gpus
 from gpuledger.studies.kernel_time.figures import PREDICTORS, mape_percent
 
 
+def choose(results: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return the cases of single shapes, not the one that judges all tables of a package."""
+    return [result for result in results if "measured_s" in result.data]
+
+
 def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw a line per GPU, operator and data type: the errors of the roofline, the derated roofline and the model."""
     errors = pd.DataFrame([row for result in results for row in _rows(result)])

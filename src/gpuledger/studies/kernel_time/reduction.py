@@ -18,6 +18,7 @@ from gpuledger.models.time_model.operators import OperatorConstants
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
 from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.engine_reduction import LAYOUTS, reduce_engine
+from gpuledger.studies.kernel_time.every_table import reduce_tables
 from gpuledger.studies.kernel_time.judgement import (
     add_baselines,
     add_constants,
@@ -68,6 +69,8 @@ def reduce(case: Case) -> CaseResult:
           :func:`gpuledger.studies.kernel_time.sparse_measurements.read_sparse`.
         * ``modules``, ``configs`` and ``unit``: whole attention blocks; see
           :func:`gpuledger.studies.kernel_time.module_reduction.reduce_modules`.
+        * ``tables``, ``gpus`` and ``unit``: all tables of a package; see
+          :func:`gpuledger.studies.kernel_time.every_table.reduce_tables`.
         * ``throughput``: operators as LLMCompass records them;
           see :func:`gpuledger.studies.kernel_time.measurements.read_llmcompass`. Nothing of the GPU is fitted: its
           constants come with the checkout, from other measurements. What the host takes for an empty call of an
@@ -83,6 +86,14 @@ def reduce(case: Case) -> CaseResult:
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
     # Own hardware comes first: it may have the name or an alias of a built-in GPU.
     known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
+    if "tables" in case.inputs:
+        wanted = case.inputs["gpus"].items()
+        gpus = {
+            folder: find_gpu(name, known, case.dataset.file, f"{case.place}.gpus.{folder}") for folder, name in wanted
+        }
+        result = reduce_tables(case, gpus)
+        result.provenance = _provenance(case, list(gpus.values()), result)
+        return result
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
     layout = next((name for name in LAYOUTS if name in case.inputs), None)
     if layout:
@@ -95,24 +106,25 @@ def reduce(case: Case) -> CaseResult:
         result = _reduce_vidur(case, gpu)
     else:
         result = _reduce_llmcompass(case, gpu)
-    result.provenance = _provenance(case, gpu, result)
+    result.provenance = _provenance(case, [gpu], result)
     return result
 
 
-def _provenance(case: Case, gpu: Gpu, result: CaseResult) -> dict:
+def _provenance(case: Case, gpus: list[Gpu], result: CaseResult) -> dict:
     """Say what predicts the times, with which constants and data sheet, and what they are compared with."""
     fits = dict.fromkeys(str(result[name]) for name in result.summary if name.startswith("constants_source"))
     constants = {
         "source": "constants of the time model (resources/time_constants.csv)",
-        "note": f"Constants of the time model. {'; '.join(fits)}",
+        "note": ". ".join(["Constants of the time model", *(["; ".join(fits)] if fits else [])]),
     }
+    titles = ", ".join(gpu.title for gpu in gpus)
     return {
         "kind": "predicted",
         "label": f"predicted, compared with times ({case.label})",
-        "title": f"Predicted times of kernels on {gpu.title}, compared with: {case.dataset.content['title']}",
+        "title": f"Predicted times of kernels on {titles}, compared with: {case.dataset.content['title']}",
         "source": "gpuledger's time model, compared with the inputs",
         "inputs": [
-            *provenance.describe_data_sheets([gpu], case.dataset.folder),
+            *provenance.describe_data_sheets(gpus, case.dataset.folder),
             provenance.describe_file(CONSTANTS, files.ROOT, constants),
         ],
     }

@@ -26,7 +26,9 @@ _SHAPE += ("hidden", "inter", "experts", "chosen", "ranks", "devices", "message_
 
 
 def view(result: CaseResult) -> View | None:
-    """Return the held-back shapes; those with the largest errors stay if not all fit a page."""
+    """Return the held-back shapes, if the case has any; those with the largest errors stay if not all fit a page."""
+    if "measured_s" not in result.data:
+        return None
     data = result.data[result.data["held_back"]]
     if data.empty:
         return None

@@ -1,0 +1,64 @@
+"""A map of errors: kinds of kernels by GPU and framework."""
+
+import re
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+
+from gpuledger.ledger import figures
+from gpuledger.readers.gpus import read_gpus
+
+#: Error (%) at which the colour is lightest.
+MOST_PERCENT = 20
+#: Frameworks whose kernels have a column per GPU, and their short names. NCCL has the width of all.
+FRAMEWORKS = {"sglang": "SGLang", "trtllm": "TRT-LLM", "vllm": "vLLM"}
+
+
+def row_labels(table: pd.DataFrame) -> list[str]:
+    """Return the rows of a map from top to bottom: kinds of kernels, where told apart with their number format."""
+    return list(dict.fromkeys(_label(row) for row in table.itertuples()))
+
+
+def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> ScalarMappable:
+    """Draw the errors of kinds of kernels (rows) on GPUs, framework by framework (columns).
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of :func:`gpuledger.studies.kernel_time.every_table.class_table`.
+    column : str
+        The error (%) to draw.
+    """
+    known, width = read_gpus(), len(FRAMEWORKS)
+    rows, gpus = row_labels(table), list(table["gpu"].unique())
+    values = np.full((len(rows), width * len(gpus)), np.nan)
+    for row in table.itertuples():
+        y, x = rows.index(_label(row)), width * gpus.index(row.gpu)
+        own = list(FRAMEWORKS).index(row.framework) if row.framework in FRAMEWORKS else None
+        value = getattr(row, column)
+        values[y, slice(x, x + width) if own is None else x + own] = value
+        if not np.isnan(value):
+            shade = figures.BLACK if value > 0.55 * MOST_PERCENT else "white"
+            place = (x + (width / 2 if own is None else own + 0.5), y + 0.52)
+            axes.text(*place, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=6)
+    mesh = axes.pcolormesh(values, cmap="cividis", vmin=0, vmax=MOST_PERCENT)
+    axes.vlines(width * np.arange(1, len(gpus)), 0, len(rows), color="white", linewidth=2.5)
+    axes.hlines(np.arange(1, len(rows)), 0, values.shape[1], color="white", linewidth=0.6)
+    axes.set_xticks(np.arange(values.shape[1]) + 0.5, [*FRAMEWORKS.values()] * len(gpus), rotation=90, fontsize=6)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=6.5)
+    for place, gpu in enumerate(gpus):
+        title = known[gpu].title.removeprefix("NVIDIA ") if gpu in known else gpu
+        # A number ends the name of a product; what follows is its form and its memory.
+        short = re.match(r"\D*\d\w*|.*", title)[0]
+        short = "\n".join(short.rsplit(" ", 1)) if len(short) > 8 else short
+        axes.text(width * (place + 0.5), -0.3, figures.plain(short), ha="center", va="bottom", fontsize=6.5)
+    axes.set_ylim(len(rows), 0)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return mesh
+
+
+def _label(row: tuple) -> str:
+    return f"{row.kind}, {row.type}" if row.type else row.kind
