@@ -135,13 +135,21 @@ def test_a_table_for_people(tmp_path):
     text = run(tmp_path, *options)
     assert "8.19 billion parameters" in text
     assert "communication buffers" in text
-    # Title; GPUs; header and three passes; seven parts of the memory and their sum below a title; what fits.
-    assert len(text.strip().splitlines()) == 2 + 1 + 4 + 8 + 1
+    # Title; GPUs; header and three passes; what was measured; seven parts of the memory and their sum below a title;
+    # what fits.
+    assert len(text.strip().splitlines()) == 2 + 1 + 4 + 1 + 8 + 1
     parts = [line.split(" GB ")[0] for line in text.splitlines() if " GB  " in line]
     assert sum(map(float, parts[:-1])) == pytest.approx(float(parts[-1]), abs=0.4)
     narrow = predict(tmp_path, *options)
     wide = predict(tmp_path, *options[:-2])
     assert narrow["memory_bytes"][1] < 0.65 * wide["memory_bytes"][1]
+
+
+def test_it_is_said_what_was_never_measured():
+    base = ("Qwen3-8B", "--batch", 64, "--gpu")
+    assert predict(*base, "h200-sxm")["measured_percent"].between(90, 99).all()
+    said = "0 % of the time is in kernels that were measured on this GPU; constants of the others are from l40s, data"
+    assert said in run(*base, "l4") and "; constants of the others are from data sheets." in run(*base, "h200-sxm")
 
 
 def test_drafts_pipelines_and_the_host_are_reported():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Columns of ``--json``; of a pipeline, and with drafts, there are more.
 COLUMNS = (
     *("gpu", "phase", "batch", "time_s", "tokens_per_s", "tokens_per_s_per_gpu", "memory_bytes", "fits", "bound"),
-    "communication_percent",
+    *("communication_percent", "measured_percent"),
 )
 SPLIT = ("tensor", "pipeline", "expert")
 
@@ -40,6 +40,7 @@ def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_
     for deployment, part in zip(deployments, parts, strict=True):
         say(f"\n{placed(deployment)}")
         _print_passes(part, deployment)
+        say(_origins(part))
         _print_memory(deployment, int(part["batch"].max()))
 
 
@@ -76,6 +77,15 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
     left = ("phase", "fits", "limited by")
     right = [number for number, name in enumerate(shown) if name not in left]
     print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right)
+
+
+def _origins(table: pd.DataFrame) -> str:
+    """Say how much of the times rests on measurements of this GPU, and on what the rest does."""
+    low, high = (f"{value:.0f}" for value in (table["measured_percent"].min(), table["measured_percent"].max()))
+    share = f"{low} %" if low == high else f"{low} to {high} %"
+    others = list(dict.fromkeys(name for names in table["other_constants"] for name in names.split(", ") if name))
+    rest = f"; constants of the others are from {', '.join(others)}" if others else ""
+    return f"{share} of the time is in kernels that were measured on this GPU{rest}."
 
 
 def _print_memory(deployment: Deployment, batch: int) -> None:

@@ -11,6 +11,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.models.deployment.memory import PARTS, fits, memory_bytes, memory_rows
 from gpuledger.models.deployment.speculation import Speculation
+from gpuledger.models.time_model.choice import origin
 from gpuledger.models.time_model.step import BOUNDS, check_peaks, predict
 from gpuledger.models.transformer import Model, Parallel, Precision, Workload, decode, join, kernels, prefill
 from gpuledger.readers.gpus import Gpu
@@ -109,6 +110,8 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
         ``gpu, phase, batch, time_s`` (pipeline stages in sequence), ``tokens_per_s`` (of all GPUs together, all
         stages busy), ``tokens_per_s_per_gpu``, ``memory_bytes`` (on the GPU that holds most), ``fits``, ``bound``
         (what limits kernels for the largest share of the time; ``host``: launches), ``communication_percent``;
+        ``measured_percent`` (share of the time in kernels whose constants were fitted to measurements on this GPU) and
+        ``other_constants`` (where those of the others come from: GPUs and data sheets, the largest share first);
         ``tokens_per_step`` (of a request), ``tpot_s`` (time per output token of a request, all stages busy; NaN for a
         prefill), ``bubble_percent`` (idle share of the pipeline stages, because they take unequally long); and the
         parts of the memory, ``weight_bytes, cache_bytes, activation_bytes``.
@@ -121,7 +124,7 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
     gpu, parallel, own = deployment.gpu, deployment.parallel, deployment.speculation
     batch = np.asarray(batches, np.int64)
     work = deployment.workload(batch, deployment.input_tokens + deployment.output_tokens // 2)
-    whole, slowest, exchanged, bound = _sums(deployment, work)
+    whole, slowest, exchanged, bound, origins = _sums(deployment, work)
     last = deployment.input_tokens + deployment.output_tokens - 1
     memory = memory_of(deployment, deployment.workload(batch, last))
     each = np.r_[1.0, np.full(len(batch), own.tokens_per_step if own else 1.0)]
@@ -139,6 +142,11 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
             "fits": fits(memory["memory_bytes"].to_numpy(), gpu),
             "bound": bound,
             "communication_percent": 100 * exchanged / whole,
+            "measured_percent": 100 * (origins[""] / origins.sum(axis=1)).to_numpy(),
+            "other_constants": [
+                ", ".join(row[row > 0].sort_values(ascending=False, kind="stable").index)
+                for _, row in origins.drop(columns="").iterrows()
+            ],
             "tokens_per_step": each,
             "tpot_s": np.r_[np.nan, parallel.pipeline * slowest[1:] / each[1:]],
             "bubble_percent": 100 * (1 - whole / (parallel.pipeline * slowest)),
@@ -193,8 +201,10 @@ def with_drafts(table: pd.DataFrame, needed: pd.Series, speculation: Speculation
     return table
 
 
-def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str]]:
-    """Return each shape's time, that of its slowest stage, that of communication (s), and its most frequent bound."""
+def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[str], pd.DataFrame]:
+    """Return each shape's time, that of its slowest stage and of communication (s), its most frequent bound, and its
+    kernels' time by the origin of their constants (a column each).
+    """
     rows = deployment.predict(work)
     shape, stage, count = (rows[name].to_numpy() for name in ("shape", "stage", "count"))
     time = rows["time_s"].to_numpy() * count
@@ -210,4 +220,8 @@ def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarra
     late = waiting.sum(axis=1) > by_stage.sum(axis=1)
     bound = [HOST if host else BOUNDS[i] for host, i in zip(late, by_bound.argmax(axis=1), strict=True)]
     by_stage = np.maximum(by_stage, waiting)
-    return by_stage.sum(axis=1), by_stage.max(axis=1), exchanged, bound
+    used = pd.Categorical(rows["constants"])
+    names = sorted({"", *map(origin, used.categories)})
+    codes = np.array([names.index(origin(words)) for words in used.categories])
+    origins = pd.DataFrame(table(codes[used.codes], len(names)), columns=names)
+    return by_stage.sum(axis=1), by_stage.max(axis=1), exchanged, bound, origins

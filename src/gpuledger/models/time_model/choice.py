@@ -132,3 +132,13 @@ def gemm_entry(gpu: Gpu, precision: str, engine: str = "") -> Entry:
 def described(entry: Entry) -> str:
     """Return whose constants they are, in words."""
     return f"{entry.framework} {entry.kernel} {entry.precision}, {entry.constants.source}"
+
+
+#: Where constants of operators without matrix work come from: an A100's operators and the GPU's own data sheet.
+DATA_SHEET = "data sheets"
+
+
+def origin(words: str) -> str:
+    """Return the GPU that :func:`described` constants were transferred from; empty if measured on the GPU itself."""
+    donor = re.search(r"transferred from (\S+):", words)
+    return donor[1] if donor else "" if "fitted to" in words else DATA_SHEET
