@@ -238,7 +238,7 @@ def test_what_is_missing_says_how_to_get_it(pages):
         ("NVIDIA A100-SXM4-80GB", ["A100"]),
         ("rtx-pro-6000", ["RTX PRO 6000"]),
         ("AMD Instinct MI300X", ["MI300X"]),
-        ("NVIDIA H200 SXM 141 GB, NVIDIA B200 (HGX)", ["B200", "H200"]),
+        ("NVIDIA H200 SXM, NVIDIA B200 (HGX)", ["B200", "H200"]),
         ("a simulated GPU", []),
     ],
 )

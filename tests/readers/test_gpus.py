@@ -116,6 +116,13 @@ def test_users_units_are_read(tmp_path):
     assert np.isnan(gpu.dram_bytes) and np.isnan(gpu.link_bytes_per_s)
 
 
+def test_a_gb_is_a_power_of_ten(tmp_path):
+    """Names of products call GiB of memory GB; only those keep it whose makers put it into the device's own name."""
+    assert BUILT_IN["h200-sxm"].dram_capacity == "151.4 GB (141 GiB)"
+    assert gpus.read_gpus(table(tmp_path / "mine.csv"))["my-gpu"].dram_capacity == "unknown"
+    assert not [gpu.title for gpu in BUILT_IN.values() if gpu.title.endswith(" GB")]
+
+
 def test_excel_is_read_as_the_csv_that_it_would_be(tmp_path):
     book = openpyxl.Workbook()
     for row in (HEADER, ROW, [None] * 4):

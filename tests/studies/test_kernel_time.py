@@ -185,7 +185,7 @@ def test_predictions_name_their_model_constants_and_the_data_sheet_that_they_use
     dataset = Dataset.load(ROOT / "traces/published/dataset.yaml")
     record = reduce_case(dataset.case("kernel_time", "square_a100"), kernel_time.reduce).provenance
     assert (record["kind"], record["label"]) == ("predicted", "predicted, compared with times (published)")
-    assert record["title"].startswith("Predicted times of kernels on NVIDIA A100 SXM4 40 GB")
+    assert record["title"].startswith("Predicted times of kernels on NVIDIA A100-SXM4-40GB")
     assert "Neutrino" not in caption(record) and "Triton documentation" in caption(record)
     assert "transferred from a100-sxm-80gb: fitted to " in record["inputs"][-1]["note"]
 

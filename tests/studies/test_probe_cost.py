@@ -163,9 +163,9 @@ def test_an_absent_table_is_refused_by_its_name(folder):
 
 
 def test_words_for_memory():
-    assert memory_tables.memory_text(round(15.27 * 2**30)) == "15.27 GB"
-    assert memory_tables.memory_text(759 * 2**20) == "759 MB"
-    assert memory_tables.memory_text(2**10) == "1 KB"
+    assert memory_tables.memory_text(round(15.27 * 2**30)) == "15.27 GiB"
+    assert memory_tables.memory_text(759 * 2**20) == "759 MiB"
+    assert memory_tables.memory_text(2**10) == "1 KiB"
     assert memory_tables.memory_text(1023) == "1023 B"
     assert memory_tables.share_text(0.174377) == "17.4 %"
     assert memory_tables.share_text(12.9002) == "12.9×"
@@ -177,8 +177,8 @@ def test_probes_of_equal_memory_are_one_series():
     assert list(memory_tables.probe_series(data)) == ["block_sched", "gmem_bytes = tensorop_count", "mem_trace"]
     frame, people = memory_tables.memory_table(data)
     assert len(frame) == len(people) == 8
-    assert people["mem_trace"][0] == "7.08 GB (12.9×)"
-    assert people["original"][0] == "562 MB"
+    assert people["mem_trace"][0] == "7.08 GiB (12.9×)"
+    assert people["original"][0] == "562 MiB"
 
 
 def test_a_workload_may_lack_a_probe(folder):

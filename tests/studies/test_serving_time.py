@@ -124,7 +124,7 @@ def test_workers_that_only_decode_take_a_decode_step_per_token(tmp_path):
     table = error_table(result.data)
     assert table["mode"].tolist() == ["agg"] * 3 + ["disagg"] * 3 and (table["runs"] == 1).all()
     alone = reduced(tmp_path, DECODES)
-    assert "served runs on NVIDIA H200 SXM 141 GB, whose workers only decode, with" in alone.finding
+    assert "served runs on NVIDIA H200 SXM, whose workers only decode, with" in alone.finding
     assert "tpot_median_error_unfitted_percent" not in alone.summary, "there is no other run"
 
 

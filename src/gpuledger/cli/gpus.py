@@ -31,7 +31,7 @@ def gpus(table: str | None, as_json: bool) -> None:
         "title",
         "SMs",
         "clock (MHz)",
-        "DRAM (GB)",
+        "DRAM (GiB)",
         "DRAM (GB/s)",
         "L2 (MiB)",
         "links (GB/s)",
@@ -42,12 +42,12 @@ def gpus(table: str | None, as_json: bool) -> None:
     for gpu in found:
         peaks = [f"{gpu.flops[name] / 1e12:.5g}" if gpu.flops.get(name) else "" for name in _PRECISIONS]
         plain = [
-            *(f"{gpu.clock_hz / 1e6:.0f}", _known(gpu.dram_bytes / 1e9), f"{gpu.dram_bytes_per_s / 1e9:.0f}"),
+            *(f"{gpu.clock_hz / 1e6:.0f}", _known(gpu.dram_bytes / 2**30, ".4g"), f"{gpu.dram_bytes_per_s / 1e9:.0f}"),
             *(f"{gpu.l2_bytes / 2**20:g}", _known(gpu.link_bytes_per_s / 1e9), _known(gpu.board_power_w)),
         ]
         rows.append([gpu.name, gpu.title, str(gpu.sms), *plain, *peaks])
     print_table(headers, rows, right=range(2, len(headers)))
 
 
-def _known(value: float) -> str:
-    return "" if value != value else f"{value:.0f}"
+def _known(value: float, form: str = ".0f") -> str:
+    return "" if value != value else f"{value:{form}}"

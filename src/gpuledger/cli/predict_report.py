@@ -80,17 +80,17 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
 
 
 def _accuracy(table: pd.DataFrame) -> str:
-    """Say how much of the times is in kernels that were compared with measurements, and how near those came."""
-    if not (table["judged_percent"] > 0).any():
-        return "No kernel of this model was measured on this GPU: constants are those of others, scaled by data sheets."
-    share, error = (_span(table[name]) for name in ("judged_percent", "kernel_error_percent"))
-    return (
-        f"Kernels that were measured on this GPU take {share} of these times; their mean error, on measurements that "
-        f"nothing was fitted to, is {error}. In a pass, errors partly cancel."
-    )
+    """Say how much of the times is in kernels that were measured, how near those came, and on what the rest is based."""
+    others = list(dict.fromkeys(name for names in table["other_constants"] for name in names.split(", ") if name))
+    rest = f"; constants of the others are from {', '.join(others)}" if others else ""
+    error = _span(table["kernel_error_percent"].dropna())
+    near = f", with a mean error of {error} on measurements that nothing was fitted to" if error else ""
+    return f"{_span(table['judged_percent'])} of the time is in kernels that were measured on this GPU{near}{rest}."
 
 
 def _span(percent: pd.Series) -> str:
+    if percent.empty:
+        return ""
     low, high = (f"{value:.0f}" for value in (percent.min(), percent.max()))
     return f"{low} %" if low == high else f"{low} to {high} %"
 

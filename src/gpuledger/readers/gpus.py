@@ -128,6 +128,12 @@ class Gpu:
     note: str = ""
     file: Path = field(default=TABLE, repr=False)
 
+    @property
+    def dram_capacity(self) -> str:
+        """The capacity of DRAM as text: bytes in powers of ten, and in powers of two as data sheets mean their GB."""
+        gb, gib = self.dram_bytes / 1e9, self.dram_bytes / 2**30
+        return "unknown" if math.isnan(gb) else f"{gb:.1f} GB ({gib:.4g} GiB)"
+
     def peak_flop_per_s(self, precision: str) -> float:
         """Peak of a precision, or of its first stand-in that the hardware has (`STAND_INS`).
 

@@ -6,6 +6,7 @@ import random
 import re
 import tempfile
 import time
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from ncu_values import wide
 from test_ncu_reader import DATA, HEADER, row
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers import ncu
 
 
@@ -290,3 +291,18 @@ def test_open_quotes_in_every_row_take_linear_time(tmp_path):
     with pytest.raises(InputError, match=r"line 2: the row is incomplete: a quote is open"):
         ncu.read(path)
     assert time.process_time() - begin < 4  # 13 s when each row was compared with all others
+
+
+def test_a_share_that_no_hardware_reaches_is_warned_of(tmp_path):
+    """Counters of several passes may give a few per cent too much; other percentages have no such bound."""
+    shares = [row("dram__throughput.avg.pct_of_peak_sustained_elapsed", value, "%", launch=1) for value in (250, 104)]
+    fine = row("lts__t_sector_hit_rate.pct", 130, "%") + row("Memory Throughput", "250", "byte/s") + shares[1]
+    (tmp_path / "x.csv").write_text(HEADER + fine)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ncu.read(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text(HEADER + fine + shares[0] + row("SOL DRAM", "111", "%", launch=2))
+    with pytest.warns(InputWarning) as caught:
+        ncu.read(tmp_path / "x.csv")
+    said = ", launch 2, dram__throughput.avg.pct_of_peak_sustained_elapsed: 250 % of the peak (and 1 more above 110 %)"
+    assert len(caught) == 1 and str(caught[0].message).startswith(f"{tmp_path / 'x.csv'}{said}")

@@ -135,8 +135,7 @@ def memory_rows(
     table = pd.DataFrame({"part": list(formulas), "bytes": sizes, "formula": list(formulas.values())})
     # Of a GPU of unknown capacity, what is kept free is unknown.
     table = table.dropna().astype({"bytes": np.int64})
-    known = "unknown" if np.isnan(gpu.dram_bytes) else f"{gpu.dram_bytes / 1e9:.1f} GB"
-    whole = {"part": "sum", "bytes": table["bytes"].sum(), "formula": f"of {known}"}
+    whole = {"part": "sum", "bytes": table["bytes"].sum(), "formula": f"of {gpu.dram_capacity}"}
     return pd.concat([table, pd.DataFrame([whole])], ignore_index=True)
 
 

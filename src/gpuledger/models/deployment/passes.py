@@ -11,7 +11,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.models.deployment.memory import PARTS, fits, memory_bytes, memory_rows
 from gpuledger.models.deployment.speculation import Speculation
-from gpuledger.models.time_model.step import BOUNDS, check_peaks, judged, predict
+from gpuledger.models.time_model.step import BOUNDS, check_peaks, judged, other_constants, predict
 from gpuledger.models.transformer import Model, Parallel, Precision, Workload, decode, join, kernels, prefill
 from gpuledger.readers.gpus import Gpu
 
@@ -111,7 +111,7 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
         (what limits kernels for the largest share of the time; ``host``: launches), ``communication_percent``;
         ``tokens_per_step`` (of a request), ``tpot_s`` (time per output token of a request, all stages busy; NaN for a
         prefill), ``bubble_percent`` (idle share of the pipeline stages, because they take unequally long);
-        ``judged_percent`` and ``kernel_error_percent`` (see :func:`gpuledger.models.time_model.step.judged`); and the
+        ``judged_percent, kernel_error_percent, other_constants`` (see :mod:`gpuledger.models.time_model.step`); and the
         parts of the memory, ``weight_bytes, cache_bytes, activation_bytes``.
 
     Raises
@@ -212,4 +212,5 @@ def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarra
     late = waiting.sum(axis=1) > by_stage.sum(axis=1)
     bound = [HOST if host else BOUNDS[i] for host, i in zip(late, by_bound.argmax(axis=1), strict=True)]
     by_stage = np.maximum(by_stage, waiting)
-    return by_stage.sum(axis=1), by_stage.max(axis=1), exchanged, bound, judged(rows, shape, work.shapes)
+    known = judged(rows, shape, work.shapes) | {"other_constants": other_constants(rows, shape, work.shapes)}
+    return by_stage.sum(axis=1), by_stage.max(axis=1), exchanged, bound, known

@@ -139,3 +139,12 @@ def gemm_entry(gpu: Gpu, precision: str, engine: str = "") -> Entry:
 def described(entry: Entry) -> str:
     """Return whose constants they are, in words."""
     return f"{entry.framework} {entry.kernel} {entry.precision}, {entry.constants.source}"
+
+
+def origin(words: str) -> str:
+    """Return where constants that :func:`described` put in words come from: a GPU, or data sheets."""
+    donor = re.search(r"transferred from (\S+):", words)
+    if donor:
+        return donor[1]
+    # An A100's operators without matrix work, at the rates of the GPU's own data sheet.
+    return "the same GPU in another format" if "fitted to" in words else "data sheets"

@@ -4,11 +4,12 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
+from gpuledger.models.time_model.choice import origin
 from gpuledger.models.time_model.kernel_rows import coded
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
 from gpuledger.readers.gpus import Gpu
 
-__all__ = ["BOUNDS", "MEMORY", "check_peaks", "judged", "predict", "totals"]
+__all__ = ["BOUNDS", "MEMORY", "check_peaks", "judged", "other_constants", "predict", "totals"]
 
 #: Bounds that more memory bandwidth would relax.
 MEMORY = ("dram", "l2")
@@ -89,6 +90,22 @@ def judged(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.n
     share = 100 * known / np.bincount(group, time, groups)
     mean = np.divide(weighted, known, out=np.full(groups, np.nan), where=known > 0)
     return {"judged_percent": share, "kernel_error_percent": mean}
+
+
+def other_constants(rows: pd.DataFrame, group: np.ndarray, groups: int) -> list[str]:
+    """Return, by group, where the constants of kernels come from that are not judged; the largest share first.
+
+    Parameters
+    ----------
+    rows, group, groups
+        As for :func:`totals`.
+    """
+    used = pd.Categorical(rows["constants"])
+    names = sorted(set(map(origin, used.categories)))
+    codes = np.array([names.index(origin(words)) for words in used.categories])[used.codes]
+    time = np.where(rows["error_percent"].isna(), rows["time_s"].to_numpy(float) * rows["count"].to_numpy(float), 0.0)
+    sums = np.bincount(group * len(names) + codes, time, groups * len(names)).reshape(groups, len(names))
+    return [", ".join(names[i] for i in np.argsort(-row, kind="stable") if row[i] > 0) for row in sums]
 
 
 def check_peaks(rows: pd.DataFrame, gpu: Gpu) -> None:

@@ -8,9 +8,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.readers.ncu.collect import Collector
 from gpuledger.readers.ncu.diagnose import explain_missing_table
+from gpuledger.readers.ncu.labels import raw_name
 from gpuledger.readers.ncu.launches import COUNT_METRICS, launch_frame, number_launches
 from gpuledger.readers.ncu.layout import single
 from gpuledger.readers.ncu.numbers import decide_decimal, loses_digits, parse_numbers, scale_numbers
@@ -20,6 +21,8 @@ from gpuledger.readers.ncu.tables import TableScanner
 from gpuledger.readers.ncu.units import base_unit
 
 _KEYS = ("section", "label", "metric", "unit")
+#: Largest share of a peak (%) without a warning: counters of several passes differ by a few per cent.
+LARGEST_PERCENT = 110
 
 
 def read(path: str | Path, decimal: str | None = None) -> Report:
@@ -44,7 +47,21 @@ def read(path: str | Path, decimal: str | None = None) -> Report:
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal={decimal!r}: give '.' or ',', or None to find out")
     report = _read(path, decimal)
+    _warn_of_shares(report)
     return _with_decimals(report, _read(path, decimal, scaled=True)) if is_report(path) else report
+
+
+def _warn_of_shares(report: Report) -> None:
+    """Warn in one line of shares of a peak that no hardware reaches."""
+    labels = report.metrics["metric"].cat
+    shares = ["pct_of_peak" in raw_name(str(label), "%") for label in labels.categories]
+    of_a_peak = np.array([*shares, False])[labels.codes] & report.metrics["unit"].isin(["%", ""])
+    rows = report.metrics[of_a_peak & (report.metrics["value"] > LARGEST_PERCENT)]
+    if len(rows):
+        first = rows.iloc[0]
+        more = f" (and {len(rows) - 1:,} more above {LARGEST_PERCENT} %)" if len(rows) > 1 else ""
+        problem = f"{first['value']:g} % of the peak{more}"
+        warn(report.path, f"launch {first['launch']}, {first['metric']}", problem, "used as it is: check the file")
 
 
 def _with_decimals(report: Report, scaled: Report) -> Report:

@@ -180,7 +180,13 @@ def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float, reserve: floa
         axes.axhline(usable, color=figures.BLACK, linewidth=1)
         axes.axhspan(usable, most, facecolor="none", edgecolor="#999999", hatch="////", linewidth=0)
         text = {"fontsize": 6.5, "path_effects": _HALO}
-        axes.text(tokens[0] * 1.08, usable + 0.02 * most, f"kept free, of {most:,.0f} GB", va="bottom", **text)
+        axes.text(
+            tokens[0] * 1.08,
+            usable + 0.02 * most,
+            f"kept free, of {most:,.0f} GB ({dram_bytes / 2**30:.4g} GiB)",
+            va="bottom",
+            **text,
+        )
         over = np.flatnonzero(total > usable)
         if len(over) and over[0]:
             # Between the last context that fits and the first that does not, on straight lines.

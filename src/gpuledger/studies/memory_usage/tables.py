@@ -15,9 +15,9 @@ def workload_text(model: str, batch_size: int) -> str:
 
 
 def memory_text(memory_bytes: float) -> str:
-    """Return a size in the largest binary unit in which it is at least one: ``7.08 GB``."""
-    unit = next((unit for unit in ("GB", "MB", "KB") if memory_bytes >= UNIT_BYTES[unit]), None)
-    return f"{memory_bytes / UNIT_BYTES[unit]:.4g} {unit}" if unit else f"{memory_bytes:g} B"
+    """Return a size in the largest binary unit in which it is at least one: ``7.08 GiB``."""
+    prefix = next((prefix for prefix in "GMK" if memory_bytes >= UNIT_BYTES[f"{prefix}B"]), None)
+    return f"{memory_bytes / UNIT_BYTES[f'{prefix}B']:.4g} {prefix}iB" if prefix else f"{memory_bytes:g} B"
 
 
 def share_text(ratio: float, digits: int = 3) -> str:
@@ -44,7 +44,7 @@ def memory_table(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     frame : DataFrame
         For each use ``<use>_bytes``, and for each probe ``<probe>_ratio_to_original``.
     people : DataFrame
-        For each use one text, ``98 MB (17.4 %)``.
+        For each use one text, ``98 MiB (17.4 %)``.
     """
     order = pd.MultiIndex.from_frame(data[["model", "batch_size"]].drop_duplicates())
     columns, texts = {}, {}
