@@ -80,7 +80,7 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
 
 
 def _accuracy(table: pd.DataFrame) -> str:
-    """Say how much of the times is in kernels that were measured, how near those came, and on what the rest is based."""
+    """Say how much of the times is in kernels that were measured, how near they came, and where the rest is from."""
     others = list(dict.fromkeys(name for names in table["other_constants"] for name in names.split(", ") if name))
     rest = f"; constants of the others are from {', '.join(others)}" if others else ""
     error = _span(table["kernel_error_percent"].dropna())
