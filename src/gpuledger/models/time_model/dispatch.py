@@ -20,7 +20,9 @@ launches, was chosen on a B200's and a GB200's tables, held-back errors in sight
 code named here.
 
 On Ada SGLang's fp8 kernel reads activations beyond L2 again for each column of tiles; vLLM's does not, but two of its
-tiles take as long as a further launch, nearly, which the code does not explain: both chosen on an L40S's tables.
+tiles take as long as a further launch, nearly, and its time grows with the number of blocks, on one SM as on all, by
+1.25 cycles for a row of their tiles, more than twice that with 256 rows, hardly with 16 (`_HELD_UP`). The code does not
+explain that: all chosen on an L40S's tables, held-back errors in sight.
 
 FlashInfer's nvfp4 kernel scores its tiles (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
 
@@ -137,6 +139,8 @@ _COMPILED = {
 _VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048, held=1024)}
 # Further launches' worth of time for a single row.
 _ROW_LAUNCHES = {("vllm-fp8", "sm100"): 3.0}
+# Cycles for which a block holds up all others, by the rows of its tile.
+_HELD_UP = {("vllm-fp8", "sm89"): {16: 0, 32: 40, 64: 80, 128: 160, 256: 750}}
 # Kernels that work their tiles off along the rows.
 _ALONG_ROWS = (("sglang-fp8", "sm89"),)
 # Share of the host's time that padding to groups of four rows takes.
@@ -184,6 +188,8 @@ class Candidates(NamedTuple):
         Those of a shape are ``tiles[first:last]``; one is no choice, and leaves k whole.
     launches : ndarray of float64, shape (shapes,), or float
         Further launches before the kernel, of its own length.
+    held_up : ndarray of float64, shape (shapes,), or float
+        Cycles for which blocks hold each other up.
     calls : ndarray of float64, shape (shapes,), or float
         By which share the host has more to call.
     converting : pair of (ndarray of shape (shapes,), ndarray or float), or None
@@ -200,6 +206,7 @@ class Candidates(NamedTuple):
     first: np.ndarray
     last: np.ndarray
     launches: np.ndarray | float = 0.0
+    held_up: np.ndarray | float = 0.0
     calls: np.ndarray | float = 0.0
     converting: tuple[np.ndarray, np.ndarray | float] | None = None
     passes: np.ndarray | float = 1.0
@@ -252,11 +259,11 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
     first = np.argmax(covered, axis=0)
     tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)
     launches = np.array([rule.launches for rule in rules])[first] + _ROW_LAUNCHES.get(key, 0.0) * (m == 1)
-    passes = 1.0
-    if key in _ALONG_ROWS:
-        down, across = (np.ceil(size / tile[first]) for size, tile in zip((m, n), tiles.T, strict=False))
-        passes = np.ceil(down * across / np.maximum(down, gpu.sms))
-    return Candidates(tiles, first, first + 1, launches=launches, converting=converting, passes=passes)
+    down, across = (np.ceil(size / tile[first]) for size, tile in zip((m, n), tiles.T, strict=False))
+    passes = np.ceil(down * across / np.maximum(down, gpu.sms)) if key in _ALONG_ROWS else 1.0
+    cycles = np.array([_HELD_UP.get(key, {}).get(rule.tile_m, 0.0) for rule in rules])[first]
+    held_up = cycles * down * across
+    return Candidates(tiles, first, first + 1, launches, held_up, converting=converting, passes=passes)
 
 
 def _converting(name: str, m: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.ndarray, np.ndarray | float] | None:

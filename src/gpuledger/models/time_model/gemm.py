@@ -381,7 +381,7 @@ def _run(
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, range(0, count, _CHUNK)))
     conversion = conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0, found)
-    conversion += found.launches * machine.launch
+    conversion += found.launches * machine.launch + found.held_up / machine.clock
     time += conversion
     host = machine.host * (1 + found.calls) * np.ones(count)
     if machine.host > 0:
