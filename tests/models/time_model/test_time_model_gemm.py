@@ -456,6 +456,16 @@ def test_tensorrt_profiles_nvfp4_tiles_of_128_rows():
     assert plan["waves"].tolist() == [1, 1, 1, 1, 2] and plan["compute_s"][4] > 1.4 * plan["compute_s"][3]
 
 
+def test_blackwell_ultra_takes_768_values_in_a_step_and_few_blocks_write_no_faster():
+    ultra, sizes = find_gpu("b300"), (np.array([128]), np.array([256]), np.array([1024]))
+    found = {gpu: candidates(gpu, "tensorrt-nvfp4", *sizes, 0.5) for gpu in (B200, ultra)}
+    assert found[ultra].tiles[:, :3].tolist() == [[128, 256, 768], [128, 128, 768]] and found[ultra].direct == 1.0
+    assert set(found[B200].tiles[:, 2]) == {256} and found[B200].direct == 0.0
+    constants = dataclasses.replace(constants_of(ultra, "fp4"), dispatch="tensorrt-nvfp4")
+    plan = gemm_plan(ultra, constants, 128, [256, 256 * ultra.sms], 1024, precision="fp4")
+    assert plan["drain_s"][0] / plan["tile_n"][0] == pytest.approx(plan["drain_s"][1] / plan["tile_n"][1])
+
+
 def test_activations_pass_again_where_tiles_go_down_the_rows():
     m = np.array([2048, 32768])
     constants = dataclasses.replace(constants_of(B200, "fp4"), dispatch="vllm-nvfp4")

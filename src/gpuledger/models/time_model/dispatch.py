@@ -28,6 +28,8 @@ FlashInfer's nvfp4 kernel scores its tiles (:mod:`gpuledger.models.time_model.fl
 
 TensorRT-LLM profiles its nvfp4 kernels on data centre Blackwell; all have 128 rows an SM, and 64 to 256 columns
 (``cpp/tensorrt_llm/kernels/cutlass_kernels/fp4_gemm``, ``tensorrt_llm/_torch/custom_ops/cute_dsl_custom_ops.py``).
+On Blackwell Ultra only 128 and 256 columns are compiled, and CUTLASS's kernels for it take 768 values along k in a
+step: so do the times. There a block writes its results no faster where it is one of few (chosen on a B300's table).
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
@@ -133,7 +135,8 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
 _TABLES["sglang-fp8", "sm90"] = _TABLES["vllm-fp8", "sm90"]
 # Tiles of a profiled kernel that are compiled; one fills an SM.
 _COMPILED = {
-    ("tensorrt-nvfp4", "sm100"): tuple(_Rule(_ALL, _ALL, 128, columns, 256) for columns in (256, 192, 128, 64))
+    ("tensorrt-nvfp4", "sm100"): tuple(_Rule(_ALL, _ALL, 128, columns, 256) for columns in (256, 192, 128, 64)),
+    ("tensorrt-nvfp4", "sm103"): tuple(_Rule(_ALL, _ALL, 128, columns, 768) for columns in (256, 128)),
 }
 # Kernels for vectors, beside a free choice for more rows.
 _VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048, held=1024)}
@@ -200,6 +203,8 @@ class Candidates(NamedTuple):
         not keep of them comes from DRAM each time.
     persistent : Persistent, optional
         Of a kernel whose blocks work off one tile after the other.
+    direct : float
+        1 where few blocks write their results no faster than many, 0 where they do.
     """
 
     tiles: np.ndarray
@@ -211,6 +216,7 @@ class Candidates(NamedTuple):
     converting: tuple[np.ndarray, np.ndarray | float] | None = None
     passes: np.ndarray | float = 1.0
     persistent: flashinfer_fp4.Persistent | None = None
+    direct: float = 0.0
 
 
 def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:
@@ -240,9 +246,10 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
         tiles, chosen = flashinfer_fp4.tiles_of(m, n, k, gpu.sms)
         known, passes = flashinfer_fp4.persistent(name, m, n, k, *tiles[chosen, :2].T, gpu.sms)
         return Candidates(tiles, chosen, chosen + 1, passes=passes, persistent=known)
-    if compiled := _COMPILED.get(key):
+    ultra = name, "sm103"
+    if compiled := _COMPILED.get(ultra if ultra in _COMPILED and _is_ultra(gpu) else key):
         tiles = np.array([(*rule[2:8], 0.0) for rule in compiled], dtype=float)
-        return Candidates(tiles, first, first + len(tiles))
+        return Candidates(tiles, first, first + len(tiles), direct=float(compiled is _COMPILED.get(ultra)))
     rules = _TABLES.get(key)
     if rules is None:
         generation = generation_of(gpu)
@@ -276,6 +283,11 @@ def _converting(name: str, m: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.n
         warps = m >= 16 * sms
         return np.where(warps, -(-m // 8), m), np.where(warps, -(-k // 512), -(-k // 4096))
     return None
+
+
+def _is_ultra(gpu: Gpu) -> bool:
+    # Blackwell Ultra multiplies three times as fast in 4 bits as in 8, Blackwell twice.
+    return _compiled_for(gpu) == "sm100" and gpu.peak_flop_per_s("fp4") > 2.5 * gpu.peak_flop_per_s("fp8")
 
 
 def _compiled_for(gpu: Gpu) -> str:

@@ -14,7 +14,7 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
   that an SM holds side by side hide each other's. Where an SM takes one tile after another of a dispatch table, the
   next one begins with nothing fetched (`_FILL`).
 * L2: the rows and columns of tiles on their way into an SM (`l2_bytes_per_clock`), and the results on theirs out
-  (`result_factor`); few blocks have the way out to themselves.
+  (`result_factor`); few blocks have the way out to themselves, unless the SMs themselves take so long (`direct`).
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
   in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices.
 * passes: a kernel whose blocks work off tiles down the rows fetches the activations again for the next columns, where
@@ -24,9 +24,8 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
   take longer than those within (`_OUTSIDE_OF`, `_OUTSIDE_BY`; DeepGEMM's authors call it the bound of L2 outside of
   tensors).
 * split: adding partial sums (`split_s`), and their traffic.
-* conversion: of the activations into the precision, where it is a kernel of its own
-  (:mod:`gpuledger.models.time_model.conversion`), and what else a kernel launches before it
-  (:class:`gpuledger.models.time_model.dispatch.Candidates`).
+* conversion: of the activations (:mod:`gpuledger.models.time_model.conversion`), and what else a kernel's dispatch
+  says that it takes (:class:`gpuledger.models.time_model.dispatch.Candidates`).
 
 Without a captured graph the host launches the next call while the GPU works: the time is then the longer of the
 GPU's and the host's (`host_s`).
@@ -117,6 +116,7 @@ class _Machine(NamedTuple):
     host: float
     fill: float
     outside: float
+    direct: float = 0.0
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
@@ -175,7 +175,7 @@ def _search(
                 if not free:
                     latency += (rounds - 1.0) * g.fill * g.step
                 active = min(blocks, g.sms)
-                written = g.result_factor * result * active / g.sms
+                written = g.result_factor * result * max(active / g.sms, g.direct)
                 l2 = waves * (operands * length + written) / g.l2_per_sm
                 if compute > best or latency > best or l2 > best:
                     continue
@@ -353,7 +353,7 @@ def _run(
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
     found = candidates(gpu, constants.dispatch, *flat[:3], machine.operand)
     tiles, first, last, persistent = found.tiles, found.first, found.last, found.persistent
-    machine = machine._replace(least_rows=max(machine.least_rows, tiles[:, 0].min()))
+    machine = machine._replace(least_rows=max(machine.least_rows, tiles[:, 0].min()), direct=found.direct)
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
     if persistent:
         machine, flights = machine._replace(fill=0.0), persistent.flight
