@@ -45,10 +45,11 @@ was made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
-clock, other losses of the fit, dearer partial sums, at least 512 of k in a split (on Hopper it takes 0.1 points off the
-error of all bf16 and adds as much to that of large products), compute and latency one after the other, DRAM and chain
-that overlap the better the longer they take (0.1 points less on Hopper, 0.2 more on Ada); for dispatch tables but
-SGLang's on Ada, that an operand passes again and again where tiles are worked off along one side.
+clock, other losses of the fit, dearer partial sums (up to 0.9 worse where only the choice counts them so), at least 512
+of k in a split, no split of more tiles than SMs, a choice that dislikes small tiles (up to 0.7 worse, though an A100
+keeps 256 x 128 where 128 x 128 would take a sixth less), compute and latency one after the other, DRAM and chain that
+overlap the better the longer they take (0.1 better on Hopper, 0.2 worse on Ada); for dispatch tables but SGLang's on
+Ada, that an operand passes again and again where tiles are worked off along one side.
 
 There is structure left: boosted trees on the residuals, the sizes and the terms above, trained on one half of a table,
 have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200, 4.2 B200, 6.1 L40S. Engines share it
@@ -56,9 +57,8 @@ have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200
 0.7, L40S and RTX PRO 6000 by 0.4 to 0.5; between all others it is below 0.2, and in bf16 no two of the sizes and
 terms explain more than a sixth of it. The libraries' choice of kernels may be the reason; the tables do not name the
 kernels. Some tables are noisier than what is asked: SGLang's bf16 on an H200 (6.1) and a B200 (6.7), its nvfp4 on a
-B200 (6.2) and a GB200 (4.7), where trees on vLLM's have 3.2 and 3.8.
-On Blackwell the benchmark's clock ticks every 2.05 µs over five or six launches: times below 5 µs have steps of 8 % and
-more.
+B200 (6.2) and a GB200 (4.7; vLLM's 3.2 and 3.8), and vLLM's fp8_block on a GB300: 9 to 14 between neighbours in m.
+On Blackwell the benchmark's clock ticks every 2.05 µs over five or six launches: steps of 8 % and more below 5 µs.
 
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
 (tiles and their schedule); NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation);
