@@ -377,7 +377,10 @@ def test_two_tiles_of_ada_take_nearly_a_further_launch():
     ada = find_gpu("l40s")
     constants = dataclasses.replace(constants_of(ada, "fp8"), dispatch="vllm-fp8", conversion_bytes=0.0)
     plan = gemm_plan(ada, constants, [16, 17, 64, 65], 512, 512, precision="fp8")
-    np.testing.assert_allclose(plan["conversion_s"].diff()[1:], np.array([0.8, 0, -0.8]) * constants.launch_s)
+    # Besides, each of 8 blocks of 32 or 64 rows, and of 4 or 8 blocks of 64 and 128 columns, holds up all others.
+    held_up = np.array([0, 8 * 40, 8 * 80, 2 * 4 * 80]) / ada.clock_hz
+    expected = np.array([0, 0.8, 0.8, 0]) * constants.launch_s + held_up
+    np.testing.assert_allclose(plan["conversion_s"] - plan["conversion_s"][0], expected)
 
 
 def test_activations_beyond_l2_pass_again_for_each_column_of_tiles():
@@ -451,6 +454,16 @@ def test_tensorrt_profiles_nvfp4_tiles_of_128_rows():
     assert (plan["tile_m"] == 128).all() and plan["tile_n"].isin([64, 128, 192, 256]).all()
     # The third row of tiles needs a second wave.
     assert plan["waves"].tolist() == [1, 1, 1, 1, 2] and plan["compute_s"][4] > 1.4 * plan["compute_s"][3]
+
+
+def test_blackwell_ultra_takes_768_values_in_a_step_and_few_blocks_write_no_faster():
+    ultra, sizes = find_gpu("b300"), (np.array([128]), np.array([256]), np.array([1024]))
+    found = {gpu: candidates(gpu, "tensorrt-nvfp4", *sizes, 0.5) for gpu in (B200, ultra)}
+    assert found[ultra].tiles[:, :3].tolist() == [[128, 256, 768], [128, 128, 768]] and found[ultra].direct == 1.0
+    assert set(found[B200].tiles[:, 2]) == {256} and found[B200].direct == 0.0
+    constants = dataclasses.replace(constants_of(ultra, "fp4"), dispatch="tensorrt-nvfp4")
+    plan = gemm_plan(ultra, constants, 128, [256, 256 * ultra.sms], 1024, precision="fp4")
+    assert plan["drain_s"][0] / plan["tile_n"][0] == pytest.approx(plan["drain_s"][1] / plan["tile_n"][1])
 
 
 def test_activations_pass_again_where_tiles_go_down_the_rows():

@@ -20,12 +20,16 @@ launches, was chosen on a B200's and a GB200's tables, held-back errors in sight
 code named here.
 
 On Ada SGLang's fp8 kernel reads activations beyond L2 again for each column of tiles; vLLM's does not, but two of its
-tiles take as long as a further launch, nearly, which the code does not explain: both chosen on an L40S's tables.
+tiles take as long as a further launch, nearly, and its time grows with the number of blocks, on one SM as on all, by
+1.25 cycles for a row of their tiles, more than twice that with 256 rows, hardly with 16 (`_HELD_UP`). The code does not
+explain that: all chosen on an L40S's tables, held-back errors in sight.
 
 FlashInfer's nvfp4 kernel scores its tiles (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
 
 TensorRT-LLM profiles its nvfp4 kernels on data centre Blackwell; all have 128 rows an SM, and 64 to 256 columns
 (``cpp/tensorrt_llm/kernels/cutlass_kernels/fp4_gemm``, ``tensorrt_llm/_torch/custom_ops/cute_dsl_custom_ops.py``).
+On Blackwell Ultra only 128 and 256 columns are compiled, and CUTLASS's kernels for it take 768 values along k in a
+step: so do the times. There a block writes its results no faster where it is one of few (chosen on a B300's table).
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
@@ -131,12 +135,15 @@ _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
 _TABLES["sglang-fp8", "sm90"] = _TABLES["vllm-fp8", "sm90"]
 # Tiles of a profiled kernel that are compiled; one fills an SM.
 _COMPILED = {
-    ("tensorrt-nvfp4", "sm100"): tuple(_Rule(_ALL, _ALL, 128, columns, 256) for columns in (256, 192, 128, 64))
+    ("tensorrt-nvfp4", "sm100"): tuple(_Rule(_ALL, _ALL, 128, columns, 256) for columns in (256, 192, 128, 64)),
+    ("tensorrt-nvfp4", "sm103"): tuple(_Rule(_ALL, _ALL, 128, columns, 768) for columns in (256, 128)),
 }
 # Kernels for vectors, beside a free choice for more rows.
 _VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048, held=1024)}
 # Further launches' worth of time for a single row.
 _ROW_LAUNCHES = {("vllm-fp8", "sm100"): 3.0}
+# Cycles for which a block holds up all others, by the rows of its tile.
+_HELD_UP = {("vllm-fp8", "sm89"): {16: 0, 32: 40, 64: 80, 128: 160, 256: 750}}
 # Kernels that work their tiles off along the rows.
 _ALONG_ROWS = (("sglang-fp8", "sm89"),)
 # Share of the host's time that padding to groups of four rows takes.
@@ -184,6 +191,8 @@ class Candidates(NamedTuple):
         Those of a shape are ``tiles[first:last]``; one is no choice, and leaves k whole.
     launches : ndarray of float64, shape (shapes,), or float
         Further launches before the kernel, of its own length.
+    held_up : ndarray of float64, shape (shapes,), or float
+        Cycles for which blocks hold each other up.
     calls : ndarray of float64, shape (shapes,), or float
         By which share the host has more to call.
     converting : pair of (ndarray of shape (shapes,), ndarray or float), or None
@@ -194,16 +203,20 @@ class Candidates(NamedTuple):
         not keep of them comes from DRAM each time.
     persistent : Persistent, optional
         Of a kernel whose blocks work off one tile after the other.
+    direct : float
+        1 where few blocks write their results no faster than many, 0 where they do.
     """
 
     tiles: np.ndarray
     first: np.ndarray
     last: np.ndarray
     launches: np.ndarray | float = 0.0
+    held_up: np.ndarray | float = 0.0
     calls: np.ndarray | float = 0.0
     converting: tuple[np.ndarray, np.ndarray | float] | None = None
     passes: np.ndarray | float = 1.0
     persistent: flashinfer_fp4.Persistent | None = None
+    direct: float = 0.0
 
 
 def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:
@@ -233,9 +246,10 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
         tiles, chosen = flashinfer_fp4.tiles_of(m, n, k, gpu.sms)
         known, passes = flashinfer_fp4.persistent(name, m, n, k, *tiles[chosen, :2].T, gpu.sms)
         return Candidates(tiles, chosen, chosen + 1, passes=passes, persistent=known)
-    if compiled := _COMPILED.get(key):
+    ultra = name, "sm103"
+    if compiled := _COMPILED.get(ultra if ultra in _COMPILED and _is_ultra(gpu) else key):
         tiles = np.array([(*rule[2:8], 0.0) for rule in compiled], dtype=float)
-        return Candidates(tiles, first, first + len(tiles))
+        return Candidates(tiles, first, first + len(tiles), direct=float(compiled is _COMPILED.get(ultra)))
     rules = _TABLES.get(key)
     if rules is None:
         generation = generation_of(gpu)
@@ -252,11 +266,11 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
     first = np.argmax(covered, axis=0)
     tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)
     launches = np.array([rule.launches for rule in rules])[first] + _ROW_LAUNCHES.get(key, 0.0) * (m == 1)
-    passes = 1.0
-    if key in _ALONG_ROWS:
-        down, across = (np.ceil(size / tile[first]) for size, tile in zip((m, n), tiles.T, strict=False))
-        passes = np.ceil(down * across / np.maximum(down, gpu.sms))
-    return Candidates(tiles, first, first + 1, launches=launches, converting=converting, passes=passes)
+    down, across = (np.ceil(size / tile[first]) for size, tile in zip((m, n), tiles.T, strict=False))
+    passes = np.ceil(down * across / np.maximum(down, gpu.sms)) if key in _ALONG_ROWS else 1.0
+    cycles = np.array([_HELD_UP.get(key, {}).get(rule.tile_m, 0.0) for rule in rules])[first]
+    held_up = cycles * down * across
+    return Candidates(tiles, first, first + 1, launches, held_up, converting=converting, passes=passes)
 
 
 def _converting(name: str, m: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.ndarray, np.ndarray | float] | None:
@@ -269,6 +283,11 @@ def _converting(name: str, m: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.n
         warps = m >= 16 * sms
         return np.where(warps, -(-m // 8), m), np.where(warps, -(-k // 512), -(-k // 4096))
     return None
+
+
+def _is_ultra(gpu: Gpu) -> bool:
+    # Blackwell Ultra multiplies three times as fast in 4 bits as in 8, Blackwell twice.
+    return _compiled_for(gpu) == "sm100" and gpu.peak_flop_per_s("fp4") > 2.5 * gpu.peak_flop_per_s("fp8")
 
 
 def _compiled_for(gpu: Gpu) -> str:

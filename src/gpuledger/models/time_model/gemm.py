@@ -14,7 +14,7 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
   that an SM holds side by side hide each other's. Where an SM takes one tile after another of a dispatch table, the
   next one begins with nothing fetched (`_FILL`).
 * L2: the rows and columns of tiles on their way into an SM (`l2_bytes_per_clock`), and the results on theirs out
-  (`result_factor`); few blocks have the way out to themselves.
+  (`result_factor`); few blocks have the way out to themselves, unless the SMs themselves take so long (`direct`).
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
   in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices.
 * passes: a kernel whose blocks work off tiles down the rows fetches the activations again for the next columns, where
@@ -24,9 +24,8 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
   take longer than those within (`_OUTSIDE_OF`, `_OUTSIDE_BY`; DeepGEMM's authors call it the bound of L2 outside of
   tensors).
 * split: adding partial sums (`split_s`), and their traffic.
-* conversion: of the activations into the precision, where it is a kernel of its own
-  (:mod:`gpuledger.models.time_model.conversion`), and what else a kernel launches before it
-  (:class:`gpuledger.models.time_model.dispatch.Candidates`).
+* conversion: of the activations (:mod:`gpuledger.models.time_model.conversion`), and what else a kernel's dispatch
+  says that it takes (:class:`gpuledger.models.time_model.dispatch.Candidates`).
 
 Without a captured graph the host launches the next call while the GPU works: the time is then the longer of the
 GPU's and the host's (`host_s`).
@@ -46,10 +45,11 @@ was made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
-clock, other losses of the fit, dearer partial sums, at least 512 of k in a split (on Hopper it takes 0.1 points off the
-error of all bf16 and adds as much to that of large products), compute and latency one after the other, DRAM and chain
-that overlap the better the longer they take (0.1 points less on Hopper, 0.2 more on Ada); for dispatch tables but
-SGLang's on Ada, that an operand passes again and again where tiles are worked off along one side.
+clock, other losses of the fit, dearer partial sums (up to 0.9 worse where only the choice counts them so), at least 512
+of k in a split, no split of more tiles than SMs, a choice that dislikes small tiles (up to 0.7 worse, though an A100
+keeps 256 x 128 where 128 x 128 would take a sixth less), compute and latency one after the other, DRAM and chain that
+overlap the better the longer they take (0.1 better on Hopper, 0.2 worse on Ada); for dispatch tables but SGLang's on
+Ada, that an operand passes again and again where tiles are worked off along one side.
 
 There is structure left: boosted trees on the residuals, the sizes and the terms above, trained on one half of a table,
 have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200, 4.2 B200, 6.1 L40S. Engines share it
@@ -57,9 +57,8 @@ have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200
 0.7, L40S and RTX PRO 6000 by 0.4 to 0.5; between all others it is below 0.2, and in bf16 no two of the sizes and
 terms explain more than a sixth of it. The libraries' choice of kernels may be the reason; the tables do not name the
 kernels. Some tables are noisier than what is asked: SGLang's bf16 on an H200 (6.1) and a B200 (6.7), its nvfp4 on a
-B200 (6.2) and a GB200 (4.7), where trees on vLLM's have 3.2 and 3.8.
-On Blackwell the benchmark's clock ticks every 2.05 µs over five or six launches: times below 5 µs have steps of 8 % and
-more.
+B200 (6.2) and a GB200 (4.7; vLLM's 3.2 and 3.8), and vLLM's fp8_block on a GB300: 9 to 14 between neighbours in m.
+On Blackwell the benchmark's clock ticks every 2.05 µs over five or six launches: steps of 8 % and more below 5 µs.
 
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
 (tiles and their schedule); NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation);
@@ -117,6 +116,7 @@ class _Machine(NamedTuple):
     host: float
     fill: float
     outside: float
+    direct: float = 0.0
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
@@ -175,7 +175,7 @@ def _search(
                 if not free:
                     latency += (rounds - 1.0) * g.fill * g.step
                 active = min(blocks, g.sms)
-                written = g.result_factor * result * active / g.sms
+                written = g.result_factor * result * max(active / g.sms, g.direct)
                 l2 = waves * (operands * length + written) / g.l2_per_sm
                 if compute > best or latency > best or l2 > best:
                     continue
@@ -353,7 +353,7 @@ def _run(
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
     found = candidates(gpu, constants.dispatch, *flat[:3], machine.operand)
     tiles, first, last, persistent = found.tiles, found.first, found.last, found.persistent
-    machine = machine._replace(least_rows=max(machine.least_rows, tiles[:, 0].min()))
+    machine = machine._replace(least_rows=max(machine.least_rows, tiles[:, 0].min()), direct=found.direct)
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
     if persistent:
         machine, flights = machine._replace(fill=0.0), persistent.flight
@@ -381,7 +381,7 @@ def _run(
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, range(0, count, _CHUNK)))
     conversion = conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0, found)
-    conversion += found.launches * machine.launch
+    conversion += found.launches * machine.launch + found.held_up / machine.clock
     time += conversion
     host = machine.host * (1 + found.calls) * np.ones(count)
     if machine.host > 0:

@@ -4,6 +4,10 @@ The rows of a tile go by m. Of the columns it takes those that need the fewest w
 fewest SMs idle in the last wave, then the fewest. Facts from the host code: deepseek-ai/DeepGEMM,
 ``deep_gemm/jit_kernels/gemm.py`` of 2025 and ``csrc/jit_kernels/heuristics``; its copy in TensorRT-LLM,
 ``cpp/tensorrt_llm/deep_gemm``, computes the transposed product below 32 rows. k is never split.
+
+On data centre Blackwell DeepGEMM's rule of 2026 (``heuristics/sm100.hpp``: the transposed product for any shape,
+clusters of two before fewer waves) predicts a B200's times of SGLang and TensorRT-LLM worse than this one: by 9.9 and
+6.6 % instead of 8.4 and 5.0.
 """
 
 import numpy as np
