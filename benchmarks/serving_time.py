@@ -24,9 +24,11 @@ import numpy as np
 import pandas as pd
 
 from gpuledger import files
-from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.datasets import Case, Dataset
+from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.serving_time import reduce
-from gpuledger.studies.serving_time.runs import CONFIGURATIONS, TOGETHER
+from gpuledger.studies.serving_time.runs import CONFIGURATIONS, TOGETHER, read_runs
+from gpuledger.studies.serving_time.sweeps import mean_lengths
 
 PEER = "aiconfigurator==0.12.0"
 #: Reads keyword arguments as JSON, writes for each the times per output token (ms) of all modes; null: it refuses.
@@ -46,21 +48,29 @@ with contextlib.redirect_stdout(sys.stderr):
         found.append(pair)
 json.dump(found, sys.stdout)
 """
-#: Columns that AIConfigurator takes as they are.
-SAME = ("isl", "osl", "batch_size", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
+#: What AIConfigurator calls the sizes of a run.
+SIZES = {
+    **{"batch_size": "requests", "tp_size": "tensor", "pp_size": "pipeline", "attention_dp_size": "replicas"},
+    **{"moe_tp_size": "expert_shards", "moe_ep_size": "expert_ranks"},
+}
 
 
-def arguments_of(run: pd.Series, decoding: int) -> dict:
-    """What AIConfigurator is asked for one run, of so many requests if its workers only decode."""
-    if run["mode"] != TOGETHER:
-        sizes = {name: run[f"decode_{name}"] for name in SAME if name.endswith("_size")}
-        run = pd.Series(run.to_dict() | sizes | {"batch_size": decoding})
-    model = CONFIGURATIONS.get(run["model_path"], run["model_path"])
-    given = {"model_path": model, "system_name": run["system"], "backend_name": run["backend"]}
-    given |= {name: int(run[name]) for name in SAME if pd.notna(run[name]) and run[name] > 0}
+def arguments_of(row: pd.Series, run: pd.Series) -> dict:
+    """What AIConfigurator is asked for one run: of its row of the table, with the sizes and lengths that we take."""
+    model = CONFIGURATIONS.get(row["model_path"], row["model_path"])
+    given = {"model_path": model, "system_name": row["system"], "backend_name": row["backend"]}
+    given |= {theirs: int(run[ours]) for theirs, ours in SIZES.items() if run[ours] > 0}
+    given |= {"isl": int(run["isl"]), "osl": int(run["osl"])}
     modes = ("gemm_quant_mode", "moe_quant_mode")
     # What gpt-oss stores in mxfp4 stands as nvfp4 in the table; AIConfigurator knows better.
-    return given | {name: run[name] for name in modes if isinstance(run[name], str) and "gpt-oss" not in model}
+    return given | {name: row[name] for name in modes if isinstance(row[name], str) and "gpt-oss" not in model}
+
+
+def runs_of(case: Case) -> pd.DataFrame:
+    """The runs of a case by id, with their mean lengths."""
+    runs, _ = read_runs(case, find_gpu(case.inputs["gpu"]))
+    new, out = mean_lengths(runs)
+    return runs.assign(isl=new, osl=out).set_index("id")
 
 
 def install(folder: str) -> str:
@@ -109,8 +119,11 @@ def main() -> None:
     table = pd.read_csv(cases[0].path("runs")).set_index("id").loc[sample["id"]]
     with tempfile.TemporaryDirectory() as folder:
         python = install(folder) if arguments.peer == "install" else arguments.peer
-        runs = zip(table.iterrows(), sample["decoding"], strict=True)
-        given = [arguments_of(run, int(decoding)) for (_, run), decoding in runs]
+        runs = pd.concat([runs_of(case) for case in cases]).loc[sample["id"]]
+        if arguments.decode_only:
+            runs["requests"] = sample["decoding"].to_numpy()
+        pairs = zip(table.iterrows(), runs.iterrows(), strict=True)
+        given = [arguments_of(row, run) for (_, row), (_, run) in pairs]
         modes = {"peer_decode_s": "static_gen"} | ({} if arguments.decode_only else {"peer_s": "agg"})
         sample[list(modes)] = ask(python, given, list(modes.values()))
     both = sample[sample[list(modes)].notna().all(axis=1)]

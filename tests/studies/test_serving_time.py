@@ -13,7 +13,8 @@ from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Parallel, decode, kernels, read_model
 from gpuledger.readers.gpus import find_gpu
-from gpuledger.studies.serving_time import reduce
+from gpuledger.studies.serving_time import reduce, sweeps
+from gpuledger.studies.serving_time.runs import read_runs
 from gpuledger.studies.serving_time.tables import error_table, short_name
 
 RUN = {
@@ -146,7 +147,7 @@ def test_batches_of_workers_that_only_decode_are_those_of_a_replica(tmp_path):
 
 def test_workers_that_only_decode_must_say_how_many_share_the_requests(tmp_path):
     unsaid = ({"decode_num_workers": 0}, {"decode_num_workers": ""}, {"decode_batch_size": 0})
-    others = [{**DECODES, **more, "silicon_ttft_ms": at} for at, more in enumerate(unsaid)]
+    others = [{**DECODES, **more, "silicon_ttft_ms": at} for at, more in enumerate(unsaid, 1)]
     others += [{**DECODES, "silicon_data_source": ""}, {**DECODES, "silicon_data_source": "silicon_concurrency=99"}]
     result = reduced(tmp_path, {}, *others)
     assert result["disagg_runs_expressed"] == 0 and "half" not in result.finding
@@ -173,6 +174,67 @@ def test_a_measurement_under_two_ids_counts_once(tmp_path):
 
 
 EXPERTS = {"model_path": "Qwen3-30B-A3B", "batch_size": 16}
+EXPORT = "db-dump/2026-04-27; silicon_concurrency=16"
+
+
+def test_copies_with_sizes_counted_twice_are_the_run_that_was_measured(tmp_path):
+    names = ("tp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size", "batch_size", "backend")
+    copies = [(4, 1, 1, 4, 16, "sglang"), (16, 1, 4, 4, 16, "sglang"), (1, 4, 1, 4, 4, "trtllm")]
+    copies += [(1, 16, 4, 4, 1, "trtllm"), (4, 1, 1, 4, 16, "vllm"), (4, 4, 1, 16, 4, "vllm")]
+    rows = [{**EXPERTS, **dict(zip(names, sizes, strict=True)), "silicon_data_source": EXPORT} for sizes in copies]
+    # Others give fewer digits.
+    rows[1] |= {"silicon_tpot_ms": 6.004, "silicon_data_source": "source_file=a.csv; silicon_concurrency=16"}
+    result = reduced(tmp_path, *rows)
+    assert (result["runs"], result["repeated_rows"], result["not_expressed"]) == (3, 3, "none")
+    assert result.data["gpus"].tolist() == [4, 4, 4] and result.data["requests"].tolist() == [16, 4, 16]
+    measured = [{**row, "silicon_data_source": "source_file=/home/a.csv"} for row in rows]
+    assert reduced(tmp_path, *measured)["runs"] == 6, "only exports are mended"
+
+
+def test_runs_with_speculative_decoding_are_left_out(tmp_path):
+    deepseek = {"model_path": "deepseek-ai/DeepSeek-R1", "tp_size": 8, "moe_tp_size": 8, "backend": "trtllm"}
+    image = "source_file=a.csv; measured=2026-02-05T00:00:00Z; image=tensorrt-llm/release:1.2.0rc6.post3"
+    result = reduced(tmp_path, {}, {**deepseek, "silicon_data_source": image})
+    assert result["not_expressed"].startswith("1 speculative decoding")
+    # Of sweeps that share an image, plain exports tell which is which; a copy under another name is no other run.
+    day = "measured=2026-03-25; silicon_concurrency=8; lmsysorg/sglang:v0.5.9-cu130"
+    both = {**deepseek, "backend": "sglang", "gemm_quant_mode": "fp8_block"}
+    rows = [{**both, "silicon_data_source": f"source_file=a.csv; {day}", "silicon_tpot_ms": time} for time in (9, 5)]
+    copy = {**rows[0], "silicon_data_source": f"db-dump/a; {day}", "model_path": "deepseek-ai/DeepSeek-V3"}
+
+    def speculative(*rows):
+        frame, _ = read_runs(a_case(tmp_path, *rows), find_gpu("h200"))
+        return sweeps.once(frame)["speculative"].tolist()
+
+    assert speculative(*rows, copy) == [False, True]
+    assert speculative(*rows) == [False, False], "nothing tells them apart"
+
+
+def test_copies_that_leave_out_workers_are_no_runs_of_their_own(tmp_path):
+    vague = {**DECODES, "decode_num_workers": "", "decode_batch_size": "", "decode_tp_size": 2}
+    result = reduced(tmp_path, vague, DECODES, {**vague, "silicon_tpot_ms": 7})
+    assert (result["runs"], result["repeated_rows"], result["disagg_runs_expressed"]) == (2, 1, 1)
+
+
+def test_exports_of_racks_sum_gpus_of_both_kinds(tmp_path):
+    rack = {"system": "gb200", "backend": "trtllm"}
+    result = reduced(tmp_path, rack, {**rack, "silicon_data_source": "source_file=a.csv"}, gpu="gb200")
+    assert result["runs_expressed"] == 1 and "1 mode: GPUs that process prompts" in result["not_expressed"]
+
+
+def test_a_benchmark_that_draws_lengths_has_shorter_ones_on_average(tmp_path):
+    result = reduced(tmp_path, {"isl": 900, "osl": 450}, {"isl": 1000, "osl": 500, "silicon_data_source": "db-dump/a"})
+    stated, drawn = (result.data.iloc[at] for at in range(2))
+    assert (stated["decode_s"], stated["prompt_s"]) == (drawn["decode_s"], drawn["prompt_s"])
+    assert drawn["input_tokens"] == 1000
+
+
+def test_recipes_may_keep_the_cache_in_fewer_bits_than_checkpoints_say(tmp_path):
+    long = {"model_path": "gpt-oss-120b", "isl": 60000, "gemm_quant_mode": "nvfp4", "system": "b200_sxm"}
+    sources = ("", "db-dump/a; vllm/vllm-openai:v0.19.0", "db-dump/a; vllm/vllm-openai:v0.17.0")
+    rows = [{**long, "silicon_data_source": source, "silicon_ttft_ms": at} for at, source in enumerate(sources)]
+    steps = reduced(tmp_path, *rows, gpu="b200").data["decode_s"]
+    assert steps[1] < steps[2] < steps[0]
 
 
 def test_experts_are_spread_as_the_run_says(tmp_path):

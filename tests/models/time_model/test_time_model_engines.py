@@ -572,9 +572,30 @@ def test_every_shipped_constant_is_within_its_meaning():
 def test_data_centre_blackwell_has_constants_of_its_own(gpu, kind, precision):
     for engine in ("trtllm", "vllm", "sglang"):
         found = choice.candidates(kind, find_gpu(gpu), (precision,), engine)
-        assert {entry.framework for entry in found} == {engine}
-        assert all(entry.constants.source.startswith("fitted") for entry in found)
+        own = [entry for entry in found if entry.constants.source.startswith("fitted")]
+        assert {entry.framework for entry in own} == {entry.framework for entry in found} == {engine}
+        assert kind == "moe" or own == list(found)
         assert not any("across nodes" in entry.kernel for entry in found)
+
+
+def test_experts_that_a_gpus_table_lacks_come_from_a_gpu_that_runs_the_same_code():
+    """TensorRT-LLM's for few tokens in nvfp4 were measured on B200 and GB200; a GB300 runs them, a desktop does not."""
+
+    def of(gpu):
+        return {
+            entry.kernel: entry.constants for entry in choice.candidates("moe", find_gpu(gpu), ("nvfp4",), "trtllm")
+        }
+
+    few = "moe_torch_flow_min_latency"
+    assert of("gb200")[few].source.startswith("fitted")
+    assert of("gb300")[few].source.startswith("transferred from") and few not in of("rtx-pro-6000")
+    assert of("gb300").keys() == of("gb200").keys()
+
+
+def test_tensorrt_llm_converts_before_each_product_with_scales_of_blocks():
+    gpu = find_gpu("b200")
+    assert choice.gemm_entry(gpu, "fp8_block", "trtllm").constants.conversion_bytes > 0
+    assert choice.gemm_entry(gpu, "fp8", "trtllm").constants.conversion_bytes == 0
 
 
 def test_experts_in_fp8_under_tensorrt_llm_are_those_of_the_other_engines():

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 
-from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, nearest_gpu, read_table, transferred
+from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, distance, nearest_gpu, read_table, transferred
 from gpuledger.models.time_model.fit import HOST_BOUND_S
+from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
 
 #: Formats of weights and operands of a mixture of experts, and the data types of fused kernels that compute it: of each
@@ -56,10 +57,11 @@ def candidates(
     usual = [entry for entry in entries if _usual(kind, entry)]
     for own in (usual, entries):
         for precision in precisions:
-            here = [entry for entry in own if entry.gpu == gpu.name and entry.precision == precision]
+            same = [entry for entry in own if entry.precision == precision]
+            here = _of_engine([entry for entry in same if entry.gpu == gpu.name], engine)
             if here:
-                found = _of_engine(here, engine)
-                return found if precision == precisions[0] else [entry._replace(error_percent=nan) for entry in found]
+                known = here if precision == precisions[0] else [entry._replace(error_percent=nan) for entry in here]
+                return [*known, *_unmeasured(kind, here, same, gpu)]
     for precision in precisions:
         others = [entry for entry in usual if entry.precision == precision]
         if others:
@@ -67,6 +69,32 @@ def candidates(
             found = _of_engine([entry for entry in others if entry.gpu == donor.name], engine)
             return [_transferred(entry, donor, gpu) for entry in found]
     raise ValueError(f"{TABLE} holds no constants of a {kind} kernel in {' or '.join(precisions)}")
+
+
+def _unmeasured(kind: str, here: Sequence[Entry], same: Sequence[Entry], gpu: Gpu) -> Sequence[Entry]:
+    """Return an engine's kernels that were measured on other GPUs that run the same code, but not on this one.
+
+    Engines have several for a mixture of experts and take the fastest; which of them a GPU's table has is up to who
+    measured it: TensorRT-LLM's for few tokens in nvfp4 are in those of B200 and GB200, and not of B300 and GB300 (which
+    a GB300's served runs showed: they were predicted a fifth too slow).
+    """
+    if kind != "moe":
+        return ()
+    known = {(entry.framework, entry.kernel) for entry in here}
+    others = [entry for entry in same if (entry.framework, entry.kernel) not in known and entry.gpu != gpu.name]
+    donors = {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in others}
+    near = [other for other in donors.values() if _alike(other, gpu)]
+    found = {}
+    for donor in sorted(near, key=lambda other: distance(gpu, other)):
+        for entry in others:
+            if entry.gpu == donor.name and entry.framework in {framework for framework, _ in known}:
+                found.setdefault((entry.framework, entry.kernel), _transferred(entry, donor, gpu))
+    return tuple(found.values())
+
+
+def _alike(one: Gpu, other: Gpu) -> bool:
+    """Return whether kernels compiled for one GPU run on the other: of data centres and of desktops they differ."""
+    return one.architecture == other.architecture and generation_of(one) is generation_of(other)
 
 
 def recurrent_candidates(kind: str, gpu: Gpu, engine: str, family: str, named: str = "") -> Sequence[Entry]:
@@ -99,8 +127,10 @@ def _transferred(entry: Entry, donor: Gpu, gpu: Gpu) -> Entry:
     return entry._replace(constants=transferred(entry.constants, donor, gpu), error_percent=nan)
 
 
-#: Engines that quantise activations in kernels of their own.
-SEPARATE = ("vllm", "sglang")
+#: Engines that quantise activations in kernels of their own; TensorRT-LLM does where scales are of blocks
+#: (``fp8_quantize_1x128`` or ``per_token_quant_and_transform`` before each product, ``_torch/custom_ops``), and served
+#: runs on Hopper and Blackwell agree.
+SEPARATE = ("vllm", "sglang", ("trtllm", "fp8_block"))
 #: Kinds that are attention.
 ATTENTION = ("prefill", "decode")
 
@@ -130,7 +160,7 @@ def gemm_entry(gpu: Gpu, precision: str, engine: str = "") -> Entry:
     )
     # Engines launch decode steps from a captured graph.
     own = own._replace(constants=replace(own.constants, host_s=0.0))
-    if not own.constants.conversion_bytes or engine in SEPARATE:
+    if not own.constants.conversion_bytes or engine in SEPARATE or (engine, precision) in SEPARATE:
         return own
     launch_s = min(own.constants.launch_s, gemm_entry(gpu, "bf16", engine).constants.launch_s)
     return own._replace(constants=replace(own.constants, conversion_bytes=0.0, conversion_row_s=0.0, launch_s=launch_s))

@@ -220,10 +220,10 @@ def _readiness(constants: AnyConstants) -> tuple[float, float]:
 
 def nearest_gpu(gpu: Gpu, donors: Iterable[Gpu]) -> Gpu:
     """Return the GPU whose constants carry over best."""
-    return min(donors, key=lambda other: _distance(gpu, other))
+    return min(donors, key=lambda other: distance(gpu, other))
 
 
-def _distance(gpu: Gpu, other: Gpu) -> tuple[bool, bool, float]:
+def distance(gpu: Gpu, other: Gpu) -> tuple[bool, bool, float]:
     # SMs of data centre GPUs have more shared memory, an L2 in two partitions and HBM behind it: the first of the
     # three tells them apart, and their kernels differ most.
     return _small(gpu) != _small(other), gpu.architecture != other.architecture, abs(np.log(_rate(gpu) / _rate(other)))

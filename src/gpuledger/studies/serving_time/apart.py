@@ -6,6 +6,7 @@ import pandas as pd
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Model, Parallel, Precision, decode, kernels
 from gpuledger.readers.gpus import Gpu
+from gpuledger.studies.serving_time import sweeps
 
 #: Rounds in which the requests that decode and their step are brought into agreement.
 _ROUNDS = 8
@@ -34,7 +35,7 @@ def decode_steps(
     used : set of str
         Whose constants.
     """
-    new, out, flying = (part[name].to_numpy() for name in ("input_tokens", "output_tokens", "requests"))
+    (new, out), flying = sweeps.mean_lengths(part), part["requests"].to_numpy()
     wait_s, used = part["ttft_s"].to_numpy(), set()
 
     def step_s(requests: np.ndarray) -> np.ndarray:

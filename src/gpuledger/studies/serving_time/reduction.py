@@ -15,6 +15,7 @@ from gpuledger.models.time_model.constants import TABLE as CONSTANTS
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import chunk, decode, join, kernels, prefill
 from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.studies.serving_time import sweeps
 from gpuledger.studies.serving_time.apart import decode_steps
 from gpuledger.studies.serving_time.runs import APART, NotExpressedError, express, read_runs
 
@@ -50,8 +51,7 @@ def reduce(case: Case) -> CaseResult:
     """
     gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
     runs, ignored = read_runs(case, gpu)
-    # Tables repeat runs under other ids: what is equal to the nanosecond was measured once.
-    once = runs[~runs.drop(columns="id").round({"ttft_s": 9, "tpot_s": 9}).duplicated()]
+    once = sweeps.once(runs)
     parts, refused, used = _predict(case, gpu, once)
     if not parts:
         problem = f"no run on {gpu.name} can be expressed ({_counted(refused)})"
@@ -116,10 +116,11 @@ def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFram
         except NotExpressedError as reason:
             refused[str(reason)] += 1
             continue
-        key = run["engine"], model.name, run["quantised"], parallel, run["mode"]
+        cache = precision.cache if precision else ""
+        key = run["engine"], model.name, run["quantised"], cache, parallel, run["mode"]
         groups.setdefault(key, (model, precision, []))[2].append(index)
     parts, used = [], set()
-    for (engine, _, _, parallel, mode), (model, precision, indices) in groups.items():
+    for (engine, *_, parallel, mode), (model, precision, indices) in groups.items():
         part = runs.loc[indices]
         if mode == APART:
             times, sources = decode_steps(model, precision, parallel, part, gpu, engine)
@@ -141,7 +142,7 @@ def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFram
 
 def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: str) -> tuple[dict, set[str]]:
     """Return the predicted times of runs with the same model, engine and parallelism, all at once."""
-    new, out, requests = (part[name].to_numpy() for name in ("input_tokens", "output_tokens", "requests"))
+    (new, out), requests = sweeps.mean_lengths(part), part["requests"].to_numpy()
     # On average, half of the output is in the cache.
     context, others = new + out // 2, np.maximum(requests - 1, 0)
     work = join([decode(context, requests), prefill(new), chunk(new, 0, others, context)])

@@ -13,6 +13,7 @@ from gpuledger.models.transformer import Model, Parallel, Precision, read_model
 from gpuledger.models.transformer.blocks import Experts
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.studies.serving_time import sweeps
 
 #: Columns that are read, and those that are ignored.
 _SIZES = ("batch_size", "tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
@@ -67,9 +68,9 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     frame : DataFrame
         ``id, engine, model, precision`` (the number formats' name, 16-bit where none is given), ``mode, quantised,
         input_tokens, output_tokens, requests`` (of a replica), ``tensor, pipeline, replicas, expert_shards,
-        expert_ranks``, ``workers`` (that decode, each of so many replicas), ``concurrency``, ``ttft_s, tpot_s``;
-        sizes are 0 where they are not given. Of runs whose prompts are processed elsewhere (`APART`), they are those of
-        the workers that decode.
+        expert_ranks``, ``workers`` (that decode, each of so many replicas), ``concurrency``, ``ttft_s, tpot_s``,
+        ``source``, ``export`` (see :mod:`gpuledger.studies.serving_time.sweeps`); sizes are 0 where they are not given.
+        Of runs whose prompts are processed elsewhere (`APART`), they are those of the workers that decode.
     ignored : int
         Rows of other GPUs.
     """
@@ -121,9 +122,10 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
             "concurrency": _concurrency(rows),
             "ttft_s": rows["silicon_ttft_ms"] / 1e3,
             "tpot_s": rows["silicon_tpot_ms"] / 1e3,
+            "source": rows.get("silicon_data_source", absent).fillna("").astype(str),
         }
     )
-    return frame, int((~own).sum())
+    return sweeps.mend_sizes(frame), int((~own).sum())
 
 
 def _concurrency(rows: pd.DataFrame) -> pd.Series:
@@ -164,6 +166,11 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
     def one(run: Mapping) -> tuple[Model, Precision | None, Parallel]:
         if run["mode"] not in (TOGETHER, APART):
             raise NotExpressedError(f"mode {run['mode']}")
+        if run["export"] and run["mode"] == TOGETHER and gpu.name in _NODE:
+            # The benchmark's runs on them have workers of both kinds; of these rows the sizes are sums.
+            raise NotExpressedError("mode: GPUs that process prompts and those that decode are not told apart")
+        if run["speculative"]:
+            raise NotExpressedError("speculative decoding, of which the table does not say how much")
         if run["engine"] not in ENGINES:
             raise NotExpressedError(f"engine {run['engine']}: no kernel of it was measured")
         name, quantised = run["model"], run["quantised"]
@@ -174,6 +181,8 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
             raise NotExpressedError(f"precision {quantised}")
         if precision and not name.startswith("nvidia/") and quantised == "fp8":
             precision = replace(precision, cache="bf16")
+        if sweeps.cache_in_fp8(run, gpu):
+            precision = replace(precision or model.precision, cache="fp8")
         return model, precision, _parallel(run, model, gpu)
 
     return one
