@@ -54,14 +54,16 @@ def trace_file(path, records=64):
 
 
 def timeline(path):
-    path.write_text('{"schemaVersion": 1, "deviceProperties": [], "traceEvents": []}')
+    kernel = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 2, "args": {}}'
+    path.write_text(f'{{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{kernel}]}}')
     return path
 
 
-def sqlite(path, *tables):
+def sqlite(path, kernels):
     with sqlite3.connect(path) as connection:
-        for name in tables:
-            connection.execute(f"CREATE TABLE {name} (id INTEGER)")
+        connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+        connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, shortName INTEGER)")
+        connection.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 1)", kernels)
     connection.close()
     return path
 
@@ -93,8 +95,12 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
     found = inspect(trace_file(tmp_path / "0.5.bin"))[0]
     assert found["format"] == "Neutrino trace V3" and found["studies"] == ["block_scheduling", "warp_scheduling"]
     assert inspect(timeline(tmp_path / "t.json"))[0]["format"] == "timeline of torch.profiler (Kineto)"
-    export = sqlite(tmp_path / "n.sqlite", "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL")
+    assert "1 launch of 1 kernel" in run("inspect", tmp_path / "t.json")
+    export = sqlite(tmp_path / "n.sqlite", [(1, 2), (3, 4)])
     assert inspect(export)[0]["format"] == "Nsight Systems export (SQLite)"
+    assert "2 launches of 1 kernel" in run("inspect", export)
+    found = inspect(sqlite(tmp_path / "empty.sqlite", []), status=1)[0]
+    assert found["problems"] == ["there is no GPU kernel in it"] and not found["studies"]
     pd.DataFrame({"gemm_dtype": ["a"], "m": [1], "n": [1], "k": [1], "latency": [1.0]}).to_parquet(
         tmp_path / "g.parquet"
     )
@@ -109,6 +115,8 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("prof.csv", b"==PROF== Connected\n==ERROR== The application returned an error code (1).\n", "ncu failed"),
         ("cut.json", b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"a":', "truncated"),
         ("bad.json", b"{oops", "not valid JSON"),
+        ("other.json", b'[{"a": 1}]', "nothing here reads this kind of file"),
+        ("none.json", b'{"schemaVersion": 1, "traceEvents": []}', "there is no GPU kernel in it"),
         ("cut.bin", struct.pack("<8I", 4, 1, 1, 32, 1, 1, 0, 1), "too short for a header"),
         ("cut.dmat", struct.pack("<QQ", 1000, 1000), "cut short"),
         ("bad.csv.gz", b"\x1f\x8b\x08 nonsense", "damaged"),

@@ -230,6 +230,12 @@ def test_no_time_draws_operations(reduce):
     plt.close(figure)
 
 
+def test_launches_without_a_time_are_said(reduce):
+    untimed = work("n/a", 5)
+    found = reduce(report(("k", work(2000, 5)), ("l", untimed))).finding
+    assert found.startswith("2 launches of 2 kernels (1 of them without a time) take 2 µs; 100 % go to k")
+
+
 def test_published_toy_network():
     """The counters of the source document: forward 2,727,606,586 FLOP, backward 5,134,952,944, beside the set-up's."""
     repository = Repository.find(ROOT)

@@ -7,6 +7,9 @@ import click
 
 from gpuledger.cli.terminal import json_option, print_json, say
 
+#: Formats that say nothing of what is inside.
+UNREAD = ("unknown", "JSON", "JSON, compressed", "SQLite", "Parquet")
+
 
 @click.command(
     short_help="What files are, and which studies can use them.",
@@ -23,7 +26,7 @@ def inspect(paths: tuple[Path, ...], as_json: bool) -> None:
 
     found = [entry for path in paths for entry in recognise(path)]
     for entry in found:
-        if entry.format == "unknown":
+        if entry.format in UNREAD and not entry.cases and not entry.problems:
             entry.problems.append("nothing here reads this kind of file")
     if as_json:
         keys = ("path", "format", "studies", "problems")

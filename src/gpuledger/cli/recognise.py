@@ -193,11 +193,14 @@ def _ncu(found: Found, head: bytes) -> None:
 def _json(found: Found, head: bytes) -> None:
     if _EVENTS in head or (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
         _set_timeline(found, "timeline of torch.profiler (Kineto)")
-        if not found.path.name.endswith(".gz") and not _ends_as_json(found.path):
+        if _ends_as_json(found.path):
+            _count_kernels(found)
+        else:
             found.problems.append("the file is truncated: it does not end as JSON")
         return
     if re.match(rb'\s*\[\s*\{\s*"(children|frame)"', head):
-        return _set_timeline(found, "profile of Triton's proton")
+        _set_timeline(found, "profile of Triton's proton")
+        return _count_kernels(found)
     found.format, found.content = "JSON", _size(found.path)
     if found.path.stat().st_size > WHOLE_BYTES:
         return
@@ -219,6 +222,24 @@ def _set_timeline(found: Found, title: str) -> None:
     found.cases["kernel_breakdown"] = {"timeline": found.path.name}
 
 
+def _count_kernels(found: Found, packed: int = 1) -> None:
+    """Read a timeline that is not large as a whole; `packed`: how much larger it may be unpacked."""
+    from gpuledger.readers.timelines import read_timeline
+
+    if found.path.stat().st_size > WHOLE_BYTES // packed:
+        return
+    try:
+        kernels = read_timeline(found.path).kernels
+    except InputError:
+        found.cases = {}
+        raise
+    kernels = kernels[kernels["kind"] == "kernel"]
+    launches, names = int(kernels["launches"].sum()), kernels["kernel"].nunique()
+    found.content = (
+        f"{launches:,} launch{'es' * (launches != 1)} of {names:,} kernel{'s' * (names != 1)}, {found.content}"
+    )
+
+
 def _ends_as_json(path: Path) -> bool:
     with path.open("rb") as handle:
         handle.seek(max(path.stat().st_size - 64, 0))
@@ -237,6 +258,7 @@ def _gzip(found: Found) -> None:
         found.format, found.content = "JSON, compressed", _size(found.path)
         if _EVENTS in head or b'"schemaVersion"' in head:
             _set_timeline(found, "timeline of torch.profiler (Kineto), compressed")
+            _count_kernels(found, packed=20)
     elif _NCU.search(head.decode("utf-8", "replace")):
         with found.path.open("rb") as handle:
             _ncu(found, handle.read(4))
@@ -271,8 +293,10 @@ def _sqlite(found: Found) -> None:
         return
     if "StringIds" in names or any(name.startswith("CUPTI_") for name in names):
         _set_timeline(found, "Nsight Systems export (SQLite)")
-        if "CUPTI_ACTIVITY_KIND_KERNEL" not in names:
+        if not names & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
             found.problems, found.cases = ["it holds no kernels: record with nsys profile --trace cuda"], {}
+        else:
+            _count_kernels(found)
 
 
 def _trace(found: Found) -> None:

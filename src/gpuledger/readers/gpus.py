@@ -190,7 +190,10 @@ def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path 
         if _is(gpu, name):
             return gpu
     known = [*gpus, *(alias for gpu in gpus.values() for alias in gpu.aliases)]
-    raise InputError(file, place, f"unknown GPU '{name}'", schemas.nearest(wanted, known))
+    hint = schemas.nearest(wanted, known)
+    raise InputError(
+        file, place, f"unknown GPU '{name}'", hint if hint.endswith("?") else f"known are: {', '.join(gpus)}"
+    )
 
 
 def _key(name: str) -> str:

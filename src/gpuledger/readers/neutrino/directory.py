@@ -101,7 +101,8 @@ def open_trace_directory(folder: str | Path) -> TraceDirectory:
     remedy = "give the folder that holds event.log and result/"
     try:
         if not folder.is_dir():
-            raise InputError(folder, "", "the folder does not exist", remedy)
+            problem = "this is no folder" if folder.exists() else "the folder does not exist"
+            raise InputError(folder, "", problem, remedy)
         kernels = [
             Kernel(int(found[1]), found[2], path)
             for path in (folder / "kernel").glob("*")

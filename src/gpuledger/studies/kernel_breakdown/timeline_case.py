@@ -176,7 +176,7 @@ def _add_times(result: CaseResult, timeline: Timeline, step: Step, rows: pd.Data
     running = busy(kernels)
     result.add("span", span, "s")
     result.add("idle_percent", 100 * (1 - length(running) / span) if span else 0.0, "%")
-    result.add("overlap_time", max(round(total - length(running), 12), 0.0), "s")
+    result.add("overlap_time", max(0.0, round(total - length(running), 12)), "s")
     result.add("streams", int(kernels["stream"].nunique()), "stream")
     computing = busy(kernels[kernels["kernel_class"] != "communication"])
     result.add("exposed_communication_time", length(subtract(busy(communication), computing)), "s")

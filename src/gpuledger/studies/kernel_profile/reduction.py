@@ -203,10 +203,13 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
     own = table[table["launches"] > 0]
     name = labels(own["kernel"]).iloc[0]
     words = f"{launches:,} launch{'es' if launches != 1 else ''} of {f'{kernels:,} kernels' if kernels != 1 else name}"
+    report = result.data[result.data["recording"] == "report"]
+    untimed = int(report.loc[report["time_s"].isna(), "launches"].sum())
     if isinstance(time, str):
         known = own["flops"].notna().any()
         most = f"; most FLOPs are in {name}" if known and kernels != 1 else ""
         return f"{words}: no times were recorded{most}"
+    words += f" ({untimed:,} of them without a time)" if untimed else ""
     top = own.iloc[0]
     if "baseline_time" in result.summary and not isinstance(result["baseline_time"], str) and time:
         ratio = result["baseline_time"] / time
