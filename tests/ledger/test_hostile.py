@@ -1,6 +1,7 @@
 """What a user may bring by mistake or malice, found in review: each gives one line, or a page that shows it as text."""
 
 import json
+import os
 
 import nbformat
 import pandas as pd
@@ -151,6 +152,18 @@ def test_paths_that_snakemake_could_not_hold_are_refused(tmp_path, path):
     content["studies"] = {"kernel_overhead": {"one": {"table": path}}}
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(InputError, match="cannot be a path here"):
+        Dataset.load(folder / "dataset.yaml").case("kernel_overhead", "one")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_would_be_read_for_ever_is_refused(tmp_path, make):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    make(folder / "a.csv")
+    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
+    content["studies"] = {"kernel_overhead": {"one": {"table": "a.csv"}}}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(InputError, match=r"kernel_overhead\.one\.table: 'a\.csv' is a pipe or a device"):
         Dataset.load(folder / "dataset.yaml").case("kernel_overhead", "one")
 
 

@@ -19,6 +19,10 @@ from gpuledger.studies.kernel_time.measurements import positive_numbers, read_ta
 def test_a_header_of_100_000_columns_is_refused_before_it_is_compared(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(",".join(["a"] * 100_000) + "\n" + ",".join(["1"] * 100_000) + "\n")
+    parquet = tmp_path / "a.parquet"
+    pd.DataFrame(1, [0], [f"a{number}" for number in range(2001)]).to_parquet(parquet, index=False)
+    with pytest.raises(InputError, match=r"2,001 columns are more than the 2,000 that are read"):
+        read_table(parquet, ["a"])
     for read in (lambda: read_csv(path, [Column("a")]), lambda: read_table(path, ["a"]), lambda: read_gpus(path)):
         with pytest.raises(InputError, match=r"line 1: 100,000 columns are more than the 2,000 that are read"):
             read()

@@ -16,7 +16,7 @@ from gpuledger.studies import kernel_time
 from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.benchmark_loops import TICK_S, ticked
 from gpuledger.studies.kernel_time.engine_measurements import read_attention
-from gpuledger.studies.kernel_time.engine_reduction import _prepared
+from gpuledger.studies.kernel_time.engine_reduction import LAYOUTS, _prepared
 from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
 
 H100, B200 = find_gpu("h100-sxm"), find_gpu("b200")
@@ -128,8 +128,9 @@ HOSTILE = [
     ("attention", encoder(3).drop(columns="num_heads"), "num_heads"),
     ("quantise", rows_of_values(3, op_name="compute_scale"), "its own key"),
     ("quantise", rows_of_values(3, latency=[1.0, -1.0, 1.0]), "positive"),
-    ("quantise", rows_of_values(3, latency=["1", "much", "1"]), "no number"),
-    ("quantise", rows_of_values(3, latency=["9" * 400] * 3), "no number"),
+    ("quantise", rows_of_values(3, latency=["1", "much", "1"]), "positive"),
+    ("quantise", rows_of_values(3, latency=["9" * 400] * 3), "positive"),
+    ("quantise", rows_of_values(3, latency=[1.0, 1e305, 1.0]), r"line 3, column latency: '1e\+305' ms are more than"),
     ("quantise", rows_of_values(3, quant_dtype="int8"), "known type"),
     ("quantise", rows_of_values(3, m=[1, 2**40, 1]), "m"),
     ("batched", products(3, op_name="mla"), "none of"),
@@ -153,3 +154,24 @@ def test_blackwell_shows_ticks_of_single_kernels():
     assert (np.diff(shown) >= 0).all() and (np.abs(shown - times) < TICK_S / 2).all()
     short = shown[times < 1e-5]
     assert len(np.unique(np.round(short, 8))) < len(short) * 0.7
+
+
+def test_a_difference_that_is_no_time_is_one_line(tmp_path):
+    static = rows_of_values(3, m=[1, 2, 3], k=64)
+    static.to_csv(tmp_path / "static.csv", index=False)
+    case = opened(tmp_path, {"quantise": "static.csv", "difference": "longer.csv"})
+    for word in ("much", "nan", "-1e305", "9" * 400):
+        longer = static.assign(op_name="compute_scale", latency=["1", word, "1"])
+        longer.to_csv(tmp_path / "longer.csv", index=False)
+        with pytest.raises(InputError, match=r"longer\.csv, line 3, column latency: .* is no number, or more than"):
+            read_quantise(case, case.path("quantise"), case.path("difference"))
+
+
+@pytest.mark.parametrize("key", [*LAYOUTS, "modules", "layers", "operators"])
+def test_a_rate_is_for_gemms(tmp_path, key):
+    others = {"modules": {"configs": "."}, "layers": {"model": "Llama-3.1-8B"}}.get(key, {})
+    case = opened(tmp_path, {key: "table.csv", "unit": "TFLOP/s", **others})
+    with pytest.raises(
+        InputError, match=r"kernel_time\.case\.unit: TFLOP/s is for measurements of GEMMs; give the unit"
+    ):
+        kernel_time.reduce(case)

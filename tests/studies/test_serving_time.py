@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from conftest import ROOT
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
@@ -305,6 +306,20 @@ def test_bad_input_is_one_line(tmp_path):
         reduced(tmp_path, {**DECODES, "decode_batch_size": -1})
     with pytest.raises(InputError, match="silicon_tpot_ms"):
         reduced(tmp_path, {"silicon_tpot_ms": -1})
+    for size in ("isl", "batch_size", "decode_tp_size"):
+        for word in ("1.5", "1e300", "9" * 19):
+            with pytest.raises(InputError, match=rf"runs\.csv, line 2, column {size}: "):
+                reduced(tmp_path, {size: word})
+    with pytest.raises(InputError, match="not the concurrency that the run was driven with"):
+        reduced(tmp_path, {"silicon_data_source": "silicon_concurrency=" + "9" * 400})
+
+
+def test_a_table_names_no_files(tmp_path, monkeypatch):
+    """A cell such as ../secret would be read, wherever the command runs."""
+    monkeypatch.chdir(ROOT / "resources/models")
+    for name in ("Llama-3.1-8B.json", "./gpt2.json", "../models/gpt2.json", "x" * 5000):
+        with pytest.raises(InputError, match="model: not a file, not a model in resources/models and not a hub id"):
+            reduced(tmp_path, {"model_path": name})
 
 
 def test_names_of_models():

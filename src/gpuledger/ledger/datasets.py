@@ -132,7 +132,7 @@ class Case:
         return f"key studies.{self.study}.{self.name}"
 
     def check_paths(self, file: str | Path, place: str) -> None:
-        """Refuse impossible paths and paths outside the dataset's folder, as errors in `file` at `place`."""
+        """Refuse impossible paths, paths outside the dataset's folder and pipes, as errors in `file` at `place`."""
         for key, value, _ in _path_values(self.inputs, self.schema):
             path = PurePosixPath(value)
             if not value or re.search(r"[{}\x00-\x1f]", value) or len(value.encode()) > 200:
@@ -141,6 +141,11 @@ class Case:
             if path.is_absolute() or ".." in path.parts or "\\" in value:
                 remedy = "give a path inside the dataset's folder, with forward slashes"
                 raise InputError(file, f"{place}.{key}", f"'{value}' leaves the folder", remedy)
+            found = self.dataset.folder / value
+            # It would be read for ever.
+            if found.exists() and not (found.is_file() or found.is_dir()):
+                problem = f"'{value}' is a pipe or a device"
+                raise InputError(file, f"{place}.{key}", problem, "save what it gives as a file")
 
     def paths(self) -> list[Path]:
         """Return every input file, present or not; for a folder, the files in it."""

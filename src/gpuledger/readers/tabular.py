@@ -141,10 +141,15 @@ def header(path: str | Path) -> list[str]:
             names = next(csv.reader(file), [])
     except (OSError, UnicodeDecodeError, csv.Error):
         return []
+    check_width(path, names)
+    return names
+
+
+def check_width(path: str | Path, names: Sequence[str]) -> None:
+    """Refuse more columns than `MOST_COLUMNS`."""
     if len(names) > MOST_COLUMNS:
         problem = f"{len(names):,} columns are more than the {MOST_COLUMNS:,} that are read"
         raise InputError(path, "line 1", problem, "keep those that are needed")
-    return names
 
 
 def _check_columns(path: Path, found: list[str], columns: Sequence[Column]) -> None:

@@ -1,6 +1,7 @@
 """Read a model's config.json: from a file, from ``resources/models/``, or from the Hugging Face hub."""
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -36,7 +37,9 @@ _NAMED_FORMAT = re.compile(
 )
 
 
-def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: str | None = None) -> Model:
+def read_model(
+    source: str | Path, mirror: str | Path | None = None, treat_as: str | None = None, paths: bool = True
+) -> Model:
     """Read a model.
 
     Only the text part of a multimodal checkpoint is read, without multi-token prediction layers.
@@ -52,6 +55,8 @@ def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: s
     treat_as : str, optional
         The ``model_type`` of a known architecture, as which the file is read whatever it says it is, and without the
         keys that this architecture does not know: at the reader's own risk, of which an ``InputWarning`` tells.
+    paths : bool
+        Whether *source* may be a path; not where it is a name in somebody's table or ``dataset.yaml``.
 
     Raises
     ------
@@ -65,7 +70,7 @@ def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: s
     if treat_as is not None and treat_as not in FAMILIES:
         problem = f"no known architecture is called {shown(treat_as)}"
         raise InputError(source, "treat_as", problem, f"known architectures: {', '.join(FAMILIES)}")
-    name, file = _find(str(source), Path(mirror) if mirror is not None else None)
+    name, file = _find(str(source), Path(mirror) if mirror is not None else None, paths)
     content = _with_model_optimizer(_load(file), file)
     shown_file = str(file)
     inner, inside, kind = content, "", content.get("model_type")
@@ -117,11 +122,12 @@ def read_model(source: str | Path, mirror: str | Path | None = None, treat_as: s
     )
 
 
-def _find(source: str, mirror: Path | None) -> tuple[str, Path]:
+def _find(source: str, mirror: Path | None, paths: bool) -> tuple[str, Path]:
     path = Path(source)
-    if path.is_dir():
+    # Those of os.path also answer for texts that cannot be a path.
+    if paths and os.path.isdir(source):
         return path.resolve().name, path / "config.json"
-    if path.is_file():
+    if paths and os.path.isfile(source):
         return path.resolve().parent.name if path.name == "config.json" else path.stem, path
     known = {file.stem.lower(): file for file in sorted(MODELS.glob("*.json"))}
     if found := known.get(source.lower()):

@@ -1,5 +1,6 @@
 """A case's scenario: a model, the GPUs that run it, and the phases, as its ``dataset.yaml`` declares them."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -179,14 +180,15 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
         if path.suffix == ".json" and not path.is_file():
             problem = f"the file {path.as_posix()} does not exist"
             raise InputError(file, f"{case.place}.model", problem, "put it there, or correct the path")
-        model = read_model(path if path.is_file() else inputs["model"], mirror, inputs.get("treat_as"))
+        own = os.path.isfile(path)
+        model = read_model(path if own else inputs["model"], mirror, inputs.get("treat_as"), own)
     with _name_key(case, "precision"):
         precision = replace(model.precision, **inputs.get("precision", {}))
     with _name_key(case, "parallel"):
         parallel = Parallel(**inputs.get("parallel", {}))
         parallel.check(model)
     fused, load = inputs.get("fused", True), inputs.get("expert_load", 0.0)
-    scenario = Scenario(model, read_hardware(case), inputs["phases"], parallel, precision, fused, load, path.is_file())
+    scenario = Scenario(model, read_hardware(case), inputs["phases"], parallel, precision, fused, load, own)
     with _name_key(case, "expert_load"):
         rows = scenario.kernels(prefill(1))
     if given := inputs.get("speculation"):
@@ -218,7 +220,9 @@ def _read_speculation(case: Case, model: Model, given: Mapping[str, Any], mirror
         raise InputError(case.dataset.file, place, f"beside phases.{min(strange)}", remedy)
     with _name_key(case, "speculation"):
         name, path = given["draft"], case.dataset.folder / given["draft"]
-        draft = name if name == "mtp" else read_model(path if path.is_file() else name, mirror)
+        draft = (
+            name if name == "mtp" else read_model(path if (own := os.path.isfile(path)) else name, mirror, paths=own)
+        )
         numbers = given.get("tokens", 1), given.get("acceptance", 0.8)
         return speculate(model, draft, *numbers, (str(case.dataset.file), place))
 

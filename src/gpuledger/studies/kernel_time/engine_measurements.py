@@ -9,11 +9,10 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
 from gpuledger.studies.kernel_time.measurements import (
-    SECONDS,
     median_of_equal,
-    positive_numbers,
     read_table,
     refuse,
+    seconds,
     texts,
     whole_numbers,
 )
@@ -232,7 +231,7 @@ def read_collectives(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
 
 def _finished(case: Case, path: Path, frame: pd.DataFrame, table: pd.DataFrame, unknown: pd.Series, dtype: pd.Series):
     """Add the times, leave out what no law knows, and take the median of equal rows."""
-    frame["measured_s"] = positive_numbers(path, table["latency"]) * SECONDS[case.inputs["unit"]]
+    frame["measured_s"] = seconds(case, path, table["latency"])
     skipped = sorted(set(dtype[unknown.to_numpy()].astype(str)))
     frame = frame[~unknown.to_numpy()]
     if frame.empty:

@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.transformer import read_model
 from gpuledger.models.transformer.parallel import share
-from gpuledger.studies.kernel_time.measurements import RATE, SECONDS, positive_numbers, read_table, texts, whole_numbers
+from gpuledger.studies.kernel_time.measurements import read_table, seconds, texts, whole_numbers
 
 #: Names of layers, where they are not those of :mod:`gpuledger.models.transformer`.
 _NAMES = {"o_proj": "out_proj"}
@@ -31,12 +31,9 @@ def read_layers(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         As :func:`gpuledger.studies.kernel_time.measurements.read_gemms`; skipped are layers that are no single GEMM:
         PyTorch's norms, RoPE and activation functions are chains of kernels.
     """
-    unit = case.inputs["unit"]
-    if unit == RATE:
-        raise InputError(case.dataset.file, f"{case.place}.unit", f"{RATE} is for GEMMs", "give the unit of the times")
-    time = f"latency({unit})"
+    time = f"latency({case.inputs['unit']})"
     table = read_table(path, ["layer_name", "input", "tp_size", time])
-    model = read_model(case.inputs["model"])
+    model = read_model(case.inputs["model"], paths=False)
     linears = {linear.part: linear for linear in (*model.layers[0].linears(model.hidden), model.lm_head)}
     names = texts(path, table["layer_name"])
     part = names.replace(_NAMES)
@@ -46,7 +43,7 @@ def read_layers(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         problem = f"no layer is a GEMM of {model.name} (found {', '.join(skipped)})"
         raise InputError(path, "column layer_name", problem, f"known are: {', '.join(linears)}")
     tokens, devices = (whole_numbers(path, table[name]) for name in ("input", "tp_size"))
-    times = positive_numbers(path, table[time]) * SECONDS[unit]
+    times = seconds(case, path, table[time])
     kinds = pd.MultiIndex.from_arrays([part[known], devices[known]])
     codes, shared = pd.factorize(kinds)
     sizes = np.array([share(linears[name], int(count)) for name, count in shared], dtype=np.int64)[codes]

@@ -45,6 +45,8 @@ ELEMENT_BYTES = {
 MOST = 1e12
 #: No kernel takes less (s); and a launch with what frameworks do before it hardly more.
 LEAST_S, SLOW_LAUNCH_S = 5e-7, 2e-5
+#: And none takes more than an hour (s).
+MOST_S = 3600.0
 
 #: Bytes of a weight's element in the groups that store it in fewer bits than it is multiplied in.
 WEIGHT_BYTES = {"int8_wo": 1, "int4_wo": 0.5}
@@ -87,11 +89,11 @@ def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     unit = case.inputs["unit"]
     name = "rate" if unit == RATE else "latency"
     table = read_table(path, ["gemm_dtype", "m", "n", "k", name], ["kernel_source", "framework"])
-    values = positive_numbers(path, table[name])
+    times = positive_numbers(path, table[name]) if unit == RATE else seconds(case, path, table[name])
     for size in ("m", "n", "k"):
         table[size] = whole_numbers(path, table[size])
     flop = 2.0 * table["m"] * table["n"] * table["k"]
-    table["measured_s"] = flop / (values * 1e12) if unit == RATE else values * SECONDS[unit]
+    table["measured_s"] = flop / (times * 1e12) if unit == RATE else times
     dtypes = texts(path, table["gemm_dtype"]).str.strip().str.lower()
     skipped = sorted(set(dtypes) - set(DTYPES))
     table["precision"] = dtypes.map({name: precision for name, (precision, _) in DTYPES.items()})
@@ -125,9 +127,6 @@ def read_vidur(case: Case) -> pd.DataFrame:
     path = case.path("operators")
     about = ["n_head", "n_kv_head", "n_embd", "n_expanded_embd", "num_tokens", "num_tensor_parallel_workers"]
     header = read_table(path, [*about, "use_gated_mlp"], None)
-    unit = case.inputs["unit"]
-    if unit == RATE:
-        raise InputError(case.dataset.file, f"{case.place}.unit", f"{RATE} is for GEMMs", "give the unit of the times")
     for name in about:
         header[name] = whole_numbers(path, header[name])
     heads, kv_heads, hidden, ffn, tokens, workers = (header[name].to_numpy() for name in about)
@@ -159,7 +158,7 @@ def read_vidur(case: Case) -> pd.DataFrame:
             continue
         # Some operators are absent in some architectures: their cells are empty.
         known = header[name].notna().to_numpy()
-        times = positive_numbers(path, header[name], known)
+        times = seconds(case, path, header[name], known)
         outputs, inputs = (np.broadcast_to(values, tokens.shape)[known] for values in shapes[operator])
         rows = tokens[known]
         weights = inputs * outputs if law == "gemm" else 0
@@ -172,7 +171,7 @@ def read_vidur(case: Case) -> pd.DataFrame:
             "k": inputs if law == "gemm" else np.ones_like(rows),
             "read_bytes": 2 * (rows * inputs + weights),
             "write_bytes": 2 * rows * outputs,
-            "measured_s": times[known] * SECONDS[unit],
+            "measured_s": times[known],
         }
         frames.append(pd.DataFrame(frame))
     if not frames:
@@ -249,7 +248,7 @@ def read_table(path: Path, wanted: Sequence[str], optional: Sequence[str] | None
     parquet = path.suffix == ".parquet"
     try:
         if parquet:
-            names = pq.read_schema(path).names
+            tabular.check_width(path, names := pq.read_schema(path).names)
             chosen = [name for name in names if optional is None or name in wanted or name in optional]
             table = pd.read_parquet(path, columns=chosen)
         else:
@@ -290,6 +289,13 @@ def positive_numbers(path: Path, cells: pd.Series, known: np.ndarray | bool = Tr
     numbers = as_numbers(cells)
     refuse(path, known & ~(np.isfinite(numbers) & (numbers > 0)), cells, "is not a positive number", "remove the row")
     return numbers
+
+
+def seconds(case: Case, path: Path, cells: pd.Series, known: np.ndarray | bool = True) -> np.ndarray:
+    """Return a column of times in the case's unit as seconds; checked as by :func:`positive_numbers`."""
+    times = positive_numbers(path, cells, known) * SECONDS[case.inputs["unit"]]
+    refuse(path, known & (times > MOST_S), cells, f"{case.inputs['unit']} are more than an hour", "correct it")
+    return times
 
 
 def as_numbers(cells: pd.Series) -> np.ndarray:

@@ -14,11 +14,10 @@ from gpuledger.models.transformer.latent_blocks import LatentAttention
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.studies.kernel_time.measurements import (
-    SECONDS,
     median_of_equal,
-    positive_numbers,
     read_table,
     refuse,
+    seconds,
     texts,
     whole_numbers,
 )
@@ -99,7 +98,7 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
             "requests": requests,
             "tokens": tokens,
             "context": context,
-            "measured_s": positive_numbers(path, table["latency"]) * SECONDS[case.inputs["unit"]],
+            "measured_s": seconds(case, path, table["latency"]),
         }
     )[known.to_numpy()]
     frame = median_of_equal(frame)

@@ -10,7 +10,7 @@ from gpuledger.models.time_model import held_back
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_time.engine_reduction import in_words
 from gpuledger.studies.kernel_time.judgement import add_baselines, add_errors, in_percent
-from gpuledger.studies.kernel_time.measurements import RATE, check_plausible
+from gpuledger.studies.kernel_time.measurements import check_plausible
 from gpuledger.studies.kernel_time.module_measurements import add_regions, read_models, read_modules
 from gpuledger.studies.kernel_time.module_prediction import (
     block_times,
@@ -42,8 +42,6 @@ def reduce_modules(case: Case, gpu: Gpu) -> CaseResult:
         Data: ``operator, group, kernel, precision, model``, the shapes, ``flop, bytes, held_back, region,
         region_order, bound, measured_s, predicted_s, shipped_s, roofline_s, derated_s, lookup_s``.
     """
-    if case.inputs["unit"] == RATE:
-        raise InputError(case.dataset.file, f"{case.place}.unit", f"{RATE} is for GEMMs", "give the unit of the times")
     path = case.path("modules")
     frame, skipped = read_modules(case, path)
     models = read_models(case, path, frame["model"].unique())

@@ -8,11 +8,10 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.studies.kernel_time.measurements import (
-    SECONDS,
     median_of_equal,
-    positive_numbers,
     read_table,
     refuse,
+    seconds,
     texts,
     whole_numbers,
 )
@@ -84,5 +83,5 @@ def read_recurrent(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame["channels"] = keys if keys_only else 2 * keys + frame["heads"] * frame["value_dim"]
     frame["decays"] = frame["heads"] * (frame["key_dim"] if name == "kda" else 1)
     frame["read_state_bytes"], frame["written_state_bytes"] = np.where(kernel == _WIDENING, 2, 4), 4
-    frame["measured_s"] = positive_numbers(path, table["latency"]) * SECONDS[case.inputs["unit"]]
+    frame["measured_s"] = seconds(case, path, table["latency"])
     return median_of_equal(frame), []

@@ -30,6 +30,7 @@ from gpuledger.studies.kernel_time.judgement import (
 )
 from gpuledger.studies.kernel_time.layer_measurements import read_layers
 from gpuledger.studies.kernel_time.measurements import (
+    RATE,
     check_plausible,
     other_tables,
     read_gemms,
@@ -83,6 +84,9 @@ def reduce(case: Case) -> CaseResult:
         roofline_s, derate_s``. In the summary, errors of 16-bit GEMMs have no suffix, others their type's
         (``_fp8``), those of operators the operator's name as prefix.
     """
+    if case.inputs.get("unit") == RATE and "measurements" not in case.inputs:
+        remedy = "give the unit of the times"
+        raise InputError(case.dataset.file, f"{case.place}.unit", f"{RATE} is for measurements of GEMMs", remedy)
     hardware = read_gpus(case.path("hardware")) if "hardware" in case.inputs else {}
     # Own hardware comes first: it may have the name or an alias of a built-in GPU.
     known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}

@@ -8,12 +8,13 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.studies.kernel_time.measurements import (
+    MOST_S,
     SECONDS,
     as_numbers,
     median_of_equal,
-    positive_numbers,
     read_table,
     refuse,
+    seconds,
     texts,
     whole_numbers,
 )
@@ -85,7 +86,6 @@ def read_quantise(case: Case, path: Path, difference: Path | None = None) -> tup
         :mod:`gpuledger.models.time_model.quantise` names them. `skipped` also says how many differences were left out.
     """
     static, skipped = _quantise_table(case, path, _QUANTISED)
-    static["measured_s"] = positive_numbers(path, static["measured_s"])
     static = median_of_equal(static)
     frames = [static]
     if difference is not None:
@@ -115,9 +115,12 @@ def _quantise_table(case: Case, path: Path, operation: str) -> tuple[pd.DataFram
     dtype = texts(path, table["quant_dtype"]).str.lower()
     frame["precision"] = dtype.where(dtype == "fp8")
     frame["tokens"], frame["columns"] = whole_numbers(path, table["m"]), whole_numbers(path, table["k"])
-    times = as_numbers(table["latency"])
-    refuse(path, ~np.isfinite(times), table["latency"], "is no number", "remove the row")
-    frame["measured_s"] = times * SECONDS[case.inputs["unit"]]
+    if operation == _QUANTISED:
+        frame["measured_s"] = seconds(case, path, table["latency"])
+    else:
+        frame["measured_s"] = as_numbers(table["latency"]) * SECONDS[case.inputs["unit"]]
+        beyond = ~(np.abs(frame["measured_s"]) <= MOST_S).to_numpy()
+        refuse(path, beyond, table["latency"], "is no number, or more than an hour", "remove the row")
     return _known(path, frame, table["quant_dtype"])
 
 
@@ -154,7 +157,7 @@ def read_products(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _finished(case: Case, path: Path, frame: pd.DataFrame, table: pd.DataFrame, dtype: pd.Series):
-    frame["measured_s"] = positive_numbers(path, table["latency"]) * SECONDS[case.inputs["unit"]]
+    frame["measured_s"] = seconds(case, path, table["latency"])
     frame, skipped = _known(path, frame, dtype)
     return median_of_equal(frame), skipped
 

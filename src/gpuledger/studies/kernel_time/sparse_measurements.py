@@ -9,12 +9,11 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.studies.kernel_time.measurements import (
-    SECONDS,
     as_numbers,
     median_of_equal,
-    positive_numbers,
     read_table,
     refuse,
+    seconds,
     texts,
     whole_numbers,
 )
@@ -84,7 +83,7 @@ def read_sparse(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     many = requests.astype(float) * tokens > 2**31
     refuse(path, many, table["batch_size"], "makes more than 2^31 tokens", "correct it")
     ratio = whole_numbers(path, table["compress_ratio"]) if "compress_ratio" in table else np.ones_like(tokens)
-    time_s = positive_numbers(path, table["latency"], measured.to_numpy()) * SECONDS[case.inputs["unit"]]
+    time_s = seconds(case, path, table["latency"], measured.to_numpy())
     names = [one.name for one in about]
     frame = pd.DataFrame(
         {

@@ -1,5 +1,6 @@
 """Served runs: what a row of the table says, and which rows the models can express."""
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,8 @@ _IGNORED = ("backend_version", "precision", *(f"prefill_{name}" for name in (*_S
 TOGETHER, APART = "agg", "disagg"
 #: Engines whose kernels were measured.
 ENGINES = ("sglang", "trtllm", "vllm")
+#: No size is larger, and no time (ms).
+_MOST = 2**31
 #: GPUs that share one switch of NVLink; all others have nodes of eight.
 _NODE = {"gb200": 72, "gb300": 72}
 _USUAL_NODE = 8
@@ -79,9 +82,9 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         Column("id"),
         *(Column(name) for name in _TEXTS),
         *(Column(f"{part}_quant_mode", optional=True) for part in ("gemm", "moe")),
-        *(Column(name, "number", minimum=1) for name in ("isl", "osl")),
-        *(Column(name, "number", minimum=0, optional=True) for name in (*_SIZES, *_DECODE)),
-        *(Column(f"silicon_{name}_ms", "number", minimum=0) for name in ("ttft", "tpot")),
+        *(Column(name, "integer", minimum=1, maximum=_MOST) for name in ("isl", "osl")),
+        *(Column(name, "integer", minimum=0, maximum=_MOST, optional=True) for name in (*_SIZES, *_DECODE)),
+        *(Column(f"silicon_{name}_ms", "number", minimum=0, maximum=_MOST) for name in ("ttft", "tpot")),
         *(Column(name, optional=True) for name in ("silicon_data_source", *_IGNORED)),
     ]
     table = read_csv(path, columns)
@@ -95,13 +98,12 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     quantised, of_experts = (rows.get(f"{part}_quant_mode", absent).fillna("") for part in ("gemm", "moe"))
     # A model whose experts are scaled by blocks is so as a whole: checkpoints in fp8 have one method.
     quantised = quantised.replace("bfloat16", "").mask((quantised == "fp8") & (of_experts == "fp8_block"), "fp8_block")
-    apart, none = rows["mode"] == APART, pd.Series(0.0, rows.index)
+    apart, none = rows["mode"] == APART, pd.Series(0, rows.index, dtype="Int64")
     # A column that is missing is as one that is empty.
     sizes = {
-        name: rows.get(name, none).mask(apart, rows.get(f"decode_{name}", none)).fillna(0).astype(np.int64)
-        for name in _SIZES
+        name: _counts(rows.get(name, none)).mask(apart, _counts(rows.get(f"decode_{name}", none))) for name in _SIZES
     }
-    workers = rows.get("decode_num_workers", none).where(apart, 1).fillna(0).astype(np.int64)
+    workers = _counts(rows.get("decode_num_workers", none)).where(apart, 1)
     frame = pd.DataFrame(
         {
             "id": rows["id"],
@@ -131,8 +133,13 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
 def _concurrency(rows: pd.DataFrame) -> pd.Series:
     if "silicon_data_source" not in rows:
         return pd.Series(0, rows.index)
-    found = rows["silicon_data_source"].astype(str).str.extract(r"silicon_concurrency=(\d+)")[0]
-    return found.fillna("0").astype(np.int64)
+    found = rows["silicon_data_source"].astype(str).str.extract(r"silicon_concurrency=([0-9]+)")[0]
+    # As many digits as an exact integer may have: no run has more requests in flight.
+    return found.fillna("0").str[:15].astype(np.int64)
+
+
+def _counts(cells: pd.Series) -> pd.Series:
+    return cells.fillna(0).astype(np.int64)
 
 
 def _gpu_of(system: str) -> str:
@@ -156,7 +163,7 @@ def express(case: Case, gpu: Gpu) -> Callable[[Mapping], tuple[Model, Precision 
     def model_of(name: str) -> Model:
         if name not in read:
             try:
-                read[name] = read_model(_file(folder, name) or name)
+                read[name] = read_model(file) if (file := _file(folder, name)) else read_model(name, paths=False)
             except InputError as error:
                 read[name] = f"model: {error.problem.partition(' with the')[0]}"
         if isinstance(read[name], str):
@@ -196,7 +203,7 @@ def _checkpoint(folder: Path | None, name: str, quantised: str) -> str:
 
 def _file(folder: Path | None, name: str) -> Path | None:
     file = folder / f"{name.replace('/', '--')}_config.json" if folder else None
-    return file if file is not None and file.is_file() else None
+    return file if file is not None and os.path.isfile(file) else None
 
 
 def _parallel(run: Mapping, model: Model, gpu: Gpu) -> Parallel:
