@@ -12,10 +12,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parent.parent
+from measure import ROOT
+
 SWEEP = """
 import json, time
 start = time.perf_counter()

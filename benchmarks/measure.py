@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import venv
 from pathlib import Path
 from statistics import median
 
@@ -26,6 +27,15 @@ def run(*command: object, folder: Path = ROOT) -> dict[str, float | str]:
         raise SystemExit(f"{' '.join(map(str, command))} failed:\n{said}")
     wall = time.perf_counter() - start
     return {"wall_s": wall, "cpu_s": used.ru_utime + used.ru_stime, "memory_bytes": used.ru_maxrss * 1024, "said": said}
+
+
+def install(folder: str, package: str) -> str:
+    """Make an environment with a package that this project compares itself with; return its Python."""
+    venv.create(folder, with_pip=True)
+    python = str(Path(folder) / "bin" / "python")
+    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package]
+    subprocess.run(command, check=True, capture_output=True)
+    return python
 
 
 def import_unit() -> float:

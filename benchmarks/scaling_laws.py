@@ -17,16 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pandas as pd
+from measure import ROOT, install
 
 from gpuledger.models.scaling_laws import fit, fit_many, fit_product
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.insert(0, str(ROOT / "tests/support"))
 import law_benchmark
 
 EXTRAP = "extrap==4.2.5"
@@ -99,15 +98,6 @@ def run_extrap(python: str, series: list) -> list:
     )
 
 
-def install_extrap(folder: str) -> str:
-    """Make an environment with Extra-P; its Python."""
-    venv.create(folder, with_pip=True)
-    python = str(Path(folder) / "bin" / "python")
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", EXTRAP]
-    subprocess.run(command, check=True, capture_output=True)
-    return python
-
-
 def compare_examples(python: str | None) -> None:
     """Series without noise of laws that Extra-P's normal form does not have."""
     print("\nwithout noise, SMAPE in %       gpuledger   Extra-P")
@@ -165,7 +155,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         python = arguments.extrap
         try:
-            python = install_extrap(folder) if python == "install" else python
+            python = install(folder, EXTRAP) if python == "install" else python
             if python:
                 run_extrap(python, [])
         except (OSError, subprocess.CalledProcessError) as error:

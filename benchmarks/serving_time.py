@@ -17,11 +17,10 @@ import json
 import subprocess
 import sys
 import tempfile
-import venv
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from measure import install
 
 from gpuledger import files
 from gpuledger.ledger.datasets import Case, Dataset
@@ -73,15 +72,6 @@ def runs_of(case: Case) -> pd.DataFrame:
     return runs.assign(isl=new, osl=out).set_index("id")
 
 
-def install(folder: str) -> str:
-    """Make an environment with AIConfigurator; its Python."""
-    venv.create(folder, with_pip=True)
-    python = str(Path(folder) / "bin" / "python")
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PEER]
-    subprocess.run(command, check=True, capture_output=True)
-    return python
-
-
 def ask(python: str, given: list[dict], modes: list[str]) -> np.ndarray:
     """AIConfigurator's times (s) in so many modes, a column each; NaN where it has none."""
     child = subprocess.run(
@@ -118,7 +108,7 @@ def main() -> None:
         return
     table = pd.read_csv(cases[0].path("runs")).set_index("id").loc[sample["id"]]
     with tempfile.TemporaryDirectory() as folder:
-        python = install(folder) if arguments.peer == "install" else arguments.peer
+        python = install(folder, PEER) if arguments.peer == "install" else arguments.peer
         runs = pd.concat([runs_of(case) for case in cases]).loc[sample["id"]]
         if arguments.decode_only:
             runs["requests"] = sample["decoding"].to_numpy()

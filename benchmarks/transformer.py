@@ -5,14 +5,13 @@ python benchmarks/transformer.py [--repeats N]
 
 import argparse
 import time
-from pathlib import Path
 from statistics import median
 
 import numpy as np
+from measure import ROOT
 
 from gpuledger.models.transformer import chunk, decode, kernels, prefill, read_model
 
-MODELS = Path(__file__).resolve().parent.parent / "resources" / "models"
 SHAPES = 50
 
 
@@ -21,7 +20,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     start = time.perf_counter()
-    models = [read_model(file) for file in sorted(MODELS.glob("*.json"))]
+    models = [read_model(file) for file in sorted((ROOT / "resources/models").glob("*.json"))]
     print(f"{len(models)} models read in {time.perf_counter() - start:.3f} s")
     lengths = np.geomspace(16, 32768, SHAPES).astype(np.int64)
     times = []

@@ -56,6 +56,13 @@ def root():
     return ROOT
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a dataset of one's own."""
+    (tmp_path / "mine").mkdir()
+    return tmp_path / "mine"
+
+
 @pytest.fixture(scope="session")
 def mirror():
     """The folder <host>/<path> of public measurements, where it is at hand."""

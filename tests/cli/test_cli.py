@@ -14,6 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from conftest import ROOT
+from own_cases import own_case
 
 from gpuledger.cli import __main__ as cli
 from gpuledger.errors import InputError
@@ -150,10 +151,7 @@ def test_inspect_suggests_the_dataset_yaml(tmp_path):
 
 
 def test_inspect_a_dataset(tmp_path):
-    (tmp_path / "d").mkdir()
-    content = {"title": "t", "kind": "recorded", "source": "s", "license": "CC0-1.0"}
-    content["studies"] = {"kernel_profile": {"one": {"report": "r.csv"}}}
-    (tmp_path / "d/dataset.yaml").write_text(yaml.safe_dump(content))
+    own_case(tmp_path / "d", "kernel_profile", {"report": "r.csv"})
     found = inspect(tmp_path / "d", status=1)[0]
     assert found["studies"] == ["kernel_profile"] and "r.csv is missing" in found["problems"][0]
 

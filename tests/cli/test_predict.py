@@ -6,19 +6,16 @@ import time
 
 import pandas as pd
 import pytest
-import yaml
 from click.testing import CliRunner
 from conftest import ROOT
+from own_cases import own_case, reduced
 
 from gpuledger.cli import __main__ as cli
 from gpuledger.cli.predict_report import COLUMNS
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.deployment import reserve_bytes
 from gpuledger.models.transformer import Parallel
 from gpuledger.readers.gpus import read_gpus
-from gpuledger.studies import kernel_breakdown
 
 
 def run(*arguments, status=0):
@@ -38,12 +35,7 @@ def breakdown(tmp_path):
     """Reduce a case of kernel_breakdown."""
 
     def reduce(**case):
-        content = {"title": "Mine", "kind": "local", "source": "me", "license": "CC0-1.0"}
-        content["studies"] = {"kernel_breakdown": {"mine": case}}
-        file = tmp_path / "dataset.yaml"
-        file.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
-        knobs = {"largest_context": 512, "largest_batch": 4}
-        return reduce_case(Dataset.load(file).case("kernel_breakdown", "mine"), kernel_breakdown.reduce, knobs)
+        return reduced(own_case(tmp_path, "kernel_breakdown", case), largest_context=512, largest_batch=4)
 
     return reduce
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT, snakemake
+from own_cases import own_case, refused
 
 from gpuledger import schemas
 from gpuledger.errors import HIDDEN, InputError
@@ -27,10 +28,7 @@ def network(tmp_path, changes=lambda text: text, **shape):
         text = (PUBLISHED / f"flop_reconciliation/toy_network_{run}.csv").read_text("utf-8")
         (folder / f"{run}.csv").write_text(changes(text), "utf-8")
     case = {run: f"{run}.csv" for run in RUNS} | {"network": {"layers": 10, "hidden_dim": 1024, "tokens": 128} | shape}
-    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
-    text = yaml.safe_dump({**content, "studies": {"flop_reconciliation": {"toy": case}}})
-    (folder / "dataset.yaml").write_text(text)
-    return Dataset.load(folder / "dataset.yaml").case("flop_reconciliation", "toy")
+    return own_case(folder, "flop_reconciliation", case, "toy")
 
 
 def test_another_network_is_reconciled_and_what_is_not_known_is_said(tmp_path):
@@ -145,14 +143,9 @@ def test_dates_stay_text(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["a{b}.csv", "x" * 300, "a\nb.csv", ""])
-def test_paths_that_snakemake_could_not_hold_are_refused(tmp_path, path):
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
-    content["studies"] = {"kernel_overhead": {"one": {"table": path}}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
-    with pytest.raises(InputError, match="cannot be a path here"):
-        Dataset.load(folder / "dataset.yaml").case("kernel_overhead", "one")
+def test_paths_that_snakemake_could_not_hold_are_refused(folder, path):
+    with refused("cannot be a path here"):
+        own_case(folder, "kernel_overhead", {"table": path})
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])

@@ -5,6 +5,7 @@ import sys
 from contextlib import suppress
 
 import pytest
+from damage import damaged
 
 from gpuledger.errors import InputError
 from gpuledger.files import ROOT
@@ -13,7 +14,6 @@ from gpuledger.files import ROOT
 @pytest.mark.filterwarnings("ignore")
 def test_every_reader_of_the_list_takes_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
-    from fuzz import damaged
     from fuzz_corpus import corpus
 
     chance = random.Random(0)

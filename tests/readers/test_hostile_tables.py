@@ -6,6 +6,7 @@ import zipfile
 
 import pandas as pd
 import pytest
+from damage import damaged
 
 from gpuledger.errors import InputError
 from gpuledger.readers.gpus import TABLE, read_gpus
@@ -72,13 +73,10 @@ def workbook():
         ("a.xlsx", workbook, read_gpus),
     ],
 )
-def test_flipped_bits_give_one_line_or_a_table(tmp_path, name, make, read):
+def test_damage_gives_one_line_or_a_table(tmp_path, name, make, read):
     content, path, refused, chance = make(), tmp_path / name, 0, random.Random(1)
     for _ in range(100):
-        damaged = bytearray(content)
-        for _ in range(3):
-            damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
-        path.write_bytes(damaged)
+        path.write_bytes(damaged(content, chance))
         try:
             read(path)
         except InputError:

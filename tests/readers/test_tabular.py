@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from own_cases import refused
 
 from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers.tabular import Column, read_csv
@@ -57,10 +58,8 @@ def test_types(tmp_path):
     ],
 )
 def test_one_line_for_what_is_wrong(tmp_path, old, new, message):
-    with pytest.raises(InputError) as caught:
+    with refused("t.csv", message):
         read(tmp_path, GOOD.replace(old, new, 1))
-    assert message in str(caught.value)
-    assert "t.csv" in str(caught.value)
 
 
 def test_columns_that_are_not_declared_are_ignored_with_a_warning(tmp_path):

@@ -5,14 +5,13 @@ import struct
 
 import numpy as np
 import pytest
-import yaml
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import CaseResult, reduce_case
-from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.case_result import CaseResult
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.block_trace import BlockTrace, read_blocks
 from gpuledger.readers.neutrino.records import BLOCK_SCHED
@@ -50,13 +49,9 @@ def write(path, records, threads=None, version="V1"):
 
 
 def reduce(folder, records, threads=None, kind="recorded", **inputs):
-    folder.mkdir(exist_ok=True)
+    case = own_case(folder, "block_scheduling", {"trace": "blocks.bin", **inputs}, kind=kind)
     write(folder / "blocks.bin", records, threads)
-    content = {"title": "t", "kind": kind, "source": "s", "license": "facts"}
-    content["studies"] = {"block_scheduling": {"mine": {"trace": "blocks.bin", **inputs}}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    case = Dataset.load(folder / "dataset.yaml").case("block_scheduling", "mine")
-    return reduce_case(case, block_scheduling.reduce, {})
+    return reduced(case)
 
 
 def literal_upstream(records):

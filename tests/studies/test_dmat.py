@@ -9,15 +9,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from conftest import ROOT, snakemake
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import claims, figures
-from gpuledger.ledger.case_result import CaseResult, reduce_case
-from gpuledger.ledger.datasets import Dataset
+from gpuledger.ledger.case_result import CaseResult
 from gpuledger.models.simulate import simulate_launch
 from gpuledger.readers import neutrino
 from gpuledger.studies import dmat
@@ -47,10 +46,7 @@ def write(folder, clock, address, threads=1, **files):
 
 
 def reduce(folder, inputs, **knobs):
-    content = {"title": "t", "kind": "recorded", "source": "s", "license": "facts"}
-    content["studies"] = {"dmat": {"mine": inputs}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return reduce_case(Dataset.load(folder / "dataset.yaml").case("dmat", "mine"), dmat.reduce, knobs)
+    return reduced(own_case(folder, "dmat", inputs), **knobs)
 
 
 def as_dmat(folder, clock, address):
@@ -63,12 +59,6 @@ def as_dmat(folder, clock, address):
 
 def tensor(name, address, size, shape=(1,), time_ns=0):
     return {"tensor": name, "address": address, "bytes": size, "shape": shape, "time_ns": time_ns}
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "mine").mkdir()
-    return tmp_path / "mine"
 
 
 def test_vector(folder):

@@ -4,8 +4,8 @@ import csv
 
 import pandas as pd
 import pytest
-import yaml
 from linear_recording import COUNTERS, LAUNCHES, SHAPES, write_launches, write_shapes
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import claims, notebooks
@@ -28,22 +28,11 @@ CONTRACT = [
 
 
 def case_of(folder, **inputs):
-    """Open a case in a dataset made for it, with the configured studies."""
-    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
-    content["studies"] = {"flop_reconciliation": {"linear": inputs}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
-    return Dataset.load(folder / "dataset.yaml").case("flop_reconciliation", "linear")
-
-
-@pytest.fixture
-def folder(tmp_path):
-    path = tmp_path / "mine"
-    path.mkdir()
-    return path
+    return own_case(folder, "flop_reconciliation", inputs, "linear", kind="local")
 
 
 def result(folder, **inputs):
-    return reduce_case(case_of(folder, **inputs), flop_reconciliation.reduce, {})
+    return reduced(case_of(folder, **inputs))
 
 
 @pytest.fixture

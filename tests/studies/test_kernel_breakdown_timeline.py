@@ -7,10 +7,10 @@ import sqlite3
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
@@ -82,10 +82,7 @@ class Recording:
 
 
 def reduce(folder, **inputs):
-    content = {"title": "t", "kind": "recorded", "source": "s", "license": "facts"}
-    content["studies"] = {"kernel_breakdown": {"case": {"timeline": "trace.json", **inputs}}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return reduce_case(Dataset.load(folder / "dataset.yaml").case("kernel_breakdown", "case"), kernel_breakdown.reduce)
+    return reduced(own_case(folder, "kernel_breakdown", {"timeline": "trace.json", **inputs}, "case"))
 
 
 def layer(recording, scale=1.0):

@@ -7,13 +7,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from conftest import MIRROR, ROOT
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures, tables
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset, Repository
+from gpuledger.ledger.datasets import Repository
 from gpuledger.studies import kernel_profile
 from gpuledger.studies.kernel_profile import figures as panels
 from gpuledger.studies.kernel_profile import kernel_table, labels, tensor_table
@@ -45,19 +45,14 @@ def work(time_ns, ffma=0, dram=0, **more):
 
 
 @pytest.fixture
-def reduce(tmp_path):
+def reduce(folder):
     def run(text, baseline=None, **inputs):
-        folder = tmp_path / "mine"
-        folder.mkdir(exist_ok=True)
         (folder / "r.csv").write_text(text, "utf-8")
         case = {"report": "r.csv", **inputs}
         if baseline is not None:
             (folder / "b.csv").write_text(baseline, "utf-8")
             case["baseline"] = "b.csv"
-        content = {"title": "t", "kind": "recorded", "source": "s", "license": "CC0-1.0"}
-        content["studies"] = {"kernel_profile": {"one": case}}
-        (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-        return reduce_case(Dataset.load(folder / "dataset.yaml").case("kernel_profile", "one"), kernel_profile.reduce)
+        return reduced(own_case(folder, "kernel_profile", case, "one"))
 
     return run
 

@@ -5,12 +5,10 @@ import json
 
 import pandas as pd
 import pytest
-import yaml
 from conftest import snakemake
+from own_cases import own_case, reduced, refused
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset
 from gpuledger.studies import metric_sweep
 
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float)"
@@ -76,14 +74,11 @@ def make(folder, write=write_long, inputs=None, rows=None):
     sizes = pd.DataFrame(rows, columns=["file", "n_layer", "hidden_dim", "seq_len"])
     sizes.to_csv(folder / "sizes.csv", index=False)
     case = {"ncu_csv": {"folder": "ncu", "parameters": "sizes.csv"}} | (inputs or {})
-    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
-    text = yaml.safe_dump({**content, "studies": {"metric_sweep": {"sweep": case}}})
-    (folder / "dataset.yaml").write_text(text)
-    return folder / "dataset.yaml"
+    return own_case(folder, "metric_sweep", case, "sweep", kind="local")
 
 
-def reduce(file):
-    result = reduce_case(Dataset.load(file).case("metric_sweep", "sweep"), metric_sweep.reduce, {})
+def reduce(case):
+    result = reduced(case)
     return result, metric_sweep.Sweep.from_frame(result.data)
 
 
@@ -154,19 +149,18 @@ def test_a_missing_metric_is_answered_with_those_there_are(tmp_path):
     ],
 )
 def test_wrong_folders_are_one_line(tmp_path, change, message):
-    with pytest.raises(InputError) as raised:
+    with refused(message):
         reduce(make(tmp_path / "mine", **change))
-    assert message in str(raised.value)
 
 
 def test_unknown_kernels_and_empty_output_are_named(tmp_path):
-    file = make(tmp_path / "strange", lambda path, length: path.write_text("==PROF== Disconnected\n"))
+    case = make(tmp_path / "strange", lambda path, length: path.write_text("==PROF== Disconnected\n"))
     with pytest.raises(InputError, match="==PROF== messages"):
-        reduce(file)
-    file = make(tmp_path / "zebra")
+        reduce(case)
+    case = make(tmp_path / "zebra")
     one = tmp_path / "zebra/ncu/64.csv"
     one.write_text(one.read_text().replace(GEMM, "zebra_v7"))
-    result, sweep = reduce(file)
+    result, sweep = reduce(case)
     assert "other" in set(sweep.points["kernel_class"])
     (warning,) = result.warnings
     assert warning.startswith("ncu: no class is known for 1 kernel: zebra_v7; they count as class other")

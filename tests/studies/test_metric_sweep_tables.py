@@ -5,11 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset
 from gpuledger.studies import metric_sweep
 from gpuledger.studies.metric_sweep import figures as panels
 from gpuledger.studies.metric_sweep import unit_switches
@@ -33,11 +31,7 @@ def swept(tmp_path):
 
     def swept(*parts):
         pd.concat(parts).to_csv(tmp_path / "sweep.csv", index=False)
-        content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
-        content["studies"] = {"metric_sweep": {"sweep": {"measurements": "sweep.csv"}}}
-        (tmp_path / "dataset.yaml").write_text(yaml.safe_dump(content))
-        case = Dataset.load(tmp_path / "dataset.yaml").case("metric_sweep", "sweep")
-        result = reduce_case(case, metric_sweep.reduce, {})
+        result = reduced(own_case(tmp_path, "metric_sweep", {"measurements": "sweep.csv"}, "sweep"))
         return result, metric_sweep.Sweep.from_frame(result.data)
 
     return swept

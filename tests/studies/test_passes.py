@@ -3,15 +3,14 @@
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from conftest import snakemake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import passes
 from gpuledger.ledger.case_result import reduce_case, reduce_part
-from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.passes import DividedPasses, PartOfPass, add_counts, at_ranks, by_pass, count_values
 from gpuledger.ledger.study import read_studies
 from gpuledger.readers import neutrino
@@ -57,10 +56,7 @@ def make_case(folder, study, records, **inputs):
         threads, sections = 32 * records.shape[1], [("warp", records[:, :, None])]
     trace = {"grid": (len(records), 1, 1), "block": (threads, 1, 1), "sections": sections}
     neutrino.write_trace(folder / "t.bin", version="V3", **trace)
-    content = {"title": "t", "kind": "recorded", "source": "s", "license": "facts"}
-    content["studies"] = {study: {"mine": {"trace": "t.bin"} | inputs}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return Dataset.load(folder / "dataset.yaml").case(study, "mine")
+    return own_case(folder, study, {"trace": "t.bin"} | inputs)
 
 
 def in_parts(case, folder, number):
@@ -76,7 +72,7 @@ def in_parts(case, folder, number):
 
 def check(case, folder, number):
     try:
-        whole = reduce_case(case, REDUCTIONS[case.study])
+        whole = reduced(case)
     except InputError as error:
         with pytest.raises(InputError) as refused:
             in_parts(case, folder, number)

@@ -2,51 +2,38 @@
 
 import numpy as np
 import pytest
-import yaml
 from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
+from own_cases import own_case, reduced, refused
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import notebooks, pages, provenance
-from gpuledger.ledger.case_result import CaseResult, reduce_case
+from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Dataset, Repository
-from gpuledger.studies import exposed_latency, kernel_overhead, memory_usage
+from gpuledger.studies import exposed_latency, memory_usage
 from gpuledger.studies.exposed_latency.tables import latency_table
 from gpuledger.studies.memory_usage import tables as memory_tables
 
-STUDIES = {"kernel_overhead": kernel_overhead, "memory_usage": memory_usage, "exposed_latency": exposed_latency}
-
 
 def published(study, case):
-    return reduce_case(Repository.find(ROOT).dataset("published").case(study, case), STUDIES[study].reduce, {})
+    return reduced(Repository.find(ROOT).dataset("published").case(study, case))
 
 
 def reduce(folder, study, *tables, name="mine"):
     """Reduce a case of one's own, made of tables with the given texts."""
-    content = {"title": "t", "kind": "recorded", "source": "s", "license": "facts"}
     for position, text in enumerate(tables):
         (folder / f"table{position}.csv").write_text(text, "utf-8")
     inputs = {"table": "table0.csv"}
     if len(tables) > 1:
         inputs = {"tables": {f"w{position}": f"table{position}.csv" for position in range(len(tables))}}
-    content["studies"] = {study: {name: inputs}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    dataset = Dataset.load(folder / "dataset.yaml")
-    return reduce_case(dataset.case(study, name), STUDIES[study].reduce, {})
+    return reduced(own_case(folder, study, inputs, name))
 
 
-def refused(folder, study, *tables):
-    with pytest.raises(InputError) as caught:
+def refusal(folder, study, *tables):
+    with refused() as caught:
         reduce(folder, study, *tables)
-    assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "mine").mkdir()
-    return tmp_path / "mine"
 
 
 # Kernel overhead
@@ -85,7 +72,7 @@ def test_operators_need_no_group(folder):
 
 def test_cells_that_would_share_a_name_are_refused(folder):
     header = "group,operator,probe,slowdown_ratio,extra_registers,spilled\n"
-    message = refused(folder, "kernel_overhead", header + "g,a-b,p,1,0,false\ng,a b,p,1,0,false\n")
+    message = refusal(folder, "kernel_overhead", header + "g,a-b,p,1,0,false\ng,a b,p,1,0,false\n")
     assert "key studies.kernel_overhead.mine: two rows would both be called 'a_b_p'" in message
 
 
@@ -147,14 +134,14 @@ def test_a_share_that_grows_with_the_model_is_said(folder):
 )
 def test_refused_memory(folder, old, new, message):
     assert old in MEMORY
-    said = refused(folder, "memory_usage", MEMORY.replace(old, new, 1))
+    said = refusal(folder, "memory_usage", MEMORY.replace(old, new, 1))
     assert message in said
     assert "table0.csv" in said
 
 
 def test_an_absent_table_is_refused_by_its_name(folder):
     header = "model,batch_size,use,memory,unit\n"
-    assert "there is no row below the header" in refused(folder, "memory_usage", header)
+    assert "there is no row below the header" in refusal(folder, "memory_usage", header)
     reduce(folder, "memory_usage", MEMORY)
     (folder / "table0.csv").unlink()
     dataset = Dataset.load(folder / "dataset.yaml")
@@ -268,7 +255,7 @@ def test_parts_may_be_unknown(folder):
 )
 def test_refused_times(folder, old, new, message):
     assert old in TIMES
-    assert message in refused(folder, "exposed_latency", TIMES.replace(old, new, 1))
+    assert message in refusal(folder, "exposed_latency", TIMES.replace(old, new, 1))
 
 
 def test_parts_that_miss_their_total_are_kept_with_a_warning(folder):
@@ -320,7 +307,7 @@ def test_warnings_are_kept_and_shown_on_figure_and_page(folder):
 )
 def test_refused_ratios(folder, row, message):
     header = "probe,ncu_ratio,neutrino_ratio,other_ratio,prologue_share,kernel_share,epilogue_share\n"
-    assert message in refused(folder, "exposed_latency", f"{header}{row}\n")
+    assert message in refusal(folder, "exposed_latency", f"{header}{row}\n")
 
 
 def test_a_case_names_a_table(folder):

@@ -13,6 +13,7 @@ import yaml
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_cases import own_case, reduced, refused
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import claims
@@ -29,18 +30,8 @@ POINTS = "completed_percent,elapsed_cycles\n0,100\n50,110\n100,150\n"
 
 
 def reduce(folder, text, **options):
-    content = {"title": "t", "kind": "recorded", "source": "s", "license": "facts"}
-    content["studies"] = {"warp_scheduling": {"mine": {"cdf": "points.csv", **options}}}
     (folder / "points.csv").write_text(text, "utf-8")
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    dataset = Dataset.load(folder / "dataset.yaml")
-    return reduce_case(dataset.case("warp_scheduling", "mine"), warp_scheduling.reduce, {})
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "mine").mkdir()
-    return tmp_path / "mine"
+    return reduced(own_case(folder, "warp_scheduling", {"cdf": "points.csv", **options}))
 
 
 @pytest.mark.parametrize(
@@ -101,11 +92,8 @@ def test_warps_that_all_take_equally_long_have_no_tail(folder):
 )
 def test_refused_points(folder, old, new, message):
     assert old in POINTS
-    with pytest.raises(InputError) as caught:
+    with refused("points.csv", message):
         reduce(folder, POINTS.replace(old, new, 1))
-    assert message in str(caught.value)
-    assert "points.csv" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_unknown_kind_of_blocks(folder):
@@ -173,18 +161,11 @@ def write_case(folder, blocks=None, clocks=None, **options):
             inputs[key] = path.name
     if clocks is not None:
         inputs |= {"flop_per_iteration": FLOP, "clock_mhz": CLOCK}
-    return open_case(folder, inputs | options)
-
-
-def open_case(folder, inputs):
-    content = {"title": "t", "kind": "recorded", "source": "s", "license": "facts"}
-    content["studies"] = {"warp_scheduling": {"mine": inputs}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return Dataset.load(folder / "dataset.yaml").case("warp_scheduling", "mine")
+    return own_case(folder, "warp_scheduling", inputs | options)
 
 
 def reduced_of(case):
-    result = reduce_case(case, warp_scheduling.reduce, {})
+    result = reduced(case)
     result.write(case.dataset.folder / "out")
     again = CaseResult.read(case.dataset.folder / "out")
     run_notebook("warp_scheduling", again)
@@ -301,10 +282,8 @@ def test_ties_of_blocks_in_a_grid_with_holes(folder):
 
 
 def refused_case(case, *words):
-    with pytest.raises(InputError) as caught:
-        reduce_case(case, warp_scheduling.reduce, {})
-    assert "\n" not in str(caught.value)
-    assert all(word in str(caught.value) for word in words), str(caught.value)
+    with refused(*words):
+        reduced(case)
 
 
 def test_refused_traces(folder):
@@ -335,9 +314,8 @@ def test_refused_traces(folder):
     ],
 )
 def test_refused_declarations(folder, inputs, message):
-    with pytest.raises(InputError) as caught:
-        open_case(folder, inputs)
-    assert message in str(caught.value)
+    with refused(message):
+        own_case(folder, "warp_scheduling", inputs)
 
 
 @pytest.fixture(scope="module")
@@ -412,8 +390,8 @@ def clock_rows():
 )
 def test_pickled_clocks_give_what_the_trace_gives(folder, protocol, layout):
     (folder / "tmp.pkl").write_bytes(pickle.dumps(layout(clock_rows()), protocol))
-    case = open_case(folder, {"pickle": "tmp.pkl", "flop_per_iteration": FLOP, "clock_mhz": CLOCK})
-    result = reduce_case(case, warp_scheduling.reduce, {})
+    inputs = {"pickle": "tmp.pkl", "flop_per_iteration": FLOP, "clock_mhz": CLOCK}
+    result = reduced(own_case(folder, "warp_scheduling", inputs))
     assert result["sped_up_blocks"] == len(clock_rows()) - 2
 
 
@@ -493,9 +471,8 @@ OBJECTS = {
 def test_pickles_of_other_objects_are_refused(folder, name):
     for protocol in (2, 5):
         (folder / "tmp.pkl").write_bytes(pickle.dumps(OBJECTS[name], protocol))
-        with pytest.raises(InputError) as caught:
+        with refused():
             warp_scheduling.load_plain(folder / "tmp.pkl")
-        assert "\n" not in str(caught.value)
 
 
 TUPLES = b"\x80\x04)" + b"2\x86" * 60
@@ -530,7 +507,7 @@ CRAFTED = {
 @pytest.mark.parametrize("name", CRAFTED)
 def test_crafted_pickles_are_refused_in_one_line(folder, name):
     (folder / "tmp.pkl").write_bytes(CRAFTED[name])
-    case = open_case(folder, {"pickle": "tmp.pkl", "flop_per_iteration": 1, "clock_mhz": 1})
+    case = own_case(folder, "warp_scheduling", {"pickle": "tmp.pkl", "flop_per_iteration": 1, "clock_mhz": 1})
     refused_case(case, "tmp.pkl")
 
 
@@ -547,7 +524,7 @@ def test_crafted_pickles_are_refused_in_one_line(folder, name):
 )
 def test_pickles_of_unknown_layout_are_described(folder, value, message):
     (folder / "tmp.pkl").write_bytes(pickle.dumps(value))
-    case = open_case(folder, {"pickle": "tmp.pkl", "flop_per_iteration": 1, "clock_mhz": 1})
+    case = own_case(folder, "warp_scheduling", {"pickle": "tmp.pkl", "flop_per_iteration": 1, "clock_mhz": 1})
     refused_case(case, message)
 
 

@@ -200,6 +200,12 @@ def _convert(path: Path, cells: pd.Series, column: Column) -> pd.Series:
     return numbers
 
 
+def refuse_row(path: Path, bad: pd.Series, column: str, problem: str, remedy: str) -> None:
+    """Raise an InputError about the first bad row of a table, if there is one."""
+    if bad.any():
+        raise InputError(path, f"line {int(np.flatnonzero(bad)[0]) + 2}, column {column}", problem, remedy)
+
+
 def _refuse(path: Path, cells: pd.Series, column: Column, bad: pd.Series, problem: str, remedy: str) -> None:
     if bad.any():
         row = int(np.flatnonzero(bad)[0])

@@ -11,15 +11,13 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT, snakemake
+from own_cases import own_case, reduced, refused
 from test_download import Site
 
-from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.models import simulate
 from gpuledger.readers import neutrino
 from gpuledger.readers.neutrino.event_log import MEMORY, SECTIONS
-from gpuledger.studies import kernel_overhead, memory_usage
 from gpuledger.studies.memory_usage.tables import memory_table
 
 OPERATORS = {
@@ -228,25 +226,13 @@ def test_the_declaration_is_valid_and_not_of_the_default_target(root):
 
 def reduce(folder, study, **inputs):
     """Reduce a case of one's own, whose traces are in ``traces`` of the folder."""
-    content = {"title": "t", "kind": "recorded", "source": "s", "license": "CC0-1.0"}
-    content["studies"] = {study: {"mine": {"traces": "traces", **inputs}}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    case = Dataset.load(folder / "dataset.yaml").case(study, "mine")
-    reducers = {"kernel_overhead": kernel_overhead.reduce, "memory_usage": memory_usage.reduce}
-    return reduce_case(case, reducers[study], {})
+    return reduced(own_case(folder, study, {"traces": "traces", **inputs}))
 
 
-def refused(folder, study, **inputs):
-    with pytest.raises(InputError) as caught:
+def refusal(folder, study, **inputs):
+    with refused() as caught:
         reduce(folder, study, **inputs)
-    assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "mine").mkdir()
-    return tmp_path / "mine"
 
 
 def test_overhead_in_folders_of_any_depth_and_name(folder):
@@ -298,55 +284,55 @@ def test_a_folder_without_a_batch_size_is_read_with_a_warning(folder):
 
 def test_refused_overhead(folder):
     traces = folder / "traces"
-    assert "key studies.kernel_overhead.mine.traces: the folder" in refused(folder, "kernel_overhead")
+    assert "key studies.kernel_overhead.mine.traces: the folder" in refusal(folder, "kernel_overhead")
     traces.write_text("a file")
-    assert "traces does not exist; put it there" in refused(folder, "kernel_overhead")
+    assert "traces does not exist; put it there" in refusal(folder, "kernel_overhead")
     traces.unlink()
     traces.mkdir()
-    assert "traces: holds no event.log or process.log; give" in refused(folder, "kernel_overhead")
+    assert "traces: holds no event.log or process.log; give" in refusal(folder, "kernel_overhead")
     write_overhead(traces, {"g": ["a"], "h": ["a"]}, {"dmat": PROBES["dmat"]})
-    assert "the operator a is in two groups" in refused(folder, "kernel_overhead")
+    assert "the operator a is in two groups" in refusal(folder, "kernel_overhead")
     (traces / "h").rename(folder / "away")
     (log,) = traces.rglob("event.log")
     kept = log.read_text()
     log.write_text("".join(line for line in kept.splitlines(True) if "impact" not in line))
-    assert "traces/g/a/dmat: no launch was timed: no [benchmark] line" in refused(folder, "kernel_overhead")
+    assert "traces/g/a/dmat: no launch was timed: no [benchmark] line" in refusal(folder, "kernel_overhead")
     log.write_text(kept.replace("impact", "impatc"))
-    assert "event.log, line " in refused(folder, "kernel_overhead")
+    assert "event.log, line " in refusal(folder, "kernel_overhead")
     log.write_text(kept)
     for path in [*traces.rglob("process.log")]:
         path.unlink()
-    assert "traces/g/a/dmat: no process.log states the registers" in refused(folder, "kernel_overhead")
+    assert "traces/g/a/dmat: no process.log states the registers" in refusal(folder, "kernel_overhead")
     (traces / "g/event.log").write_text(kept)
-    assert "traces/g/event.log: is not in a folder <group>/<operator>/<probe>" in refused(folder, "kernel_overhead")
-    assert "do not go together" in refused(folder, "kernel_overhead", table="a", names={})
-    assert "leaves the folder" in refused(folder, "kernel_overhead", traces="../traces")
+    assert "traces/g/event.log: is not in a folder <group>/<operator>/<probe>" in refusal(folder, "kernel_overhead")
+    assert "do not go together" in refusal(folder, "kernel_overhead", table="a", names={})
+    assert "leaves the folder" in refusal(folder, "kernel_overhead", traces="../traces")
 
 
 def test_refused_memory(folder):
     traces = folder / "traces"
     traces.mkdir()
-    assert "traces: holds no stdout.log or event.log; give" in refused(folder, "memory_usage")
+    assert "traces: holds no stdout.log or event.log; give" in refusal(folder, "memory_usage")
     write_memory(traces, ["m-bs1"])
     same = {name: "p" for name in PROBE_BYTES}
-    assert "a second folder for m, 1, p; give them different names" in refused(folder, "memory_usage", names=same)
+    assert "a second folder for m, 1, p; give them different names" in refusal(folder, "memory_usage", names=same)
     for path in traces.glob("*/dmat/*/*/event.log"):
         path.write_text("[exec] succeed 0\n")
-    assert "no event.log of m, batch size 1, dmat states the probe's memory" in refused(folder, "memory_usage")
+    assert "no event.log of m, batch size 1, dmat states the probe's memory" in refusal(folder, "memory_usage")
     for path in traces.glob("*/dmat/*/*/event.log"):
         path.write_text("")
-    assert "no event.log of m, batch size 1, dmat states the probe's memory" in refused(folder, "memory_usage")
+    assert "no event.log of m, batch size 1, dmat states the probe's memory" in refusal(folder, "memory_usage")
     for path in traces.rglob("event.log"):
         path.unlink()
-    assert "there is no probe" in refused(folder, "memory_usage")
+    assert "there is no probe" in refusal(folder, "memory_usage")
     outputs = sorted(traces.rglob("stdout.log"))
     for path in outputs:
         path.write_text("")
-    assert "no stdout.log of m, batch size 1 has a line 'max memory:'" in refused(folder, "memory_usage")
+    assert "no stdout.log of m, batch size 1 has a line 'max memory:'" in refusal(folder, "memory_usage")
     outputs[0].write_text("loading\nmax memory: 4 GB\n")
-    assert "stdout.log, line 2: 'GB' is not a number of bytes" in refused(folder, "memory_usage")
+    assert "stdout.log, line 2: 'GB' is not a number of bytes" in refusal(folder, "memory_usage")
     (traces / "stdout.log").write_text("max memory: 1\n")
-    said = refused(folder, "memory_usage")
+    said = refusal(folder, "memory_usage")
     assert "traces/stdout.log: is not in a folder <model>-bs<batch size>/<probe>; move" in said
 
 

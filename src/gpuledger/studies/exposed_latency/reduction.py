@@ -11,7 +11,7 @@ from gpuledger.errors import InputError, warn
 from gpuledger.ledger.case_result import CaseResult, quantity_names, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers import tabular
-from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.readers.tabular import Column, read_csv, refuse_row
 
 #: Units of times in users' tables; all columns of a table have the same one.
 TIME_UNITS = ("ns", "us", "ms", "s")
@@ -90,8 +90,8 @@ def _read_latency(path: Path, workload: str) -> pd.DataFrame:
     found = parts.sum(axis=1)
     missing = parts.isna().any(axis=1)
     some = parts.notna().any(axis=1) & missing
-    _refuse_row(path, some, names[0], "only some of the parts are given", "give all three")
-    _refuse_row(path, parts.max(axis=1) > 1.01 * total, whole, "a part exceeds the total", "correct the row")
+    refuse_row(path, some, names[0], "only some of the parts are given", "give all three")
+    refuse_row(path, parts.max(axis=1) > 1.01 * total, whole, "a part exceeds the total", "correct the row")
     off = ~missing & ((found - total).abs() > 0.01 * total)
     for row in np.flatnonzero(off):
         problem = f"prologue + kernel + epilogue are {100 * found[row] / total[row]:.4g} % of their total"
@@ -101,7 +101,7 @@ def _read_latency(path: Path, workload: str) -> pd.DataFrame:
     other = ratios["prologue"] + ratios["epilogue"]
     drawn = table.get("other_ratio", pd.Series(np.nan, table.index))
     too_much = drawn >= table["neutrino_ratio"]
-    _refuse_row(path, too_much, "other_ratio", "prologue and epilogue exceed neutrino_ratio", "correct one of the two")
+    refuse_row(path, too_much, "other_ratio", "prologue and epilogue exceed neutrino_ratio", "correct one of the two")
     kernel = ratios["kernel"].fillna(table["neutrino_ratio"] - drawn)
     return table[["workload", "probe", "ncu_ratio", "neutrino_ratio"]].assign(
         kernel_ratio=kernel,
@@ -137,8 +137,3 @@ def _read_table(path: Path) -> tuple[pd.DataFrame, list[str], str, pd.Series]:
     for name in ("ncu", "neutrino"):
         table[f"{name}_ratio"] = table[f"{name}{unit}"] / table[original]
     return table, names, f"neutrino{unit}", table[f"neutrino{unit}"]
-
-
-def _refuse_row(path: Path, bad: pd.Series, column: str, problem: str, remedy: str) -> None:
-    if bad.any():
-        raise InputError(path, f"line {int(np.flatnonzero(bad)[0]) + 2}, column {column}", problem, remedy)

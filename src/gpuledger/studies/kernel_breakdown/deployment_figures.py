@@ -113,7 +113,7 @@ def _draw_pass(
         axes.text(centre, place + 0.365, text, ha="center", va="top", fontsize=6.5)
 
 
-def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None, titles: Mapping | None = None) -> None:
+def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None) -> None:
     """Draw tokens/s of a GPU against tokens/s of a request over batch, one line a deployment.
 
     Parameters
@@ -122,17 +122,14 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None,
         ``hardware, requests, user_tokens_per_s, gpu_tokens_per_s, fits``; batches that do not fit are hollow.
     tpot_s : float, optional
         Objective: the line that marks the longest allowed time per output token.
-    titles : mapping, optional
-        Names for the legend, by hardware.
     """
     noted: list[tuple[str, float]] = []
     for colour, (name, own) in zip(_LINES * 9, rows.groupby("hardware", sort=False), strict=False):
         own, fits = own.sort_values("requests"), own.sort_values("requests")["fits"].to_numpy(bool)
         x, y = own["user_tokens_per_s"].to_numpy(), own["gpu_tokens_per_s"].to_numpy()
         shown = np.where(fits, y, np.nan)
-        label = (titles or {}).get(name, name)
         dots = {"marker": "o", "markersize": 2.6} if len(x) <= 24 else {}
-        axes.plot(x, shown, color=colour, label=label, linewidth=1.3, zorder=3, **dots)
+        axes.plot(x, shown, color=colour, label=name, linewidth=1.3, zorder=3, **dots)
         axes.plot(x[~fits], y[~fits], color=colour, linestyle="none", marker="o", markersize=2.8, mfc="white", mew=0.6)
         # The first and the last batch that fits.
         for at in sorted({int(np.argmax(fits)), int(len(fits) - 1 - np.argmax(fits[::-1]))} if fits.any() else set()):

@@ -90,7 +90,6 @@ def draw_roofline(
     points: pd.DataFrame,
     roofs: Roofs,
     colours: Mapping[str, str] = COLOURS,
-    flop_per_s: float = 1e12,
     name_roofs: bool = True,
 ) -> None:
     """Draw kernels under the roofs of compute, DRAM and L2, between the limits that the axes already have.
@@ -99,8 +98,6 @@ def draw_roofline(
     ----------
     points : DataFrame
         Of one phase; see :func:`gpuledger.studies.kernel_breakdown.roofline.roofline_points`.
-    flop_per_s : float
-        Unit of the vertical axis.
     name_roofs : bool
         Write names and values on the roofs.
     """
@@ -109,8 +106,8 @@ def draw_roofline(
         axis.set_major_formatter(FuncFormatter(format_decimal))
         axis.set_minor_locator(NullLocator())
     axes.grid(which="major", linewidth=0.4)
-    _draw_roofs(axes, roofs, flop_per_s, name_roofs)
-    level, group = points["flop_per_s"] / flop_per_s, points["group"].map(colours)
+    _draw_roofs(axes, roofs, name_roofs)
+    level, group = points["flop_per_s"] / 1e12, points["group"].map(colours)
     hollow = {"facecolor": "white", "edgecolor": list(group), "linewidth": 0.8, "zorder": 4}
     axes.scatter(points["l2_intensity"], level, s=11, **hollow)
     # A kernel that finds everything in L2 has no point at DRAM.
@@ -125,9 +122,9 @@ def _has_dram_point(axes: Axes, points: pd.DataFrame) -> pd.Series:
     return points["dram_intensity"] < axes.get_xlim()[1]
 
 
-def _draw_roofs(axes: Axes, roofs: Roofs, flop_per_s: float, named: bool) -> None:
+def _draw_roofs(axes: Axes, roofs: Roofs, named: bool) -> None:
     left, right = axes.get_xlim()
-    peaks = sorted((value / flop_per_s, precision) for precision, value in roofs.peaks.items())
+    peaks = sorted((value / 1e12, precision) for precision, value in roofs.peaks.items())
     peak = peaks[-1][0]
     intensity = np.geomspace(left, right, 60)
     style = {"fontsize": 7.2, "path_effects": _HALO, "zorder": 6}
@@ -138,7 +135,7 @@ def _draw_roofs(axes: Axes, roofs: Roofs, flop_per_s: float, named: bool) -> Non
     for name, (bandwidth, colour, line) in bandwidths.items():
         if np.isnan(bandwidth):
             continue
-        slope = bandwidth / flop_per_s
+        slope = bandwidth / 1e12
         axes.plot(intensity, np.minimum(slope * intensity, peak), color=colour, linewidth=1.3, linestyle=line, zorder=2)
         if named:
             # Along the roof: in logarithms its slope is 1, at any point.
@@ -147,14 +144,14 @@ def _draw_roofs(axes: Axes, roofs: Roofs, flop_per_s: float, named: bool) -> Non
             text = f"{name} {format_bandwidth(bandwidth)}"
             axes.text(x, y, text, color=colour, transform_rotates_text=True, **turned, **style)
     for value, _ in peaks[:-1]:
-        ridge = value * flop_per_s / roofs.dram_bytes_per_s
+        ridge = value * 1e12 / roofs.dram_bytes_per_s
         axes.plot([ridge, right], [value, value], color=figures.BLACK, linewidth=0.9, linestyle=":", zorder=2)
     if named:
         text = ", ".join(f"{precision.upper()} {value:,.0f}" for value, precision in reversed(peaks)) + " TFLOP/s"
         axes.text(right / 1.2, peak * 1.15, text, ha="right", va="bottom", **style)
 
 
-def number_kernels(axes: Axes, key: Axes, points: pd.DataFrame, flop_per_s: float = 1e12) -> None:
+def number_kernels(axes: Axes, key: Axes, points: pd.DataFrame) -> None:
     """Number the kernels of :func:`draw_roofline` that take at least 5 % of the time, or name them where there is room.
 
     Numbers are placed in the figure's final layout: finish everything else and call ``figure.draw_without_rendering()``
@@ -164,13 +161,11 @@ def number_kernels(axes: Axes, key: Axes, points: pd.DataFrame, flop_per_s: floa
     ----------
     key : Axes
         Where to write what the numbers stand for, with shares of the phase's time.
-    flop_per_s : float
-        As for :func:`draw_roofline`.
     """
     named = numbered(points)
     at = named["dram_intensity"].where(_has_dram_point(axes, named), named["l2_intensity"])
     radii = np.sqrt(_LEAST_AREA + _AREA * named["share"].to_numpy()) / 2
-    places = np.column_stack([at, named["flop_per_s"] / flop_per_s])
+    places = np.column_stack([at, named["flop_per_s"] / 1e12])
     lines = [
         f"{kernel.replace('_', ' ')} {100 * share:.0f} %" for kernel, share in named[["kernel", "share"]].to_numpy()
     ]

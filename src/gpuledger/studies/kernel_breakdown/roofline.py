@@ -68,11 +68,11 @@ def roofline_points(kernels: pd.DataFrame) -> pd.DataFrame:
     return points.sort_values("share", ascending=False, kind="stable")
 
 
-def roofline_limits(points: pd.DataFrame, roofs: Roofs, flop_per_s: float = 1e12) -> dict[str, tuple[float, float]]:
-    """Return axes limits that hold all points and the ridge of DRAM."""
+def roofline_limits(points: pd.DataFrame, roofs: Roofs) -> dict[str, tuple[float, float]]:
+    """Return axes limits (FLOP/byte, TFLOP/s) that hold all points and the ridge of DRAM."""
     peak = max(roofs.peaks.values())
     intensities = points[["dram_intensity", "l2_intensity"]]
     left = max(intensities.min().min(), 1e-2) / 1.6
     largest = intensities[points["macs"] > 0].max().max()
     right = 10 ** np.ceil(np.log10(max(min(largest, 2e4), 4 * peak / roofs.dram_bytes_per_s)))
-    return {"xlim": (left, right), "ylim": (points["flop_per_s"].min() / 2.5 / flop_per_s, 3.2 * peak / flop_per_s)}
+    return {"xlim": (left, right), "ylim": (points["flop_per_s"].min() / 2.5 / 1e12, 3.2 * peak / 1e12)}

@@ -11,7 +11,7 @@ from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers import gpus
 from gpuledger.readers.gpus import Gpu
-from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.readers.tabular import Column, read_csv, refuse_row
 from gpuledger.studies.normalization_roofline.liger import LIGER, NORMALIZATIONS, TORCH_LAYER, read_benchmark
 
 #: The kernels whose distance to the roofs is in question (a case has one of them), and the one that sets the roofs.
@@ -143,10 +143,7 @@ def _read(case: Case, key: str, columns: tuple[Column, ...], names: list[str]) -
     table = read_csv(path, columns, names)
     for low, high in (("time_p5_ns", "time_median_ns"), ("time_median_ns", "time_p95_ns")):
         if low in table and high in table:
-            wrong = np.flatnonzero(table[low] > table[high])
-            if len(wrong):
-                problem = f"{low} is larger than {high}"
-                raise InputError(path, f"line {wrong[0] + 2}, column {low}", problem, "correct the row")
+            refuse_row(path, table[low] > table[high], low, f"{low} is larger than {high}", "correct the row")
     return table
 
 
