@@ -88,6 +88,12 @@ def checkout(tmp_path):
 
 
 @pytest.fixture(scope="session")
+def unmade(tmp_path_factory):
+    """A fresh copy of the checkout for dry runs, which write nothing there, and to change nothing in."""
+    return copy_checkout(tmp_path_factory.mktemp("unmade") / "checkout")
+
+
+@pytest.fixture(scope="session")
 def finished(tmp_path_factory, worker_id):
     """A copy of the checkout in which everything that needs no network has been made, for tests that only read.
 
