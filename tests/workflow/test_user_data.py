@@ -84,6 +84,12 @@ def test_a_folder_with_a_dataset_is_all_it_takes(checkout):
     assert json.loads((folder / "provenance.json").read_text())["label"] == "recorded on NVIDIA RTX 4090"
     assert "recorded on NVIDIA RTX 4090" in (folder / "table.csv").read_text().splitlines()[1]
     assert "Recorded on NVIDIA RTX 4090. measured by me" in (folder / "figure.svg").read_text()
+    # What a run says: it counts and sums up, in few words.
+    said = done.stdout + done.stderr
+    assert "[1 of 2] reduce mine/kernel_overhead/night_run" in said
+    assert "[2 of 2] draw mine/kernel_overhead/night_run" in said
+    assert re.search(r"^1 case made in \d+ s$", said, re.MULTILINE)
+    assert len(said) < 2000
 
 
 def test_bad_cases_are_one_line_each_and_the_others_finish(checkout):

@@ -216,3 +216,10 @@ def test_the_workflow_simulates_what_is_missing_and_no_more(checkout):
     assert done.returncode == 0, done.stderr[-3000:]
     assert (checkout / "results/simulated/files.json").read_bytes() == record
     assert (folder / "block_scheduling/zeros_4096/result/0.500000.bin").is_file()
+    # So is a log, although no job has it as its output.
+    (folder / "block_scheduling/zeros_4096/event.log").unlink()
+    done = snakemake(checkout, "results/simulated/files.json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (checkout / "results/simulated/files.json").read_bytes() == record
+    assert (folder / "block_scheduling/zeros_4096/event.log").is_file()
+    assert "Nothing to be done" in (done := snakemake(checkout, "-n", target)).stdout + done.stderr
