@@ -53,6 +53,12 @@ SIGNATURES = {
 }
 
 
+def copy_sources(source, folder):
+    """Copy a source, to be included once for each probe."""
+    for name in (source, "probes.cuh"):
+        (folder / name).write_text((cuda.SOURCES / name).read_text("utf-8").replace("#pragma once", ""), "utf-8")
+
+
 @functools.cache
 def library(source):
     """Compile the kernels of a source with every probe at once: most of the time goes into the headers."""
@@ -72,10 +78,7 @@ def library(source):
             text += LAUNCH.format(probe=number, function=function, **words)
     with tempfile.TemporaryDirectory(prefix="gpuledger-emulation-") as folder:
         (Path(folder) / "kernel.cpp").write_text(text, "utf-8")
-        for name in (source, "probes.cuh"):
-            # Once for each probe.
-            included = (cuda.SOURCES / name).read_text("utf-8").replace("#pragma once", "")
-            (Path(folder) / name).write_text(included, "utf-8")
+        copy_sources(source, Path(folder))
         options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{cuda.SOURCES}", "-o", "kernel.so", "kernel.cpp"]
         done = subprocess.run([COMPILER, *options], cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
