@@ -110,7 +110,7 @@ def finished(tmp_path_factory, worker_id):
             content = re.sub(r"^datasets: .*$", "datasets: [published, simulated]", content, flags=re.MULTILINE)
             content = re.sub(r"^datasets_online: .*$", "datasets_online: []", content, flags=re.MULTILINE)
             configuration.write_text(content, "utf-8")
-            if (ROOT / "results/index.html").is_file():
+            if all((ROOT / name).exists() for name in ("results/index.html", ".snakemake/metadata")):
                 # The default target has been made here. What has changed since, Snakemake makes again.
                 for name in ("results/published", "results/simulated", "traces/simulated", ".snakemake"):
                     shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
