@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2] / "workflow" / "scripts"))
 import fork_server
 
-os.environ.setdefault("PIP_WITH", json.dumps(sys.argv[1:]))
+os.environ.setdefault("FORKED_PIP", json.dumps(sys.argv[1:]))
 fork_server.hand_over("pip._internal.cli.main", "pip._internal.commands.download")
 
 import tempfile  # noqa: E402
@@ -16,4 +16,4 @@ import tempfile  # noqa: E402
 from pip._internal.cli.main import main  # noqa: E402
 
 tempfile.tempdir = None  # that of its own environment
-sys.exit(main(json.loads(os.environ.pop("PIP_WITH"))))
+sys.exit(main(json.loads(os.environ.pop("FORKED_PIP"))))
