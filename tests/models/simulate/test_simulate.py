@@ -1,6 +1,7 @@
 """The simulated GPU: it keeps its own rules, is the same every time, and hits the numbers that it was fitted to."""
 
 import csv
+import functools
 
 import numpy as np
 import pytest
@@ -38,12 +39,8 @@ def upstream(first):
 
 @pytest.fixture(scope="module")
 def launches():
-    made = {}
-
-    def launch(study, case):
-        return made.setdefault((study, case), simulate.simulate_launch(study, case))
-
-    return launch
+    """Simulate a launch once."""
+    return functools.cache(simulate.simulate_launch)
 
 
 def test_upstream_estimator_of_these_tests_is_the_published_one():
