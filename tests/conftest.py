@@ -22,7 +22,8 @@ import fork_server  # noqa: E402
 #: How long to wait for what takes a second on an idle machine: a busy one is no failure.
 PATIENCE_S = 300
 #: What a run of Snakemake imports.
-SNAKEMAKE = ["snakemake.cli", "snakemake.report.html_reporter", "jsonschema", "numpy", "smart_open", "dpath"]
+SNAKEMAKE = ["snakemake.cli", "snakemake.profiles", "snakemake.report.html_reporter"]
+SNAKEMAKE += ["jsonschema", "nbformat.v4", "numpy", "smart_open", "dpath"]
 #: The folder <host>/<path> of public measurements, here or not.
 MIRROR = Path(os.environ.get("GPULEDGER_MIRROR") or ROOT.parent / "shared" / "mirror")
 #: The files of a case whose study names no figures or tables.
@@ -95,6 +96,12 @@ def checkout(tmp_path):
 
 
 @pytest.fixture(scope="session")
+def unmade(tmp_path_factory):
+    """A fresh copy of the checkout for dry runs, which write nothing there, and to change nothing in."""
+    return copy_checkout(tmp_path_factory.mktemp("unmade") / "checkout")
+
+
+@pytest.fixture(scope="session")
 def finished(tmp_path_factory, worker_id):
     """A copy of the checkout in which everything that needs no network has been made, for tests that only read.
 
@@ -110,8 +117,8 @@ def finished(tmp_path_factory, worker_id):
             content = re.sub(r"^datasets: .*$", "datasets: [published, simulated]", content, flags=re.MULTILINE)
             content = re.sub(r"^datasets_online: .*$", "datasets_online: []", content, flags=re.MULTILINE)
             configuration.write_text(content, "utf-8")
-            if os.environ.get("GPULEDGER_MADE"):
-                # The default target of this very checkout has just been made.
+            if all((ROOT / name).exists() for name in ("results/index.html", ".snakemake/metadata")):
+                # The default target has been made here. What has changed since, Snakemake makes again.
                 for name in ("results/published", "results/simulated", "traces/simulated", ".snakemake"):
                     shutil.copytree(ROOT / name, folder / name, dirs_exist_ok=True)
             done = snakemake(folder)

@@ -27,7 +27,7 @@ MODULES = sorted(LIBRARY.rglob("*.py"))
 
 
 def imports(text):
-    """Return the modules below gpuledger that Python code imports, as tuples of names."""
+    """Return the modules below gpuledger that Python code imports, as tuples of names; Snakemake it does not."""
     found = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -35,6 +35,7 @@ def imports(text):
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "imports are absolute"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    assert "snakemake" not in {name.split(".")[0] for name in found}
     parts = {tuple(name.split(".")[1:]) for name in found if name.split(".")[0] == "gpuledger"}
     return {names for names in parts if names[0] != "__version__"}
 
@@ -77,6 +78,7 @@ def loaded():
     """By study, the modules below gpuledger that it loads; in forks of a process with what all of them import."""
     program = (
         "import json, os, sys, pandas, pyarrow.parquet, matplotlib.pyplot, IPython.display\n"
+        "import numba, requests, scipy.special, tqdm, yaml\n"
         "for study, lines in json.load(sys.stdin).items():\n"
         "    if os.fork() == 0:\n"
         "        exec(lines, {})\n"

@@ -11,7 +11,7 @@ import threading
 import zipfile
 
 import pytest
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, ROOT, fork_server, job_server
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,6 +72,14 @@ def index(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     return folder
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """pip is a fork of a process that has imported it; the other tests run it as users do."""
+    own, script = package._pip, str(ROOT / "tests/support/forked_pip.py")
+    monkeypatch.setattr(package, "_pip", lambda command: [sys.executable, script, *own(command)[3:]])
+    monkeypatch.setenv(fork_server.VARIABLE, job_server())
 
 
 @pytest.fixture
@@ -180,7 +188,7 @@ def test_a_web_index_is_asked_for_one_file(web_index, index, source):
         "7-cp312-cp312-musllinux_1_2_aarch64",
     ],
 )
-def test_the_same_file_comes_on_every_system_and_python(index, source, tags):
+def test_the_same_file_comes_on_every_system_and_python(forked, index, source, tags):
     path = wheel(index, f"some_tables-1.2.0-{tags}.whl")
     assert fetch(source, entry_of(path)).origin == "package index"
 
@@ -201,7 +209,7 @@ def test_what_is_gone_or_damaged_or_newly_wanted_is_fetched_again(tmp_path, sour
         assert fetch(source, more, mirror=mirror).origin == "mirror"
 
 
-def test_a_listing_cannot_name_files_outside_of_the_folder(index, source, tmp_path):
+def test_a_listing_cannot_name_files_outside_of_the_folder(forked, index, source, tmp_path):
     entry = entry_of(wheel(index))
     (tmp_path / "secret").write_text("x")
     digest = hashlib.sha256(b"x").hexdigest()
@@ -217,7 +225,7 @@ def test_a_file_put_there_by_hand_serves_and_stays(index, source, no_pip):
     assert FILE in left(source.parent)
 
 
-def test_a_wrong_file_put_there_by_hand_gives_way_to_the_right_one(index, source, caplog):
+def test_a_wrong_file_put_there_by_hand_gives_way_to_the_right_one(forked, index, source, caplog):
     entry = entry_of(wheel(index))
     (source.parent / FILE).write_bytes(b"an error page")
     assert fetch(source, entry).origin == "package index"
@@ -245,7 +253,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults_are_one_line_and_leave_nothing(index, source, fault):
+def test_faults_are_one_line_and_leave_nothing(forked, index, source, fault):
     changed, words = FAULTS[fault]
     entry = entry_of(wheel(index), **changed)
     refused(lambda: fetch(source, entry), f"{source}, download[0]", *words)
@@ -365,7 +373,7 @@ def test_an_interrupt_ends_pip_and_leaves_nothing(index, source, monkeypatch):
     assert started[0].poll() is not None and left(source.parent) == ["dataset.yaml"]
 
 
-def test_what_a_killed_process_left_is_removed(index, source):
+def test_what_a_killed_process_left_is_removed(forked, index, source):
     stale = source.parent / f"{FILE}.pip" / "wheel"
     stale.mkdir(parents=True)
     (stale / FILE).write_bytes(b"half")
@@ -373,7 +381,7 @@ def test_what_a_killed_process_left_is_removed(index, source):
     assert left(source.parent) == sorted([*wanted(), "dataset.yaml", f"{FILE}.json"])
 
 
-def test_many_at_once_fetch_once(index, source):
+def test_many_at_once_fetch_once(forked, index, source):
     entry, origins = entry_of(wheel(index)), []
     threads = [threading.Thread(target=lambda: origins.append(fetch(source, entry).origin)) for _ in range(4)]
     for thread in threads:
@@ -383,7 +391,7 @@ def test_many_at_once_fetch_once(index, source):
     assert sorted(origins) == ["package index", "present", "present", "present"]
 
 
-def test_progress_shows_on_a_terminal_only(index, source, monkeypatch, capsys):
+def test_progress_shows_on_a_terminal_only(forked, index, source, monkeypatch, capsys):
     entry = entry_of(wheel(index))
     fetch(source, entry)
     assert capsys.readouterr() == ("", "")
@@ -395,7 +403,7 @@ def test_progress_shows_on_a_terminal_only(index, source, monkeypatch, capsys):
 # ---------------------------------------------------------------------------------------- what could be fetched
 
 
-def test_what_is_at_hand_is_seen_by_names_and_sizes(index, source, tmp_path):
+def test_what_is_at_hand_is_seen_by_names_and_sizes(forked, index, source, tmp_path):
     folder, mirror, path = source.parent, tmp_path / "mirror", wheel(index)
     entry = entry_of(path)
     assert not at_hand([entry], folder) and not at_hand([entry], folder, mirror)

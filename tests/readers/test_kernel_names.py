@@ -198,7 +198,7 @@ def test_unknown_kernels_are_listed_once_with_the_pattern_that_names_them():
 
 
 def test_a_warning_of_unknown_kernels_stays_short():
-    for names in (["z" * 10**6], [f"zebra{number}'s" for number in range(10_000)]):
+    for names in (["z" * 10**6], [f"zebra{number}'s" for number in range(1000)]):
         with pytest.warns(InputWarning) as caught:
             classify(names)
         (warning,) = caught

@@ -11,7 +11,7 @@ import pytest
 import record_fakes
 from fake_driver import FakeDriver
 from ncu_values import wide
-from record_fakes import COUNTED, calls, made
+from record_fakes import calls, made
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
@@ -480,23 +480,23 @@ def test_a_file_system_without_locks_is_recorded_on(tmp_path, monkeypatch):
 
 
 def test_what_is_recorded_stays_until_something_it_depends_on_changes(tools, tmp_path):
-    folder = tmp_path / "out"
-    made(tools, folder)
+    folder, parts = tmp_path / "out", ("counters", "sweep_gpt2")
+    made(tools, folder, parts)
     first = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     count = len(calls(tools))
-    made(tools, folder)
+    made(tools, folder, parts)
     assert len(calls(tools)) == count
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == first
     # A file that was touched by someone is made again; another control makes everything again.
     (folder / "flop_reconciliation/toy_network_setup.csv").write_text("ID\n")
-    made(tools, folder)
+    made(tools, folder, parts)
     assert len(calls(tools)) == count + 1
     assert [word for word in calls(tools)[-1] if "point" in word] == ["--point=setup"], "only what is not up to date"
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.suffix == ".csv"} == {
         path: content for path, content in first.items() if path.suffix == ".csv"
     }
     run.record_parts(
-        recording.Recording(folder), COUNTED, python=str(tools / "torch-python"), control=profiler.Control(cache="none")
+        recording.Recording(folder), parts, python=str(tools / "torch-python"), control=profiler.Control(cache="none")
     )
     assert len(calls(tools)) == 2 * count + 1
     assert "cache control none" in load(folder).content["source"]

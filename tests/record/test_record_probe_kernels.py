@@ -1,11 +1,12 @@
 """The probed CUDA kernels: what they compute and what their probes save, run on the CPU from the same source."""
 
+import re
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
-from emulation import EmulatedRunner, needs_compiler
+from emulation import SIGNATURES, VARIANT, EmulatedRunner, copy_sources, needs_compiler
 
 from gpuledger.readers.neutrino.records import saved
 from gpuledger.record import cuda
@@ -82,19 +83,26 @@ def test_progress_has_a_clock_for_every_turn_of_the_loop():
 @pytest.mark.skipif(NVCC is None, reason="no nvcc to compile CUDA sources with")
 @pytest.mark.parametrize("source", ["fill.cu", "gemm.cu", "attention.cu"])
 def test_nvcc_compiles_every_kernel_with_every_probe(source, tmp_path):
-    # One translation unit cannot hold two probes; nvcc is asked once for each, all at the same time.
-    names = ["none", "block_sched", "dmat", "program_progress"] if source != "attention.cu" else list(PROBES)
-    command = [NVCC, "--ptx", "-std=c++17", "-arch=compute_80", "-I", str(cuda.SOURCES), str(cuda.SOURCES / source)]
-    started = [
-        (name, subprocess.Popen([*command, f"-DPROBE={PROBES[name]}", "-o", str(tmp_path / f"{name}.ptx")]))
-        for name in names
-    ]
-    assert [name for name, process in started if process.wait()] == []
-    plain = (tmp_path / "none.ptx").read_text("utf-8")
-    assert "clock64" not in plain, "without a probe there is none"
-    assert "clock64" in (tmp_path / "dmat.ptx").read_text("utf-8")
-    if source != "fill.cu":
-        assert "mma.sync.aligned.m16n8k16" in plain and "cp.async.cg" in plain
+    """At once: most of the time goes into the compiler's own headers. Kernels are told apart by their names."""
+    copy_sources(source, tmp_path)
+    kernels = [name for name, (place, *_) in SIGNATURES.items() if place == source]
+    text = '#include "instructions.cuh"\n'
+    for number, probe in enumerate(PROBES):
+        renamed = "".join(f"#undef {name}\n#define {name} {probe}_{name}\n" for name in kernels)
+        text += renamed + VARIANT.format(probe=number, source=source)
+    (tmp_path / "all.cu").write_text(text, "utf-8")
+    command = [NVCC, "--ptx", "-std=c++17", "-arch=compute_80", "-I", str(cuda.SOURCES), "-o", "all.ptx", "all.cu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:2000]
+    _, *parts = re.split(r"^\.visible \.entry (\w+)\(", (tmp_path / "all.ptx").read_text("utf-8"), flags=re.MULTILINE)
+    found = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert set(found) == {f"{probe}_{name}" for probe in PROBES for name in kernels}
+    for name in kernels:
+        plain = found[f"none_{name}"]
+        assert "clock64" not in plain, "without a probe there is none"
+        assert "clock64" in found[f"dmat_{name}"]
+        if source != "fill.cu":
+            assert "mma.sync.aligned.m16n8k16" in plain and "cp.async.cg" in plain
 
 
 def test_a_timeline_has_starts_and_ends_around_the_clocks_of_the_same_launch():

@@ -1,6 +1,5 @@
 """Memory access timelines: counts against slow and plain ones, the grid of the traces' own script, every refusal."""
 
-import hashlib
 import operator
 import subprocess
 import sys
@@ -603,14 +602,14 @@ def test_regions_where_there_are_many_gaps():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak from /proc")
 def test_memory_in_use_does_not_grow_with_the_file(folder):
-    """A file of 1 GiB, nearly all of it a hole: slots that were never saved."""
+    """A file of 512 MiB, nearly all of it a hole: slots that were never saved."""
     inputs = write(folder, [1, 2], [BASE, BASE + PAGE], threads=2)
     path = folder / inputs["trace"]
     head = np.fromfile(path, "<u4", 8 + 4)
-    head[8] = 2**30 // 2
+    head[8] = 2**29 // 2
     with open(path, "r+b") as handle:
         handle.write(head.tobytes())
-        handle.truncate(48 + 2**30)
+        handle.truncate(48 + 2**29)
     program = (
         "import sys; from pathlib import Path; from gpuledger.studies import dmat\n"
         "survey = dmat.open_accesses(Path(sys.argv[1])).survey()\n"
@@ -619,7 +618,7 @@ def test_memory_in_use_does_not_grow_with_the_file(folder):
     )
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
     records, unsaved, peak = map(int, done.stdout.split())
-    assert (records, unsaved) == (2, 2**26 - 2)
+    assert (records, unsaved) == (2, 2**25 - 2)
     assert peak * 1024 < 400e6
 
 
@@ -663,20 +662,17 @@ def test_more_pages_than_any_device_has_are_refused(folder, monkeypatch):
 # Pictures
 
 
-def test_the_figure_is_the_same_again_and_small(folder):
+def test_the_figure_is_small(folder):
+    """That it is the same again is test_house's."""
     clock, address = random_accesses(np.random.default_rng(5), 20_000, 400, 90_000)
     owned = [
         tensor(name, BASE + i * 80 * PAGE, 80 * PAGE, (80, 65536)) for i, name in enumerate(["Out", "V", "K", "Q", "z"])
     ]
     result = reduce(folder, write(folder, clock, address, 4, trace=owned))
     result.write(folder / "reduced")
-    sums = []
-    for name in ("one", "two"):
-        run_notebook("dmat", CaseResult.read(folder / "reduced"), folder / name)
-        files = sorted((folder / name).glob("figure.*"))
-        sums.append([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
-        assert len(files) == 3 and all(file.stat().st_size < 400_000 for file in files)
-    assert sums[0] == sums[1]
+    run_notebook("dmat", CaseResult.read(folder / "reduced"), folder / "drawn")
+    files = sorted((folder / "drawn").glob("figure.*"))
+    assert len(files) == 3 and all(file.stat().st_size < 400_000 for file in files)
 
 
 def test_colours_follow_roles_and_differ():
@@ -699,9 +695,9 @@ def test_depths_have_a_scale_in_accesses():
     plt.close(figure)
 
 
-def test_a_figure_by_name_says_what_it_needs(checkout):
-    done = snakemake(checkout, "-n", "fig10b", "--config", "datasets=[published]")
+def test_a_figure_by_name_says_what_it_needs(unmade):
+    done = snakemake(unmade, "-n", "fig10b", "--config", "datasets=[published]")
     assert done.returncode != 0
     assert "no configured dataset has case fig10b of dmat: add " in done.stdout + done.stderr
-    done = snakemake(checkout, "-n", "fig10b", "--config", "datasets=[simulated]")
+    done = snakemake(unmade, "-n", "fig10b", "--config", "datasets=[simulated]")
     assert done.returncode == 0 and "simulated/dmat/fig10b" in done.stdout

@@ -1,5 +1,6 @@
 """Kernel breakdown: the source notebook's known answers, properties of predictions, and invalid cases."""
 
+import functools
 import json
 import math
 import shutil
@@ -55,9 +56,14 @@ def reduce(file, name, **knobs):
     return reduce_case(Dataset.load(file).case("kernel_breakdown", name), kernel_breakdown.reduce, knobs)
 
 
+@functools.cache
+def published(name):
+    return reduce(PUBLISHED, name)
+
+
 @pytest.fixture(scope="module")
 def llama():
-    return reduce(PUBLISHED, "llama-3.1-8b")
+    return published("llama-3.1-8b")
 
 
 @pytest.fixture
@@ -133,7 +139,7 @@ def test_source_tiles_and_ratios(source_times):
 
 
 def test_every_claim_about_the_source_is_met():
-    result = reduce(PUBLISHED, "llama-3.1-8b-source")
+    result = published("llama-3.1-8b-source")
     content = load(ROOT / "resources/claims/kernel_breakdown.yaml")
     mine = [claim for claim in content["claims"] if claim["case"] == "llama-3.1-8b-source"]
     assert len(mine) > 40
@@ -218,7 +224,7 @@ def test_summary_and_table_hold_what_the_contract_says(llama):
             rows = table[(table["hardware"] == gpu) & (table["phase"] == phase)]
             assert rows["time_s"].sum() == pytest.approx(llama[f"{phase}_time{suffix}"], rel=1e-8)
             assert rows["macs"].sum() == llama[f"{phase}_macs"]
-    assert list(kernel_table(reduce(PUBLISHED, "deepseek-v3"))["frame"]) == [*contract, "weights", "kv", "activations"]
+    assert list(kernel_table(published("deepseek-v3"))["frame"]) == [*contract, "weights", "kv", "activations"]
 
 
 def test_structure_and_memory_are_those_of_the_model(llama):
@@ -618,7 +624,7 @@ def test_kernels_without_products_are_not_bound_by_compute(llama):
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "llama-3.1-8b-source", "deepseek-v3"])
 def test_labels_stay_in_their_panels_and_apart(name, drawn):
-    figure = drawn(reduce(PUBLISHED, name))["figure"]
+    figure = drawn(published(name))["figure"]
     figure.draw_without_rendering()  # puts annotations where their points are
     boxes = [text.get_window_extent() for text in figure.axes[-1].texts]
     assert len(boxes) > 8 and not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])

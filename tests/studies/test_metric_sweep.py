@@ -178,7 +178,7 @@ LAWS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)  # 0.1 s each
 @given(
     law=st.sampled_from(sorted(LAWS)),
     a=st.floats(1, 1e6),
@@ -196,7 +196,7 @@ def test_clean_series_have_no_unit_switch(law, a, b, noise, points, step, seed):
     assert find_switches(sweep_of(values, BYTES, "byte", sizes)).empty
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)  # 0.1 s each
 @given(
     first=st.floats(0.5, 900),
     slope=st.floats(0.6, 2.0),

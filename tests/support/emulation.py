@@ -17,13 +17,26 @@ from gpuledger.record.probes.launch import PROBES, SAVES, TOOLS, Launched, split
 
 COMPILER = shutil.which("g++") or shutil.which("c++")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to emulate CUDA kernels with")
-WRAPPER = """
-#include "{header}"
-#define PROBE {probe}
-#include "{source}"
+HEAD = f"""
+#include "{Path(__file__).with_name("cuda_instructions_on_cpu.hpp")}"
+#include "instructions.cuh"
 struct Pointer {{ void *p; template <class T> operator T *() const {{ return (T *)p; }} }};
-extern "C" const char *launch(const unsigned *grid, unsigned threads, int backwards, {parameters}) {{
-    return emulation::run({{grid[0], grid[1], grid[2]}}, threads, backwards, [&] {{ {function}({arguments}); }});
+"""
+#: A source with each probe, in a namespace of its own.
+VARIANT = """
+#undef PROBE
+#undef PROBE_PARAMETERS
+#undef PROBE_BEGIN
+#define PROBE {probe}
+namespace probe_{probe} {{
+#include "{source}"
+}}
+"""
+LAUNCH = """
+extern "C" const char *{function}_{probe}(const unsigned *grid, unsigned threads, int backwards, {parameters}) {{
+    return emulation::run({{grid[0], grid[1], grid[2]}}, threads, backwards, [&] {{
+        probe_{probe}::{function}({arguments});
+    }});
 }}
 """
 TYPES = {
@@ -33,31 +46,49 @@ TYPES = {
 }
 
 
+#: Source, tensors and types of the scalars of each kernel.
+SIGNATURES = {
+    work.function: (work.source, len(work.tensors), tuple(scalar.dtype for scalar in work.scalars))
+    for work in (workloads.fill(64, 512), workloads.fill_persistent(1), workloads.gemm(128), workloads.attention(1, 64))
+}
+
+
+def copy_sources(source, folder):
+    """Copy a source, to be included once for each probe."""
+    for name in (source, "probes.cuh"):
+        (folder / name).write_text((cuda.SOURCES / name).read_text("utf-8").replace("#pragma once", ""), "utf-8")
+
+
 @functools.cache
-def library(source, function, probe, tensors, scalars):
-    """Compile one kernel with one probe; `scalars` are the types of what follows the tensors."""
-    number = list(PROBES).index(probe)
-    parameters = [f"void *t{i}" for i in range(tensors)] + [f"{TYPES[t][0]} s{i}" for i, t in enumerate(scalars)]
-    arguments = [f"Pointer{{t{i}}}" for i in range(tensors)] + [f"s{i}" for i in range(len(scalars))]
-    if number:
-        parameters += ["unsigned long long *records", "unsigned int slots"]
-        arguments += ["records", "slots"]
-    text = WRAPPER.format(
-        header=Path(__file__).with_name("cuda_instructions_on_cpu.hpp"),
-        source=cuda.SOURCES / source,
-        probe=number,
-        parameters=", ".join(parameters),
-        function=function,
-        arguments=", ".join(arguments),
-    )
-    folder = Path(tempfile.mkdtemp(prefix="gpuledger-emulation-"))
-    (folder / "kernel.cpp").write_text(text, "utf-8")
-    options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-o", str(folder / "kernel.so")]
-    done = subprocess.run([COMPILER, *options, str(folder / "kernel.cpp")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    launch = ctypes.CDLL(str(folder / "kernel.so")).launch
+def library(source):
+    """Compile the kernels of a source with every probe at once: most of the time goes into the headers."""
+    text = HEAD
+    for number in range(len(PROBES)):
+        text += VARIANT.format(probe=number, source=source)
+        for function, (place, tensors, scalars) in SIGNATURES.items():
+            if place != source:
+                continue
+            parameters = [f"void *t{i}" for i in range(tensors)]
+            parameters += [f"{TYPES[t][0]} s{i}" for i, t in enumerate(scalars)]
+            arguments = [f"Pointer{{t{i}}}" for i in range(tensors)] + [f"s{i}" for i in range(len(scalars))]
+            if number:
+                parameters += ["unsigned long long *records", "unsigned int slots"]
+                arguments += ["records", "slots"]
+            words = {"parameters": ", ".join(parameters), "arguments": ", ".join(arguments)}
+            text += LAUNCH.format(probe=number, function=function, **words)
+    with tempfile.TemporaryDirectory(prefix="gpuledger-emulation-") as folder:
+        (Path(folder) / "kernel.cpp").write_text(text, "utf-8")
+        copy_sources(source, Path(folder))
+        options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{cuda.SOURCES}", "-o", "kernel.so", "kernel.cpp"]
+        done = subprocess.run([COMPILER, *options], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return ctypes.CDLL(f"{folder}/kernel.so")
+
+
+def launcher(function, probe):
+    """The function that launches a kernel with a probe."""
+    launch = library(SIGNATURES[function][0])[f"{function}_{list(PROBES).index(probe)}"]
     launch.restype = ctypes.c_char_p
-    shutil.rmtree(folder)
     return launch
 
 
@@ -77,8 +108,7 @@ class EmulatedRunner:
             start = -memory.ctypes.data % PAGE_BYTES
             tensors[tensor.name] = memory[start : start + tensor.size_bytes].view(np.float16).reshape(tensor.shape)
             tensors[tensor.name][...] = 1 if tensor.written else random.standard_normal(tensor.shape)
-        types = tuple(scalar.dtype for scalar in workload.scalars)
-        launch = library(workload.source, workload.function, probe, len(tensors), types)
+        launch = launcher(workload.function, probe)
         arguments = [array.ctypes.data_as(ctypes.c_void_p) for array in tensors.values()]
         arguments += [TYPES[scalar.dtype][1](scalar.item()) for scalar in workload.scalars]
         if probe == "count":
@@ -121,11 +151,6 @@ class EmulatedRunner:
         return 2 * self.device.sms
 
 
-#: Tensors and scalars of each kernel.
-SIGNATURES = {
-    work.function: (len(work.tensors), tuple(scalar.dtype for scalar in work.scalars))
-    for work in (workloads.fill(64, 512), workloads.fill_persistent(1), workloads.gemm(128), workloads.attention(1, 64))
-}
 #: Static shared memory of gemm.cu, and what the others need at most.
 STATIC_BYTES = 40 * 1024
 #: Nanoseconds of the kernels of ceilings.cu, and of all others.
@@ -144,7 +169,7 @@ def run_on_cpu(fails, image, name, grid, block, shared_bytes, arguments):
     probe = next(probe for probe, known in PROBES.items() if known == macro)
     if probe in fails:
         return KERNEL_NS
-    tensors, types = SIGNATURES[name]
+    _, tensors, types = SIGNATURES[name]
     own, more = arguments[: tensors + len(types)], arguments[tensors + len(types) :]
     values = [ctypes.c_void_p(int.from_bytes(value, "little")) for value in own[:tensors]]
     values += [
@@ -155,6 +180,6 @@ def run_on_cpu(fails, image, name, grid, block, shared_bytes, arguments):
         values += [ctypes.c_void_p(int.from_bytes(more[0], "little")), ctypes.c_uint(int.from_bytes(more[1], "little"))]
     sizes = np.array(grid, np.uint32)
     start = (ctypes.c_void_p(sizes.ctypes.data), ctypes.c_uint(int(np.prod(block))), ctypes.c_int(0))
-    failure = library(image.split()[0], name, probe, tensors, types)(*start, *values)
+    failure = launcher(name, probe)(*start, *values)
     assert failure is None, failure.decode()
     return KERNEL_NS

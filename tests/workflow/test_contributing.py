@@ -1,16 +1,20 @@
 """A study made by `make study` works as it is, with nothing else touched, and CONTRIBUTING.md describes it."""
 
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import yaml
-from conftest import ROOT, snakemake
+from conftest import ROOT, copy_checkout, snakemake
 
 
-@pytest.fixture
-def with_study(checkout):
+@pytest.fixture(scope="module")
+def with_study(tmp_path_factory):
+    checkout = copy_checkout(tmp_path_factory.mktemp("with_study"))
+    # Compiled as well: these runs import the copy.
+    shutil.copytree(ROOT / "src", checkout / "src", dirs_exist_ok=True)
     command = [sys.executable, "-m", "gpuledger.cli", "new-study", "launch_latency"]
     subprocess.run(command, cwd=checkout, check=True, capture_output=True)
     return checkout

@@ -13,7 +13,9 @@ import yaml
 from conftest import ROOT, copy_checkout, snakemake
 
 from gpuledger import __version__
+from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.study import read_studies
+from gpuledger.models.simulate import simulate_dataset
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -113,23 +115,6 @@ def test_notebook_is_thin_and_stripped(notebook):
     assert not [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Lambda))]
 
 
-def test_library_knows_nothing_of_snakemake():
-    for path in (ROOT / "src/gpuledger").rglob("*.py"):
-        tree = ast.parse(path.read_text("utf-8"))
-        imported = {
-            name.split(".")[0]
-            for node in ast.walk(tree)
-            for name in (
-                [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else [node.module or ""]
-                if isinstance(node, ast.ImportFrom)
-                else []
-            )
-        }
-        assert "snakemake" not in imported, path
-
-
 def test_modules_stay_short():
     paths = [*(ROOT / "src").rglob("*.py"), *(ROOT / "workflow").rglob("*.py"), *(ROOT / "workflow").rglob("*.smk")]
     too_long = {path.name: n for path in paths if (n := len(path.read_text("utf-8").splitlines())) > 420}
@@ -169,3 +154,18 @@ def test_a_notebook_by_itself_gives_the_bytes_of_the_workflow(clone, finished, n
         folder = finished / "results" / dataset / study / values["case"]
         values["result"].write(saved)
         assert [path.name for path in saved.iterdir() if path.read_bytes() != (folder / path.name).read_bytes()] == []
+
+
+def test_all_traces_are_simulated_with_the_same_bytes(clone, finished):
+    """In the clone by the notebooks above; here where they have not been run."""
+    folder = clone / "traces/simulated"
+    if not any(folder.rglob("*.bin")):
+        simulate_dataset(Dataset.load(folder / "dataset.yaml"))
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    assert set(files) == {
+        path.relative_to(finished / "traces/simulated")
+        for path in (finished / "traces/simulated").rglob("*")
+        if path.is_file()
+    }
+    for name in files:
+        assert (folder / name).read_bytes() == (finished / "traces/simulated" / name).read_bytes(), name

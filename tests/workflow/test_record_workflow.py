@@ -31,22 +31,22 @@ def jobs(said):
     return re.findall(r"^(.+)  \(", said, re.MULTILINE)
 
 
-def test_without_a_gpu_nothing_changes(checkout):
+def test_without_a_gpu_nothing_changes(unmade):
     plans = {}
     for gpu in ("auto", "off"):
-        status, said = snakemake(checkout, "-n", datasets="[published]", gpu=gpu)
+        status, said = snakemake(unmade, "-n", datasets="[published]", gpu=gpu)
         assert status == 0, said
         plans[gpu] = sorted(jobs(said))
     assert plans["auto"] == plans["off"] != []
     assert not any("local-gpu" in job or "record" in job for job in plans["auto"])
 
 
-def test_a_gpu_that_is_required_is_missed_in_one_line(checkout):
-    status, said = snakemake(checkout, "-n", gpu="require")
+def test_a_gpu_that_is_required_is_missed_in_one_line(unmade):
+    status, said = snakemake(unmade, "-n", gpu="require")
     assert status != 0
     without_driver = r"there is no NVIDIA driver \(libcuda cannot be loaded\); install the NVIDIA driver"
     assert re.search(f"{without_driver}|the driver finds no GPU; check nvidia-smi", said)
-    status, said = snakemake(checkout, "-n", gpu="automatic")
+    status, said = snakemake(unmade, "-n", gpu="automatic")
     assert "key gpu: 'automatic' is not one of auto, require, off" in said
 
 

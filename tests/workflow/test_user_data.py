@@ -12,36 +12,47 @@ import pytest
 import yaml
 from conftest import CONTRACT, snakemake
 
+#: What each named target makes, as study/case.
+NAMED = {
+    "table2": "kernel_overhead/table2",
+    "fig11": "memory_usage/fig11",
+    "fig12": "exposed_latency/fig12",
+    "fig13a": "warp_scheduling/fig13a",
+    "fig13b": "warp_scheduling/fig13b",
+    "fig13c": "warp_scheduling/fig13cd",
+    "fig13d": "warp_scheduling/fig13cd",
+    "sec45": "block_scheduling/zeros_4096",
+    "fig1": "dmat/fig1",
+    "fig10a": "dmat/fig10a",
+    "fig10b": "dmat/fig10b",
+    "fig10c": "dmat/fig10c",
+    "flop_reconciliation": "flop_reconciliation/toy_network",
+    "normalization_roofline": "normalization_roofline/model_h200",
+    "metric_sweep": "metric_sweep/gpt2",
+    "kernel_breakdown": "kernel_breakdown/llama-3.1-8b kernel_breakdown/llama-3.1-8b-prefill-1024 "
+    "kernel_breakdown/llama-3.1-8b-source kernel_breakdown/deepseek-v3 kernel_breakdown/llama_decode",
+}
 
-@pytest.mark.parametrize(
-    ("target", "study", "case"),
-    [
-        ("table2", "kernel_overhead", "table2"),
-        ("fig11", "memory_usage", "fig11"),
-        ("fig12", "exposed_latency", "fig12"),
-        ("fig13a", "warp_scheduling", "fig13a"),
-        ("fig13b", "warp_scheduling", "fig13b"),
-        ("fig13c", "warp_scheduling", "fig13cd"),
-        ("fig13d", "warp_scheduling", "fig13cd"),
-        ("sec45", "block_scheduling", "zeros_4096"),
-        ("fig1", "dmat", "fig1"),
-        ("fig10a", "dmat", "fig10a"),
-        ("fig10b", "dmat", "fig10b"),
-        ("fig10c", "dmat", "fig10c"),
-        ("flop_reconciliation", "flop_reconciliation", "toy_network"),
-        ("normalization_roofline", "normalization_roofline", "model_h200"),
-        ("metric_sweep", "metric_sweep", "gpt2"),
-        (
-            "kernel_breakdown",
-            "kernel_breakdown",
-            "llama-3.1-8b llama-3.1-8b-prefill-1024 llama-3.1-8b-source deepseek-v3 llama_decode",
-        ),
-    ],
-)
-def test_named_targets_make_only_what_they_need(checkout, target, study, case):
-    done = snakemake(checkout, "-n", target)
-    planned = set(re.findall(r"draw (?:published|simulated)/(\S+)", done.stdout + done.stderr))
-    assert planned == {f"{study}/{name}" for name in case.split()}
+
+def test_named_targets_make_only_what_they_need(unmade):
+    """In the graph of all of them, the notebooks below each."""
+    done = snakemake(unmade, "--dag", "dot", "--", *NAMED)
+    assert done.returncode == 0, done.stderr[-3000:]
+    labels = dict(re.findall(r'(\d+)\[label = "([^"]*)"', done.stdout))
+    needed = {}
+    for below, above in re.findall(r"(\d+) -> (\d+)", done.stdout):
+        needed.setdefault(above, []).append(below)
+
+    def drawn(job):
+        """Study and case of every notebook below a job."""
+        if labels[job].startswith("run_"):
+            study = labels[job].split("\\n")[0].removeprefix("run_")
+            below = (re.match(r"reduce_case\\ncase: ([^\\]+)", labels[name]) for name in needed[job])
+            return [f"{study}/{reduced[1]}" for reduced in below if reduced]
+        return [name for below in needed.get(job, ()) for name in drawn(below)]
+
+    found = {label: set(drawn(job)) for job, label in labels.items() if label in NAMED}
+    assert found == {target: set(names.split()) for target, names in NAMED.items()}
 
 
 def user_dataset(checkout, **cases):
@@ -73,6 +84,12 @@ def test_a_folder_with_a_dataset_is_all_it_takes(checkout):
     assert json.loads((folder / "provenance.json").read_text())["label"] == "recorded on NVIDIA RTX 4090"
     assert "recorded on NVIDIA RTX 4090" in (folder / "table.csv").read_text().splitlines()[1]
     assert "Recorded on NVIDIA RTX 4090. measured by me" in (folder / "figure.svg").read_text()
+    # What a run says: it counts and sums up, in few words.
+    said = done.stdout + done.stderr
+    assert "[1 of 2] reduce mine/kernel_overhead/night_run" in said
+    assert "[2 of 2] draw mine/kernel_overhead/night_run" in said
+    assert re.search(r"^1 case made in \d+ s$", said, re.MULTILINE)
+    assert len(said) < 2000
 
 
 def test_bad_cases_are_one_line_each_and_the_others_finish(checkout):
@@ -149,8 +166,8 @@ def test_other_runs_and_unclassified_kernels_are_named(checkout):
         (["--config", "datasets=published"], "key datasets: expected array, found 'published'"),
     ],
 )
-def test_wrong_targets_and_settings_name_the_nearest(checkout, arguments, message):
-    done = snakemake(checkout, "-n", *arguments)
+def test_wrong_targets_and_settings_name_the_nearest(unmade, arguments, message):
+    done = snakemake(unmade, "-n", *arguments)
     assert done.returncode == 1
     assert message in done.stdout + done.stderr
 

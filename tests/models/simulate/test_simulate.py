@@ -1,6 +1,7 @@
 """The simulated GPU: it keeps its own rules, is the same every time, and hits the numbers that it was fitted to."""
 
 import csv
+import functools
 
 import numpy as np
 import pytest
@@ -38,12 +39,8 @@ def upstream(first):
 
 @pytest.fixture(scope="module")
 def launches():
-    made = {}
-
-    def launch(study, case):
-        return made.setdefault((study, case), simulate.simulate_launch(study, case))
-
-    return launch
+    """Simulate a launch once."""
+    return functools.cache(simulate.simulate_launch)
 
 
 def test_upstream_estimator_of_these_tests_is_the_published_one():
@@ -216,3 +213,10 @@ def test_the_workflow_simulates_what_is_missing_and_no_more(checkout):
     assert done.returncode == 0, done.stderr[-3000:]
     assert (checkout / "results/simulated/files.json").read_bytes() == record
     assert (folder / "block_scheduling/zeros_4096/result/0.500000.bin").is_file()
+    # So is a log, although no job has it as its output.
+    (folder / "block_scheduling/zeros_4096/event.log").unlink()
+    done = snakemake(checkout, "results/simulated/files.json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (checkout / "results/simulated/files.json").read_bytes() == record
+    assert (folder / "block_scheduling/zeros_4096/event.log").is_file()
+    assert "Nothing to be done" in (done := snakemake(checkout, "-n", target)).stdout + done.stderr
