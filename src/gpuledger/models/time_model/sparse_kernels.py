@@ -30,7 +30,8 @@ def precisions_of(operation: str, narrow_cache: bool) -> tuple[str, ...]:
     if not operation.endswith("attention"):
         return (operation,)
     narrow = (f"{operation} with fp8 cache",) if narrow_cache else ()
-    other = () if operation == "attention" else precisions_of("attention", narrow_cache)
+    first = operation.split(" ")[0]
+    other = precisions_of(operation.removeprefix(f"{first} "), narrow_cache) if first != "attention" else ()
     return (*narrow, operation, *other)
 
 
@@ -54,6 +55,8 @@ def sparse_parts(rows: Rows, gpu: Gpu) -> tuple[str, tuple[str, ...], dict[str, 
     tokens = read / row
     keys = macs / (tokens * heads * (k + value_dim))
     spread = np.where(tokens > requests, np.minimum(m - 1, keys), 0)
+    if attends and value_dim[0] == k[0]:  # keys are the values, in all their width: DeepSeek-V4
+        operation = operation.replace("attention", "compressed attention")
     if not attends:
         # A block of several requests' tokens goes from the first key of the first to the last of the last.
         together = np.maximum(ROWS["scores"][0] // heads, 1)

@@ -94,7 +94,7 @@ def attend(
     keys: Keys,
     cached_row: int = 0,
     expanded_row: int = 0,
-    places: int = 0,
+    places: np.ndarray | int | None = None,
 ) -> None:
     """Add attention of *requests* over *heads_of* = (query heads, KV heads) of *dims* = (query width, value width).
 
@@ -116,10 +116,10 @@ def attend(
     rows.product(work.total(requests), m, work.largest(keys.context), heads, query_dim + value_dim)
     if "attention" in rows.fused:
         rows.add(
-            prefix + ("sparse_attention" if places else "attention"),
+            prefix + ("attention" if places is None else "sparse_attention"),
             "attention",
             m,
-            places or n,
+            n if places is None else places,
             query_dim,
             batch=batch,
             heads=heads,
