@@ -68,6 +68,8 @@ TABLES = {
 BLOCKS = (
     "sparse_attention/*/*/dsa_*_module_perf.parquet",
     "sparse_attention/*/*/dsv4_[ch][sc]a_[cg]*_module_perf.parquet",
+    # TensorRT-LLM's blocks of MiniMax-M3 take up to 100 times as long as the others': not what anyone would serve with.
+    "msa/[sv]*/*/msa_*_module_perf.parquet",
 )
 #: Blocks of a kernel that are predicted at most.
 MOST_BLOCKS = 3000

@@ -271,3 +271,32 @@ def test_only_selections_among_equal_scores_are_ranked(tmp_path):
         frame = read_modules(case, tmp_path / "table.csv")[0]
         ranks = predict_blocks(H200, read_models(case, tmp_path / "table.csv", frame), frame).ranks
         assert ranks == pytest.approx(np.array(expected), rel=2e-3)
+
+
+def test_made_up_blocks_of_selected_blocks_of_keys_come_out_again(tmp_path):
+    settings = {"use_sparse_attention": True, "sparse_score_type": "max", "sparse_init_block": 0}
+    settings |= {"sparse_num_index_heads": 4, "sparse_index_dim": 128, "sparse_block_size": 128}
+    latent = ("index", "kv_lora", "q_lora", "qk_", "v_head", "n_routed")
+    config = {name: value for name, value in CONFIG.items() if not name.startswith(latent)}
+    config |= {"model_type": "minimax_m3", "head_dim": 128, "num_key_value_heads": 4, "rotary_dim": 64}
+    config |= {"sparse_attention_config": settings | {"sparse_topk_blocks": 16}, "dense_intermediate_size": 8192}
+    config |= {"num_local_experts": 8, "intermediate_size": 1024, "moe_layer_freq": [1], "scoring_func": "sigmoid"}
+    config |= {"shared_intermediate_size": 1024, "first_k_dense_replace": 0}
+    config |= {"qk_norm_type": "per_head", "use_qk_norm": True, "hidden_act": "swigluoai", "use_routing_bias": True}
+    same = {"op_name": "msa_context_module", "gemm_type": "bfloat16", "kv_cache_dtype": "bfloat16"}
+    case = of_blocks(tmp_path, blocks(phase="context", framework="VLLM", **same), config)
+    frame = read_modules(case, tmp_path / "table.csv")[0]
+    assert set(frame["precision"]) == {"block attention"} and not frame["eager"].any(), "in a graph"
+    models = read_models(case, tmp_path / "table.csv", frame)
+    ((_, group),) = models.values()
+    shared = block_of(group, 8, True).attention
+    assert (shared.kv_heads, shared.indexer.heads) == (1, 1), "the least that a device has"
+    parts = predict_blocks(H200, models, frame)
+    truth = BlockConstants(4e-6, 5e-7, 0.4, 0.0, 0.5, 0.0, 64, besides_s=2e-5)
+    names = {"heads": "num_heads", "requests": "batch_size", "tokens": "isl", "context": "step", "model": "model"}
+    names |= {"framework": "framework", "kernel": "kernel_source"}
+    table = frame[[*names]].rename(columns=names).assign(latency=1e3 * block_times(H200, parts, truth), **same)
+    result = reduce_case(of_blocks(tmp_path, table, config), kernel_time.reduce, {})
+    assert result["mape_held_back_percent"] < 1.5 < result["mape_shipped_percent"]
+    eager = of_blocks(tmp_path, blocks(phase="context", framework="SGLang", **same), config)
+    assert read_modules(eager, tmp_path / "table.csv")[0]["eager"].all()

@@ -373,7 +373,9 @@ def test_blocks_of_keys_are_selected_per_head(config):
     assert model.kv_bytes_per_token() == 60 * 2 * 4 * 128 * 2 + 57 * 256
     for tensor in (1, 2):
         frame = kernels(model, decode(100_000, 4), Parallel(tensor=tensor)).set_index(["layers", "kernel"])
-        dense, sparse = (frame.loc[(i, "decode_attention")] for i in (0, 1))
+        dense, sparse = frame.loc[(0, "decode_attention")], frame.loc[(1, "decode_sparse_attention")]
+        # The indexer's projections are joined to those of queries, keys and values.
+        assert frame.loc[(1, "qkv_proj"), "n"] - frame.loc[(0, "qkv_proj"), "n"] == 4 // tensor * 128 + 128
         assert dense["cache_bytes"] == 4 * 100_001 * 4 * 256 * 2 // tensor and dense["count"] == 3
         assert sparse["cache_bytes"] == 4 * 2048 * 4 * 256 * 2 // tensor and sparse["count"] == 57
         scores = frame.loc[(1, "decode_index_scores")]

@@ -89,6 +89,8 @@ CHOICES = {
     "decode attention": _DECODE_ATTENTION,
     "compressed attention": _ATTENTION,
     "decode compressed attention": _DECODE_ATTENTION,
+    "block attention": _ATTENTION,
+    "decode block attention": _DECODE_ATTENTION,
     "scores": {"padded": (0,), "chunk": (0,)},
     "decode scores": {"padded": (0,), "chunk": (256,)},
     "top-k": {"padded": (0,), "chunk": (0,)},
@@ -96,7 +98,7 @@ CHOICES = {
 
 
 def _kernel_of(operation: str) -> str:
-    return operation.removeprefix("decode ").removeprefix("compressed ")
+    return operation.removeprefix("decode ").removeprefix("compressed ").removeprefix("block ")
 
 
 def start_of(operation: str) -> SparseConstants:

@@ -163,7 +163,7 @@ def add_index(
     scored = work.total(chosen_for * work.requests * work.new_tokens)
     heads = index.heads if index.weighted else max(index.heads // rows.parallel.tensor, 1)
     for kernel in ("index_q_proj", "index_k_proj", "index_weights_proj"):
-        if kernel in by_kernel:
+        if by_kernel.get(kernel):
             rows.gemms(by_kernel[kernel], tokens if kernel == "index_k_proj" else scored)
     width = (heads + ("index_k_proj" in by_kernel)) * index.dim
     query = index.dim + 4 if index.weighted else index.dim * value

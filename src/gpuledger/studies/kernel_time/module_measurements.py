@@ -31,6 +31,8 @@ _BLOCKS = {
     "dsv4_hca": (CompressedAttention, False),
     "msa": (Attention, True),
 }
+#: How the table of constants calls their attention.
+_ATTENTION = {"dsv4_csa": "compressed attention", "dsv4_hca": "compressed attention", "msa": "block attention"}
 #: Formats of the weights and operands of the projections, by `gemm_type`.
 FORMATS = {
     "bfloat16": ("bf16", None),
@@ -89,8 +91,8 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     refuse(path, many, table["batch_size"], "makes more than 2^31 tokens", "correct it")
     decode = (phase == _PHASES["generation"]).to_numpy()
     refuse(path, decode & (tokens > 1), table["isl"], "new tokens in a decode step of one", "correct it")
-    attention = np.where(block.isin(["dsv4_csa", "dsv4_hca"]), "compressed attention", "attention")
-    attention = np.where(decode, "decode ", "") + attention.astype(object)
+    attention = block.map(_ATTENTION).fillna("attention").to_numpy(object)
+    attention = np.where(decode, "decode ", "") + attention
     frame = pd.DataFrame(
         {
             "operator": phase,
