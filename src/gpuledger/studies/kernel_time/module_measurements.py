@@ -58,15 +58,15 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         Its ``unit`` is the latency's; ``configs`` a folder of the models' config.json, each named as the model, with
         ``--`` in the place of the slash, and ``_config.json``.
     path : path
-        A table of ``framework, op_name`` (``dsa_context_module``, ``dsa_generation_module``, or either with
-        ``_skip_indexer``), ``kernel_source, model, gemm_type, kv_cache_dtype, num_heads`` (of one device),
+        A table of ``framework, op_name`` (a key of `_BLOCKS` and ``_context_module`` or ``_generation_module``, either
+        perhaps with ``_skip_indexer``), ``kernel_source, model, gemm_type, kv_cache_dtype, num_heads`` (of one device),
         ``batch_size, isl`` (new tokens), ``step`` (cached ones), ``latency``.
 
     Returns
     -------
     frame : DataFrame
-        ``operator`` (a phase), ``group`` (the projections' type, and whether the host launches kernel by kernel,
-        ``eager``), ``kernel``, ``precision`` (how the table of constants
+        ``operator`` (a phase), ``block``, ``group`` (the projections' type, and whether the host launches kernel by
+        kernel, ``eager``), ``kernel``, ``precision`` (how the table of constants
         calls its attention), ``framework, model, cache, selects`` (the block's own indexer runs), ``heads, requests,
         tokens, context`` and ``measured_s``; the median of equal rows.
     skipped : list of str
@@ -82,7 +82,7 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     known = block.isin(list(_BLOCKS)) & phase.notna() & gemm.isin(list(FORMATS)) & cache.notna()
     skipped = sorted({f"{name} {kind}" for name, kind in zip(operation[~known], gemm[~known], strict=True)})
     if not known.any():
-        remedy = f"known are dsa_context_module and dsa_generation_module in {', '.join(FORMATS)}"
+        remedy = f"known are context_module and generation_module of {', '.join(_BLOCKS)} in {', '.join(FORMATS)}"
         raise InputError(path, "column op_name", f"no known block (found {', '.join(skipped)})", remedy)
     heads = whole_numbers(path, table["num_heads"], most=_MOST_HEADS)
     requests, tokens = (whole_numbers(path, table[name]) for name in ("batch_size", "isl"))
