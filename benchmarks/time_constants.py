@@ -36,7 +36,12 @@ FOLDERS = {
     "rtx_pro_6000_server": "rtx-pro-6000",
 }
 #: Whole attention blocks, of whose kernels only the attention is fitted.
-BLOCKS = "sparse_attention/*/*/dsa_*_module_perf.parquet"
+BLOCKS = (
+    "sparse_attention/*/*/dsa_*_module_perf.parquet",
+    "sparse_attention/*/*/dsv4_[ch][sc]a_[cg]*_module_perf.parquet",
+    # TensorRT-LLM's blocks of MiniMax-M3 take up to 100 times as long as the others': not what anyone would serve with.
+    "msa/[sv]*/*/msa_*_module_perf.parquet",
+)
 #: Blocks of a kernel that are predicted at most.
 MOST_BLOCKS = 3000
 
@@ -69,12 +74,13 @@ def fits(gpu, path: Path, pattern: str, known: Mapping[tuple, AnyConstants]) -> 
     return rows
 
 
-def block_fits(gpu, path: Path, configs: Path) -> list[dict]:
-    """Fit the attention of every kernel of one table of blocks, unless its own times were measured too."""
+def block_fits(gpu, paths: list[Path], configs: Path) -> list[dict]:
+    """Fit the attention of every kernel of one phase's tables of blocks, unless its own times were measured too."""
     case = SimpleNamespace(inputs={"unit": "ms"}, path=lambda _: configs)
-    frame, _ = read_modules(case, path)
-    frame, framework, rows = frame[frame["selects"]], path.parents[1].name, []
-    models = read_models(case, path, frame["model"].unique())
+    frames = [read_modules(case, path)[0] for path in paths]
+    frame, framework, rows = pd.concat(frames, ignore_index=True), paths[0].parents[1].name, []
+    frame = frame[frame["selects"]]
+    models = read_models(case, paths[0], frame)
     for (kernel, precision), part in frame.groupby(["kernel", "precision"], sort=True):
         half = part[~held_back(*(part[name].to_numpy() for name in ("requests", "tokens", "context", "heads")))]
         few = half.iloc[:: max(1, len(half) // MOST_BLOCKS)]
@@ -83,7 +89,7 @@ def block_fits(gpu, path: Path, configs: Path) -> list[dict]:
         if not constants.tensor_share or (framework, precision) == ("sglang", "attention"):
             continue
         own = module_prediction.attention_constants(constants)
-        where = "/".join(path.parts[-5:])
+        where = ", ".join("/".join(path.parts[-5:]) for path in paths)
         source = f"fitted to {len(few)} measured attention blocks of {len(part)} of AIConfigurator 0.12.0: {where}"
         names = ("sparse", gpu.name, framework, kernel, precision)
         rows.append(dict(zip(KEYS, names, strict=True)) | dataclasses.asdict(own) | {"source": source})
@@ -111,9 +117,15 @@ def main() -> None:
                 continue
             for path in newest(arguments.folder / name, pattern).values():
                 rows += fits(find_gpu(gpu), path, pattern, known)
-        if BLOCKS.startswith(arguments.tables) and not known:
-            for path in newest(arguments.folder / name, BLOCKS).values():
-                rows += block_fits(find_gpu(gpu), path, arguments.folder.parents[1] / "model_configs")
+        for pattern in BLOCKS:
+            if known or not pattern.startswith(arguments.tables):
+                continue
+            # One kernel attends in the blocks of all layers of a model.
+            phases: dict[tuple[str, str], list[Path]] = {}
+            for (framework, table), path in newest(arguments.folder / name, pattern).items():
+                phases.setdefault((framework, table.split("_")[-3]), []).append(path)
+            for paths in phases.values():
+                rows += block_fits(find_gpu(gpu), paths, arguments.folder.parents[1] / "model_configs")
     names = [f.name for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"]
     # A table that exists keeps the order of its columns.
     old = pd.read_csv(TABLE, dtype=str, keep_default_na=False) if TABLE.exists() else pd.DataFrame(columns=KEYS)

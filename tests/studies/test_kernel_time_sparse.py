@@ -16,7 +16,7 @@ from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies import kernel_time
 from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.engine_reduction import _prepared
-from gpuledger.studies.kernel_time.module_measurements import read_models, read_modules
+from gpuledger.studies.kernel_time.module_measurements import block_of, read_models, read_modules
 from gpuledger.studies.kernel_time.module_prediction import BlockConstants, block_times, predict_blocks
 from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 
@@ -49,6 +49,32 @@ CONFIG = {
 }
 
 
+COMPRESSED = {
+    "model_type": "deepseek_v4",
+    "hidden_size": 4096,
+    "vocab_size": 1000,
+    "num_hidden_layers": 2,
+    "moe_intermediate_size": 1024,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 1,
+    "head_dim": 512,
+    "qk_rope_head_dim": 64,
+    "q_lora_rank": 1024,
+    "o_lora_rank": 1024,
+    "o_groups": 8,
+    "index_head_dim": 128,
+    "index_n_heads": 64,
+    "index_topk": 512,
+    "sliding_window": 128,
+    "hc_mult": 4,
+    "compress_ratios": [128, 4],
+    "max_position_embeddings": 1048576,
+}
+
+
 def opened(folder, inputs):
     content = {"title": "Made up", "kind": "recorded", "device": {"name": "made up"}, "source": "a test"}
     content |= {"license": "CC0-1.0", "studies": {"kernel_time": {"case": inputs | {"gpu": "h200-sxm", "unit": "ms"}}}}
@@ -70,10 +96,10 @@ def blocks(count=400, phase="generation", **values):
     return pd.DataFrame(sizes).assign(**names | {"latency": 0.2} | values).drop_duplicates()
 
 
-def of_blocks(folder, table):
+def of_blocks(folder, table, config=CONFIG):
     file = folder / "configs" / f"{MODEL.replace('/', '--')}_config.json"
     file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(CONFIG), "utf-8")
+    file.write_text(json.dumps(config), "utf-8")
     table.to_csv(folder / "table.csv", index=False)
     return opened(folder, {"modules": "table.csv", "configs": "configs"})
 
@@ -140,7 +166,7 @@ def test_made_up_blocks_come_out_again(tmp_path, phase):
     case = of_blocks(tmp_path, blocks(phase=phase, kv_cache_dtype="bfloat16"))
     frame, skipped = read_modules(case, tmp_path / "table.csv")
     assert not skipped and set(frame["precision"]) == {"decode attention" if phase == "generation" else "attention"}
-    parts = predict_blocks(H200, read_models(case, tmp_path / "table.csv", [MODEL]), frame)
+    parts = predict_blocks(H200, read_models(case, tmp_path / "table.csv", frame), frame)
     assert parts.sparse.all(), "TensorRT-LLM on Hopper"
     truth = BlockConstants(4e-6, 3e-6, 0.5, 0.0, 0.7, 0.0, 64, besides_s=2e-5)
     times = block_times(H200, parts, truth)
@@ -173,7 +199,7 @@ def test_what_a_benchmark_leaves_out_is_not_predicted(tmp_path):
     for framework in ("TRTLLM", "SGLang"):
         case = of_blocks(tmp_path, steps.assign(framework=framework))
         frame = read_modules(case, tmp_path / "table.csv")[0]
-        models = read_models(case, tmp_path / "table.csv", [MODEL])
+        models = read_models(case, tmp_path / "table.csv", frame)
         flop[framework] = predict_blocks(H200, models, frame).flop
         reused = predict_blocks(H200, models, frame.assign(selects=False)).flop
         assert (reused < flop[framework]).all(), "without the indexer"
@@ -208,5 +234,69 @@ def test_too_few_blocks_and_models_without_an_indexer_are_refused(tmp_path):
     dense = {name: value for name, value in CONFIG.items() if not name.startswith("index_")}
     file = tmp_path / "configs" / f"{MODEL.replace('/', '--')}_config.json"
     file.write_text(json.dumps(dense | {"model_type": "deepseek_v3"}), "utf-8")
-    with pytest.raises(InputError, match="no layer that selects keys"):
+    with pytest.raises(InputError, match="no layer with dsa"):
         reduce_case(case, kernel_time.reduce, {})
+
+
+@pytest.mark.parametrize("kind", ["csa", "hca"])
+@pytest.mark.parametrize("phase", ["generation", "context"])
+def test_made_up_blocks_of_compressed_sequences_come_out_again(tmp_path, kind, phase):
+    same = {"op_name": f"dsv4_{kind}_{phase}_module", "gemm_type": "fp8_block", "kv_cache_dtype": "fp8"}
+    case = of_blocks(tmp_path, blocks(phase=phase, **same), COMPRESSED)
+    frame = read_modules(case, tmp_path / "table.csv")[0]
+    assert not frame["eager"].any()
+    models = read_models(case, tmp_path / "table.csv", frame)
+    ((_, group),) = models.values()
+    assert block_of(group, 8, True).attention.out_groups == 1, "one device of eight"
+    parts = predict_blocks(H200, models, frame)
+    assert parts.sparse.all() and parts.operation.endswith("compressed attention")
+    assert parts.ranks.any() == (kind == "csa")
+    truth = BlockConstants(4e-6, 6e-6, 0.5, 0.0, 0.7, 0.0, 64, besides_s=2e-5, rank_s=3e-11 * (kind == "csa"))
+    names = {"heads": "num_heads", "requests": "batch_size", "tokens": "isl", "context": "step", "model": "model"}
+    names |= {"framework": "framework", "kernel": "kernel_source"}
+    table = frame[[*names]].rename(columns=names).assign(latency=1e3 * block_times(H200, parts, truth), **same)
+    result = reduce_case(of_blocks(tmp_path, table, COMPRESSED), kernel_time.reduce, {})
+    held_back = result["mape_held_back_percent_fp8_block"]
+    assert held_back < 1.5 < result["mape_shipped_percent_fp8_block"]
+    assert ("rank" in result["constants"]) == (kind == "csa")
+
+
+def test_only_selections_among_equal_scores_are_ranked(tmp_path):
+    steps = blocks(8, op_name="dsv4_csa_generation_module").iloc[:4]
+    # 512, 1024, 2500 and 40,000 entries, of which 512 are selected.
+    steps = steps.assign(batch_size=1, num_heads=64, step=[2047, 4095, 9999, 159_999])
+    squares = {"TRTLLM": [0, 1024**2, 0, 0], "SGLang": [0, 1024**2, 1024**2, 0], "VLLM": [0, 0, 0, 0]}
+    for framework, expected in squares.items():
+        case = of_blocks(tmp_path, steps.assign(framework=framework), COMPRESSED)
+        frame = read_modules(case, tmp_path / "table.csv")[0]
+        ranks = predict_blocks(H200, read_models(case, tmp_path / "table.csv", frame), frame).ranks
+        assert ranks == pytest.approx(np.array(expected), rel=2e-3)
+
+
+def test_made_up_blocks_of_selected_blocks_of_keys_come_out_again(tmp_path):
+    settings = {"use_sparse_attention": True, "sparse_score_type": "max", "sparse_init_block": 0}
+    settings |= {"sparse_num_index_heads": 4, "sparse_index_dim": 128, "sparse_block_size": 128}
+    latent = ("index", "kv_lora", "q_lora", "qk_", "v_head", "n_routed")
+    config = {name: value for name, value in CONFIG.items() if not name.startswith(latent)}
+    config |= {"model_type": "minimax_m3", "head_dim": 128, "num_key_value_heads": 4, "rotary_dim": 64}
+    config |= {"sparse_attention_config": settings | {"sparse_topk_blocks": 16}, "dense_intermediate_size": 8192}
+    config |= {"num_local_experts": 8, "intermediate_size": 1024, "moe_layer_freq": [1], "scoring_func": "sigmoid"}
+    config |= {"shared_intermediate_size": 1024, "first_k_dense_replace": 0}
+    config |= {"qk_norm_type": "per_head", "use_qk_norm": True, "hidden_act": "swigluoai", "use_routing_bias": True}
+    same = {"op_name": "msa_context_module", "gemm_type": "bfloat16", "kv_cache_dtype": "bfloat16"}
+    case = of_blocks(tmp_path, blocks(phase="context", framework="VLLM", **same), config)
+    frame = read_modules(case, tmp_path / "table.csv")[0]
+    assert set(frame["precision"]) == {"block attention"} and not frame["eager"].any(), "in a graph"
+    models = read_models(case, tmp_path / "table.csv", frame)
+    ((_, group),) = models.values()
+    shared = block_of(group, 8, True).attention
+    assert (shared.kv_heads, shared.indexer.heads) == (1, 1), "the least that a device has"
+    parts = predict_blocks(H200, models, frame)
+    truth = BlockConstants(4e-6, 5e-7, 0.4, 0.0, 0.5, 0.0, 64, besides_s=2e-5)
+    names = {"heads": "num_heads", "requests": "batch_size", "tokens": "isl", "context": "step", "model": "model"}
+    names |= {"framework": "framework", "kernel": "kernel_source"}
+    table = frame[[*names]].rename(columns=names).assign(latency=1e3 * block_times(H200, parts, truth), **same)
+    result = reduce_case(of_blocks(tmp_path, table, config), kernel_time.reduce, {})
+    assert result["mape_held_back_percent"] < 1.5 < result["mape_shipped_percent"]
+    eager = of_blocks(tmp_path, blocks(phase="context", framework="SGLang", **same), config)
+    assert read_modules(eager, tmp_path / "table.csv")[0]["eager"].all()

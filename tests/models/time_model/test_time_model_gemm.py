@@ -339,6 +339,12 @@ def test_sglang_takes_the_tile_of_least_estimated_cycles():
     assert _sglang_plan([33], 4096, 512, B200)[["tile_m", "tile_n"]].to_numpy().tolist() == [[64, 32]]
 
 
+def test_tiles_of_a_batch_fill_the_gpu_together():
+    of = dataclasses.replace(constants_of(H100, "fp8_block"), dispatch="sglang-deepgemm")
+    plan = gemm_plan(H100, of, 64, np.array([8192, 1024]), 4096, np.array([1, 8]), precision="fp8_block")
+    assert plan["tile_n"].nunique() == 1 and plan["waves"].tolist() == [1, 1]
+
+
 def test_large_tiles_without_a_cluster_stall():
     # As measured: 67 µs in two waves, 153 µs and 163 µs in one.
     plan = _sglang_plan([1537, 1536, 1792], 2048, 8192)

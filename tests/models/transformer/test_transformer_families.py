@@ -339,7 +339,7 @@ def test_compressed_attention_reads_a_window_and_what_is_selected(config):
     frame = kernels(model, decode(100_000, 4))
     per_layer = {0: 128, 4: 128 + 512, 128: 128 + 781}
     for i, group in enumerate(model.layers):
-        row = frame[(frame["layers"] == i) & (frame["kernel"] == "decode_attention")].iloc[0]
+        row = frame[(frame["layers"] == i) & (frame["kernel"] == "decode_sparse_attention")].iloc[0]
         seen = per_layer[group.attention.ratio]
         assert (row["macs"], row["cache_bytes"]) == (4 * seen * 64 * 1024, 4 * seen * 1024)
         assert (row["k"], row["value_dim"], row["kv_heads"]) == (512, 512, 1)
@@ -353,7 +353,7 @@ def test_compressed_attention_reads_a_window_and_what_is_selected(config):
     assert set(halves.loc[halves["kernel"] == "out_a_proj", "batch"]) == {4}
     # As the last entry of compress_ratios says, the layer of multi-token prediction has only the window.
     draft = kernels(model.draft_layer(), decode(100_000, 4)).set_index("kernel")
-    assert draft.loc["decode_attention", "cache_bytes"] == 4 * 128 * 1024
+    assert draft.loc["decode_sparse_attention", "cache_bytes"] == 4 * 128 * 1024
     assert {"draft_proj", "hyper_sum"} <= set(draft.index) and "compress_proj" not in draft.index
 
 
@@ -373,7 +373,9 @@ def test_blocks_of_keys_are_selected_per_head(config):
     assert model.kv_bytes_per_token() == 60 * 2 * 4 * 128 * 2 + 57 * 256
     for tensor in (1, 2):
         frame = kernels(model, decode(100_000, 4), Parallel(tensor=tensor)).set_index(["layers", "kernel"])
-        dense, sparse = (frame.loc[(i, "decode_attention")] for i in (0, 1))
+        dense, sparse = frame.loc[(0, "decode_attention")], frame.loc[(1, "decode_sparse_attention")]
+        # The indexer's projections are joined to those of queries, keys and values.
+        assert frame.loc[(1, "qkv_proj"), "n"] - frame.loc[(0, "qkv_proj"), "n"] == 4 // tensor * 128 + 128
         assert dense["cache_bytes"] == 4 * 100_001 * 4 * 256 * 2 // tensor and dense["count"] == 3
         assert sparse["cache_bytes"] == 4 * 2048 * 4 * 256 * 2 // tensor and sparse["count"] == 57
         scores = frame.loc[(1, "decode_index_scores")]

@@ -23,8 +23,10 @@ MOE_DTYPES = {
 }
 #: Kernels that update states and include a convolution or a norm, which are kernels of their own here.
 _FUSED = re.compile("fused_kda_decode|kda_fused_decode")
-#: Kernels of the tables that are no default of any engine, or timed with the host's calls.
-_SET_ASIDE = re.compile("triton_attn|^triton|^MLA triton|fa4|_eager|nongated|situ_as_silu|trtllmdecode$|across nodes")
+#: Kernels of the tables that are no default of any engine, or timed with the host's calls, or in few long steps only.
+_SET_ASIDE = re.compile(
+    "topk_radix|triton_attn|^triton|^MLA triton|fa4|_eager|nongated|situ_as_silu|trtllmdecode$|across nodes"
+)
 
 #: Experts that served runs are a third faster than (TensorRT-LLM's of DeepSeek in fp8 by blocks, on a B200); with the
 #: kernels of the other two engines they agree.

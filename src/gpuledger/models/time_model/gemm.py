@@ -351,7 +351,8 @@ def _run(
 
     in_turn = for_each_shape(weights_in_turn)
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
-    found = candidates(gpu, constants.dispatch, *flat[:3], machine.operand)
+    # Rules that count blocks count those of a whole batch, as DeepGEMM does of its groups.
+    found = candidates(gpu, constants.dispatch, flat[0], flat[1] * flat[3], flat[2], machine.operand)
     tiles, first, last, persistent = found.tiles, found.first, found.last, found.persistent
     machine = machine._replace(least_rows=max(machine.least_rows, tiles[:, 0].min()), direct=found.direct)
     flights = np.full(len(flat[0]), generation_of(gpu).flight)

@@ -16,6 +16,8 @@ _OPERATIONS = {
     "decode_index_scores": "decode scores",
     SELECTION: "top-k",
 }
+#: Wider query heads are those of absorbed or shared keys and values.
+_WIDEST_HEAD = 256
 #: Bytes of a score, and of the scale that the fp8 values of a query's head share.
 _SCORE, _SCALE = 4, 4
 
@@ -30,7 +32,8 @@ def precisions_of(operation: str, narrow_cache: bool) -> tuple[str, ...]:
     if not operation.endswith("attention"):
         return (operation,)
     narrow = (f"{operation} with fp8 cache",) if narrow_cache else ()
-    other = () if operation == "attention" else precisions_of("attention", narrow_cache)
+    first = operation.split(" ")[0]
+    other = precisions_of(operation.removeprefix(f"{first} "), narrow_cache) if first != "attention" else ()
     return (*narrow, operation, *other)
 
 
@@ -38,7 +41,7 @@ def sparse_parts(rows: Rows, gpu: Gpu) -> tuple[str, tuple[str, ...], dict[str, 
     """Return the operation, the names of its constants, the law's shapes and the bytes moved, of one kernel's rows."""
     kernel = rows.label("kernel")
     operation = _OPERATIONS[kernel]
-    batch, m, n, k, heads, value_dim = rows.floats("batch", "m", "n", "k", "heads", "value_dim")
+    batch, m, n, k, heads, kv_heads, value_dim = rows.floats("batch", "m", "n", "k", "heads", "kv_heads", "value_dim")
     macs, read, write, cached = rows.floats("macs", "read_bytes", "write_bytes", "cache_bytes")
     one, moved = np.ones_like(m), read + write + cached
     if kernel == SELECTION:
@@ -54,6 +57,11 @@ def sparse_parts(rows: Rows, gpu: Gpu) -> tuple[str, tuple[str, ...], dict[str, 
     tokens = read / row
     keys = macs / (tokens * heads * (k + value_dim))
     spread = np.where(tokens > requests, np.minimum(m - 1, keys), 0)
+    if attends and value_dim[0] == k[0]:
+        # Keys are the values, in all their width (DeepSeek-V4), or key/value heads have blocks each (MiniMax-M3).
+        kind = "compressed" if k[0] > _WIDEST_HEAD else "block"
+        operation = operation.replace("attention", f"{kind} attention")
+        tokens, heads = tokens * kv_heads, heads / kv_heads
     if not attends:
         # A block of several requests' tokens goes from the first key of the first to the last of the last.
         together = np.maximum(ROWS["scores"][0] // heads, 1)

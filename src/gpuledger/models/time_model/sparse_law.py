@@ -81,20 +81,31 @@ BOUNDS = {
     "skipped_share": (0.01, 1.0),
     "throttled": (1e-3, 3.0),
 }
-#: Discrete properties to choose from, by operation.
+_ATTENTION = {"padded": (64, 128), "chunk": (0,)}
+_DECODE_ATTENTION = {"padded": (64, 128), "chunk": (0, 64, 128, 256)}
+#: Discrete properties to choose from, by operation. Compressed attention is DeepSeek-V4's.
 CHOICES = {
-    "attention": {"padded": (64, 128), "chunk": (0,)},
-    "decode attention": {"padded": (64, 128), "chunk": (0, 64, 128, 256)},
+    "attention": _ATTENTION,
+    "decode attention": _DECODE_ATTENTION,
+    "compressed attention": _ATTENTION,
+    "decode compressed attention": _DECODE_ATTENTION,
+    "block attention": _ATTENTION,
+    "decode block attention": _DECODE_ATTENTION,
     "scores": {"padded": (0,), "chunk": (0,)},
     "decode scores": {"padded": (0,), "chunk": (256,)},
     "top-k": {"padded": (0,), "chunk": (0,)},
 }
 
 
+def _kernel_of(operation: str) -> str:
+    return operation.removeprefix("decode ").removeprefix("compressed ").removeprefix("block ")
+
+
 def start_of(operation: str) -> SparseConstants:
     """Return where fits of an operation (a key of `CHOICES`) start; steps of decoding are too short to throttle."""
-    start = STARTS[operation.removeprefix("decode ")]
-    return replace(start, throttled=0.0) if operation == "decode attention" else start
+    start = STARTS[_kernel_of(operation)]
+    short = operation.startswith("decode ") and operation.endswith("attention")
+    return replace(start, throttled=0.0) if short else start
 
 
 def starts(operation: str) -> list[SparseConstants]:
@@ -129,7 +140,7 @@ def sparse_terms(
     dict of str to float64 array
         ``time_s``, ``launch_s``, ``compute_s``, ``l2_s`` (of a selection), ``dram_s``.
     """
-    rows, shared = ROWS[operation.removeprefix("decode ")]
+    rows, shared = ROWS[_kernel_of(operation)]
     heads = shapes["heads"]
     if constants.padded:
         heads = np.ceil(heads / constants.padded) * constants.padded

@@ -84,9 +84,9 @@ per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj), qk_norm, rope, kv_write 
 decode_attention, out_proj, attn_post_norm, attn_residual, ffn_norm, gate_up_proj (gate_proj, up_proj), ffn_act,
 down_proj, ffn_post_norm, ffn_residual; for MLA qkv_a_proj (q_a_proj, kv_a_proj), q_a_norm, kv_a_norm, q_b_proj (or
 q_proj, kv_a_proj), kv_b_proj, context_kv_b_proj, q_absorb, value_absorb; with an indexer index_q_proj, index_k_proj,
-index_weights_proj, index_rope, index_scores (decode_index_scores), index_topk, and for MLA sparse_attention
-(decode_sparse_attention); with a compressed past compress_proj,
-compress_pool, index_compress_proj, index_compress_pool, out_rope, out_a_proj; for linear attention delta_in_proj,
+index_weights_proj, index_rope, index_scores (decode_index_scores), index_topk, and sparse_attention
+(decode_sparse_attention), which DeepSeek-V4 has in all layers; with a compressed past compress_proj, compress_pool,
+index_compress_proj, index_compress_pool, out_rope, out_a_proj; for linear attention delta_in_proj,
 delta_gates_proj, delta_decay_proj, delta_gate_proj, delta_conv (decode_delta_conv), delta_rule (decode_delta_rule),
 delta_norm, or ssm_in_proj, ssm_conv (decode_ssm_conv), ssm_scan (decode_ssm_scan), ssm_norm; attn_gate_proj, attn_gate;
 in place of residual adds hyper_proj, hyper_sum, hyper_add (streams of hyper-connections), or residual_sum beside them

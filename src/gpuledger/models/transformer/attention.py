@@ -60,7 +60,12 @@ def first_attention_kernel(attention: object) -> str:
 def _heads(rows: Rows, attention: Attention, by_kernel: dict[str, list]) -> None:
     """Add multi-head, grouped-query or multi-query attention."""
     work, tokens, value, tensor = rows.work, rows.work.tokens, rows.value_bytes, rows.parallel.tensor
-    rows.gemms(by_kernel["qkv_proj"], tokens, "qkv" in rows.fused or attention.stored_fused)
+    fused, projections = "qkv" in rows.fused, ("qkv_proj", "index_q_proj", "index_k_proj")
+    if attention.indexer and fused and len({rows.precision.format_of(name) for name in projections}) == 1:
+        # Engines join the indexer's projections of blocks to it, too.
+        joined = [linear for name in projections for linear in by_kernel[name]]
+        by_kernel |= dict(zip(projections, ([*joined], [], []), strict=True))
+    rows.gemms(by_kernel["qkv_proj"], tokens, fused or attention.stored_fused)
     heads, kv_heads, width = attention.heads // tensor, max(attention.kv_heads // tensor, 1), attention.head_dim
     own = attention.own_keys
     if attention.qk_norm:
@@ -76,14 +81,14 @@ def _heads(rows: Rows, attention: Attention, by_kernel: dict[str, list]) -> None
     cached = attention.device_cache_width(tensor)
     keys_turned = own * kv_heads
     add_rope_and_cache(rows, (heads + keys_turned) * attention.rotary_dim, attention.rotary_dim, cached, keys_turned)
-    keys = Keys.within(work, attention.window)
+    keys, places = Keys.within(work, attention.window), None
     if attention.indexer:
         add_index(rows, attention.indexer, by_kernel, keys)
-        keys = Keys.within(work, attention.indexer.selected)
+        keys, places = Keys.within(work, attention.indexer.selected), attention.indexer.selected
     written, sizes = rows.operand_bytes("out_proj"), ((heads, kv_heads), (width, attention.value_dim))
     read = row_bytes(rows, attention.device_key_width(tensor))
     for decoding, requests in split(rows, few(rows)).items():
-        attend(rows, decoding, requests, *sizes, written, keys, cached_row=read)
+        attend(rows, decoding, requests, *sizes, written, keys, cached_row=read, places=places)
     if attention.gate:
         if attention.gate == "head":
             rows.gemms(by_kernel["attn_gate_proj"], tokens)

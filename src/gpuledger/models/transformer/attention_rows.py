@@ -94,7 +94,7 @@ def attend(
     keys: Keys,
     cached_row: int = 0,
     expanded_row: int = 0,
-    places: int = 0,
+    places: np.ndarray | int | None = None,
 ) -> None:
     """Add attention of *requests* over *heads_of* = (query heads, KV heads) of *dims* = (query width, value width).
 
@@ -116,10 +116,10 @@ def attend(
     rows.product(work.total(requests), m, work.largest(keys.context), heads, query_dim + value_dim)
     if "attention" in rows.fused:
         rows.add(
-            prefix + ("sparse_attention" if places else "attention"),
+            prefix + ("attention" if places is None else "sparse_attention"),
             "attention",
             m,
-            places or n,
+            n if places is None else places,
             query_dim,
             batch=batch,
             heads=heads,
@@ -163,7 +163,7 @@ def add_index(
     scored = work.total(chosen_for * work.requests * work.new_tokens)
     heads = index.heads if index.weighted else max(index.heads // rows.parallel.tensor, 1)
     for kernel in ("index_q_proj", "index_k_proj", "index_weights_proj"):
-        if kernel in by_kernel:
+        if by_kernel.get(kernel):
             rows.gemms(by_kernel[kernel], tokens if kernel == "index_k_proj" else scored)
     width = (heads + ("index_k_proj" in by_kernel)) * index.dim
     query = index.dim + 4 if index.weighted else index.dim * value

@@ -132,7 +132,7 @@ def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[s
     rows.norm("kv_a_norm", dim)
     rows.norm("qk_norm", heads * dim, weights=0)
     add_rope_and_cache(rows, (heads + 1) * attention.rope_dim, attention.rope_dim, dim, 1)
-    keys = Keys.within(work, attention.window)
+    keys, places = Keys.within(work, attention.window), attention.window
     for kernel, width in attention.pools.items():
         _pool(rows, attention, kernel, width, by_kernel[kernel])
     if attention.ratio:
@@ -142,9 +142,11 @@ def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[s
             add_index(rows, index, by_kernel, everything)
             some = np.minimum(entries, index.selected + work.new_tokens // attention.ratio)
             everything = Keys(work.entry_pairs(attention.ratio, index.selected), some, entries)
-        keys = keys + everything
+        keys, places = keys + everything, places + (index.selected if index else work.largest(entries))
+    # Each token has a list of the keys that it attends to.
     for decoding, requests in split(rows, few(rows)).items():
-        attend(rows, decoding, requests, (heads, 1), (dim, dim), value, keys, cached_row=row_bytes(rows, dim))
+        sizes = (heads, 1), (dim, dim), value, keys
+        attend(rows, decoding, requests, *sizes, cached_row=row_bytes(rows, dim), places=places)
     # The rotation of the values is undone.
     add_rope(rows, heads * attention.rope_dim, attention.rope_dim, "out_rope")
     (groups,) = by_kernel["out_a_proj"]

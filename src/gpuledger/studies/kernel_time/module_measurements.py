@@ -10,7 +10,8 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.transformer import Model, read_model
-from gpuledger.models.transformer.latent_blocks import LatentAttention
+from gpuledger.models.transformer.blocks import Attention, Block
+from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.studies.kernel_time.measurements import (
@@ -22,8 +23,15 @@ from gpuledger.studies.kernel_time.measurements import (
     whole_numbers,
 )
 
-#: Blocks that are read: what a benchmark's name of them begins with.
-_BLOCKS = "dsa_"
+#: Blocks that are read, by the benchmark's name: the kind of attention, and whether an indexer selects keys.
+_BLOCKS = {
+    "dsa": (LatentAttention, True),
+    "dsv4_csa": (CompressedAttention, True),
+    "dsv4_hca": (CompressedAttention, False),
+    "msa": (Attention, True),
+}
+#: How the table of constants calls their attention.
+_ATTENTION = {"dsv4_csa": "compressed attention", "dsv4_hca": "compressed attention", "msa": "block attention"}
 #: Formats of the weights and operands of the projections, by `gemm_type`.
 FORMATS = {
     "bfloat16": ("bf16", None),
@@ -49,15 +57,15 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         Its ``unit`` is the latency's; ``configs`` a folder of the models' config.json, each named as the model, with
         ``--`` in the place of the slash, and ``_config.json``.
     path : path
-        A table of ``framework, op_name`` (``dsa_context_module``, ``dsa_generation_module``, or either with
-        ``_skip_indexer``), ``kernel_source, model, gemm_type, kv_cache_dtype, num_heads`` (of one device),
+        A table of ``framework, op_name`` (a key of `_BLOCKS` and ``_context_module`` or ``_generation_module``, either
+        perhaps with ``_skip_indexer``), ``kernel_source, model, gemm_type, kv_cache_dtype, num_heads`` (of one device),
         ``batch_size, isl`` (new tokens), ``step`` (cached ones), ``latency``.
 
     Returns
     -------
     frame : DataFrame
-        ``operator`` (a phase), ``group`` (the projections' type, and whether the host launches kernel by kernel,
-        ``eager``), ``kernel``, ``precision`` (how the table of constants
+        ``operator`` (a phase), ``block``, ``group`` (the projections' type, and whether the host launches kernel by
+        kernel, ``eager``), ``kernel``, ``precision`` (how the table of constants
         calls its attention), ``framework, model, cache, selects`` (the block's own indexer runs), ``heads, requests,
         tokens, context`` and ``measured_s``; the median of equal rows.
     skipped : list of str
@@ -68,13 +76,12 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     table = read_table(path, [*names, *sizes, "latency"])
     operation, gemm = (texts(path, table[name]) for name in ("op_name", "gemm_type"))
     cache = texts(path, table["kv_cache_dtype"]).map(_CACHES)
-    stem = operation.str.removesuffix(_REUSE)
-    phase = stem.str.removeprefix(_BLOCKS).str.removesuffix("_module").map(_PHASES)
-    phase = phase.where(stem.str.startswith(_BLOCKS))
-    known = phase.notna() & gemm.isin(list(FORMATS)) & cache.notna()
+    parts = operation.str.removesuffix(_REUSE).str.removesuffix("_module").str.rsplit("_", n=1)
+    block, phase = parts.str[0], parts.str[1].map(_PHASES)
+    known = block.isin(list(_BLOCKS)) & phase.notna() & gemm.isin(list(FORMATS)) & cache.notna()
     skipped = sorted({f"{name} {kind}" for name, kind in zip(operation[~known], gemm[~known], strict=True)})
     if not known.any():
-        remedy = f"known are dsa_context_module and dsa_generation_module in {', '.join(FORMATS)}"
+        remedy = f"known are context_module and generation_module of {', '.join(_BLOCKS)} in {', '.join(FORMATS)}"
         raise InputError(path, "column op_name", f"no known block (found {', '.join(skipped)})", remedy)
     heads = whole_numbers(path, table["num_heads"], most=_MOST_HEADS)
     requests, tokens = (whole_numbers(path, table[name]) for name in ("batch_size", "isl"))
@@ -83,10 +90,12 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     refuse(path, many, table["batch_size"], "makes more than 2^31 tokens", "correct it")
     decode = (phase == _PHASES["generation"]).to_numpy()
     refuse(path, decode & (tokens > 1), table["isl"], "new tokens in a decode step of one", "correct it")
-    attention = np.where(decode, "decode attention", "attention")
+    attention = block.map(_ATTENTION).fillna("attention").to_numpy(object)
+    attention = np.where(decode, "decode ", "") + attention
     frame = pd.DataFrame(
         {
             "operator": phase,
+            "block": block,
             "group": gemm.replace({"bfloat16": "16-bit"}),
             "kernel": texts(path, table["kernel_source"]),
             "precision": attention + np.where(cache == "fp8", " with fp8 cache", ""),
@@ -110,11 +119,15 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
 def _eager(frame: pd.DataFrame) -> np.ndarray:
     """Return which blocks the host launched kernel by kernel instead of replaying a graph of them.
 
-    AIConfigurator's collectors do so with prompts in SGLang and vLLM, and with SGLang's decode steps of more requests
-    than it captures. Twice as many requests take at most twice as long otherwise.
+    AIConfigurator's collectors do so with prompts of DSA in SGLang and vLLM, of MSA in SGLang, and with SGLang's decode
+    steps of DSA of more requests than it captures. Twice as many requests take at most twice as long otherwise.
     """
-    eager = (frame["framework"].isin(["sglang", "vllm"]) & (frame["operator"] == "prefill block")).to_numpy(copy=True)
-    steps = frame[(frame["framework"] == "sglang") & (frame["operator"] == "decode block")]
+    launched = {"dsa": ["sglang", "vllm"], "msa": ["sglang"]}
+    eager = np.zeros(len(frame), dtype=bool)
+    for block, frameworks in launched.items():
+        prompts = (frame["block"] == block) & (frame["operator"] == "prefill block")
+        eager |= (prompts & frame["framework"].isin(frameworks)).to_numpy()
+    steps = frame[(frame["framework"] == "sglang") & (frame["operator"] == "decode block") & (frame["block"] == "dsa")]
     for _, rows in steps.groupby(["kernel", "precision", "heads", "model"]):
         least = rows.groupby("requests")["measured_s"].min()
         counts, times = least.index.to_numpy(), least.to_numpy()
@@ -124,26 +137,39 @@ def _eager(frame: pd.DataFrame) -> np.ndarray:
     return eager
 
 
-def read_models(case: Case, path: Path, names: list[str]) -> dict[str, tuple[Model, Layers]]:
-    """Return the models, and of each the layers whose blocks were measured: the first that select keys."""
+def read_models(case: Case, path: Path, frame: pd.DataFrame) -> dict[tuple[str, str], tuple[Model, Layers]]:
+    """Return the models by their name and the block's, and of each the first layers whose blocks were measured."""
     models = {}
-    for name in names:
+    for name, block in frame[["model", "block"]].drop_duplicates().itertuples(index=False):
         file = case.path("configs") / f"{str(name).replace('/', '--')}_config.json"
         if not file.is_file():
             raise InputError(path, "column model", f"no configuration of {name}", f"put it at {file}")
         model = read_model(file)
-        latent = (group for group in model.layers if isinstance(group.attention, LatentAttention))
-        group = next((group for group in latent if group.attention.indexer), None)
+        group = next((group for group in model.layers if _has(group.attention, block)), None)
         if group is None:
-            raise InputError(path, "column model", f"{name} has no layer that selects keys", "remove its rows")
-        models[name] = model, group
+            raise InputError(path, "column model", f"{name} has no layer with {block}", "remove its rows")
+        models[name, block] = model, group
     return models
 
 
+def _has(attention: Block, block: str) -> bool:
+    kind, selects = _BLOCKS[block]
+    past = getattr(attention, "ratio", 1) > 0
+    return isinstance(attention, kind) and past and (attention.indexer is not None) == selects
+
+
 def block_of(group: Layers, heads: int, selects: bool) -> Layers:
-    """Return the layers with so many heads, whose own indexer selects the keys or does not."""
-    indexer = replace(group.attention.indexer, own=selects)
-    return replace(group, attention=replace(group.attention, heads=heads, indexer=indexer))
+    """Return the layers with one device's heads, whose own indexer selects the keys or does not."""
+    attention = group.attention
+    share, changed = attention.heads / heads, {"heads": heads}
+    if attention.indexer:
+        changed["indexer"] = replace(attention.indexer, own=selects)
+    if isinstance(attention, CompressedAttention):
+        changed["out_groups"] = max(1, round(attention.out_groups / share))
+    if isinstance(attention, Attention):
+        changed["kv_heads"] = max(1, round(attention.kv_heads / share))
+        changed["indexer"] = replace(changed["indexer"], heads=changed["kv_heads"])
+    return replace(group, attention=replace(attention, **changed))
 
 
 def precision_of(gemm: str, cache: str) -> Precision:

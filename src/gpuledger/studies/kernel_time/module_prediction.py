@@ -22,7 +22,9 @@ from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES
 
 #: Kernels that a benchmark leaves out. SGLang's gives random values as the compressed queries and keys
 #: (``dummy_qkv_latent_func`` in AIConfigurator's ``collector/sglang/collect_mla_module.py``).
-LEFT_OUT = {"sglang": ("qkv_a_proj",)}
+LEFT_OUT = {("sglang", "dsa"): ("qkv_a_proj",)}
+#: Models and the layers that were measured, by the model's name and the block's.
+Measured = Mapping[tuple[str, str], tuple[Model, Layers]]
 #: Attention itself.
 _ATTENTION = ("sparse_attention", "decode_sparse_attention")
 #: A fit to a table uses at most about so many blocks, and choosing among discrete properties so many.
@@ -56,6 +58,8 @@ class Blocks(NamedTuple):
         New and cached tokens of all requests.
     launched : array of str
         Group of the blocks that the host launches kernel by kernel; empty for those replayed from a graph.
+    ranks : array
+        Comparisons of equal scores by the SM that has most of them (:func:`_ranks`).
     """
 
     rest_s: np.ndarray
@@ -69,6 +73,7 @@ class Blocks(NamedTuple):
     tokens: np.ndarray
     cached: np.ndarray
     launched: np.ndarray
+    ranks: np.ndarray
 
     def at(self, chosen: np.ndarray) -> "Blocks":
         """Return some of the blocks, by a mask."""
@@ -85,7 +90,7 @@ def fusions_of(gpu: Gpu, engine: str) -> frozenset[str]:
     return FUSIONS | {"sparse_prompts"} if engine == "vllm" else FUSIONS
 
 
-def predict_blocks(gpu: Gpu, models: Mapping[str, tuple[Model, Layers]], rows: pd.DataFrame) -> Blocks:
+def predict_blocks(gpu: Gpu, models: Measured, rows: pd.DataFrame) -> Blocks:
     """Predict the kernels of the blocks of one phase, framework and cache.
 
     Parameters
@@ -105,7 +110,7 @@ def predict_blocks(gpu: Gpu, models: Mapping[str, tuple[Model, Layers]], rows: p
     operation, shapes = _ATTENTION_OF[rows["operator"].iloc[0]], {}
     if own.any():
         order = np.argsort(block[own], kind="stable")
-        _, _, shapes, _ = sparse_parts(Rows.of(kernels[own].iloc[order]), gpu)
+        operation, _, shapes, _ = sparse_parts(Rows.of(kernels[own].iloc[order]), gpu)
     return Blocks(
         np.bincount(block, time_s, count) - attention,
         attention,
@@ -118,25 +123,57 @@ def predict_blocks(gpu: Gpu, models: Mapping[str, tuple[Model, Layers]], rows: p
         (rows["requests"] * rows["tokens"]).to_numpy(),
         (rows["requests"] * rows["context"]).to_numpy(),
         np.where(rows["eager"], rows["group"], ""),
+        _ranks(gpu, models, rows),
     )
+
+
+#: Of the selection among equal scores: up to how many entries an engine's kernel takes this way, how many of them it
+#: ranks, and from how many new tokens of a request on, and up to how many, it is that kernel.
+_RANKED = {"trtllm": (2048, 2048, 1, 2**31), "vllm": (2048, 2048, 2, 2**31), "sglang": (2**15 - 1, 1024, 1, 1)}
+
+
+def _ranks(gpu: Gpu, models: Measured, rows: pd.DataFrame) -> np.ndarray:
+    """Return how many pairs of equal scores the busiest SM compares, of blocks that select compressed entries.
+
+    The benchmarks' weights are made up so that all scores are equal: every entry of a token could be its last, and the
+    kernels rank all of them in pairs. Trained weights leave a few. (AIConfigurator subtracts what SGLang's selection
+    takes longer for it, ``dsv4_csa_topk_calib``; other engines' was not measured.)
+    """
+    ranks = np.zeros(len(rows))
+    most, cap, least_new, most_new = _RANKED[rows["framework"].iloc[0]]
+    tokens, context = (rows[name].to_numpy() for name in ("tokens", "context"))
+    prompts = (rows["operator"] == "prefill block").to_numpy()
+    for (name, block), part in rows.reset_index(drop=True).groupby(["model", "block"]):
+        if block != "dsv4_csa":
+            continue
+        attention, at = models[name, block][1].attention, part.index.to_numpy()
+        past, new = context[at], tokens[at]
+        low, high = (np.clip(edge / attention.ratio, attention.indexer.selected, most) for edge in (past, past + new))
+        # Sum of the squares over the entries from low to high, `ratio` tokens each, those beyond the cap alike.
+        squares = [np.minimum(edge, cap) ** 3 / 3 + np.maximum(edge - cap, 0) * cap**2 for edge in (low, high)]
+        each = attention.ratio * (squares[1] - squares[0]) / new
+        counts = part["requests"].to_numpy() * new
+        fits = (new >= least_new) & (new <= most_new) & ~(prompts[at] & (most_new == 1))
+        ranks[at] = np.where(fits, np.ceil(counts / gpu.sms) * each, 0.0)
+    return ranks
 
 
 #: Operation of the law of attention by phase.
 _ATTENTION_OF = {"prefill block": "attention", "decode block": "decode attention"}
 
 
-def _parts(gpu: Gpu, models: Mapping[str, tuple[Model, Layers]], rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
+def _parts(gpu: Gpu, models: Measured, rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the kernels of the blocks that share everything but lengths; ``block`` is the place of a kernel's block."""
     engine = rows["framework"].iloc[0]
     decoding = rows["operator"].iloc[0] == "decode block"
-    shared = ["model", "group", "cache", "selects", "heads"]
-    for (name, gemm, cache, selects, heads), part in rows.groupby(shared, sort=True):
-        model, group = models[name]
+    shared = ["model", "block", "group", "cache", "selects", "heads"]
+    for (name, kind, gemm, cache, selects, heads), part in rows.groupby(shared, sort=True):
+        model, group = models[name, kind]
         requests, new, past = (part[size].to_numpy() for size in ("requests", "tokens", "context"))
         work = decode(past, requests) if decoding else prefill(new + past, requests, past)
         layers, precision = block_of(group, int(heads), bool(selects)), precision_of(gemm, cache)
         kernels = attention_kernels(model, layers, work, precision, fusions_of(gpu, engine))
-        kernels = kernels[~kernels["kernel"].isin(LEFT_OUT.get(engine, ()))]
+        kernels = kernels[~kernels["kernel"].isin(LEFT_OUT.get((engine, kind), ()))]
         narrow = (kernels["precision"] == "fp4") & ("fp4" not in gpu.precisions)
         kernels = kernels.assign(precision=kernels["precision"].astype(str).mask(narrow, "bf16"))
         constants = KernelConstants(engine, weights_in_turn=_ONE_LAYER)
@@ -159,18 +196,21 @@ class BlockConstants(sparse_law.SparseConstants):
     besides_s, token_s, cached_s : float
         What a block takes besides the kernels that are predicted (s): conversions, copies and fills of its engine; per
         new token; and per cached one.
+    rank_s : float
+        A comparison of two equal scores (s).
     """
 
     besides_s: float = 0.0
     token_s: float = 0.0
     cached_s: float = 0.0
+    rank_s: float = 0.0
 
 
 #: The attention's own launch (s), as that of the other kernels: what else does not grow is a block's.
 _LAUNCH_S = 4e-6
 #: Bounds of what blocks take besides, where fits start, and where a token takes its own time: prompts.
-_BESIDES = {"besides_s": (1e-7, 3e-4), "token_s": (1e-11, 3e-7), "cached_s": (1e-13, 1e-8)}
-_BEGIN = {"besides_s": 2e-5, "token_s": 1e-8, "cached_s": 1e-10}
+_BESIDES = {"besides_s": (1e-7, 3e-4), "token_s": (1e-11, 3e-7), "cached_s": (1e-13, 1e-8), "rank_s": (1e-12, 1e-9)}
+_BEGIN = {"besides_s": 2e-5, "token_s": 1e-8, "cached_s": 1e-10, "rank_s": 3e-11}
 
 
 def fit_blocks(gpu: Gpu, blocks: Blocks, measured_s: np.ndarray) -> BlockConstants:
@@ -184,7 +224,11 @@ def fit_blocks(gpu: Gpu, blocks: Blocks, measured_s: np.ndarray) -> BlockConstan
     shown = shipped > _BEYOND_HOST * least_times(blocks, hosts)
     sparse = shown & blocks.sparse
     fits_attention = sparse.sum() >= LEAST_SHAPES
-    names = ("besides_s", "token_s", "cached_s") if blocks.operation == "attention" else ("besides_s",)
+    names = ["besides_s"]
+    if blocks.operation == "attention":
+        names += ["token_s", "cached_s"]
+    if blocks.ranks.any():
+        names += ["rank_s"]
     bounds = {name: _BESIDES[name] for name in names}
     begin = BlockConstants(_LAUNCH_S, 0.0, 0.0, **{name: _BEGIN[name] for name in names})
     starts = [begin]
@@ -220,6 +264,7 @@ def block_times(gpu: Gpu, blocks: Blocks, constants: BlockConstants | None = Non
     if constants is None:
         return blocks.rest_s + blocks.attention_s
     times = blocks.rest_s + constants.besides_s + constants.token_s * blocks.tokens + constants.cached_s * blocks.cached
+    times = times + constants.rank_s * blocks.ranks
     if constants.tensor_share and blocks.sparse.any():
         own = sparse_law.sparse_terms(gpu, constants, blocks.shapes, blocks.operation)["time_s"]
         times[blocks.sparse] += own

@@ -44,7 +44,7 @@ def reduce_modules(case: Case, gpu: Gpu) -> CaseResult:
     """
     path = case.path("modules")
     frame, skipped = read_modules(case, path)
-    models = read_models(case, path, frame["model"].unique())
+    models = read_models(case, path, frame)
     frame = add_regions(frame)
     frame["held_back"] = held_back(*(frame[name].to_numpy() for name in _SIZES))
     parts, words, launched, too_few = [], [], [], []
@@ -75,7 +75,7 @@ def reduce_modules(case: Case, gpu: Gpu) -> CaseResult:
     if not parts:
         problem = f"no kernel has {LEAST_SHAPES} blocks in the half that constants are fitted to, and others to judge"
         raise InputError(path, "", problem, "add measurements")
-    data = pd.concat(parts).sort_index().drop(columns="eager").reset_index(drop=True)
+    data = pd.concat(parts).sort_index().drop(columns=["block", "eager"]).reset_index(drop=True)
     check_plausible(case, path, gpu, data["roofline_s"].to_numpy(), data["measured_s"].to_numpy())
     result = CaseResult(data)
     result.add("gpu", gpu.name, "text")
