@@ -136,6 +136,7 @@ def main() -> None:
         table = pd.concat([old, table], ignore_index=True).drop_duplicates(list(KEYS), keep="last")
     # Whole numbers look alike, whether all rows are made or some.
     table = table.map(lambda cell: settle(float(cell)) if isinstance(cell, int | float) and cell == cell else cell)
+    table[JUDGED[0]] = pd.to_numeric(table[JUDGED[0]]).astype("Int64")
     ranks = {name: place for place, name in enumerate([*KINDS, *FOLDERS.values()])}
     order = pd.DataFrame({"kind": table["kind"].map(ranks), "gpu": table["gpu"].map(ranks)}).assign(
         **{name: table[name] for name in KEYS[2:]}

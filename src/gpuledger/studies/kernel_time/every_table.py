@@ -166,8 +166,8 @@ def reduce_tables(case: Case, gpus: Mapping[str, Gpu]) -> CaseResult:
     result.add("kernels_within_20_percent", round(100 * float((data["mape_percent"] <= 20).mean()), 4), "%")
     model, roofline, unseen = (in_percent(result[f"{name}_percent"]) for name in ("mape", "roofline", "unseen"))
     finding = (
-        f"Half of {len(data):,} kernels on {len(gpus)} GPUs are predicted with a mean error of {model} or less on "
-        f"held-back shapes, with the constants as they come (with those of other GPUs: {unseen}, roofline: {roofline})"
+        f"Half of {len(data):,} kernels on {len(gpus)} GPUs are predicted with a mean error of at most {model} on "
+        f"held-back shapes (with other GPUs' constants: {unseen}, roofline: {roofline})"
     )
     result.add("finding", finding, "text")
     return result

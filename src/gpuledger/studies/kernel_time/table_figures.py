@@ -42,7 +42,8 @@ def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> ScalarMappab
         if not np.isnan(value):
             shade = figures.BLACK if value > 0.55 * MOST_PERCENT else "white"
             place = (x + (width / 2 if own is None else own + 0.5), y + 0.52)
-            axes.text(*place, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=6)
+            size = 6 if value < 99.5 else 4.4  # three digits have the width of two
+            axes.text(*place, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=size)
     mesh = axes.pcolormesh(values, cmap="cividis", vmin=0, vmax=MOST_PERCENT)
     axes.vlines(width * np.arange(1, len(gpus)), 0, len(rows), color="white", linewidth=2.5)
     axes.hlines(np.arange(1, len(rows)), 0, values.shape[1], color="white", linewidth=0.6)
