@@ -17,6 +17,7 @@ from gpuledger.models.time_model.decode_law import BOUNDS as DECODE_BOUNDS
 from gpuledger.models.time_model.decode_law import START as DECODE_START
 from gpuledger.models.time_model.decode_law import DecodeConstants, decode_terms
 from gpuledger.models.time_model.fit_law import fit_law
+from gpuledger.models.time_model.gemm import gemm_time_s
 from gpuledger.models.time_model.moe import DTYPES, TILES, MoeConstants, expert_loads, load_table, moe_terms
 from gpuledger.models.time_model.prefill_law import START as PREFILL_START
 from gpuledger.models.time_model.prefill_law import PrefillConstants, prefill_terms
@@ -691,3 +692,13 @@ def test_gpus_behind_pcie_switches_share_their_links():
     link = collective_terms(H100, shared, "all_gather", message, devices)["link_s"]
     alone = collective_terms(H100, dataclasses.replace(shared, doubling=1.0), "all_gather", message, devices)["link_s"]
     assert link / alone == pytest.approx([1, 4, 16, 16])
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "fp8_block"])
+@pytest.mark.parametrize("name", ["h100-sxm", "b200", "gb300"])
+def test_where_any_engine_may_compute_a_single_row_is_no_slower_than_64(name, precision):
+    gpu = find_gpu(name)
+    constants = choice.gemm_entry(gpu, precision).constants
+    n, k = np.array([1280, 8192, 28672]), np.array([8192, 3584, 8192])
+    one, many = (gemm_time_s(gpu, constants, rows, n, k, 1, precision) for rows in (1, 64))
+    assert (one <= 1.02 * many).all()

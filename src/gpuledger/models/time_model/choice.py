@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import nan
 
 from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, distance, nearest_gpu, read_table, transferred
+from gpuledger.models.time_model.dispatch import ANY
 from gpuledger.models.time_model.fit import HOST_BOUND_S
 from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
@@ -154,11 +155,12 @@ def gemm_entry(gpu: Gpu, precision: str, engine: str = "") -> Entry:
 
     The kernel before it (norm, activation or attention) writes them in that precision and pays for it. Where the
     constants were fitted to measurements that include a separate conversion, its traffic is removed, and its launches
-    are replaced by those of a GEMM in bf16. Of several kernels the one with the shortest launch is taken.
+    are replaced by those of a GEMM in bf16. Of an engine's kernels the one with the shortest launch is taken, of all
+    engines' first one whose library is free to choose its tile: a dispatch table may leave single rows slow.
     """
     own = min(
         candidates("gemm", gpu, (precision, *RELATED.get(precision, ("bf16",))), engine),
-        key=lambda entry: entry.constants.launch_s,
+        key=lambda entry: (not engine and entry.constants.dispatch != ANY, entry.constants.launch_s),
     )
     # Engines launch decode steps from a captured graph.
     own = own._replace(constants=replace(own.constants, host_s=0.0))
