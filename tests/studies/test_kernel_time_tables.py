@@ -35,7 +35,7 @@ def constants(kind, gpu, framework, precision):
     return next(one for one in entries if (one.gpu, one.framework, one.precision) == (gpu, framework, precision))
 
 
-def write(folder, gpu, table):
+def table_path(folder, gpu, table):
     path = folder / "data" / gpu / table
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
@@ -54,7 +54,7 @@ def write_gemms(folder, gpu, framework, slower, version="1.0", count=200):
     )
     predicted = prediction.predict_gemms(find_gpu(GPUS[gpu]), entry.constants, rows, "bf16")["predicted_s"]
     table = rows[["m", "n", "k"]].assign(gemm_dtype="bfloat16", framework=framework, kernel_source=entry.kernel)
-    path = write(folder, gpu, f"gemm/{framework}/{version}/gemm_perf.parquet")
+    path = table_path(folder, gpu, f"gemm/{framework}/{version}/gemm_perf.parquet")
     table.assign(latency=slower * predicted).to_parquet(path)
     return entry.kernel, rows
 
@@ -64,10 +64,10 @@ def write_all_reduce(folder, slower):
     entry = constants("collective", "l40s", "vllm", "all_reduce")
     table = {"op_name": "all_reduce", "kernel_source": entry.kernel, "allreduce_dtype": "bfloat16", "latency": 1.0}
     table = pd.DataFrame(table | {"num_gpus": RNG.choice([2, 4, 8], 90), "message_size": 2 * np.arange(1, 91)})
-    path = write(folder, "l40s", "comm/vllm/1.0/custom_allreduce_perf.parquet")
+    path = table_path(folder, "l40s", "comm/vllm/1.0/custom_allreduce_perf.parquet")
     table.to_parquet(path)
     rows, kind = read_collectives(case, path)[0], engine_prediction.kind_of("all_reduce")
-    found = engine_prediction.predict(find_gpu("l40s"), kind, entry.constants, rows).assign(rows=0)
+    found = engine_prediction.predict(find_gpu("l40s"), kind, entry.constants, rows)
     rows = rows.assign(latency=slower * found["predicted_s"], message_size=rows["message_bytes"] // 2)
     rows = rows.rename(columns={"devices": "num_gpus", "operator": "op_name", "kernel": "kernel_source"})
     rows.assign(allreduce_dtype="bfloat16").to_parquet(path)
@@ -121,18 +121,37 @@ def test_the_notebook_draws_every_cell(judged, tmp_path):
 
 def test_the_newest_whole_table_counts(tmp_path):
     for version, count in (("0.9.0", 300), ("0.10.0", 200), ("0.11.0", int(200 * WHOLE) - 1)):
-        path = write(tmp_path, "h100_sxm", f"gemm/vllm/{version}/gemm_perf.parquet")
+        path = table_path(tmp_path, "h100_sxm", f"gemm/vllm/{version}/gemm_perf.parquet")
         pd.DataFrame({"m": range(count)}).to_parquet(path)
     (found,) = newest(tmp_path / "data/h100_sxm", "gemm/*/*/gemm_perf.parquet").values()
     assert found.parent.name == "0.10.0"
 
 
-def test_what_nothing_was_fitted_to_is_one_line(tmp_path):
+def test_what_cannot_be_judged_is_one_line(tmp_path):
     case = opened(tmp_path)
+    with pytest.raises(InputError, match="there is no folder 'h100_sxm' of tables"):
+        reduce_case(case, kernel_time.reduce)
+    for gpu in GPUS:
+        (tmp_path / "data" / gpu).mkdir()
     with pytest.raises(InputError, match="no kernel of its tables has constants"):
         reduce_case(case, kernel_time.reduce)
     with pytest.raises(InputError, match=r"gpus\.h100_sxm"):
         reduce_case(opened(tmp_path, {"h100_sxm": "h1000"}), kernel_time.reduce)
+    table_path(tmp_path, "l40s", "gemm/vllm/1.0/gemm_perf.parquet").write_bytes(b"PAR1 damaged")
+    with pytest.raises(InputError, match="not a Parquet file, or a damaged one"):
+        reduce_case(case, kernel_time.reduce)
+
+
+def test_a_framework_of_ones_own_has_a_column_of_its_own(judged):
+    import matplotlib.pyplot as plt
+
+    table = kernel_time.class_table(judged.data)
+    table = pd.concat([table, table.iloc[[0]].assign(framework="mine", mape_percent=77.0)], ignore_index=True)
+    _, axes = plt.subplots()
+    mesh = kernel_time.draw_error_map(axes, table, "mape_percent")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["mine", "SGLang", "vLLM"] * 2
+    assert (mesh.get_array() == 77).sum() == 1
+    plt.close()
 
 
 def test_shipped_errors_are_those_of_the_tracked_case():

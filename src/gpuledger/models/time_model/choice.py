@@ -180,5 +180,7 @@ def origin(words: str) -> str:
     donor = re.search(r"transferred from (\S+):", words)
     if donor:
         return donor[1]
+    if "attention blocks" in words:
+        return "whole blocks on the same GPU"
     # An A100's operators without matrix work, at the rates of the GPU's own data sheet.
     return "the same GPU in another format" if "fitted to" in words else "data sheets"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpuledger.errors import InputError
@@ -94,12 +95,19 @@ def newest(folder: Path, pattern: str) -> dict[tuple[str, str], Path]:
     """Return the newest whole table of each framework and name."""
     found: dict[tuple[str, str], Path] = {}
     versions = {path: [int(part) for part in re.findall(r"\d+", path.parent.name)] for path in folder.glob(pattern)}
-    rows = {path: pq.read_metadata(path).num_rows for path in versions}
+    rows = {path: _row_count(path) for path in versions}
     for path in sorted(versions, key=lambda path: (versions[path], path)):
         key = path.parents[1].name, path.name
         if key not in found or rows[path] >= WHOLE * rows[found[key]]:
             found[key] = path
     return found
+
+
+def _row_count(path: Path) -> int:
+    try:
+        return pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError):
+        raise InputError(path, "", "not a Parquet file, or a damaged one", "fetch it again, or remove it") from None
 
 
 def kernels_of(case: Case, path: Path, pattern: str) -> Iterator[Measured]:
@@ -145,6 +153,9 @@ def reduce_tables(case: Case, gpus: Mapping[str, Gpu]) -> CaseResult:
     """
     rows = []
     for folder, gpu in gpus.items():
+        if not (case.path("tables") / folder).is_dir():
+            problem = f"there is no folder '{folder}' of tables"
+            raise InputError(case.dataset.file, f"{case.place}.gpus", problem, "correct its name, or remove it")
         for pattern in TABLES:
             for path in newest(case.path("tables") / folder, pattern).values():
                 for measured in kernels_of(case, path, pattern):

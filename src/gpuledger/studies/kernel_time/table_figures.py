@@ -12,8 +12,10 @@ from gpuledger.readers.gpus import read_gpus
 
 #: Error (%) at which the colour is lightest.
 MOST_PERCENT = 20
-#: Frameworks whose kernels have a column per GPU, and their short names. NCCL has the width of all.
+#: Short names of frameworks.
 FRAMEWORKS = {"sglang": "SGLang", "trtllm": "TRT-LLM", "vllm": "vLLM"}
+#: What no framework compiles itself: it has the width of all of a GPU's columns.
+COMMON = "nccl"
 
 
 def row_labels(table: pd.DataFrame) -> list[str]:
@@ -31,12 +33,13 @@ def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> ScalarMappab
     column : str
         The error (%) to draw.
     """
-    known, width = read_gpus(), len(FRAMEWORKS)
+    frameworks = sorted(set(table["framework"]) - {COMMON}) or [COMMON]
+    known, width = read_gpus(), len(frameworks)
     rows, gpus = row_labels(table), list(table["gpu"].unique())
     values = np.full((len(rows), width * len(gpus)), np.nan)
     for row in table.itertuples():
         y, x = rows.index(_label(row)), width * gpus.index(row.gpu)
-        own = list(FRAMEWORKS).index(row.framework) if row.framework in FRAMEWORKS else None
+        own = frameworks.index(row.framework) if row.framework in frameworks else None
         value = getattr(row, column)
         values[y, slice(x, x + width) if own is None else x + own] = value
         if not np.isnan(value):
@@ -47,11 +50,12 @@ def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> ScalarMappab
     mesh = axes.pcolormesh(values, cmap="cividis", vmin=0, vmax=MOST_PERCENT)
     axes.vlines(width * np.arange(1, len(gpus)), 0, len(rows), color="white", linewidth=2.5)
     axes.hlines(np.arange(1, len(rows)), 0, values.shape[1], color="white", linewidth=0.6)
-    axes.set_xticks(np.arange(values.shape[1]) + 0.5, [*FRAMEWORKS.values()] * len(gpus), rotation=90, fontsize=6)
+    names = [figures.plain(FRAMEWORKS.get(name, name)) for name in frameworks] * len(gpus)
+    axes.set_xticks(np.arange(values.shape[1]) + 0.5, names, rotation=90, fontsize=6)
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=6.5)
     for place, gpu in enumerate(gpus):
         title = known[gpu].title.removeprefix("NVIDIA ") if gpu in known else gpu
-        # A number ends the name of a product; what follows is its form and its memory.
+        # A number ends the name of a product; what follows is its form.
         short = re.match(r"\D*\d\w*|.*", title)[0]
         short = "\n".join(short.rsplit(" ", 1)) if len(short) > 8 else short
         axes.text(width * (place + 0.5), -0.3, figures.plain(short), ha="center", va="bottom", fontsize=6.5)
