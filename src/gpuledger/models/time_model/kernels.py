@@ -15,15 +15,13 @@ from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
 from gpuledger.models.time_model.kernel_rows import Rows
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
 from gpuledger.models.time_model.prefill_law import prefill_terms
-from gpuledger.models.time_model.sparse_kernels import SELECTION, is_sparse, sparse_parts
+from gpuledger.models.time_model.sparse_kernels import SELECTION, WIDEST_HEAD, is_sparse, sparse_parts
 from gpuledger.models.time_model.sparse_law import sparse_terms
 from gpuledger.readers.gpus import Gpu
 
 #: What a kernel's time is bounded by. `launch` stands for all fixed latencies: the launch, steps that wait.
 BOUNDS = ("compute", "dram", "l2", "launch", "link")
 
-#: Wider query heads are those of absorbed latent attention.
-_WIDEST_HEAD = 256
 #: Bits of a cached value.
 _CACHE_BITS = {"fp8": 8, "int8": 8, "fp8_block": 8, "fp4": 4, "int4": 4, "mxfp4": 4, "nvfp4": 4, "fp32": 32, "tf32": 32}
 
@@ -180,7 +178,7 @@ def _attention(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np
         latent = _shares(kept, k, width, kv_heads)
         width = k if latent else width
     else:
-        latent = bool(scores or (value_dim[0] != k[0] and (heads[0] == kv_heads[0] or k[0] > _WIDEST_HEAD)))
+        latent = bool(scores or (value_dim[0] != k[0] and (heads[0] == kv_heads[0] or k[0] > WIDEST_HEAD)))
     # Keys that latent attention expands are read, too.
     tokens = m if latent and not decode else np.minimum(m, read / (requests * heads * k * value_bytes))
     context = np.maximum((pairs - tokens * (tokens + 1) / 2) / tokens, 0)
@@ -214,7 +212,7 @@ def _attention(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np
 def _shares(kept: np.ndarray, k: np.ndarray, width: np.ndarray, kv_heads: np.ndarray) -> bool:
     """Return whether keys and values are the same *k* values, instead of *width*, if at least *kept* are cached."""
     most = kept.max()
-    shared = most == k[0] or (k[0] > _WIDEST_HEAD and most < (k[0] + width[0]) / 2)
+    shared = most == k[0] or (k[0] > WIDEST_HEAD and most < (k[0] + width[0]) / 2)
     return bool(shared and kv_heads.max() == 1)
 
 

@@ -17,7 +17,7 @@ _OPERATIONS = {
     SELECTION: "top-k",
 }
 #: Wider query heads are those of absorbed or shared keys and values.
-_WIDEST_HEAD = 256
+WIDEST_HEAD = 256
 #: Bytes of a score, and of the scale that the fp8 values of a query's head share.
 _SCORE, _SCALE = 4, 4
 
@@ -59,7 +59,7 @@ def sparse_parts(rows: Rows, gpu: Gpu) -> tuple[str, tuple[str, ...], dict[str, 
     spread = np.where(tokens > requests, np.minimum(m - 1, keys), 0)
     if attends and value_dim[0] == k[0]:
         # Keys are the values, in all their width (DeepSeek-V4), or key/value heads have blocks each (MiniMax-M3).
-        kind = "compressed" if k[0] > _WIDEST_HEAD else "block"
+        kind = "compressed" if k[0] > WIDEST_HEAD else "block"
         operation = operation.replace("attention", f"{kind} attention")
         tokens, heads = tokens * kv_heads, heads / kv_heads
     if not attends:
