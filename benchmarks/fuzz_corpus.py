@@ -31,7 +31,7 @@ from gpuledger.record.recording import MANIFEST, Recording
 from gpuledger.studies.dmat import open_accesses
 from gpuledger.studies.flop_reconciliation.launches import read_shapes
 from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
-from gpuledger.studies.kernel_time.measurements import read_table, whole_numbers
+from gpuledger.studies.kernel_time.measured_table import MeasuredTable
 from gpuledger.studies.kernel_time.module_measurements import read_modules
 from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
 from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
@@ -316,7 +316,7 @@ def _zipped(folder: Path, sheet: Path, rest: dict[str, bytes]) -> Path:
 
 
 def columns_of(path: Path) -> object:
-    return whole_numbers(path, read_table(path, ["m"])["m"])
+    return MeasuredTable(path, ["m"]).whole_numbers("m")
 
 
 def read_typed(path: Path) -> object:

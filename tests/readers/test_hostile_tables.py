@@ -14,7 +14,7 @@ from gpuledger.readers.ncu.launches import _integers
 from gpuledger.readers.neutrino.event_log import read_event_log
 from gpuledger.readers.neutrino.kernel_info import read_kernel_info
 from gpuledger.readers.tabular import Column, read_csv
-from gpuledger.studies.kernel_time.measurements import positive_numbers, read_table, whole_numbers
+from gpuledger.studies.kernel_time.measured_table import MeasuredTable
 
 
 def test_a_header_of_100_000_columns_is_refused_before_it_is_compared(tmp_path):
@@ -23,18 +23,18 @@ def test_a_header_of_100_000_columns_is_refused_before_it_is_compared(tmp_path):
     parquet = tmp_path / "a.parquet"
     pd.DataFrame(1, [0], [f"a{number}" for number in range(2001)]).to_parquet(parquet, index=False)
     with pytest.raises(InputError, match=r"2,001 columns are more than the 2,000 that are read"):
-        read_table(parquet, ["a"])
-    for read in (lambda: read_csv(path, [Column("a")]), lambda: read_table(path, ["a"]), lambda: read_gpus(path)):
+        MeasuredTable(parquet, ["a"])
+    for read in (lambda: read_csv(path, [Column("a")]), lambda: MeasuredTable(path, ["a"]), lambda: read_gpus(path)):
         with pytest.raises(InputError, match=r"line 1: 100,000 columns are more than the 2,000 that are read"):
             read()
 
 
-@pytest.mark.parametrize("convert", [whole_numbers, positive_numbers])
+@pytest.mark.parametrize("convert", [MeasuredTable.whole_numbers, MeasuredTable.positive_numbers])
 def test_an_integer_with_hundreds_of_digits_is_no_number_here(tmp_path, convert):
     path = tmp_path / "a.csv"
     path.write_text(f"m\n1\n{'9' * 400}\n")
     with pytest.raises(InputError, match=r"a\.csv, line 3, column m: '9{400}' is not a"):
-        convert(path, read_table(path, ["m"])["m"])
+        convert(MeasuredTable(path, ["m"]), "m")
 
 
 def test_separator_signs_around_a_number_are_white_space(tmp_path):
@@ -69,7 +69,7 @@ def workbook():
 @pytest.mark.parametrize(
     ("name", "make", "read"),
     [
-        ("a.parquet", parquet, lambda path: read_table(path, ["m"], None)),
+        ("a.parquet", parquet, lambda path: MeasuredTable(path, ["m"], None)),
         ("a.xlsx", workbook, read_gpus),
     ],
 )

@@ -8,14 +8,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
-from gpuledger.studies.kernel_time.measurements import (
-    median_of_equal,
-    read_table,
-    refuse,
-    seconds,
-    texts,
-    whole_numbers,
-)
+from gpuledger.studies.kernel_time.measured_table import MeasuredTable
 from gpuledger.studies.kernel_time.small_measurements import read_encoder
 
 #: Models whose experts have no gate (Nemotron-3): experts, chosen, hidden size (0: any).
@@ -59,57 +52,55 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     skipped : list of str
         Data types that no law knows; their rows are left out.
     """
-    if texts(path, read_table(path, ["op_name"])["op_name"]).str.contains("encoder").any():
+    if MeasuredTable(path, ["op_name"]).texts("op_name").str.contains("encoder").any():
         return read_encoder(case, path)
     wanted = ["op_name", "kernel_source", "kv_cache_dtype", "batch_size", "isl", "step", "num_heads", "latency"]
     optional = ["attn_dtype", "mla_dtype", "num_key_value_heads", "head_dim", "window_size"]
-    table = read_table(path, wanted, optional)
-    operation = texts(path, table["op_name"])
+    table = MeasuredTable(path, wanted, optional, case.inputs["unit"])
+    operation = table.texts("op_name")
     latent = operation.str.contains("mla")
     if latent.nunique() > 1:
         raise InputError(path, "column op_name", "MLA and other attention in one table", "split it")
     mla = bool(latent.iloc[0])
     dtype = "mla_dtype" if mla else "attn_dtype"
-    for name in (dtype, *(() if mla else ("num_key_value_heads", "head_dim"))):
-        if name not in table:
-            raise InputError(path, "line 1", f"the column '{name}' is missing", "add it")
+    table.require(dtype, *(() if mla else ("num_key_value_heads", "head_dim")))
     decode = operation.str.contains("generation").to_numpy()
-    frame = pd.DataFrame(
-        {"operator": np.where(decode, "decode", "prefill"), "kernel": texts(path, table["kernel_source"])}
-    )
+    kernel = table.texts("kernel_source")
+    frame = pd.DataFrame({"operator": np.where(decode, "decode", "prefill"), "kernel": kernel})
     if mla:
         frame["kernel"] = "MLA " + frame["kernel"]
-    values = texts(path, table[dtype]).str.lower().map(_DTYPES)
-    cache = table["kv_cache_dtype"].fillna("").astype(str).str.lower().map(_DTYPES)
+    values = table.texts(dtype).str.lower().map(_DTYPES)
+    cache = table.cells["kv_cache_dtype"].fillna("").astype(str).str.lower().map(_DTYPES)
     # Without a cache of its own type it is as the values.
     cache = cache.fillna(values)
     frame["precision"] = values + "/" + cache
     words = cache.map({name: "" if name == "bf16" else f", {name} cache" for name in _BYTES})
     frame["group"] = np.where(values + cache == "bf16bf16", "16-bit", values + words)
-    frame["requests"] = whole_numbers(path, table["batch_size"])
-    frame["tokens"] = np.where(decode, 1, whole_numbers(path, table["isl"]))
-    frame["context"] = whole_numbers(path, table["step"], 0)
-    frame["heads"] = whole_numbers(path, table["num_heads"])
+    frame["requests"] = table.whole_numbers("batch_size")
+    frame["tokens"] = np.where(decode, 1, table.whole_numbers("isl"))
+    frame["context"] = table.whole_numbers("step", 0)
+    frame["heads"] = table.whole_numbers("num_heads")
     if mla:
         # Queries are brought into the latent space in decode: keys of 576 and values of 512 dimensions.
-        absorbed = decode | table["kernel_source"].isin(_ABSORBED).to_numpy()
+        absorbed = decode | kernel.isin(_ABSORBED).to_numpy()
         frame["kv_heads"] = np.where(absorbed, 1, frame["heads"])
         frame["head_dim"] = np.where(absorbed, (_MLA_LATENT + 512) / 2, _MLA_HEAD)
         frame["cache_values"] = float(_MLA_LATENT)
     else:
-        frame["kv_heads"] = whole_numbers(path, table["num_key_value_heads"])
-        frame["head_dim"] = whole_numbers(path, table["head_dim"])
+        frame["kv_heads"] = table.whole_numbers("num_key_value_heads")
+        frame["head_dim"] = table.whole_numbers("head_dim")
         # SGLang's Triton backend has keys of 192 dimensions for MiMo-V2, whose values have 128.
         shorter = (frame["kernel"] == "triton") & (frame["head_dim"] == 192)
         frame["head_dim"] = frame["head_dim"].mask(shorter, (192 + 128) // 2)
         frame["cache_values"] = 2.0 * frame["head_dim"] * frame["kv_heads"]
-    uneven = (frame["heads"] % frame["kv_heads"] != 0).to_numpy()
-    refuse(path, uneven, table["num_heads"], "is no multiple of num_key_value_heads", "correct it")
-    frame["window"] = whole_numbers(path, table["window_size"], 0) if "window_size" in table else 0
+    uneven = frame["heads"] % frame["kv_heads"] != 0
+    table.refuse(uneven, "num_heads", "is no multiple of num_key_value_heads", "correct it")
+    frame["window"] = table.whole_numbers("window_size", 0) if "window_size" in table else 0
     unpassed = decode & frame["kernel"].isin(_UNPASSED[0]) & (frame["window"] == _UNPASSED[1])
     frame["window"] = frame["window"].mask(unpassed | (~decode & frame["kernel"].isin(_UNWINDOWED)), 0)
     frame["value_bytes"], frame["cache_bytes"] = values.map(_BYTES), cache.map(_BYTES)
-    return _finished(case, path, frame, table, values.isna(), table[dtype])
+    frame["measured_s"] = table.seconds()
+    return table.known_rows(frame, dtype)
 
 
 def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -130,10 +121,11 @@ def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         As :func:`read_attention`; shapes as :func:`gpuledger.models.time_model.moe.moe_terms` names them.
     """
     sizes = ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"]
-    table = read_table(path, ["kernel_source", "moe_dtype", *sizes, "distribution", "latency"])
-    kernel = texts(path, table["kernel_source"])
+    wanted = ["kernel_source", "moe_dtype", *sizes, "distribution", "latency"]
+    table = MeasuredTable(path, wanted, unit=case.inputs["unit"])
+    kernel = table.texts("kernel_source")
     frame = pd.DataFrame({"operator": "moe", "kernel": kernel})
-    dtype = texts(path, table["moe_dtype"]).str.lower().replace({"bfloat16": "bf16", "float16": "bf16"})
+    dtype = table.texts("moe_dtype").str.lower().replace({"bfloat16": "bf16", "float16": "bf16"})
     frame["precision"] = dtype.where(dtype.isin(list(MOE_DTYPES)))
     frame["group"] = dtype.where(dtype != "bf16", "16-bit")
     # SGLang widens these weights once, as it loads them (``upcast_from_mxfp`` in ``quantization/mxfp4.py``).
@@ -141,17 +133,16 @@ def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame["precision"] = frame["precision"].where(~wide, "mxfp4_as_bf16")
     names = ("tokens", "hidden", "inter", "chosen", "experts", "shards", "ranks")
     for name, column in zip(names, sizes, strict=True):
-        frame[name] = whole_numbers(path, table[column])
-    refuse(
-        path, (frame["chosen"] > frame["experts"]).to_numpy(), table["topk"], "is more than num_experts", "correct it"
-    )
+        frame[name] = table.whole_numbers(column)
+    table.refuse(frame["chosen"] > frame["experts"], "topk", "is more than num_experts", "correct it")
     frame["inter"] = np.maximum(1, frame["inter"] // frame["shards"])
-    words = texts(path, table["distribution"])
+    words = table.texts("distribution")
     frame["power"] = pd.to_numeric(words.str.extract(r"^power_law_([0-9]+(?:\.[0-9]+)?)$")[0])
-    odd = (frame["power"].isna() & (words != "balanced")).to_numpy() | (frame["power"] == 1).to_numpy()
-    refuse(path, odd, table["distribution"], "is neither balanced nor power_law_<exponent other than 1>", "correct it")
+    odd = (frame["power"].isna() & (words != "balanced")) | (frame["power"] == 1)
+    table.refuse(odd, "distribution", "is neither balanced nor power_law_<exponent other than 1>", "correct it")
     frame["gates"] = 2
-    frame, skipped = _finished(case, path, frame, table, frame["precision"].isna(), table["moe_dtype"])
+    frame["measured_s"] = table.seconds()
+    frame, skipped = table.known_rows(frame, "moe_dtype")
     return frame.assign(gates=np.where(_ungated(frame), 1, 2), foreign=_foreign(frame)), skipped
 
 
@@ -210,32 +201,21 @@ def read_collectives(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         As :func:`read_attention`; shapes ``message_bytes, devices``.
     """
     wanted = ["op_name", "kernel_source", "num_gpus", "message_size", "latency"]
-    table = read_table(path, wanted, ["nccl_dtype", "allreduce_dtype", "device"])
+    table = MeasuredTable(path, wanted, ["nccl_dtype", "allreduce_dtype", "device"], case.inputs["unit"])
     dtype = next((name for name in ("nccl_dtype", "allreduce_dtype") if name in table), None)
     if dtype is None:
         raise InputError(path, "line 1", "the column 'nccl_dtype' is missing", "add it (or allreduce_dtype)")
-    operation = texts(path, table["op_name"])
-    frame = pd.DataFrame({"operator": operation, "kernel": texts(path, table["kernel_source"])})
-    size = texts(path, table[dtype]).str.lower().replace({"half": "bf16", **_DTYPES}).map(_BYTES)
+    operation = table.texts("op_name")
+    frame = pd.DataFrame({"operator": operation, "kernel": table.texts("kernel_source")})
+    size = table.texts(dtype).str.lower().replace({"half": "bf16", **_DTYPES}).map(_BYTES)
     # A message is as long in any type; what is 16-bit elsewhere has no suffix here.
-    frame["precision"], frame["group"] = operation, "16-bit"
-    frame["devices"] = whole_numbers(path, table["num_gpus"])
-    refuse(path, (frame["devices"] < 2).to_numpy(), table["num_gpus"], "GPUs communicate nothing", "remove the row")
+    frame["precision"], frame["group"] = operation.where(size.notna()), "16-bit"
+    frame["devices"] = table.whole_numbers("num_gpus")
+    table.refuse(frame["devices"] < 2, "num_gpus", "GPUs communicate nothing", "remove the row")
     if "device" in table:
         custom = frame["kernel"].str.contains("custom", case=False)
-        across = custom & table["device"].astype(str).str.contains("GB[0-9]+$") & (frame["devices"] > _TRAY)
+        across = custom & table.cells["device"].astype(str).str.contains("GB[0-9]+$") & (frame["devices"] > _TRAY)
         frame["kernel"] = frame["kernel"].mask(across, frame["kernel"] + ", across nodes")
-    frame["message_bytes"] = whole_numbers(path, table["message_size"], 1, 2**40) * size
-    return _finished(case, path, frame, table, size.isna(), table[dtype])
-
-
-def _finished(case: Case, path: Path, frame: pd.DataFrame, table: pd.DataFrame, unknown: pd.Series, dtype: pd.Series):
-    """Add the times, leave out what no law knows, and take the median of equal rows."""
-    frame["measured_s"] = seconds(case, path, table["latency"])
-    skipped = sorted(set(dtype[unknown.to_numpy()].astype(str)))
-    frame = frame[~unknown.to_numpy()]
-    if frame.empty:
-        raise InputError(
-            path, f"column {dtype.name}", f"no row of a known type (found {', '.join(skipped)})", "add some"
-        )
-    return median_of_equal(frame), skipped
+    frame["message_bytes"] = table.whole_numbers("message_size", most=2**40) * size
+    frame["measured_s"] = table.seconds()
+    return table.known_rows(frame, dtype)

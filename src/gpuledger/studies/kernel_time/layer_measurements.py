@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.transformer import read_model
 from gpuledger.models.transformer.parallel import share
-from gpuledger.studies.kernel_time.measurements import read_table, seconds, texts, whole_numbers
+from gpuledger.studies.kernel_time.measured_table import MeasuredTable, median_of_equal
 
 #: Names of layers, where they are not those of :mod:`gpuledger.models.transformer`.
 _NAMES = {"o_proj": "out_proj"}
@@ -32,22 +32,21 @@ def read_layers(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         PyTorch's norms, RoPE and activation functions are chains of kernels.
     """
     time = f"latency({case.inputs['unit']})"
-    table = read_table(path, ["layer_name", "input", "tp_size", time])
+    table = MeasuredTable(path, ["layer_name", "input", "tp_size", time], unit=case.inputs["unit"])
     model = read_model(case.inputs["model"], paths=False)
     linears = {linear.part: linear for linear in (*model.layers[0].linears(model.hidden), model.lm_head)}
-    names = texts(path, table["layer_name"])
+    names = table.texts("layer_name")
     part = names.replace(_NAMES)
     known = part.isin(linears)
     skipped = sorted(set(names[~known]))
     if not known.any():
         problem = f"no layer is a GEMM of {model.name} (found {', '.join(skipped)})"
         raise InputError(path, "column layer_name", problem, f"known are: {', '.join(linears)}")
-    tokens, devices = (whole_numbers(path, table[name]) for name in ("input", "tp_size"))
-    times = seconds(case, path, table[time])
+    tokens, devices = (table.whole_numbers(name) for name in ("input", "tp_size"))
+    times = table.seconds(time)
     kinds = pd.MultiIndex.from_arrays([part[known], devices[known]])
     codes, shared = pd.factorize(kinds)
     sizes = np.array([share(linears[name], int(count)) for name, count in shared], dtype=np.int64)[codes]
-    frame = pd.DataFrame({"m": tokens[known], "n": sizes[:, 0], "k": sizes[:, 1], "measured_s": times[known]})
-    frame = frame.assign(group="16-bit", kernel="", precision="bf16")
-    keys = ["group", "kernel", "precision", "m", "n", "k"]
-    return frame.groupby(keys, as_index=False)["measured_s"].median(), skipped
+    frame = pd.DataFrame({"group": "16-bit", "kernel": "", "precision": "bf16", "m": tokens[known]})
+    frame["n"], frame["k"], frame["measured_s"] = sizes[:, 0], sizes[:, 1], times[known]
+    return median_of_equal(frame), skipped

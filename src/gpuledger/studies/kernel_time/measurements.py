@@ -1,20 +1,17 @@
 """Measured kernel times in the layouts that others publish them in, as one tidy frame."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
-from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
-from gpuledger.readers import tabular
 from gpuledger.readers.gpus import Gpu
+from gpuledger.studies.kernel_time.measured_table import MeasuredTable, median_of_equal
 
-SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 #: The unit of rates that may stand in for times of GEMMs.
 RATE = "TFLOP/s"
 
@@ -45,8 +42,6 @@ ELEMENT_BYTES = {
 MOST = 1e12
 #: No kernel takes less (s); and a launch with what frameworks do before it hardly more.
 LEAST_S, SLOW_LAUNCH_S = 5e-7, 2e-5
-#: And none takes more than an hour (s).
-MOST_S = 3600.0
 
 #: Bytes of a weight's element in the groups that store it in fewer bits than it is multiplied in.
 WEIGHT_BYTES = {"int8_wo": 1, "int4_wo": 0.5}
@@ -86,26 +81,24 @@ def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     skipped : list of str
         Types that no model knows; their rows are left out.
     """
-    unit = case.inputs["unit"]
-    name = "rate" if unit == RATE else "latency"
-    table = read_table(path, ["gemm_dtype", "m", "n", "k", name], ["kernel_source", "framework"])
-    times = positive_numbers(path, table[name]) if unit == RATE else seconds(case, path, table[name])
-    for size in ("m", "n", "k"):
-        table[size] = whole_numbers(path, table[size])
-    flop = 2.0 * table["m"] * table["n"] * table["k"]
-    table["measured_s"] = flop / (times * 1e12) if unit == RATE else times
-    dtypes = texts(path, table["gemm_dtype"]).str.strip().str.lower()
+    rates = case.inputs["unit"] == RATE
+    name = "rate" if rates else "latency"
+    wanted, optional = ["gemm_dtype", "m", "n", "k", name], ["kernel_source", "framework"]
+    table = MeasuredTable(path, wanted, optional, case.inputs["unit"])
+    times = table.positive_numbers(name) if rates else table.seconds()
+    sizes = {size: table.whole_numbers(size) for size in ("m", "n", "k")}
+    dtypes = table.texts("gemm_dtype").str.strip().str.lower()
     skipped = sorted(set(dtypes) - set(DTYPES))
-    table["precision"] = dtypes.map({name: precision for name, (precision, _) in DTYPES.items()})
-    table["group"] = dtypes.map({name: group for name, (_, group) in DTYPES.items()})
-    table = table.dropna(subset=["precision"])
-    if table.empty:
+    if not dtypes.isin(list(DTYPES)).any():
         problem = f"no row of a known type (found {', '.join(skipped)})"
         raise InputError(path, "column gemm_dtype", problem, f"known are: {', '.join(DTYPES)}")
-    for name, source in (("kernel", "kernel_source"), ("framework", "framework")):
-        table[name] = table[source].fillna("").astype(str) if source in table else ""
-    keys = ["group", "framework", "kernel", "precision", "m", "n", "k"]
-    return table.groupby(keys, as_index=False)["measured_s"].median(), skipped
+    frame = pd.DataFrame({"group": dtypes.map({name: group for name, (_, group) in DTYPES.items()})})
+    for name, source in (("framework", "framework"), ("kernel", "kernel_source")):
+        frame[name] = table.cells[source].fillna("").astype(str) if source in table else ""
+    frame["precision"] = dtypes.map({name: precision for name, (precision, _) in DTYPES.items()})
+    flop = 2.0 * sizes["m"] * sizes["n"] * sizes["k"]
+    frame = frame.assign(**sizes, measured_s=flop / (times * 1e12) if rates else times)
+    return median_of_equal(frame.dropna(subset=["precision"])), skipped
 
 
 def read_vidur(case: Case) -> pd.DataFrame:
@@ -126,16 +119,12 @@ def read_vidur(case: Case) -> pd.DataFrame:
     """
     path = case.path("operators")
     about = ["n_head", "n_kv_head", "n_embd", "n_expanded_embd", "num_tokens", "num_tensor_parallel_workers"]
-    header = read_table(path, [*about, "use_gated_mlp"], None)
-    for name in about:
-        header[name] = whole_numbers(path, header[name])
-    heads, kv_heads, hidden, ffn, tokens, workers = (header[name].to_numpy() for name in about)
-    gated = np.where(header["use_gated_mlp"].astype(str).str.lower() == "true", 2, 1)
+    table = MeasuredTable(path, [*about, "use_gated_mlp"], None, case.inputs["unit"])
+    heads, kv_heads, hidden, ffn, tokens, workers = (table.whole_numbers(name) for name in about)
+    gated = np.where(table.cells["use_gated_mlp"].astype(str).str.lower() == "true", 2, 1)
     uneven = (heads % workers != 0) | (ffn % workers != 0)
-    refuse(
-        path, uneven, header["num_tensor_parallel_workers"], "does not divide n_head and n_expanded_embd", "correct it"
-    )
-    refuse(path, hidden < heads, header["n_embd"], "is less than n_head", "correct it")
+    table.refuse(uneven, about[-1], "does not divide n_head and n_expanded_embd", "correct it")
+    table.refuse(hidden < heads, "n_embd", "is less than n_head", "correct it")
     queries, head = heads // workers, hidden // heads
     keys = np.maximum(kv_heads // workers, 1)
     inner = ffn // workers
@@ -154,11 +143,11 @@ def read_vidur(case: Case) -> pd.DataFrame:
     frames = []
     for operator, law in VIDUR_OPERATORS.items():
         name = f"time_stats.{operator}.median"
-        if name not in header:
+        if name not in table:
             continue
         # Some operators are absent in some architectures: their cells are empty.
-        known = header[name].notna().to_numpy()
-        times = seconds(case, path, header[name], known)
+        known = table.cells[name].notna().to_numpy()
+        times = table.seconds(name, known)
         outputs, inputs = (np.broadcast_to(values, tokens.shape)[known] for values in shapes[operator])
         rows = tokens[known]
         weights = inputs * outputs if law == "gemm" else 0
@@ -241,84 +230,6 @@ def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, me
         time_s = measured_s[impossible].min()
         problem = f"a time of {time_s:.3g} s is less than a hundredth of what the data sheet of {gpu.name} allows"
         raise InputError(file, case.place, problem, "remove the row")
-
-
-def read_table(path: Path, wanted: Sequence[str], optional: Sequence[str] | None = ()) -> pd.DataFrame:
-    """Read the wanted and the present optional columns (None: all) of a Parquet or CSV file, unconverted."""
-    parquet = path.suffix == ".parquet"
-    try:
-        if parquet:
-            tabular.check_width(path, names := pq.read_schema(path).names)
-            chosen = [name for name in names if optional is None or name in wanted or name in optional]
-            table = pd.read_parquet(path, columns=chosen)
-        else:
-            table = tabular.read_cells(path, wanted, low_memory=False)
-    except InputError:
-        raise
-    except Exception as error:  # a damaged Parquet file raises almost anything
-        raise InputError(path, "", f"not a Parquet or CSV table ({error})", "check the file") from None
-    for name in wanted:
-        if name not in table:
-            remedy = schemas.nearest(name, names if parquet else list(map(str, table.columns)))
-            raise InputError(path, "line 1", f"the column '{name}' is missing", f"add or rename it ({remedy})")
-        if not parquet and f"{name}.1" in table:
-            # So pandas calls the second column of a name.
-            raise InputError(path, "line 1", f"two columns are called '{name}'", "keep one of them")
-    if table.empty:
-        raise InputError(path, "", "there is no row", "add the measurements")
-    return table if optional is None else table[[*wanted, *(name for name in optional if name in table)]].copy()
-
-
-def whole_numbers(path: Path, cells: pd.Series, least: int = 1, most: int = 2**20) -> np.ndarray:
-    """Return a column as integers; a cell that is none within the bounds is an error."""
-    numbers = as_numbers(cells)
-    # Products of three sizes stay exact integers below 2^63.
-    bad = ~((numbers >= least) & (numbers <= most) & (np.floor(numbers) == numbers))
-    refuse(path, bad, cells, f"is not a whole number from {least} to 2^{most.bit_length() - 1}", "correct it")
-    return numbers.astype(np.int64)
-
-
-def texts(path: Path, cells: pd.Series) -> pd.Series:
-    """Return a column as texts; an empty cell is an error."""
-    refuse(path, cells.isna().to_numpy(), cells, "is no name", "fill it in")
-    return cells.astype(str)
-
-
-def positive_numbers(path: Path, cells: pd.Series, known: np.ndarray | bool = True) -> np.ndarray:
-    """Return a column as numbers; a cell among the `known` ones that is not positive is an error."""
-    numbers = as_numbers(cells)
-    refuse(path, known & ~(np.isfinite(numbers) & (numbers > 0)), cells, "is not a positive number", "remove the row")
-    return numbers
-
-
-def seconds(case: Case, path: Path, cells: pd.Series, known: np.ndarray | bool = True) -> np.ndarray:
-    """Return a column of times in the case's unit as seconds; checked as by :func:`positive_numbers`."""
-    times = positive_numbers(path, cells, known) * SECONDS[case.inputs["unit"]]
-    refuse(path, known & (times > MOST_S), cells, f"{case.inputs['unit']} are more than an hour", "correct it")
-    return times
-
-
-def as_numbers(cells: pd.Series) -> np.ndarray:
-    """Return a column as numbers; NaN where a cell is none."""
-    try:
-        return pd.to_numeric(cells, errors="coerce").to_numpy(dtype=float)
-    except OverflowError:  # an integer with hundreds of digits
-        return pd.to_numeric(cells.astype(str), errors="coerce").to_numpy(dtype=float)
-
-
-def median_of_equal(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for all that are equal but for ``measured_s``, with its median."""
-    keys = [name for name in frame if name != "measured_s"]
-    return frame.groupby(keys, as_index=False, dropna=False)["measured_s"].median()
-
-
-def refuse(path: Path, bad: np.ndarray, cells: pd.Series, problem: str, remedy: str) -> None:
-    """Raise an InputError about the first bad cell of a column, if there is one."""
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        # Of a CSV the line, after the header; of a Parquet file the row.
-        place = f"row {row + 1}" if path.suffix == ".parquet" else f"line {row + 2}"
-        raise InputError(path, f"{place}, column {cells.name}", f"'{cells.iloc[row]}' {problem}", remedy)
 
 
 def _read_bare(path: Path, width: int) -> list[list[str]]:

@@ -14,14 +14,7 @@ from gpuledger.models.transformer.blocks import Attention, Block
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.precision import Precision
-from gpuledger.studies.kernel_time.measurements import (
-    median_of_equal,
-    read_table,
-    refuse,
-    seconds,
-    texts,
-    whole_numbers,
-)
+from gpuledger.studies.kernel_time.measured_table import MeasuredTable, median_of_equal
 
 #: Blocks that are read, by the benchmark's name: the kind of attention, and whether an indexer selects keys.
 _BLOCKS = {
@@ -73,9 +66,9 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     """
     names = ["framework", "op_name", "kernel_source", "model", "gemm_type", "kv_cache_dtype"]
     sizes = ["num_heads", "batch_size", "isl", "step"]
-    table = read_table(path, [*names, *sizes, "latency"])
-    operation, gemm = (texts(path, table[name]) for name in ("op_name", "gemm_type"))
-    cache = texts(path, table["kv_cache_dtype"]).map(_CACHES)
+    table = MeasuredTable(path, [*names, *sizes, "latency"], unit=case.inputs["unit"])
+    operation, gemm = table.texts("op_name"), table.texts("gemm_type")
+    cache = table.texts("kv_cache_dtype").map(_CACHES)
     parts = operation.str.removesuffix(_REUSE).str.removesuffix("_module").str.rsplit("_", n=1)
     block, phase = parts.str[0], parts.str[1].map(_PHASES)
     known = block.isin(list(_BLOCKS)) & phase.notna() & gemm.isin(list(FORMATS)) & cache.notna()
@@ -83,13 +76,13 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     if not known.any():
         remedy = f"known are context_module and generation_module of {', '.join(_BLOCKS)} in {', '.join(FORMATS)}"
         raise InputError(path, "column op_name", f"no known block (found {', '.join(skipped)})", remedy)
-    heads = whole_numbers(path, table["num_heads"], most=_MOST_HEADS)
-    requests, tokens = (whole_numbers(path, table[name]) for name in ("batch_size", "isl"))
-    context = whole_numbers(path, table["step"], 0)
+    heads = table.whole_numbers("num_heads", most=_MOST_HEADS)
+    requests, tokens = (table.whole_numbers(name) for name in ("batch_size", "isl"))
+    context = table.whole_numbers("step", 0)
     many = requests.astype(float) * (tokens + context) > 2**31
-    refuse(path, many, table["batch_size"], "makes more than 2^31 tokens", "correct it")
+    table.refuse(many, "batch_size", "makes more than 2^31 tokens", "correct it")
     decode = (phase == _PHASES["generation"]).to_numpy()
-    refuse(path, decode & (tokens > 1), table["isl"], "new tokens in a decode step of one", "correct it")
+    table.refuse(decode & (tokens > 1), "isl", "new tokens in a decode step of one", "correct it")
     attention = block.map(_ATTENTION).fillna("attention").to_numpy(object)
     attention = np.where(decode, "decode ", "") + attention
     frame = pd.DataFrame(
@@ -97,17 +90,17 @@ def read_modules(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
             "operator": phase,
             "block": block,
             "group": gemm.replace({"bfloat16": "16-bit"}),
-            "kernel": texts(path, table["kernel_source"]),
+            "kernel": table.texts("kernel_source"),
             "precision": attention + np.where(cache == "fp8", " with fp8 cache", ""),
-            "framework": texts(path, table["framework"]).str.lower(),
-            "model": texts(path, table["model"]),
+            "framework": table.texts("framework").str.lower(),
+            "model": table.texts("model"),
             "cache": cache,
             "selects": ~operation.str.endswith(_REUSE),
             "heads": heads,
             "requests": requests,
             "tokens": tokens,
             "context": context,
-            "measured_s": seconds(case, path, table["latency"]),
+            "measured_s": table.seconds(),
         }
     )[known.to_numpy()]
     frame = median_of_equal(frame)

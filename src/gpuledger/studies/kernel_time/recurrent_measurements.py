@@ -7,14 +7,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
-from gpuledger.studies.kernel_time.measurements import (
-    median_of_equal,
-    read_table,
-    refuse,
-    seconds,
-    texts,
-    whole_numbers,
-)
+from gpuledger.studies.kernel_time.measured_table import MeasuredTable, median_of_equal
 
 #: What the operations are called before the names of their kernels; the gated delta rule has the plain names.
 _PREFIXES = {"gdn": "", "kda": "KDA ", "mamba2": "Mamba-2 "}
@@ -51,37 +44,34 @@ def read_recurrent(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         Empty: all rows are of one type.
     """
     shared = ["op_name", "kernel_source", "phase", "batch_size", "seq_len", "d_conv", "latency"]
-    table = read_table(path, shared, [*_DELTA.values(), *_SIZES["mamba2"].values()])
-    operation = texts(path, table["op_name"])
-    known = operation.isin(list(_PREFIXES)).to_numpy()
-    refuse(path, ~known, table["op_name"], "is no known operation", f"use {', '.join(_PREFIXES)}")
+    table = MeasuredTable(path, shared, [*_DELTA.values(), *_SIZES["mamba2"].values()], case.inputs["unit"])
+    operation = table.texts("op_name")
+    table.refuse(~operation.isin(list(_PREFIXES)), "op_name", "is no known operation", f"use {', '.join(_PREFIXES)}")
     if operation.nunique() > 1:
         raise InputError(path, "column op_name", "several operations in one table", "split it")
     name = operation.iloc[0]
     sizes = _SIZES[name]
-    for column in sizes.values():
-        if column not in table:
-            raise InputError(path, "line 1", f"the column '{column}' is missing", "add it")
-    kernel, phase = texts(path, table["kernel_source"]), texts(path, table["phase"])
-    refuse(path, ~phase.isin(_PHASES).to_numpy(), table["phase"], "is no known phase", f"use {', '.join(_PHASES)}")
+    table.require(*sizes.values())
+    kernel, phase = table.texts("kernel_source"), table.texts("phase")
+    table.refuse(~phase.isin(_PHASES), "phase", "is no known phase", f"use {', '.join(_PHASES)}")
     convolution = kernel.str.contains("conv1d").to_numpy()
     context, single = (phase == "context").to_numpy(), (phase == "generation").to_numpy()
     names = np.where(context, "convolution", "convolution update"), np.where(context, "chunked rule", "state update")
     frame = pd.DataFrame({"operator": np.where(convolution, *names), "kernel": _PREFIXES[name] + kernel})
     frame["group"], frame["precision"] = "16-bit", "bf16"
-    frame["requests"] = whole_numbers(path, table["batch_size"])
-    tokens = table["seq_len"].astype(object).mask(single, 1)
-    frame["tokens"] = whole_numbers(path, tokens)
+    frame["requests"] = table.whole_numbers("batch_size")
+    table.cells["seq_len"] = table.cells["seq_len"].astype(object).mask(single, 1)
+    frame["tokens"] = table.whole_numbers("seq_len")
     frame["new_tokens"] = frame["requests"] * frame["tokens"]
-    frame["span"] = whole_numbers(path, table["d_conv"])
+    frame["span"] = table.whole_numbers("d_conv")
     for own, column in sizes.items():
-        frame[own] = whole_numbers(path, table[column])
-    uneven = (frame["heads"] % frame["key_heads"] != 0).to_numpy()
-    refuse(path, uneven, table[sizes["heads"]], f"is no multiple of {sizes['key_heads']}", "correct it")
+        frame[own] = table.whole_numbers(column)
+    uneven = frame["heads"] % frame["key_heads"] != 0
+    table.refuse(uneven, sizes["heads"], f"is no multiple of {sizes['key_heads']}", "correct it")
     keys = frame["key_heads"] * frame["key_dim"]
     keys_only = name == "gdn" and (kernel == _WIDENING).any()
     frame["channels"] = keys if keys_only else 2 * keys + frame["heads"] * frame["value_dim"]
     frame["decays"] = frame["heads"] * (frame["key_dim"] if name == "kda" else 1)
     frame["read_state_bytes"], frame["written_state_bytes"] = np.where(kernel == _WIDENING, 2, 4), 4
-    frame["measured_s"] = seconds(case, path, table["latency"])
+    frame["measured_s"] = table.seconds()
     return median_of_equal(frame), []

@@ -5,19 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
-from gpuledger.studies.kernel_time.measurements import (
-    MOST_S,
-    SECONDS,
-    as_numbers,
-    median_of_equal,
-    read_table,
-    refuse,
-    seconds,
-    texts,
-    whole_numbers,
-)
+from gpuledger.studies.kernel_time.measured_table import MOST_S, SECONDS, MeasuredTable
 
 _HALVES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "bf16", "half": "bf16"}
 #: Dimensions of DeepSeek-V3's latent vector and of a head's keys (without RoPE's) and values.
@@ -52,17 +41,18 @@ def read_encoder(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         Data types that no law knows; their rows are left out.
     """
     names = ["op_name", "kernel_source", "attn_dtype", "batch_size", "isl", "num_heads", "head_dim", "latency"]
-    table = read_table(path, names)
-    other = ~texts(path, table["op_name"]).str.contains("encoder").to_numpy()
-    refuse(path, other, table["op_name"], "is no encoder's attention, as that of other rows is", "split the table")
-    dims = whole_numbers(path, table["head_dim"])
-    kernel = texts(path, table["kernel_source"]) + " " + pd.Series(dims).astype(str)
+    table = MeasuredTable(path, names, unit=case.inputs["unit"])
+    other = ~table.texts("op_name").str.contains("encoder")
+    table.refuse(other, "op_name", "is no encoder's attention, as that of other rows is", "split the table")
+    dims = table.whole_numbers("head_dim")
+    kernel = table.texts("kernel_source") + " " + pd.Series(dims).astype(str)
     frame = pd.DataFrame({"operator": "encoder", "group": "16-bit", "kernel": kernel})
-    frame["precision"] = texts(path, table["attn_dtype"]).str.lower().map(_HALVES)
+    frame["precision"] = table.texts("attn_dtype").str.lower().map(_HALVES)
     for name, column in (("requests", "batch_size"), ("tokens", "isl"), ("heads", "num_heads")):
-        frame[name] = whole_numbers(path, table[column])
+        frame[name] = table.whole_numbers(column)
     frame["head_dim"] = dims
-    return _finished(case, path, frame, table, table["attn_dtype"])
+    frame["measured_s"] = table.seconds()
+    return table.known_rows(frame, "attn_dtype")
 
 
 def read_quantise(case: Case, path: Path, difference: Path | None = None) -> tuple[pd.DataFrame, list[str]]:
@@ -86,13 +76,13 @@ def read_quantise(case: Case, path: Path, difference: Path | None = None) -> tup
         :mod:`gpuledger.models.time_model.quantise` names them. `skipped` also says how many differences were left out.
     """
     static, skipped = _quantise_table(case, path, _QUANTISED)
-    static = median_of_equal(static)
     frames = [static]
     if difference is not None:
         longer, more = _quantise_table(case, difference, _DIFFERENCE)
         sizes = ["precision", "tokens", "columns"]
-        whole = longer.groupby([*sizes, "kernel"], as_index=False)["measured_s"].median()
-        whole = whole.merge(static[[*sizes, "measured_s"]], on=sizes, suffixes=("", "_static"))
+        whole = longer.sort_values([*sizes, "kernel"]).merge(
+            static[[*sizes, "measured_s"]], on=sizes, suffixes=("", "_static")
+        )
         left = whole["measured_s"].to_numpy() > 0
         whole["measured_s"] += whole.pop("measured_s_static")
         name, first = whole["kernel"].str.split("_minus_").str[0], "_minus_"
@@ -106,22 +96,22 @@ def read_quantise(case: Case, path: Path, difference: Path | None = None) -> tup
 
 
 def _quantise_table(case: Case, path: Path, operation: str) -> tuple[pd.DataFrame, list[str]]:
-    table = read_table(path, ["op_name", "kernel_source", "quant_dtype", "m", "k", "latency"])
-    names = texts(path, table["op_name"])
+    columns = ["op_name", "kernel_source", "quant_dtype", "m", "k", "latency"]
+    table = MeasuredTable(path, columns, unit=case.inputs["unit"])
     wanted = {_QUANTISED: "quantise", _DIFFERENCE: "difference"}
     problem = f"is not {operation}, which the case's '{wanted[operation]}' holds"
-    refuse(path, (names != operation).to_numpy(), table["op_name"], problem, "give the table under its own key")
-    frame = pd.DataFrame({"kernel": texts(path, table["kernel_source"])})
-    dtype = texts(path, table["quant_dtype"]).str.lower()
+    table.refuse(table.texts("op_name") != operation, "op_name", problem, "give the table under its own key")
+    frame = pd.DataFrame({"kernel": table.texts("kernel_source")})
+    dtype = table.texts("quant_dtype").str.lower()
     frame["precision"] = dtype.where(dtype == "fp8")
-    frame["tokens"], frame["columns"] = whole_numbers(path, table["m"]), whole_numbers(path, table["k"])
+    frame["tokens"], frame["columns"] = table.whole_numbers("m"), table.whole_numbers("k")
     if operation == _QUANTISED:
-        frame["measured_s"] = seconds(case, path, table["latency"])
+        frame["measured_s"] = table.seconds()
     else:
-        frame["measured_s"] = as_numbers(table["latency"]) * SECONDS[case.inputs["unit"]]
-        beyond = ~(np.abs(frame["measured_s"]) <= MOST_S).to_numpy()
-        refuse(path, beyond, table["latency"], "is no number, or more than an hour", "remove the row")
-    return _known(path, frame, table["quant_dtype"])
+        frame["measured_s"] = table.numbers("latency") * SECONDS[table.unit]
+        beyond = ~(np.abs(frame["measured_s"]) <= MOST_S)
+        table.refuse(beyond, "latency", "is no number, or more than an hour", "remove the row")
+    return table.known_rows(frame, "quant_dtype")
 
 
 def read_products(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -140,33 +130,18 @@ def read_products(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame, skipped
         As :func:`read_encoder`; ``operator`` is ``bmm``, shapes ``tokens, columns, depth, heads``.
     """
-    table = read_table(path, ["op_name", "kernel_source", "bmm_dtype", "num_tokens", "num_heads", "latency"])
-    names = texts(path, table["op_name"])
-    refuse(path, ~names.isin(_PRODUCTS).to_numpy(), table["op_name"], f"is none of {', '.join(_PRODUCTS)}", "remove it")
-    dtype = texts(path, table["bmm_dtype"]).str.lower()
-    kernel = texts(path, table["kernel_source"])
+    columns = ["op_name", "kernel_source", "bmm_dtype", "num_tokens", "num_heads", "latency"]
+    table = MeasuredTable(path, columns, unit=case.inputs["unit"])
+    names = table.texts("op_name")
+    table.refuse(~names.isin(_PRODUCTS), "op_name", f"is none of {', '.join(_PRODUCTS)}", "remove it")
+    dtype, kernel = table.texts("bmm_dtype").str.lower(), table.texts("kernel_source")
     frame = pd.DataFrame({"operator": "bmm", "group": dtype.where(~dtype.isin(list(_HALVES)), "16-bit")})
     frame["kernel"] = kernel
     widened = kernel.str.contains(_WIDENED)
     frame["precision"] = dtype.map(_HALVES | {"fp8": "fp8"}).where(~widened, "bf16")
-    frame["tokens"] = whole_numbers(path, table["num_tokens"])
+    frame["tokens"] = table.whole_numbers("num_tokens")
     into = (names == _PRODUCTS[0]).to_numpy()
     frame["columns"], frame["depth"] = np.where(into, _RANK, _HEAD), np.where(into, _HEAD, _RANK)
-    frame["heads"] = whole_numbers(path, table["num_heads"])
-    return _finished(case, path, frame, table, table["bmm_dtype"])
-
-
-def _finished(case: Case, path: Path, frame: pd.DataFrame, table: pd.DataFrame, dtype: pd.Series):
-    frame["measured_s"] = seconds(case, path, table["latency"])
-    frame, skipped = _known(path, frame, dtype)
-    return median_of_equal(frame), skipped
-
-
-def _known(path: Path, frame: pd.DataFrame, dtype: pd.Series) -> tuple[pd.DataFrame, list[str]]:
-    """Leave out rows whose precision no law knows, and say which types those were."""
-    unknown = frame["precision"].isna().to_numpy()
-    skipped = sorted(set(dtype[unknown].astype(str)))
-    if unknown.all():
-        problem = f"no row of a known type (found {', '.join(skipped)})"
-        raise InputError(path, f"column {dtype.name}", problem, "add some")
-    return frame[~unknown].reset_index(drop=True), skipped
+    frame["heads"] = table.whole_numbers("num_heads")
+    frame["measured_s"] = table.seconds()
+    return table.known_rows(frame, "bmm_dtype")

@@ -8,15 +8,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
-from gpuledger.studies.kernel_time.measurements import (
-    as_numbers,
-    median_of_equal,
-    read_table,
-    refuse,
-    seconds,
-    texts,
-    whole_numbers,
-)
+from gpuledger.studies.kernel_time.measured_table import MeasuredTable, median_of_equal
 
 
 class _Operation(NamedTuple):
@@ -63,27 +55,26 @@ def read_sparse(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         Operations that no law knows; their rows are left out.
     """
     wanted = ["op_name", "kernel_source", "num_heads", "batch_size", "isl", "step", "latency"]
-    table = read_table(path, wanted, ["compress_ratio", "score_mode"])
-    operation = texts(path, table["op_name"])
+    table = MeasuredTable(path, wanted, ["compress_ratio", "score_mode"], case.inputs["unit"])
+    operation = table.texts("op_name")
     known = operation.isin(list(OPERATIONS))
     skipped = sorted(set(operation[~known]))
     if not known.any():
         remedy = f"known are: {', '.join(OPERATIONS)}"
         raise InputError(path, "column op_name", f"no known operation (found {', '.join(skipped)})", remedy)
     selects = operation == "glm5_topk_module"
-    measured = ~(selects & (as_numbers(table["latency"]) == 0))
+    measured = ~(selects & (table.numbers("latency") == 0))
     if "score_mode" in table:
-        measured &= table["score_mode"] != _EQUAL
+        measured &= table.cells["score_mode"] != _EQUAL
     # Lines and rows keep their numbers until every cell is checked.
     about = operation.where(known, next(iter(OPERATIONS))).map(OPERATIONS)
-    kernel = texts(path, table["kernel_source"])
-    heads = whole_numbers(path, table["num_heads"])
-    requests, tokens = (whole_numbers(path, table[name]) for name in ("batch_size", "isl"))
-    context = whole_numbers(path, table["step"], 0)
+    kernel, heads = table.texts("kernel_source"), table.whole_numbers("num_heads")
+    requests, tokens = (table.whole_numbers(name) for name in ("batch_size", "isl"))
+    context = table.whole_numbers("step", 0)
     many = requests.astype(float) * tokens > 2**31
-    refuse(path, many, table["batch_size"], "makes more than 2^31 tokens", "correct it")
-    ratio = whole_numbers(path, table["compress_ratio"]) if "compress_ratio" in table else np.ones_like(tokens)
-    time_s = seconds(case, path, table["latency"], measured.to_numpy())
+    table.refuse(many, "batch_size", "makes more than 2^31 tokens", "correct it")
+    ratio = table.whole_numbers("compress_ratio") if "compress_ratio" in table else np.ones_like(tokens)
+    time_s = table.seconds(known=measured.to_numpy())
     names = [one.name for one in about]
     frame = pd.DataFrame(
         {
