@@ -30,22 +30,13 @@ _EVENTS = b'"traceEvents"'
 
 @dataclass
 class Found:
-    """What a path is.
-
-    Attributes
-    ----------
-    format : str
-        ``unknown`` if nothing here reads it.
-    content : str
-        What is in it, in a few words.
-    cases : dict of str to dict
-        By study, the inputs of a case that would use the file; a value None is left for the user to fill in.
-    """
+    """What a path is."""
 
     path: Path
-    format: str = "unknown"
-    content: str = ""
+    format: str = "unknown"  # ``unknown`` if nothing here reads it
+    content: str = ""  # what is in it, in a few words
     problems: list[str] = field(default_factory=list)
+    #: By study, the inputs of a case that would use the file; a value None is left for the user to fill in.
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property

@@ -25,18 +25,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class Dataset:
-    """One folder of ``traces/``, described by a valid ``dataset.yaml``.
+    """One folder of ``traces/``, described by a valid ``dataset.yaml``."""
 
-    Attributes
-    ----------
-    file : Path
-        The ``dataset.yaml``.
-    content : mapping
-        What it says. Each case is only validated when it is opened.
-    """
-
-    file: Path
-    content: Mapping[str, Any]
+    file: Path  # the ``dataset.yaml``
+    content: Mapping[str, Any]  # what it says. Each case is only validated when it is opened.
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
@@ -108,18 +100,12 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Case:
-    """One input of one study in one dataset.
-
-    Attributes
-    ----------
-    inputs : mapping
-        What ``dataset.yaml`` says of it.
-    """
+    """One input of one study in one dataset."""
 
     dataset: Dataset
     study: str
     name: str
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, Any]  # what ``dataset.yaml`` says of it
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -284,18 +270,10 @@ def _path_values(value: Any, schema: Mapping, key: str = "") -> Iterator[tuple[s
 
 @dataclass(frozen=True)
 class Repository:
-    """A checkout: its datasets and its configuration.
+    """A checkout: its datasets and its configuration."""
 
-    Attributes
-    ----------
-    root : Path
-        The folder with ``Snakefile``, ``config/`` and ``traces/``.
-    config : mapping
-        Its configuration, with what the command line changes.
-    """
-
-    root: Path
-    config: Mapping[str, Any]
+    root: Path  # the folder with ``Snakefile``, ``config/`` and ``traces/``
+    config: Mapping[str, Any]  # its configuration, with what the command line changes
 
     @classmethod
     def find(cls, start: str | Path = ".") -> Self:

@@ -99,18 +99,10 @@ class PartOfPass:
 
 @dataclass(frozen=True)
 class DividedPasses(Passes):
-    """Passes whose parts are computed apart.
+    """Passes whose parts are computed apart."""
 
-    Attributes
-    ----------
-    parts : mapping
-        By pass, the files of its parts.
-    wanted : PartOfPass, optional
-        The part to compute; without it, every pass has its parts.
-    """
-
-    parts: Mapping[str, Sequence[Path]] = field(default_factory=dict)
-    wanted: PartOfPass | None = None
+    parts: Mapping[str, Sequence[Path]] = field(default_factory=dict)  # by pass, the files of its parts
+    wanted: PartOfPass | None = None  # the part to compute; without it, every pass has its parts
 
     def run(self, name, units, work, merge):
         if self.wanted is not None and name not in self.parts:

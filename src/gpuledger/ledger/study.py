@@ -15,46 +15,29 @@ FOLDER = Path(str(resources.files("gpuledger"))) / "studies"
 
 @dataclass(frozen=True)
 class Study:
-    """One question, as its ``study.yaml`` states it.
+    """One question, as its ``study.yaml`` states it."""
 
-    Attributes
-    ----------
-    name : str
-        The folder's name.
-    title, question : str
-        Shown in the gallery and on pages.
-    case : mapping
-        JSON schema of a case's declaration in ``dataset.yaml``. Strings of format ``file`` or ``folder`` are paths
-        relative to the dataset's folder.
-    notebooks : mapping
-        By a key of the case, the notebook of cases that have it. All others have ``notebooks/<study>.ipynb``.
-    figures, tables : sequence of str
-        Names of the files that the notebook writes; the first are ``figure`` and ``table``.
-    exports : sequence of str
-        Further files that the notebook writes, with their suffixes.
-    resources : sequence of str
-        Files of the checkout that the reduction reads besides the case's own, as glob patterns.
-    code : sequence of str
-        Folders and modules below ``gpuledger`` that the study imports, besides its own folder, ``ledger`` and the
-        ground floor: its results are made again when one of them changes. Without it, any module counts.
-    threads : int
-        The most threads that its reduction uses.
-    scatter : mapping
-        For inputs that may be larger than memory: ``input``, the key of the case that names the ``.bin``, and
-        ``passes``, the names of the reduction's passes over it (see :mod:`gpuledger.ledger.passes`).
-    """
-
-    name: str
+    name: str  # the folder's name
+    #: Shown in the gallery and on pages.
     title: str
     question: str
+    #: JSON schema of a case's declaration in ``dataset.yaml``. Strings of format ``file`` or ``folder`` are paths
+    #: relative to the dataset's folder.
     case: Mapping[str, Any]
+    #: By a key of the case, the notebook of cases that have it. All others have ``notebooks/<study>.ipynb``.
     notebooks: Mapping[str, str] = field(default_factory=dict)
+    #: Names of the files that the notebook writes; the first are ``figure`` and ``table``.
     figures: Sequence[str] = ("figure",)
     tables: Sequence[str] = ("table",)
-    exports: Sequence[str] = ()
+    exports: Sequence[str] = ()  # further files that the notebook writes, with their suffixes
+    #: Files of the checkout that the reduction reads besides the case's own, as glob patterns.
     resources: Sequence[str] = ()
+    #: Folders and modules below ``gpuledger`` that the study imports, besides its own folder, ``ledger`` and the ground
+    #: floor: its results are made again when one of them changes. Without it, any module counts.
     code: Sequence[str] = ()
-    threads: int = 1
+    threads: int = 1  # the most threads that its reduction uses
+    #: For inputs that may be larger than memory: ``input``, the key of the case that names the ``.bin``, and
+    #: ``passes``, the names of the reduction's passes over it (see :mod:`gpuledger.ledger.passes`).
     scatter: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Any] = field(init=False, repr=False)
 

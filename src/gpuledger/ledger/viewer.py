@@ -44,28 +44,17 @@ class Guide:
 
 @dataclass(frozen=True)
 class View:
-    """What a viewer draws.
+    """What a viewer draws."""
 
-    Attributes
-    ----------
-    kind : str
-        How marks are drawn: ``points``, ``boxes``, or ``lines`` through the marks of a group.
-    what : str
-        What a mark is, in the plural: ``launches``.
-    marks : DataFrame
-        Columns ``x``, ``y`` and ``group``; of boxes ``x_end`` and ``y_end`` too; optionally ``depth``, how much of its
-        group's colour a mark has (0 to 1), and ``weight``: the largest stay if not all marks fit a page.
-    fields : mapping
-        What the pointer is told of a mark: values by name with unit, ``time (µs)``, aligned with `marks`.
-    colors : mapping
-        By group, in the order of the legend.
-    """
-
+    #: How marks are drawn: ``points``, ``boxes``, or ``lines`` through the marks of a group.
     kind: Literal["points", "boxes", "lines"]
-    what: str
+    what: str  # what a mark is, in the plural: ``launches``
+    #: Columns ``x``, ``y`` and ``group``; of boxes ``x_end`` and ``y_end`` too; optionally ``depth``, how much of its
+    #: group's colour a mark has (0 to 1), and ``weight``: the largest stay if not all marks fit a page.
     marks: pd.DataFrame
+    #: What the pointer is told of a mark: values by name with unit, ``time (µs)``, aligned with `marks`.
     fields: Mapping[str, Any]
-    colors: Mapping[str, str]
+    colors: Mapping[str, str]  # by group, in the order of the legend
     x: Axis
     y: Axis
     guides: Sequence[Guide] = field(default_factory=tuple)

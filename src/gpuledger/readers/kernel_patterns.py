@@ -11,26 +11,14 @@ from gpuledger.errors import InputError
 
 @dataclass(frozen=True)
 class Pattern:
-    """One row of the table of kernel classes.
+    """One row of the table of kernel classes."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the pattern, for messages.
-    regex : str
-        Regular expression, searched (not anchored) in the name.
-    kernel_class : str
-        Class of the kernels that match.
-    family : str
-        Library or generator of the kernel; empty: unknown.
-    on : {"path", "full"}
-        Whether to search the name with namespaces but without template and call arguments, or the full name.
-    """
-
-    name: str
-    regex: str
-    kernel_class: str
-    family: str = ""
+    name: str  # name of the pattern, for messages
+    regex: str  # regular expression, searched (not anchored) in the name
+    kernel_class: str  # class of the kernels that match
+    family: str = ""  # library or generator of the kernel; empty: unknown
+    #: {"path", "full"}: whether to search the name with namespaces but without template and call arguments, or the full
+    #: name.
     on: str = "path"
 
 

@@ -22,28 +22,15 @@ MOST_COLUMNS = 2000
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table.
+    """One column of a table."""
 
-    Attributes
-    ----------
-    name : str
-        Name, ending with the unit.
-    kind : {"text", "integer", "number", "flag"}
-        A flag is ``true`` or ``false``.
-    choices : sequence of str
-        The allowed texts; empty for any.
-    minimum, maximum : float
-        Inclusive bounds.
-    optional : bool
-        The column may be absent, and its cells may be empty.
-    """
-
-    name: str
-    kind: Literal["text", "integer", "number", "flag"] = "text"
-    choices: Sequence[str] = ()
+    name: str  # name, ending with the unit
+    kind: Literal["text", "integer", "number", "flag"] = "text"  # a flag is ``true`` or ``false``
+    choices: Sequence[str] = ()  # the allowed texts; empty for any
+    #: Inclusive bounds.
     minimum: float = -np.inf
     maximum: float = np.inf
-    optional: bool = False
+    optional: bool = False  # the column may be absent, and its cells may be empty
 
 
 def read_csv(path: str | Path, columns: Sequence[Column], key: Sequence[str] = ()) -> pd.DataFrame:

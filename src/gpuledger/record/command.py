@@ -45,21 +45,12 @@ _NO_TOOL = "neither counters nor a timeline can be recorded"
 
 @dataclass(frozen=True)
 class Step:
-    """One run of the program.
+    """One run of the program."""
 
-    Attributes
-    ----------
-    tool : {"ncu", "nsys", "kineto"}
-    made : Path
-        What the tool writes, in a scratch folder.
-    metrics : tuple of str
-        Of ncu.
-    """
-
-    tool: str
+    tool: str  # {"ncu", "nsys", "kineto"}
     command: tuple[str, ...]
-    made: Path
-    metrics: tuple[str, ...] = ()
+    made: Path  # what the tool writes, in a scratch folder
+    metrics: tuple[str, ...] = ()  # of ncu
 
 
 def main(options: Sequence[str], target: Sequence[str]) -> int:

@@ -33,29 +33,15 @@ _stream = 0
 
 @dataclass(frozen=True)
 class CudaDevice:
-    """A working NVIDIA GPU.
+    """A working NVIDIA GPU."""
 
-    Attributes
-    ----------
-    name : str
-        The driver's name of the device.
-    compute_capability : str
-        ``9.0``.
-    sms : int
-        Streaming multiprocessors.
-    shared_bytes_per_sm : int
-        Shared memory of an SM (bytes).
-    shared_bytes : int
-        Maximum shared memory per block (bytes), static and dynamic.
-    """
-
-    name: str
-    compute_capability: str
-    sms: int
+    name: str  # the driver's name of the device
+    compute_capability: str  # ``9.0``
+    sms: int  # streaming multiprocessors
     l2_bytes: int
     memory_bytes: int
-    shared_bytes_per_sm: int
-    shared_bytes: int
+    shared_bytes_per_sm: int  # shared memory of an SM (bytes)
+    shared_bytes: int  # maximum shared memory per block (bytes), static and dynamic
 
     @property
     def architecture(self) -> str:

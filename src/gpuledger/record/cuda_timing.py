@@ -24,21 +24,14 @@ Launch = Callable[[], object]
 
 @dataclass(frozen=True)
 class Timing:
-    """Time per launch (ns): median and spread over samples, each of which is the mean of a batch.
+    """Time per launch (ns): median and spread over samples, each of which is the mean of a batch."""
 
-    Attributes
-    ----------
-    median_ns, p5_ns, p95_ns : float
-        Percentiles of the samples.
-    launches : int
-        Launches in all samples together.
-    """
-
+    #: Percentiles of the samples.
     median_ns: float
     p5_ns: float
     p95_ns: float
     samples: int
-    launches: int
+    launches: int  # launches in all samples together
 
     @classmethod
     def of(cls, batches_ns: Sequence[float], launches: int) -> Self:

@@ -39,24 +39,13 @@ def in_time(points: Sequence[str], seconds: float) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Counting:
-    """A workload that ncu counts at several points in one process.
+    """A workload that ncu counts at several points in one process."""
 
-    Attributes
-    ----------
-    module : str
-        Of :mod:`gpuledger.record.workloads`.
-    options : tuple of str
-        Command-line options beside ``--point``.
-    tables : mapping
-        By path of a CSV in the recording, its point: the value of ``--point`` and the name of the NVTX range.
-    launches : int
-        About how many launches are counted.
-    """
-
-    module: str
-    options: tuple[str, ...]
+    module: str  # of :mod:`gpuledger.record.workloads`
+    options: tuple[str, ...]  # command-line options beside ``--point``
+    #: By path of a CSV in the recording, its point: the value of ``--point`` and the name of the NVTX range.
     tables: Mapping[str, str]
-    launches: int
+    launches: int  # about how many launches are counted
 
     def command(self, python: str) -> list[str]:
         """Return the command line for a Python, without points."""
@@ -87,28 +76,18 @@ class Point:
 
 @dataclass(frozen=True)
 class SweepDesign:
-    """Variation of one size at a time, with the others as in `base`.
+    """Variation of one size at a time, with the others as in `base`."""
 
-    Attributes
-    ----------
-    workload : str
-        Module of :mod:`gpuledger.record.workloads`.
-    n_layer, hidden_dim, seq_len : tuple of int
-        Values of each size; empty: not varied.
-    n_head, head_dim : int
-        The one that is fixed while the hidden size varies; the other one is 0.
-    direction : {"forward", "backward"}
-        The pass that is counted.
-    """
-
-    workload: str
+    workload: str  # module of :mod:`gpuledger.record.workloads`
     base: Point
+    #: Values of each size; empty: not varied.
     n_layer: tuple[int, ...] = ()
     hidden_dim: tuple[int, ...] = ()
     seq_len: tuple[int, ...] = ()
+    #: The one that is fixed while the hidden size varies; the other one is 0.
     n_head: int = 0
     head_dim: int = 0
-    direction: str = "forward"
+    direction: str = "forward"  # {"forward", "backward"}: the pass that is counted
 
     def points(self) -> list[Point]:
         """Return every point once, the base first."""

@@ -44,18 +44,10 @@ _CHECK = "check the driver with nvidia-smi, or set gpu: off in config/config.yam
 
 @dataclass(frozen=True)
 class Device:
-    """An NVIDIA GPU as the driver reports it.
+    """An NVIDIA GPU as the driver reports it."""
 
-    Attributes
-    ----------
-    name : str
-        ``NVIDIA H200``.
-    compute_capability : str
-        ``9.0``.
-    """
-
-    name: str
-    compute_capability: str
+    name: str  # ``NVIDIA H200``
+    compute_capability: str  # ``9.0``
     driver: str
     memory_bytes: int
 

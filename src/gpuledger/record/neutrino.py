@@ -38,25 +38,18 @@ _SECONDS = 120
 
 @dataclass(frozen=True)
 class Compared:
-    """A kernel with a source-level probe and with a binary one.
-
-    Attributes
-    ----------
-    records_source, records_binary : int
-        Records that were saved.
-    value_source, value_binary : float
-        Median cycles of a warp (``block_sched``), bytes (``gmem_bytes``), or matrix operations of all lanes
-        (``tensorop_count``).
-    registers_source, registers_binary : int
-        Registers per thread of the kernel with the probe minus those without it.
-    """
+    """A kernel with a source-level probe and with a binary one."""
 
     workload: str
     probe: str
+    #: Records that were saved.
     records_source: int
     records_binary: int
+    #: Median cycles of a warp (``block_sched``), bytes (``gmem_bytes``), or matrix operations of all lanes
+    #: (``tensorop_count``).
     value_source: float
     value_binary: float
+    #: Registers per thread of the kernel with the probe minus those without it.
     registers_source: int
     registers_binary: int
 

@@ -24,24 +24,12 @@ KEPT_BYTES = 16 * STREAMING[0] * STREAMING[1]
 
 @dataclass(frozen=True)
 class Configuration:
-    """A kernel and how it divides rows among threads.
+    """A kernel and how it divides rows among threads."""
 
-    Attributes
-    ----------
-    kernel : str
-        Name in the source.
-    threads : int
-        Threads per block.
-    block_rows : int
-        Rows that a block, or a cluster, processes at a time.
-    cluster : int
-        Blocks that process a row together.
-    """
-
-    kernel: str
-    threads: int
-    block_rows: int
-    cluster: int = 1
+    kernel: str  # name in the source
+    threads: int  # threads per block
+    block_rows: int  # rows that a block, or a cluster, processes at a time
+    cluster: int = 1  # blocks that process a row together
 
     def blocks(self, rows: int, at_most: int | None = None) -> int:
         """Number of blocks that process all rows at once, limited to `at_most`; a multiple of the cluster."""

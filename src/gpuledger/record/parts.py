@@ -9,37 +9,22 @@ from gpuledger.record.designs import SWEEPS, TOY_NETWORK
 
 @dataclass(frozen=True)
 class Part:
-    """One part.
-
-    Attributes
-    ----------
-    module, function : str
-        The function that records it and returns :class:`Recorded`. With `own_process` it takes a folder, in which the
-        paths of the cases are, and ``control`` if it needs ncu; otherwise it takes a
-        :class:`gpuledger.record.session.Session`.
-    needs : tuple of str
-        Among ``torch``, ``nvrtc``, ``ncu`` and ``neutrino``.
-    seconds : float
-        Time to plan for it on a data-centre GPU: an estimate, never measured.
-    own_process : bool
-        Whether it uses the GPU directly and therefore runs in its own process, in the Python of the workloads.
-    arguments : tuple of str
-        Further arguments of the function.
-    optional : bool
-        Whether a recording is complete without it.
-    resumable : bool
-        Whether it keeps its finished steps or points, so that it is worth starting in any :data:`LEAST_S`.
-    """
+    """One part."""
 
     name: str
     title: str
+    #: The function that records it and returns :class:`Recorded`. With `own_process` it takes a folder, in which the
+    #: paths of the cases are, and ``control`` if it needs ncu; otherwise it takes a
+    #: :class:`gpuledger.record.session.Session`.
     module: str
     function: str
-    needs: tuple[str, ...]
-    seconds: float
+    needs: tuple[str, ...]  # among ``torch``, ``nvrtc``, ``ncu`` and ``neutrino``
+    seconds: float  # time to plan for it on a data-centre GPU: an estimate, never measured
+    #: Whether it uses the GPU directly and therefore runs in its own process, in the Python of the workloads.
     own_process: bool = False
-    arguments: tuple[str, ...] = ()
-    optional: bool = False
+    arguments: tuple[str, ...] = ()  # further arguments of the function
+    optional: bool = False  # whether a recording is complete without it
+    #: Whether it keeps its finished steps or points, so that it is worth starting in any :data:`LEAST_S`.
     resumable: bool = False
 
     @property

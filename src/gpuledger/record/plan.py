@@ -28,17 +28,10 @@ _NO_NEUTRINO = "Neutrino is not installed", "put the command neutrino (github.co
 
 @dataclass(frozen=True)
 class RecordingPlan:
-    """What to record.
+    """What to record."""
 
-    Attributes
-    ----------
-    parts : tuple of str
-        Names in :data:`PARTS`; empty without a GPU or with ``gpu: off``.
-    left_out : mapping
-        Why a part cannot be recorded; under ``gpu``, why none can.
-    """
-
-    parts: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()  # names in :data:`PARTS`; empty without a GPU or with ``gpu: off``
+    #: Why a part cannot be recorded; under ``gpu``, why none can.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -32,21 +32,14 @@ _QUERY_SECONDS = 60
 
 @dataclass(frozen=True)
 class Control:
-    """How ncu controls the GPU while it counts; stored with every recording.
+    """How ncu controls the GPU while it counts; stored with every recording."""
 
-    Attributes
-    ----------
-    clock : {"none", "base"}
-        ``base`` locks the SM clock to its base value, ``none`` leaves the clocks as they are.
-    cache : {"all", "none"}
-        ``all`` flushes the caches before every pass, so that DRAM traffic does not depend on earlier kernels.
-    replay : str
-        How a launch is repeated when its counters do not fit into one pass.
-    """
-
+    #: {"none", "base"}: ``base`` locks the SM clock to its base value, ``none`` leaves the clocks as they are.
     clock: str = "none"
+    #: {"all", "none"}: ``all`` flushes the caches before every pass, so that DRAM traffic does not depend on earlier
+    #: kernels.
     cache: str = "all"
-    replay: str = "kernel"
+    replay: str = "kernel"  # how a launch is repeated when its counters do not fit into one pass
 
     def options(self) -> list[str]:
         return ["--clock-control", self.clock, "--cache-control", self.cache, "--replay-mode", self.replay]
@@ -54,33 +47,19 @@ class Control:
 
 @dataclass(frozen=True)
 class Ncu:
-    """An installed ncu.
-
-    Attributes
-    ----------
-    version : str
-        ``2025.3.1``.
-    metrics : frozenset of str
-        Base names of the metrics that it supports on the GPU.
-    """
+    """An installed ncu."""
 
     program: str
-    version: str
-    metrics: frozenset[str]
+    version: str  # ``2025.3.1``
+    metrics: frozenset[str]  # base names of the metrics that it supports on the GPU
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Summary of a run of ncu.
-
-    Attributes
-    ----------
-    absent : tuple of str
-        Requested metrics without a value.
-    """
+    """Summary of a run of ncu."""
 
     launches: int
-    absent: tuple[str, ...]
+    absent: tuple[str, ...]  # requested metrics without a value
 
 
 def find_program() -> str | None:

@@ -57,18 +57,10 @@ _USED = {"torch": ("torch", "cuda"), "nvrtc": ("nvrtc",)}
 
 @dataclass(frozen=True)
 class Tools:
-    """Packages in the Python of the workloads.
+    """Packages in the Python of the workloads."""
 
-    Attributes
-    ----------
-    versions : dict
-        Versions of ``python``, ``torch``, ``cuda`` and ``nvrtc``, as far as they work.
-    errors : dict
-        Tracebacks of ``torch`` and ``nvrtc`` if they do not work with the GPU.
-    """
-
-    versions: Mapping[str, str]
-    errors: Mapping[str, str]
+    versions: Mapping[str, str]  # versions of ``python``, ``torch``, ``cuda`` and ``nvrtc``, as far as they work
+    errors: Mapping[str, str]  # tracebacks of ``torch`` and ``nvrtc`` if they do not work with the GPU
 
     def used(self, needs: Collection[str]) -> dict[str, str]:
         """Return the versions of the given requirements.
@@ -87,28 +79,16 @@ class Tools:
 
 @dataclass
 class Session:
-    """One call of the recorder.
-
-    Attributes
-    ----------
-    python : str
-        Python of the workloads.
-    tools : dict
-        Versions of the tools that the part uses: ``python``, ``torch``, ``cuda``, ``nvrtc``, ``ncu``.
-    control : Control
-        Settings of ncu.
-    ncu : Ncu or None
-        None for parts that do not use it.
-    options : mapping
-        Keyword arguments of the function of a part that has a process of its own.
-    """
+    """One call of the recorder."""
 
     recording: Recording
     device: Device
-    python: str
+    python: str  # Python of the workloads
+    #: Versions of the tools that the part uses: ``python``, ``torch``, ``cuda``, ``nvrtc``, ``ncu``.
     tools: dict[str, str]
-    control: Control
-    ncu: Ncu | None = None
+    control: Control  # settings of ncu
+    ncu: Ncu | None = None  # none for parts that do not use it
+    #: Keyword arguments of the function of a part that has a process of its own.
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def key(self, **what: Any) -> dict[str, Any]:

@@ -20,26 +20,17 @@ _PACKAGE = ("package", "version", "file", "sha256", "bytes", "members")
 
 @dataclass(frozen=True)
 class Wheel:
-    """One file of one version of a package, and the members of it that are wanted.
+    """One file of one version of a package, and the members of it that are wanted."""
 
-    Attributes
-    ----------
-    package, version, file : str
-        As the index names them. The file is a wheel; its name says for which systems and Pythons it is made, so that
-        the same file is fetched on all of them.
-    members : tuple of str
-        Paths inside the wheel; ``*`` and ``?`` stand for letters of one name.
-    options : tuple of str
-        pip's options that select the file.
-    """
-
+    #: As the index names them. The file is a wheel; its name says for which systems and Pythons it is made, so that the
+    #: same file is fetched on all of them.
     package: str
     version: str
     file: str
     sha256: str
     size_bytes: int
-    members: tuple[str, ...]
-    options: tuple[str, ...]
+    members: tuple[str, ...]  # paths inside the wheel; ``*`` and ``?`` stand for letters of one name
+    options: tuple[str, ...]  # pip's options that select the file
 
     @classmethod
     def of(cls, entry: Mapping) -> Self:

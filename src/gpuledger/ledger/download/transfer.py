@@ -43,27 +43,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that was fetched, and the files unpacked from it.
-
-    Attributes
-    ----------
-    source : str
-        Its address, or the package that it belongs to.
-    origin : str
-        Where it came from this time: ``present``, ``folder``, ``mirror``, ``network`` or ``package index``.
-    members : tuple of Path
-        The files unpacked from it.
-    kept : bool
-        Whether it is part of the dataset itself, beside what was unpacked from it.
-    """
+    """A file that was fetched, and the files unpacked from it."""
 
     path: Path
-    source: str
+    source: str  # its address, or the package that it belongs to
     sha256: str
     size_bytes: int
-    origin: str
-    members: tuple[Path, ...] = ()
-    kept: bool = True
+    origin: str  # where it came from this time: ``present``, ``folder``, ``mirror``, ``network`` or ``package index``
+    members: tuple[Path, ...] = ()  # the files unpacked from it
+    kept: bool = True  # whether it is part of the dataset itself, beside what was unpacked from it
 
     @property
     def origins(self) -> dict[Path, str]:

@@ -23,22 +23,12 @@ _TRAITS = re.compile(r"(FMHA_kernel_traits|Flash_fwd_kernel_traits)(<.*)")
 
 @dataclass(frozen=True)
 class _Step:
-    """What one step of a kernel executes.
+    """What one step of a kernel executes."""
 
-    Attributes
-    ----------
-    instructions : int
-        Warp-level matrix instructions.
-    every_block : bool
-        Whether every block of the grid makes the same number of steps.
-    tile : tuple of int
-        (m, n, k) of a GEMM; queries, keys and head size of attention.
-    """
-
-    instructions: int
-    every_block: bool
+    instructions: int  # warp-level matrix instructions
+    every_block: bool  # whether every block of the grid makes the same number of steps
     words: str
-    tile: tuple[int, int, int]
+    tile: tuple[int, int, int]  # (m, n, k) of a GEMM; queries, keys and head size of attention
 
 
 def _numbers(arguments: list[str]) -> list[int | None]:

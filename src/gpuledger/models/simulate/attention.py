@@ -36,83 +36,45 @@ JITTER_CYCLES = 48
 
 @dataclass(frozen=True)
 class SimulatedTensor:
-    """A tensor in global memory.
+    """A tensor in global memory."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the argument.
-    shape : tuple of int
-    address : int
-        Address of the first byte.
-    """
-
-    name: str
+    name: str  # name of the argument
     shape: tuple[int, ...]
-    address: int
+    address: int  # address of the first byte
     size_bytes: int
 
 
 @dataclass(frozen=True)
 class AttentionKernel:
-    """An attention kernel.
+    """An attention kernel."""
 
-    Attributes
-    ----------
-    name : str
-        As in event.log.
-    function : str
-        Python function that receives the tensors.
-    batch, heads, tokens, head_dim : int
-        Shape of query, key, value and output, two bytes per element.
-    tile_queries, tile_keys : int
-        Rows of a block's query tile, and of the key and value tiles of an iteration.
-    warps : int
-        Warps per block.
-    slots : int
-        Blocks that fit on an SM at the same time.
-    wait_share : float
-        Mean wait for memory per iteration, relative to its computation.
-    key_phase, value_phase : float
-        When the key and value tiles are loaded, as a share of an iteration.
-    ahead : int
-        How many iterations ahead they are loaded (pipeline stages minus one).
-    reload_query : bool
-        Whether the query tile is loaded in every iteration, with the keys, or only at the start.
-    spread_share : float
-        Share of an iteration over which the loads of a tile are spread: small if they are issued at once, large if the
-        product loads slice by slice.
-    saves_statistics : bool
-        Whether the softmax statistics are stored.
-    cold_share : float
-        Relative extra time of the first wave.
-    shared_bytes : int
-        Dynamic shared memory per block.
-    moments : int
-        Clocks at which a warp's loads of a tile are counted.
-    """
-
-    name: str
-    function: str
+    name: str  # as in event.log
+    function: str  # Python function that receives the tensors
+    #: Shape of query, key, value and output, two bytes per element.
     batch: int
     heads: int
     tokens: int
     head_dim: int
+    #: Rows of a block's query tile, and of the key and value tiles of an iteration.
     tile_queries: int
     tile_keys: int
-    warps: int
-    slots: int
+    warps: int  # warps per block
+    slots: int  # blocks that fit on an SM at the same time
     contention: Contention = ALONE
-    wait_share: float = 0.05
+    wait_share: float = 0.05  # mean wait for memory per iteration, relative to its computation
+    #: When the key and value tiles are loaded, as a share of an iteration.
     key_phase: float = 0.05
     value_phase: float = 0.15
-    ahead: int = 0
+    ahead: int = 0  # how many iterations ahead they are loaded (pipeline stages minus one)
+    #: Whether the query tile is loaded in every iteration, with the keys, or only at the start.
     reload_query: bool = False
+    #: Share of an iteration over which the loads of a tile are spread: small if they are issued at once, large if the
+    #: product loads slice by slice.
     spread_share: float = 0.1
-    saves_statistics: bool = True
-    cold_share: float = 0.04
-    shared_bytes: int = 49152
-    moments: int = 1
+    saves_statistics: bool = True  # whether the softmax statistics are stored
+    cold_share: float = 0.04  # relative extra time of the first wave
+    shared_bytes: int = 49152  # dynamic shared memory per block
+    moments: int = 1  # clocks at which a warp's loads of a tile are counted
 
     @property
     def compute_cycles(self) -> float:
@@ -155,22 +117,12 @@ class AttentionKernel:
 
 @dataclass(frozen=True)
 class Burst:
-    """The accesses of every block to one tile; each thread accesses one vector after another.
-
-    Attributes
-    ----------
-    work : ndarray of float, one for each block
-        Work done by the block when they start (cycles alone on an SM).
-    row : ndarray of int, one for each block
-        First row (token) of the tile, counted over all heads.
-    rows : int
-        Rows of the tile.
-    """
+    """The accesses of every block to one tile; each thread accesses one vector after another."""
 
     tensor: str
-    work: np.ndarray
-    row: np.ndarray
-    rows: int
+    work: np.ndarray  # float, one for each block: work done by the block when they start (cycles alone on an SM)
+    row: np.ndarray  # int, one for each block: first row (token) of the tile, counted over all heads
+    rows: int  # rows of the tile
 
 
 def list_bursts(attention: AttentionKernel, done: np.ndarray) -> list[Burst]:

@@ -23,28 +23,17 @@ RTX_3080 = MachineModel(sms=68)
 
 @dataclass(frozen=True)
 class SimulatedLaunch:
-    """A simulated launch under a probe.
-
-    Attributes
-    ----------
-    records : ndarray, shape (blocks, warps, records), or DataFrame
-        A DataFrame has accesses by clock and page, of every thread: what is left of a trace of the probe ``dmat``.
-    cycles : int
-        From the launch to the end of the last block.
-    tensors : tuple of SimulatedTensor
-        Contents of tensor.trace, in this order.
-    function : str
-        Python function that receives the tensors.
-    beside : SimulatedLaunch, optional
-        The same launch under another probe, identical to the cycle, which no real GPU would repeat.
-    """
+    """A simulated launch under a probe."""
 
     machine: MachineModel
     kernel: SimulatedKernel
+    #: ndarray, shape (blocks, warps, records), or DataFrame: a DataFrame has accesses by clock and page, of every
+    #: thread: what is left of a trace of the probe ``dmat``.
     records: np.ndarray | pd.DataFrame
-    cycles: int
-    tensors: tuple[SimulatedTensor, ...] = ()
-    function: str = ""
+    cycles: int  # from the launch to the end of the last block
+    tensors: tuple[SimulatedTensor, ...] = ()  # contents of tensor.trace, in this order
+    function: str = ""  # Python function that receives the tensors
+    #: The same launch under another probe, identical to the cycle, which no real GPU would repeat.
     beside: SimulatedLaunch | None = None
 
 

@@ -19,41 +19,22 @@ class SimulatedKernel(LaunchShape):
 
     A block has a prologue, a loop and an epilogue. An iteration takes `compute_cycles` plus an exponentially
     distributed wait for memory; both are for a block alone on its SM.
-
-    Attributes
-    ----------
-    name : str
-        As in event.log.
-    grid, block : (int, int, int)
-        ``(x, y, z)`` each.
-    slots : int
-        Blocks that fit on an SM at the same time.
-    iterations : int
-        Iterations of the loop.
-    compute_cycles : float
-        Time of an iteration without its wait (cycles).
-    wait_cycles : float
-        Mean wait of an iteration (cycles).
-    cold_share : float
-        Relative extra time of the first wave, whose data are not cached yet.
-    prologue_cycles, epilogue_cycles : float
-        Time before and after the loop (cycles). The prologue varies uniformly by ±50 %.
-    shared_bytes : int
-        Dynamic shared memory per block.
     """
 
-    name: str
+    name: str  # as in event.log
+    #: ``(x, y, z)`` each.
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    slots: int
-    iterations: int
-    compute_cycles: float
-    wait_cycles: float
+    slots: int  # blocks that fit on an SM at the same time
+    iterations: int  # iterations of the loop
+    compute_cycles: float  # time of an iteration without its wait (cycles)
+    wait_cycles: float  # mean wait of an iteration (cycles)
     contention: Contention = ALONE
-    cold_share: float = 0.0
+    cold_share: float = 0.0  # relative extra time of the first wave, whose data are not cached yet
+    #: Time before and after the loop (cycles). The prologue varies uniformly by ±50 %.
     prologue_cycles: float = 0.0
     epilogue_cycles: float = 0.0
-    shared_bytes: int = 0
+    shared_bytes: int = 0  # dynamic shared memory per block
 
     @property
     def warps(self) -> int:

@@ -14,21 +14,13 @@ CLOCK_ORIGINS = (3_000_000_000_000, 3_002_000_000_000)
 
 @dataclass(frozen=True)
 class MachineModel:
-    """The simulated GPU.
+    """The simulated GPU."""
 
-    Attributes
-    ----------
-    sms : int
-        Streaming multiprocessors; 108 is an NVIDIA A100.
-    gap_cycles : (int, int)
-        Bounds of the uniformly distributed gap between the end of a block and the start of its successor (cycles).
-        Their mean is calibrated on the published Scheduling of the fill, 87,713 cycles per SM.
-    clock_hz : float
-        SM clock; 1.41 GHz is the boost clock of an A100. Only the times in event.log depend on it.
-    """
-
-    sms: int = 108
+    sms: int = 108  # streaming multiprocessors; 108 is an NVIDIA A100
+    #: Bounds of the uniformly distributed gap between the end of a block and the start of its successor (cycles). Their
+    #: mean is calibrated on the published Scheduling of the fill, 87,713 cycles per SM.
     gap_cycles: tuple[int, int] = (200, 400)
+    #: SM clock; 1.41 GHz is the boost clock of an A100. Only the times in event.log depend on it.
     clock_hz: float = 1.41e9
 
     def clock_origins(self, rng: np.random.Generator) -> np.ndarray:
@@ -63,21 +55,14 @@ ALONE = Contention()
 
 @dataclass(frozen=True)
 class BlockTimes:
-    """When and where blocks ran.
+    """When and where blocks ran."""
 
-    Attributes
-    ----------
-    sm : ndarray of int, one for each block
-    start, end : ndarray of int64, one for each block
-        Cycles since the launch, on the global clock.
-    course : list of lists of (float, float)
-        For each block, the times (cycles since the launch) at which its speed changed, and the work done by then
-        (cycles alone on an SM), from (start, 0) to (end, total work).
-    """
-
-    sm: np.ndarray
+    sm: np.ndarray  # int, one for each block
+    #: int64, one for each block: cycles since the launch, on the global clock.
     start: np.ndarray
     end: np.ndarray
+    #: For each block, the times (cycles since the launch) at which its speed changed, and the work done by then (cycles
+    #: alone on an SM), from (start, 0) to (end, total work).
     course: list[list[tuple[float, float]]]
 
     def since_start(self, work: np.ndarray) -> np.ndarray:

@@ -31,22 +31,12 @@ COPY_SHARE, L2_BYTES_PER_S, LAUNCH_S, FMA_SHARE = 0.92, 7e12, 1.5e-6, 0.97
 
 @dataclass(frozen=True)
 class Traffic:
-    """Traffic of a kernel, or a sequence of kernels, beyond reading the input once and writing the output once.
-
-    Attributes
-    ----------
-    rereads : float
-        Additional traffic relative to input + output.
-    near : bool
-        Whether the additional traffic is certain to hit L2, because it concerns the current row.
-    share : float
-        Share of a copy's bandwidth that the kernel reaches; an assumption.
-    """
+    """Traffic of a kernel, or a sequence of kernels, beyond reading the input once and writing the output once."""
 
     launches: int = 1
-    rereads: float = 0.0
-    near: bool = True
-    share: float = 1.0
+    rereads: float = 0.0  # additional traffic relative to input + output
+    near: bool = True  # whether the additional traffic is certain to hit L2, because it concerns the current row
+    share: float = 1.0  # share of a copy's bandwidth that the kernel reaches; an assumption
 
 
 #: PyTorch launches four kernels (mean, standard deviation, difference, quotient) that read four matrices and write two.

@@ -15,21 +15,15 @@ WARP_END_CYCLES = 12
 
 @dataclass(frozen=True)
 class Run:
-    """A finished kernel.
-
-    Attributes
-    ----------
-    done : ndarray of float, shape (blocks, iterations + 2)
-        Work done at the end of every step (cycles alone on an SM); see :meth:`SimulatedKernel.steps`.
-    origins : ndarray of uint64, one for each block
-        Clock of the block's SM at the launch (cycles).
-    """
+    """A finished kernel."""
 
     machine: MachineModel
     kernel: SimulatedKernel
     timeline: BlockTimes
+    #: float, shape (blocks, iterations + 2): work done at the end of every step (cycles alone on an SM); see
+    #: :meth:`SimulatedKernel.steps`.
     done: np.ndarray
-    origins: np.ndarray
+    origins: np.ndarray  # uint64, one for each block: clock of the block's SM at the launch (cycles)
 
     @property
     def cycles(self) -> int:

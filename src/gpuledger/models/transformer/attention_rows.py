@@ -13,18 +13,11 @@ from gpuledger.models.transformer.workloads import Workload
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys that the requests of each row of a workload attend to: int64 arrays of shape (rows,), per request.
+    """The keys that the requests of each row of a workload attend to: int64 arrays of shape (rows,), per request."""
 
-    Attributes
-    ----------
-    pairs : (query, key) pairs
-    distinct : different keys
-    context : keys in the unmasked matrix of scores
-    """
-
-    pairs: np.ndarray
-    distinct: np.ndarray
-    context: np.ndarray
+    pairs: np.ndarray  # (query, key) pairs
+    distinct: np.ndarray  # different keys
+    context: np.ndarray  # keys in the unmasked matrix of scores
 
     @classmethod
     def within(cls, work: Workload, window: int | None = None) -> Self:

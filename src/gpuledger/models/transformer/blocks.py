@@ -97,25 +97,16 @@ class Nothing(Block):
 
 @dataclass(frozen=True)
 class Indexer:
-    """What selects the keys that sparse attention reads.
+    """What selects the keys that sparse attention reads."""
 
-    Attributes
-    ----------
-    heads, dim : int
-        Heads of the indexer's queries, and their width; all heads share one key.
-    selected : int
-        Keys that a token attends to at most.
-    own : bool
-        False: the layer reuses the selection of the nearest layer before it that has an indexer (GLM-5.2).
-    block : int
-        Keys are selected in blocks of this many, for each head of the indexer on its own (MiniMax-M3); else one by
-        one, by a sum over heads whose weights are a projection (DeepSeek-V3.2, GLM-5).
-    """
-
+    #: Heads of the indexer's queries, and their width; all heads share one key.
     heads: int
     dim: int
-    selected: int
+    selected: int  # keys that a token attends to at most
+    #: False: the layer reuses the selection of the nearest layer before it that has an indexer (GLM-5.2).
     own: bool = True
+    #: Keys are selected in blocks of this many, for each head of the indexer on its own (MiniMax-M3); else one by one,
+    #: by a sum over heads whose weights are a projection (DeepSeek-V3.2, GLM-5).
     block: int = 1
 
     @property
@@ -142,51 +133,30 @@ class Indexer:
 
 @dataclass(frozen=True)
 class Attention(Block):
-    """Multi-head, grouped-query or multi-query attention.
+    """Multi-head, grouped-query or multi-query attention."""
 
-    Attributes
-    ----------
-    heads, kv_heads, head_dim : int
-        Number of query heads and of key/value heads, and width of a head.
-    rotary_dim : int
-        Width of the part of a head that RoPE rotates; 0 without RoPE.
-    qk_norm : str
-        ``head`` (normalised per head), ``heads`` (so, each with weights of its own), ``unweighted`` (so, without
-        weights), ``full`` (over all heads together), or empty.
-    sinks : bool
-        The softmax has a learned logit per head (gpt-oss).
-    stored_fused : bool
-        The checkpoint stores queries, keys and values as one matrix (GPT-2, Phi-3).
-    gate : str
-        A sigmoid gate scales the output: ``value`` (one per value, projected with the queries, Qwen3.5), ``head`` (one
-        per head, Step-3.5), or empty.
-    value_width : int
-        Width of a value head, if it differs from *head_dim* (MiMo-V2); else 0.
-    shared_value : bool
-        Values are the projected keys, without a projection of their own (Gemma 4); both are cached.
-    value_norm : bool
-        Values are normalised per head, without weights (Gemma 4).
-    indexer : Indexer or None
-        With one, a token attends to the keys that it selects.
-    own_keys : bool
-        False: the layer reads the keys and values that an earlier one has cached (Gemma 4's small models).
-    """
-
+    #: Number of query heads and of key/value heads, and width of a head.
     heads: int
     kv_heads: int
     head_dim: int
     window: int | None = None
     qkv_bias: bool = False
     out_bias: bool = False
-    rotary_dim: int = 0
+    rotary_dim: int = 0  # width of the part of a head that RoPE rotates; 0 without RoPE
+    #: ``head`` (normalised per head), ``heads`` (so, each with weights of its own), ``unweighted`` (so, without
+    #: weights), ``full`` (over all heads together), or empty.
     qk_norm: str = ""
-    sinks: bool = False
-    stored_fused: bool = False
+    sinks: bool = False  # the softmax has a learned logit per head (gpt-oss)
+    stored_fused: bool = False  # the checkpoint stores queries, keys and values as one matrix (GPT-2, Phi-3)
+    #: A sigmoid gate scales the output: ``value`` (one per value, projected with the queries, Qwen3.5), ``head`` (one
+    #: per head, Step-3.5), or empty.
     gate: str = ""
-    value_width: int = 0
+    value_width: int = 0  # width of a value head, if it differs from *head_dim* (MiMo-V2); else 0
+    #: Values are the projected keys, without a projection of their own (Gemma 4); both are cached.
     shared_value: bool = False
-    value_norm: bool = False
-    indexer: Indexer | None = None
+    value_norm: bool = False  # values are normalised per head, without weights (Gemma 4)
+    indexer: Indexer | None = None  # with one, a token attends to the keys that it selects
+    #: False: the layer reads the keys and values that an earlier one has cached (Gemma 4's small models).
     own_keys: bool = True
 
     @property
@@ -245,37 +215,18 @@ class FeedForward(Block):
 
 @dataclass(frozen=True)
 class Experts(Block):
-    """A mixture of experts: routed experts, of which a token uses some, and shared experts, which every token uses.
+    """A mixture of experts: routed experts, of which a token uses some, and shared experts, which every token uses."""
 
-    Attributes
-    ----------
-    experts, active : int
-        Number of routed experts, and how many of them a token uses.
-    expert : FeedForward
-        One routed expert.
-    shared : FeedForward or None
-        All shared experts as one block.
-    shared_gate : bool
-        A sigmoid gate scales the output of the shared experts (Qwen2-MoE).
-    router_bias : bool
-        The router, or only its top-k selection, has a bias per expert.
-    latent : int
-        Width to which tokens are projected for the routed experts; 0: none.
-    latent_norm : bool
-        The routed experts' output is normalised before it is projected back (Kimi-K3).
-    own_norms : bool
-        Router, shared and routed experts have norms of their own (Gemma 4).
-    """
-
+    #: Number of routed experts, and how many of them a token uses.
     experts: int
     active: int
-    expert: FeedForward
-    shared: FeedForward | None = None
-    shared_gate: bool = False
-    router_bias: bool = False
-    latent: int = 0
-    latent_norm: bool = False
-    own_norms: bool = False
+    expert: FeedForward  # one routed expert
+    shared: FeedForward | None = None  # all shared experts as one block
+    shared_gate: bool = False  # a sigmoid gate scales the output of the shared experts (Qwen2-MoE)
+    router_bias: bool = False  # the router, or only its top-k selection, has a bias per expert
+    latent: int = 0  # width to which tokens are projected for the routed experts; 0: none
+    latent_norm: bool = False  # the routed experts' output is normalised before it is projected back (Kimi-K3)
+    own_norms: bool = False  # router, shared and routed experts have norms of their own (Gemma 4)
 
     def expert_linears(self, hidden: int) -> Iterator[Linear]:
         return self.expert.linears(self.latent or hidden, "expert_", self.experts)

@@ -17,33 +17,19 @@ class LatentAttention(Block):
     behind a long context, attend to the compressed vectors: the expansion is absorbed into the query (``q_absorb``) and
     the output (``value_absorb``), and attention has one head with keys of width kv_rank + rope_dim and values of width
     kv_rank.
-
-    Attributes
-    ----------
-    q_rank : int or None
-        Width of the compressed query; None: queries are not compressed.
-    kv_rank, nope_dim, rope_dim, value_dim : int
-        Width of the compressed keys and values; of a query head's parts without and with RoPE; of a value head.
-    bias : bool
-        Whether the compressing and output projections have one.
-    indexer : Indexer or None
-        With one, every request attends to the compressed vectors of the selected tokens.
-    rope : bool
-        RoPE rotates the part of width *rope_dim* (not in Kimi-K3).
-    gate : bool
-        A sigmoid gate per value, projected from the layer's input, scales the output (Kimi-K3).
     """
 
     heads: int
-    q_rank: int | None
+    q_rank: int | None  # width of the compressed query; None: queries are not compressed
+    #: Width of the compressed keys and values; of a query head's parts without and with RoPE; of a value head.
     kv_rank: int
     nope_dim: int
     rope_dim: int
     value_dim: int
-    bias: bool = False
-    indexer: Indexer | None = None
-    rope: bool = True
-    gate: bool = False
+    bias: bool = False  # whether the compressing and output projections have one
+    indexer: Indexer | None = None  # with one, every request attends to the compressed vectors of the selected tokens
+    rope: bool = True  # RoPE rotates the part of width *rope_dim* (not in Kimi-K3)
+    gate: bool = False  # a sigmoid gate per value, projected from the layer's input, scales the output (Kimi-K3)
 
     @property
     def side_cache_bytes(self) -> int:
@@ -87,27 +73,18 @@ class CompressedAttention(Block):
     Every *ratio* tokens are pooled into one entry of the cache, with weights that a second projection gives; a short
     ratio pools overlapping windows of twice as many. An indexer, if any, pools keys of its own likewise and selects
     the entries that a token attends to; without one, it attends to all of them.
-
-    Attributes
-    ----------
-    heads, head_dim, rope_dim : int
-        Query heads, their width, and its part that RoPE rotates, in the output too.
-    q_rank : int
-        Width of the compressed query.
-    out_groups, out_rank : int
-        Groups of heads, each with a matrix that projects its output to *out_rank* before the common projection.
-    ratio : int
-        Tokens per compressed entry; 0: only the window.
     """
 
+    #: Query heads, their width, and its part that RoPE rotates, in the output too.
     heads: int
     head_dim: int
     rope_dim: int
-    q_rank: int
+    q_rank: int  # width of the compressed query
+    #: Groups of heads, each with a matrix that projects its output to *out_rank* before the common projection.
     out_groups: int
     out_rank: int
     window: int
-    ratio: int = 0
+    ratio: int = 0  # tokens per compressed entry; 0: only the window
     overlap: bool = False
     indexer: Indexer | None = None
 

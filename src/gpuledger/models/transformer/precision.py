@@ -21,24 +21,12 @@ _SUFFIX = re.compile(r"(fp8|int8|int4)_(?:g(\d{1,5})(_zero)?|block(\d{1,4}))")
 
 @dataclass(frozen=True)
 class Format:
-    """How the values of a weight matrix are stored.
+    """How the values of a weight matrix are stored."""
 
-    Attributes
-    ----------
-    values : str
-        Format of one value, a key of :data:`BITS`.
-    group : int
-        Values along a matrix's depth that share a scale; 0: none.
-    scale_bits : int
-        Bits of a scale, including a group's zero point.
-    block : int
-        Side of the square blocks that share a scale; 0: none.
-    """
-
-    values: str
-    group: int = 0
-    scale_bits: int = 0
-    block: int = 0
+    values: str  # format of one value, a key of :data:`BITS`
+    group: int = 0  # values along a matrix's depth that share a scale; 0: none
+    scale_bits: int = 0  # bits of a scale, including a group's zero point
+    block: int = 0  # side of the square blocks that share a scale; 0: none
 
     @property
     def bits(self) -> int:

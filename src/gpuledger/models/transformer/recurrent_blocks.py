@@ -8,30 +8,18 @@ from gpuledger.models.transformer.blocks import Block, Linear
 
 @dataclass(frozen=True)
 class DeltaAttention(Block):
-    """Linear attention by the gated delta rule (Qwen3.5, Kimi-K3): a state of fixed size per request, no cache.
+    """Linear attention by the gated delta rule (Qwen3.5, Kimi-K3): a state of fixed size per request, no cache."""
 
-    Attributes
-    ----------
-    key_heads, key_dim, value_heads, value_dim : int
-        Heads of queries and of keys, of values, and their widths; the state has one matrix per value head.
-    conv : int
-        Tokens that the causal convolution over queries, keys and values spans.
-    state_bits : int
-        Bits of a value of the state.
-    decay_rank : int
-        Rank of the projection that gives a decay per key channel (Kimi Delta Attention); 0: a decay per value head.
-    gate_rank : int
-        Rank of the projection that gives the output's gate; 0: full rank.
-    """
-
+    #: Heads of queries and of keys, of values, and their widths; the state has one matrix per value head.
     key_heads: int
     key_dim: int
     value_heads: int
     value_dim: int
-    conv: int
-    state_bits: int = 32
+    conv: int  # tokens that the causal convolution over queries, keys and values spans
+    state_bits: int = 32  # bits of a value of the state
+    #: Rank of the projection that gives a decay per key channel (Kimi Delta Attention); 0: a decay per value head.
     decay_rank: int = 0
-    gate_rank: int = 0
+    gate_rank: int = 0  # rank of the projection that gives the output's gate; 0: full rank
 
     @property
     def heads(self) -> int:
@@ -76,25 +64,16 @@ class DeltaAttention(Block):
 
 @dataclass(frozen=True)
 class StateSpace(Block):
-    """A Mamba-2 layer (Nemotron-H): a state of fixed size per request instead of a cache.
-
-    Attributes
-    ----------
-    groups, state : int
-        Groups of heads that share an input and an output matrix, and the width of the state.
-    conv : int
-        Tokens that the causal convolution spans; it has a bias if *conv_bias*.
-    state_bits : int
-        Bits of a value of the state.
-    """
+    """A Mamba-2 layer (Nemotron-H): a state of fixed size per request instead of a cache."""
 
     heads: int
     head_dim: int
+    #: Groups of heads that share an input and an output matrix, and the width of the state.
     groups: int
     state: int
-    conv: int
+    conv: int  # tokens that the causal convolution spans; it has a bias if *conv_bias*
     conv_bias: bool = True
-    state_bits: int = 32
+    state_bits: int = 32  # bits of a value of the state
 
     @property
     def mixed(self) -> int:

@@ -69,20 +69,13 @@ def as_load(load: float | str | Sequence[float]) -> Load:
 
 @dataclass(frozen=True)
 class Routing:
-    """How tokens choose experts; expert e is on device e mod *devices*.
+    """How tokens choose experts; expert e is on device e mod *devices*."""
 
-    Attributes
-    ----------
-    experts, active : int
-        Number of experts, and how many a token uses.
-    load : float, str or tuple of float
-        See :func:`choice_probability`. ``power_law_1.2``: loads are the quantiles of a power law with that exponent, as
-        in measurements of engines' kernels (:func:`gpuledger.models.time_model.moe.expert_loads`).
-    devices : int
-    """
-
+    #: Number of experts, and how many a token uses.
     experts: int
     active: int
+    #: See :func:`choice_probability`. ``power_law_1.2``: loads are the quantiles of a power law with that exponent, as
+    #: in measurements of engines' kernels (:func:`gpuledger.models.time_model.moe.expert_loads`).
     load: Load = 0.0
     devices: int = 1
 

@@ -44,33 +44,16 @@ _REMEDY = "export it again with ncu --csv --page raw (or details)"
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of one table.
+    """Columns of one table."""
 
-    Attributes
-    ----------
-    page : {"long", "wide", "summary"}
-    names : tuple of str
-        The header's fields.
-    columns : dict of str to int
-        Position of each field: those of `ATTRIBUTES`, section, label, metric, unit, value.
-    metrics : tuple of (int, str)
-        Positions and names of a wide page's metric columns.
-    units : tuple of str
-        Their units, from the units row; all ``""`` until it is read or if there is none.
-    quoted : bool
-        Whether rows begin with a quote, as ncu writes them; other programs that save a table may drop it.
-    needed : int
-        Minimum number of fields of a complete row: rows may end after the value.
-    """
-
-    page: str
-    names: tuple[str, ...]
-    columns: dict[str, int]
-    metrics: tuple[tuple[int, str], ...]
-    units: tuple[str, ...]
+    page: str  # {"long", "wide", "summary"}
+    names: tuple[str, ...]  # the header's fields
+    columns: dict[str, int]  # position of each field: those of `ATTRIBUTES`, section, label, metric, unit, value
+    metrics: tuple[tuple[int, str], ...]  # positions and names of a wide page's metric columns
+    units: tuple[str, ...]  # their units, from the units row; all ``""`` until it is read or if there is none
     delimiter: str
-    quoted: bool
-    needed: int
+    quoted: bool  # whether rows begin with a quote, as ncu writes them; other programs that save a table may drop it
+    needed: int  # minimum number of fields of a complete row: rows may end after the value
 
     @property
     def key_column(self) -> int | None:

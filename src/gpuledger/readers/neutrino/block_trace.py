@@ -27,32 +27,20 @@ ONES = np.uint64(2**64 - 1)
 
 @dataclass(frozen=True)
 class Blocks:
-    """When the blocks of a launch ran, in grid order.
+    """When the blocks of a launch ran, in grid order."""
 
-    Attributes
-    ----------
-    path : Path
-        The trace.
-    first : ndarray of BLOCK_SCHED, (blocks,)
-        Record of each block's first warp, unchanged.
-    elapsed : ndarray of uint32, (blocks, warps)
-        Elapsed cycles of each warp, 0 for a warp without a record; shape (blocks, 0) unless asked for.
-    sm : ndarray of int32
-        SM of each block; -1 if none of its warps has a record.
-    start, end : ndarray of int64
-        Start of a block's earliest and end of its latest warp, in cycles of its SM's clock. Clocks of different SMs
-        cannot be compared.
-    shared : bool
-        The block size is not a multiple of 32, so a block's last warp overwrites the next block's first record. First
-        records were ignored in blocks that have others.
-    """
-
-    path: Path
-    first: np.ndarray
+    path: Path  # the trace
+    first: np.ndarray  # BLOCK_SCHED, (blocks,): record of each block's first warp, unchanged
+    #: uint32, (blocks, warps): elapsed cycles of each warp, 0 for a warp without a record; shape (blocks, 0) unless
+    #: asked for.
     elapsed: np.ndarray
-    sm: np.ndarray
+    sm: np.ndarray  # int32: SM of each block; -1 if none of its warps has a record
+    #: int64: start of a block's earliest and end of its latest warp, in cycles of its SM's clock. Clocks of different
+    #: SMs cannot be compared.
     start: np.ndarray
     end: np.ndarray
+    #: The block size is not a multiple of 32, so a block's last warp overwrites the next block's first record. First
+    #: records were ignored in blocks that have others.
     shared: bool
 
     def __len__(self) -> int:
@@ -92,24 +80,16 @@ class Timeline:
 
 @dataclass(frozen=True)
 class BlockTrace:
-    """A ``block_sched`` trace of any version, of which ranges of blocks can be read.
-
-    Attributes
-    ----------
-    section, offset : int
-        The section that holds the records, and its first byte.
-    blocks, warps : int
-        Blocks of the launch and warps of each.
-    shared : bool
-        See :class:`Blocks`.
-    """
+    """A ``block_sched`` trace of any version, of which ranges of blocks can be read."""
 
     path: Path
+    #: The section that holds the records, and its first byte.
     section: int
     offset: int
+    #: Blocks of the launch and warps of each.
     blocks: int
     warps: int
-    shared: bool
+    shared: bool  # see :class:`Blocks`
 
     @classmethod
     def open(cls, path: str | Path) -> Self:

@@ -23,18 +23,10 @@ SECONDS = re.compile(r"\d{1,12}\.\d{1,9}")
 
 @dataclass(frozen=True)
 class Kernel:
-    """A folder in ``kernel/``. Its files are read on first use.
+    """A folder in ``kernel/``. Its files are read on first use."""
 
-    Attributes
-    ----------
-    index : int
-        Position in the order of first launches.
-    sha1 : str
-        SHA-1 of the kernel's name in the driver.
-    """
-
-    index: int
-    sha1: str
+    index: int  # position in the order of first launches
+    sha1: str  # SHA-1 of the kernel's name in the driver
     folder: Path
 
     @cached_property

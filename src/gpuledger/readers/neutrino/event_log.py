@@ -59,42 +59,28 @@ MEMORY = {"line": "int64", "call": "str", "status": "int64", "address": "uint64"
 
 @dataclass(frozen=True)
 class EventLog:
-    """A parsed ``event.log``.
+    """A parsed ``event.log``."""
 
-    Attributes
-    ----------
-    launches : DataFrame
-        One row per launch: ``line`` of the log; ``time_ns`` since 1970 (in steps of 256); ``function``, the launched
-        pointer, and its ``kernel`` (empty if the log does not say); ``grid`` and ``block`` as (x, y, z), None if the
-        log ends before; ``shared_bytes``; ``parameters``, the first 8 bytes of each as an int; ``counted_bytes`` per
-        thread if records were counted before; ``probe_bytes`` of all buffers; ``outcome``: succeed, failed, backup (the
-        original was launched instead) or empty if the log ends before; its ``code``; the trace ``file`` as the driver
-        names it, and ``file_bytes``; ``prologue_ms``, ``kernel_ms``, ``epilogue_ms`` and the ``ratio`` of their sum to
-        the kernel; in benchmark mode ``original_ms`` and ``impact`` (kernel to original); ``callback``: succeed, failed
-        or empty.
-    sections : DataFrame
-        One row per section of each launch: ``launch`` (row of `launches`), ``section``, ``level``, ``blocks``,
-        ``units_per_block`` (threads, or warps including a partial one), ``bytes_per_unit``, ``total_bytes``.
-    memory : DataFrame
-        One row per allocation and release that the driver saw: ``line``, ``call``, ``status``, ``address``, ``bytes``.
-    folders : mapping of str to str
-        By kernel, its folder in ``kernel/``.
-    version : {"V1", "V2", "V3"} or None
-        Of the traces; None if the log's words fit V1 and V2.
-    benchmark : bool
-        Whether the original is timed as well; then the epilogue of V2 and V3 copies and saves nothing.
-    command : str
-        Command line of the process, with a space after each word; unrelated bytes may follow.
-    """
-
+    #: One row per launch: ``line`` of the log; ``time_ns`` since 1970 (in steps of 256); ``function``, the launched
+    #: pointer, and its ``kernel`` (empty if the log does not say); ``grid`` and ``block`` as (x, y, z), None if the log
+    #: ends before; ``shared_bytes``; ``parameters``, the first 8 bytes of each as an int; ``counted_bytes`` per thread
+    #: if records were counted before; ``probe_bytes`` of all buffers; ``outcome``: succeed, failed, backup (the
+    #: original was launched instead) or empty if the log ends before; its ``code``; the trace ``file`` as the driver
+    #: names it, and ``file_bytes``; ``prologue_ms``, ``kernel_ms``, ``epilogue_ms`` and the ``ratio`` of their sum to
+    #: the kernel; in benchmark mode ``original_ms`` and ``impact`` (kernel to original); ``callback``: succeed, failed
+    #: or empty.
     launches: pd.DataFrame
+    #: One row per section of each launch: ``launch`` (row of `launches`), ``section``, ``level``, ``blocks``,
+    #: ``units_per_block`` (threads, or warps including a partial one), ``bytes_per_unit``, ``total_bytes``.
     sections: pd.DataFrame
+    #: One row per allocation and release that the driver saw: ``line``, ``call``, ``status``, ``address``, ``bytes``.
     memory: pd.DataFrame
-    folders: Mapping[str, str] = field(default_factory=dict)
-    version: Version | None = None
+    folders: Mapping[str, str] = field(default_factory=dict)  # by kernel, its folder in ``kernel/``
+    version: Version | None = None  # of the traces; None if the log's words fit V1 and V2
+    #: Whether the original is timed as well; then the epilogue of V2 and V3 copies and saves nothing.
     benchmark: bool = False
     pid: int | None = None
-    command: str = ""
+    command: str = ""  # command line of the process, with a space after each word; unrelated bytes may follow
 
     def launch_of(self, file: str | Path) -> int | None:
         """Return the row of the launch that saved a trace file of this name; None if there is none."""

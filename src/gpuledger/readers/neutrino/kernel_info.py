@@ -20,28 +20,16 @@ LEVELS: tuple[Level, Level] = ("thread", "warp")
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """A parsed ``kernel.info``.
+    """A parsed ``kernel.info``."""
 
-    Attributes
-    ----------
-    kernel : str
-        Name of the entry function.
-    parameters : int
-        Number of parameters of the unprobed kernel.
-    maps : tuple of (level, int or None)
-        Per section: level, and bytes of a slice, which is None if they are counted before the launch.
-    hook : str or None
-        Script that is run on every trace. Empty if the line is empty, as in a release without scripts; None if there is
-        no such line.
-    parameter_types : tuple of (str, str)
-        Name and type of each parameter; only one release lists them.
-    """
-
-    kernel: str
-    parameters: int
+    kernel: str  # name of the entry function
+    parameters: int  # number of parameters of the unprobed kernel
+    #: Per section: level, and bytes of a slice, which is None if they are counted before the launch.
     maps: tuple[tuple[Level, int | None], ...]
+    #: Script that is run on every trace. Empty if the line is empty, as in a release without scripts; None if there is
+    #: no such line.
     hook: str | None = None
-    parameter_types: tuple[tuple[str, str], ...] = ()
+    parameter_types: tuple[tuple[str, str], ...] = ()  # name and type of each parameter; only one release lists them
 
 
 def read_kernel_info(path: str | Path) -> KernelInfo:

@@ -61,47 +61,26 @@ class Geometry(LaunchShape):
 
 @dataclass(frozen=True)
 class Section:
-    """One section of a trace: the records of one map of the probe.
+    """One section of a trace: the records of one map of the probe."""
 
-    Attributes
-    ----------
-    index : int
-        Position in the section table.
-    level : {"thread", "warp"}
-        Whether each thread or each warp has a slice of the section, called a unit.
-    units : int
-        Slices in the file, including those that no warp can reach (see `ragged`).
-    offset : int
-        Byte at which the section starts. The table of V3 files with several sections states less, if one is at warp
-        level and blocks are not a multiple of 32 threads.
-    blocks, units_per_block : int
-        Shape of the section; (1, 1) if all blocks share one slice.
-    warp_size : int
-        Threads that share a slice; 1 at thread level.
-    ragged : bool
-        At warp level, whether blocks are not a multiple of 32 threads. The probe strides by full warps, so the partial
-        warp of one block and the first warp of the next write to the same slice, and either may survive. Blocks of
-        less than a warp all write to the first slice.
-    assumed : bool
-        The file fits both levels, and nothing says which one it is.
-    name : str
-        Name of the probe's map, or empty.
-    dtype : numpy.dtype or None
-        Record type, if a probe states it.
-    """
-
-    index: int
-    level: Level
+    index: int  # position in the section table
+    level: Level  # whether each thread or each warp has a slice of the section, called a unit
     bytes_per_unit: int
-    units: int
+    units: int  # slices in the file, including those that no warp can reach (see `ragged`)
+    #: Byte at which the section starts. The table of V3 files with several sections states less, if one is at warp
+    #: level and blocks are not a multiple of 32 threads.
     offset: int
+    #: Shape of the section; (1, 1) if all blocks share one slice.
     blocks: int
     units_per_block: int
-    warp_size: int = 1
+    warp_size: int = 1  # threads that share a slice; 1 at thread level
+    #: At warp level, whether blocks are not a multiple of 32 threads. The probe strides by full warps, so the partial
+    #: warp of one block and the first warp of the next write to the same slice, and either may survive. Blocks of less
+    #: than a warp all write to the first slice.
     ragged: bool = False
-    assumed: bool = False
-    name: str = ""
-    dtype: np.dtype | None = None
+    assumed: bool = False  # the file fits both levels, and nothing says which one it is
+    name: str = ""  # name of the probe's map, or empty
+    dtype: np.dtype | None = None  # record type, if a probe states it
 
     @property
     def bytes(self) -> int:

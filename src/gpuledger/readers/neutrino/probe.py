@@ -29,15 +29,9 @@ MAX_BYTES = 2**32
 
 @dataclass(frozen=True)
 class Probe:
-    """A parsed ``probe.toml``.
+    """A parsed ``probe.toml``."""
 
-    Attributes
-    ----------
-    maps : tuple of ProbeMap
-        In the order of a trace's sections.
-    """
-
-    maps: tuple[ProbeMap, ...]
+    maps: tuple[ProbeMap, ...]  # in the order of a trace's sections
     path: Path = Path("probe.toml")
 
 

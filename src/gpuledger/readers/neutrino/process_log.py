@@ -26,58 +26,30 @@ SHARED = re.compile(r"(\d{1,12}) bytes smem")
 
 @dataclass(frozen=True)
 class Build:
-    """What ptxas reported about one build of a kernel; None for what it did not report.
+    """What ptxas reported about one build of a kernel; None for what it did not report."""
 
-    Attributes
-    ----------
-    arch : str
-        Such as ``sm_80``.
-    registers : int or None
-        Per thread.
-    stack_bytes, spill_store_bytes, spill_load_bytes : int or None
-        Sums over the functions of the build.
-    constant_bytes : int or None
-        In bank 0, which holds the parameters: each map of a probe adds 8.
-    shared_bytes : int or None
-        Static shared memory.
-    """
-
-    arch: str
-    registers: int | None = None
+    arch: str  # such as ``sm_80``
+    registers: int | None = None  # per thread
+    #: Sums over the functions of the build.
     stack_bytes: int | None = None
     spill_store_bytes: int | None = None
     spill_load_bytes: int | None = None
-    constant_bytes: int | None = None
-    shared_bytes: int | None = None
+    constant_bytes: int | None = None  # in bank 0, which holds the parameters: each map of a probe adds 8
+    shared_bytes: int | None = None  # static shared memory
 
 
 @dataclass(frozen=True)
 class ProcessLog:
-    """A parsed ``process.log``.
+    """A parsed ``process.log``."""
 
-    Attributes
-    ----------
-    kernel : str
-        Name of the kernel; empty if the engine did not get that far.
-    builds : mapping of str to Build
-        By name: ``probed``, ``pruned``, ``countd``.
-    filter_out, filter_in : tuple of str
-        Parts of kernel names to exclude and include.
-    objdump : str
-        How the code was found, such as ``via cuobjdump -ptx``.
-    skipped : bool
-        Whether the filters excluded the kernel.
-    failure : str
-        Last line of the engine's traceback; empty if it did not fail.
-    """
-
-    kernel: str
-    builds: Mapping[str, Build] = field(default_factory=dict)
+    kernel: str  # name of the kernel; empty if the engine did not get that far
+    builds: Mapping[str, Build] = field(default_factory=dict)  # by name: ``probed``, ``pruned``, ``countd``
+    #: Parts of kernel names to exclude and include.
     filter_out: tuple[str, ...] = ()
     filter_in: tuple[str, ...] = ()
-    objdump: str = ""
-    skipped: bool = False
-    failure: str = ""
+    objdump: str = ""  # how the code was found, such as ``via cuobjdump -ptx``
+    skipped: bool = False  # whether the filters excluded the kernel
+    failure: str = ""  # last line of the engine's traceback; empty if it did not fail
 
     @property
     def additional_registers(self) -> int | None:

@@ -25,23 +25,13 @@ PROGRAM_PROGRESS = np.dtype([("clock", "<u8")])
 
 @dataclass(frozen=True)
 class ProbeMap:
-    """What a probe saves to one section of a trace.
-
-    Attributes
-    ----------
-    level : {"thread", "warp"}
-        Whether each thread or each warp has a slice of records.
-    cap : int or None
-        Records per slice; None if the driver counts them before the launch.
-    dtype : numpy.dtype or None
-        Record type; None if the fields in the probe's text do not add up to `record_bytes`.
-    """
+    """What a probe saves to one section of a trace."""
 
     name: str
-    level: Level
+    level: Level  # whether each thread or each warp has a slice of records
     record_bytes: int
-    cap: int | None = 1
-    dtype: np.dtype | None = None
+    cap: int | None = 1  # records per slice; None if the driver counts them before the launch
+    dtype: np.dtype | None = None  # record type; None if the fields in the probe's text do not add up to `record_bytes`
 
     def fits(self, level: str, bytes_per_unit: int) -> bool:
         """Return whether it could have saved slices of this size at this level."""

@@ -19,28 +19,16 @@ REPEATS = 11
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of the workloads. The defaults take minutes on a data-centre GPU and 8 GiB of its memory.
+    """Sizes of the workloads. The defaults take minutes on a data-centre GPU and 8 GiB of its memory."""
 
-    Attributes
-    ----------
-    zeros : int
-        Rows and columns of the tensor that is filled.
-    gemm : int
-        Size of the GEMM whose warps are timed.
-    compared_gemm : int
-        Size of the GEMM that is run with every probe; all its accesses are saved.
-    tokens, progress_tokens, accessed_tokens : int
-        Sequence lengths of attention for warp times, for progress and for accesses.
-    memory_tokens, batches : tuple of int
-        Sequence lengths and batches of attention for the memory of probes; a batch has 8 heads.
-    """
-
-    zeros: int = 4096
-    gemm: int = 4096
-    compared_gemm: int = 2048
+    zeros: int = 4096  # rows and columns of the tensor that is filled
+    gemm: int = 4096  # size of the GEMM whose warps are timed
+    compared_gemm: int = 2048  # size of the GEMM that is run with every probe; all its accesses are saved
+    #: Sequence lengths of attention for warp times, for progress and for accesses.
     tokens: int = 4096
     progress_tokens: int = 2048
     accessed_tokens: int = 512
+    #: Sequence lengths and batches of attention for the memory of probes; a batch has 8 heads.
     memory_tokens: tuple[int, ...] = (1024, 2048)
     batches: tuple[int, ...] = (1, 4)
 

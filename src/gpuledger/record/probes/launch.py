@@ -52,51 +52,32 @@ BLANK_BYTE = 0xFF
 
 @dataclass(frozen=True)
 class Launched:
-    """The result of a launch with a probe.
-
-    Attributes
-    ----------
-    plain, probed : Build
-        The kernel without and with the probe.
-    records : dict of ndarray of the tool's record type, (blocks, units, slots)
-        By tool; a timeline has two.
-    addresses : dict
-        Address of each tensor.
-    dynamic_bytes : int
-        Dynamic shared memory per block.
-    original_ms, prologue_ms, kernel_ms, epilogue_ms : float
-        Time of the kernel without a probe, after an L2 flush. With a probe: time to allocate and clear the probe's
-        memory, to run the kernel (after a flush), and to copy the records to the host. Medians of repeated launches.
-    clock_mhz : float
-        SM clock right after the launch with the probe, median of repeated launches.
-    """
+    """The result of a launch with a probe."""
 
     workload: ProbeWorkload
     probe: str
+    #: The kernel without and with the probe.
     plain: Build
     probed: Build
+    #: dict of ndarray of the tool's record type, (blocks, units, slots): by tool; a timeline has two.
     records: dict[str, np.ndarray]
-    addresses: dict[str, int]
-    dynamic_bytes: int
+    addresses: dict[str, int]  # address of each tensor
+    dynamic_bytes: int  # dynamic shared memory per block
+    #: Time of the kernel without a probe, after an L2 flush. With a probe: time to allocate and clear the probe's
+    #: memory, to run the kernel (after a flush), and to copy the records to the host. Medians of repeated launches.
     original_ms: float
     prologue_ms: float
     kernel_ms: float
     epilogue_ms: float
-    clock_mhz: float
+    clock_mhz: float  # SM clock right after the launch with the probe, median of repeated launches
 
 
 @dataclass
 class Runner:
-    """Runs workloads on one GPU.
-
-    Attributes
-    ----------
-    as_ptx : bool
-        Whether kernels are loaded as PTX; see :func:`gpuledger.record.cuda.load_module`.
-    """
+    """Runs workloads on one GPU."""
 
     device: cuda.CudaDevice
-    as_ptx: bool = False
+    as_ptx: bool = False  # whether kernels are loaded as PTX; see :func:`gpuledger.record.cuda.load_module`
     _modules: dict[tuple[str, str], cuda.LoadedModule] = field(default_factory=dict)
     _flushed: DeviceArray | None = None
 

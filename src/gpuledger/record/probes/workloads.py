@@ -14,18 +14,11 @@ LOG2_E = float(1 / np.log(2))
 
 @dataclass(frozen=True)
 class DeviceTensor:
-    """An fp16 tensor in device memory.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    written : bool
-        Whether the kernel writes or reads it.
-    """
+    """An fp16 tensor in device memory."""
 
     name: str
     shape: tuple[int, ...]
-    written: bool = False
+    written: bool = False  # whether the kernel writes or reads it
 
     @property
     def size_bytes(self) -> int:
@@ -34,38 +27,20 @@ class DeviceTensor:
 
 @dataclass(frozen=True)
 class ProbeWorkload(LaunchShape):
-    """One launch.
+    """One launch."""
 
-    Attributes
-    ----------
-    name : str
-        Also used for folders.
-    source, function : str
-        File in ``cuda_sources``, and kernel.
-    grid, block : tuple of int
-        As (x, y, z).
-    tensors : tuple of DeviceTensor
-        The kernel's first arguments, in order.
-    scalars : tuple of NumPy scalars
-        The remaining arguments, of the declared types.
-    blocks_per_sm : int
-        Limits the blocks on an SM by requesting dynamic shared memory; 0: no limit.
-    flop : int
-        Floating-point operations, 2·m·n·k per product.
-    flop_per_iteration : int
-        Floating-point operations of a block in one loop iteration; 0 without a loop.
-    """
-
-    name: str
+    name: str  # also used for folders
+    #: File in ``cuda_sources``, and kernel.
     source: str
     function: str
+    #: As (x, y, z).
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    tensors: tuple[DeviceTensor, ...]
-    scalars: tuple[np.generic, ...]
-    blocks_per_sm: int = 0
-    flop: int = 0
-    flop_per_iteration: int = 0
+    tensors: tuple[DeviceTensor, ...]  # the kernel's first arguments, in order
+    scalars: tuple[np.generic, ...]  # the remaining arguments, of the declared types
+    blocks_per_sm: int = 0  # limits the blocks on an SM by requesting dynamic shared memory; 0: no limit
+    flop: int = 0  # floating-point operations, 2·m·n·k per product
+    flop_per_iteration: int = 0  # floating-point operations of a block in one loop iteration; 0 without a loop
 
     @property
     def tensor_cores(self) -> bool:

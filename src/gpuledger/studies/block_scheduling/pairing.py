@@ -21,35 +21,19 @@ RUN_BLOCKS = 2**19
 
 @dataclass(frozen=True)
 class Pairs:
-    """What the blocks of a launch say.
+    """What the blocks of a launch say."""
 
-    Attributes
-    ----------
-    blocks, recorded : int
-        Blocks of the launch, and those with a record.
-    sms : DataFrame
-        See :func:`gpuledger.studies.block_scheduling.reduction.parts`.
-    gaps : (ndarray, ndarray)
-        The distinct gaps, ascending, in cycles, and how often each occurs.
-    typical : Timeline
-        Of the SM whose share of lost time is the median.
-    start, end : ndarray of int64
-        Of the blocks of that SM, in grid order.
-    estimate : Estimate
-        Of the upstream script.
-    first_warps_cycles : int
-        Elapsed cycles of every block's first warp, summed.
-    """
-
+    #: Blocks of the launch, and those with a record.
     blocks: int
     recorded: int
-    sms: pd.DataFrame
-    gaps: tuple[np.ndarray, np.ndarray]
-    typical: Timeline
+    sms: pd.DataFrame  # see :func:`gpuledger.studies.block_scheduling.reduction.parts`
+    gaps: tuple[np.ndarray, np.ndarray]  # the distinct gaps, ascending, in cycles, and how often each occurs
+    typical: Timeline  # of the SM whose share of lost time is the median
+    #: int64: of the blocks of that SM, in grid order.
     start: np.ndarray
     end: np.ndarray
-    estimate: Estimate
-    first_warps_cycles: int
+    estimate: Estimate  # of the upstream script
+    first_warps_cycles: int  # elapsed cycles of every block's first warp, summed
 
 
 def group(trace: BlockTrace, first: int, end: int, threads: int) -> Iterator[Partial]:

@@ -14,20 +14,14 @@ from gpuledger.ledger.passes import count_values
 
 
 class Estimate(NamedTuple):
-    """What the script prints, and the length of its longest list.
+    """What the script prints, and the length of its longest list."""
 
-    Attributes
-    ----------
-    blocks, running_cycles, scheduling_cycles : int
-        ``No.block``, ``Running`` and ``Scheduling``; cycles are means over SMs, truncated to integers.
-    longest_list : int
-        Most blocks that it believed to be on one SM at once. If that is far above the number of resident blocks, it
-        has lost track of which have ended.
-    """
-
+    #: ``No.block``, ``Running`` and ``Scheduling``; cycles are means over SMs, truncated to integers.
     blocks: int
     running_cycles: int
     scheduling_cycles: int
+    #: Most blocks that it believed to be on one SM at once. If that is far above the number of resident blocks, it has
+    #: lost track of which have ended.
     longest_list: int
 
     @property

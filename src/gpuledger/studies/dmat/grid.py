@@ -23,24 +23,13 @@ LEAST_ROWS = 2
 
 @dataclass(frozen=True)
 class Layout:
-    """A plan for counting, and what its lines mean.
-
-    Attributes
-    ----------
-    rows : ndarray of int64
-        By line, the row of the grid.
-    owners : list of tuple of int
-        By line, the tensors that it counts for; -1 is unknown.
-    pages : ndarray of int64
-        By line, how many pages it holds.
-    page : ndarray of int64
-        By line, the place of the page in the survey that it holds a part of; -1 where it holds whole pages.
-    """
+    """A plan for counting, and what its lines mean."""
 
     plan: Plan
-    rows: np.ndarray
-    owners: list[tuple[int, ...]]
-    pages: np.ndarray
+    rows: np.ndarray  # int64: by line, the row of the grid
+    owners: list[tuple[int, ...]]  # by line, the tensors that it counts for; -1 is unknown
+    pages: np.ndarray  # int64: by line, how many pages it holds
+    #: int64: by line, the place of the page in the survey that it holds a part of; -1 where it holds whole pages.
     page: np.ndarray
 
     def number_of_pages(self, lines: Sequence[int]) -> int:

@@ -34,100 +34,55 @@ GAP, RARE = 4, 1000
 
 @dataclass(frozen=True)
 class Survey:
-    """What a trace holds.
+    """What a trace holds."""
 
-    Attributes
-    ----------
-    records : int
-        Accesses that were saved.
-    unsaved : int
-        Slots that are zero: not saved, though the sparsifier of the traces' own tool counts them.
-    clocks : int
-        Distinct clocks of the records.
-    axis_end : int
-        The largest clock but for outliers (see ``GAP`` and ``RARE``).
-    pages : ndarray of uint64
-        Addresses of the pages of 64 KiB that were touched, ascending.
-    zero_clock : bool
-        Whether a saved record has clock 0.
-    """
-
-    records: int
-    unsaved: int
-    clocks: int
+    records: int  # accesses that were saved
+    unsaved: int  # slots that are zero: not saved, though the sparsifier of the traces' own tool counts them
+    clocks: int  # distinct clocks of the records
     max_clock: int
-    axis_end: int
-    pages: np.ndarray
-    zero_clock: bool
+    axis_end: int  # the largest clock but for outliers (see ``GAP`` and ``RARE``)
+    pages: np.ndarray  # uint64: addresses of the pages of 64 KiB that were touched, ascending
+    zero_clock: bool  # whether a saved record has clock 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How accesses are counted in cells.
+    """How accesses are counted in cells."""
 
-    Attributes
-    ----------
-    lines_of : ndarray of int64
-        By page of the survey: its line in the counts, or -1 - k when tensors share the page; k is its first part.
-    cut_last : ndarray of uint64
-        By part, in order of addresses: its last address.
-    cut_line : ndarray of int64
-        By part: its line.
-    lines, columns : int
-        Shape of the counts.
-    width : int
-        Clocks of a column.
-    limit : int
-        Records from this clock on are late.
-    drop_late : bool
-        Leave them out, or count them in the last column.
-    """
-
+    #: int64: by page of the survey: its line in the counts, or -1 - k when tensors share the page; k is its first part.
     lines_of: np.ndarray
+    #: Shape of the counts.
     lines: int
     columns: int
-    width: int
-    limit: int
-    drop_late: bool = False
+    width: int  # clocks of a column
+    limit: int  # records from this clock on are late
+    drop_late: bool = False  # leave them out, or count them in the last column
+    #: uint64: by part, in order of addresses: its last address.
     cut_last: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
-    cut_line: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    cut_line: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # int64: by part: its line
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Accesses by cell.
+    """Accesses by cell."""
 
-    Attributes
-    ----------
-    cells : ndarray of int64, (lines, columns)
-    first, last : ndarray of uint64
-        By line, the smallest and largest clock; a line without accesses has all ones and 0.
-    late : int
-        Records from the plan's limit on.
-    """
-
-    cells: np.ndarray
+    cells: np.ndarray  # int64, (lines, columns)
+    #: uint64: by line, the smallest and largest clock; a line without accesses has all ones and 0.
     first: np.ndarray
     last: np.ndarray
-    late: int
+    late: int  # records from the plan's limit on
 
 
 @dataclass(frozen=True)
 class RecordedAccesses:
-    """Accesses of a trace, one record each, left in their file.
-
-    Attributes
-    ----------
-    offset, bytes : int
-        Where the records are.
-    passes : Passes
-        Where parts of the passes were computed apart; by default all is done here.
-    """
+    """Accesses of a trace, one record each, left in their file."""
 
     path: Path
+    #: Where the records are.
     offset: int
     bytes: int
     threads: int
+    #: Where parts of the passes were computed apart; by default all is done here.
     passes: Passes = field(default_factory=Passes)
 
     def survey(self) -> Survey:

@@ -19,18 +19,12 @@ MAX_REGIONS = 12
 
 @dataclass(frozen=True)
 class Tensor:
-    """A range of memory with a name.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Empty where it is not known.
-    """
+    """A range of memory with a name."""
 
     name: str
     address: int
     bytes: int
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()  # empty where it is not known
 
     @property
     def end(self) -> int:
@@ -39,18 +33,11 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Map:
-    """Memory divided among tensors.
+    """Memory divided among tensors."""
 
-    Attributes
-    ----------
-    bounds : ndarray of uint64
-        Addresses at which the owner may change, ascending.
-    owner : ndarray of int64, one more than bounds
-        Of the memory before the first bound, between bounds, and after the last one: its tensor's place in the list
-        of tensors, -1 for none.
-    """
-
-    bounds: np.ndarray
+    bounds: np.ndarray  # uint64: addresses at which the owner may change, ascending
+    #: int64, one more than bounds: of the memory before the first bound, between bounds, and after the last one: its
+    #: tensor's place in the list of tensors, -1 for none.
     owner: np.ndarray
 
     def at(self, addresses: np.ndarray) -> np.ndarray:

@@ -14,17 +14,10 @@ from gpuledger.models.time_model.kernels import FUSED
 
 @dataclass(frozen=True)
 class Roofs:
-    """Limits of the GPU that the figures show.
+    """Limits of the GPU that the figures show."""
 
-    Attributes
-    ----------
-    peaks : mapping of str to float
-        Peak by precision (FLOP/s).
-    dram_bytes_per_s, l2_bytes_per_s : float
-        NaN: not modelled.
-    """
-
-    peaks: Mapping[str, float]
+    peaks: Mapping[str, float]  # peak by precision (FLOP/s)
+    #: NaN: not modelled.
     dram_bytes_per_s: float
     l2_bytes_per_s: float
 

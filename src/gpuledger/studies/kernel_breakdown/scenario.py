@@ -75,31 +75,18 @@ def read_hardware(case: Case) -> list[Gpu]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A model on GPUs, and what it computes.
-
-    Attributes
-    ----------
-    gpus : list of Gpu
-        The figures show the first one; the others are compared with it.
-    phases : mapping
-        By phase, as ``dataset.yaml`` declares them.
-    fused, expert_load
-        See :func:`gpuledger.models.transformer.kernels`.
-    own_model : bool
-        The model is a file in the dataset's folder.
-    speculation : Speculation or None
-        Of decode steps.
-    """
+    """A model on GPUs, and what it computes."""
 
     model: Model
-    gpus: list[Gpu]
-    phases: Mapping[str, Any]
+    gpus: list[Gpu]  # the figures show the first one; the others are compared with it
+    phases: Mapping[str, Any]  # by phase, as ``dataset.yaml`` declares them
     parallel: Parallel
     precision: Precision
+    #: See :func:`gpuledger.models.transformer.kernels`.
     fused: bool | tuple[str, ...] = True
     expert_load: float | str | tuple[float, ...] = 0.0
-    own_model: bool = False
-    speculation: Speculation | None = None
+    own_model: bool = False  # the model is a file in the dataset's folder
+    speculation: Speculation | None = None  # of decode steps
 
     @property
     def new_tokens(self) -> int:

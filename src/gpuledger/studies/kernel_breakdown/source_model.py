@@ -81,17 +81,10 @@ class SourceChip:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk that mixes prefill and decode, as the notebook composes it from identical requests.
+    """A chunk that mixes prefill and decode, as the notebook composes it from identical requests."""
 
-    Attributes
-    ----------
-    tokens : int
-        Tokens in the chunk; prefill and decode are in the proportion of input to output.
-    input, output : int
-        Tokens per request.
-    """
-
-    tokens: int
+    tokens: int  # tokens in the chunk; prefill and decode are in the proportion of input to output
+    #: Tokens per request.
     input: int
     output: int
 

@@ -21,29 +21,15 @@ _STEPS = re.compile(r"(?i)step|iter|batch|execute|generat|decode|prefill|token")
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a timeline.
+    """One step of a timeline."""
 
-    Attributes
-    ----------
-    rows : DataFrame
-        Its launches on one GPU, copies included: the timeline's columns, times from the start of its first kernel.
-    host : DataFrame
-        What the host did while it ran or was being launched, on the same clock.
-    name : str
-        The annotation; empty without one.
-    found_by : str
-        ``annotation``, ``repetition`` or ``whole recording``.
-    steps : int
-        Steps in the recording.
-    dropped_kernels : int
-        Kernels of the recording that are in none of them: the end of the step before, the start of the next one.
-    """
-
+    #: Its launches on one GPU, copies included: the timeline's columns, times from the start of its first kernel.
     rows: pd.DataFrame
-    host: pd.DataFrame
-    name: str
-    found_by: str
-    steps: int
+    host: pd.DataFrame  # what the host did while it ran or was being launched, on the same clock
+    name: str  # the annotation; empty without one
+    found_by: str  # ``annotation``, ``repetition`` or ``whole recording``
+    steps: int  # steps in the recording
+    #: Kernels of the recording that are in none of them: the end of the step before, the start of the next one.
     dropped_kernels: int
 
 

@@ -14,42 +14,20 @@ Shapes = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Kind:
-    """What the study knows of one kind of fused kernel.
+    """What the study knows of one kind of fused kernel."""
 
-    Attributes
-    ----------
-    name : str
-        Of its constants in the table: a key of :data:`gpuledger.models.time_model.constants.KINDS`.
-    shapes : callable
-        From GPU and rows of one kernel to what the law takes.
-    law : callable
-        From GPU, constants, shapes and precision to ``time_s`` and its terms.
-    start : dataclass
-        Constants to start a fit from.
-    bounds : mapping
-        Of the fitted constants.
-    choices : mapping of str to sequence
-        Discrete properties of a kernel, chosen by the fitting half as well.
-    work : callable
-        From GPU and rows to FLOP, bytes from DRAM or over the link, and the matrix units' peak (FLOP/s).
-    sizes : tuple of str
-        Columns that are a row's shape: they are hashed to hold rows back.
-    look_up : tuple of str
-        Columns that a table look-up measures distances by.
-    region : tuple of str and sequence of int
-        Column and edges of the regions that errors are given by.
-    """
-
-    name: str
-    shapes: Callable[[Gpu, pd.DataFrame], Shapes]
+    name: str  # of its constants in the table: a key of :data:`gpuledger.models.time_model.constants.KINDS`
+    shapes: Callable[[Gpu, pd.DataFrame], Shapes]  # from GPU and rows of one kernel to what the law takes
+    #: From GPU, constants, shapes and precision to ``time_s`` and its terms.
     law: Callable[[Gpu, AnyConstants, Shapes, str], dict[str, np.ndarray]]
-    start: AnyConstants
-    bounds: Mapping[str, tuple[float, float]]
-    choices: Mapping[str, Iterable]
+    start: AnyConstants  # constants to start a fit from
+    bounds: Mapping[str, tuple[float, float]]  # of the fitted constants
+    choices: Mapping[str, Iterable]  # discrete properties of a kernel, chosen by the fitting half as well
+    #: From GPU and rows to FLOP, bytes from DRAM or over the link, and the matrix units' peak (FLOP/s).
     work: Callable[[Gpu, pd.DataFrame], tuple[np.ndarray, np.ndarray, np.ndarray]]
-    sizes: tuple[str, ...]
-    look_up: tuple[str, ...]
-    region: tuple[str, tuple[int, ...]]
+    sizes: tuple[str, ...]  # columns that are a row's shape: they are hashed to hold rows back
+    look_up: tuple[str, ...]  # columns that a table look-up measures distances by
+    region: tuple[str, tuple[int, ...]]  # column and edges of the regions that errors are given by
 
 
 def numbers_of(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarray]:

@@ -36,44 +36,24 @@ _BEYOND_HOST = 1.2
 
 
 class Blocks(NamedTuple):
-    """Predicted parts of measured blocks.
+    """Predicted parts of measured blocks."""
 
-    Attributes
-    ----------
-    rest_s : array
-        The other kernels' time (s).
-    attention_s : array
-        The attention's, with the constants that come with the checkout; 0 where a block attends to everything.
-    operation : str
-        Of the attention.
-    shapes : dict of arrays
-        The attention's, for its law.
-    sparse : bool array
-        Where the attention is to selected keys.
-    roofline_s : array
-        Sum of the rooflines of all kernels (s).
-    flop, moved : arrays
-        FLOP, and bytes that each kernel reads and writes once.
-    tokens, cached : arrays
-        New and cached tokens of all requests.
-    launched : array of str
-        Group of the blocks that the host launches kernel by kernel; empty for those replayed from a graph.
-    ranks : array
-        Comparisons of equal scores by the SM that has most of them (:func:`_ranks`).
-    """
-
-    rest_s: np.ndarray
+    rest_s: np.ndarray  # the other kernels' time (s)
+    #: The attention's, with the constants that come with the checkout; 0 where a block attends to everything.
     attention_s: np.ndarray
-    operation: str
-    shapes: Mapping[str, np.ndarray]
-    sparse: np.ndarray
-    roofline_s: np.ndarray
+    operation: str  # of the attention
+    shapes: Mapping[str, np.ndarray]  # the attention's, for its law
+    sparse: np.ndarray  # where the attention is to selected keys
+    roofline_s: np.ndarray  # sum of the rooflines of all kernels (s)
+    #: FLOP, and bytes that each kernel reads and writes once.
     flop: np.ndarray
     moved: np.ndarray
+    #: New and cached tokens of all requests.
     tokens: np.ndarray
     cached: np.ndarray
+    #: Group of the blocks that the host launches kernel by kernel; empty for those replayed from a graph.
     launched: np.ndarray
-    ranks: np.ndarray
+    ranks: np.ndarray  # comparisons of equal scores by the SM that has most of them (:func:`_ranks`)
 
     def at(self, chosen: np.ndarray) -> "Blocks":
         """Return some of the blocks, by a mask."""
@@ -189,21 +169,14 @@ def _parts(gpu: Gpu, models: Measured, rows: pd.DataFrame) -> Iterator[pd.DataFr
 
 @dataclass(frozen=True)
 class BlockConstants(sparse_law.SparseConstants):
-    """Constants of the attention in blocks, and of the blocks themselves.
+    """Constants of the attention in blocks, and of the blocks themselves."""
 
-    Attributes
-    ----------
-    besides_s, token_s, cached_s : float
-        What a block takes besides the kernels that are predicted (s): conversions, copies and fills of its engine; per
-        new token; and per cached one.
-    rank_s : float
-        A comparison of two equal scores (s).
-    """
-
+    #: What a block takes besides the kernels that are predicted (s): conversions, copies and fills of its engine; per
+    #: new token; and per cached one.
     besides_s: float = 0.0
     token_s: float = 0.0
     cached_s: float = 0.0
-    rank_s: float = 0.0
+    rank_s: float = 0.0  # a comparison of two equal scores (s)
 
 
 #: The attention's own launch (s), as that of the other kernels: what else does not grow is a block's.

@@ -27,24 +27,14 @@ _SPREAD = ("launches", "value", "minimum", "lower_quartile", "upper_quartile", "
 
 @dataclass(frozen=True)
 class Sweep:
-    """The parts of a reduced sweep.
+    """The parts of a reduced sweep."""
 
-    Attributes
-    ----------
-    points : DataFrame
-        One row per class, metric and sizes: :data:`gpuledger.studies.metric_sweep.measurements.POINT`, the median
-        ``value`` of the launches and their spread, and ``value_as_given`` before a unit was repaired.
-    kernels : DataFrame
-        The same per kernel, by ``kernel_name``.
-    observations : DataFrame
-        Qualitative observations: ``model, kernel_class, kernel_name, metric, observation``.
-    laws, products, expected, anomalies : DataFrame
-        See :mod:`gpuledger.studies.metric_sweep.laws` and :mod:`gpuledger.studies.metric_sweep.anomalies`.
-    """
-
+    #: One row per class, metric and sizes: :data:`gpuledger.studies.metric_sweep.measurements.POINT`, the median
+    #: ``value`` of the launches and their spread, and ``value_as_given`` before a unit was repaired.
     points: pd.DataFrame
-    kernels: pd.DataFrame
-    observations: pd.DataFrame
+    kernels: pd.DataFrame  # the same per kernel, by ``kernel_name``
+    observations: pd.DataFrame  # qualitative observations: ``model, kernel_class, kernel_name, metric, observation``
+    #: See :mod:`gpuledger.studies.metric_sweep.laws` and :mod:`gpuledger.studies.metric_sweep.anomalies`.
     laws: pd.DataFrame
     products: pd.DataFrame
     expected: pd.DataFrame

@@ -25,28 +25,15 @@ ERRORS = 6
 
 @dataclass(frozen=True)
 class Clocks:
-    """When one thread of each block passed its branches.
-
-    Attributes
-    ----------
-    block : ndarray of int
-        Number of each followed block in the grid.
-    clocks : ndarray of int64, (followed blocks, samples)
-        Cycles of the SM's clock; 0 beyond a block's last sample.
-    counts : ndarray of int
-        Samples of each.
-    left_out : int
-        Blocks whose thread saved too few clocks, or whose clocks do not rise because another thread overwrote them.
-    full : int
-        Followed blocks that filled their slots, and may have continued.
-    """
+    """When one thread of each block passed its branches."""
 
     path: Path
-    block: np.ndarray
-    clocks: np.ndarray
-    counts: np.ndarray
+    block: np.ndarray  # int: number of each followed block in the grid
+    clocks: np.ndarray  # int64, (followed blocks, samples): cycles of the SM's clock; 0 beyond a block's last sample
+    counts: np.ndarray  # int: samples of each
+    #: Blocks whose thread saved too few clocks, or whose clocks do not rise because another thread overwrote them.
     left_out: int
-    full: int
+    full: int  # followed blocks that filled their slots, and may have continued
 
     @property
     def elapsed(self) -> np.ndarray:

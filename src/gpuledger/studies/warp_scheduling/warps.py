@@ -17,17 +17,11 @@ RUN_WARPS = 2**21
 
 @dataclass(frozen=True)
 class Warps:
-    """What the warps of a launch say.
+    """What the warps of a launch say."""
 
-    Attributes
-    ----------
-    elapsed : (ndarray, ndarray)
-        The distinct elapsed times, ascending, in cycles, and how many warps took each.
-    first : DataFrame
-        The first warps of the SM whose number is lowest: ``sm, block, warp, start_cycles, elapsed_cycles``.
-    """
-
+    #: The distinct elapsed times, ascending, in cycles, and how many warps took each.
     elapsed: tuple[np.ndarray, np.ndarray]
+    #: The first warps of the SM whose number is lowest: ``sm, block, warp, start_cycles, elapsed_cycles``.
     first: pd.DataFrame
 
 
