@@ -40,68 +40,42 @@ RELATED = {
 
 @dataclass(frozen=True)
 class Constants:
-    """What is fitted of a GPU in one precision.
+    """What is fitted of a GPU in one precision."""
 
-    Attributes
-    ----------
-    launch_s : float
-        Least time of a kernel (s): a launch out of a captured graph, the first fetch, the last write.
-    dram_share : float
-        Share of the data sheet's DRAM bandwidth that a kernel reaches.
-    tensor_share : float
-        Share of the data sheet's dense peak that the matrix units reach in the middle of a large tile.
-    l2_bytes_per_clock : float
-        Bytes of tiles' operands that an SM takes in out of L2 in a cycle of the boost clock.
-    step_s : float
-        Latency (s) of one step along k (:attr:`gpuledger.models.time_model.tiles.Generation.step_bytes` of each row) in
-        a block that an SM computes alone: wait for the fetched, synchronise, multiply.
-    conversion_bytes : float
-        Bytes moved per element of the activations to bring them into the precision, in kernels before the
-        multiplication (0: none).
-    conversion_row_s : float
-        Time (s) that an SM takes to convert one row of up to 2048 values, where a thread block converts a row; longer
-        rows take half as long again for every further 2048 values. Of a block of groups, where blocks convert those
-        (0: no such kernel).
-    split_s : float
-        Time (s) that adding the partial sums of a split k takes beside their traffic: a kernel of its own, or a wait.
-    result_factor : float
-        Bytes of operands that an SM takes in in the time in which it writes a byte of results, when all SMs write.
-    throttled : float
-        Share by which long kernels take longer because full matrix units draw more power than the board allows.
-    host_s : float
-        Time (s) that the host takes for a call, where it launches without a captured graph (0: in a graph). It overlaps
-        with the GPU's work on the calls before.
-    dispatch : str
-        Which tiles the kernel may take, one of :data:`gpuledger.models.time_model.dispatch.NAMES`.
-    source : str
-        Where they come from: fitted, or transferred from another GPU or precision.
-    """
-
-    launch_s: float
-    dram_share: float
+    launch_s: float  # least time of a kernel (s): a launch out of a captured graph, the first fetch, the last write
+    dram_share: float  # share of the data sheet's DRAM bandwidth that a kernel reaches
+    #: Share of the data sheet's dense peak that the matrix units reach in the middle of a large tile.
     tensor_share: float
-    l2_bytes_per_clock: float
+    l2_bytes_per_clock: float  # bytes of tiles' operands that an SM takes in out of L2 in a cycle of the boost clock
+    #: Latency (s) of one step along k (:attr:`gpuledger.models.time_model.tiles.Generation.step_bytes` of each row) in
+    #: a block that an SM computes alone: wait for the fetched, synchronise, multiply.
     step_s: float
+    #: Bytes moved per element of the activations to bring them into the precision, in kernels before the multiplication
+    #: (0: none).
     conversion_bytes: float = 0.0
+    #: Time (s) that an SM takes to convert one row of up to 2048 values, where a thread block converts a row; longer
+    #: rows take half as long again for every further 2048 values. Of a block of groups, where blocks convert those (0:
+    #: no such kernel).
     conversion_row_s: float = 0.0
+    #: Time (s) that adding the partial sums of a split k takes beside their traffic: a kernel of its own, or a wait.
     split_s: float = 2.9e-6
+    #: Bytes of operands that an SM takes in in the time in which it writes a byte of results, when all SMs write.
     result_factor: float = 3.2
+    #: Share by which long kernels take longer because full matrix units draw more power than the board allows.
     throttled: float = 0.0
+    #: Time (s) that the host takes for a call, where it launches without a captured graph (0: in a graph). It overlaps
+    #: with the GPU's work on the calls before.
     host_s: float = 0.0
-    dispatch: str = "any"
+    dispatch: str = "any"  # which tiles the kernel may take, one of :data:`gpuledger.models.time_model.dispatch.NAMES`
+    #: Where they come from: fitted, or transferred from another GPU or precision.
     source: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class ProductConstants(Constants):
-    """What is fitted of latent attention's products with a matrix for each head.
+    """What is fitted of latent attention's products with a matrix for each head."""
 
-    Attributes
-    ----------
-    stream_bytes_per_clock : float
-        Bytes that an SM takes in out of L2 in a cycle of data that no other SM asks for.
-    """
-
+    #: Bytes that an SM takes in out of L2 in a cycle of data that no other SM asks for.
     stream_bytes_per_clock: float = 20.0
 
 

@@ -54,63 +54,33 @@ _DECODE_SHARE = 0.6  # share of the peak where many heads read one cache (MLA)
 
 @dataclass(frozen=True)
 class DecodeConstants:
-    """Constants of one decode kernel on one GPU.
+    """Constants of one decode kernel on one GPU."""
 
-    Attributes
-    ----------
-    launch_s : float
-        Least time (s).
-    block_s : float
-        What a block takes beside reading its part of the cache, for a head dimension of 128 (s).
-    cache_bytes_per_clock : float
-        Bytes of the cache that an SM takes in in a cycle.
-    dram_share : float
-        Share of the data sheet's DRAM bandwidth.
-    combine_s : float
-        The kernel that combines the parts of a sequence (s).
-    several_s : float
-        How much longer that is in a block with several query heads: rows of queries are padded to a matrix tile (s).
-        With the pattern "whole", how much longer a step takes next to a block of the other SM of a pair.
-    row_s : float
-        What each query row of a block adds: its query in, its result out (s).
-    packing : str
-        One of `PACKING`.
-    query_tile : int
-        Query heads that fit one block.
-    pattern : str
-        How a cache is split: one of :data:`gpuledger.models.time_model.decode_splits.PATTERNS`.
-    step_s : float
-        Latency (s) of one step of 64 tokens (with the pattern "latent", 128), whatever its bytes.
-    split_s : float
-        Where a block of its own combines the parts of a query head: what each part takes (s); `combine_s` is then the
-        block's. With the pattern "whole", how much longer a step takes with two blocks on an SM.
-    conversion_bytes : float
-        Bytes moved per value of the cache to widen it before (0: the kernel reads it as it is).
-    single_s, single_bytes_per_clock, single_combine_s : float
-        Of a kernel for single heads: how much longer it takes at least (s), its `cache_bytes_per_clock` and its
-        `combine_s`; 0 where there is no such kernel. The first is also what FlashAttention-2's copies of queries and
-        results take, and how much later a kernel of TensorRT-LLM starts that has no version for Hopper.
-    source : str
-        What they were fitted to.
-    """
-
-    launch_s: float
-    block_s: float
-    cache_bytes_per_clock: float
-    dram_share: float
-    combine_s: float
+    launch_s: float  # least time (s)
+    block_s: float  # what a block takes beside reading its part of the cache, for a head dimension of 128 (s)
+    cache_bytes_per_clock: float  # bytes of the cache that an SM takes in in a cycle
+    dram_share: float  # share of the data sheet's DRAM bandwidth
+    combine_s: float  # the kernel that combines the parts of a sequence (s)
+    #: How much longer that is in a block with several query heads: rows of queries are padded to a matrix tile (s).
+    #: With the pattern "whole", how much longer a step takes next to a block of the other SM of a pair.
     several_s: float
-    row_s: float
-    packing: str = "always"
-    query_tile: int = 64
-    pattern: str = "best"
-    step_s: float = 0.0
+    row_s: float  # what each query row of a block adds: its query in, its result out (s)
+    packing: str = "always"  # one of `PACKING`
+    query_tile: int = 64  # query heads that fit one block
+    pattern: str = "best"  # how a cache is split: one of :data:`gpuledger.models.time_model.decode_splits.PATTERNS`
+    step_s: float = 0.0  # latency (s) of one step of 64 tokens (with the pattern "latent", 128), whatever its bytes
+    #: Where a block of its own combines the parts of a query head: what each part takes (s); `combine_s` is then the
+    #: block's. With the pattern "whole", how much longer a step takes with two blocks on an SM.
     split_s: float = 0.0
+    #: Bytes moved per value of the cache to widen it before (0: the kernel reads it as it is).
     conversion_bytes: float = 0.0
+    #: Of a kernel for single heads: how much longer it takes at least (s), its `cache_bytes_per_clock` and its
+    #: `combine_s`; 0 where there is no such kernel. The first is also what FlashAttention-2's copies of queries and
+    #: results take, and how much later a kernel of TensorRT-LLM starts that has no version for Hopper.
     single_s: float = 0.0
     single_bytes_per_clock: float = 0.0
     single_combine_s: float = 0.0
-    source: str = field(default="", compare=False)
+    source: str = field(default="", compare=False)  # what they were fitted to
 
 
 #: Where fits start, and the bounds within which a constant has its meaning.

@@ -180,43 +180,25 @@ def dispatch_of(kernel: str, precision: str) -> str:
 
 
 class Candidates(NamedTuple):
-    """The tiles that each shape may take.
+    """The tiles that each shape may take."""
 
-    Attributes
-    ----------
-    tiles : ndarray, shape (tiles, 7)
-        Rows, columns, elements of one step along k, blocks along m and n of a cluster, blocks that an SM holds side by
-        side, cycles that a step stalls; float64.
-    first, last : ndarray of int64, shape (shapes,)
-        Those of a shape are ``tiles[first:last]``; one is no choice, and leaves k whole.
-    launches : ndarray of float64, shape (shapes,), or float
-        Further launches before the kernel, of its own length.
-    held_up : ndarray of float64, shape (shapes,), or float
-        Cycles for which blocks hold each other up.
-    calls : ndarray of float64, shape (shapes,), or float
-        By which share the host has more to call.
-    converting : pair of (ndarray of shape (shapes,), ndarray or float), or None
-        Thread blocks that convert the activations of one product, and how often each of them fetches; None for one a
-        row.
-    passes : ndarray of float64, shape (shapes,), or float
-        How often all activations pass, once for the columns of tiles that are under way at the same time: what L2 does
-        not keep of them comes from DRAM each time.
-    persistent : Persistent, optional
-        Of a kernel whose blocks work off one tile after the other.
-    direct : float
-        1 where few blocks write their results no faster than many, 0 where they do.
-    """
-
+    #: ndarray, shape (tiles, 7): rows, columns, elements of one step along k, blocks along m and n of a cluster, blocks
+    #: that an SM holds side by side, cycles that a step stalls; float64.
     tiles: np.ndarray
+    #: int64, shape (shapes,): those of a shape are ``tiles[first:last]``; one is no choice, and leaves k whole.
     first: np.ndarray
     last: np.ndarray
+    #: float64, shape (shapes,), or float: further launches before the kernel, of its own length.
     launches: np.ndarray | float = 0.0
-    held_up: np.ndarray | float = 0.0
-    calls: np.ndarray | float = 0.0
+    held_up: np.ndarray | float = 0.0  # float64, shape (shapes,), or float: cycles for which blocks hold each other up
+    calls: np.ndarray | float = 0.0  # float64, shape (shapes,), or float: by which share the host has more to call
+    #: Thread blocks that convert the activations of one product, and how often each of them fetches; None: one a row.
     converting: tuple[np.ndarray, np.ndarray | float] | None = None
+    #: float64, shape (shapes,), or float: how often all activations pass, once for the columns of tiles that are under
+    #: way at the same time: what L2 does not keep of them comes from DRAM each time.
     passes: np.ndarray | float = 1.0
-    persistent: flashinfer_fp4.Persistent | None = None
-    direct: float = 0.0
+    persistent: flashinfer_fp4.Persistent | None = None  # of a kernel whose blocks work off one tile after the other
+    direct: float = 0.0  # 1 where few blocks write their results no faster than many, 0 where they do
 
 
 def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:

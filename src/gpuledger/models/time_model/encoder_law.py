@@ -25,48 +25,26 @@ from gpuledger.readers.gpus import Gpu
 
 @dataclass(frozen=True)
 class EncoderConstants:
-    """Constants of one encoder attention kernel of one head dimension on one GPU.
+    """Constants of one encoder attention kernel of one head dimension on one GPU."""
 
-    Attributes
-    ----------
-    launch_s : float
-        Least time (s).
-    block_s : float
-        What a block takes beside its key tiles (s).
-    tensor_share : float
-        Share of the data sheet's dense peak; what a kernel computes for dimensions that it only pads counts as idle.
-    l2_bytes_per_clock : float
-        Bytes of keys and values that an SM takes in out of L2 in a cycle.
-    dram_share : float
-        Share of the data sheet's DRAM bandwidth.
-    alone_share : float
-        Share of its rate that an SM reaches with a single block.
-    query_tile, key_tile : int
-        Rows and columns of scores of a step, where the pattern does not say.
-    pattern : str
-        How shapes are cut: one of :data:`gpuledger.models.time_model.encoder_tiles.PATTERNS`.
-    merge_s, merge_row_s : float
-        What the kernel that merges parts takes, and what an SM takes in it for a query of a head (s).
-    together : float
-        Blocks of one head at most that share what they fetch, where all heads are computed at the same time; 0 in other
-        kernels.
-    source : str
-        What they were fitted to.
-    """
-
-    launch_s: float
-    block_s: float
+    launch_s: float  # least time (s)
+    block_s: float  # what a block takes beside its key tiles (s)
+    #: Share of the data sheet's dense peak; what a kernel computes for dimensions that it only pads counts as idle.
     tensor_share: float
-    l2_bytes_per_clock: float
-    dram_share: float
-    alone_share: float
+    l2_bytes_per_clock: float  # bytes of keys and values that an SM takes in out of L2 in a cycle
+    dram_share: float  # share of the data sheet's DRAM bandwidth
+    alone_share: float  # share of its rate that an SM reaches with a single block
+    #: Rows and columns of scores of a step, where the pattern does not say.
     query_tile: int = 128
     key_tile: int = 128
-    pattern: str = "fixed"
+    pattern: str = "fixed"  # how shapes are cut: one of :data:`gpuledger.models.time_model.encoder_tiles.PATTERNS`
+    #: What the kernel that merges parts takes, and what an SM takes in it for a query of a head (s).
     merge_s: float = 0.0
     merge_row_s: float = 0.0
+    #: Blocks of one head at most that share what they fetch, where all heads are computed at the same time; 0 in other
+    #: kernels.
     together: float = 0.0
-    source: str = field(default="", compare=False)
+    source: str = field(default="", compare=False)  # what they were fitted to
 
 
 #: Where fits start, and the bounds within which a constant has its meaning.

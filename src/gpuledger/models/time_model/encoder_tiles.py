@@ -38,25 +38,14 @@ Shapes = Mapping[str, np.ndarray]
 
 
 class Tiles(NamedTuple):
-    """Tiles of each launch, arrays of shape (launches,).
+    """Tiles of each launch, arrays of shape (launches,)."""
 
-    Attributes
-    ----------
-    rows, keys : ndarray
-        Queries of a block and keys of a step.
-    parts : ndarray
-        Parts of the keys, each computed by a block of its own.
-    merged : ndarray
-        1 where a kernel that merges parts follows, else 0.
-    resident : ndarray
-        Blocks that share an SM, if the first tiles of all heads are computed first; else 0.
-    """
-
+    #: Queries of a block and keys of a step.
     rows: np.ndarray
     keys: np.ndarray
-    parts: np.ndarray
-    merged: np.ndarray
-    resident: np.ndarray
+    parts: np.ndarray  # parts of the keys, each computed by a block of its own
+    merged: np.ndarray  # 1 where a kernel that merges parts follows, else 0
+    resident: np.ndarray  # blocks that share an SM, if the first tiles of all heads are computed first; else 0
 
 
 def pattern_of(kernel: str) -> str:

@@ -51,27 +51,13 @@ STREAM = 1.3
 
 
 class Persistent(NamedTuple):
-    """What is known of a kernel whose blocks work off tiles one after the other; arrays of shape (shapes,).
+    """What is known of a kernel whose blocks work off tiles one after the other; arrays of shape (shapes,)."""
 
-    Attributes
-    ----------
-    flight : ndarray of float64
-        Bytes that an SM gets from DRAM in a cycle at most.
-    stream : float
-        Rate of what stays in L2, over that of :class:`gpuledger.models.time_model.l2.L2`.
-    rows : ndarray of float64
-        How often a conversion takes `conversion_row_s`.
-    columns : ndarray of float64
-        Values of a row that threads are busy with.
-    copied : ndarray of bool
-        Whether bulk copies overlap with the conversion of rows.
-    """
-
-    flight: np.ndarray
-    stream: float
-    rows: np.ndarray
-    columns: np.ndarray
-    copied: np.ndarray
+    flight: np.ndarray  # float64: bytes that an SM gets from DRAM in a cycle at most
+    stream: float  # rate of what stays in L2, over that of :class:`gpuledger.models.time_model.l2.L2`
+    rows: np.ndarray  # float64: how often a conversion takes `conversion_row_s`
+    columns: np.ndarray  # float64: values of a row that threads are busy with
+    copied: np.ndarray  # bool: whether bulk copies overlap with the conversion of rows
 
 
 def tiles_of(m: np.ndarray, n: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.ndarray, np.ndarray]:

@@ -28,26 +28,17 @@ _CACHE_BITS = {"fp8": 8, "int8": 8, "fp8_block": 8, "fp4": 4, "int4": 4, "mxfp4"
 
 @dataclass(frozen=True)
 class KernelConstants:
-    """Whose constants predict the kernels on a GPU.
+    """Whose constants predict the kernels on a GPU."""
 
-    Attributes
-    ----------
-    engine : str
-        ``trtllm``, ``vllm`` or ``sglang``: its kernels, where they were measured. Empty: those of all engines, and of
-        each kind the fastest.
-    gemm : mapping of str to Constants
-        By precision; those of :func:`gpuledger.models.time_model.choice.gemm_entry` where there is none.
-    weights_in_turn : int
-        Of how many equal weights, used in turn, a kernel's are one: the layers of a model.
-    expert_tile : int
-        Rows of the tiles of a mixture of experts, one of :data:`gpuledger.models.time_model.moe.TILES`, where a
-        recording states them. 0: by the kernels' rules.
-    """
-
+    #: ``trtllm``, ``vllm`` or ``sglang``: its kernels, where they were measured. Empty: those of all engines, and of
+    #: each kind the fastest.
     engine: str = ""
+    #: By precision; those of :func:`gpuledger.models.time_model.choice.gemm_entry` where there is none.
     gemm: Mapping[str, Constants] = field(default_factory=dict)
     operators: OperatorConstants = field(default_factory=OperatorConstants)
-    weights_in_turn: int = 32
+    weights_in_turn: int = 32  # of how many equal weights, used in turn, a kernel's are one: the layers of a model
+    #: Rows of the tiles of a mixture of experts, one of :data:`gpuledger.models.time_model.moe.TILES`, where a
+    #: recording states them. 0: by the kernels' rules.
     expert_tile: int = 0
 
 

@@ -18,21 +18,11 @@ from gpuledger.readers.gpus import Gpu
 
 
 class L2(NamedTuple):
-    """An L2 cache.
+    """An L2 cache."""
 
-    Attributes
-    ----------
-    kept_bytes : float
-        Data of this size, used in turn, come half from L2 and half from DRAM.
-    doublings : int
-        How sharply hits end there: the share of misses grows with the 2^doublings-th power of the size.
-    bytes_per_s : float
-        Rate at which all SMs together take in data that no other SM asks for.
-    """
-
-    kept_bytes: float
-    doublings: int
-    bytes_per_s: float
+    kept_bytes: float  # data of this size, used in turn, come half from L2 and half from DRAM
+    doublings: int  # how sharply hits end there: the share of misses grows with the 2^doublings-th power of the size
+    bytes_per_s: float  # rate at which all SMs together take in data that no other SM asks for
 
     def cold_share(self, between: np.ndarray) -> np.ndarray:
         """Return the share of bytes that come from DRAM when so many are used between two uses of each."""

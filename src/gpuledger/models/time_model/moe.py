@@ -72,43 +72,22 @@ _PADDED = 256
 
 @dataclass(frozen=True)
 class MoeConstants:
-    """Constants of one fused mixture-of-experts kernel on one GPU.
+    """Constants of one fused mixture-of-experts kernel on one GPU."""
 
-    Attributes
-    ----------
-    launch_s : float
-        Least time of all of its launches (s).
-    dram_share : float
-        Share of the data sheet's DRAM bandwidth at which weights are read.
-    tensor_share : float
-        Share of the data sheet's dense peak.
-    l2_bytes_per_clock : float
-        Bytes of tiles' operands that an SM takes in in a cycle.
-    row_bytes : float
-        Bytes moved around the GEMMs per row and element of the hidden dimension.
-    choice_bytes : float
-        Bytes moved around them per token and chosen expert, on this rank or not, and column of either GEMM's result.
-    tiles : str
-        What decides on the size of tiles, one of `RULES`.
-    narrow_share : float
-        What is left of `dram_share` in Triton's tiles for more tokens than experts, which fetch 32 values of a weight's
-        row at a time instead of 64 (1: all, and with any other rule).
-    block_s : float
-        What a tile takes beside its steps along k (s): finding its expert, the first fetch, the last write.
-    source : str
-        What they were fitted to.
-    """
-
-    launch_s: float
-    dram_share: float
-    tensor_share: float
-    l2_bytes_per_clock: float
-    row_bytes: float
+    launch_s: float  # least time of all of its launches (s)
+    dram_share: float  # share of the data sheet's DRAM bandwidth at which weights are read
+    tensor_share: float  # share of the data sheet's dense peak
+    l2_bytes_per_clock: float  # bytes of tiles' operands that an SM takes in in a cycle
+    row_bytes: float  # bytes moved around the GEMMs per row and element of the hidden dimension
+    #: Bytes moved around them per token and chosen expert, on this rank or not, and column of either GEMM's result.
     choice_bytes: float
-    tiles: str = "best"
+    tiles: str = "best"  # what decides on the size of tiles, one of `RULES`
+    #: What is left of `dram_share` in Triton's tiles for more tokens than experts, which fetch 32 values of a weight's
+    #: row at a time instead of 64 (1: all, and with any other rule).
     narrow_share: float = 1.0
+    #: What a tile takes beside its steps along k (s): finding its expert, the first fetch, the last write.
     block_s: float = 0.0
-    source: str = field(default="", compare=False)
+    source: str = field(default="", compare=False)  # what they were fitted to
 
 
 START = MoeConstants(2e-5, 0.75, 0.7, 60.0, 8.0, 2.0, block_s=1e-7)

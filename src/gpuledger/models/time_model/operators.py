@@ -34,26 +34,13 @@ class OperatorConstants:
 
     The defaults are those of an A100, fitted to one half of the operators that vidur recorded (the study
     ``kernel_time`` of the dataset ``operators-vidur`` prints them, and judges them on the other half).
-
-    Attributes
-    ----------
-    launch_s : float
-        An empty kernel, as profilers time it.
-    dram_share : float
-        Of the DRAM bandwidth, what a streaming kernel gets.
-    l2_bytes_per_cycle : float
-        What an SM gets out of L2.
-    accesses_per_cycle : float
-        Single loads and stores (of one value by one thread) that an SM completes.
-    step_cycles : float
-        A dependent step: load, compute, synchronise.
     """
 
-    launch_s: float = 1.7e-6
-    dram_share: float = 0.877
-    l2_bytes_per_cycle: float = 20.5
-    accesses_per_cycle: float = 5.94
-    step_cycles: float = 476.0
+    launch_s: float = 1.7e-6  # an empty kernel, as profilers time it
+    dram_share: float = 0.877  # of the DRAM bandwidth, what a streaming kernel gets
+    l2_bytes_per_cycle: float = 20.5  # what an SM gets out of L2
+    accesses_per_cycle: float = 5.94  # single loads and stores (of one value by one thread) that an SM completes
+    step_cycles: float = 476.0  # a dependent step: load, compute, synchronise
 
 
 #: Where a fit starts.
@@ -78,27 +65,13 @@ UNITS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Law:
-    """How a kernel goes over a row of values.
+    """How a kernel goes over a row of values."""
 
-    Attributes
-    ----------
-    accesses : float
-        Loads and stores of single values, per value of the row; 0 when they are vectorised.
-    step_values : int
-        Values that a dependent step covers (the threads of a block); 0: one step in all.
-    passes : int
-        Times that the steps are gone through.
-    rereads : int
-        Times that the row is read again.
-    reread_row_bytes : int
-        Rows up to this size are read again from the SM's own memory, not from L2.
-    """
-
-    accesses: float = 0.0
-    step_values: int = 0
-    passes: int = 1
-    rereads: int = 0
-    reread_row_bytes: int = 0
+    accesses: float = 0.0  # loads and stores of single values, per value of the row; 0 when they are vectorised
+    step_values: int = 0  # values that a dependent step covers (the threads of a block); 0: one step in all
+    passes: int = 1  # times that the steps are gone through
+    rereads: int = 0  # times that the row is read again
+    reread_row_bytes: int = 0  # rows up to this size are read again from the SM's own memory, not from L2
 
 
 #: Laws by operator. `norm`: x twice, then y. `activation`: gate and value, then y. `rope`: x, its cosine or sine, y.

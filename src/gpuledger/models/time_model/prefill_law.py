@@ -33,62 +33,33 @@ _HEAD = 128  # head dimension above which the rate of the matrix units may diffe
 
 @dataclass(frozen=True)
 class PrefillConstants:
-    """Constants of one prefill kernel on one GPU.
+    """Constants of one prefill kernel on one GPU."""
 
-    Attributes
-    ----------
-    launch_s : float
-        Least time (s), with the kernel that writes the cache.
-    block_s : float
-        What a block takes beside its key tiles (s).
-    tensor_share : float
-        Share of the data sheet's dense peak.
-    exp_per_clock : float
-        Exponentials that an SM computes in a cycle.
-    dram_share : float
-        Share of the data sheet's DRAM bandwidth.
-    packing : str
-        One of :data:`gpuledger.models.time_model.decode_law.PACKING`.
-    query_tile : int
-        Rows of scores of a block.
-    step_s : float
-        What a step over keys takes longer behind a window (s), in a kernel that visits all keys to find those that the
-        window hides: SGLang's Triton backend. 0: they are skipped.
-    pattern : str
-        How shapes are cut: one of :data:`gpuledger.models.time_model.prefill_tiles.PATTERNS`; "fixed" uses `packing`
-        and `query_tile`, and so does "flash 3".
-    wide_factor : float
-        Rate of the matrix units for heads of 256 dimensions, relative to 128.
-    overlap : float
-        Exponent of the norm of computing and moving q, k, v and o: 1 one after the other, 4 hardly longer than the
-        longer of both.
-    copy_factor : float
-        What copying new keys and values into the cache takes, relative to its bytes at the full bandwidth. Quantising
-        or widening them belongs to it.
-    row_s : float
-        What that kernel takes on an SM for a new token, however short (s).
-    single_s : float
-        How much later launches start that FlashAttention-2 copies packed heads for, or that FlashAttention-3 computes
-        by its kernel for more than 64 rows (s); 0 in other kernels.
-    source : str
-        What they were fitted to.
-    """
-
-    launch_s: float
-    block_s: float
-    tensor_share: float
-    exp_per_clock: float
-    dram_share: float
-    packing: str = "never"
-    query_tile: int = 128
+    launch_s: float  # least time (s), with the kernel that writes the cache
+    block_s: float  # what a block takes beside its key tiles (s)
+    tensor_share: float  # share of the data sheet's dense peak
+    exp_per_clock: float  # exponentials that an SM computes in a cycle
+    dram_share: float  # share of the data sheet's DRAM bandwidth
+    packing: str = "never"  # one of :data:`gpuledger.models.time_model.decode_law.PACKING`
+    query_tile: int = 128  # rows of scores of a block
+    #: What a step over keys takes longer behind a window (s), in a kernel that visits all keys to find those that the
+    #: window hides: SGLang's Triton backend. 0: they are skipped.
     step_s: float = 0.0
+    #: How shapes are cut: one of :data:`gpuledger.models.time_model.prefill_tiles.PATTERNS`; "fixed" uses `packing` and
+    #: `query_tile`, and so does "flash 3".
     pattern: str = "fixed"
-    wide_factor: float = 1.0
+    wide_factor: float = 1.0  # rate of the matrix units for heads of 256 dimensions, relative to 128
+    #: Exponent of the norm of computing and moving q, k, v and o: 1 one after the other, 4 hardly longer than the
+    #: longer of both.
     overlap: float = 1.0
+    #: What copying new keys and values into the cache takes, relative to its bytes at the full bandwidth. Quantising or
+    #: widening them belongs to it.
     copy_factor: float = 1.0
-    row_s: float = 0.0
+    row_s: float = 0.0  # what that kernel takes on an SM for a new token, however short (s)
+    #: How much later launches start that FlashAttention-2 copies packed heads for, or that FlashAttention-3 computes by
+    #: its kernel for more than 64 rows (s); 0 in other kernels.
     single_s: float = 0.0
-    source: str = field(default="", compare=False)
+    source: str = field(default="", compare=False)  # what they were fitted to
 
 
 #: Where fits start, and the bounds within which a constant has its meaning.

@@ -39,22 +39,13 @@ Shapes = Mapping[str, np.ndarray]
 
 
 class Tiles(NamedTuple):
-    """Tiles of each launch, arrays of shape (launches,).
+    """Tiles of each launch, arrays of shape (launches,)."""
 
-    Attributes
-    ----------
-    rows, keys : ndarray
-        Rows of scores of a block (queries of all packed heads), and keys of a step.
-    packed : ndarray
-        Query heads that share a block.
-    parts : ndarray
-        Parts of a cache, each computed by a block of its own.
-    """
-
+    #: Rows of scores of a block (queries of all packed heads), and keys of a step.
     rows: np.ndarray
     keys: np.ndarray
-    packed: np.ndarray
-    parts: np.ndarray
+    packed: np.ndarray  # query heads that share a block
+    parts: np.ndarray  # parts of a cache, each computed by a block of its own
 
 
 def pattern_of(kernel: str, gpu: Gpu) -> str:

@@ -27,33 +27,17 @@ STEP_VALUES, LONG_ROW, BLOCKS = 4096, 512, 8
 
 @dataclass(frozen=True)
 class QuantiseConstants:
-    """Constants of one quantising kernel on one GPU.
+    """Constants of one quantising kernel on one GPU."""
 
-    Attributes
-    ----------
-    launch_s : float
-        Least time (s), of all launches that belong to it.
-    row_s : float
-        What an SM takes for a row, however short (s).
-    long_row_s : float
-        What it takes longer for a row of `LONG_ROW` values or more: all warps of a block must agree on its scale (s).
-    step_s : float
-        What a block takes for `STEP_VALUES` values of its row (s).
-    l2_bytes_per_clock : float
-        Bytes of values and results that an SM moves in a cycle while L2 holds them.
-    moved_bytes : float
-        Bytes of DRAM's full bandwidth that a value beyond L2 takes: 3 for a value read and its result written once.
-    source : str
-        What they were fitted to.
-    """
-
-    launch_s: float
-    row_s: float
+    launch_s: float  # least time (s), of all launches that belong to it
+    row_s: float  # what an SM takes for a row, however short (s)
+    #: What it takes longer for a row of `LONG_ROW` values or more: all warps of a block must agree on its scale (s).
     long_row_s: float
-    step_s: float
-    l2_bytes_per_clock: float
+    step_s: float  # what a block takes for `STEP_VALUES` values of its row (s)
+    l2_bytes_per_clock: float  # bytes of values and results that an SM moves in a cycle while L2 holds them
+    #: Bytes of DRAM's full bandwidth that a value beyond L2 takes: 3 for a value read and its result written once.
     moved_bytes: float
-    source: str = field(default="", compare=False)
+    source: str = field(default="", compare=False)  # what they were fitted to
 
 
 #: Where fits start, and the bounds within which a constant has its meaning.

@@ -47,93 +47,48 @@ _VALUE, _STATE = 2, 4
 
 @dataclass(frozen=True)
 class ConvolutionConstants:
-    """Constants of one causal convolution on one GPU.
+    """Constants of one causal convolution on one GPU."""
 
-    Attributes
-    ----------
-    launch_s : float
-        Least time (s) of its launches.
-    dram_share : float
-        Share of the data sheet's DRAM bandwidth.
-    stream_bytes_per_clock : float
-        Bytes that an SM moves into and out of L2 in a cycle.
-    live_factor : float
-        Of the bytes that are moved, those that must stay in L2 to be found there.
-    step_s : float
-        What a token, or a round of a channel, takes in a block (s).
-    block_s : float
-        What a block keeps an SM busy (s).
-    pattern : str
-        How it is cut into blocks, one of `PATTERNS`.
-    source : str
-        What they were fitted to.
-    """
-
-    launch_s: float
-    dram_share: float
-    stream_bytes_per_clock: float
-    live_factor: float
-    step_s: float
-    block_s: float
-    pattern: str = "tokens"
-    source: str = field(default="", compare=False)
+    launch_s: float  # least time (s) of its launches
+    dram_share: float  # share of the data sheet's DRAM bandwidth
+    stream_bytes_per_clock: float  # bytes that an SM moves into and out of L2 in a cycle
+    live_factor: float  # of the bytes that are moved, those that must stay in L2 to be found there
+    step_s: float  # what a token, or a round of a channel, takes in a block (s)
+    block_s: float  # what a block keeps an SM busy (s)
+    pattern: str = "tokens"  # how it is cut into blocks, one of `PATTERNS`
+    source: str = field(default="", compare=False)  # what they were fitted to
 
 
 @dataclass(frozen=True)
 class UpdateConstants:
-    """Constants of one kernel that updates states on one GPU; those of `ConvolutionConstants` but for blocks.
+    """Constants of one kernel that updates states on one GPU; those of `ConvolutionConstants` but for blocks."""
 
-    Attributes
-    ----------
-    launch_s, dram_share, stream_bytes_per_clock, live_factor : float
-        As there.
-    step_s : float
-        What a token of a request takes (s).
-    source : str
-        What they were fitted to.
-    """
-
+    #: As there.
     launch_s: float
     dram_share: float
     stream_bytes_per_clock: float
     live_factor: float
-    step_s: float = 0.0
-    source: str = field(default="", compare=False)
+    step_s: float = 0.0  # what a token of a request takes (s)
+    source: str = field(default="", compare=False)  # what they were fitted to
 
 
 @dataclass(frozen=True)
 class ChunkedConstants:
-    """Constants of one chunked rule on one GPU.
+    """Constants of one chunked rule on one GPU."""
 
-    Attributes
-    ----------
-    launch_s, dram_share, stream_bytes_per_clock, live_factor : float
-        As in `ConvolutionConstants`.
-    row_s : float
-        What a token of a chunk takes where rows wait for each other (s).
-    block_s, step_s : float
-        What a block of the chain takes to begin and end, and for a chunk (s).
-    chunk_s : float
-        What the rest of a head's chunk keeps an SM busy (s).
-    moved_factor : float
-        Bytes moved, of queries, keys, values and results, relative to moving each once.
-    resident : int
-        Blocks of the chain that an SM computes at a time.
-    source : str
-        What they were fitted to.
-    """
-
+    #: As in `ConvolutionConstants`.
     launch_s: float
     dram_share: float
     stream_bytes_per_clock: float
     live_factor: float
-    row_s: float
+    row_s: float  # what a token of a chunk takes where rows wait for each other (s)
+    #: What a block of the chain takes to begin and end, and for a chunk (s).
     block_s: float
     step_s: float
-    chunk_s: float
-    moved_factor: float
-    resident: int = 1
-    source: str = field(default="", compare=False)
+    chunk_s: float  # what the rest of a head's chunk keeps an SM busy (s)
+    moved_factor: float  # bytes moved, of queries, keys, values and results, relative to moving each once
+    resident: int = 1  # blocks of the chain that an SM computes at a time
+    source: str = field(default="", compare=False)  # what they were fitted to
 
 
 #: Where fits start, and the bounds within which a constant has its meaning.

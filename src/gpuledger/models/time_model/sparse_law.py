@@ -29,39 +29,20 @@ ROWS = {"attention": (64, False), "scores": (128, True), "top-k": (1, False)}
 
 @dataclass(frozen=True)
 class SparseConstants:
-    """Constants of one kernel on one GPU.
+    """Constants of one kernel on one GPU."""
 
-    Attributes
-    ----------
-    launch_s : float
-        Least time of the kernel (s).
-    block_s : float
-        What a block takes besides its keys (s).
-    tensor_share : float
-        Share of the peak of an SM's matrix units that a block reaches; of a selection, which multiplies nothing, 0.
-    l2_bytes_per_clock : float
-        Bytes of scores that an SM takes in in a cycle; 0 where the matrix units set the pace.
-    skipped_share : float
-        Time of an empty place of the selection, as a share of a key's.
-    padded : int
-        Heads are filled up to a multiple of this; 0: not.
-    throttled : float
-        Share by which long kernels take longer because busy matrix units draw more power than the board allows.
-    chunk : int
-        Keys of a token that a block takes; 0: all.
-    source : str
-        What they were fitted to.
-    """
-
-    launch_s: float
-    block_s: float
+    launch_s: float  # least time of the kernel (s)
+    block_s: float  # what a block takes besides its keys (s)
+    #: Share of the peak of an SM's matrix units that a block reaches; of a selection, which multiplies nothing, 0.
     tensor_share: float
+    #: Bytes of scores that an SM takes in in a cycle; 0 where the matrix units set the pace.
     l2_bytes_per_clock: float = 0.0
-    skipped_share: float = 0.0
+    skipped_share: float = 0.0  # time of an empty place of the selection, as a share of a key's
+    #: Share by which long kernels take longer because busy matrix units draw more power than the board allows.
     throttled: float = 0.0
-    padded: int = 0
-    chunk: int = 0
-    source: str = field(default="", compare=False)
+    padded: int = 0  # heads are filled up to a multiple of this; 0: not
+    chunk: int = 0  # keys of a token that a block takes; 0: all
+    source: str = field(default="", compare=False)  # what they were fitted to
 
 
 #: The clock has dropped by half of what it will after so long (s), as in a GEMM.

@@ -16,30 +16,19 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 @dataclass(frozen=True)
 class Generation:
-    """What GEMM kernels of one generation have in common.
+    """What GEMM kernels of one generation have in common."""
 
-    Attributes
-    ----------
-    rows, columns : tuple of int
-        Tile sizes along m (activations) and n (weights).
-    largest : int
-        Elements of the largest tile: more do not fit the accumulators.
-    step_bytes : int
-        Bytes of an operand's row in one step along k; k is padded to it.
-    throttled : float
-        By which share long kernels usually take longer, because at full use the matrix units draw more power than
-        boards allow: what another generation's measurements cannot tell.
-    flight : float
-        Bytes that an SM gets from DRAM in a cycle at most: what it has in flight over the latency. The bulk copy engine
-        keeps a third more on its way than threads do that load for themselves (chosen by CUTLASS's fp8 kernels on an
-        H100 and a B200, which do not split k; beyond it nothing is gained there, and large bf16 products lose).
-    """
-
+    #: Tile sizes along m (activations) and n (weights).
     rows: tuple[int, ...]
     columns: tuple[int, ...]
-    largest: int
-    step_bytes: int
+    largest: int  # elements of the largest tile: more do not fit the accumulators
+    step_bytes: int  # bytes of an operand's row in one step along k; k is padded to it
+    #: By which share long kernels usually take longer, because at full use the matrix units draw more power than boards
+    #: allow: what another generation's measurements cannot tell.
     throttled: float
+    #: Bytes that an SM gets from DRAM in a cycle at most: what it has in flight over the latency. The bulk copy engine
+    #: keeps a third more on its way than threads do that load for themselves (chosen by CUTLASS's fp8 kernels on an
+    #: H100 and a B200, which do not split k; beyond it nothing is gained there, and large bf16 products lose).
     flight: float
 
     def tiles(self) -> np.ndarray:
