@@ -1,11 +1,12 @@
 """The structure of a model, for a table: kinds of layers, their blocks, parameters and what a token caches."""
 
+from collections.abc import Iterable
 from dataclasses import fields
 
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Nothing
+from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.precision import BITS, Precision
@@ -33,14 +34,8 @@ def structure_rows(model: Model, precision: Precision) -> pd.DataFrame:
     frame = pd.DataFrame([*rows, *head], columns=_COLUMNS)
     norms = model.parameters - int(frame["parameters"].sum())
     stored = model.weight_bytes(precision) - int(frame["weight_bytes"].sum())
-    frame.loc[len(frame)] = (
-        "norms and vectors",
-        model.layer_count,
-        "LayerNorm" if model.norm_bias else "RMSNorm",
-        norms,
-        stored,
-        0,
-    )
+    kind = "LayerNorm" if model.norm_bias else "RMSNorm"
+    frame.loc[len(frame)] = ("norms and vectors", model.layer_count, kind, norms, stored, 0)
     return frame
 
 
@@ -49,21 +44,22 @@ _COLUMNS = ["component", "layers", "description", "parameters", "weight_bytes", 
 
 def _of_layers(model: Model, group: Layers, precision: Precision) -> list[tuple]:
     formats, rows = model.precision_of(group, precision), []
+
+    def add(name: str, words: str, linears: Iterable[Linear], cache: int = 0) -> None:
+        linears = list(linears)
+        parameters = group.count * sum(linear.parameters for linear in linears)
+        stored = group.count * sum(linear.stored_bytes(formats) for linear in linears)
+        rows.append((name, group.count, words, parameters, stored, cache))
+
     for name, block in (("residuals", group.residuals), ("attention", group.attention), ("feed-forward", group.ffn)):
         if block is None or isinstance(block, Nothing):
             continue
-        linears = list(block.linears(model.hidden))
-        parameters = group.count * sum(linear.parameters for linear in linears)
-        stored = group.count * sum(linear.stored_bytes(formats) for linear in linears)
         cache = 0
         if name == "attention":
             cache = group.count * int(block.cache_bytes(np.int64(block.period), BITS[formats.cache])) // block.period
-        rows.append((name, group.count, _describe(block), parameters, stored, cache))
+        add(name, _describe(block), block.linears(model.hidden), cache)
     if group.per_layer:
-        linears = list(group.linears(model.hidden))[-2:]
-        parameters = group.count * sum(linear.parameters for linear in linears)
-        stored = group.count * sum(linear.stored_bytes(formats) for linear in linears)
-        rows.append(("per-layer embedding", group.count, f"{group.per_layer} wide, gated", parameters, stored, 0))
+        add("per-layer embedding", f"{group.per_layer} wide, gated", list(group.linears(model.hidden))[-2:])
     return rows
 
 

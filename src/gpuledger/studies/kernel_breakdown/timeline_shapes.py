@@ -40,13 +40,16 @@ def read_shapes(text: str) -> tuple:
 
     What is not a list of shapes gives an empty tuple.
     """
-    if len(text) > 10_000:
-        return ()
+    return _shapes(_list(text))
+
+
+def _list(text: str) -> list:
+    """Read a list; what is none, or longer than any that was recorded, gives an empty one."""
     try:
-        value = ast.literal_eval(text)
+        value = ast.literal_eval(text) if len(text) <= 10_000 else []
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return ()
-    return _shapes(value) if isinstance(value, list) else ()
+        return []
+    return value if isinstance(value, list) else []
 
 
 def _shapes(value: list) -> tuple:
@@ -86,11 +89,7 @@ def _bytes(types: str, position: int, default: int) -> int:
 @lru_cache(maxsize=4096)
 def read_types(text: str) -> tuple[str, ...]:
     """Read recorded types, such as ``['c10::BFloat16', 'Scalar']``, without their namespace."""
-    try:
-        value = ast.literal_eval(text) if len(text) < 10_000 else []
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        value = []
-    return tuple(str(part).removeprefix("c10::") for part in value) if isinstance(value, list) else ()
+    return tuple(str(part).removeprefix("c10::") for part in _list(text))
 
 
 def _traffic(operator: str, shapes: str, types: str, default: int) -> tuple[int, int, int] | None:
