@@ -171,12 +171,21 @@ class Case:
         """
         if key not in self.inputs:
             raise InputError(self.dataset.file, self.place, f"the key '{key}' is missing", "add the file's path")
-        path = self.dataset.folder / self.inputs[key]
         kind = self.schema.get("properties", {}).get(key, {}).get("format")
+        return self.present(self.inputs[key], key, "folder" if kind == "folder" else "file")
+
+    def present(self, name: str, key: str, kind: str = "file") -> Path:
+        """Return the path of a file or folder that `key` names.
+
+        Raises
+        ------
+        InputError
+            If it does not exist.
+        """
+        path = self.dataset.folder / name
         if not (path.is_dir() if kind == "folder" else path.exists()):
-            problem = f"the {'folder' if kind == 'folder' else 'file'} {path.as_posix()} does not exist"
-            remedy = "put it there, or correct the path"
-            raise InputError(self.dataset.file, f"{self.place}.{key}", problem, remedy)
+            problem = f"the {kind} {path.as_posix()} does not exist"
+            raise InputError(self.dataset.file, f"{self.place}.{key}", problem, "put it there, or correct the path")
         return path
 
     def declaration(self) -> dict:

@@ -50,11 +50,7 @@ def read_hardware(case: Case) -> list[Gpu]:
     tables: dict[str, dict[str, Gpu]] = {}
     for entry in entries:
         if entry.lower().endswith(TABLES):
-            path = case.dataset.folder / entry
-            if not path.is_file():
-                problem = f"the file {path.as_posix()} does not exist"
-                raise InputError(case.dataset.file, place, problem, "put it there, or correct the path")
-            tables[entry] = read_gpus(path)
+            tables[entry] = read_gpus(case.present(entry, "hardware"))
     own = {name: gpu for table in tables.values() for name, gpu in table.items()}
     # The user's tables come first: they may redefine a GPU, or an alias, of the built-in one.
     known = own | read_gpus() | own
@@ -164,9 +160,8 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
     file, inputs = case.dataset.file, case.inputs
     path = case.dataset.folder / inputs["model"]
     with _name_key(case, "model"):
-        if path.suffix == ".json" and not path.is_file():
-            problem = f"the file {path.as_posix()} does not exist"
-            raise InputError(file, f"{case.place}.model", problem, "put it there, or correct the path")
+        if path.suffix == ".json":
+            case.present(inputs["model"], "model")
         own = os.path.isfile(path)
         model = read_model(path if own else inputs["model"], mirror, inputs.get("treat_as"), own)
     with _name_key(case, "precision"):

@@ -197,13 +197,7 @@ def read_llmcompass(case: Case) -> pd.DataFrame:
 
 def other_tables(case: Case) -> list[Path]:
     """Return the files of a case's ``beside``: the same GPU's kernels, as other frameworks measured them."""
-    files = [case.dataset.folder / name for name in case.inputs.get("beside", ())]
-    for position, path in enumerate(files):
-        if not path.exists():
-            problem = f"the file {path.as_posix()} does not exist"
-            remedy = "put it there, or correct the path"
-            raise InputError(case.dataset.file, f"{case.place}.beside[{position}]", problem, remedy)
-    return files
+    return [case.present(name, f"beside[{position}]") for position, name in enumerate(case.inputs.get("beside", ()))]
 
 
 def check_plausible(case: Case, file: Path, gpu: Gpu, roofline_s: np.ndarray, measured_s: np.ndarray) -> None:

@@ -146,11 +146,8 @@ def _check_one_unit(path: Path, frame: pd.DataFrame) -> None:
 
 
 def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFrame:
-    folder, table = (case.dataset.folder / case.inputs["ncu_csv"][key] for key in ("folder", "parameters"))
-    place = f"{case.place}.ncu_csv"
-    if not folder.is_dir():
-        remedy = "put it there, or correct the path"
-        raise InputError(case.dataset.file, f"{place}.folder", f"the folder {folder.as_posix()} does not exist", remedy)
+    folder = case.present(case.inputs["ncu_csv"]["folder"], "ncu_csv.folder", "folder")
+    table = case.dataset.folder / case.inputs["ncu_csv"]["parameters"]
     parameters = read_csv(table, (Column("file"), *_SIZES), key=("file",))
     outputs = {path.relative_to(folder).as_posix(): path for path in folder_files(folder) if path != table}
     for line, name in enumerate(parameters["file"], start=2):
