@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import CaseResult, slug
+from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.constants import unseen_constants
@@ -16,14 +16,7 @@ from gpuledger.models.time_model.moe import load_table
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
-from gpuledger.studies.kernel_time.judgement import (
-    add_baselines,
-    add_errors,
-    add_host_bound,
-    add_noise_floor,
-    in_percent,
-    percent,
-)
+from gpuledger.studies.kernel_time.judgement import add_baselines, add_groups, in_percent, suffix_of
 from gpuledger.studies.kernel_time.measurements import check_plausible, other_tables
 from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, constants_in_words, rounded
 from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
@@ -100,7 +93,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     result = CaseResult(frame)
     result.add("gpu", gpu.name, "text")
     result.add("skipped_types", ", ".join(skipped) or "none", "text")
-    unseen = pd.Series(np.nan, frame.index)
+    unseen_s = pd.Series(np.nan, frame.index)
     words: dict[str, list[str]] = {}
     too_few = []
     for (kernel, precision, group), rows in frame.groupby(["kernel", "precision", "group"], sort=True):
@@ -122,7 +115,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
         words.setdefault(group, []).append(f"{kernel}: {in_words(constants)}")
         foreign = unseen_constants(kind.name, gpu, kernel, precision)
         if foreign is not None:
-            unseen[rows.index] = engine_prediction.predict(gpu, kind, foreign, rows)["predicted_s"]
+            unseen_s[rows.index] = engine_prediction.predict(gpu, kind, foreign, rows)["predicted_s"]
     if not words:
         problem = (
             f"no kernel has {LEAST_SHAPES} shapes in the half that constants are fitted to, and others to judge them"
@@ -131,23 +124,14 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     result.add("skipped_kernels", ", ".join(too_few) or "none", "text")
     frame["predicted_s"] = rounded(frame["predicted_s"])
     result.data = frame = frame.drop(columns=["compute_s", "traffic_s"])
-    groups = sorted(words, key=lambda name: (name != "16-bit", name))
-    for group in groups:
-        suffix = "" if group == "16-bit" else f"_{slug(group)}"
-        rows = frame[frame["group"] == group]
-        add_errors(result, rows, suffix=suffix)
-        result.add(f"constants{suffix}", "; ".join(words[group]), "text")
-        back = rows[rows["held_back"]]
-        error = percent(unseen[back.index] / back["measured_s"] - 1).abs()
-        result.add(f"mape_unseen_percent{suffix}", error.mean(), "%")
-        tables = [table[table["group"] == group] for table in beside]
-        add_noise_floor(result, tables, ["operator", *shapes], suffix)
-        add_host_bound(result, rows, suffix)
-    main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
+    for group, kernels in words.items():
+        result.add(f"constants{suffix_of(group)}", "; ".join(kernels), "text")
+    first = add_groups(result, frame, unseen_s, beside, ["operator", *shapes])
+    main = suffix_of(first)
     model, roofline, table = (
         in_percent(result[f"mape_{name}_percent{main}"]) for name in ("held_back", "roofline_held_back", "lookup")
     )
-    kind = f"{groups[0]} " if layout != "collectives" else ""
+    kind = f"{first} " if layout != "collectives" else ""
     encoders = (frame["operator"] == "encoder").all()
     what = kind + ("attention kernels of encoders" if encoders else _WORDS.get(layout, layout))
     count = result[f"shapes_held_back{main}"]

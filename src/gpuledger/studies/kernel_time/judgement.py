@@ -67,15 +67,45 @@ def add_baselines(
     return pd.DataFrame({"derated_s": derated, "lookup_s": prediction.rounded(found)}, index=rows.index)
 
 
-def add_noise_floor(result: CaseResult, tables: Sequence[pd.DataFrame], keys: list[str], suffix: str) -> None:
+def add_groups(
+    result: CaseResult, frame: pd.DataFrame, unseen_s: pd.Series, beside: Sequence[pd.DataFrame], keys: list[str]
+) -> str:
+    """Enter the errors of every group of kernels, and what else is known of it; return the group that matters most.
+
+    Parameters
+    ----------
+    unseen_s : Series
+        Held-back times as predicted with the constants of other GPUs only; NaN where no other has them.
+    beside : sequence of DataFrame
+        The kernels as this framework and as others measured them; `keys` are the columns of a shape.
+    """
+    judged = set(frame["group"][frame["held_back"]])
+    groups = sorted(frame["group"].unique(), key=lambda name: (name not in judged, name != "16-bit", name))
+    for group in groups:
+        suffix, rows = suffix_of(group), frame[frame["group"] == group]
+        add_errors(result, rows, suffix=suffix)
+        back = rows[rows["held_back"]]
+        error = percent(unseen_s[back.index] / back["measured_s"] - 1).abs()
+        result.add(f"mape_unseen_percent{suffix}", error.mean(), "%")
+        _add_noise_floor(result, [table[table["group"] == group] for table in beside], keys, suffix)
+        _add_host_bound(result, rows, suffix)
+    return groups[0]
+
+
+def suffix_of(group: str) -> str:
+    """Return what the names of a group's quantities end with: nothing for 16-bit ones."""
+    return "" if group == "16-bit" else f"_{slug(group)}"
+
+
+def _add_noise_floor(result: CaseResult, tables: list[pd.DataFrame], keys: list[str], suffix: str) -> None:
     """Enter how far frameworks are apart, where several measured a shape."""
     if len(tables) > 1:
-        floor, shapes = noise_floor(list(tables), keys)
+        floor, shapes = noise_floor(tables, keys)
         result.add(f"noise_floor_percent{suffix}", floor if np.isnan(floor) else round(floor, 4), "%")
         result.add(f"noise_floor_shapes{suffix}", shapes, "shape")
 
 
-def add_host_bound(result: CaseResult, rows: pd.DataFrame, suffix: str) -> None:
+def _add_host_bound(result: CaseResult, rows: pd.DataFrame, suffix: str) -> None:
     """Enter the shortest time, and which kernels' tables hold the host's calls rather than kernels."""
     floors = rows.groupby("kernel")["measured_s"].quantile(0.01)
     result.add(f"shortest_time{suffix}", float(f"{floors.min() * 1e6:.4g}"), "us")

@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import CaseResult, slug
+from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model import held_back
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_time.engine_reduction import in_words
-from gpuledger.studies.kernel_time.judgement import add_baselines, add_errors, in_percent
+from gpuledger.studies.kernel_time.judgement import add_baselines, add_errors, in_percent, suffix_of
 from gpuledger.studies.kernel_time.measurements import check_plausible
 from gpuledger.studies.kernel_time.module_measurements import add_regions, read_models, read_modules
 from gpuledger.studies.kernel_time.module_prediction import (
@@ -83,11 +83,10 @@ def reduce_modules(case: Case, gpu: Gpu) -> CaseResult:
     result.add("skipped_kernels", ", ".join(too_few) or "none", "text")
     groups = sorted(data["group"].unique(), key=lambda name: ("eager" in name, name != "16-bit", name))
     for group in groups:
-        suffix = "" if group == "16-bit" else f"_{slug(group)}"
-        add_errors(result, data[data["group"] == group], suffix=suffix)
+        add_errors(result, data[data["group"] == group], suffix=suffix_of(group))
     result.add("constants", "; ".join(words), "text")
     result.add("launched_by_host", ", ".join(launched) or "none", "text")
-    main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
+    main = suffix_of(groups[0])
     names = ("held_back", "shipped_held_back", "roofline_held_back", "lookup")
     model, shipped, roofline, table = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
     finding = (

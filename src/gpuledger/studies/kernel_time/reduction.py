@@ -23,10 +23,9 @@ from gpuledger.studies.kernel_time.judgement import (
     add_baselines,
     add_constants,
     add_errors,
-    add_host_bound,
-    add_noise_floor,
+    add_groups,
     in_percent,
-    percent,
+    suffix_of,
 )
 from gpuledger.studies.kernel_time.layer_measurements import read_layers
 from gpuledger.studies.kernel_time.measurements import (
@@ -147,13 +146,10 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
     result = CaseResult(frame)
     result.add("gpu", gpu.name, "text")
     result.add("skipped_types", ", ".join(skipped) or "none", "text")
-    judged = set(frame["group"][frame["held_back"]])
-    groups = sorted(frame["group"].unique(), key=lambda name: (name not in judged, name != "16-bit", name))
-    for group in groups:
-        suffix = "" if group == "16-bit" else f"_{slug(group)}"
-        rows = frame[frame["group"] == group]
+    unseen_s = pd.Series(np.nan, frame.index)
+    for group, rows in frame.groupby("group", sort=True):
         precision = rows["precision"].mode().iloc[0]
-        fits, unseen = {}, []
+        fits = {}
         for kernel, part in rows.groupby("kernel", sort=True):
             constants, fitted = prediction.gemm_constants(gpu, part[~part["held_back"]], precision)
             fits[str(kernel)] = constants, fitted
@@ -166,23 +162,17 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
             foreign = unseen_constants("gemm", gpu, str(kernel), precision)
             back = part[part["held_back"]]
             if foreign is not None and len(back):
-                times = prediction.predict_gemms(gpu, foreign, back, precision)["predicted_s"]
-                unseen.append(percent(times / back["measured_s"] - 1).abs())
-        rows = frame.loc[rows.index]
-        add_errors(result, rows, suffix=suffix)
-        _add_gemm_constants(result, fits, suffix)
-        result.add(f"mape_unseen_percent{suffix}", pd.concat(unseen).mean() if unseen else np.nan, "%")
-        tables = [table[table["group"] == group] for table in beside]
-        add_noise_floor(result, tables, ["m", "n", "k"], suffix)
-        add_host_bound(result, rows, suffix)
-    main = "" if groups[0] == "16-bit" else f"_{slug(groups[0])}"
+                unseen_s[back.index] = prediction.predict_gemms(gpu, foreign, back, precision)["predicted_s"]
+        _add_gemm_constants(result, fits, suffix_of(group))
+    first = add_groups(result, frame, unseen_s, beside, ["m", "n", "k"])
+    main = suffix_of(first)
     looked_up = f"mape_lookup_percent{main}" in result.summary
     names = ("held_back", "roofline_held_back", "lookup" if looked_up else "derate_held_back")
     model, roofline, other = (in_percent(result[f"mape_{name}_percent{main}"]) for name in names)
     count = result[f"shapes_held_back{main}"]
     gemms = "GEMM" if count == 1 else "GEMMs"
     finding = (
-        f"The time model predicts {count:,} held-back {groups[0]} {gemms} on {gpu.title} with a mean error of {model} "
+        f"The time model predicts {count:,} held-back {first} {gemms} on {gpu.title} with a mean error of {model} "
         f"(roofline: {roofline}, {'look-up in the fitting half' if looked_up else 'derated roofline'}: {other})"
     )
     result.add("finding", finding, "text")
