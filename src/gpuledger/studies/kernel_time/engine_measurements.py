@@ -8,6 +8,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
+from gpuledger.readers.tabular import by_value
 from gpuledger.studies.kernel_time.measurements import (
     median_of_equal,
     read_table,
@@ -79,12 +80,12 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     )
     if mla:
         frame["kernel"] = "MLA " + frame["kernel"]
-    values = texts(path, table[dtype]).str.lower().map(_DTYPES)
-    cache = table["kv_cache_dtype"].fillna("").astype(str).str.lower().map(_DTYPES)
+    values = by_value(texts(path, table[dtype]), lambda names: names.str.lower().map(_DTYPES))
+    cache = by_value(table["kv_cache_dtype"].fillna("").astype(str), lambda names: names.str.lower().map(_DTYPES))
     # Without a cache of its own type it is as the values.
     cache = cache.fillna(values)
     frame["precision"] = values + "/" + cache
-    words = cache.map({name: "" if name == "bf16" else f", {name} cache" for name in _BYTES})
+    words = by_value(cache, {name: "" if name == "bf16" else f", {name} cache" for name in _BYTES})
     frame["group"] = np.where(values + cache == "bf16bf16", "16-bit", values + words)
     frame["requests"] = whole_numbers(path, table["batch_size"])
     frame["tokens"] = np.where(decode, 1, whole_numbers(path, table["isl"]))
@@ -108,7 +109,7 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame["window"] = whole_numbers(path, table["window_size"], 0) if "window_size" in table else 0
     unpassed = decode & frame["kernel"].isin(_UNPASSED[0]) & (frame["window"] == _UNPASSED[1])
     frame["window"] = frame["window"].mask(unpassed | (~decode & frame["kernel"].isin(_UNWINDOWED)), 0)
-    frame["value_bytes"], frame["cache_bytes"] = values.map(_BYTES), cache.map(_BYTES)
+    frame["value_bytes"], frame["cache_bytes"] = by_value(values, _BYTES), by_value(cache, _BYTES)
     return _finished(case, path, frame, table, values.isna(), table[dtype])
 
 
@@ -147,12 +148,16 @@ def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     )
     frame["inter"] = np.maximum(1, frame["inter"] // frame["shards"])
     words = texts(path, table["distribution"])
-    frame["power"] = pd.to_numeric(words.str.extract(r"^power_law_([0-9]+(?:\.[0-9]+)?)$")[0])
+    frame["power"] = by_value(words, _power)
     odd = (frame["power"].isna() & (words != "balanced")).to_numpy() | (frame["power"] == 1).to_numpy()
     refuse(path, odd, table["distribution"], "is neither balanced nor power_law_<exponent other than 1>", "correct it")
     frame["gates"] = 2
     frame, skipped = _finished(case, path, frame, table, frame["precision"].isna(), table["moe_dtype"])
     return frame.assign(gates=np.where(_ungated(frame), 1, 2), foreign=_foreign(frame)), skipped
+
+
+def _power(names: pd.Series) -> pd.Series:
+    return pd.to_numeric(names.str.extract(r"^power_law_([0-9]+(?:\.[0-9]+)?)$")[0])
 
 
 def _ungated(frame: pd.DataFrame) -> np.ndarray:
@@ -232,7 +237,7 @@ def read_collectives(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
 def _finished(case: Case, path: Path, frame: pd.DataFrame, table: pd.DataFrame, unknown: pd.Series, dtype: pd.Series):
     """Add the times, leave out what no law knows, and take the median of equal rows."""
     frame["measured_s"] = seconds(case, path, table["latency"])
-    skipped = sorted(set(dtype[unknown.to_numpy()].astype(str)))
+    skipped = sorted(dtype[unknown.to_numpy()].astype(str).unique())
     frame = frame[~unknown.to_numpy()]
     if frame.empty:
         raise InputError(
