@@ -1,13 +1,14 @@
 """Tables: every bad cell is named by line and column."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from own_cases import refused
 
 from gpuledger.errors import InputError, InputWarning
-from gpuledger.readers.tabular import Column, read_csv
+from gpuledger.readers.tabular import Column, by_value, read_csv
 
 COLUMNS = (
     Column("name"),
@@ -105,3 +106,13 @@ def test_any_bytes_give_a_table_or_one_line(tmp_path_factory, content):
         read_csv(path, COLUMNS)
     except InputError as error:
         assert "\n" not in str(error)
+
+
+@given(st.lists(st.sampled_from(["fp8", "bf16", "other", None])), st.booleans())
+def test_by_value_is_what_every_cell_would_give(cells, backwards):
+    column = pd.Series(cells, dtype="str", name="dtype")
+    column = column[::-1] if backwards else column
+    known = {"fp8": 1, "bf16": 2}
+    assert [*by_value(column, known).fillna(0)] == [known.get(cell, 0) for cell in column]
+    upper = by_value(column, lambda names: names.str.upper())
+    pd.testing.assert_series_equal(upper, column.str.upper(), check_dtype=False)

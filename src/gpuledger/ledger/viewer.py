@@ -18,6 +18,8 @@ from gpuledger.ledger.case_result import CaseResult
 
 #: Bytes of a view in a page.
 LIMIT = 250_000
+#: Marks of the sample that tells how many fit.
+_SAMPLE = 4096
 #: Share of a view's marks that are kept for their weight if not all fit; the others are evenly spaced.
 _WEIGHTY = 0.1
 
@@ -68,12 +70,18 @@ def of_case(study: str, result: CaseResult) -> View | None:
 
 def embed(view: View, limit: int = LIMIT) -> str:
     """Return a view as JSON for a ``<script>`` element, of at most `limit` bytes: of more marks, some are left out."""
-    kept, said = np.arange(len(view.marks)), ""
-    document = _document(view, kept, said)
-    while len(document.encode()) > limit and len(kept) > 1:
-        kept, said = _choose(view, int(0.95 * len(kept) * limit / len(document.encode())))
+    count = total = len(view.marks)
+    if total > _SAMPLE:
+        # What a sample takes tells about how many fit, without writing all of them.
+        size = len(_document(view, *_choose(view, _SAMPLE)).encode())
+        count = min(count, int(limit * _SAMPLE / size))
+    while True:
+        kept, said = _choose(view, count) if count < total else (np.arange(total), "")
         document = _document(view, kept, said)
-    return document
+        size = len(document.encode())
+        if size <= limit or len(kept) <= 1:
+            return document
+        count = int(0.95 * len(kept) * limit / size)
 
 
 def _choose(view: View, count: int) -> tuple[np.ndarray, str]:
@@ -99,7 +107,7 @@ def _document(view: View, kept: np.ndarray, said: str) -> str:
         "y": vars(view.y),
         "guides": [vars(guide) | {"x": _numbers(guide.x), "y": _numbers(guide.y)} for guide in view.guides],
         "groups": [[name, view.colors[name]] for name in groups],
-        "group": _packed(np.array([groups.index(name) for name in marks["group"]])),
+        "group": _packed(pd.Index(groups).get_indexer(marks["group"])),
         "marks": {name: _packed(marks[name].to_numpy(float)) for name in columns},
         "fields": {name: _field(pd.Series(np.asarray(values)[kept])) for name, values in view.fields.items()},
     }

@@ -5,7 +5,7 @@ Column names end with the unit (``latency_ms``), so a wrong unit shows as a wron
 
 import csv
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -198,3 +198,24 @@ def _refuse(path: Path, cells: pd.Series, column: Column, bad: pd.Series, proble
         row = int(np.flatnonzero(bad)[0])
         cell = repr(cells.iloc[row])
         raise InputError(path, f"line {row + 2}, column {column.name}", f"{cell} {problem}", remedy)
+
+
+def by_value(cells: pd.Series, change: Mapping | Callable[[pd.Series], pd.Series]) -> pd.Series:
+    """Look up or compute a column of few different values once for each value, not for each cell.
+
+    Parameters
+    ----------
+    cells : Series
+        With an index of any kind.
+    change : mapping or callable
+        From values; what a mapping lacks becomes NaN. A callable gets the different values as a Series.
+
+    Returns
+    -------
+    Series
+        With the index and name of ``cells``.
+    """
+    codes, values = pd.factorize(cells, use_na_sentinel=False)
+    values = pd.Series(values, name=cells.name)
+    changed = values.map(change) if isinstance(change, Mapping) else change(values)
+    return changed.take(codes).set_axis(cells.index)

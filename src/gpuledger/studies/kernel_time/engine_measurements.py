@@ -8,6 +8,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
+from gpuledger.readers.tabular import by_value
 from gpuledger.studies.kernel_time.measured_table import MeasuredTable
 from gpuledger.studies.kernel_time.small_measurements import read_encoder
 
@@ -69,12 +70,13 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame = pd.DataFrame({"operator": np.where(decode, "decode", "prefill"), "kernel": kernel})
     if mla:
         frame["kernel"] = "MLA " + frame["kernel"]
-    values = table.texts(dtype).str.lower().map(_DTYPES)
-    cache = table.cells["kv_cache_dtype"].fillna("").astype(str).str.lower().map(_DTYPES)
+    values = by_value(table.texts(dtype), lambda names: names.str.lower().map(_DTYPES))
+    cache = table.cells["kv_cache_dtype"].fillna("").astype(str)
+    cache = by_value(cache, lambda names: names.str.lower().map(_DTYPES))
     # Without a cache of its own type it is as the values.
     cache = cache.fillna(values)
     frame["precision"] = values + "/" + cache
-    words = cache.map({name: "" if name == "bf16" else f", {name} cache" for name in _BYTES})
+    words = by_value(cache, {name: "" if name == "bf16" else f", {name} cache" for name in _BYTES})
     frame["group"] = np.where(values + cache == "bf16bf16", "16-bit", values + words)
     frame["requests"] = table.whole_numbers("batch_size")
     frame["tokens"] = np.where(decode, 1, table.whole_numbers("isl"))
@@ -98,7 +100,7 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame["window"] = table.whole_numbers("window_size", 0) if "window_size" in table else 0
     unpassed = decode & frame["kernel"].isin(_UNPASSED[0]) & (frame["window"] == _UNPASSED[1])
     frame["window"] = frame["window"].mask(unpassed | (~decode & frame["kernel"].isin(_UNWINDOWED)), 0)
-    frame["value_bytes"], frame["cache_bytes"] = values.map(_BYTES), cache.map(_BYTES)
+    frame["value_bytes"], frame["cache_bytes"] = by_value(values, _BYTES), by_value(cache, _BYTES)
     frame["measured_s"] = table.seconds()
     return table.known_rows(frame, dtype)
 
@@ -137,13 +139,17 @@ def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     table.refuse(frame["chosen"] > frame["experts"], "topk", "is more than num_experts", "correct it")
     frame["inter"] = np.maximum(1, frame["inter"] // frame["shards"])
     words = table.texts("distribution")
-    frame["power"] = pd.to_numeric(words.str.extract(r"^power_law_([0-9]+(?:\.[0-9]+)?)$")[0])
+    frame["power"] = by_value(words, _power)
     odd = (frame["power"].isna() & (words != "balanced")) | (frame["power"] == 1)
     table.refuse(odd, "distribution", "is neither balanced nor power_law_<exponent other than 1>", "correct it")
     frame["gates"] = 2
     frame["measured_s"] = table.seconds()
     frame, skipped = table.known_rows(frame, "moe_dtype")
     return frame.assign(gates=np.where(_ungated(frame), 1, 2), foreign=_foreign(frame)), skipped
+
+
+def _power(names: pd.Series) -> pd.Series:
+    return pd.to_numeric(names.str.extract(r"^power_law_([0-9]+(?:\.[0-9]+)?)$")[0])
 
 
 def _ungated(frame: pd.DataFrame) -> np.ndarray:

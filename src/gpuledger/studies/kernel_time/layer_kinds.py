@@ -8,6 +8,7 @@ import pandas as pd
 
 from gpuledger.models.time_model import collectives, moe, quantise, recurrent_law
 from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.tabular import by_value
 from gpuledger.studies.kernel_time.kind import Kind, numbers_of
 
 _MOE = (
@@ -26,11 +27,11 @@ _MOE = (
 
 def _moe_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     s = numbers_of(rows, _MOE)
-    weight, activation, _ = (rows["precision"].map({k: v[i] for k, v in moe.DTYPES.items()}) for i in range(3))
+    weight, activation, _ = (by_value(rows["precision"], {k: v[i] for k, v in moe.DTYPES.items()}) for i in range(3))
     peaks = {name: gpu.peak_flop_per_s(moe.DTYPES[name][2]) for name in rows["precision"].unique()}
     weights = (s["gates"] + 1) * s["inter"] * s["hidden"]
     moved = s["active"] * weights * weight.to_numpy() + 2 * s["rows"] * s["hidden"] * activation.to_numpy(dtype=float)
-    return 2 * s["rows"] * weights, moved, rows["precision"].map(peaks).to_numpy(dtype=float)
+    return 2 * s["rows"] * weights, moved, by_value(rows["precision"], peaks).to_numpy(dtype=float)
 
 
 def _collective_work(gpu: Gpu, rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -90,7 +90,7 @@ class MeasuredTable:
         Of equal rows the median of ``measured_s`` is left.
         """
         unknown = frame["precision"].isna().to_numpy()
-        skipped = sorted(set(self.cells[dtype][unknown].astype(str)))
+        skipped = sorted(self.cells[dtype][unknown].astype(str).unique())
         if unknown.all():
             problem = f"no row of a known type (found {', '.join(skipped)})"
             raise InputError(self.path, f"column {dtype}", problem, "add some")
@@ -100,7 +100,13 @@ class MeasuredTable:
 def median_of_equal(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for all that are equal but for ``measured_s``, with its median."""
     keys = [name for name in frame if name != "measured_s"]
-    return frame.groupby(keys, as_index=False, dropna=False)["measured_s"].median()
+    # Grouping texts by their numbers, and taking the keys from the frame, takes a fraction of the time.
+    words = [name for name in keys if not pd.api.types.is_numeric_dtype(frame[name])]
+    numbered = frame.astype(dict.fromkeys(words, "category"))
+    group = numbered.groupby(keys, dropna=False, observed=True).ngroup().to_numpy()
+    first = np.unique(group, return_index=True)[1]
+    medians = frame["measured_s"].groupby(group).median().to_numpy()
+    return frame[keys].iloc[first].reset_index(drop=True).assign(measured_s=medians)
 
 
 def _read(path: Path, wanted: Sequence[str], optional: Sequence[str] | None) -> pd.DataFrame:

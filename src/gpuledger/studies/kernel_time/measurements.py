@@ -10,6 +10,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.tabular import by_value
 from gpuledger.studies.kernel_time.measured_table import MeasuredTable, median_of_equal
 
 #: The unit of rates that may stand in for times of GEMMs.
@@ -87,15 +88,15 @@ def read_gemms(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     table = MeasuredTable(path, wanted, optional, case.inputs["unit"])
     times = table.positive_numbers(name) if rates else table.seconds()
     sizes = {size: table.whole_numbers(size) for size in ("m", "n", "k")}
-    dtypes = table.texts("gemm_dtype").str.strip().str.lower()
-    skipped = sorted(set(dtypes) - set(DTYPES))
+    dtypes = by_value(table.texts("gemm_dtype"), lambda names: names.str.strip().str.lower())
+    skipped = sorted(set(dtypes.unique()) - set(DTYPES))
     if not dtypes.isin(list(DTYPES)).any():
         problem = f"no row of a known type (found {', '.join(skipped)})"
         raise InputError(path, "column gemm_dtype", problem, f"known are: {', '.join(DTYPES)}")
-    frame = pd.DataFrame({"group": dtypes.map({name: group for name, (_, group) in DTYPES.items()})})
+    frame = pd.DataFrame({"group": by_value(dtypes, {name: group for name, (_, group) in DTYPES.items()})})
     for name, source in (("framework", "framework"), ("kernel", "kernel_source")):
         frame[name] = table.cells[source].fillna("").astype(str) if source in table else ""
-    frame["precision"] = dtypes.map({name: precision for name, (precision, _) in DTYPES.items()})
+    frame["precision"] = by_value(dtypes, {name: precision for name, (precision, _) in DTYPES.items()})
     flop = 2.0 * sizes["m"] * sizes["n"] * sizes["k"]
     frame = frame.assign(**sizes, measured_s=flop / (times * 1e12) if rates else times)
     return median_of_equal(frame.dropna(subset=["precision"])), skipped

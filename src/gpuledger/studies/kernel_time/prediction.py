@@ -19,6 +19,7 @@ from gpuledger.models.time_model import (
 from gpuledger.models.time_model.dispatch import dispatch_of
 from gpuledger.models.time_model.operators import OperatorConstants, fit_operator_constants, operator_times
 from gpuledger.readers.gpus import Gpu, roofline_time_s
+from gpuledger.readers.tabular import by_value
 from gpuledger.studies.kernel_time.benchmark_loops import copies_in_turn, shown
 from gpuledger.studies.kernel_time.measurements import ELEMENT_BYTES, WEIGHT_BYTES
 
@@ -71,7 +72,7 @@ def baselines(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
     if "read_bytes" in frame:
         moved = frame["read_bytes"].to_numpy(dtype=float) + frame["write_bytes"].to_numpy(dtype=float)
     else:
-        operand, result = (frame["precision"].map({p: b[i] for p, b in ELEMENT_BYTES.items()}) for i in (0, 1))
+        operand, result = (by_value(frame["precision"], {p: b[i] for p, b in ELEMENT_BYTES.items()}) for i in (0, 1))
         moved = operand.to_numpy() * m * k + weight_bytes(frame) + result.to_numpy() * m * n
     roofline, derate = np.empty(len(frame)), np.empty(len(frame))
     peak_share, dram_share, launch_s = DERATE
@@ -85,8 +86,8 @@ def baselines(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
 
 def weight_bytes(frame: pd.DataFrame) -> np.ndarray:
     """Return the bytes of the weights of GEMMs, from ``group, precision, n, k``."""
-    stored = frame["group"].map(WEIGHT_BYTES)
-    stored = stored.fillna(frame["precision"].map({name: operand for name, (operand, _) in ELEMENT_BYTES.items()}))
+    operands = {name: operand for name, (operand, _) in ELEMENT_BYTES.items()}
+    stored = by_value(frame["group"], WEIGHT_BYTES).fillna(by_value(frame["precision"], operands))
     return stored.to_numpy(dtype=float) * frame["n"].to_numpy() * frame["k"].to_numpy()
 
 
