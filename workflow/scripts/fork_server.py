@@ -31,7 +31,7 @@ from threading import Thread
 #: Names the server's socket and its Python.
 VARIABLE = "GPULEDGER_FORK_SERVER"
 #: What Snakemake puts before each script imports.
-PREAMBLE = ("snakemake.iocontainers", "snakemake.logging")
+PREAMBLE = ("snakemake.iocontainers", "snakemake.logging", "snakemake.io")
 
 
 def start():

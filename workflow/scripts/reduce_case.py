@@ -2,7 +2,17 @@
 
 import fork_server
 
-fork_server.hand_over("gpuledger.ledger.case_result", f"gpuledger.studies.{snakemake.wildcards.study}")
+study = snakemake.wildcards.study
+# What is imported where it is needed first, and by every case of a study: in the server once.
+late = {"kernel_time": ("numba", "scipy.spatial"), "dmat": ("gpuledger.studies.dmat.loops",)}
+fork_server.hand_over(
+    "gpuledger.ledger.case_result",
+    "jsonschema",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    f"gpuledger.studies.{study}",
+    *late.get(study, ()),
+)
 
 
 from importlib import import_module
@@ -15,8 +25,8 @@ from gpuledger.ledger.passes import DividedPasses, Passes, by_pass
 
 with logs.to(snakemake.log[0]):
     wildcards, config = snakemake.wildcards, snakemake.config
-    case = Repository(Path(), config).case(wildcards.dataset, wildcards.study, wildcards.case)
-    reduce = import_module(f"gpuledger.studies.{wildcards.study}").reduce
+    case = Repository(Path(), config).case(wildcards.dataset, study, wildcards.case)
+    reduce = import_module(f"gpuledger.studies.{study}").reduce
     parts = by_pass(snakemake.input.get("parts", []))
     passes = DividedPasses(parts) if parts else Passes()
     offered = {"threads": snakemake.threads, "mirror": config.get("mirror"), "passes": passes}
