@@ -72,7 +72,7 @@ def sources(record: Mapping) -> str:
 
 
 def caption_parts(record: Mapping) -> tuple[str, str]:
-    """Return the sentence that says what numbers are, and what follows it: their sources, and warnings about the input."""
+    """Return the sentence that says what numbers are, and after it their sources and warnings about the input."""
     label, warnings = record["label"], record.get("warnings", [])
     words = sources(record)
     if warnings:
