@@ -446,10 +446,22 @@ def test_figures_are_drawn_of_every_layout(judged):
         panels = kernel_time.panels(found.data)
         for title, part in panels.items():
             kernel_time.draw_errors(axes, part, title)
-            kernel_time.draw_map(axes, part, found.data)
+        if (found.data["operator"] == "gemm").all():
+            for title in panels:
+                kernel_time.draw_map(axes, found.data, title)
+            assert " cells have a mean error below 15 %; the largest (outlined: " in kernel_time.worst_cell(found.data)
         kernel_time.draw_regions(axes, found.data)
         assert "Largest mean error: " in kernel_time.worst_region(kernel_time.error_table(found.data))
         plt.close()
+
+
+def test_the_headline_of_a_map_names_the_cell_with_the_largest_error():
+    m, n = (values.ravel() for values in np.meshgrid([1, 2, 4, 8], [64, 4096, 65536]))
+    data = pd.DataFrame({"group": "16-bit", "held_back": True, "m": m, "n": n, "k": 64, "measured_s": 1e-5})
+    data["predicted_s"] = np.where((m == 4) & (n == 4096), 0.6, 1.1) * data["measured_s"]
+    found = kernel_time.worst_cell(data)
+    assert found.startswith("11 of 12 cells have a mean error below 15 %; the largest (outlined: m = 4, n·k near ")
+    assert found.endswith(" has 40 %, of 1 shape")
 
 
 LAYERS = {"layers": "layers.csv", "model": "Llama-3.1-8B", "gpu": "made-up", "unit": "ns", "hardware": "gpus.csv"}

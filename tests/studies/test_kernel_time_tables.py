@@ -148,7 +148,8 @@ def test_a_framework_of_ones_own_has_a_column_of_its_own(judged):
     table = kernel_time.class_table(judged.data)
     table = pd.concat([table, table.iloc[[0]].assign(framework="mine", mape_percent=77.0)], ignore_index=True)
     _, axes = plt.subplots()
-    mesh = kernel_time.draw_error_map(axes, table, "mape_percent")
+    kernel_time.draw_error_map(axes, table, "mape_percent")
+    mesh = axes.collections[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["mine", "SGLang", "vLLM"] * 2
     assert (mesh.get_array() == 77).sum() == 1
     plt.close()

@@ -178,4 +178,9 @@ def _stack_in_pairs(figure: Figure, axes: list[Axes]) -> float:
         ax.set_subplotspec(grid[place // 2, place % 2])
         left, bottom = place % 2 == 0, place + 2 >= len(axes)
         ax.tick_params(labelleft=left or not shared_y, labelbottom=bottom or not shared_x)
-    return min(TALLEST + 0.4, rows * (1.1 + (0.2 if shared_x else _AROUND)) + 0.4)
+        if shared_y:
+            ax.set_ylabel(axes[0].get_ylabel() if left else "")
+            for inset in ax.child_axes:
+                inset.tick_params(labelleft=left)
+    above = max((len(inset.get_yticks()) * _LINE for ax in axes for inset in ax.child_axes), default=0)
+    return min(TALLEST + 0.4, rows * (1.1 + above + (0.2 if shared_x else _AROUND)) + 0.4)

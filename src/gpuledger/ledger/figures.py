@@ -31,6 +31,8 @@ YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, PALE = "#888888", "#D9D9D9"
 
 FORMATS = ("pdf", "svg", "png")
+#: Size of the provenance below a figure (printer's points).
+CAPTION_POINTS = 6.5
 #: Inches of a figure across both columns of a paper.
 WIDTH = 7.0
 #: Wider figures are for a page of their own, and keep their width.
@@ -242,17 +244,37 @@ def _lay_out(figure: Figure, record: Mapping) -> Bbox:
         # A legend outside the axes is anchored to the saved region, which the caption extends: keep it where it is.
         legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
     drawn = figure.get_tightbbox()
-    measured = record["kind"] not in provenance.NOT_MEASURED
-    note = figure.text(
-        0.005,
-        drawn.y0 / figure.get_figheight() - 0.02,
-        _balanced(plain(provenance.caption(record)), int(width * (19 if measured else 16.5))),
-        va="top",
-        fontsize=6.5,
-        color="#666666" if measured else VERMILLION,
-        fontweight="normal" if measured else "bold",
-    )
-    noted = note.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
+    low = _write_caption(figure, record, width, drawn.y0 / figure.get_figheight() - 0.02)
     # Exactly as wide as the figure, unless something sticks out.
     left, right = min(0, drawn.x0), max(width, drawn.x1)
-    return Bbox([[left, noted.y0 - pad], [right, drawn.y1 + pad]])
+    return Bbox([[left, low - pad], [right, drawn.y1 + pad]])
+
+
+def _write_caption(figure: Figure, record: Mapping, width: float, top: float) -> float:
+    """Write the provenance below a figure, first in colour if nothing was measured; return where it ends, in inches."""
+    head, rest = provenance.caption_parts(record)
+    style = {"x": 0.005, "y": top, "va": "top", "fontsize": CAPTION_POINTS, "linespacing": 1.25}
+    most, said, indent = int(width * 19), "", 0
+    if record["kind"] in provenance.NOT_MEASURED:
+        said = _filled(head, int(width * 16.5))
+        *above, last = said.split("\n")
+        probe = figure.text(s=last, fontweight="bold", **style)
+        points = 72 * probe.get_window_extent().width / figure.dpi
+        probe.remove()
+        # What follows begins behind it, in the same line: a space is 0.318 of the size wide.
+        indent = int(points / (0.318 * CAPTION_POINTS)) + 3
+        filled = _filled(rest, most, "\0" * int(indent * 0.318 * CAPTION_POINTS * 19 / 72))
+        rest = "\n" * len(above) + " " * indent + filled.lstrip("\0")
+    else:
+        rest = _filled(f"{head} {rest}", most)
+    notes = [figure.text(s=rest, color="#666666", **style)]
+    if said:
+        notes.append(figure.text(s=said, color=VERMILLION, fontweight="bold", **style))
+    inches = figure.dpi_scale_trans.inverted()
+    return min(note.get_window_extent().transformed(inches).y0 for note in notes)
+
+
+def _filled(text: str, most: int, indent: str = "") -> str:
+    """Break a text into lines that are as full as they can be."""
+    fitting = " ".join(piece for word in plain(text).split(" ") for piece in _pieces(word, most))
+    return textwrap.fill(fitting, most, initial_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -71,11 +71,16 @@ def sources(record: Mapping) -> str:
     return words[2:] or record["source"]
 
 
-def caption(record: Mapping) -> str:
-    """Return the line below a figure: what its numbers are, where they come from, and warnings about the input."""
+def caption_parts(record: Mapping) -> tuple[str, str]:
+    """Return the sentence that says what numbers are, and after it their sources and warnings about the input."""
     label, warnings = record["label"], record.get("warnings", [])
-    words = f"{label[0].upper()}{label[1:]}. {sources(record)}"
+    words = sources(record)
     if warnings:
         more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
         words += f". Warning: {warnings[0]}{more}"
-    return words
+    return f"{label[0].upper()}{label[1:]}.", words
+
+
+def caption(record: Mapping) -> str:
+    """Return the line below a figure: what its numbers are, where they come from, and warnings about the input."""
+    return " ".join(caption_parts(record))

@@ -62,18 +62,19 @@ def write(
     if "provenance" not in frame:
         raise ValueError("every table row must say what its numbers are: give a record or a column 'provenance'")
     shown, numeric = _for_people(people, headers or {}, formats or {})
+    # In a paper and on a page, what holds for all rows is said once.
+    about = "" if record is None else f"{record['label'][:1].upper()}{record['label'][1:]}."
+    paper = shown if record is None else shown.iloc[:, :-1]
     if folder is not None:
         target = Path(folder) / name
         files.write_text(target.with_suffix(".csv"), as_csv(frame))
         files.write_text(target.with_suffix(".md"), _markdown(shown, numeric))
-        label, paper = name, shown
+        label = name
         if record is not None:
-            # In a paper, what holds for all rows is said once.
-            caption += f" {record['label'][:1].upper()}{record['label'][1:]}. {provenance.sources(record)}."
-            paper = shown.iloc[:, :-1]
+            caption += f" {about} {provenance.sources(record)}."
             label = "-".join([record["dataset"], record["study"], record["case"]] + [name] * (name != "table"))
         files.write_text(target.with_suffix(".tex"), latex.table(paper, caption, f"tab:{label}", numeric))
-    return _styled(shown, numeric)
+    return _styled(paper, numeric[: paper.shape[1]], about)
 
 
 def show(
@@ -83,14 +84,15 @@ def show(
     return _styled(*_for_people(frame, headers or {}, formats or {}))
 
 
-def _styled(shown: pd.DataFrame, numeric: Sequence[bool]) -> Styler:
+def _styled(shown: pd.DataFrame, numeric: Sequence[bool], about: str = "") -> Styler:
     right = [column for column, is_number in zip(shown, numeric, strict=True) if is_number]
     # An id from the content: unique on a page, and the same whenever the page is made.
     uuid = hashlib.sha256(shown.to_csv().encode()).hexdigest()[:8]
     styler = shown.head(SHOWN_ROWS).style.hide(axis="index").set_uuid(uuid).format(escape="html")
     styler = styler.format_index(escape="html", axis="columns")
-    if len(shown) > SHOWN_ROWS:
-        styler = styler.set_caption(f"The first {SHOWN_ROWS:,} of {len(shown):,} rows.")
+    part = f"The first {SHOWN_ROWS:,} of {len(shown):,} rows." if len(shown) > SHOWN_ROWS else ""
+    if caption := f"{part} {html.escape(about)}".strip():
+        styler = styler.set_caption(caption)
     return styler.set_properties(subset=right, **{"text-align": "right"}) if right else styler
 
 

@@ -38,8 +38,12 @@ def draw_slots(
     axes.set(xlim=(0, max(1, (end if complete else start).max())), ylim=(slot.max() + 0.6, -0.6), yticks=[])
     axes.set_xlabel(f"cycles since the first block on SM {sm}")
     shown = int(slot.max()) + 1
-    part = "" if shown == resident else f"{shown} of "
-    axes.set_ylabel(f"{part}{resident} slot{'' if resident == 1 else 's'} of SM {sm}")
+    if shown > 1:
+        part = "" if shown == resident else f"{shown} of "
+        axes.set_ylabel(f"{part}{resident} slots of SM {sm}")
+    else:  # One bar is too low for it.
+        of = f"the first of {resident} slots" if resident > 1 else "its one slot"
+        axes.set_xlabel(f"cycles since the first block on SM {sm}, in {of}")
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_formatter("{x:,.0f}")
 

@@ -139,7 +139,7 @@ def _draw_roofs(axes: Axes, roofs: Roofs, named: bool) -> None:
         axes.plot(intensity, np.minimum(slope * intensity, peak), color=colour, linewidth=1.3, linestyle=line, zorder=2)
         if named:
             # Along the roof: in logarithms its slope is 1, at any point.
-            x, y = left * 1.35, 1.5 * left * 1.35 * slope
+            x, y = left * 2, 1.5 * left * 2 * slope
             turned = {"rotation": np.degrees(np.arctan2(y, x)), "rotation_mode": "anchor"}
             text = f"{name} {format_bandwidth(bandwidth)}"
             axes.text(x, y, text, color=colour, transform_rotates_text=True, **turned, **style)
@@ -332,7 +332,8 @@ def draw_bound_scale(axes: Axes, present: Collection[str], bounds: Mapping[str, 
     colours = np.array([to_rgb(bounds[name][1]) for name in names])[:, None, :]
     axes.imshow(1 - _strength(share)[None] * (1 - colours), extent=(20, 100, len(names) - 0.5, -0.5), aspect="auto")
     axes.set_yticks(range(len(names)), [bounds[name][0] for name in names])
-    axes.set(xticks=[20, 60, 100], xlabel="share of the time (%)")
+    axes.set_xticks([20, 60, 100])
+    axes.set_xlabel("share of the time (%)", loc="left")
     axes.tick_params(labelsize=6.8, length=2)
     axes.xaxis.label.set_size(6.8)
     axes.yaxis.tick_right()

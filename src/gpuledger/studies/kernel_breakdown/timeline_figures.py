@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from gpuledger.ledger import figures
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES
+from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy
 
 #: Colours of kernel classes; all others are grey.
 COLOURS = {
@@ -25,6 +25,7 @@ COLOURS = {
 OTHER = figures.GREY
 #: Colour of kernels that compute, whatever their class, and the form of predicted bars.
 _RUNNING, _HATCHED = "#636363", {"hatch": "//////", "linewidth": 0.8}
+_DARK_YELLOW = "#b3a81f"
 # In grey, 7 of 100 apart from one another, and 15 from the next in a bar.
 _IDLE_COLOURS = ("#7a5aa6", "#d6d6d6", "#cb7f52", "#9acd96", "#748a3f", "#e2ecf8", "#9ab0c6")
 #: Colours of what goes on while no kernel runs.
@@ -100,7 +101,9 @@ def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
     colours = [colour_of(name) for name in table["kernel_class"]]
     axes.barh(at - height / 2 * paired, 1e3 * table["time"], height, color=colours)
     if paired:
-        outline = {"facecolor": "white", "edgecolor": colours, **_HATCHED}
+        # Thin lines of yellow would not be seen on white.
+        edges = [_DARK_YELLOW if colour == figures.YELLOW else colour for colour in colours]
+        outline = {"facecolor": "white", "edgecolor": edges, **_HATCHED}
         axes.barh(at + height / 2, 1e3 * table["predicted"], height, **outline)
     axes.set_yticks(at, [_shorten(name) for name in table.index], fontsize=6.8)
     axes.invert_yaxis()
@@ -164,6 +167,19 @@ def draw_timeline(axes: Axes, rows: pd.DataFrame, idle: pd.DataFrame, first_s: f
     axes.set_xlabel("time from the first kernel (ms)")
 
 
+def mark_longest_pause(axes: Axes, rows: pd.DataFrame) -> None:
+    """Mark the longest time without a kernel in and above the lanes of :func:`draw_timeline`."""
+    running = busy(rows[rows["kind"] == "kernel"])
+    if len(running) < 2:
+        return
+    pauses = np.round(running[1:, 0] - running[:-1, 1], 12)
+    start, end = 1e3 * running[pauses.argmax(), 1], 1e3 * running[pauses.argmax() + 1, 0]
+    axes.axvspan(start, end, color=figures.VERMILLION, alpha=0.18, linewidth=0, zorder=0)
+    mark = {"color": figures.VERMILLION, "linewidth": 2.5, "clip_on": False, "solid_capstyle": "butt"}
+    axes.plot([start, end], [1.03, 1.03], transform=axes.get_xaxis_transform(), **mark)
+    axes.set_title("longest pause", loc="right", fontsize=6.8, color=figures.VERMILLION)
+
+
 def _bars(axes: Axes, rows: pd.DataFrame, lane: int, colour: str, first_s: float, last_s: float) -> None:
     seen = rows[(rows["start_s"] < last_s) & (rows["start_s"] + rows["duration_s"] > first_s)]
     bars = 1e3 * seen[["start_s", "duration_s"]].to_numpy(float)
@@ -199,16 +215,31 @@ def draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 def draw_span(axes: Axes, parts: Mapping[str, tuple[float, str]]) -> None:
-    """Draw the step's span as one bar of parts: label to percent and colour."""
+    """Draw the parts of a step's span below one another, each beginning where the one above it ends.
+
+    Parameters
+    ----------
+    parts : mapping of str to (percent, colour)
+        Of :func:`span_parts`.
+    """
     left = 0.0
-    for label, (percent, colour) in parts.items():
-        axes.barh(0, percent, left=left, color=colour, edgecolor="white", linewidth=0.5, label=label)
-        if percent >= 4:
-            words = f"{label}\n" if len(label) < 0.9 * percent else ""
-            dark = {"color": "white"} if sum(to_rgb(colour)) < 1.4 else {}
-            axes.text(left + percent / 2, 0, f"{words}{percent:.0f}", ha="center", va="center", fontsize=6.8, **dark)
+    for row, (percent, colour) in enumerate(parts.values()):
+        axes.barh(row, percent, 0.8, left=left, color=colour, edgecolor="#777777", linewidth=0.4)
+        words = f"{percent:.0f} %" if percent >= 0.95 else f"{percent:.1g} %"
+        # In the bar if it is wide, otherwise beside it where there is room.
+        inside, right = percent > 12, left + percent < 88
+        at, away = (left + percent, 3) if right and not inside else (left + percent if inside else left, -3)
+        style = {"textcoords": "offset points", "va": "center_baseline", "ha": "left" if away > 0 else "right"}
+        style["color"] = "white" if inside and sum(to_rgb(colour)) < 1.4 else figures.BLACK
+        axes.annotate(words, (at, row), (away, 0), fontsize=6.8, **style)
         left += percent
-    axes.set(xlim=(0, 100), ylim=(-0.5, 0.5), yticks=[], xlabel="share of the span (%)")
+    idle = [row for row, name in enumerate(parts) if name in ACTIVITIES]
+    if idle:
+        axes.axhline(idle[0] - 0.5, color=figures.GREY, linewidth=0.6, linestyle=":")
+    axes.set_yticks(range(len(parts)), list(parts), fontsize=6.8)
+    axes.tick_params(axis="y", length=0)
+    axes.set(xlim=(0, 100), ylim=(len(parts) - 0.4, -0.6))
+    axes.set_xlabel("share of the span (%)" + "; below the dotted line no kernel runs" * bool(idle))
 
 
 def span_parts(result: Mapping, idle: pd.DataFrame) -> dict[str, tuple[float, str]]:

@@ -10,7 +10,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.transforms import Bbox
 
 from gpuledger.ledger import figures
 
@@ -26,8 +27,12 @@ PREDICTORS = {
 RATIOS = (0.4, 2.2)
 #: Error (%) at which the colour of a map is darkest.
 DARKEST_PERCENT = 30
+#: Error (%) that the headline of a map takes for large.
+MARKED_PERCENT = 15
 #: With more kernels than this, a panel shows how many fall into a cell instead of dots.
 MOST_DOTS = 300
+#: Height of a bar with the mean error of a predictor, in inches.
+BAR_INCHES = 0.125
 
 
 def panels(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -46,22 +51,24 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     """Draw predicted over measured time by size, and above it a strip with the mean error of every predictor.
 
     The time model is drawn as dots, or as cells that are darker where more kernels fall into them; of the rooflines
-    only the median by size.
+    only the median by size. Panels at the left of a figure name the predictors, beside their bars.
 
     Parameters
     ----------
     part : DataFrame, shape (kernels, …)
-        One of :func:`panels`. The x axis is GFLOP for GEMMs and MB for other operators.
+        One of :func:`panels`. The x axis is FLOP for GEMMs and bytes for other operators.
     """
-    x = (part["flop"] / 1e9 if (part["operator"] == "gemm").all() else part["bytes"] / 1e6).to_numpy(float)
+    x = part["flop" if (part["operator"] == "gemm").all() else "bytes"].to_numpy(float)
     ratios = {name: (part[name] / part["measured_s"]).to_numpy(float) for name in PREDICTORS if name in part}
     model, color = np.clip(ratios["predicted_s"], *RATIOS), PREDICTORS["predicted_s"][1]
     for limit, beyond, words in zip(RATIOS, (np.less, np.greater), ("less", "more"), strict=True):
         if beyond(ratios["predicted_s"], limit).any():
+            below = words == "less"
             place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
             halo = [withStroke(linewidth=2, foreground="white")]
             style = {"color": "#555555", "fontsize": 6.5, "zorder": 5, "path_effects": halo}
-            axes.annotate(f"{limit} or {words}", (0.99, limit), (0, 3), **style, **place)
+            place["va"] = "bottom" if below else "top"
+            axes.annotate(f"{limit} or {words}", (0.99, limit), (0, 3 if below else -3), **style, **place)
     edges = np.geomspace(x.min(), max(1.001 * x.max(), 2 * x.min()), 37)
     axes.axhspan(0.9, 1.1, color=figures.PALE, linewidth=0, zorder=0)
     if len(part) > MOST_DOTS:
@@ -75,81 +82,118 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     bins = np.searchsorted(edges[::3], x, side="right")
     for name in ("roofline_s", "derate_s" if "derate_s" in ratios else "derated_s"):
         medians = pd.DataFrame({"x": x, "ratio": ratios.get(name, np.nan)}).groupby(bins).median()
-        line = {"color": PREDICTORS[name][1], "linewidth": 1.3, "zorder": 3}
+        halo = [withStroke(linewidth=2.4, foreground="white")]
+        line = {"color": PREDICTORS[name][1], "linewidth": 1.4, "zorder": 3, "path_effects": halo}
         axes.plot(medians["x"], medians["ratio"], **line)
     axes.axhline(1, color=figures.BLACK, linewidth=0.6, zorder=3)
-    axes.set(xscale="log", yscale="log")
+    axes.set(xscale="log", yscale="log", ylim=(0.38, 2.35))
     axes.set_yticks([0.5, 1, 2])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.text(0.02, 0.975, figures.plain(title), transform=axes.transAxes, va="top", fontweight="bold", fontsize=7.5)
-    _draw_strip(axes, {name: mape_percent(part, name) for name in ratios})
+    axes.xaxis.set_major_locator(LogLocator(numticks=8 // axes.get_subplotspec().get_gridspec().ncols + 2))
+    axes.xaxis.set_minor_locator(NullLocator())
+    _draw_strip(axes, {name: mape_percent(part, name) for name in ratios}, title)
 
 
-def _draw_strip(axes: Axes, errors: Mapping[str, float]) -> None:
-    """Draw a bar per predictor with its mean error (%) into the upper right corner, 100 % half as wide as the axes."""
-    shown = [(name, error) for name, error in errors.items() if not np.isnan(error)]
-    # Of many panels the titles are operators, which may be as wide as a panel.
-    narrow = figures.for_columns or axes.get_subplotspec().get_gridspec().get_geometry() >= (2, 3)
-    for place, (name, error) in enumerate(shown):
-        top = 0.97 - 0.075 * (place + 1.4 * narrow)
-        width = 0.36 * min(error, 100) / 100
-        axes.add_patch(
-            Rectangle((0.45, top - 0.05), width, 0.05, transform=axes.transAxes, color=PREDICTORS[name][1], linewidth=0)
-        )
-        words = f"{error:.1f} %" if error < 9.95 else f"{error:.0f} %"
-        halo = [withStroke(linewidth=2, foreground="white")]
-        style = {"va": "center", "fontsize": 6.5, "zorder": 5, "path_effects": halo}
-        axes.text(0.465 + width, top - 0.027, words, transform=axes.transAxes, **style)
+def _draw_strip(axes: Axes, errors: Mapping[str, float], title: str) -> None:
+    """Draw a bar per predictor with its mean error (%) above a panel, under the panel's title; all to one scale."""
+    shown = [(*PREDICTORS[name][:2], error) for name, error in errors.items() if not np.isnan(error)]
+    strip = axes.inset_axes([0, 1, 1, 1])
+
+    def place(_: Axes, __: object) -> Bbox:
+        """Keep the height of text, whatever the panel's."""
+        inch, frame = 1 / axes.figure.get_figheight(), axes.get_position()
+        return Bbox.from_bounds(frame.x0, frame.y1 + 0.06 * inch, frame.width, BAR_INCHES * len(shown) * inch)
+
+    strip.set_axes_locator(place)
+    names, colors, values = zip(*shown, strict=True)
+    strip.barh(range(len(shown)), np.minimum(values, 100), height=0.72, color=colors, linewidth=0)
+    for row, value in enumerate(values):
+        words = f"{value:.1f} %" if value < 9.95 else f"{value:.0f} %"
+        weight = "bold" if row == len(shown) - 1 else "normal"
+        beside = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 6.5, "fontweight": weight}
+        strip.annotate(words, (min(value, 100), row), (3, 0), **beside)
+    strip.set(xlim=(0, 125), ylim=(len(shown) - 0.5, -0.5), xticks=[])
+    strip.spines[["bottom", "left"]].set_visible(False)
+    spec = axes.get_subplotspec()
+    named = spec.is_first_col() or figures.for_columns
+    strip.set_yticks(range(len(shown)), names if named else [""] * len(shown), fontsize=6.5)
+    strip.tick_params(length=0, pad=2)
+    strip.set_title(figures.plain(title), fontsize=7.5, pad=3)
+    # In a column, panels of many operators are too narrow for it.
+    if spec.is_first_col() and spec.is_first_row() and (spec.get_gridspec().nrows < 3 or not figures.for_columns):
+        strip.set_title("mean error", loc="right", fontsize=6.5, fontweight="normal", color="#555555", pad=3)
 
 
-def label_predictors(axes: Axes, data: pd.DataFrame) -> None:
-    """Enter the predictors that `data` has into the legend of `axes`."""
-    for name, (label, color, _) in PREDICTORS.items():
-        if name in data and data[name].notna().any():
-            axes.fill_between([], [], color=color, linewidth=0, label=label)
-    axes.fill_between([], [], color=figures.PALE, linewidth=0, label="within 10 %")
-    axes.plot([], [], linestyle="none", label="bars: mean error")
+def error_cells(data: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Sort the held-back GEMMs of a case into cells of tokens m and weights n·k, which all maps of a figure share.
 
-
-def draw_map(axes: Axes, part: pd.DataFrame, data: pd.DataFrame) -> ScalarMappable:
-    """Draw the mean absolute percentage error of GEMMs over tokens m and weights n·k.
-
-    Parameters
-    ----------
-    part : DataFrame, shape (kernels, …)
-        One of :func:`panels`.
-    data : DataFrame
-        The case's, whose sizes all maps of a figure share.
+    Returns
+    -------
+    tuple
+        A table ``group, row, column, error_percent, shapes`` with the mean absolute percentage error of every cell; the
+        smallest m of each row (if there are many m, powers of two); and the edges of the columns in weights.
     """
-    error = 100 * (part["predicted_s"] / part["measured_s"] - 1).abs()
     back = data[data["held_back"]]
     m, weights = np.unique(back["m"]), back["n"] * back["k"]
     edges = np.geomspace(weights.min(), max(weights.max() * 1.001, weights.min() * 2), 13)
-    column = np.searchsorted(edges, part["n"] * part["k"], side="right") - 1
     if len(m) > 24:
         m = np.unique(2 ** np.floor(np.log2(m)).astype(int))
-    row = np.searchsorted(m, part["m"], side="right") - 1
-    cells = error.groupby([row, column]).mean()
+    places = {"row": np.searchsorted(m, back["m"], side="right") - 1}
+    places["column"] = np.searchsorted(edges, weights, side="right") - 1
+    error = 100 * (back["predicted_s"] / back["measured_s"] - 1).abs()
+    cells = back.assign(**places, error=error).groupby(["group", "row", "column"], sort=False)["error"]
+    return cells.agg(error_percent="mean", shapes="size").round(4).reset_index(), m, edges
+
+
+def worst_cell(data: pd.DataFrame) -> str:
+    """Say in one sentence what the maps of GEMMs show: how large errors are, and in which cell they are largest."""
+    cells, m, edges = error_cells(data)
+    worst, many = cells.loc[cells["error_percent"].idxmax()], cells["group"].nunique() > 1
+    shapes, step = int(worst["shapes"]), MARKED_PERCENT
+    below = int((cells["error_percent"] < step).sum())
+    weights = figures.magnitude(float(f"{np.sqrt(edges[worst['column']] * edges[worst['column'] + 1]):.1e}"))
+    where = f"{worst['group']}, " * many + f"m = {m[worst['row']]:,}, n·k near {weights}"
+    return (
+        f"{below:,} of {len(cells):,} cells have a mean error below {step} %; the largest (outlined: {where}) "
+        f"has {worst['error_percent']:.0f} %, of {shapes:,} shape{'s' * (shapes > 1)}"
+    )
+
+
+def draw_map(axes: Axes, data: pd.DataFrame, group: str) -> ScalarMappable:
+    """Draw the mean absolute percentage error of a case's GEMMs of one data type over tokens m and weights n·k.
+
+    The cell with the largest error of all types has an outline.
+    """
+    cells, m, edges = error_cells(data)
     values = np.full((len(m), len(edges) - 1), np.nan)
-    values[cells.index.get_level_values(0), cells.index.get_level_values(1)] = cells
+    own = cells[cells["group"] == group]
+    values[own["row"], own["column"]] = own["error_percent"]
     shades = {"cmap": "cividis", "vmin": 0, "vmax": DARKEST_PERCENT, "rasterized": True}
-    mesh = axes.pcolormesh(edges / 1e6, np.arange(len(m) + 1), values, **shades)
-    axes.set(xscale="log", xlim=edges[[0, -1]] / 1e6)
+    mesh = axes.pcolormesh(edges, np.arange(len(m) + 1), values, **shades)
+    worst = cells.loc[cells["error_percent"].idxmax()]
+    if worst["group"] == group:
+        column, row = worst["column"], worst["row"]
+        style = {"fill": False, "edgecolor": figures.VERMILLION, "linewidth": 1.5, "zorder": 4, "clip_on": False}
+        axes.add_patch(Rectangle((edges[column], row), edges[column + 1] - edges[column], 1, **style))
+    axes.set(xscale="log", xlim=edges[[0, -1]])
+    axes.xaxis.set_major_locator(LogLocator(numticks=8 // axes.get_subplotspec().get_gridspec().ncols + 2))
+    axes.xaxis.set_minor_locator(NullLocator())
     step = max(1, len(m) // 8)
     axes.set_yticks(np.arange(len(m))[::step] + 0.5, [f"{value:,}" for value in m[::step]])
+    axes.tick_params(length=2)
     return mesh
 
 
-def draw_regions(axes: Axes, data: pd.DataFrame) -> ScalarMappable:
-    """Draw the mean absolute percentage error of the held-back rows, per operator and region."""
+def draw_regions(axes: Axes, data: pd.DataFrame) -> None:
+    """Draw and write the mean absolute percentage error of the held-back rows, per operator and region."""
     back = data[data["held_back"]]
     back = back.assign(error_percent=100 * (back["predicted_s"] / back["measured_s"] - 1).abs())
     row = "operator" if back["operator"].nunique() > 1 else "group"
     cells = back.pivot_table(index=row, columns="region", values="error_percent", sort=False)
     order = back.groupby("region")["region_order"].min().sort_values().index
     cells = cells.reindex(index=list(dict.fromkeys(back[row])), columns=order)
-    mesh = axes.pcolormesh(cells.to_numpy(), cmap="cividis", vmin=0, vmax=DARKEST_PERCENT, edgecolors="white")
+    axes.pcolormesh(cells.to_numpy(), cmap="cividis", vmin=0, vmax=DARKEST_PERCENT, edgecolors="white", linewidth=1)
     axes.set_xticks(
         np.arange(cells.shape[1]) + 0.5,
         [re.sub(" (rows|tokens|cached tokens)", r"\n\1", name) for name in cells.columns],
@@ -157,9 +201,11 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> ScalarMappable:
     axes.set_yticks(np.arange(len(cells)) + 0.5, cells.index)
     axes.invert_yaxis()
     axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
     for row, column in np.ndindex(cells.shape):
         value = cells.iloc[row, column]
         if not np.isnan(value):
             shade = figures.BLACK if value > 0.55 * DARKEST_PERCENT else "white"
-            axes.text(column + 0.5, row + 0.5, f"{value:.1f}", ha="center", va="center", color=shade, fontsize=8)
-    return mesh
+            weight = "bold" if value == np.nanmax(cells) else "normal"
+            style = {"ha": "center", "va": "center_baseline", "color": shade, "fontsize": 8, "fontweight": weight}
+            axes.text(column + 0.5, row + 0.5, f"{value:.1f} %", **style)

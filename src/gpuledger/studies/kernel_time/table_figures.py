@@ -1,6 +1,7 @@
 """A map of errors: kinds of kernels by GPU and framework."""
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ def row_labels(table: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(_label(row) for row in table.itertuples()))
 
 
-def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> ScalarMappable:
+def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> None:
     """Draw the errors of kinds of kernels (rows) on GPUs, framework by framework (columns).
 
     Parameters
@@ -45,11 +46,17 @@ def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> ScalarMappab
         if not np.isnan(value):
             shade = figures.BLACK if value > 0.55 * MOST_PERCENT else "white"
             place = (x + (width / 2 if own is None else own + 0.5), y + 0.52)
-            size = 6 if value < 99.5 else 4.4  # three digits have the width of two
-            axes.text(*place, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=size)
+            axes.text(*place, f"{value:.0f}", ha="center", va="center", color=shade, fontsize=6)
     mesh = axes.pcolormesh(values, cmap="cividis", vmin=0, vmax=MOST_PERCENT)
-    axes.vlines(width * np.arange(1, len(gpus)), 0, len(rows), color="white", linewidth=2.5)
-    axes.hlines(np.arange(1, len(rows)), 0, values.shape[1], color="white", linewidth=0.6)
+    _draw_key(axes, mesh)
+    axes.vlines(width * np.arange(1, len(gpus)), 0, len(rows), color="white", linewidth=3.0)
+    own = sorted({rows.index(_label(row)) for row in table.itertuples() if row.framework in frameworks})
+    for line in range(1, values.shape[1]):
+        axes.vlines([line] * len(own), own, np.add(own, 1), color="white", linewidth=0.6)
+    # Rows of one kind of kernel are closer to one another than to those of the next.
+    first = [re.split("[ ,]", row)[0] for row in rows]
+    wide = [3.0 if above != below else 0.6 for above, below in pairwise(first)]
+    axes.hlines(np.arange(1, len(rows)), 0, values.shape[1], color="white", linewidth=wide)
     names = [figures.plain(FRAMEWORKS.get(name, name)) for name in frameworks] * len(gpus)
     axes.set_xticks(np.arange(values.shape[1]) + 0.5, names, rotation=90, fontsize=6)
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=6.5)
@@ -62,7 +69,16 @@ def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> ScalarMappab
     axes.set_ylim(len(rows), 0)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    return mesh
+
+
+def _draw_key(axes: Axes, mesh: ScalarMappable) -> None:
+    """Draw the scale of colours above the names of the rows, where nothing else is."""
+    key = axes.inset_axes([-0.16, 1.03, 0.15, 0.015])
+    key.set_in_layout(False)
+    bar = axes.figure.colorbar(mesh, cax=key, orientation="horizontal", extend="max", ticks=range(0, 21, 10))
+    bar.outline.set_visible(False)
+    key.tick_params(length=0, pad=1.5, labelsize=6.5)
+    key.set_ylabel("mean absolute error (%)", rotation=0, ha="right", va="center", fontsize=6.5)
 
 
 def _label(row: tuple) -> str:

@@ -232,7 +232,8 @@ def label_ends(axes: Axes, panel: pd.DataFrame, sweep: Sweep, looks: Mapping[str
     # From the top down, no label higher than its line's end allows the next one room for.
     ceiling = math.inf
     for last, words, name in sorted(ends, reverse=True):
-        place = min(last, ceiling)
+        # Within the panel: above it is the name of the metric.
+        place = min(last, ceiling, top - 0.06 * (top - bottom))
         ceiling = place - 0.15 * (top - bottom)
         at = 2 ** (high + 0.03 * (high - low)), 10**place if logarithmic else place
         style = {"color": looks[name][0], "fontsize": 7, "fontweight": "bold", "va": "center", "linespacing": 1.05}

@@ -97,9 +97,9 @@ def draw_roofline(
         _points(axes, own["intensity_flop_per_byte"], own["achieved_flop_per_s"] / 1e12, own["cache"], style, 3.5)
     bottom = min(0.5 * rows["achieved_flop_per_s"].min(), 0.6 * start * roof) / 1e12
     top = 2.5 * (peak if np.isfinite(peak) else high * roof) / 1e12
-    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
-    axes.set(xlabel="arithmetic intensity (FLOP/byte)", ylabel="performance (TFLOP/s)")
+    axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity (FLOP/byte)", ylabel="performance (TFLOP/s)")
     _plain(axes.xaxis, [0.01, 0.1, 1, 10, 100])
+    axes.set(xlim=(low, high), ylim=(bottom, top))
 
 
 def draw_bandwidth(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: Styles) -> None:
@@ -130,10 +130,13 @@ def draw_bandwidth(axes: Axes, result: CaseResult, rows: pd.DataFrame, styles: S
     for kernel, style in styles.items():
         own = rows[rows["kernel"] == kernel]
         _points(axes, own["moved_bytes"] / 1e6, own["bandwidth_byte_per_s"] / 1e12, own["cache"], style, 4)
-    axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(bottom, top))
-    axes.set(xlabel="input and output (MB)", ylabel="bandwidth (TB/s)")
-    _plain(axes.xaxis, [1, 10, 100, 1000])
+    axes.set(xscale="log", yscale="log", xlabel="input and output (MB)", ylabel="bandwidth (TB/s)")
+    # Of less than two decades, powers of ten would be too few.
+    steps = (1, 2, 5) if right < 100 * left else (1,)
+    _plain(axes.xaxis, [step * power for power in (1, 10, 100, 1000) for step in steps])
     _plain(axes.yaxis, [0.1, 0.2, 0.5, 1, 2, 5, 10])
+    # After the ticks, which would widen the limits to hold them all.
+    axes.set(xlim=(left, right), ylim=(bottom, top))
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="lower right", fontsize=7, handlelength=1.8)
 

@@ -59,7 +59,8 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
         for label, mark in marks.items():
             axes.scatter([], [], label=label, **{"color": figures.GREY, "edgecolor": figures.BLACK} | mark)
         axes.legend(loc="upper left", fontsize=6.5, frameon=False, handletextpad=0.2)
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    # A square, so that the diagonal is one, at the height of the other panel's first rows.
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, box_aspect=1, anchor="N")
     axes.set(xlabel="measured time per output token (ms)", ylabel="predicted from kernels alone (ms)")
     place = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 6.5, "linespacing": 1.4}
     words = f"band: within {BAND_PERCENT} %"

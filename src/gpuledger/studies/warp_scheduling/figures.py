@@ -129,7 +129,8 @@ def draw_speeds(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, colors: M
     axes.set_ylabel("speed of a block (TFLOP/s)\n(the axis does not start at 0)")
     axes.xaxis.set_major_formatter(CYCLES)
     if len(labels) < 2:
-        legend = axes.legend(loc="lower right", ncols=2, handletextpad=0.2, borderaxespad=0.3)
+        blank = {"frameon": True, "edgecolor": "none", "framealpha": 1}
+        legend = axes.legend(loc="lower right", ncols=2, handletextpad=0.2, borderaxespad=0.3, **blank)
         for handle in legend.legend_handles:
             handle.set_color(figures.BLACK)
 
@@ -155,7 +156,7 @@ def zoom_to_transitions(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, s
     reach = share / 2 * float(lines["elapsed_cycles"].max())
     near = lines.loc[lines["elapsed_cycles"].between(middle - reach, middle + reach), "progress_percent"]
     axes.set(xlim=(middle - reach, middle + reach), ylim=(near.min(), near.max()))
-    axes.xaxis.set_major_locator(MaxNLocator(3))
+    axes.xaxis.set_major_locator(MaxNLocator(2))
     axes.yaxis.set_major_locator(MaxNLocator(4))
 
 
