@@ -140,7 +140,7 @@ def nearest_target(name):
     published = {re.sub(r"[. ]", "", entry["place"]).lower(): entry for entry in PAPER}
     if entry := published.get(name.lower()):
         return f"{entry['place']} of the published paper is {entry['target']}, its number in the submission"
-    near = get_close_matches(name, [rule.name for rule in workflow.rules], 1)
+    near = get_close_matches(name, [known.name for known in workflow.rules], 1)
     remedy = f"did you mean {near[0]}?" if near else "give a file in results/, a study, or a target of docs/ARTIFACT.md"
     dataset = Path("traces", name, "dataset.yaml").is_file()
     return f"ask for a case of this dataset: results/{name}/<study>/<case>/figure.pdf" if dataset else remedy
