@@ -183,7 +183,9 @@ def _explain(error: ValidationError) -> tuple[str, str]:
         return f"the key '{missing[0]}' is missing", f"add it: {meaning}"
     if rule == "enum":
         options = [str(option) for option in wanted]
-        return f"{error.instance!r} is not one of {', '.join(options)}", nearest(str(error.instance), options)
+        remedy = nearest(str(error.instance), options)
+        problem = f"{error.instance!r} is not one of {', '.join(options)}"
+        return problem, remedy if remedy.startswith("did") else "use one of these"
     if rule == "type":
         kinds = wanted if isinstance(wanted, str) else " or ".join(wanted)
         return f"expected {kinds}, found {error.instance!r}", "correct the value"

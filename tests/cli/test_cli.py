@@ -279,6 +279,8 @@ def test_profile_knows_roofs_of_a_gpu(tmp_path):
 def test_profile_of_standard_input():
     done = CliRunner().invoke(cli.commands, ["profile", "-", "--json"], input=ncu(["a", "b"]))
     assert done.exit_code == 0 and len(json.loads(done.stdout)["kernels"]) == 2
+    with pytest.raises(InputError, match="^standard input: the file is empty"):
+        CliRunner().invoke(cli.commands, ["profile", "-"], input="", catch_exceptions=False)
 
 
 def test_folders_that_cannot_be_and_a_pipe_are_one_line(tmp_path, monkeypatch):

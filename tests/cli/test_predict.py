@@ -141,6 +141,20 @@ def test_a_gpu_of_ones_own(tmp_path):
     options = ("gpt2", "--gpu-file", tmp_path / "own.csv", "--batch", 1, "--input", 64, "--output", 8)
     assert set(predict(*options)["gpu"]) == {"mine"}
     assert set(predict(*options, "--gpu", "mine", "--gpu", "a100")["gpu"]) == {"mine", "a100-sxm-80gb"}
+    assert set(predict(*options, "--gpu", "mine,a100")["gpu"]) == {"mine", "a100-sxm-80gb"}
+
+
+def test_what_is_left_out_or_counts_twice_is_said(tmp_path):
+    base = ("--gpu", "h100-sxm", "--batch", 1)
+    done = CliRunner().invoke(cli.commands, ["predict", "Llama-3.1-8B", *map(str, base), "--tp", "1,3,5", "--json"])
+    assert [row["phase"] for row in json.loads(done.stdout)] == ["prefill", "decode"]
+    assert "2 of 3 deployments left out: Llama-3.1-8B, parallel.tensor" in done.stderr
+    assert "8 replicas of all but the experts, each with a batch of its own" in run("DeepSeek-V3", *base, "--ep", 8)
+    config = json.loads((ROOT / "resources/models/Qwen3-8B.json").read_text("utf-8"))
+    seeing = {"model_type": "qwen3_vl", "text_config": config | {"model_type": "qwen3_vl_text"}, "vision_config": {}}
+    (tmp_path / "config.json").write_text(json.dumps(seeing))
+    said = run(tmp_path, *base)
+    assert "8.19 billion parameters without the vision tower" in said and "at the last token of 1 request:" in said
 
 
 def test_a_table_for_people(tmp_path):
@@ -204,7 +218,11 @@ def test_figures_and_tables_are_saved(tmp_path):
         (("--gpu", "a100", "--batch", "0"), "out of range"),
         (("--gpu", "a100", "--batch", "9..3"), "out of range"),
         (("--gpu", "a100", "--batch", "-1"), "not a positive whole number"),
-        (("--gpu", "a100", "--input", "1,2"), "more than one number"),
+        (("--gpu", "a100", "--input", "1,2"), "'1,2' is not a whole number"),
+        (("--gpu", "a100", "--batch", "1..200001"), "200,001 numbers; ask for at most 100,000"),
+        (("--gpu", "a100", "--ep", "2"), "no experts"),
+        (("--gpu", "a100", "--acceptance", "0.7"), "add --draft"),
+        (("--gpu", "a100", "--price", "3.5"), "add --slo"),
         (("--gpu", "a100", "--tp", "5"), "cannot be split evenly"),
         (("--gpu", "a100", "--input", "4096"), "supports 1,024"),
         (("--gpu", "a100", "--slo", "ttft=1"), "not an objective"),

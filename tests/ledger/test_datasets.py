@@ -77,6 +77,7 @@ def test_case_lists_every_file_and_its_provenance(tmp_path):
         ("title: Mine", "titel: Mine", "unknown key 'titel'; did you mean 'title'?"),
         ("title: Mine\n", "", "the key 'title' is missing; add it: a line that says what the numbers are"),
         ("kind: recorded", "kind: record", "key kind: 'record' is not one of"),
+        ("kind: recorded", "kind: x", "simulated, downloaded, local; use one of these"),
         ("kernel_overhead:", "kernel_overhed:", "key studies: unknown key 'kernel_overhed'; did you mean 'kernel_ove"),
         ("one: {", "one/two: {", "the name 'one/two' is not allowed; use letters, digits"),
         ("title: Mine", "title: [Mine", "line 2, column 5: not valid YAML"),

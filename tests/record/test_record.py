@@ -805,6 +805,17 @@ def test_a_dry_run_shows_parts_time_and_command_lines(tools, capsys, monkeypatch
     assert len(counted) == 6 + 9
     assert "--point=setup --point=forward --point=forward_backward" in counted[0]
     assert calls(tools) == []
+    assert command.main(["--dry-run", "--minutes", "8"]) == 0
+    assert "more than 8 min" in capsys.readouterr().out
+
+
+def test_no_checkout_is_needed(tools, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["--dry-run", "blocks"]) == 0
+    assert command.main(["--dry-run", "blocks", "--shape", "8192,2048"]) == 2
+    with pytest.raises(SystemExit):
+        command.main(["python", "train.py"])
+    assert "a program comes after --" in capsys.readouterr().err
 
 
 def test_the_planned_time_follows_from_the_launches():

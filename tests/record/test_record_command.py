@@ -102,6 +102,21 @@ def test_a_dry_run_prints_command_lines_and_runs_nothing(tools, tmp_path, monkey
     assert calls(tools) == [] and not (tmp_path / "traces").exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--launches", "-5"), "'-5' is no number of launches"),
+        (("--minutes", "nan"), "'nan' is no time"),
+        (("--minutes", "0"), "'0' is no time"),
+        (("--kernel", "gemm("), "'gemm(' is no regular expression"),
+    ],
+)
+def test_impossible_options_are_refused(capsys, option, words):
+    with pytest.raises(SystemExit) as end:
+        recorder.main(["=".join(option), "--dry-run", "--", "./a.out"])
+    assert end.value.code == 2 and words in capsys.readouterr().err
+
+
 def test_a_dry_run_needs_neither_gpu_nor_tools(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(profiler, "PLACES", ())

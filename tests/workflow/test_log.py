@@ -50,3 +50,27 @@ def test_a_verdict_that_changed_is_named(checkout):
 
     assert verdict_changes(checkout) == ["dmat stripes simulated: exact → differs"]
     assert changed_files(checkout) == ["results/tables/scorecard.csv"]
+
+
+@pytest.mark.parametrize(
+    ("target", "remedy"),
+    [
+        ("table3", "Table 3 of the published paper is table2"),
+        ("fig12x", "did you mean fig12?"),
+        ("published", "results/published/<study>/<case>/figure.pdf"),
+        ("results/published/kernel_overhed/table2/figure.pdf", "did you mean 'kernel_overhead'?"),
+        ("results/published/kernel_overhead/table2/figur.pdf", "there are figure.pdf"),
+        ("results/publishd/kernel_overhead/table2/figure.pdf", "did you mean 'published'?"),
+    ],
+)
+def test_a_target_that_there_is_not_is_one_line_with_the_nearest(unmade, target, remedy):
+    done = snakemake(unmade, "-n", target)
+    (line,) = [line for line in (done.stdout + done.stderr).splitlines() if "profile" not in line]
+    assert done.returncode == 1 and remedy in line
+
+
+def test_as_many_steps_are_announced_as_are_made(own):
+    (own / "results/index.html").unlink()
+    done = snakemake(own)
+    said = done.stdout + done.stderr
+    assert "1 step: 0 cases to reduce, 0 to draw, 1 across cases" in said and "[1 of 1] build the gallery" in said

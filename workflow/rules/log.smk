@@ -1,6 +1,8 @@
 """What a run says: one line for each result that is being made, and a summary at the end. It has no rules."""
 
+import re
 import time
+from difflib import get_close_matches
 
 from snakemake.logging import DefaultFormatter
 from snakemake.settings.enums import Quietness
@@ -51,7 +53,7 @@ class Progress(DefaultFormatter):
     def __init__(self, original, dryrun):
         super().__init__(original.quiet, original.show_failed_logs)
         self.dryrun, self.began = dryrun, None
-        self.started, self.done, self.total = 0, 0, 0
+        self.started, self.done, self.total, self.unseen = 0, 0, 0, 0
         self.messages, self.failed = {}, []
         self.cluster_logs, self.lines = [], set()
 
@@ -59,9 +61,10 @@ class Progress(DefaultFormatter):
         """A filter: take note of what happens, and leave out what only concerns the machinery."""
         event = getattr(record, "event", None)
         if event == LogEvent.RUN_INFO:
-            self.total = record.stats["total"]
+            self.unseen = record.stats.get("all", 0)
+            self.total = record.stats["total"] - self.unseen
         elif event == LogEvent.PROGRESS:
-            self.done, self.total = record.done, record.total
+            self.done, self.total = record.done, record.total - self.unseen
             return False
         if event == LogEvent.GROUP_ERROR:
             # Each of its jobs follows with an event of its own.
@@ -71,6 +74,15 @@ class Progress(DefaultFormatter):
             return False
         return event not in MACHINERY_EVENTS and not str(record.msg).startswith(MACHINERY)
 
+    def format(self, record):
+        """One line for what cannot be planned: a wrong name of a target, or of a dataset in it."""
+        kind, said = getattr(record, "exception", ""), str(record.msg)
+        if kind == "MissingRuleException" and (wanted := re.search(r"No rule to produce (\S+) \(if", said)):
+            return f"{wanted[1]}: there is no such target; {nearest_target(wanted[1])}"
+        if kind == "InputFunctionException" and (line := re.search(r"WorkflowError:\s+(.+)", said)):
+            return line[1]
+        return super().format(record)
+
     def format_run_info(self, msg):
         kinds = {rule: count for rule, count in msg["stats"].items() if rule not in ("total", "all")}
         drawn = sum(count for rule, count in kinds.items() if rule.startswith("run_"))
@@ -78,7 +90,8 @@ class Progress(DefaultFormatter):
         cases = "case" if reduced == 1 else "cases"
         others = sum(kinds.values()) - reduced - drawn
         what = [f"{reduced} {cases} to reduce", f"{drawn} to draw", *([f"{others} across cases"] if others else [])]
-        return f"{sum(kinds.values())} steps: {', '.join(what)}"
+        steps = sum(kinds.values())
+        return f"{steps} step{'s' * (steps != 1)}: {', '.join(what)}"
 
     def format_job_info(self, msg):
         what = self.messages[msg["jobid"]] = msg["rule_msg"] or msg["rule_name"]
@@ -115,6 +128,22 @@ class Progress(DefaultFormatter):
     def _short(reason):
         words = str(reason)
         return words if len(words) <= 160 else f"{words[:157]}..."
+
+
+def nearest_target(name):
+    """What to ask for instead of a target that there is not."""
+    if found := re.fullmatch(r"results/[^/]+/([^/]+)/[^/]+/[^/]+", name):
+        study = found[1]
+        if study not in STUDIES:
+            return f"of the studies, {schemas.nearest(study, STUDIES)}"
+        return "of a case, there are figure.pdf, figure_column.pdf, table.csv, notebook.html, data.parquet and summary.json"
+    published = {re.sub(r"[. ]", "", entry["place"]).lower(): entry for entry in PAPER}
+    if entry := published.get(name.lower()):
+        return f"{entry['place']} of the published paper is {entry['target']}, its number in the submission"
+    near = get_close_matches(name, [known.name for known in workflow.rules], 1)
+    remedy = f"did you mean {near[0]}?" if near else "give a file in results/, a study, or a target of docs/ARTIFACT.md"
+    dataset = Path("traces", name, "dataset.yaml").is_file()
+    return f"ask for a case of this dataset: results/{name}/<study>/<case>/figure.pdf" if dataset else remedy
 
 
 PROGRESS = None

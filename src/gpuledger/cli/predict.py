@@ -11,7 +11,7 @@ import click
 
 from gpuledger import files
 from gpuledger.cli.predict_report import evaluate, report, report_objective, save_report
-from gpuledger.cli.terminal import json_option
+from gpuledger.cli.terminal import json_option, say
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ MAX_NUMBER, MAX_ROWS = 2**31, 100_000
     epilog="Example: gpuledger predict config.json --gpu h200-sxm --gpu b200-sxm --tp 1,2,4,8 --slo ttft=1s,tpot=30ms",
 )
 @click.argument("config")
-@click.option("--gpu", "gpu_ids", multiple=True, help="GPU, such as h200-sxm (see gpuledger gpus); may be repeated.")
+@click.option("--gpu", "gpu_ids", multiple=True, help="GPU (see gpuledger gpus); several: a100,h200-sxm.")
 @click.option(
     "--gpu-file", type=click.Path(path_type=Path), help="GPUs of your own: CSV with the columns of resources/gpus.csv."
 )
@@ -86,8 +86,10 @@ def predict(
     """
     if not 0 <= host_us < 1e6:
         raise InputError("command line", "--host-us", f"{host_us} is out of range", "give µs, such as 8")
+    if not draft and (draft_tokens != "1" or acceptance != 0.8):
+        raise InputError("command line", "--draft", "it is missing: nothing is drafted", "add --draft mtp or a model")
     from gpuledger.models.deployment import Deployment, Objective, cheapest
-    from gpuledger.models.transformer import Parallel, read_model
+    from gpuledger.models.transformer import Experts, Parallel, read_model
 
     objective = Objective.parse(slo, "--slo") if slo else None
     batches = _numbers(batch or ",".join(str(2**i) for i in range(9)), "--batch")
@@ -96,9 +98,13 @@ def predict(
     splits = [_numbers(text, name) for text, name in ((tp, "--tp"), (pp, "--pp"), (ep, "--ep"))]
     chosen = _gpus(gpu_ids, gpu_file)
     prices = _prices(price, chosen)
+    if prices and not objective:
+        raise InputError("command line", "--price", "no cost is asked for", "add --slo ttft=1s,tpot=30ms")
     model = read_model(config, treat_as=treat_as)
-    formats = _precision(precision, model.precision) if precision else None
+    formats = _precision(precision.lower(), model.precision) if precision else None
     drafts = _speculation(draft, model, _number(draft_tokens, "--draft-tokens"), acceptance) if draft else None
+    if max(splits[2]) > 1 and not any(isinstance(group.ffn, Experts) for group in model.layers):
+        raise InputError(model.name, "--ep", "this model has no experts", "leave it out; use --tp or --pp")
     count = len(chosen) * len(batches) * len(splits[0]) * len(splits[1]) * len(splits[2])
     if count > MAX_ROWS:
         raise InputError("command line", "", f"{count:,} combinations", f"ask for at most {MAX_ROWS:,}")
@@ -116,6 +122,8 @@ def predict(
         deployments.append(Deployment(model, gpu, *requests, drafts, load, host_us * 1e-6))
     if not deployments:
         raise refused[0]
+    if refused:
+        say(f"gpuledger: {len(refused)} of {count // len(batches)} deployments left out: {refused[0]}", err=True)
     if save:
         files.check_writable(save)
     parts = evaluate(deployments, batches) if save or not objective else []
@@ -131,10 +139,10 @@ def predict(
 
 
 def _number(text: str, option: str) -> int:
-    numbers = _numbers(text, option)
-    if len(numbers) > 1:
-        raise InputError("command line", option, "more than one number", "give one")
-    return numbers[0]
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and 1 <= int(text) <= MAX_NUMBER):
+        problem = f"'{text}' is not a whole number from 1 to {MAX_NUMBER:,}"
+        raise InputError("command line", option, problem, "write one, such as 1024")
+    return int(text)
 
 
 def _speculation(name: str, model: Model, drafted: int, acceptance: float) -> Speculation:
@@ -155,8 +163,12 @@ def _numbers(text: str, option: str) -> list[int]:
                 "command line", option, f"'{part}' is not a positive whole number", "write 64, 1,8,64 or 1..256"
             )
         low, high = int(ends[0]), int(ends[-1])
-        if not 1 <= low <= high <= MAX_NUMBER or high - low >= MAX_ROWS:
-            raise InputError("command line", option, f"'{part}' is out of range", f"use 1 … {MAX_NUMBER}, rising")
+        if not 1 <= low <= high <= MAX_NUMBER:
+            remedy = f"use 1 to {MAX_NUMBER:,}" + (", the smaller number first" if ".." in part else "")
+            raise InputError("command line", option, f"'{part}' is out of range", remedy)
+        if high - low >= MAX_ROWS:
+            problem = f"'{part}' is {high - low + 1:,} numbers"
+            raise InputError("command line", option, problem, f"ask for at most {MAX_ROWS:,}")
         found += range(low, high + 1)
     return list(dict.fromkeys(found))
 
@@ -165,6 +177,7 @@ def _gpus(ids: tuple[str, ...], file: Path | None) -> list[Gpu]:
     from gpuledger.readers.gpus import find_gpu, read_gpus
 
     own = read_gpus(file) if file else {}
+    ids = tuple(name.strip() for text in ids for name in text.split(","))
     if not ids and not own:
         raise InputError("command line", "--gpu", "no GPU is given", "name one, such as h200-sxm (gpuledger gpus)")
     # The user's table takes precedence: it may redefine a GPU of the built-in table.

@@ -38,7 +38,7 @@ def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_
         return
     say(_describe(deployments[0]))
     for deployment, part in zip(deployments, parts, strict=True):
-        say(f"\n{placed(deployment)}")
+        say(f"\n{placed(deployment)}{_replicated(deployment)}")
         _print_passes(part, deployment)
         say(_accuracy(part))
         _print_memory(deployment, int(part["batch"].max()))
@@ -99,7 +99,7 @@ def _print_memory(deployment: Deployment, batch: int) -> None:
     from gpuledger.models.deployment import largest_batch, largest_context, memory_table
 
     rows = memory_table(deployment, batch)
-    say(f"Memory on the GPU that holds most, at the end of {batch:,} outputs:")
+    say(f"Memory on the GPU that holds most, at the last token of {batch:,} request{'s' * (batch != 1)}:")
     for part, size, formula in zip(rows["part"], rows["bytes"], rows["formula"], strict=True):
         say(f"{size / 1e9:9.1f} GB  {part}" + (f": {formula}" if formula else ""))
     requests, tokens = largest_batch(deployment), largest_context(deployment)
@@ -155,17 +155,23 @@ def placed(deployment: Deployment) -> str:
     return f"{parallel.devices} × {deployment.gpu.title}" + (f" ({', '.join(split)} parallel)" if split else "")
 
 
+def _replicated(deployment: Deployment) -> str:
+    replicas = deployment.parallel.replicas
+    return f": {replicas} replicas of all but the experts, each with a batch of its own" if replicas > 1 else ""
+
+
 def _describe(deployment: Deployment) -> str:
     model, formats, drafts = deployment.model, deployment.precision, deployment.speculation
     active = "" if model.active_parameters == model.parameters else f" ({model.active_parameters / 1e9:.1f} active)"
     stored, cached = model.weight_bytes(formats) / 1e9, model.kv_bytes_per_token(formats)
     prompt = f"{deployment.input_tokens:,} tokens in"
     prompt += f" ({deployment.cached_tokens:,} of them cached)" if deployment.cached_tokens else ""
+    towers = f" without the {' and '.join(model.towers)} tower{'s' * (len(model.towers) > 1)}" if model.towers else ""
     drafted = ""
     if drafts:
         drafted = f" {drafts.draft.name}: {drafts.drafted} drafted, {drafts.tokens_per_step:.3g} tokens per step."
     return (
-        f"{model.name}: {model.parameters / 1e9:.2f} billion parameters{active}, "
+        f"{model.name}: {model.parameters / 1e9:.2f} billion parameters{active}{towers}, "
         f"{stored:.1f} GB, {cached:,} bytes of KV cache per token; {prompt}, "
         f"{deployment.output_tokens:,} out.{drafted} Predicted, kernels alone."
     )

@@ -84,7 +84,11 @@ def _on_disk(file: Path) -> Iterator[Path]:
         path = Path(folder, "standard-input")
         with path.open("wb") as target:
             shutil.copyfileobj(sys.stdin.buffer, target)
-        yield path
+        try:
+            yield path
+        except InputError as error:
+            file = "standard input" if error.file == str(path) else error.file
+            raise InputError(file, error.place, error.problem, error.remedy) from None
 
 
 def _print_kernels(table) -> None:

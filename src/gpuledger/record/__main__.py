@@ -34,11 +34,11 @@ INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Record; return 0 if everything was recorded, 1 if something failed, 3 if time ran out, 130 after Ctrl-C."""
+    """Record; return 0 if all was recorded, 1 if a part failed, 2 for bad input, 3 without time, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="gpuledger record", description=__doc__.partition(":")[0], epilog=_PROGRAMS)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>")
-    parser.add_argument("--minutes", type=float, default=BUDGET_S / 60, help="limit, or inf; the next call resumes")
+    parser.add_argument("--minutes", type=command.minutes, default=BUDGET_S / 60, help="or inf; the next call resumes")
     parser.add_argument(
         "--missing", action="store_true", help="leave complete parts as they are, also if tools changed"
     )
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     for name in given.parts:
         if name not in PARTS:
-            parser.error(f"unknown part {name!r}; choose from {', '.join(PARTS)}")
+            parser.error(f"unknown part {name!r}; choose from {', '.join(PARTS)}; a program comes after --")
     if given.chip and not given.dry_run:
         parser.error("--chip goes with --dry-run: a recording is of this machine's GPU")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -63,7 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
         settings = _settings()
         control = Control(clock=settings.get("clock_control", "none"), cache=settings.get("cache_control", "all"))
         if given.dry_run:
-            print(*dry_run.describe(given.parts or tuple(PARTS), control, settings.get("python"), given.chip), sep="\n")
+            names, seconds = given.parts or tuple(PARTS), 60 * given.minutes
+            print(*dry_run.describe(names, control, settings.get("python"), given.chip, seconds), sep="\n")
             return 0
         device.select_device()
         folder = given.folder or Path("traces") / device.find_device().slug
@@ -78,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except InputError as error:
         print(error, file=sys.stderr)
-        return 1
+        return command.BAD_INPUT
     except OutOfTimeError as late:
         print(f"{folder}: no time was left for all of {late}; the same call again resumes", file=sys.stderr)
         return UNFINISHED
@@ -95,7 +96,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _settings() -> dict[str, str | None]:
-    """Return the key `record` of config/config.yaml; none without PyYAML, which machines for recording may lack."""
+    """Return the key `record` of config/config.yaml; none outside a checkout or without PyYAML."""
+    if not CONFIG.is_file():
+        LOG.info("there is no %s: defaults apply", CONFIG)
+        return {}
     try:
         import yaml
     except ImportError:

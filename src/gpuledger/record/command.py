@@ -15,7 +15,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from mmap import ACCESS_READ, mmap
@@ -78,19 +78,44 @@ def main(options: Sequence[str], target: Sequence[str]) -> int:
         return BAD_INPUT
 
 
+def minutes(text: str) -> float:
+    """Read the value of ``--minutes``."""
+    with suppress(ValueError):
+        if (value := float(text)) > 0:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is no time; give minutes, such as 8, or inf")
+
+
+def _count_of(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of launches; give a whole number, such as 200")
+    return int(text)
+
+
+def _expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        problem = f"{text!r} is no regular expression ({error.msg}); write \\ before signs that stand for themselves"
+        raise argparse.ArgumentTypeError(problem) from None
+    return text
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuledger record", usage="%(prog)s [OPTION ...] -- COMMAND ...")
     parser.add_argument("--folder", type=Path, help="default: traces/<name of the GPU>-<name of the program>")
     known = ", ".join(metrics.PURPOSES)
     parser.add_argument("--for", dest="purposes", default="roofline", help=f"metrics, separated by commas: {known}")
     parser.add_argument("--range", default="", help="only launches in the NVTX range of this name")
-    parser.add_argument("--kernel", default="", help="only kernels whose name matches this regular expression")
-    parser.add_argument("--skip", type=int, default=0, help="launches to leave out before the first one")
-    parser.add_argument("--launches", type=int, default=0, help="number of launches to count (default: all)")
+    parser.add_argument(
+        "--kernel", type=_expression, default="", help="only kernels whose name this expression matches"
+    )
+    parser.add_argument("--skip", type=_count_of, default=0, help="launches to leave out before the first one")
+    parser.add_argument("--launches", type=_count_of, default=0, help="number of launches to count (default: all)")
     parser.add_argument("--replay", choices=("kernel", "application", "range"), default="kernel")
     parser.add_argument("--clock", choices=("none", "base"), default="none", help="base locks the SM clock")
     parser.add_argument("--cache", choices=("all", "none"), default="all", help="none keeps caches between passes")
-    parser.add_argument("--minutes", type=float, help="end each run after this time and keep what is whole")
+    parser.add_argument("--minutes", type=minutes, help="end each run after this time and keep what is whole")
     parser.add_argument("--dry-run", action="store_true", help="print the command lines only")
     parser.add_argument("--chip", default="", help="with --dry-run: plan for a chip by ncu's name, such as gh100")
     return parser

@@ -11,13 +11,17 @@ from gpuledger.record.probes import exposed
 from gpuledger.record.profiler import Control, Ncu
 
 
-def describe(names: Sequence[str], control: Control, python: str | None = None, chip: str = "") -> Iterator[str]:
+def describe(
+    names: Sequence[str], control: Control, python: str | None = None, chip: str = "", seconds: float = BUDGET_S
+) -> Iterator[str]:
     """Describe a recording line by line: comments, and command lines for a shell.
 
     Parameters
     ----------
     chip : str
         Plan for this chip, by ncu's name (``gh100``), instead of this machine's GPU.
+    seconds : float
+        What a call may take.
 
     Yields
     ------
@@ -25,12 +29,12 @@ def describe(names: Sequence[str], control: Control, python: str | None = None, 
         Without a GPU or ncu, a comment takes the place of the command lines.
     """
     planned = [PARTS[name].seconds for name in names]
-    for name, seconds, until in zip(names, planned, accumulate(planned), strict=True):
+    for name, takes, until in zip(names, planned, accumulate(planned), strict=True):
         lack = plan.lacking(PARTS[name], python)
         why = f"; left out here: {lack[0]}" if lack else ""
-        yield f"# {name:24} {seconds / 60:4.1f} min, {until / 60:4.1f} min in all: {PARTS[name].title}{why}"
-    fits = "within" if sum(planned) <= BUDGET_S else "more than"
-    yield f"# {sum(planned) / 60:.1f} min planned, {fits} {BUDGET_S / 60:g} min (estimated, never measured)"
+        yield f"# {name:24} {takes / 60:4.1f} min, {until / 60:4.1f} min in all: {PARTS[name].title}{why}"
+    fits = "within" if sum(planned) <= seconds else "more than"
+    yield f"# {sum(planned) / 60:.1f} min planned, {fits} {seconds / 60:g} min (estimated, never measured)"
     if not any("ncu" in PARTS[name].needs for name in names):
         return
     try:

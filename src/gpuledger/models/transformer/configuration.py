@@ -119,6 +119,7 @@ def read_model(
         scaled_embedding=family.scaled_embedding,
         logit_softcap=softcap,
         precision=precision,
+        towers=tuple(sense for sense in ("vision", "audio") if isinstance(content.get(f"{sense}_config"), Mapping)),
     )
 
 

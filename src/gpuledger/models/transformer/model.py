@@ -85,6 +85,8 @@ class Model:
         Precision of the checkpoint as an engine serves it: quantised weights as stored, 32-bit weights as bf16.
     drafts : bool
         This is the layer of another model that drafts its next tokens (:meth:`draft_layer`).
+    towers : tuple of str
+        Parts for other inputs than text that the checkpoint has and this does not: ``vision``, ``audio``.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Model:
     logit_softcap: bool = False
     precision: Precision = field(default_factory=Precision)
     drafts: bool = False
+    towers: tuple[str, ...] = ()
 
     def draft_layer(self) -> Self:
         """Return a layer of multi-token prediction (DeepSeek-V3; EAGLE's drafts are alike) as a model of its own.
