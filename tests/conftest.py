@@ -89,10 +89,18 @@ def copy_checkout(target):
     return target
 
 
+@pytest.fixture(scope="session")
+def fresh(tmp_path_factory):
+    """A fresh copy of the checkout, without results, to be copied."""
+    return copy_checkout(tmp_path_factory.mktemp("fresh") / "checkout")
+
+
 @pytest.fixture
-def checkout(tmp_path):
+def checkout(tmp_path, fresh):
     """A fresh copy of the checkout, without results."""
-    return copy_checkout(tmp_path / "checkout")
+    # By `cp`: it takes a fifth of the time that Python needs for a thousand small files.
+    subprocess.run(["cp", "-a", fresh, tmp_path / "checkout"], check=True)
+    return tmp_path / "checkout"
 
 
 @pytest.fixture(scope="session")

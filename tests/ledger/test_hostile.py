@@ -187,7 +187,7 @@ def test_hostile_names_are_text_on_every_page(checkout):
         "studies": {"kernel_overhead": {"one": {"table": "t.csv"}}},
     }
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content, allow_unicode=True))
-    done = snakemake(checkout, "--config", "datasets=[mine]")
+    done = snakemake(checkout, "--config", "datasets=[mine]", "datasets_online=[]")
     assert done.returncode == 0, done.stderr[-3000:]
     results = checkout / "results"
     for page in [*results.rglob("*.html"), *results.rglob("*.svg"), *results.rglob("*.md")]:

@@ -10,7 +10,7 @@ from conftest import ROOT
 from fake_driver import FakeDriver
 
 from gpuledger.errors import InputError
-from gpuledger.record import cuda, cuda_timing, driver, nvrtc
+from gpuledger.record import cuda, cuda_timing, driver, normalization, nvrtc
 from gpuledger.record.normalization_kernels import ELEMENTS
 from gpuledger.record.probes.launch import PROBES
 
@@ -20,35 +20,38 @@ ARCHITECTURES = ("80", "90", "100")
 OWN = ("normalization.cu", "ceilings.cu")
 
 
-@pytest.fixture(scope="module")
-def nvcc():
-    found = shutil.which("nvcc")
-    if found is None:
-        pytest.skip("nvcc is not installed: the CUDA sources are not compiled")
-    return found
+def compile_cubin(folder, name, architecture):
+    """Compile a source, all its kernels; return what the compiler says of them.
 
-
-def compile_cubin(nvcc, folder, name, architecture):
+    With NVRTC, which a recording uses; with nvcc, which compiles the same, only where there is no NVRTC.
+    """
+    if nvrtc.find_library() is not None:
+        options = (*normalization.OPTIONS, "--ptxas-options=-v")
+        image, said = nvrtc.compile_source((SOURCES / name).read_text("utf-8"), f"sm_{architecture}", name, options)
+        assert image[:4] == b"\x7fELF"
+        return said
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("neither NVRTC nor nvcc is installed: the CUDA sources are not compiled")
     known = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=False).stdout.split()
     if f"compute_{architecture}" not in known:
         pytest.skip(f"this nvcc does not know sm_{architecture}")
     command = [nvcc, "-std=c++17", f"-arch=sm_{architecture}", "-cubin", "-Xptxas", "-v", "-o", folder / "out.cubin"]
-    if name == "normalization.cu":
-        command.append("--fmad=false")
-    done = subprocess.run([*command, SOURCES / name], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, "--fmad=false", SOURCES / name], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:2000]
-    assert "warning" not in done.stderr
-    return re.findall(
-        r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers",
-        done.stderr,
-        re.DOTALL,
-    )
+    return done.stderr
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", OWN)
-def test_sources_compile_without_spills(nvcc, tmp_path, name, architecture):
-    kernels = compile_cubin(nvcc, tmp_path, name, architecture)
+def test_sources_compile_without_spills(tmp_path, name, architecture):
+    said = compile_cubin(tmp_path, name, architecture)
+    assert "warning" not in said
+    kernels = re.findall(
+        r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers",
+        said,
+        re.DOTALL,
+    )
     source = (SOURCES / name).read_text("utf-8")
     pairs = re.findall(r"^KERNEL\((\w+)", source, re.MULTILINE)
     declared = (
@@ -57,32 +60,49 @@ def test_sources_compile_without_spills(nvcc, tmp_path, name, architecture):
         - (2 if "#define KERNEL" in source else 0)
     )
     assert len(kernels) == declared
+    clustered = {kernel for kernel, *_ in kernels if kernel.startswith("clustered")}
+    assert bool(clustered) == (name == "normalization.cu" and int(architecture) >= 90)
     spilled = {kernel: int(stores) + int(loads) for kernel, stores, loads, _ in kernels if int(stores) + int(loads)}
     # 1,024 threads with 64 registers each leave Blackwell's compiler four short for the widest configuration.
     allowed = {"one_pass_1024x8_aligned": 32} if architecture == "100" else {}
     assert all(bytes_ <= allowed.get(kernel, 0) for kernel, bytes_ in spilled.items()), spilled
 
 
+needs_nvrtc = pytest.mark.skipif(nvrtc.find_library() is None, reason="NVRTC is not installed")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("number", [number for name, (number, *_) in ELEMENTS.items() if name != "fp32"])
+def test_nvrtc_compiles_elements_of_16_bits(number):
+    """The narrowest and the widest of the kernels: types differ in a few instructions only, and all take seconds."""
+    code = (SOURCES / "normalization.cu").read_text("utf-8")
+    code = re.sub(r"^KERNEL\((?!.*(4, 1, 256|1024, \d, 1024)\)).*\n", "", code, flags=re.MULTILINE)
+    options = (*normalization.OPTIONS, f"--define-macro=ELEMENT={number}")
+    image, said = nvrtc.compile_source(code, "sm_90", "normalization.cu", options)
+    assert image[:4] == b"\x7fELF" and not said
+    for kernel in ("two_pass", "one_pass_4x1", "one_pass_1024x8_aligned", "streaming_1024x4", "clustered_1024x4"):
+        assert kernel.encode() in image
+
+
+@needs_nvrtc
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_nvrtc_compiles_the_sources(architecture):
-    if nvrtc.find_library() is None:
-        pytest.skip("NVRTC is not installed: the sources are not compiled with it")
-    for path in sorted(SOURCES.glob("*.cu")):
+def test_nvrtc_compiles_probed_kernels(architecture):
+    """Every probe for the oldest architecture; newer ones know what it knows: none and the largest probe there."""
+    for path in (SOURCES / name for name in ("fill.cu", "gemm.cu", "attention.cu")):
         code = path.read_text("utf-8")
-        macros = [f"PROBE={probe}" for probe in PROBES.values()] if "PROBE" in code else ["STREAMING=1"]
-        if path.name == "normalization.cu":  # types differ in a few instructions only, and each takes seconds
-            macros = [f"ELEMENT={n}" for n, *_ in ELEMENTS.values()] if architecture == "sm_90" else ["ELEMENT=0"]
-        for macro in macros:
-            options = (*cuda.OPTIONS, f"--include-path={SOURCES}", f"--define-macro={macro}")
+        for probe in PROBES if architecture == "sm_80" else ("none", "dmat"):
+            options = (*cuda.OPTIONS, f"--include-path={SOURCES}", f"--define-macro=PROBE={PROBES[probe]}")
             image, log = nvrtc.compile_source(code, architecture, path.name, options)
-            assert image[:4] == b"\x7fELF" and not log, (path.name, macro, log)
-            if path.name == "normalization.cu":
-                assert (b"clustered_1024x4_aligned" in image) == (architecture != "sm_80")
-        if "PROBE" in code:  # as Neutrino wants it
-            image, _ = nvrtc.compile_source(code, architecture.replace("sm", "compute"), path.name, options)
-            assert f".target {architecture}".encode() in image and image.endswith(b"\0")
+            assert image[:4] == b"\x7fELF" and not log, (path.name, probe, log)
+        # As Neutrino wants it.
+        image, _ = nvrtc.compile_source(code, architecture.replace("sm", "compute"), path.name, options)
+        assert f".target {architecture}".encode() in image and image.endswith(b"\0")
+
+
+@needs_nvrtc
+def test_what_nvrtc_cannot_compile_is_one_line():
     with pytest.raises(InputError, match=r"bad\.cu, line 2: does not compile: identifier \"y\" is undefined"):
-        nvrtc.compile_source("\n__device__ int x = y;\n", architecture, "bad.cu", ())
+        nvrtc.compile_source("\n__device__ int x = y;\n", "sm_90", "bad.cu", ())
     with pytest.raises(InputError, match="architecture sm_1: does not compile"):
         nvrtc.compile_source("", "sm_1", "bad.cu", ())
 

@@ -2,9 +2,8 @@
 
 import ctypes
 import re
-import shutil
-import subprocess
 
+import compiled
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -62,35 +61,23 @@ extern "C" const char* chains(float* out, int iterations, unsigned blocks, unsig
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
+def library():
     """The sources as a library for the CPU."""
-    return build(tmp_path_factory, "fp32")
+    return build("fp32")
 
 
 @pytest.fixture(scope="module", params=["fp16", "bf16"])
-def library_16(request, tmp_path_factory):
+def library_16(request):
     """Likewise with elements of 16 bits; also their type."""
-    return build(tmp_path_factory, request.param), request.param
+    return build(request.param), request.param
 
 
-def build(tmp_path_factory, element):
-    compiler = shutil.which("g++")
-    if compiler is None:
+def build(element):
+    if compiled.COMPILER is None:
         pytest.skip("g++ is not installed: the CUDA sources cannot be run on the CPU")
-    folder = tmp_path_factory.mktemp("cuda")
-    (folder / "harness.cpp").write_text(HARNESS % ", ".join(f'{{"{name}", {name}}}' for name in NAMES))
-    command = [compiler, "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
-    command.append(f"-DELEMENT={kernels.ELEMENTS[element][0]}")
-    command += [
-        f"-I{ROOT / 'tests/support'}",
-        f"-I{SOURCES}",
-        "-o",
-        "harness.so",
-        "harness.cpp",
-    ]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:3000]
-    loaded = ctypes.CDLL(str(folder / "harness.so"))
+    entries = ", ".join(f'{{"{name}", {name}}}' for name in NAMES)
+    code = f"#define ELEMENT {kernels.ELEMENTS[element][0]}\n{HARNESS % entries}"
+    loaded = compiled.library(f"normalization-{element}", code)
     for function in (loaded.normalize, loaded.copy, loaded.chains):
         function.restype = ctypes.c_char_p
     return loaded

@@ -9,7 +9,8 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from emulation import EmulatedRunner, needs_compiler, run_on_cpu
+from compiled import needs_compiler
+from emulation import EmulatedRunner, run_on_cpu
 from fake_driver import FakeDriver
 
 from gpuledger.errors import InputError

@@ -6,7 +6,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from emulation import SIGNATURES, VARIANT, EmulatedRunner, copy_sources, needs_compiler
+from compiled import needs_compiler
+from emulation import SIGNATURES, VARIANT, EmulatedRunner, repeatable
 
 from gpuledger.readers.neutrino.records import saved
 from gpuledger.record import cuda
@@ -84,7 +85,8 @@ def test_progress_has_a_clock_for_every_turn_of_the_loop():
 @pytest.mark.parametrize("source", ["fill.cu", "gemm.cu", "attention.cu"])
 def test_nvcc_compiles_every_kernel_with_every_probe(source, tmp_path):
     """At once: most of the time goes into the compiler's own headers. Kernels are told apart by their names."""
-    copy_sources(source, tmp_path)
+    for name, text in repeatable(source).items():
+        (tmp_path / name).write_text(text, "utf-8")
     kernels = [name for name, (place, *_) in SIGNATURES.items() if place == source]
     text = '#include "instructions.cuh"\n'
     for number, probe in enumerate(PROBES):

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from emulation import STATIC_BYTES, EmulatedRunner, needs_compiler, run_on_cpu
+from compiled import needs_compiler
+from emulation import STATIC_BYTES, EmulatedRunner, run_on_cpu
 from fake_driver import FakeDriver
 
 from gpuledger.errors import InputError

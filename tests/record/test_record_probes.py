@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from emulation import EmulatedRunner, needs_compiler
+from compiled import needs_compiler
+from emulation import EmulatedRunner
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csetjmp>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -45,10 +46,11 @@ struct Barrier {
     unsigned arrived = 0, generation = 0;
 };
 struct Fiber {
-    ucontext_t context;
+    ucontext_t context;  // to begin with
+    jmp_buf place;       // where it waits
     std::unique_ptr<char[]> stack;
     unsigned thread = 0, rank = 0;  // in its block, and of its block in the cluster
-    bool done = false;
+    bool begun = false, done = false;
 };
 
 static std::vector<Fiber> fibers;
@@ -57,13 +59,26 @@ static std::vector<uint32_t> exchange;  // two copies by turns for each thread
 static std::vector<float4> dynamic;  // shared memory that the launch gives a block; while it runs, of a cluster's blocks
 static size_t dynamic_size;          // of each block
 static Barrier blocks[MOST_BLOCKS], cluster;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static unsigned current, cluster_size = 1;
 static bool progress;
 static std::function<void()> body;
 
 static void fail(const char* what) {
     if (!failure) failure = what;
+}
+
+// A jump from stack to stack: swapcontext would do the same with a system call for the mask of signals.
+static void leave_fiber() {
+    if (!_setjmp(fibers[current].place)) _longjmp(scheduler, 1);
+}
+
+static void resume_fiber() {
+    Fiber& fiber = fibers[current];
+    if (_setjmp(scheduler)) return;
+    if (fiber.begun) _longjmp(fiber.place, 1);
+    fiber.begun = true;
+    setcontext(&fiber.context);
 }
 
 static void wait(Barrier& barrier, unsigned threads) {
@@ -74,7 +89,7 @@ static void wait(Barrier& barrier, unsigned threads) {
         ++barrier.generation;
         return;
     }
-    while (barrier.generation == generation) swapcontext(&fibers[current].context, &scheduler);
+    while (barrier.generation == generation) leave_fiber();
     progress = true;
 }
 
@@ -102,10 +117,14 @@ static uint32_t swap_lanes(uint32_t value, unsigned partner) {
     return half[32 * warp + partner % threads];
 }
 
+// What a fiber does: a thread of each block in turn.
 static void enter() {
-    body();
-    fibers[current].done = true;
-    progress = true;
+    for (;;) {
+        body();
+        fibers[current].done = true;
+        progress = true;
+        leave_fiber();
+    }
 }
 
 // Run a grid of one-dimensional blocks, `together` of which form a cluster. Each warp goes on until it has to wait for
@@ -130,11 +149,14 @@ static const char* run(dim3 grid, unsigned threads, bool backwards, std::functio
             fiber.thread = f % threads;
             fiber.rank = f / threads;
             if (!fiber.stack) fiber.stack.reset(new char[STACK]);
+            // One that is in the middle of a block that failed begins anew.
+            fiber.begun = fiber.begun && fiber.done;
             fiber.done = false;
+            if (fiber.begun) continue;
             getcontext(&fiber.context);
             fiber.context.uc_stack.ss_sp = fiber.stack.get();
             fiber.context.uc_stack.ss_size = STACK;
-            fiber.context.uc_link = &scheduler;
+            fiber.context.uc_link = nullptr;
             makecontext(&fiber.context, enter, 0);
         }
         for (bool left = true; left && !failure;) {
@@ -152,7 +174,7 @@ static const char* run(dim3 grid, unsigned threads, bool backwards, std::functio
                         left = true;
                         threadIdx.x = t;
                         blockIdx = {at % grid.x, at / grid.x % grid.y, at / grid.x / grid.y};
-                        swapcontext(&scheduler, &fibers[current].context);
+                        resume_fiber();
                     }
                     any = any || progress;
                 } while (progress);

@@ -2,25 +2,19 @@
 
 import ctypes
 import functools
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 
+import compiled
 import numpy as np
-import pytest
 
 from gpuledger.readers.neutrino import PAGE_BYTES, Build
 from gpuledger.record import cuda
 from gpuledger.record.probes import workloads
 from gpuledger.record.probes.launch import PROBES, SAVES, TOOLS, Launched, split_records, words_of
 
-COMPILER = shutil.which("g++") or shutil.which("c++")
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler to emulate CUDA kernels with")
-HEAD = f"""
-#include "{Path(__file__).with_name("cuda_instructions_on_cpu.hpp")}"
+HEAD = """
+#include "cuda_instructions_on_cpu.hpp"
 #include "instructions.cuh"
-struct Pointer {{ void *p; template <class T> operator T *() const {{ return (T *)p; }} }};
+struct Pointer { void *p; template <class T> operator T *() const { return (T *)p; } };
 """
 #: A source with each probe, in a namespace of its own.
 VARIANT = """
@@ -53,10 +47,10 @@ SIGNATURES = {
 }
 
 
-def copy_sources(source, folder):
-    """Copy a source, to be included once for each probe."""
-    for name in (source, "probes.cuh"):
-        (folder / name).write_text((cuda.SOURCES / name).read_text("utf-8").replace("#pragma once", ""), "utf-8")
+def repeatable(source):
+    """Return a source and what it includes, by name, to be included once for each probe."""
+    texts = {name: (cuda.SOURCES / name).read_text("utf-8") for name in (source, "probes.cuh")}
+    return {name: text.replace("#pragma once", "") for name, text in texts.items()}
 
 
 @functools.cache
@@ -76,13 +70,7 @@ def library(source):
                 arguments += ["records", "slots"]
             words = {"parameters": ", ".join(parameters), "arguments": ", ".join(arguments)}
             text += LAUNCH.format(probe=number, function=function, **words)
-    with tempfile.TemporaryDirectory(prefix="gpuledger-emulation-") as folder:
-        (Path(folder) / "kernel.cpp").write_text(text, "utf-8")
-        copy_sources(source, Path(folder))
-        options = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{cuda.SOURCES}", "-o", "kernel.so", "kernel.cpp"]
-        done = subprocess.run([COMPILER, *options], cwd=folder, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return ctypes.CDLL(f"{folder}/kernel.so")
+    return compiled.library(source.partition(".")[0], text, repeatable(source))
 
 
 def launcher(function, probe):
