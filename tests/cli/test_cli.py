@@ -279,7 +279,7 @@ def test_profile_knows_roofs_of_a_gpu(tmp_path):
 def test_profile_of_standard_input():
     done = CliRunner().invoke(cli.commands, ["profile", "-", "--json"], input=ncu(["a", "b"]))
     assert done.exit_code == 0 and len(json.loads(done.stdout)["kernels"]) == 2
-    with pytest.raises(InputError, match="^standard input: the file is empty"):
+    with pytest.raises(InputError, match=r"^standard input: the file is empty"):
         CliRunner().invoke(cli.commands, ["profile", "-"], input="", catch_exceptions=False)
 
 
