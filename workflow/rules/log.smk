@@ -77,7 +77,7 @@ class Progress(DefaultFormatter):
     def format(self, record):
         """One line for what cannot be planned: a wrong name of a target, or of a dataset in it."""
         kind, said = getattr(record, "exception", ""), str(record.msg)
-        if kind == "MissingRuleException" and (wanted := re.search(r"No rule to produce (\S+) \(if", said)):
+        if kind == "MissingRuleException" and (wanted := re.search(r"No rule\sto produce (\S+) \(if", said)):
             return f"{wanted[1]}: there is no such target; {nearest_target(wanted[1])}"
         if kind == "InputFunctionException" and (line := re.search(r"WorkflowError:\s+(.+)", said)):
             return line[1]
