@@ -98,7 +98,7 @@ def test_blocks_are_those_of_the_launch(recorded):
 )
 def test_a_shape_that_cannot_be_filled_is_one_line(shape, message, capsys):
     assert blocks.parse_shape("1024x512") == (1024, 512)
-    assert command.main(["blocks", "--shape", shape]) == 1
+    assert command.main(["blocks", "--shape", shape]) == 2
     assert message in capsys.readouterr().err
 
 
