@@ -24,7 +24,7 @@ MAX_NUMBER, MAX_ROWS = 2**31, 100_000
 
 @click.command(
     short_help="How long a model's passes would take on GPUs.",
-    epilog="Example: gpuledger predict config.json --gpu h200-sxm --gpu b200-sxm --tp 1,2,4,8 --slo ttft=1s,tpot=30ms",
+    epilog="Example: gpuledger predict config.json --gpu h200-sxm,b200 --tp 1,2,4,8 --slo ttft=1s,tpot=30ms",
 )
 @click.argument("config")
 @click.option("--gpu", "gpu_ids", multiple=True, help="GPU (see gpuledger gpus); several: a100,h200-sxm.")
