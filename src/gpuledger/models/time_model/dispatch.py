@@ -148,6 +148,10 @@ _HELD_UP = {("vllm-fp8", "sm89"): {16: 0, 32: 40, 64: 80, 128: 160, 256: 750}}
 _ALONG_ROWS = (("sglang-fp8", "sm89"),)
 # Share of the host's time that padding to groups of four rows takes.
 _PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
+# What cuBLAS does in 16 bits. Products of several rows and fewer multiplications leave k whole; up to which k products
+# of more tiles than SMs leave it whole, and take the largest tile.
+_LEAST_MACS = {"sm89": 2.0**21, "sm120": 2.0**21}
+_SHORT = {"sm80": 6144.0}
 # Values along k that SGLang's DeepGEMM has one scale for; who picks tiles by their estimated cost.
 _GROUP = 128
 _BY_COST = ("sglang-deepgemm", "sm90")
@@ -205,6 +209,10 @@ class Candidates(NamedTuple):
         Of a kernel whose blocks work off one tile after the other.
     direct : float
         1 where few blocks write their results no faster than many, 0 where they do.
+    least_macs : float
+        Products of several rows and fewer multiplications leave k whole.
+    short : float
+        With k below it, products of more tiles than SMs leave it whole, and take the largest tile.
     """
 
     tiles: np.ndarray
@@ -217,6 +225,8 @@ class Candidates(NamedTuple):
     passes: np.ndarray | float = 1.0
     persistent: flashinfer_fp4.Persistent | None = None
     direct: float = 0.0
+    least_macs: float = 0.0
+    short: float = 0.0
 
 
 def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:
@@ -261,7 +271,10 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
         if vector := _VECTORS.get(name):
             few = m <= vector.rows
             return Candidates(np.vstack([(*vector[2:8], 0.0), tiles]), first + ~few, np.where(few, 1, last + 1))
-        return Candidates(tiles, first, last, converting=converting)
+        least, short = (rule.get(key[1], 0.0) for rule in (_LEAST_MACS, _SHORT))
+        if name != ANY or operand_bytes != 2:
+            least = short = 0.0
+        return Candidates(tiles, first, last, converting=converting, least_macs=least, short=short)
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
     tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)
@@ -292,4 +305,6 @@ def _is_ultra(gpu: Gpu) -> bool:
 
 def _compiled_for(gpu: Gpu) -> str:
     large = generation_of(gpu) is WARP_GROUP
+    if gpu.architecture == "ampere" and not gpu.shared_memory_bytes_per_sm < 160 * 1024:
+        return "sm80"
     return {"ada": "sm89", "hopper": "sm90", "blackwell": "sm100" if large else "sm120"}.get(gpu.architecture, "")

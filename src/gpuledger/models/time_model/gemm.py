@@ -117,9 +117,13 @@ class _Machine(NamedTuple):
     fill: float
     outside: float
     direct: float = 0.0
+    least_macs: float = 0.0
+    short: float = 0.0
+    largest: float = 0.0
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
+_FIRST_S = 4e-7  # by how much later the first bytes come from DRAM than from L2
 _FILL = 6.0  # steps that tiles after an SM's first take longer: nothing of theirs has been fetched
 _LEAST = 128  # k of a block at least, when k is split
 # Time of a row that a tile has beyond the matrix, over that of its bytes on their way into an SM, where it counts; and
@@ -148,6 +152,9 @@ def _search(
         rows, columns, depth, many, cold, warm = m[i], n[i], k[i], batch[i], colds[i], warms[i]
         best = inf
         free = last[i] - first[i] > 1
+        few = rows > 1.0 and rows * columns * depth < g.least_macs
+        short = depth < g.short
+        both = rows > 64.0 and columns > 64.0
         for j in range(first[i], last[i]):
             tile_m, tile_n, step = tiles_m[j], tiles_n[j], steps[j]
             if free and tile_m > g.least_rows and tile_m > 2 * rows:
@@ -155,6 +162,9 @@ def _search(
             high, wide = clusters_m[j], clusters_n[j]
             down, across = ceil(rows / (tile_m * high)) * high, ceil(columns / (tile_n * wide)) * wide
             whole = down * across * many
+            many_tiles = short and whole > g.sms
+            if many_tiles and both and tile_m * tile_n < g.largest:
+                continue
             outside = 0.0
             if not free:
                 outside = g.outside * (down * tile_m - rows) * across * many * depth * g.operand
@@ -165,7 +175,7 @@ def _search(
             result = used_m * used_n * g.result
             for split in splits:
                 blocks = whole * split
-                if split > 1 and (not free or depth < split * _LEAST or blocks > 4 * g.sms):
+                if split > 1 and (not free or few or many_tiles or depth < split * _LEAST or blocks > 4 * g.sms):
                     break
                 waves = ceil(blocks / g.sms)
                 length = ceil(depth / (split * step)) * step
@@ -229,8 +239,8 @@ def _from_dram(
     in_turn: np.ndarray,
     own: bool,
     found: Candidates,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes that come from DRAM, and the time (s) in which the rest leaves L2 once.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the bytes that come from DRAM, the time (s) in which the rest leaves L2 once, and the first bytes' wait (s).
 
     `in_turn`: of how many equal weights these are one; `own`: whether each has its own activations. All write their
     results to the same place. Activations are fetched again where L2 does not keep them from pass to pass.
@@ -241,10 +251,8 @@ def _from_dram(
     soon = l2.cold_share(weights + activations + results)
     moved = cold * weights + (cold if own else soon) * activations + soon * results
     warm = (weights + activations + results - moved) / l2.bytes_per_s
-    if found.persistent:
-        warm /= found.persistent.stream
     again = (found.passes - 1.0) * activations * l2.cold_share(activations + results / found.passes)
-    return moved + again, warm
+    return moved + again, warm, _FIRST_S * cold
 
 
 def gemm_time_s(
@@ -306,12 +314,11 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
         ``split_s``, ``conversion_s``, ``host_s``; ``flop`` (useful), ``padded_flop`` (with the padding of tiles),
         ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    time, flat, machine, chosen, terms, cold, conversion, host = _run(gpu, constants, *sizes, **options, plan=True)
+    time, flat, launch, chosen, terms, cold, conversion, host = _run(gpu, constants, *sizes, **options, plan=True)
     rows, columns, depth, many = flat
     tile_m, tile_n, split, step, blocks = chosen.T
     plan = {"time_s": time.reshape(-1), "tile_m": tile_m, "tile_n": tile_n, "split_k": split, "blocks": blocks}
     plan["waves"] = -(-blocks // gpu.sms)
-    launch = np.full(len(blocks), machine.launch)
     bound = np.array(BOUNDS)[np.column_stack([launch, terms[:, :4], conversion]).argmax(axis=1)]
     plan["bound"] = np.where(plan["time_s"] < _OVERLAPPED * host, "host", bound)
     plan["launch_s"] = launch
@@ -354,15 +361,22 @@ def _run(
     # Rules that count blocks count those of a whole batch, as DeepGEMM does of its groups.
     found = candidates(gpu, constants.dispatch, flat[0], flat[1] * flat[3], flat[2], machine.operand)
     tiles, first, last, persistent = found.tiles, found.first, found.last, found.persistent
-    machine = machine._replace(least_rows=max(machine.least_rows, tiles[:, 0].min()), direct=found.direct)
+    machine = machine._replace(
+        least_rows=max(machine.least_rows, tiles[:, 0].min()),
+        direct=found.direct,
+        least_macs=found.least_macs,
+        short=found.short,
+        largest=(tiles[:, 0] * tiles[:, 1]).max(),
+    )
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
     if persistent:
         machine, flights = machine._replace(fill=0.0), persistent.flight
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
     sizes = [array.astype(float) for array in flat]
-    l2 = l2 or l2_of(gpu)
-    cold, warm = _from_dram(machine, l2, sizes, weights, in_turn, own_activations, found)
+    kept = l2 or l2_of(gpu)
+    streamed = l2 or kept._replace(bytes_per_s=generation_of(gpu).stream * kept.bytes_per_s)
+    cold, warm, wait = _from_dram(machine, streamed, sizes, weights, in_turn, own_activations, found)
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
     shapes = (*sizes, stored, cold, warm, flights, first, last)
     time, chosen = np.empty(count), np.empty((count, 5), np.int64)
@@ -381,13 +395,13 @@ def _run(
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, range(0, count, _CHUNK)))
-    conversion = conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0, found)
+    conversion = conversion_s(machine, kept, flat, weights, in_turn if own_activations else 1.0, found)
     conversion += found.launches * machine.launch + found.held_up / machine.clock
-    time += conversion
+    time += conversion + wait
     host = machine.host * (1 + found.calls) * np.ones(count)
     if machine.host > 0:
         time = host * (1 + (time / host) ** _OVERLAP) ** (1 / _OVERLAP)
-    return time.reshape(arrays[0].shape), flat, machine, chosen, terms, cold, conversion, host
+    return time.reshape(arrays[0].shape), flat, machine.launch + wait, chosen, terms, cold, conversion, host
 
 
 def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:

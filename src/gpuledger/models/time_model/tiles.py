@@ -41,6 +41,7 @@ class Generation:
     step_bytes: int
     throttled: float
     flight: float
+    stream: float
 
     def tiles(self) -> np.ndarray:
         """Return all tiles, the largest first: shape (tiles, 2) of m, n; int64."""
@@ -58,11 +59,11 @@ def _tiles(generation: Generation) -> np.ndarray:
 
 #: Multiplications of one warp out of registers (mma.sync). Tiles as in the names of cuBLAS's kernels for such GPUs
 #: (``ampere_bf16_s16816gemm_bf16_128x64_...``); smaller ones exist, but hardly win.
-WARP = Generation((32, 64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0, 30.0)
+WARP = Generation((32, 64, 128, 256), (64, 128, 256), 128 * 256, 64, 0.0, 30.0, 1.0)
 #: Asynchronous multiplications of four warps out of shared memory (wgmma, tcgen05): multiples of 64 by multiples of 8,
 #: fetched by the bulk copy engine in rows of 128 bytes; tiles as in the names of cuBLAS's kernels ``nvjet_...``.
 WARP_GROUP = Generation(
-    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, 0.2, 40.0
+    (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256), (64, 128, 192, 256), 192 * 256, 128, 0.2, 40.0, 1.4
 )
 
 
