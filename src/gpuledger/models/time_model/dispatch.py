@@ -33,6 +33,12 @@ step: so do the times. There a block writes its results no faster where it is on
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
+What cuBLAS's heuristic does beyond the fastest tile was read off the tables in bf16, where the engines agree: on an A100
+it keeps 256 x 128 and a whole k up to 5120 as soon as there are more tiles than SMs, though smaller tiles or a split
+would take a sixth less; on an L40S products of fewer than 2^21 multiplications, and narrow ones, keep a whole k below
+8192, though a split would take half or a third. The first of an L40S's two rules holds on an RTX PRO 6000, whose errors
+were computed and decided nothing: they fell from 7.1 to 6.7 (vLLM); there narrow products are split from 2048 on.
+
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half. A
 grid is rounded up to whole clusters: at m of 257, Hopper's tiles of 128 rows in clusters of two compute 512.
 """
@@ -69,6 +75,31 @@ class _Rule(NamedTuple):
     cluster_n: int = 1
     held: int = 1
     launches: float = 0.0
+
+
+class Whole(NamedTuple):
+    """Which products of a free choice leave k whole, however few blocks that makes; by default none.
+
+    Attributes
+    ----------
+    few : float
+        Those of several rows and fewer multiplications than this, with k below `LONG`.
+    narrow : float
+        Those of up to so many rows or columns, and of more than 16 times as many of the other, with k below `LONG`.
+    short : float
+        Those of more tiles than SMs, with k below this; they take the largest tile, unless they have at most 64 rows or
+        columns.
+    """
+
+    few: float = 0.0
+    narrow: float = 0.0
+    short: float = 0.0
+
+
+#: k from which even a few multiplications are split.
+LONG = 8192.0
+# What cuBLAS does in 16 bits.
+_WHOLE = {"sm80": Whole(short=6144.0), "sm89": Whole(few=2.0**21, narrow=64.0), "sm120": Whole(few=2.0**21)}
 
 
 # The first rule that covers a shape holds.
@@ -148,10 +179,6 @@ _HELD_UP = {("vllm-fp8", "sm89"): {16: 0, 32: 40, 64: 80, 128: 160, 256: 750}}
 _ALONG_ROWS = (("sglang-fp8", "sm89"),)
 # Share of the host's time that padding to groups of four rows takes.
 _PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
-# What cuBLAS does in 16 bits. Products of several rows and fewer multiplications leave k whole; up to which k products
-# of more tiles than SMs leave it whole, and take the largest tile.
-_LEAST_MACS = {"sm89": 2.0**21, "sm120": 2.0**21}
-_SHORT = {"sm80": 6144.0}
 # Values along k that SGLang's DeepGEMM has one scale for; who picks tiles by their estimated cost.
 _GROUP = 128
 _BY_COST = ("sglang-deepgemm", "sm90")
@@ -209,10 +236,8 @@ class Candidates(NamedTuple):
         Of a kernel whose blocks work off one tile after the other.
     direct : float
         1 where few blocks write their results no faster than many, 0 where they do.
-    least_macs : float
-        Products of several rows and fewer multiplications leave k whole.
-    short : float
-        With k below it, products of more tiles than SMs leave it whole, and take the largest tile.
+    whole : Whole
+        Which products leave k whole.
     """
 
     tiles: np.ndarray
@@ -225,8 +250,7 @@ class Candidates(NamedTuple):
     passes: np.ndarray | float = 1.0
     persistent: flashinfer_fp4.Persistent | None = None
     direct: float = 0.0
-    least_macs: float = 0.0
-    short: float = 0.0
+    whole: Whole = Whole()
 
 
 def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:
@@ -271,10 +295,8 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
         if vector := _VECTORS.get(name):
             few = m <= vector.rows
             return Candidates(np.vstack([(*vector[2:8], 0.0), tiles]), first + ~few, np.where(few, 1, last + 1))
-        least, short = (rule.get(key[1], 0.0) for rule in (_LEAST_MACS, _SHORT))
-        if name != ANY or operand_bytes != 2:
-            least = short = 0.0
-        return Candidates(tiles, first, last, converting=converting, least_macs=least, short=short)
+        whole = _WHOLE.get(key[1], Whole()) if name == ANY and operand_bytes == 2 else Whole()
+        return Candidates(tiles, first, last, converting=converting, whole=whole)
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
     tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)

@@ -15,7 +15,7 @@ vLLM converts activations in blocks of up to 512 threads of 16 values each, so l
 moves 16 rows by bulk copies of 512 columns, one after the other, two blocks an SM
 (``csrc/nv_internal/cpp/kernels/quantization.cu``).
 
-`FLIGHT`, `STREAM` and `_COPY_ROWS` were chosen on the tables of vLLM and SGLang of a B200 and a GB200, errors of the
+`FLIGHT` and `_COPY_ROWS` were chosen on the tables of vLLM and SGLang of a B200 and a GB200, errors of the
 held-back halves in sight; both GPUs asked for the same.
 """
 
@@ -46,8 +46,6 @@ _COPY_ROWS = 5.5  # a bulk copy and its conversion, over `conversion_row_s`
 NAMES = tuple(_THREADED)
 #: Bytes that an SM gets from DRAM in a cycle at most, where whole tiles lie within the matrix.
 FLIGHT = 60.0
-#: Rate at which all SMs take in what stays in L2, over that of :mod:`gpuledger.models.time_model.l2`.
-STREAM = 1.3
 
 
 class Persistent(NamedTuple):
@@ -57,8 +55,6 @@ class Persistent(NamedTuple):
     ----------
     flight : ndarray of float64
         Bytes that an SM gets from DRAM in a cycle at most.
-    stream : float
-        Rate of what stays in L2, over that of :class:`gpuledger.models.time_model.l2.L2`.
     rows : ndarray of float64
         How often a conversion takes `conversion_row_s`.
     columns : ndarray of float64
@@ -68,7 +64,6 @@ class Persistent(NamedTuple):
     """
 
     flight: np.ndarray
-    stream: float
     rows: np.ndarray
     columns: np.ndarray
     copied: np.ndarray
@@ -130,4 +125,4 @@ def persistent(
     rows = np.ceil(m / sms)
     copied = (m >= _COPIED[0]) & (k % _COPIED[1] == 0) & (name == "sglang-nvfp4")
     copies = _COPY_ROWS * np.ceil(m / (_COPY_HEIGHT * _COPY_BLOCKS * sms)) * (k // _COPIED[1])
-    return Persistent(FLIGHT * used, STREAM, np.where(copied, copies, rows), columns, copied), passes
+    return Persistent(FLIGHT * used, np.where(copied, copies, rows), columns, copied), passes

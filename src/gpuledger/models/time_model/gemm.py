@@ -76,7 +76,7 @@ import pandas as pd
 
 from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.conversion import conversion_s
-from gpuledger.models.time_model.dispatch import Candidates, candidates
+from gpuledger.models.time_model.dispatch import LONG, Candidates, candidates
 from gpuledger.models.time_model.l2 import L2, l2_of
 from gpuledger.models.time_model.tiles import SPLITS, generation_of
 from gpuledger.readers.gpus import Gpu
@@ -117,13 +117,15 @@ class _Machine(NamedTuple):
     fill: float
     outside: float
     direct: float = 0.0
-    least_macs: float = 0.0
-    short: float = 0.0
     largest: float = 0.0
+    few: float = 0.0
+    narrow: float = 0.0
+    short: float = 0.0
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
 _FIRST_S = 4e-7  # by how much later the first bytes come from DRAM than from L2
+_DIRTY = 1.3  # room that results take in L2, over that of what is only read
 _FILL = 6.0  # steps that tiles after an SM's first take longer: nothing of theirs has been fetched
 _LEAST = 128  # k of a block at least, when k is split
 # Time of a row that a tile has beyond the matrix, over that of its bytes on their way into an SM, where it counts; and
@@ -152,9 +154,11 @@ def _search(
         rows, columns, depth, many, cold, warm = m[i], n[i], k[i], batch[i], colds[i], warms[i]
         best = inf
         free = last[i] - first[i] > 1
-        few = rows > 1.0 and rows * columns * depth < g.least_macs
-        short = depth < g.short
-        both = rows > 64.0 and columns > 64.0
+        least = min(rows, columns)
+        unsplit = depth < LONG and rows > 1.0 and rows * columns * depth < g.few
+        unsplit = unsplit or (
+            depth < LONG and rows > 1.0 and least <= g.narrow and max(rows, columns) > 16.0 * g.narrow
+        )
         for j in range(first[i], last[i]):
             tile_m, tile_n, step = tiles_m[j], tiles_n[j], steps[j]
             if free and tile_m > g.least_rows and tile_m > 2 * rows:
@@ -162,8 +166,8 @@ def _search(
             high, wide = clusters_m[j], clusters_n[j]
             down, across = ceil(rows / (tile_m * high)) * high, ceil(columns / (tile_n * wide)) * wide
             whole = down * across * many
-            many_tiles = short and whole > g.sms
-            if many_tiles and both and tile_m * tile_n < g.largest:
+            crowded = depth < g.short and whole > g.sms
+            if crowded and least > 64.0 and tile_m * tile_n < g.largest:
                 continue
             outside = 0.0
             if not free:
@@ -175,7 +179,7 @@ def _search(
             result = used_m * used_n * g.result
             for split in splits:
                 blocks = whole * split
-                if split > 1 and (not free or few or many_tiles or depth < split * _LEAST or blocks > 4 * g.sms):
+                if split > 1 and (not free or unsplit or crowded or depth < split * _LEAST or blocks > 4 * g.sms):
                     break
                 waves = ceil(blocks / g.sms)
                 length = ceil(depth / (split * step)) * step
@@ -240,7 +244,7 @@ def _from_dram(
     own: bool,
     found: Candidates,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the bytes that come from DRAM, the time (s) in which the rest leaves L2 once, and the first bytes' wait (s).
+    """Return the bytes out of DRAM, the time (s) in which the rest leaves L2 once, and the wait for the first bytes (s).
 
     `in_turn`: of how many equal weights these are one; `own`: whether each has its own activations. All write their
     results to the same place. Activations are fetched again where L2 does not keep them from pass to pass.
@@ -249,7 +253,8 @@ def _from_dram(
     activations, results = (size * rows * many for size in (depth * machine.operand, columns * machine.result))
     cold = l2.cold_share(in_turn * weights + (in_turn if own else 1.0) * activations + results)
     soon = l2.cold_share(weights + activations + results)
-    moved = cold * weights + (cold if own else soon) * activations + soon * results
+    written = l2.cold_share(_DIRTY * (weights + activations + results))
+    moved = cold * weights + (cold if own else soon) * activations + written * results
     warm = (weights + activations + results - moved) / l2.bytes_per_s
     again = (found.passes - 1.0) * activations * l2.cold_share(activations + results / found.passes)
     return moved + again, warm, _FIRST_S * cold
@@ -364,9 +369,8 @@ def _run(
     machine = machine._replace(
         least_rows=max(machine.least_rows, tiles[:, 0].min()),
         direct=found.direct,
-        least_macs=found.least_macs,
-        short=found.short,
         largest=(tiles[:, 0] * tiles[:, 1]).max(),
+        **found.whole._asdict(),
     )
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
     if persistent:

@@ -33,6 +33,9 @@ class Generation:
         Bytes that an SM gets from DRAM in a cycle at most: what it has in flight over the latency. The bulk copy engine
         keeps a third more on its way than threads do that load for themselves (chosen by CUTLASS's fp8 kernels on an
         H100 and a B200, which do not split k; beyond it nothing is gained there, and large bf16 products lose).
+    stream : float
+        Rate at which all SMs take in operands out of L2 that no other SM asks for, over that of
+        :mod:`gpuledger.models.time_model.l2` (chosen on the bf16 tables of an A100, an H100 and a B200).
     """
 
     rows: tuple[int, ...]
