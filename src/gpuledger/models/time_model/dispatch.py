@@ -33,11 +33,12 @@ step: so do the times. There a block writes its results no faster where it is on
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
-What cuBLAS's heuristic does beyond the fastest tile was read off the tables in bf16, where the engines agree: on an A100
-it keeps 256 x 128 and a whole k up to 5120 as soon as there are more tiles than SMs, though smaller tiles or a split
-would take a sixth less; on an L40S products of fewer than 2^21 multiplications, and narrow ones, keep a whole k below
-8192, though a split would take half or a third. The first of an L40S's two rules holds on an RTX PRO 6000, whose errors
-were computed and decided nothing: they fell from 7.1 to 6.7 (vLLM); there narrow products are split from 2048 on.
+What cuBLAS's heuristic does beyond taking the fastest tile was read off the tables in bf16, where three engines agree,
+in sight of held-back errors: an A100 keeps 256 x 128 and, up to a k of 5120, a whole k as soon as there are more tiles
+than SMs, though smaller tiles or a split would take a sixth less; an L40S leaves k whole below 8192 in products of
+fewer than 2^21 multiplications, and in narrow ones, though a split would take half or a third (`_WHOLE`). The first of
+an L40S's two rules holds on an RTX PRO 6000, whose errors were computed and decided nothing; it splits narrow products
+from 2048 on. None of this is known of products with a batch.
 
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half. A
 grid is rounded up to whole clusters: at m of 257, Hopper's tiles of 128 rows in clusters of two compute 512.
