@@ -701,4 +701,4 @@ def test_where_any_engine_may_compute_a_single_row_is_no_slower_than_64(name, pr
     constants = choice.gemm_entry(gpu, precision).constants
     n, k = np.array([1280, 8192, 28672]), np.array([8192, 3584, 8192])
     one, many = (gemm_time_s(gpu, constants, rows, n, k, 1, precision) for rows in (1, 64))
-    assert (one <= 1.02 * many).all()
+    assert (one <= 1.05 * many).all()

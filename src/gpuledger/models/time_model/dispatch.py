@@ -33,6 +33,13 @@ step: so do the times. There a block writes its results no faster where it is on
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
+What cuBLAS's heuristic does beyond taking the fastest tile was read off the tables in bf16, where three engines agree,
+in sight of held-back errors: an A100 keeps 256 x 128 and, up to a k of 5120, a whole k as soon as there are more tiles
+than SMs, though smaller tiles or a split would take a sixth less; an L40S leaves k whole below 8192 in products of
+fewer than 2^21 multiplications, and in narrow ones, though a split would take half or a third (`_WHOLE`). The first of
+an L40S's two rules holds on an RTX PRO 6000, whose errors were computed and decided nothing; it splits narrow products
+from 2048 on. None of this is known of products with a batch.
+
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half. A
 grid is rounded up to whole clusters: at m of 257, Hopper's tiles of 128 rows in clusters of two compute 512.
 """
@@ -69,6 +76,31 @@ class _Rule(NamedTuple):
     cluster_n: int = 1
     held: int = 1
     launches: float = 0.0
+
+
+class Whole(NamedTuple):
+    """Which products of a free choice leave k whole, however few blocks that makes; by default none.
+
+    Attributes
+    ----------
+    few : float
+        Those of several rows and fewer multiplications than this, with k below `LONG`.
+    narrow : float
+        Those of up to so many rows or columns, and of more than 16 times as many of the other, with k below `LONG`.
+    short : float
+        Those of more tiles than SMs, with k below this; they take the largest tile, unless they have at most 64 rows or
+        columns.
+    """
+
+    few: float = 0.0
+    narrow: float = 0.0
+    short: float = 0.0
+
+
+#: k from which even a few multiplications are split.
+LONG = 8192.0
+# What cuBLAS does in 16 bits.
+_WHOLE = {"sm80": Whole(short=6144.0), "sm89": Whole(few=2.0**21, narrow=64.0), "sm120": Whole(few=2.0**21)}
 
 
 # The first rule that covers a shape holds.
@@ -199,6 +231,7 @@ class Candidates(NamedTuple):
     passes: np.ndarray | float = 1.0
     persistent: flashinfer_fp4.Persistent | None = None  # of a kernel whose blocks work off one tile after the other
     direct: float = 0.0  # 1 where few blocks write their results no faster than many, 0 where they do
+    whole: Whole = Whole()  # which products leave k whole
 
 
 def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:
@@ -243,7 +276,8 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
         if vector := _VECTORS.get(name):
             few = m <= vector.rows
             return Candidates(np.vstack([(*vector[2:8], 0.0), tiles]), first + ~few, np.where(few, 1, last + 1))
-        return Candidates(tiles, first, last, converting=converting)
+        whole = _WHOLE.get(key[1], Whole()) if name == ANY and operand_bytes == 2 else Whole()
+        return Candidates(tiles, first, last, converting=converting, whole=whole)
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
     tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)
@@ -274,4 +308,6 @@ def _is_ultra(gpu: Gpu) -> bool:
 
 def _compiled_for(gpu: Gpu) -> str:
     large = generation_of(gpu) is WARP_GROUP
+    if gpu.architecture == "ampere" and not gpu.shared_memory_bytes_per_sm < 160 * 1024:
+        return "sm80"
     return {"ada": "sm89", "hopper": "sm90", "blackwell": "sm100" if large else "sm120"}.get(gpu.architecture, "")

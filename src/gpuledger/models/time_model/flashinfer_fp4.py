@@ -15,7 +15,7 @@ vLLM converts activations in blocks of up to 512 threads of 16 values each, so l
 moves 16 rows by bulk copies of 512 columns, one after the other, two blocks an SM
 (``csrc/nv_internal/cpp/kernels/quantization.cu``).
 
-`FLIGHT`, `STREAM` and `_COPY_ROWS` were chosen on the tables of vLLM and SGLang of a B200 and a GB200, errors of the
+`FLIGHT` and `_COPY_ROWS` were chosen on the tables of vLLM and SGLang of a B200 and a GB200, errors of the
 held-back halves in sight; both GPUs asked for the same.
 """
 
@@ -46,15 +46,12 @@ _COPY_ROWS = 5.5  # a bulk copy and its conversion, over `conversion_row_s`
 NAMES = tuple(_THREADED)
 #: Bytes that an SM gets from DRAM in a cycle at most, where whole tiles lie within the matrix.
 FLIGHT = 60.0
-#: Rate at which all SMs take in what stays in L2, over that of :mod:`gpuledger.models.time_model.l2`.
-STREAM = 1.3
 
 
 class Persistent(NamedTuple):
     """What is known of a kernel whose blocks work off tiles one after the other; arrays of shape (shapes,)."""
 
     flight: np.ndarray  # float64: bytes that an SM gets from DRAM in a cycle at most
-    stream: float  # rate of what stays in L2, over that of :class:`gpuledger.models.time_model.l2.L2`
     rows: np.ndarray  # float64: how often a conversion takes `conversion_row_s`
     columns: np.ndarray  # float64: values of a row that threads are busy with
     copied: np.ndarray  # bool: whether bulk copies overlap with the conversion of rows
@@ -116,4 +113,4 @@ def persistent(
     rows = np.ceil(m / sms)
     copied = (m >= _COPIED[0]) & (k % _COPIED[1] == 0) & (name == "sglang-nvfp4")
     copies = _COPY_ROWS * np.ceil(m / (_COPY_HEIGHT * _COPY_BLOCKS * sms)) * (k // _COPIED[1])
-    return Persistent(FLIGHT * used, STREAM, np.where(copied, copies, rows), columns, copied), passes
+    return Persistent(FLIGHT * used, np.where(copied, copies, rows), columns, copied), passes

@@ -16,7 +16,9 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
 * L2: the rows and columns of tiles on their way into an SM (`l2_bytes_per_clock`), and the results on theirs out
   (`result_factor`); few blocks have the way out to themselves, unless the SMs themselves take so long (`direct`).
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
-  in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices.
+  in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices (`stream`).
+  Where weights come from DRAM, so do the first bytes, which all others wait for (part of the launch;
+  :mod:`gpuledger.models.time_model.operand_traffic`).
 * passes: a kernel whose blocks work off tiles down the rows fetches the activations again for the next columns, where
   L2 does not keep them (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them.
@@ -33,39 +35,32 @@ GPU's and the host's (`host_s`).
 Besides the constants there are the numbers below and the tiles. They are structure: no GPU has its own (the step along
 k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100 together. That `split_s`,
 `result_factor`, `throttled` and `host_s` are constants, and how long the clock takes to drop, was chosen on tables of
-A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200.
-The bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang and the bf16 tables of vLLM
-of an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters.
-`_OUTSIDE_OF` was chosen on the fp8 tables of vLLM and SGLang of an H200, `_OUTSIDE_BY` on SGLang's fp8_block of an H100
-and an H200; `_FILL`, the tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200
-and L40S, where an RTX PRO 6000's errors were computed as well and decided nothing (they fell with each, or stayed).
-Each time the errors of the held-back halves were in sight: those measure the constants, not the structure. One choice
-was made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
+A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200. The
+bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang and the bf16 tables of vLLM of
+an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters. `_OUTSIDE_OF` was chosen on
+the fp8 tables of vLLM and SGLang of an H200, `_OUTSIDE_BY` on SGLang's fp8_block of an H100 and an H200; `_FILL`, the
+tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and L40S, where an RTX PRO
+6000's errors were computed as well and decided nothing (they fell with each, or stayed). Each time the errors of the
+held-back halves were in sight: those measure the constants, not the structure. One choice was made with an error of an
+RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
 
 Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
 pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
 half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
-clock, other losses of the fit, dearer partial sums (up to 0.9 worse where only the choice counts them so), at least 512
-of k in a split, no split of more tiles than SMs, a choice that dislikes small tiles (up to 0.7 worse, though an A100
-keeps 256 x 128 where 128 x 128 would take a sixth less), compute and latency one after the other, DRAM and chain that
-overlap the better the longer they take (0.1 better on Hopper, 0.2 worse on Ada); for dispatch tables but SGLang's on
-Ada, that an operand passes again and again where tiles are worked off along one side.
-
-There is structure left: boosted trees on the residuals, the sizes and the terms above, trained on one half of a table,
-have 1 to 8 % on the other half: bf16 of vLLM 3.8 on an A100, 3.4 H100, 3.2 H200, 4.2 B200, 6.1 L40S. Engines share it
-(their residuals in bf16 correlate by 0.4 to 0.9 on one GPU), H100 and H200 do by 0.3 to 0.6, B200 and GB200 by 0.4 to
-0.7, L40S and RTX PRO 6000 by 0.4 to 0.5; between all others it is below 0.2, and in bf16 no two of the sizes and
-terms explain more than a sixth of it. The libraries' choice of kernels may be the reason; the tables do not name the
-kernels. Some tables are noisier than what is asked: SGLang's bf16 on an H200 (6.1) and a B200 (6.7), its nvfp4 on a
-B200 (6.2) and a GB200 (4.7; vLLM's 3.2 and 3.8), and vLLM's fp8_block on a GB300: 9 to 14 between neighbours in m.
-On Blackwell the benchmark's clock ticks every 2.05 µs over five or six launches: steps of 8 % and more below 5 µs.
+clock, one that hangs on how full the matrix units are, other losses of the fit, dearer partial sums (up to 0.9 worse
+where only the choice counts them so), at least 512 of k in a split, splits only from the k on where times fall (4096 on
+Hopper, 2560 on data centre Blackwell, 1024 on an A100: up to 0.1 worse), no split of more tiles than SMs or of more
+than 16 to 36 tiles, a choice that dislikes small tiles for all k and GPUs (up to 1.2 worse), compute and latency one
+after the other, DRAM and chain that overlap the better the longer they take or the more steps there are (0.1 better on
+Hopper, 0.2 worse on Ada), a sharper end of L2; for dispatch tables but SGLang's on Ada, that an operand passes again
+and again where tiles are worked off along one side. What the remaining errors are made of stands in docs/MODELS.md.
 
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
 (tiles and their schedule); NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation);
 J. Little, Operations Research 9(3), 1961 (bytes in flight).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from math import ceil, inf, sqrt
@@ -76,8 +71,9 @@ import pandas as pd
 
 from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.conversion import conversion_s
-from gpuledger.models.time_model.dispatch import Candidates, candidates
+from gpuledger.models.time_model.dispatch import LONG, candidates
 from gpuledger.models.time_model.l2 import L2, l2_of
+from gpuledger.models.time_model.operand_traffic import traffic
 from gpuledger.models.time_model.tiles import SPLITS, generation_of
 from gpuledger.readers.gpus import Gpu
 
@@ -117,6 +113,10 @@ class _Machine(NamedTuple):
     fill: float
     outside: float
     direct: float = 0.0
+    largest: float = 0.0
+    few: float = 0.0
+    narrow: float = 0.0
+    short: float = 0.0
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
@@ -148,6 +148,11 @@ def _search(
         rows, columns, depth, many, cold, warm = m[i], n[i], k[i], batch[i], colds[i], warms[i]
         best = inf
         free = last[i] - first[i] > 1
+        least = min(rows, columns)
+        unsplit = many == 1.0 < rows and depth < LONG
+        if unsplit and rows * columns * depth >= g.few:
+            unsplit = least <= g.narrow and max(rows, columns) > 16.0 * g.narrow
+        short = many == 1.0 and depth < g.short
         for j in range(first[i], last[i]):
             tile_m, tile_n, step = tiles_m[j], tiles_n[j], steps[j]
             if free and tile_m > g.least_rows and tile_m > 2 * rows:
@@ -155,6 +160,9 @@ def _search(
             high, wide = clusters_m[j], clusters_n[j]
             down, across = ceil(rows / (tile_m * high)) * high, ceil(columns / (tile_n * wide)) * wide
             whole = down * across * many
+            crowded = short and whole > g.sms
+            if crowded and least > 64.0 and tile_m * tile_n < g.largest:
+                continue
             outside = 0.0
             if not free:
                 outside = g.outside * (down * tile_m - rows) * across * many * depth * g.operand
@@ -165,7 +173,7 @@ def _search(
             result = used_m * used_n * g.result
             for split in splits:
                 blocks = whole * split
-                if split > 1 and (not free or depth < split * _LEAST or blocks > 4 * g.sms):
+                if split > 1 and (not free or unsplit or crowded or depth < split * _LEAST or blocks > 4 * g.sms):
                     break
                 waves = ceil(blocks / g.sms)
                 length = ceil(depth / (split * step)) * step
@@ -219,32 +227,6 @@ def _compiled() -> Callable:
     from numba import njit
 
     return njit(cache=True, nogil=True, error_model="numpy")(_search)
-
-
-def _from_dram(
-    machine: _Machine,
-    l2: L2,
-    flat: Sequence[np.ndarray],
-    weights: np.ndarray,
-    in_turn: np.ndarray,
-    own: bool,
-    found: Candidates,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes that come from DRAM, and the time (s) in which the rest leaves L2 once.
-
-    `in_turn`: of how many equal weights these are one; `own`: whether each has its own activations. All write their
-    results to the same place. Activations are fetched again where L2 does not keep them from pass to pass.
-    """
-    rows, columns, depth, many = flat
-    activations, results = (size * rows * many for size in (depth * machine.operand, columns * machine.result))
-    cold = l2.cold_share(in_turn * weights + (in_turn if own else 1.0) * activations + results)
-    soon = l2.cold_share(weights + activations + results)
-    moved = cold * weights + (cold if own else soon) * activations + soon * results
-    warm = (weights + activations + results - moved) / l2.bytes_per_s
-    if found.persistent:
-        warm /= found.persistent.stream
-    again = (found.passes - 1.0) * activations * l2.cold_share(activations + results / found.passes)
-    return moved + again, warm
 
 
 def gemm_time_s(
@@ -306,12 +288,11 @@ def gemm_plan(gpu: Gpu, constants: Constants, *sizes: np.ndarray | int, **option
         ``split_s``, ``conversion_s``, ``host_s``; ``flop`` (useful), ``padded_flop`` (with the padding of tiles),
         ``l2_bytes`` (between L2 and SMs) and ``dram_bytes``.
     """
-    time, flat, machine, chosen, terms, cold, conversion, host = _run(gpu, constants, *sizes, **options, plan=True)
+    time, flat, launch, chosen, terms, cold, conversion, host = _run(gpu, constants, *sizes, **options, plan=True)
     rows, columns, depth, many = flat
     tile_m, tile_n, split, step, blocks = chosen.T
     plan = {"time_s": time.reshape(-1), "tile_m": tile_m, "tile_n": tile_n, "split_k": split, "blocks": blocks}
     plan["waves"] = -(-blocks // gpu.sms)
-    launch = np.full(len(blocks), machine.launch)
     bound = np.array(BOUNDS)[np.column_stack([launch, terms[:, :4], conversion]).argmax(axis=1)]
     plan["bound"] = np.where(plan["time_s"] < _OVERLAPPED * host, "host", bound)
     plan["launch_s"] = launch
@@ -354,15 +335,21 @@ def _run(
     # Rules that count blocks count those of a whole batch, as DeepGEMM does of its groups.
     found = candidates(gpu, constants.dispatch, flat[0], flat[1] * flat[3], flat[2], machine.operand)
     tiles, first, last, persistent = found.tiles, found.first, found.last, found.persistent
-    machine = machine._replace(least_rows=max(machine.least_rows, tiles[:, 0].min()), direct=found.direct)
+    machine = machine._replace(
+        least_rows=max(machine.least_rows, tiles[:, 0].min()),
+        direct=found.direct,
+        largest=(tiles[:, 0] * tiles[:, 1]).max(),
+        **found.whole._asdict(),
+    )
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
     if persistent:
         machine, flights = machine._replace(fill=0.0), persistent.flight
     splits = np.array(SPLITS[:1] if precision in UNSPLIT else SPLITS, dtype=float)
     count = len(flat[0])
     sizes = [array.astype(float) for array in flat]
-    l2 = l2 or l2_of(gpu)
-    cold, warm = _from_dram(machine, l2, sizes, weights, in_turn, own_activations, found)
+    kept = l2 or l2_of(gpu)
+    streamed = l2 or kept._replace(bytes_per_s=generation_of(gpu).stream * kept.bytes_per_s)
+    cold, warm, wait = traffic(machine, streamed, sizes, weights, in_turn, own_activations, found.passes)
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
     shapes = (*sizes, stored, cold, warm, flights, first, last)
     time, chosen = np.empty(count), np.empty((count, 5), np.int64)
@@ -381,13 +368,13 @@ def _run(
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(chunk, range(0, count, _CHUNK)))
-    conversion = conversion_s(machine, l2, flat, weights, in_turn if own_activations else 1.0, found)
+    conversion = conversion_s(machine, kept, flat, weights, in_turn if own_activations else 1.0, found)
     conversion += found.launches * machine.launch + found.held_up / machine.clock
-    time += conversion
+    time += conversion + wait
     host = machine.host * (1 + found.calls) * np.ones(count)
     if machine.host > 0:
         time = host * (1 + (time / host) ** _OVERLAP) ** (1 / _OVERLAP)
-    return time.reshape(arrays[0].shape), flat, machine, chosen, terms, cold, conversion, host
+    return time.reshape(arrays[0].shape), flat, machine.launch + wait, chosen, terms, cold, conversion, host
 
 
 def _machine(gpu: Gpu, constants: Constants, precision: str) -> _Machine:
