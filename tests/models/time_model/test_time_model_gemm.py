@@ -538,18 +538,6 @@ def test_results_take_more_room_in_l2_than_what_is_read():
     assert read["dram_bytes"].iloc[0] < written["dram_bytes"].iloc[0]
 
 
-def test_an_a100_keeps_large_tiles_and_a_whole_k_where_there_are_more_tiles_than_sms():
-    constants = constants_of(A100)
-    plan = gemm_plan(A100, constants, 2048, np.array([2560, 2560, 768]), np.array([4096, 8192, 4096]))
-    areas = (plan["tile_m"] * plan["tile_n"]).tolist()
-    assert areas[0] == 128 * 256 and plan["split_k"].tolist()[0] == 1
-    assert plan["split_k"].tolist()[1] > 1
-    # One wave of smaller tiles remains a choice; in 8 bits nothing is known.
-    assert plan["blocks"].iloc[2] <= A100.sms
-    eight = gemm_plan(A100, constants, 2048, 2560, 4096, precision="int8")
-    assert eight["tile_m"].iloc[0] * eight["tile_n"].iloc[0] < 128 * 256
-
-
 @pytest.mark.parametrize("name", ["l40s", "rtx-pro-6000"])
 def test_a_few_multiplications_leave_k_whole_on_gpus_with_little_shared_memory(name):
     gpu = find_gpu(name)

@@ -113,10 +113,8 @@ class _Machine(NamedTuple):
     fill: float
     outside: float
     direct: float = 0.0
-    largest: float = 0.0
     few: float = 0.0
     narrow: float = 0.0
-    short: float = 0.0
 
 
 # Structure: chosen once, by an A100's and an H100's shapes together, and the same for every GPU.
@@ -152,7 +150,6 @@ def _search(
         unsplit = many == 1.0 < rows and depth < LONG
         if unsplit and rows * columns * depth >= g.few:
             unsplit = least <= g.narrow and max(rows, columns) > 16.0 * g.narrow
-        short = many == 1.0 and depth < g.short
         for j in range(first[i], last[i]):
             tile_m, tile_n, step = tiles_m[j], tiles_n[j], steps[j]
             if free and tile_m > g.least_rows and tile_m > 2 * rows:
@@ -160,9 +157,6 @@ def _search(
             high, wide = clusters_m[j], clusters_n[j]
             down, across = ceil(rows / (tile_m * high)) * high, ceil(columns / (tile_n * wide)) * wide
             whole = down * across * many
-            crowded = short and whole > g.sms
-            if crowded and least > 64.0 and tile_m * tile_n < g.largest:
-                continue
             outside = 0.0
             if not free:
                 outside = g.outside * (down * tile_m - rows) * across * many * depth * g.operand
@@ -173,7 +167,7 @@ def _search(
             result = used_m * used_n * g.result
             for split in splits:
                 blocks = whole * split
-                if split > 1 and (not free or unsplit or crowded or depth < split * _LEAST or blocks > 4 * g.sms):
+                if split > 1 and (not free or unsplit or depth < split * _LEAST or blocks > 4 * g.sms):
                     break
                 waves = ceil(blocks / g.sms)
                 length = ceil(depth / (split * step)) * step
@@ -338,7 +332,6 @@ def _run(
     machine = machine._replace(
         least_rows=max(machine.least_rows, tiles[:, 0].min()),
         direct=found.direct,
-        largest=(tiles[:, 0] * tiles[:, 1]).max(),
         **found.whole._asdict(),
     )
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
