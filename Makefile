@@ -6,6 +6,8 @@ BIN := .venv/bin
 MIRROR ?=
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(MIRROR),--no-index --find-links $(MIRROR)/packages)
 SNAKEMAKE := $(BIN)/snakemake --cores $(CORES) $(if $(MIRROR),--config mirror=$(MIRROR) --)
+# Every job, and every command that a test tries, is a new process: none should compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: results check mirror env test test-slurm test-air-gapped test-faults lint bench fuzz record gpu-kit study requirements help
 .DEFAULT_GOAL := results
