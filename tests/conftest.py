@@ -47,7 +47,7 @@ settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
-#: The test modules that take longest beside the tests that run the workflow; a worker that gets one last makes all wait.
+#: The test modules that take longest beside the tests that run the workflow: none should be last.
 LONGEST = {"test_dmat", "test_record", "test_kernel_breakdown", "test_fetch_dataset", "test_neutrino_osdi25"}
 
 

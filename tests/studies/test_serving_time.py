@@ -61,6 +61,13 @@ def test_a_single_request_waits_for_nobody(tmp_path):
     assert run["prompts_s"] == 0 and run["kernels_s"] == run["decode_s"]
 
 
+def test_runs_that_have_no_time_for_their_prompts_are_counted(tmp_path):
+    prompts_ms = 8e3 * reduced(tmp_path).data["prompt_s"].iloc[0]
+    # All but the first of the two tokens come after the first.
+    lasting = ({"osl": 2, "silicon_ttft_ms": share * prompts_ms, "silicon_tpot_ms": 1e-3} for share in (0.9, 1.1))
+    assert reduced(tmp_path, *lasting)["runs_faster_than_prompts"] == 1
+
+
 def test_fewer_bits_take_less_time(tmp_path):
     modes = [{"gemm_quant_mode": mode, "system": "b200_sxm"} for mode in ("", "fp8", "nvfp4")]
     data = reduced(tmp_path, *modes, gpu="b200").data
