@@ -1,0 +1,68 @@
+"""Which measured GPU lends its constants to one that was not measured."""
+
+import dataclasses
+import math
+
+import pytest
+
+from gpuledger.models.time_model import choice
+from gpuledger.models.time_model.constants import read_table
+from gpuledger.models.time_model.donors import measured_maker, nearest_gpu, stacked
+from gpuledger.readers.gpus import find_gpu, read_gpus
+
+
+def donor(name, kind, precisions=("bf16",), **options):
+    sources = {entry.constants.source for entry in choice.candidates(kind, find_gpu(name), precisions, **options)}
+    (found,) = {source.split(":")[0].removeprefix("transferred from ") for source in sources}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "gemm", "prefill", "all_reduce"),
+    [
+        # HBM, matrix units that read registers, NVLink: an A100 has all three.
+        ("v100-sxm2", "a100-sxm-80gb", "a100-sxm-80gb", "a100-sxm-80gb"),
+        ("mi300x", "a100-sxm-80gb", "a100-sxm-80gb", "h100-sxm"),
+        # On PCIe no GPU has the bandwidth of NVLink's switches, whatever its kernels.
+        ("a100-pcie-80gb", "a100-sxm-80gb", "a100-sxm-80gb", "rtx-pro-6000"),
+        ("h100-pcie", "h100-sxm", "h100-sxm", "rtx-pro-6000"),
+        ("gh200-144gb", "h200-sxm", "h200-sxm", "h200-sxm"),
+        # GDDR. The L40S's collectives are of a server that says little about others.
+        ("rtx-3090", "l40s", "l40s", "rtx-pro-6000"),
+        ("rtx-4090", "l40s", "l40s", "rtx-pro-6000"),
+        ("rtx-5070", "rtx-pro-6000", "rtx-pro-6000", "rtx-pro-6000"),
+    ],
+)
+def test_donors_share_memory_matrix_units_and_links(name, gemm, prefill, all_reduce):
+    near = {"h200-sxm": "h100-sxm"}  # which differ in nothing but bandwidth and capacity
+    found = donor(name, "gemm"), donor(name, "prefill", ("bf16/bf16",)), donor(name, "collective", ("all_reduce",))
+    assert [near.get(of, of) for of in found] == [near.get(of, of) for of in (gemm, prefill, all_reduce)]
+
+
+def test_matrix_units_count_before_memory_where_kernels_were_written_for_them():
+    measured = [find_gpu(name) for name in sorted({entry.gpu for entry in read_table("gemm")} - {"a100-sxm-80gb"})]
+    ampere = find_gpu("a100-sxm-80gb")
+    kinds = {"gemm": "h100-sxm", "decode": "h100-sxm", "moe": "l40s", "prefill": "l40s", "collective": "h100-sxm"}
+    assert {kind: nearest_gpu(ampere, measured, kind).name for kind in kinds} == kinds
+    assert nearest_gpu(ampere, measured, "decode", latent=True).name == "l40s"
+
+
+def test_a_kernel_of_another_generation_does_not_stand_in_for_ones_own():
+    """Experts with activations in mxfp8 run on Blackwell only; a Hopper widens their weights, measured or not."""
+    wanted = ("w4a8_mxfp4_mxfp8", "w4a16_mxfp4")
+    for name in ("h100-sxm", "h100-pcie", "h20"):
+        assert {entry.precision for entry in choice.candidates("moe", find_gpu(name), wanted)} == {"w4a16_mxfp4"}
+    assert donor("h100-pcie", "moe", wanted) == "h100-sxm"
+    assert donor("a100-pcie-80gb", "gemm", ("fp8", "bf16")) == "a100-sxm-80gb"
+
+
+def test_the_kind_of_memory_is_guessed_by_the_sm_where_a_table_does_not_say():
+    for gpu in read_gpus().values():
+        if gpu.memory and gpu.name not in ("v100-sxm2", "v100-pcie", "mi300x"):
+            assert stacked(dataclasses.replace(gpu, memory="")) == stacked(gpu), gpu.name
+    assert not stacked(dataclasses.replace(find_gpu("a100"), memory="gddr6"))
+    assert stacked(dataclasses.replace(find_gpu("a100"), memory="", shared_memory_bytes_per_sm=math.nan))
+
+
+def test_makers_without_measurements_are_known():
+    assert {gpu.name for gpu in read_gpus().values() if not measured_maker(gpu)} == {"mi300x", "nvl-ax", "jgs"}
