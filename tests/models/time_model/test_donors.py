@@ -3,9 +3,11 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from gpuledger.models.time_model import choice
+from gpuledger.models.time_model.collectives import TRAYS, collective_terms, sent_bytes
 from gpuledger.models.time_model.constants import read_table
 from gpuledger.models.time_model.donors import measured_maker, nearest_gpu, stacked
 from gpuledger.readers.gpus import find_gpu, read_gpus
@@ -62,6 +64,25 @@ def test_the_kind_of_memory_is_guessed_by_the_sm_where_a_table_does_not_say():
             assert stacked(dataclasses.replace(gpu, memory="")) == stacked(gpu), gpu.name
     assert not stacked(dataclasses.replace(find_gpu("a100"), memory="gddr6"))
     assert stacked(dataclasses.replace(find_gpu("a100"), memory="", shared_memory_bytes_per_sm=math.nan))
+
+
+def test_sms_of_the_same_architecture_take_in_as_much_whatever_their_matrix_units_compute():
+    def rates(name):
+        return {entry.constants.l2_bytes_per_clock for entry in choice.candidates("gemm", find_gpu(name), ("bf16",))}
+
+    assert rates("h20") == rates("h100-sxm")
+    assert max(rates("rtx-4090")) == max(rates("l40s")) > max(rates("rtx-3090"))
+
+
+def test_links_of_a_rack_are_no_faster_behind_a_tray():
+    """Trays of four were measured; each doubling from two to four made one law 2.8 times as fast."""
+    for name in ("gb200", "gb300"):
+        gpu = find_gpu(name)
+        for entry in choice.candidates("collective", gpu, ("all_reduce",)):
+            message, devices = np.full(2, 2.0**30), np.array([4.0, 8.0])
+            link = collective_terms(gpu, entry.constants, "all_reduce", message, devices, TRAYS[name])["link_s"]
+            assert link[1] > link[0]
+            assert (sent_bytes("all_reduce", message, devices) / link < 1.1 * gpu.link_bytes_per_s).all()
 
 
 def test_makers_without_measurements_are_known():

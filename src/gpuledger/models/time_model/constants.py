@@ -14,7 +14,7 @@ from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
-from gpuledger.models.time_model.donors import nearest_gpu, sm_rate, stacked
+from gpuledger.models.time_model.donors import alike, nearest_gpu, sm_rate, stacked
 from gpuledger.models.time_model.encoder_law import EncoderConstants
 from gpuledger.models.time_model.moe import MoeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
@@ -136,14 +136,15 @@ def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
 
     The shares are of the data sheet and carry over as they are; so do the time of the host and what the library does. A
     step along k, a block and the conversion of a row take as many cycles; of a GEMM's launch, half does. What an SM
-    takes in of tiles grows with what its matrix units compute in a cycle: they would starve otherwise. (These rules
-    hold within 10 % between the fitted A100 and H100.) How far the clock drops is known of one generation only. Boards
-    without HBM sustain what their power allows: their share of the peak grows with the watts per FLOP, up to the whole
-    peak (chosen with an L40S's error in sight, not an RTX PRO 6000's).
+    takes in of tiles grows from one architecture to another with what its matrix units compute in a cycle: they would
+    starve otherwise. (These rules hold within 10 % between the fitted A100 and H100.) Within an architecture it stays:
+    an H20 or an RTX 4090 has another's SMs with slower matrix units. How far the clock drops is known of one generation
+    only. Boards without HBM sustain what their power allows: their share of the peak grows with the watts per FLOP, up
+    to the whole peak (chosen with an L40S's error in sight, not an RTX PRO 6000's).
     """
     slower = donor.clock_hz / gpu.clock_hz
     factors = dict.fromkeys(("step_s", "block_s", "chunk_s", "conversion_row_s"), slower)
-    factors["l2_bytes_per_clock"] = sm_rate(gpu) / sm_rate(donor)
+    factors["l2_bytes_per_clock"] = 1.0 if alike(donor, gpu) else sm_rate(gpu) / sm_rate(donor)
     if isinstance(constants, Constants):
         factors["launch_s"] = (1 + slower) / 2
     own = {name: getattr(constants, name) for name in factors if hasattr(constants, name)}

@@ -8,7 +8,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.models.time_model import choice, moe, recurrent_law
-from gpuledger.models.time_model.collectives import collective_terms
+from gpuledger.models.time_model.collectives import NODE, TRAYS, collective_terms
 from gpuledger.models.time_model.constants import Constants, Entry
 from gpuledger.models.time_model.decode_law import decode_terms
 from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
@@ -270,7 +270,10 @@ def _collectives(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, 
     # Engines leave what is long to NCCL.
     nccl = choice.candidates("collective", gpu, (operation,), "nccl")
     entries = list({entry.kernel: entry for entry in (*found, *nccl)}.values())
-    terms = _fastest(entries, lambda entry: collective_terms(gpu, entry.constants, operation, message, devices))
+    terms = _fastest(
+        entries,
+        lambda entry: collective_terms(gpu, entry.constants, operation, message, devices, TRAYS.get(entry.gpu, NODE)),
+    )
     terms |= {name: np.where(devices > 1, terms[name], 0) for name in ("time_s", "launch_s", "link_s")}
     # Each device reads what it sends and writes what it receives, as much.
     return terms | {"dram_bytes": 2 * sent, "l2_bytes": 2 * sent}
