@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from gpuledger.models.deployment import Deployment, Objective
 
-#: Columns of ``--json``; of a pipeline, and with drafts, there are more.
+#: Columns of ``--json``, which has ``notes`` too; of a pipeline, and with drafts, there are more.
 COLUMNS = (
     *("gpu", "phase", "batch", "time_s", "tokens_per_s", "tokens_per_s_per_gpu", "memory_bytes", "fits", "bound"),
     *("communication_percent", "judged_percent", "kernel_error_percent"),
@@ -33,14 +34,20 @@ def evaluate(deployments: Sequence[Deployment], batches: Sequence[int]) -> list[
 
 def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_json: bool) -> None:
     """Print passes and memory of each deployment."""
+    from gpuledger.models.deployment import notes
+
     if as_json:
-        print_json(machine_table(deployments, parts).to_dict("records"))
+        rows = machine_table(deployments, parts).to_dict("records")
+        said = [[notes(deployment)] * len(part) for deployment, part in zip(deployments, parts, strict=True)]
+        print_json([row | {"notes": sentences} for row, sentences in zip(rows, chain(*said), strict=True)])
         return
     say(_describe(deployments[0]))
     for deployment, part in zip(deployments, parts, strict=True):
         say(f"\n{placed(deployment)}{_replicated(deployment)}")
         _print_passes(part, deployment)
         say(_accuracy(part))
+        for sentence in notes(deployment):
+            say(sentence)
         _print_memory(deployment, int(part["batch"].max()))
 
 

@@ -18,9 +18,9 @@ BY_MEMORY = ("gemm", "decode", "quantise", "convolution", "state_update")
 #: Fastest PCIe link (bytes/s in one direction; sixteen lanes of PCIe 6.0). What is faster goes through switches of its
 #: own and does not share a tree.
 PCIE_BYTES_PER_S = 128e9
-#: GPUs whose collectives were measured on a server that says little about others. Between four and eight L40S all
-#: tables but one have 2 GB/s; another server of the same GPU (SGLang 0.5.12's table) is ten times as fast, which an
-#: RTX PRO 6000's constants predict within 29 % by the links' bandwidths, and those of the other tables within 239 %.
+#: GPUs whose collectives were measured on a server that says little about others. Among eight L40S all tables but one
+#: have 2 GB/s; another server of the same GPU (SGLang 0.5.12's table) is ten times as fast, which an RTX PRO 6000's
+#: constants predict within 29 % by the links' bandwidths, and those of the other tables within 239 %.
 ODD_SERVERS = ("l40s",)
 
 
