@@ -85,7 +85,7 @@ def test_what_was_measured_is_said_with_its_error(breakdown):
         ("--gpu a100 --precision fp8", ["No units for fp8: weights are widened to bf16"]),
         ("--gpu h200 --precision nvfp4", ["No units for fp4: weights are widened to bf16"]),
         ("--gpu v100", ["No units for bf16: fp16 takes its place."]),
-        ("--gpu mi300x", ["A rough guess: no GPU of this maker was measured"]),
+        ("--gpu mi300x", ["A rough guess: no kernels of this maker's GPUs were measured"]),
         ("--gpu l40s --tp 8", ["Collectives are those of the server that was measured"]),
         ("--gpu rtx-4090 --tp 2", ["The GPUs share PCIe switches"]),
         ("--gpu h100 --tp 16", ["Links are taken to join all 16 GPUs as they join 8"]),

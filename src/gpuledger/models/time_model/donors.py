@@ -1,4 +1,8 @@
-"""Which measured GPU's constants a GPU without measurements of its own takes, by what they share physically."""
+"""Which measured GPU's constants a GPU without measurements of its own takes, by what they share physically.
+
+An MI300X takes an A100's: its decode step of Qwen3-8B (dataset ``tracelens``) is predicted 25 % too short, and was 37 %
+too short with the constants of the GPU whose SMs have the shared memory of a compute unit, a desktop's.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
