@@ -9,7 +9,7 @@ import pytest
 from gpuledger.models.time_model import choice
 from gpuledger.models.time_model.collectives import TRAYS, collective_terms, sent_bytes
 from gpuledger.models.time_model.constants import read_table
-from gpuledger.models.time_model.donors import measured_maker, nearest_gpu, stacked
+from gpuledger.models.time_model.donors import measured_maker, nearest_gpu, sm_rate, stacked
 from gpuledger.readers.gpus import find_gpu, read_gpus
 
 
@@ -72,6 +72,17 @@ def test_sms_of_the_same_architecture_take_in_as_much_whatever_their_matrix_unit
 
     assert rates("h20") == rates("h100-sxm")
     assert max(rates("rtx-4090")) == max(rates("l40s")) > max(rates("rtx-3090"))
+
+
+@pytest.mark.parametrize(("kind", "precision"), [("moe", "int4_wo"), ("prefill", "bf16/bf16"), ("gemm", "bf16")])
+def test_slower_matrix_units_of_the_same_sm_wait_less(kind, precision):
+    """What else an SM does takes the same cycles: no kernel is slower on an H20 for it than on an H100."""
+    slow, fast = (find_gpu(name) for name in ("h20", "h100-sxm"))
+    fitted = {entry[1:4]: entry.constants for entry in read_table(kind) if entry.gpu == fast.name}
+    for entry in choice.candidates(kind, slow, (precision,)):
+        share, own = entry.constants.tensor_share, fitted[entry[1:4]].tensor_share
+        assert own < share <= 1.0
+        assert share == pytest.approx(min(1.0, own * sm_rate(fast) / sm_rate(slow)), rel=1e-3)
 
 
 def test_links_of_a_rack_are_no_faster_behind_a_tray():

@@ -138,17 +138,24 @@ def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
     step along k, a block and the conversion of a row take as many cycles; of a GEMM's launch, half does. What an SM
     takes in of tiles grows from one architecture to another with what its matrix units compute in a cycle: they would
     starve otherwise. (These rules hold within 10 % between the fitted A100 and H100.) Within an architecture it stays:
-    an H20 or an RTX 4090 has another's SMs with slower matrix units. How far the clock drops is known of one generation
-    only. Boards without HBM sustain what their power allows: their share of the peak grows with the watts per FLOP, up
-    to the whole peak (chosen with an L40S's error in sight, not an RTX PRO 6000's).
+    an H20 or an RTX 4090 has another's SMs with slower matrix units, which what else an SM does keeps waiting the less
+    the slower they are, and which draw less power. How far the clock drops is known of one generation only. Boards
+    without HBM sustain what their power allows: their share of the peak grows with the watts per FLOP, up to the whole
+    peak (chosen with an L40S's error in sight, not an RTX PRO 6000's).
     """
     slower = donor.clock_hz / gpu.clock_hz
     factors = dict.fromkeys(("step_s", "block_s", "chunk_s", "conversion_row_s"), slower)
-    factors["l2_bytes_per_clock"] = 1.0 if alike(donor, gpu) else sm_rate(gpu) / sm_rate(donor)
+    rate = sm_rate(gpu) / sm_rate(donor)
+    factors["l2_bytes_per_clock"] = 1.0 if alike(donor, gpu) else rate
     if isinstance(constants, Constants):
         factors["launch_s"] = (1 + slower) / 2
     own = {name: getattr(constants, name) for name in factors if hasattr(constants, name)}
     scaled = {name: float(f"{value * factors[name]:.4g}") for name, value in own.items()}
+    if alike(donor, gpu) and rate < 1:
+        if hasattr(constants, "tensor_share"):
+            scaled["tensor_share"] = float(f"{min(1.0, constants.tensor_share / rate):.4g}")
+        if hasattr(constants, "throttled"):
+            scaled["throttled"] = float(f"{constants.throttled * rate:.4g}")
     if isinstance(constants, Constants):
         if generation_of(donor) is not generation_of(gpu):
             scaled["throttled"] = generation_of(gpu).throttled
