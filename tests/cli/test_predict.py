@@ -101,6 +101,13 @@ def test_what_a_prediction_assumes_is_said(options, words):
         assert sentence.startswith(begin) and f"\n{sentence}\n" in said
 
 
+def test_what_is_assumed_of_listed_gpus_is_said_below_them():
+    options = ["--gpu", "a100,l40s,h100", "--tp", "2,8", "--precision", "fp8", "--batch", 8, "--slo", "ttft=9s,tpot=1s"]
+    said = run("Llama-3.1-8B", *options).splitlines()
+    assert said[-2].startswith("a100-sxm-80gb: No units for fp8: ")
+    assert said[-1].startswith("l40s: Collectives are those of the server that was measured")
+
+
 def test_a_model_that_does_not_fit_says_so():
     options = ("--tp", 8, "--ep", 8, "--input", 1024, "--output", 128, "--batch", "1..3")
     found = predict("DeepSeek-V3", "--gpu", "h100-sxm", "--gpu", "h200-sxm", *options)

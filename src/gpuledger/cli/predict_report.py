@@ -117,8 +117,14 @@ def _print_memory(deployment: Deployment, batch: int) -> None:
         say("Not even the weights and one token fit.")
 
 
-def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[pd.DataFrame], as_json: bool) -> None:
-    """Print the deployments that meet an objective; exit with 1 if there are none, and say what the passes allow."""
+def report_objective(
+    table: pd.DataFrame,
+    objective: Objective,
+    deployments: Sequence[Deployment],
+    parts: Sequence[pd.DataFrame],
+    as_json: bool,
+) -> None:
+    """Print those deployments that meet an objective; exit with 1 if there are none, and say what the passes allow."""
     if as_json:
         print_json(table.to_dict("records"))
     elif not table.empty:
@@ -143,6 +149,8 @@ def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[
         ]
         print_table(headers, rows, right=range(1, len(headers)))
         say("\nPredicted, kernels alone; energy: all GPUs at their board power all the time.")
+        for sentence, names in _notes_of(table, deployments).items():
+            say(f"{', '.join(names)}: {sentence}")
     if table.empty:
         wanted = f"none of these deployments has TTFT ≤ {objective.ttft_s:g} s and TPOT ≤ {objective.tpot_s:g} s"
         fitting = [part[part["fits"]] for part in parts if part["fits"].iloc[1:].any()]
@@ -153,6 +161,25 @@ def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[
             best = f"those that fit into memory take at least {ttft:.3g} and {tpot:.3g} ms"
         say(f"gpuledger: {wanted}; {best}", err=True)
         raise SystemExit(1)
+
+
+def _notes_of(table: pd.DataFrame, deployments: Sequence[Deployment]) -> dict[str, list[str]]:
+    """Return what is assumed of the GPUs of a table, each sentence with their names; of each GPU its widest split."""
+    from gpuledger.models.deployment import notes
+
+    shown = set(table[["gpu", *SPLIT]].itertuples(index=False, name=None))
+    widest: dict[str, Deployment] = {}
+    for deployment in deployments:
+        name, split = deployment.gpu.name, deployment.parallel
+        if (name, *(getattr(split, part) for part in SPLIT)) in shown and (
+            name not in widest or split.devices > widest[name].parallel.devices
+        ):
+            widest[name] = deployment
+    found: dict[str, list[str]] = {}
+    for name, deployment in widest.items():
+        for sentence in notes(deployment):
+            found.setdefault(sentence, []).append(name)
+    return found
 
 
 def placed(deployment: Deployment) -> str:
