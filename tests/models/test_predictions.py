@@ -59,10 +59,10 @@ def test_more_gpus_take_less_time_but_for_what_they_exchange(model, gpu):
 
 
 @pytest.mark.parametrize("gpu", GPUS)
-@pytest.mark.parametrize("quantity", ["dram_bytes_per_s", "link_bytes_per_s"])
-def test_bandwidth_makes_nothing_slower(gpu, quantity):
+@pytest.mark.parametrize("quantities", [["dram_bytes_per_s"], ["link_bytes_per_s", "peer_bytes_per_s"]])
+def test_bandwidth_makes_nothing_slower(gpu, quantities):
     sheet = find_gpu(gpu)
-    twice = replace(sheet, **{quantity: 2 * getattr(sheet, quantity)})
+    twice = replace(sheet, **{quantity: 2 * getattr(sheet, quantity) for quantity in quantities})
     for model in ("Llama-3.1-70B", "gpt-oss-120b"):
         before, after = (predicted_on(of, model, 4)["time_s"] for of in (sheet, twice))
         assert (after <= SLACK * before).all() and (after < before).any()

@@ -63,6 +63,7 @@ _QUANTITIES: Mapping[str, tuple[str, bool, str]] = {
     **{name: ("ops" if name == "int8" else "flops", False, "tflop_per_s") for name in PRECISIONS},
     "int8": ("ops", False, "top_per_s"),
     "link": ("bytes_per_second", False, "gb_per_s"),
+    "peer": ("bytes_per_second", False, "gb_per_s"),
     "board_power": ("power", False, "w"),
 }
 _PLAIN = (
@@ -104,6 +105,8 @@ class Gpu:
         Dense peak of every precision of `PRECISIONS` (FLOP/s, INT8: operations/s), of matrix units if there are any.
     link_bytes_per_s : float
         Bandwidth to other GPUs, per direction (NVLink, Infinity Fabric, else PCIe; NaN: unknown).
+    peer_bytes_per_s : float
+        Bandwidth to any one of them, where each has links of its own (NaN: as much as to all).
     board_power_w : float
         NaN: unknown.
     hypothetical : bool
@@ -124,6 +127,7 @@ class Gpu:
     shared_memory_bytes_per_sm: float
     flops: Mapping[str, float | None] = field(hash=False)
     link_bytes_per_s: float = math.nan
+    peer_bytes_per_s: float = math.nan
     board_power_w: float = math.nan
     memory: str = ""
     hypothetical: bool = False
@@ -214,8 +218,9 @@ def read_gpus(path: str | Path | None = None) -> dict[str, Gpu]:
         A CSV or the first sheet of an Excel file (``.xlsx``), with one row per GPU. Column names end with their unit:
         ``dram_gb_per_s`` (bandwidth; also ``tb``, ``gib``, ...), ``clock_mhz`` (``hz``, ``ghz``), ``l2_mib`` (``kib``,
         ``mb``, ...), ``dram_capacity_gib``, ``shared_memory_kib_per_sm``, ``bf16_tflop_per_s`` and so on for each
-        precision (``gflop``, ``pflop``), ``int8_top_per_s``, ``link_gb_per_s`` (per direction), ``board_power_w``.
-        ``architecture`` and ``memory`` say which measured GPU is nearest. Required are ``name``, ``sms``, clock, DRAM
+        precision (``gflop``, ``pflop``), ``int8_top_per_s``, ``link_gb_per_s`` (per direction), ``peer_gb_per_s``
+        (where each of the other GPUs has links of its own), ``board_power_w``. ``architecture`` and ``memory`` say
+        which measured GPU is nearest. Required are ``name``, ``sms``, clock, DRAM
         bandwidth, L2 and one peak. Default: the built-in table.
 
     Returns
@@ -322,6 +327,7 @@ def _gpu(path: Path, place: str, row: Mapping, units: Mapping[str, str]) -> Gpu:
         shared_memory_bytes_per_sm=value.get("shared_memory", math.nan),
         flops=flops,
         link_bytes_per_s=value.get("link", math.nan),
+        peer_bytes_per_s=value.get("peer", math.nan),
         board_power_w=value.get("board_power", math.nan),
         memory=words["memory"],
         hypothetical=row.get("hypothetical") == "true",

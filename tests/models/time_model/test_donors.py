@@ -96,5 +96,14 @@ def test_links_of_a_rack_are_no_faster_behind_a_tray():
             assert (sent_bytes("all_reduce", message, devices) / link < 1.1 * gpu.link_bytes_per_s).all()
 
 
+def test_few_gpus_with_a_link_for_each_of_the_others_use_few_links():
+    mesh = find_gpu("mi300x")
+    switched = dataclasses.replace(mesh, peer_bytes_per_s=math.nan)
+    (entry, *_) = choice.candidates("collective", mesh, ("all_reduce",), "nccl")
+    shapes = "all_reduce", np.full(4, 2.0**28), np.array([2.0, 4.0, 8.0, 16.0])
+    links = [collective_terms(gpu, entry.constants, *shapes)["link_s"] for gpu in (mesh, switched)]
+    assert links[0] / links[1] == pytest.approx([7, 7 / 3, 1, 1])
+
+
 def test_makers_without_measurements_are_known():
     assert {gpu.name for gpu in read_gpus().values() if not measured_maker(gpu)} == {"mi300x", "nvl-ax", "jgs"}

@@ -128,7 +128,9 @@ def collective_terms(
     first = message_bytes * (devices - 1) if c.pattern == "one shot" else sent
     hops = np.log2(devices) * c.hop_s
     latency = np.array([c.short_s + hops, c.middle_s + 2 * hops, c.long_s + 4 * hops])
-    rate = gpu.link_bytes_per_s * c.doubling ** (np.log2(np.minimum(devices, most_devices)) - 1)
+    # Where links lead to single GPUs, few of them use few links.
+    reached = np.fmin(gpu.link_bytes_per_s, gpu.peer_bytes_per_s * np.maximum(devices - 1, 1))
+    rate = reached * c.doubling ** (np.log2(np.minimum(devices, most_devices)) - 1)
     link = np.array([first / c.short_share, sent / c.middle_share, sent / c.long_share]) / rate
     taken = latency + link
     if c.own_bytes:
