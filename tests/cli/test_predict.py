@@ -42,7 +42,7 @@ def breakdown(tmp_path):
 
 def test_a_pass_is_that_of_kernel_breakdown(breakdown):
     found = predict("Llama-3.1-8B", "--gpu", "h100-sxm", "--tp", 2, "--input", 1000, "--output", 100, "--batch", "3,7")
-    assert tuple(found) == COLUMNS
+    assert tuple(found) == (*COLUMNS, "notes")
     assert list(zip(found["phase"], found["batch"], strict=True)) == [("prefill", 1), ("decode", 3), ("decode", 7)]
     phases = {"prefill": {"batch": 1, "input": 1000}, "decode": {"batch": 7, "context": 1050}}
     case = breakdown(model="Llama-3.1-8B", hardware=["h100-sxm"], phases=phases, parallel={"tensor": 2})
@@ -77,6 +77,35 @@ def test_what_was_measured_is_said_with_its_error(breakdown):
         "0 % of the time is in kernels that were measured on this GPU; constants of the others are from a100-sxm-80gb"
     )
     assert words in run("Llama-3.1-8B", "--gpu", "a100-pcie-40gb", "--batch", 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--gpu a100 --precision fp8", ["No units for fp8: weights are widened to bf16"]),
+        ("--gpu h200 --precision nvfp4", ["No units for fp4: weights are widened to bf16"]),
+        ("--gpu v100", ["No units for bf16: fp16 takes its place."]),
+        ("--gpu mi300x", ["A rough guess: no kernels of this maker's GPUs were measured"]),
+        ("--gpu l40s --tp 8", ["Collectives are those of the server that was measured"]),
+        ("--gpu rtx-4090 --tp 2", ["The GPUs share PCIe switches"]),
+        ("--gpu h100 --tp 16", ["Links are taken to join all 16 GPUs as they join 8"]),
+        ("--gpu h100 --precision fp8 --tp 8", []),
+    ],
+)
+def test_what_a_prediction_assumes_is_said(options, words):
+    options = [*options.split(), "--batch", "1"]
+    (found,) = {tuple(notes) for notes in predict("Llama-3.1-70B", *options)["notes"]}
+    assert len(found) == len(words)
+    said = run("Llama-3.1-70B", *options)
+    for sentence, begin in zip(found, words, strict=True):
+        assert sentence.startswith(begin) and f"\n{sentence}\n" in said
+
+
+def test_what_is_assumed_of_listed_gpus_is_said_below_them():
+    options = ["--gpu", "a100,l40s,h100", "--tp", "2,8", "--precision", "fp8", "--batch", 8, "--slo", "ttft=9s,tpot=1s"]
+    said = run("Llama-3.1-8B", *options).splitlines()
+    assert said[-2].startswith("a100-sxm-80gb: No units for fp8: ")
+    assert said[-1].startswith("l40s: Collectives are those of the server that was measured")
 
 
 def test_a_model_that_does_not_fit_says_so():
@@ -176,7 +205,7 @@ def test_a_table_for_people(tmp_path):
 def test_drafts_pipelines_and_the_host_are_reported():
     base = ("Llama-3.1-8B", "--gpu", "h200-sxm", "--batch", "4", "--input", 512, "--output", 64)
     drafts = predict(*base, "--draft", "mtp", "--draft-tokens", 2, "--acceptance", 0.5)
-    assert [*COLUMNS, "tokens_per_step", "tpot_s"] == list(drafts)
+    assert [*COLUMNS, "tokens_per_step", "tpot_s", "notes"] == list(drafts)
     assert drafts["tokens_per_step"].tolist() == [1, 1.75]
     assert drafts["tpot_s"][1] == pytest.approx(drafts["time_s"][1] / 1.75)
     assert "bubble_percent" in predict(*base, "--pp", 2)

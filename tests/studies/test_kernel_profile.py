@@ -95,7 +95,18 @@ def test_baseline_kernel_by_kernel(reduce):
     assert data["baseline_time_s"].fillna(-1).tolist() == pytest.approx([4e-6, -1, -1, -1])
     assert table.loc["gone", "launches"] == 0 and pd.isna(table.loc["new", "baseline_time_s"])
     assert result["baseline_time"] == pytest.approx(5.51e-6) and result["launches"] == 4
-    assert "as fast as the baseline" in result.finding
+    assert result.finding == (
+        "4 launches of 3 kernels take 2.51 µs, 2.2× as fast as the baseline (5.51 µs), but of other kernels "
+        "(1 only here, 2 only in the baseline, 1 launched another number of times): launch by launch, the kernels in "
+        "both are 3.8× as fast as there (9.5 µs)"
+    )
+    assert [result[f"common_{name}"] for name in ("time", "baseline_time")] == pytest.approx([2.5e-6, 9.5e-6])
+
+
+def test_totals_of_the_same_kernels_are_compared_without_more_words(reduce):
+    result = reduce(report(("a", work(10)), ("b", work(20))), report(("b", work(30)), ("a", work(30))))
+    assert result.finding.endswith("2× as fast as the baseline (60 ns)")
+    assert result["common_time"] == pytest.approx(result["time"])
 
 
 def test_a_baseline_is_hollow_beside_the_new_one(reduce):
@@ -129,6 +140,7 @@ def test_a_baseline_that_shares_no_kernel(reduce):
         table["launches"].tolist() == [1, 1, 0, 0, 0]
         and table["baseline_kernel"].isna().tolist() == [True] * 2 + [False] * 3
     )
+    assert result.finding.endswith("but of other kernels (2 only here, 3 only in the baseline): no kernel is in both")
 
 
 def test_kernels_of_which_some_launches_have_no_time(reduce):

@@ -5,7 +5,7 @@ import click
 from gpuledger.cli.terminal import json_option, print_json, print_table
 
 _FACTS = ("name", "title", "architecture", "aliases", "sms", "clock_hz", "dram_bytes_per_s", "dram_bytes", "l2_bytes")
-_FACTS += ("link_bytes_per_s", "board_power_w", "hypothetical", "source")
+_FACTS += ("memory", "link_bytes_per_s", "peer_bytes_per_s", "board_power_w", "hypothetical", "source")
 _PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
 
 

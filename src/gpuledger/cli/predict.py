@@ -133,7 +133,7 @@ def predict(
         table = cheapest(deployments, batches, objective, prices)
         if table.empty:
             parts = parts or evaluate(deployments, batches)
-        report_objective(table, objective, parts, as_json)
+        report_objective(table, objective, deployments, parts, as_json)
     else:
         report(deployments, parts, as_json)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from gpuledger.models.deployment import Deployment, Objective
 
-#: Columns of ``--json``; of a pipeline, and with drafts, there are more.
+#: Columns of ``--json``, which has ``notes`` too; of a pipeline, and with drafts, there are more.
 COLUMNS = (
     *("gpu", "phase", "batch", "time_s", "tokens_per_s", "tokens_per_s_per_gpu", "memory_bytes", "fits", "bound"),
     *("communication_percent", "judged_percent", "kernel_error_percent"),
@@ -33,14 +34,20 @@ def evaluate(deployments: Sequence[Deployment], batches: Sequence[int]) -> list[
 
 def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_json: bool) -> None:
     """Print passes and memory of each deployment."""
+    from gpuledger.models.deployment import notes
+
     if as_json:
-        print_json(machine_table(deployments, parts).to_dict("records"))
+        rows = machine_table(deployments, parts).to_dict("records")
+        said = [[notes(deployment)] * len(part) for deployment, part in zip(deployments, parts, strict=True)]
+        print_json([row | {"notes": sentences} for row, sentences in zip(rows, chain(*said), strict=True)])
         return
     say(_describe(deployments[0]))
     for deployment, part in zip(deployments, parts, strict=True):
         say(f"\n{placed(deployment)}{_replicated(deployment)}")
         _print_passes(part, deployment)
         say(_accuracy(part))
+        for sentence in notes(deployment):
+            say(sentence)
         _print_memory(deployment, int(part["batch"].max()))
 
 
@@ -110,8 +117,14 @@ def _print_memory(deployment: Deployment, batch: int) -> None:
         say("Not even the weights and one token fit.")
 
 
-def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[pd.DataFrame], as_json: bool) -> None:
-    """Print the deployments that meet an objective; exit with 1 if there are none, and say what the passes allow."""
+def report_objective(
+    table: pd.DataFrame,
+    objective: Objective,
+    deployments: Sequence[Deployment],
+    parts: Sequence[pd.DataFrame],
+    as_json: bool,
+) -> None:
+    """Print those deployments that meet an objective; exit with 1 if there are none, and say what the passes allow."""
     if as_json:
         print_json(table.to_dict("records"))
     elif not table.empty:
@@ -136,6 +149,8 @@ def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[
         ]
         print_table(headers, rows, right=range(1, len(headers)))
         say("\nPredicted, kernels alone; energy: all GPUs at their board power all the time.")
+        for sentence, names in _notes_of(table, deployments).items():
+            say(f"{', '.join(names)}: {sentence}")
     if table.empty:
         wanted = f"none of these deployments has TTFT ≤ {objective.ttft_s:g} s and TPOT ≤ {objective.tpot_s:g} s"
         fitting = [part[part["fits"]] for part in parts if part["fits"].iloc[1:].any()]
@@ -146,6 +161,25 @@ def report_objective(table: pd.DataFrame, objective: Objective, parts: Sequence[
             best = f"those that fit into memory take at least {ttft:.3g} and {tpot:.3g} ms"
         say(f"gpuledger: {wanted}; {best}", err=True)
         raise SystemExit(1)
+
+
+def _notes_of(table: pd.DataFrame, deployments: Sequence[Deployment]) -> dict[str, list[str]]:
+    """Return what is assumed of the GPUs of a table, each sentence with their names; of each GPU its widest split."""
+    from gpuledger.models.deployment import notes
+
+    shown = set(table[["gpu", *SPLIT]].itertuples(index=False, name=None))
+    widest: dict[str, Deployment] = {}
+    for deployment in deployments:
+        name, split = deployment.gpu.name, deployment.parallel
+        if (name, *(getattr(split, part) for part in SPLIT)) in shown and (
+            name not in widest or split.devices > widest[name].parallel.devices
+        ):
+            widest[name] = deployment
+    found: dict[str, list[str]] = {}
+    for name, deployment in widest.items():
+        for sentence in notes(deployment):
+            found.setdefault(sentence, []).append(name)
+    return found
 
 
 def placed(deployment: Deployment) -> str:

@@ -18,6 +18,9 @@ from gpuledger.errors import InputError
 if TYPE_CHECKING:
     from gpuledger.ledger.case_result import CaseResult
 
+#: Totals that ``--json`` gives beside a baseline's kernels.
+COMPARED = ("time", "baseline_time", "common_time", "common_baseline_time")
+COMPARED += ("kernels_only_here", "kernels_only_in_baseline", "kernels_launched_otherwise")
 _EXISTING = click.Path(path_type=Path)
 
 
@@ -59,7 +62,8 @@ def profile(
     table = kernel_table(result.data)
     if as_json:
         rows = result.data if by_launch else table
-        print_json({"launches": result["launches"], "kernels": rows.to_dict("records")})
+        compared = {name: result[name] for name in COMPARED if name in result.summary}
+        print_json({"launches": result["launches"], **compared, "kernels": rows.to_dict("records")})
         return
     say(result.finding)
     say()

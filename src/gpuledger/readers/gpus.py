@@ -63,6 +63,7 @@ _QUANTITIES: Mapping[str, tuple[str, bool, str]] = {
     **{name: ("ops" if name == "int8" else "flops", False, "tflop_per_s") for name in PRECISIONS},
     "int8": ("ops", False, "top_per_s"),
     "link": ("bytes_per_second", False, "gb_per_s"),
+    "peer": ("bytes_per_second", False, "gb_per_s"),
     "board_power": ("power", False, "w"),
 }
 _PLAIN = (
@@ -70,6 +71,7 @@ _PLAIN = (
     Column("title", optional=True),
     Column("aliases", optional=True),
     Column("architecture", optional=True),
+    Column("memory", optional=True),
     Column("sms", "integer", minimum=1, maximum=1e6),
     Column("lanes_per_sm", "integer", minimum=1, maximum=1e6, optional=True),
     Column("hypothetical", choices=("true", "false"), optional=True),
@@ -95,12 +97,16 @@ class Gpu:
         Streaming multiprocessors (compute units), and FP32 lanes per SM (0: unknown).
     clock_hz : float
         Boost clock.
+    memory : str
+        Kind of DRAM, such as ``HBM3`` or ``GDDR6`` (empty: unknown).
     dram_bytes_per_s, dram_bytes, l2_bytes, shared_memory_bytes_per_sm : float
         Bandwidth and capacity of DRAM, capacity of L2 and of an SM's shared memory (NaN: unknown).
     flops : mapping of str to float or None
         Dense peak of every precision of `PRECISIONS` (FLOP/s, INT8: operations/s), of matrix units if there are any.
     link_bytes_per_s : float
         Bandwidth to other GPUs, per direction (NVLink, Infinity Fabric, else PCIe; NaN: unknown).
+    peer_bytes_per_s : float
+        Bandwidth to any one of them, where each has links of its own (NaN: as much as to all).
     board_power_w : float
         NaN: unknown.
     hypothetical : bool
@@ -121,7 +127,9 @@ class Gpu:
     shared_memory_bytes_per_sm: float
     flops: Mapping[str, float | None] = field(hash=False)
     link_bytes_per_s: float = math.nan
+    peer_bytes_per_s: float = math.nan
     board_power_w: float = math.nan
+    memory: str = ""
     hypothetical: bool = False
     aliases: tuple[str, ...] = ()
     source: str = ""
@@ -210,8 +218,10 @@ def read_gpus(path: str | Path | None = None) -> dict[str, Gpu]:
         A CSV or the first sheet of an Excel file (``.xlsx``), with one row per GPU. Column names end with their unit:
         ``dram_gb_per_s`` (bandwidth; also ``tb``, ``gib``, ...), ``clock_mhz`` (``hz``, ``ghz``), ``l2_mib`` (``kib``,
         ``mb``, ...), ``dram_capacity_gib``, ``shared_memory_kib_per_sm``, ``bf16_tflop_per_s`` and so on for each
-        precision (``gflop``, ``pflop``), ``int8_top_per_s``, ``link_gb_per_s`` (per direction), ``board_power_w``.
-        Required are ``name``, ``sms``, clock, DRAM bandwidth, L2 and one peak. Default: the built-in table.
+        precision (``gflop``, ``pflop``), ``int8_top_per_s``, ``link_gb_per_s`` (per direction), ``peer_gb_per_s``
+        (where each of the other GPUs has links of its own), ``board_power_w``. ``architecture`` and ``memory`` say
+        which measured GPU is nearest. Required are ``name``, ``sms``, clock, DRAM
+        bandwidth, L2 and one peak. Default: the built-in table.
 
     Returns
     -------
@@ -295,7 +305,9 @@ def _gpu(path: Path, place: str, row: Mapping, units: Mapping[str, str]) -> Gpu:
         quantity: float(f"{row[f'{quantity}_{unit}'] * _UNITS[_QUANTITIES[quantity][0]][unit]:.15g}")
         for quantity, unit in units.items()
     }
-    words = {name: str(row.get(name, "") or "") for name in ("title", "aliases", "architecture", "source", "note")}
+    words = {
+        name: str(row.get(name, "") or "") for name in ("title", "aliases", "architecture", "memory", "source", "note")
+    }
     lanes = row.get("lanes_per_sm")
     lanes = 0 if lanes is None or pd.isna(lanes) else int(lanes)
     flops = {name: None if math.isnan(value.get(name, math.nan)) else value[name] for name in PRECISIONS}
@@ -315,7 +327,9 @@ def _gpu(path: Path, place: str, row: Mapping, units: Mapping[str, str]) -> Gpu:
         shared_memory_bytes_per_sm=value.get("shared_memory", math.nan),
         flops=flops,
         link_bytes_per_s=value.get("link", math.nan),
+        peer_bytes_per_s=value.get("peer", math.nan),
         board_power_w=value.get("board_power", math.nan),
+        memory=words["memory"],
         hypothetical=row.get("hypothetical") == "true",
         aliases=tuple(filter(None, (alias.strip() for alias in words["aliases"].split(";")))),
         source=words["source"],

@@ -22,7 +22,7 @@ from gpuledger.models.time_model.moe import DTYPES, TILES, MoeConstants, expert_
 from gpuledger.models.time_model.prefill_law import START as PREFILL_START
 from gpuledger.models.time_model.prefill_law import PrefillConstants, prefill_terms
 from gpuledger.models.time_model.step import predict
-from gpuledger.models.transformer import Precision, kernels, prefill, read_model
+from gpuledger.models.transformer import Precision, decode, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu
 
 H100, A100 = find_gpu("h100-sxm"), find_gpu("a100-sxm-80gb")
@@ -674,6 +674,26 @@ def test_nvfp4_is_widened_where_the_gpu_has_no_fp4():
     assert times[0] == pytest.approx(times[1], rel=0.05)
     products = on_hopper[on_hopper["kind"] == "gemm"]
     assert (2 * products["macs"] / products["time_s"]).max() < find_gpu("h200-sxm").peak_flop_per_s("bf16")
+
+
+@pytest.mark.parametrize("name", ["Llama-3.1-8B", "Qwen3-30B-A3B"])
+def test_fp8_on_a_gpu_without_it_saves_bytes_and_no_arithmetic(name):
+    times = {}
+    for formats in (Precision(), Precision("fp8", operands="fp8"), Precision("int4_g128")):
+        rows = kernels(read_model(name), prefill(8192), precision=formats)
+        found = predict(rows, find_gpu("a100"))
+        assert set(found["precision"]) == {"bf16"}
+        times[formats.weights] = (found["time_s"] * found["count"]).sum()
+        # Kernels that widen weights were not measured, but for experts in four bits.
+        widened = found[(found["weight_precision"] != "bf16") & (found["kind"] == "gemm")]
+        assert widened["error_percent"].isna().all()
+    assert times["fp8"] == pytest.approx(times["bf16"], rel=0.1)
+    one = [
+        (found["time_s"] * found["count"]).sum()
+        for formats in (Precision(), Precision("fp8", operands="fp8"))
+        for found in [predict(kernels(read_model(name), decode(1024, 64), precision=formats), find_gpu("a100"))]
+    ]
+    assert one[1] < 0.8 * one[0]
 
 
 def test_an_engine_leaves_long_messages_to_its_library():

@@ -17,6 +17,7 @@ from gpuledger.models.transformer import (
     Parallel,
     Precision,
     chunk,
+    configuration,
     decode,
     join,
     kernels,
@@ -759,6 +760,8 @@ def test_a_file_that_is_not_there_or_not_text(config, tmp_path):
     ],
 )
 def test_what_the_hub_says_is_said_in_one_line(monkeypatch, tmp_path, kind, message):
+    monkeypatch.setattr(configuration, "_hub_answers", lambda: True)
+
     def refuse(*_):
         raise kind.__new__(kind)
 
@@ -768,7 +771,34 @@ def test_what_the_hub_says_is_said_in_one_line(monkeypatch, tmp_path, kind, mess
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch, config, caplog, cached):
+    """The hub's own library asks six times within 23 seconds and prints a line each time."""
+    asked = []
+
+    class Session:
+        def head(self, address, timeout):
+            asked.append(address)
+            raise OSError("no route to host")
+
+    def download(hub_id, name, local_files_only=False):
+        assert local_files_only
+        if not cached:
+            raise errors.LocalEntryNotFoundError("not there")
+        return config(LLAMA)
+
+    monkeypatch.setattr(huggingface_hub.utils, "get_session", Session)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    if cached:
+        assert read_model("nobody/nothing").layer_count == LLAMA["num_hidden_layers"]
+    else:
+        with pytest.raises(InputError, match="the hub cannot be reached and the model is not cached"):
+            read_model("nobody/nothing")
+    assert len(asked) == 1 and not caplog.records
+
+
 def test_the_hub_is_asked_last(monkeypatch, tmp_path, config):
+    monkeypatch.setattr(configuration, "_hub_answers", lambda: True)
     file = config(LLAMA, "downloaded.json")
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda hub_id, name: str(file))
     assert read_model("unsloth/Llama-3.2-1B", mirror=tmp_path).name == "unsloth/Llama-3.2-1B"
@@ -779,6 +809,7 @@ def test_the_hub_is_asked_last(monkeypatch, tmp_path, config):
 
 
 def test_the_hub_is_asked_for_model_optimizers_file(monkeypatch, config):
+    monkeypatch.setattr(configuration, "_hub_answers", lambda: True)
     file = config(LLAMA)
     asked = []
 

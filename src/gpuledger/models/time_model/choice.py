@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 
-from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, distance, nearest_gpu, read_table, transferred
+from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, read_table, transferred
 from gpuledger.models.time_model.dispatch import ANY
+from gpuledger.models.time_model.donors import alike, distance, nearest_gpu
 from gpuledger.models.time_model.fit import HOST_BOUND_S
-from gpuledger.models.time_model.tiles import generation_of
 from gpuledger.readers.gpus import Gpu, find_gpu
 
 #: Formats of weights and operands of a mixture of experts, and the data types of fused kernels that compute it: of each
@@ -65,13 +65,20 @@ def candidates(
             if here:
                 known = here if precision == precisions[0] else [entry._replace(error_percent=nan) for entry in here]
                 return [*known, *_unmeasured(kind, here, same, gpu)]
-    for precision in precisions:
-        others = [entry for entry in usual if entry.precision == precision]
-        if others:
-            donor = nearest_gpu(gpu, {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in others}.values())
-            found = _of_engine([entry for entry in others if entry.gpu == donor.name], engine)
-            return [_transferred(entry, donor, gpu) for entry in found]
-    raise ValueError(f"{TABLE} holds no constants of a {kind} kernel in {' or '.join(precisions)}")
+    others = [entry for entry in usual if entry.precision in precisions]
+    if not others:
+        raise ValueError(f"{TABLE} holds no constants of a {kind} kernel in {' or '.join(precisions)}")
+    gpus = {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in others}
+    ranks = {name: min(precisions.index(entry.precision) for entry in others if entry.gpu == name) for name in gpus}
+
+    def rank(name: str) -> tuple:
+        # A kernel in the wanted precision of another generation might not run here.
+        *apart, rates = distance(gpu, gpus[name], kind, latent)
+        return *apart, ranks[name], rates
+
+    donor = min(gpus, key=rank)
+    same = [entry for entry in others if entry.gpu == donor and entry.precision == precisions[ranks[donor]]]
+    return [_transferred(entry, gpus[donor], gpu) for entry in _of_engine(same, engine)]
 
 
 def _unmeasured(kind: str, here: Sequence[Entry], same: Sequence[Entry], gpu: Gpu) -> Sequence[Entry]:
@@ -86,18 +93,13 @@ def _unmeasured(kind: str, here: Sequence[Entry], same: Sequence[Entry], gpu: Gp
     known = {(entry.framework, entry.kernel) for entry in here}
     others = [entry for entry in same if (entry.framework, entry.kernel) not in known and entry.gpu != gpu.name]
     donors = {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in others}
-    near = [other for other in donors.values() if _alike(other, gpu)]
+    near = [other for other in donors.values() if alike(other, gpu)]
     found = {}
-    for donor in sorted(near, key=lambda other: distance(gpu, other)):
+    for donor in sorted(near, key=lambda other: distance(gpu, other, kind)):
         for entry in others:
             if entry.gpu == donor.name and entry.framework in {framework for framework, _ in known}:
                 found.setdefault((entry.framework, entry.kernel), _transferred(entry, donor, gpu))
     return tuple(found.values())
-
-
-def _alike(one: Gpu, other: Gpu) -> bool:
-    """Return whether kernels compiled for one GPU run on the other: of data centres and of desktops they differ."""
-    return one.architecture == other.architecture and generation_of(one) is generation_of(other)
 
 
 def recurrent_candidates(kind: str, gpu: Gpu, engine: str, family: str, named: str = "") -> Sequence[Entry]:
@@ -121,7 +123,7 @@ def recurrent_candidates(kind: str, gpu: Gpu, engine: str, family: str, named: s
     here = [entry for entry in entries if entry.gpu == gpu.name]
     if here:
         return _of_engine(here, engine)
-    donor = nearest_gpu(gpu, {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in entries}.values())
+    donor = nearest_gpu(gpu, {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in entries}.values(), kind)
     found = _of_engine([entry for entry in entries if entry.gpu == donor.name], engine)
     return [_transferred(entry, donor, gpu) for entry in found]
 

@@ -66,6 +66,10 @@ BOUNDS = {
     "hop_s": (1e-9, 1e-4),
     "doubling": (0.1, 4.0),
 }
+#: GPUs among which collectives were measured at most: those of a server.
+NODE = 8
+#: And within a tray of a rack, which is all that the tables of these GPUs have of engines' kernels and of NCCL.
+TRAYS = {"gb200": 4, "gb300": 4}
 #: Bandwidths that fits start from: of short messages, and for each doubling of the GPUs.
 SHORT_SHARES, DOUBLINGS = (0.03, 0.1, 0.4), (0.5, 1.0, 1.3)
 #: Longest message of engines' own kernels: vLLM's takes less than 8 MiB, SGLang's up to 16 MiB (max_size of their
@@ -95,7 +99,12 @@ def sent_bytes(operation: str, message_bytes: np.ndarray, devices: np.ndarray) -
 
 
 def collective_terms(
-    gpu: Gpu, constants: CollectiveConstants, operation: str, message_bytes: np.ndarray, devices: np.ndarray
+    gpu: Gpu,
+    constants: CollectiveConstants,
+    operation: str,
+    message_bytes: np.ndarray,
+    devices: np.ndarray,
+    most_devices: int = NODE,
 ) -> dict[str, np.ndarray]:
     """Predict the time of collectives by fitted constants.
 
@@ -106,6 +115,8 @@ def collective_terms(
     operation : str
         ``all_reduce``, ``all_gather``, ``reduce_scatter``, ``alltoall``.
     message_bytes, devices : float arrays of shape (collectives,)
+    most_devices : int
+        Among how many the constants were measured: among more, bandwidth is that among so many.
 
     Returns
     -------
@@ -117,8 +128,9 @@ def collective_terms(
     first = message_bytes * (devices - 1) if c.pattern == "one shot" else sent
     hops = np.log2(devices) * c.hop_s
     latency = np.array([c.short_s + hops, c.middle_s + 2 * hops, c.long_s + 4 * hops])
-    # Nothing was measured beyond eight GPUs.
-    rate = gpu.link_bytes_per_s * c.doubling ** (np.log2(np.minimum(devices, 8)) - 1)
+    # Where links lead to single GPUs, few of them use few links.
+    reached = np.fmin(gpu.link_bytes_per_s, gpu.peer_bytes_per_s * np.maximum(devices - 1, 1))
+    rate = reached * c.doubling ** (np.log2(np.minimum(devices, most_devices)) - 1)
     link = np.array([first / c.short_share, sent / c.middle_share, sent / c.long_share]) / rate
     taken = latency + link
     if c.own_bytes:

@@ -1,7 +1,6 @@
 """The constants of a GEMM on one GPU, each with a physical meaning, and the table of all fitted constants."""
 
 import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,7 @@ from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
+from gpuledger.models.time_model.donors import alike, nearest_gpu, sm_rate, stacked
 from gpuledger.models.time_model.encoder_law import EncoderConstants
 from gpuledger.models.time_model.moe import MoeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
@@ -100,8 +100,8 @@ NAMES = tuple(f.name for f in dataclasses.fields(Constants) if f.type is float)
 def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) -> Constants:
     """Return the constants of a GPU: fitted ones where there are any, else those of the nearest fitted GPU.
 
-    The nearest GPU is one for data centres or not, as this one, then of the same architecture, then of the nearest rate
-    of an SM in a cycle. :func:`transferred` says how its constants carry over.
+    :func:`gpuledger.models.time_model.donors.distance` says which is nearest, :func:`transferred` how its constants
+    carry over.
 
     Parameters
     ----------
@@ -122,11 +122,12 @@ def constants_of(gpu: Gpu, precision: str = "bf16", path: str | Path = TABLE) ->
             if wanted == precision:
                 return found
             return dataclasses.replace(found, source=f"of {gpu.name} in {wanted}: {found.source}")
-    for wanted in (precision, *RELATED.get(precision, ("bf16",))):
-        donors = [find_gpu(name, file=path, place=f"GPU {name}") for name, of in fitted if of == wanted]
-        if donors:
-            donor = nearest_gpu(gpu, donors)
-            return transferred(fitted[donor.name, wanted], donor, gpu)
+    wanted = (precision, *RELATED.get(precision, ("bf16",)))
+    donors = {name: find_gpu(name, file=path, place=f"GPU {name}") for name, of in fitted if of in wanted}
+    if donors:
+        donor = nearest_gpu(gpu, donors.values(), "gemm")
+        own = next(fitted[donor.name, of] for of in wanted if (donor.name, of) in fitted)
+        return transferred(own, donor, gpu)
     raise ValueError(f"{path} holds no constants for {precision}")
 
 
@@ -135,22 +136,30 @@ def transferred(constants: AnyConstants, donor: Gpu, gpu: Gpu) -> AnyConstants:
 
     The shares are of the data sheet and carry over as they are; so do the time of the host and what the library does. A
     step along k, a block and the conversion of a row take as many cycles; of a GEMM's launch, half does. What an SM
-    takes in of tiles grows with what its matrix units compute in a cycle: they would starve otherwise. (These rules
-    hold within 10 % between the fitted A100 and H100.) How far the clock drops is known of one generation only. Boards
+    takes in of tiles grows from one architecture to another with what its matrix units compute in a cycle: they would
+    starve otherwise. (These rules hold within 10 % between the fitted A100 and H100.) Within an architecture it stays:
+    an H20 or an RTX 4090 has another's SMs with slower matrix units, which what else an SM does keeps waiting the less
+    the slower they are, and which draw less power. How far the clock drops is known of one generation only. Boards
     without HBM sustain what their power allows: their share of the peak grows with the watts per FLOP, up to the whole
     peak (chosen with an L40S's error in sight, not an RTX PRO 6000's).
     """
     slower = donor.clock_hz / gpu.clock_hz
     factors = dict.fromkeys(("step_s", "block_s", "chunk_s", "conversion_row_s"), slower)
-    factors["l2_bytes_per_clock"] = _rate(gpu) / _rate(donor)
+    rate = sm_rate(gpu) / sm_rate(donor)
+    factors["l2_bytes_per_clock"] = 1.0 if alike(donor, gpu) else rate
     if isinstance(constants, Constants):
         factors["launch_s"] = (1 + slower) / 2
     own = {name: getattr(constants, name) for name in factors if hasattr(constants, name)}
     scaled = {name: float(f"{value * factors[name]:.4g}") for name, value in own.items()}
+    if alike(donor, gpu) and rate < 1:
+        if hasattr(constants, "tensor_share"):
+            scaled["tensor_share"] = float(f"{min(1.0, constants.tensor_share / rate):.4g}")
+        if hasattr(constants, "throttled"):
+            scaled["throttled"] = float(f"{constants.throttled * rate:.4g}")
     if isinstance(constants, Constants):
         if generation_of(donor) is not generation_of(gpu):
             scaled["throttled"] = generation_of(gpu).throttled
-        if _small(donor) and _small(gpu):
+        if not (stacked(donor) or stacked(gpu)):
             power = _watts_per_flop(gpu) / _watts_per_flop(donor)
             if np.isfinite(power):
                 scaled["tensor_share"] = float(f"{min(1.0, constants.tensor_share * power):.4g}")
@@ -182,7 +191,7 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
     if not same:
         return None
     donors = {entry.gpu: find_gpu(entry.gpu, file=path, place=f"GPU {entry.gpu}") for entry in same}
-    nearest = nearest_gpu(gpu, donors.values())
+    nearest = nearest_gpu(gpu, donors.values(), kind, kernel.startswith("MLA"))
     own = [entry.constants for entry in same if entry.gpu == nearest.name]
     return transferred(min(own, key=_readiness), nearest, gpu)
 
@@ -192,28 +201,8 @@ def _readiness(constants: AnyConstants) -> tuple[float, float]:
     return getattr(constants, "host_s", 0.0), getattr(constants, "launch_s", 0.0)
 
 
-def nearest_gpu(gpu: Gpu, donors: Iterable[Gpu]) -> Gpu:
-    """Return the GPU whose constants carry over best."""
-    return min(donors, key=lambda other: distance(gpu, other))
-
-
-def distance(gpu: Gpu, other: Gpu) -> tuple[bool, bool, float]:
-    # SMs of data centre GPUs have more shared memory, an L2 in two partitions and HBM behind it: the first of the
-    # three tells them apart, and their kernels differ most.
-    return _small(gpu) != _small(other), gpu.architecture != other.architecture, abs(np.log(_rate(gpu) / _rate(other)))
-
-
-def _small(gpu: Gpu) -> bool:
-    return gpu.shared_memory_bytes_per_sm < 160 * 1024
-
-
 def _watts_per_flop(gpu: Gpu) -> float:
     return gpu.board_power_w / gpu.peak_flop_per_s("bf16")
-
-
-def _rate(gpu: Gpu) -> float:
-    """FLOP of the matrix units of an SM in a cycle."""
-    return gpu.peak_flop_per_s("bf16") / (gpu.sms * gpu.clock_hz)
 
 
 def read_constants(path: str | Path = TABLE) -> dict[tuple[str, str], Constants]:

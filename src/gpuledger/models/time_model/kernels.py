@@ -8,7 +8,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.models.time_model import choice, moe, recurrent_law
-from gpuledger.models.time_model.collectives import collective_terms
+from gpuledger.models.time_model.collectives import NODE, TRAYS, collective_terms
 from gpuledger.models.time_model.constants import Constants, Entry
 from gpuledger.models.time_model.decode_law import decode_terms
 from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
@@ -126,6 +126,8 @@ def _gemms(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.nda
     # Weights in fewer bits are widened on the way from L2 to the matrix units.
     wide = float(OPERAND_BYTES[precision]) * k * n * batch
     stored = np.where(weight_bytes > 0, np.minimum(weight_bytes, wide), wide)
+    # Kernels that widen weights were not measured.
+    narrow = stored < 0.9 * wide
     # Steps of many contexts, or batches of equal tokens, multiply the same shapes.
     sizes, again = np.unique(np.column_stack([m, n, k, batch, stored]), axis=0, return_inverse=True)
     *shape, stored = sizes.T
@@ -137,7 +139,8 @@ def _gemms(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.nda
     parts["launch_s"] = np.maximum(parts["launch_s"], parts["latency_s"])
     if not entry:
         return parts | {"constants": own.source}
-    return parts | {"constants": choice.described(entry), "error_percent": entry.error_percent}
+    error = np.where(narrow, np.nan, entry.error_percent)
+    return parts | {"constants": choice.described(entry), "error_percent": error}
 
 
 def _sparse(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
@@ -270,7 +273,10 @@ def _collectives(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, 
     # Engines leave what is long to NCCL.
     nccl = choice.candidates("collective", gpu, (operation,), "nccl")
     entries = list({entry.kernel: entry for entry in (*found, *nccl)}.values())
-    terms = _fastest(entries, lambda entry: collective_terms(gpu, entry.constants, operation, message, devices))
+    terms = _fastest(
+        entries,
+        lambda entry: collective_terms(gpu, entry.constants, operation, message, devices, TRAYS.get(entry.gpu, NODE)),
+    )
     terms |= {name: np.where(devices > 1, terms[name], 0) for name in ("time_s", "launch_s", "link_s")}
     # Each device reads what it sends and writes what it receives, as much.
     return terms | {"dram_bytes": 2 * sent, "l2_bytes": 2 * sent}
@@ -339,10 +345,14 @@ def _experts(every: Rows, gpu: Gpu, constants: KernelConstants, single: Mapping)
         }
         dtypes = choice.MOE_DTYPES.get((stored, math), (("bf16",),))
         found = [entry for same in dtypes for entry in choice.candidates("moe", gpu, same, constants.engine)]
+        # Where 8-bit weights are widened, nothing was measured: a kernel in bf16 that reads half as much stands in.
+        narrow = {"bf16": "w8a16"} if _CACHE_BITS.get(stored) == 8 and math in ("bf16", "fp16") else {}
+        found = [entry._replace(error_percent=np.nan) if entry.precision in narrow else entry for entry in found]
 
-        terms = _fastest(
-            found, lambda entry, shapes=shapes: moe.moe_terms(gpu, entry.constants, shapes, entry.precision)
-        )
+        def law(entry: Entry, shapes: Mapping = shapes, narrow: Mapping = narrow) -> dict[str, np.ndarray]:
+            return moe.moe_terms(gpu, entry.constants, shapes, narrow.get(entry.precision, entry.precision))
+
+        terms = _fastest(found, law)
         rest = terms["launch_s"] + terms["moved_s"]
         index = dict(zip(own[starts], range(len(starts)), strict=True))
         for mask, whole, share in (

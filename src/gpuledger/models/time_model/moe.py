@@ -54,6 +54,7 @@ DTYPES: Mapping[str, tuple[float, float, str]] = MappingProxyType(
         "w4a16_mxfp4": (0.53125, 2, "bf16"),
         "mxfp4_as_bf16": (2, 2, "bf16"),
         "int4_wo": (0.53125, 2, "bf16"),
+        "w8a16": (1, 2, "bf16"),
         "w4a8_mxfp4_mxfp8": (0.53125, 1, "fp8"),
         "w4a8_mxfp4_fp8": (0.53125, 1, "fp8"),
         "w4afp8": (0.53125, 1, "fp8"),

@@ -7,10 +7,12 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model.choice import origin
 from gpuledger.models.time_model.kernel_rows import coded
 from gpuledger.models.time_model.kernels import BOUNDS, KernelConstants, kernel_times
-from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.gpus import STAND_INS, Gpu
 
-__all__ = ["BOUNDS", "MEMORY", "check_peaks", "judged", "other_constants", "predict", "totals"]
+__all__ = ["BOUNDS", "MEMORY", "check_peaks", "judged", "other_constants", "predict", "totals", "widened"]
 
+#: Formats of products that not every GPU has units for; weights in them are widened elsewhere.
+NARROW = ("fp8", "int8", "fp4")
 #: Bounds that more memory bandwidth would relax.
 MEMORY = ("dram", "l2")
 
@@ -31,15 +33,26 @@ def predict(rows: pd.DataFrame, gpu: Gpu, engine: str = "", expert_tile: int = 0
     Returns
     -------
     DataFrame
-        The same rows, those in fp4 in bf16 if the GPU has no fp4, with ``hardware`` and, per launch, ``time_s``, of it
+        The same rows, those in formats that the GPU has no units for in 16 bits (see :func:`widened`), with
+        ``hardware`` and, per launch, ``time_s``, of it
         ``launch_s`` (the fixed cost of a launch; a collective's latency counts as communication), ``dram_bytes``,
         ``l2_bytes``, ``bound``, ``constants`` (whose) and ``error_percent`` (theirs; see :func:`kernel_times`).
     """
-    if "fp4" not in gpu.precisions and (rows["precision"] == "fp4").any():
-        # Engines widen such weights there, and leave the activations in 16 bits.
-        rows = rows.assign(precision=rows["precision"].where(rows["precision"] != "fp4", "bf16"))
+    if narrow := {name for name in widened(rows, gpu) if name in NARROW}:
+        rows = rows.assign(precision=rows["precision"].where(~rows["precision"].isin(narrow), "bf16"))
     times = kernel_times(rows.assign(hardware=gpu.name), gpu, KernelConstants(engine, expert_tile=expert_tile))
     return times.drop(columns="routing", errors="ignore")  # which nothing after the time needs
+
+
+def widened(rows: pd.DataFrame, gpu: Gpu) -> dict[str, str]:
+    """Return the formats of products that a GPU has no units for, each with the one that it computes in instead.
+
+    Engines widen the weights of those in `NARROW` on their way to the matrix units, and leave the activations in 16
+    bits: such checkpoints save memory there, not arithmetic.
+    """
+    used = rows.loc[rows["macs"] > 0, "precision"].astype(str).unique()
+    known = {name: next((own for own in STAND_INS.get(name, ()) if gpu.flops.get(own)), name) for name in used}
+    return {name: own for name, own in sorted(known.items()) if own != name}
 
 
 def totals(rows: pd.DataFrame, group: np.ndarray, groups: int) -> dict[str, np.ndarray]:

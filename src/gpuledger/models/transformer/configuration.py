@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from difflib import SequenceMatcher, get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from gpuledger.models.transformer.quantisation import read_precision
 
 MODELS = files.RESOURCES / "models"
 MAX_BYTES = 8 * 2**20
+#: How long the hub may take to answer at all (s).
+HUB_SECONDS = 5
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 #: Multimodal architectures, and the model_type of their text part where the file omits it.
 _NESTED = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "minimax_m3_vl": "minimax_m3", "step3p7": "step3p5"}
@@ -152,6 +155,8 @@ def _from_hub(source: str, mirror: Path | None) -> Path:
     # Imported here: it takes a third of a second, and most models are local.
     from huggingface_hub import errors, hf_hub_download
 
+    if not _hub_answers():
+        hf_hub_download = partial(hf_hub_download, local_files_only=True)
     place = f"huggingface.co/{source}/resolve/main/config.json"
     remedy = f"download config.json by hand and give its path, or set `mirror:` to a folder that holds {place}"
     if mirror is not None:
@@ -177,6 +182,18 @@ def _from_hub(source: str, mirror: Path | None) -> Path:
     except (OSError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0][:200]
         raise InputError(source, "", f"config.json could not be downloaded ({reason})", remedy) from error
+
+
+def _hub_answers() -> bool:
+    """Ask the hub once: its library tries for half a minute, and prints a line each time."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
+    except Exception:  # whatever the library's HTTP client raises: which one that is differs between its versions
+        return False
+    return True
 
 
 def _load(file: Path) -> dict[str, Any]:

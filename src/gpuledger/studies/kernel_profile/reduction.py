@@ -190,7 +190,28 @@ def _summarise(result: CaseResult, about: dict[str, tuple[Any, str]]) -> None:
     if len(before):
         result.add("baseline_time", _total(before), "s")
         result.add("baseline_launches", int(before["launches"].sum()), "launch")
-    result.add("finding", _finding(result, kernel_table(data)), "text")
+    table = kernel_table(data)
+    if len(before):
+        _compare(result, table)
+    result.add("finding", _finding(result, table), "text")
+
+
+def _compare(result: CaseResult, table: pd.DataFrame) -> None:
+    """Enter what report and baseline do not share, and the times of what both have, launch by launch."""
+    here, earlier = table["launches"] > 0, table["baseline_kernel"].notna()
+    both = table[here & earlier]
+    counts = {
+        "kernels_only_here": int((here & ~earlier).sum()),
+        "kernels_only_in_baseline": int((~here & earlier).sum()),
+        "kernels_launched_otherwise": int((both["launches"] != both["baseline_launches"]).sum()),
+    }
+    for name, count in counts.items():
+        result.add(name, count, "kernel")
+    launched = both["launches"].astype("float64") / both["baseline_launches"].astype("float64")
+    times = both["time_s"], both["baseline_time_s"] * launched
+    timed = times[0].notna() & times[1].notna()
+    for name, each in zip(("common_time", "common_baseline_time"), times, strict=True):
+        result.add(name, float(each[timed].sum(min_count=1)), "s")
 
 
 def _total(launches: pd.DataFrame) -> float:
@@ -212,9 +233,8 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
     words += f" ({untimed:,} of them without a time)" if untimed else ""
     top = own.iloc[0]
     if "baseline_time" in result.summary and not isinstance(result["baseline_time"], str) and time:
-        ratio = result["baseline_time"] / time
-        what = f"{brief(ratio, 3)}× as fast as" if ratio >= 1 else f"{brief(1 / ratio, 3)}× as long as"
-        return f"{words} {take} {seconds(time)}, {what} the baseline ({seconds(result['baseline_time'])})"
+        against = f"{_ratio(result['baseline_time'], time)} the baseline ({seconds(result['baseline_time'])})"
+        return f"{words} {take} {seconds(time)}, {against}{_unshared(result)}"
     words += f" {take} {seconds(time)}"
     if kernels > 1:
         words += f"; {top['share_percent']:.0f} % go to {name}" if pd.notna(top["share_percent"]) else f"; {name}"
@@ -222,6 +242,29 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
         near = f"{top['achieved_percent']:.0f} % of the nearest roof, {top['nearest_roof']}"
         words += f", bound by latency (at {near})" if top["bound"] == "latency" else f", at {near}"
     return words
+
+
+def _ratio(before: float, after: float) -> str:
+    ratio = before / after
+    return f"{brief(ratio, 3)}× as fast as" if ratio >= 1 else f"{brief(1 / ratio, 3)}× as long as"
+
+
+def _unshared(result: CaseResult) -> str:
+    """Say that totals of different kernels were compared, and how what both have compares."""
+    parts = {
+        "kernels_only_here": "only here",
+        "kernels_only_in_baseline": "only in the baseline",
+        "kernels_launched_otherwise": "launched another number of times",
+    }
+    said = [f"{result[name]:,} {what}" for name, what in parts.items() if result[name]]
+    if not said:
+        return ""
+    after, before = result["common_time"], result["common_baseline_time"]
+    if isinstance(after, str) or not after:
+        common = "no kernel is in both"
+    else:
+        common = f"launch by launch, the kernels in both are {_ratio(before, after)} there ({seconds(before)})"
+    return f", but of other kernels ({', '.join(said)}): {common}"
 
 
 def seconds(time: float) -> str:
