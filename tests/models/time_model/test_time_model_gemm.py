@@ -306,7 +306,23 @@ def test_kernels_with_a_dispatch_table_take_its_tiles_and_leave_k_whole():
     free = dataclasses.replace(constants_of(A100), dispatch="vllm-fp8")
     assert gemm_time_s(A100, free, 64, 64, 65536) == gemm_time_s(A100, constants_of(A100), 64, 64, 65536)
     assert dispatch_of("CutlassFP8ScaledMMLinearKernel", "fp8") == "vllm-fp8"
-    assert dispatch_of("torch_flow", "fp8") == ANY and dispatch_of("torch_flow", "fp8_block") == "tensorrt-deepgemm"
+    assert dispatch_of("torch_flow", "fp8_block") == "tensorrt-deepgemm"
+
+
+def test_tensorrt_looks_for_the_largest_of_four_passes_at_once():
+    constants = dataclasses.replace(
+        constants_of(B200, "fp8"), dispatch="tensorrt-fp8", conversion_bytes=1e-9, conversion_row_s=1e-6
+    )
+    rows = 1024 * np.array([0.5, 1, 3, 4, 7, 8])
+    plan = gemm_plan(B200, constants, rows.astype(int), 32, 1024, precision="fp8", weights_in_turn=1)
+    # Blocks with any values wait twice more: half of them, then all.
+    assert plan["conversion_s"].to_numpy() == pytest.approx(1e-6 * np.array([1.5, 3, 5, 3, 6, 4]), rel=1e-3)
+    assert dispatch_of("torch_flow", "fp8") == "tensorrt-fp8"
+    # Its products choose among all tiles and splits.
+    free = dataclasses.replace(constants, dispatch=ANY)
+    chosen = ["tile_m", "tile_n", "split_k"]
+    few = [gemm_plan(B200, of, 16, [32, 4096], 16384, precision="fp8")[chosen] for of in (constants, free)]
+    assert few[0].equals(few[1]) and few[0]["split_k"].max() > 1
 
 
 def test_deepgemm_takes_the_tile_of_fewest_waves_and_fullest_last_wave():
@@ -435,7 +451,7 @@ def test_every_dispatch_table_covers_every_shape():
     tiles, first, last, *_ = candidates(A100, "tensorrt-int8", *np.array([[4, 5], [64, 64], [64, 64]]), 1.0)
     assert tiles[0, 0] == 4 and (first.tolist(), last.tolist()) == ([0, 1], [1, len(tiles)])
     named = {"vllm-fp8", "sglang-fp8", "tensorrt-int8", "deepgemm", "sglang-deepgemm", "tensorrt-deepgemm"}
-    named |= {"vllm-nvfp4", "sglang-nvfp4", "tensorrt-nvfp4"}
+    named |= {"vllm-nvfp4", "sglang-nvfp4", "tensorrt-nvfp4", "tensorrt-fp8"}
     assert {"any"} | named == set(DISPATCHES)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import nan
 
 from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, read_table, transferred
-from gpuledger.models.time_model.dispatch import ANY
+from gpuledger.models.time_model.dispatch import FREE
 from gpuledger.models.time_model.donors import alike, distance, nearest_gpu
 from gpuledger.models.time_model.fit import HOST_BOUND_S
 from gpuledger.readers.gpus import Gpu, find_gpu
@@ -162,7 +162,7 @@ def gemm_entry(gpu: Gpu, precision: str, engine: str = "") -> Entry:
     """
     own = min(
         candidates("gemm", gpu, (precision, *RELATED.get(precision, ("bf16",))), engine),
-        key=lambda entry: (not engine and entry.constants.dispatch != ANY, entry.constants.launch_s),
+        key=lambda entry: (not engine and entry.constants.dispatch not in FREE, entry.constants.launch_s),
     )
     # Engines launch decode steps from a captured graph.
     own = own._replace(constants=replace(own.constants, host_s=0.0))

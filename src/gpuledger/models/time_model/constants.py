@@ -54,8 +54,8 @@ class Constants:
     #: (0: none).
     conversion_bytes: float = 0.0
     #: Time (s) that an SM takes to convert one row of up to 2048 values, where a thread block converts a row; longer
-    #: rows take half as long again for every further 2048 values. Of a block of groups, where blocks convert those (0:
-    #: no such kernel).
+    #: rows take half as long again for every further 2048 values. Of a block of groups, where blocks convert those; of
+    #: a wait of all blocks, where those look for the largest value (0: no such kernel).
     conversion_row_s: float = 0.0
     #: Time (s) that adding the partial sums of a split k takes beside their traffic: a kernel of its own, or a wait.
     split_s: float = 2.9e-6

@@ -60,7 +60,7 @@ def conversion_s(
         busy = machine.conversion * rows * many * persistent.columns * (1 - cold) / l2.bytes_per_s
         by_row = machine.conversion_row * persistent.rows * many
         return np.where(persistent.copied, np.maximum(by_row, moved + busy), by_row + moved + busy)
-    blocks, fetches = found.converting or (rows, (1 + np.ceil(depth / _CONVERTED)) / 2)
-    by_row = machine.conversion_row * np.ceil(blocks * many / machine.sms) * fetches
+    blocks, fetches, longer = found.converting or (rows, (1 + np.ceil(depth / _CONVERTED)) / 2, 0.0)
+    by_row = machine.conversion_row * np.ceil(blocks * many / machine.sms) * fetches * (1 + longer * cold)
     second = cold / machine.dram + (1 - cold) / l2.bytes_per_s
     return machine.conversion * values * second + by_row

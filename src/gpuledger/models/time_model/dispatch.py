@@ -31,6 +31,12 @@ TensorRT-LLM profiles its nvfp4 kernels on data centre Blackwell; all have 128 r
 On Blackwell Ultra only 128 and 256 columns are compiled, and CUTLASS's kernels for it take 768 values along k in a
 step: so do the times. There a block writes its results no faster where it is one of few (chosen on a B300's table).
 
+Before TensorRT-LLM's fp8 products a kernel looks for the largest value: 1024 blocks of 1024 threads, each with one
+value in a pass (``cpp/tensorrt_llm/common/cudaFp8Utils.cu``). A B200's times say that its loop fetches for four passes
+at once, and for each of the rest alone: 7 Mi values take longer than 8 Mi. That blocks with any values wait twice more,
+and that a wait for DRAM is three times as long, was chosen on a B200's and a GB300's table, held-back errors in sight.
+On an H100 and an L40S the traffic is all that counts.
+
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
 
 What cuBLAS's heuristic does beyond taking the fastest tile was read off the tables in bf16, where three engines agree,
@@ -180,6 +186,9 @@ _PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
 # Values along k that SGLang's DeepGEMM has one scale for; who picks tiles by their estimated cost.
 _GROUP = 128
 _BY_COST = ("sglang-deepgemm", "sm90")
+# Of TensorRT-LLM's search for the largest value: values that all blocks compare in a pass, passes that fetch at once,
+# further waits of blocks with any values, and by how many times a wait for DRAM is longer.
+_SEARCHED, _UNROLLED, _FIRST, _FROM_DRAM = 1024 * 1024, 4, 2.0, 2.0
 #: By a part of the kernel's name: its dispatch table.
 _KERNELS = {
     "CutlassFP8ScaledMM": "vllm-fp8",
@@ -192,10 +201,16 @@ _KERNELS = {
     "flashinfer_cutedsl_nvfp4": "sglang-nvfp4",
 }
 #: TensorRT-LLM's name for several kernels: its dispatch table by precision.
-_TENSORRT = {("torch_flow", "fp8_block"): "tensorrt-deepgemm", ("torch_flow", "fp4"): "tensorrt-nvfp4"}
+_TENSORRT = {
+    ("torch_flow", "fp8"): "tensorrt-fp8",
+    ("torch_flow", "fp8_block"): "tensorrt-deepgemm",
+    ("torch_flow", "fp4"): "tensorrt-nvfp4",
+}
+#: Names whose kernels have all tiles and splits of k to choose from.
+FREE = (ANY, "tensorrt-fp8")
 #: All names that a row of constants may have.
 NAMES = (
-    ANY,
+    *FREE,
     *dict.fromkeys(name for name, _ in (*_TABLES, *RULES, _BY_COST, *_COMPILED)),
     *_VECTORS,
     *flashinfer_fp4.NAMES,
@@ -221,8 +236,9 @@ class Candidates(NamedTuple):
     launches: np.ndarray | float = 0.0
     held_up: np.ndarray | float = 0.0  # float64, shape (shapes,), or float: cycles for which blocks hold each other up
     calls: np.ndarray | float = 0.0  # float64, shape (shapes,), or float: by which share the host has more to call
-    #: Thread blocks that convert the activations of one product, and how often each of them fetches; None: one a row.
-    converting: tuple[np.ndarray, np.ndarray | float] | None = None
+    #: Thread blocks that convert the activations of one product, how often each of them fetches, and by how many times
+    #: it waits longer where DRAM is read; None: one a row.
+    converting: tuple[np.ndarray, np.ndarray | float, float] | None = None
     #: float64, shape (shapes,), or float: how often all activations pass, once for the columns of tiles that are under
     #: way at the same time: what L2 does not keep of them comes from DRAM each time.
     passes: np.ndarray | float = 1.0
@@ -286,16 +302,28 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
     return Candidates(tiles, first, first + 1, launches, held_up, converting=converting, passes=passes)
 
 
-def _converting(name: str, m: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.ndarray, np.ndarray | float] | None:
+def _converting(
+    name: str, m: np.ndarray, k: np.ndarray, sms: int
+) -> tuple[np.ndarray, np.ndarray | float, float] | None:
     if name == "sglang-deepgemm":
         # As many groups a block, up to 16, as the power of two that divides all of them.
         groups = m * -(-k // _GROUP)
-        return groups // np.minimum(16, groups & -groups), 1.0
+        return groups // np.minimum(16, groups & -groups), 1.0, 0.0
     if name == "sglang-fp8":
         # 256 threads a row, of 16 values each; or a warp a row, 8 of them a block.
         warps = m >= 16 * sms
-        return np.where(warps, -(-m // 8), m), np.where(warps, -(-k // 512), -(-k // 4096))
+        return np.where(warps, -(-m // 8), m), np.where(warps, -(-k // 512), -(-k // 4096)), 0.0
+    if name == "tensorrt-fp8":
+        return np.full(len(m), sms), _waits(m * k), _FROM_DRAM
     return None
+
+
+def _waits(values: np.ndarray) -> np.ndarray:
+    """Return how often the search for the largest of all values waits, in the mean of its blocks."""
+    passes, rest = np.divmod(values, _SEARCHED)
+    last = rest / _SEARCHED
+    before, after = (count // _UNROLLED + count % _UNROLLED for count in (passes, passes + 1))
+    return _FIRST * np.minimum(1.0, values / _SEARCHED) + (1 - last) * before + last * after
 
 
 def _is_ultra(gpu: Gpu) -> bool:

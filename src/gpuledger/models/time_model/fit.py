@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpuledger.models.time_model.constants import NAMES, Constants
-from gpuledger.models.time_model.dispatch import ANY
+from gpuledger.models.time_model.dispatch import ANY, FREE
 from gpuledger.models.time_model.fit_law import fit_law
 from gpuledger.models.time_model.gemm import UNSPLIT, gemm_time_s
 from gpuledger.readers.gpus import Gpu
@@ -106,7 +106,7 @@ def fit_constants(
     converted = precision in CONVERTED
     idle = {"host_s"} if not host_bound else set()
     idle |= set() if converted else {"conversion_bytes", "conversion_row_s"}
-    idle |= {"split_s"} if precision in UNSPLIT or dispatch != ANY else set()
+    idle |= {"split_s"} if precision in UNSPLIT or dispatch not in FREE else set()
     bounds = {name: BOUNDS[name] for name in NAMES if name not in idle}
     start = dataclasses.replace(
         START,
