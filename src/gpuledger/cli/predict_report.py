@@ -164,17 +164,18 @@ def report_objective(
 
 
 def _notes_of(table: pd.DataFrame, deployments: Sequence[Deployment]) -> dict[str, list[str]]:
-    """Return what is assumed of the GPUs of a table, each sentence with their names; of each GPU its widest split."""
+    """Return what is assumed of the GPUs of a table, each sentence with their names; of each GPU its largest group."""
     from gpuledger.models.deployment import notes
 
     shown = set(table[["gpu", *SPLIT]].itertuples(index=False, name=None))
-    widest: dict[str, Deployment] = {}
-    for deployment in deployments:
-        name, split = deployment.gpu.name, deployment.parallel
-        if (name, *(getattr(split, part) for part in SPLIT)) in shown and (
-            name not in widest or split.devices > widest[name].parallel.devices
-        ):
-            widest[name] = deployment
+    listed = [
+        deployment
+        for deployment in deployments
+        if (deployment.gpu.name, *(getattr(deployment.parallel, part) for part in SPLIT)) in shown
+    ]
+    # Stages of a pipeline exchange little: what a note is about is among those that share a matrix or experts.
+    listed.sort(key=lambda deployment: max(deployment.parallel.tensor, deployment.parallel.expert))
+    widest = {deployment.gpu.name: deployment for deployment in listed}
     found: dict[str, list[str]] = {}
     for name, deployment in widest.items():
         for sentence in notes(deployment):
