@@ -112,8 +112,12 @@ def test_what_a_prediction_assumes_is_said(options, words):
 def test_a_gpu_of_ones_own_is_a_guess_unless_its_architecture_is_known(tmp_path, architecture, words):
     columns = "name,sms,clock_mhz,dram_gb_per_s,l2_mib,bf16_tflop_per_s,architecture"
     (tmp_path / "own.csv").write_text(f"{columns}\nown,100,1500,1000,40,200,{architecture}\n")
-    (said,) = predict("Llama-3.1-8B", "--gpu-file", tmp_path / "own.csv", "--batch", 1)["notes"].map(tuple).unique()
+    options = ["--gpu-file", tmp_path / "own.csv", "--batch", 1]
+    (said,) = predict("Llama-3.1-8B", *options)["notes"].map(tuple).unique()
     assert [words in sentence for sentence in said] == [True] * (words is not None) and "AMD" not in "".join(said)
+    # Nor is it known what fits.
+    words = run("Llama-3.1-8B", *options)
+    assert " unknown " in words and " yes " not in words and "At most" not in words
 
 
 def test_what_is_assumed_of_listed_gpus_is_said_below_them():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ def machine_table(deployments: Sequence[Deployment], parts: Sequence[pd.DataFram
 def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
     from gpuledger.ledger.case_result import brief
 
+    unknown = isnan(deployment.gpu.dram_bytes)
     shown = {
         "phase": table["phase"],
         "batch": table["batch"].astype(str),
@@ -73,7 +75,7 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
         "tokens/s": [brief(value, 3) for value in table["tokens_per_s"]],
         "tokens/s/GPU": [brief(value, 3) for value in table["tokens_per_s_per_gpu"]],
         "memory (GB)": [f"{value / 1e9:.1f}" for value in table["memory_bytes"]],
-        "fits": ["yes" if fits else "no" for fits in table["fits"]],
+        "fits": ["unknown" if unknown else "yes" if fits else "no" for fits in table["fits"]],
         "limited by": table["bound"],
         "communication (%)": [f"{value:.1f}" for value in table["communication_percent"]],
     }
@@ -109,6 +111,9 @@ def _print_memory(deployment: Deployment, batch: int) -> None:
     say(f"Memory on the GPU that holds most, at the last token of {batch:,} request{'s' * (batch != 1)}:")
     for part, size, formula in zip(rows["part"], rows["bytes"], rows["formula"], strict=True):
         say(f"{size / 1e9:9.1f} GB  {part}" + (f": {formula}" if formula else ""))
+    if isnan(deployment.gpu.dram_bytes):
+        say("How many requests fit is unknown: the GPU's table has no dram_capacity.")
+        return
     requests, tokens = largest_batch(deployment), largest_context(deployment)
     each = f"{deployment.input_tokens + deployment.output_tokens:,} tokens"
     if tokens:
