@@ -85,9 +85,13 @@ def test_what_was_measured_is_said_with_its_error(breakdown):
         ("--gpu a100 --precision fp8", ["No units for fp8: weights are widened to bf16"]),
         ("--gpu h200 --precision nvfp4", ["No units for fp4: weights are widened to bf16"]),
         ("--gpu v100", ["No units for bf16: fp16 takes its place."]),
-        ("--gpu mi300x", ["A rough guess: no kernels of this maker's GPUs were measured"]),
+        ("--gpu mi300x", ["A rough guess: no kernels of AMD's GPUs were measured"]),
+        ("--gpu jgs", ["A rough guess: this GPU is hypothetical"]),
+        ("--gpu gb200 --tp 8", ["Links are taken to join all 8 GPUs as they join 4"]),
+        ("--gpu h100-nvl --tp 2", []),
+        ("--gpu h100-nvl --tp 4", ["Bridges join two of these GPUs"]),
         ("--gpu l40s --tp 8", ["Collectives are those of the server that was measured"]),
-        ("--gpu rtx-4090 --tp 2", ["The GPUs share PCIe switches"]),
+        ("--gpu rtx-4090 --tp 2", ["The GPUs are taken to share PCIe"]),
         ("--gpu h100 --tp 16", ["Links are taken to join all 16 GPUs as they join 8"]),
         ("--gpu h100 --precision fp8 --tp 8", []),
     ],
@@ -101,11 +105,29 @@ def test_what_a_prediction_assumes_is_said(options, words):
         assert sentence.startswith(begin) and f"\n{sentence}\n" in said
 
 
+@pytest.mark.parametrize(
+    ("architecture", "words"),
+    [("", "names no architecture"), ("Rubin", "the architecture rubin"), ("Hopper", None)],
+)
+def test_a_gpu_of_ones_own_is_a_guess_unless_its_architecture_is_known(tmp_path, architecture, words):
+    columns = "name,sms,clock_mhz,dram_gb_per_s,l2_mib,bf16_tflop_per_s,architecture"
+    (tmp_path / "own.csv").write_text(f"{columns}\nown,100,1500,1000,40,200,{architecture}\n")
+    options = ["--gpu-file", tmp_path / "own.csv", "--batch", 1]
+    (said,) = predict("Llama-3.1-8B", *options)["notes"].map(tuple).unique()
+    assert [words in sentence for sentence in said] == [True] * (words is not None) and "AMD" not in "".join(said)
+    # Nor is it known what fits.
+    words = run("Llama-3.1-8B", *options)
+    assert " unknown " in words and " yes " not in words and "At most" not in words
+
+
 def test_what_is_assumed_of_listed_gpus_is_said_below_them():
     options = ["--gpu", "a100,l40s,h100", "--tp", "2,8", "--precision", "fp8", "--batch", 8, "--slo", "ttft=9s,tpot=1s"]
     said = run("Llama-3.1-8B", *options).splitlines()
     assert said[-2].startswith("a100-sxm-80gb: No units for fp8: ")
     assert said[-1].startswith("l40s: Collectives are those of the server that was measured")
+    # More devices in a pipeline, but a smaller group that exchanges all results.
+    stages = ["--gpu", "l40s", "--tp", "1,4", "--pp", "1,8", "--batch", 8, "--slo", "ttft=9s,tpot=1s"]
+    assert run("Llama-3.1-8B", *stages).splitlines()[-1].startswith("l40s: Collectives are those")
 
 
 def test_a_model_that_does_not_fit_says_so():

@@ -96,9 +96,9 @@ def test_baseline_kernel_by_kernel(reduce):
     assert table.loc["gone", "launches"] == 0 and pd.isna(table.loc["new", "baseline_time_s"])
     assert result["baseline_time"] == pytest.approx(5.51e-6) and result["launches"] == 4
     assert result.finding == (
-        "4 launches of 3 kernels take 2.51 µs, 2.2× as fast as the baseline (5.51 µs), but of other kernels "
-        "(1 only here, 2 only in the baseline, 1 launched another number of times): launch by launch, the kernels in "
-        "both are 3.8× as fast as there (9.5 µs)"
+        "4 launches of 3 kernels take 2.51 µs, 2.2× as fast as the baseline (5.51 µs), but not for the same "
+        "launches (1 only here, 2 only in the baseline, 1 launched another number of times): launch by launch, the "
+        "kernels in both take 2.5 µs, 3.8× as fast as there (9.5 µs)"
     )
     assert [result[f"common_{name}"] for name in ("time", "baseline_time")] == pytest.approx([2.5e-6, 9.5e-6])
 
@@ -107,6 +107,22 @@ def test_totals_of_the_same_kernels_are_compared_without_more_words(reduce):
     result = reduce(report(("a", work(10)), ("b", work(20))), report(("b", work(30)), ("a", work(30))))
     assert result.finding.endswith("2× as fast as the baseline (60 ns)")
     assert result["common_time"] == pytest.approx(result["time"])
+
+
+@pytest.mark.parametrize(
+    ("before", "ending"),
+    [
+        (report(("a", work(0))), "take 30 ns; 67 % go to b"),
+        (
+            report(("a", work(0)), ("c", work(5)), ("d", work(1))),
+            "(1 only here, 2 only in the baseline): what is in both has no times to compare",
+        ),
+        (report(("a", {FADD: ("inst", 1)}), ("c", work(5)), ("d", work(1))), "what is in both has no times to compare"),
+    ],
+)
+def test_times_that_nothing_can_be_divided_by(reduce, before, ending):
+    result = reduce(report(("a", work(10)), ("b", work(20))), before)
+    assert ending in result.finding
 
 
 def test_a_baseline_is_hollow_beside_the_new_one(reduce):
@@ -140,7 +156,9 @@ def test_a_baseline_that_shares_no_kernel(reduce):
         table["launches"].tolist() == [1, 1, 0, 0, 0]
         and table["baseline_kernel"].isna().tolist() == [True] * 2 + [False] * 3
     )
-    assert result.finding.endswith("but of other kernels (2 only here, 3 only in the baseline): no kernel is in both")
+    assert result.finding.endswith(
+        "but not for the same launches (2 only here, 3 only in the baseline): no kernel is in both"
+    )
 
 
 def test_kernels_of_which_some_launches_have_no_time(reduce):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ def machine_table(deployments: Sequence[Deployment], parts: Sequence[pd.DataFram
 def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
     from gpuledger.ledger.case_result import brief
 
+    unknown = isnan(deployment.gpu.dram_bytes)
     shown = {
         "phase": table["phase"],
         "batch": table["batch"].astype(str),
@@ -73,7 +75,7 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
         "tokens/s": [brief(value, 3) for value in table["tokens_per_s"]],
         "tokens/s/GPU": [brief(value, 3) for value in table["tokens_per_s_per_gpu"]],
         "memory (GB)": [f"{value / 1e9:.1f}" for value in table["memory_bytes"]],
-        "fits": ["yes" if fits else "no" for fits in table["fits"]],
+        "fits": ["unknown" if unknown else "yes" if fits else "no" for fits in table["fits"]],
         "limited by": table["bound"],
         "communication (%)": [f"{value:.1f}" for value in table["communication_percent"]],
     }
@@ -109,6 +111,9 @@ def _print_memory(deployment: Deployment, batch: int) -> None:
     say(f"Memory on the GPU that holds most, at the last token of {batch:,} request{'s' * (batch != 1)}:")
     for part, size, formula in zip(rows["part"], rows["bytes"], rows["formula"], strict=True):
         say(f"{size / 1e9:9.1f} GB  {part}" + (f": {formula}" if formula else ""))
+    if isnan(deployment.gpu.dram_bytes):
+        say("How many requests fit is unknown: the GPU's table has no dram_capacity.")
+        return
     requests, tokens = largest_batch(deployment), largest_context(deployment)
     each = f"{deployment.input_tokens + deployment.output_tokens:,} tokens"
     if tokens:
@@ -164,17 +169,18 @@ def report_objective(
 
 
 def _notes_of(table: pd.DataFrame, deployments: Sequence[Deployment]) -> dict[str, list[str]]:
-    """Return what is assumed of the GPUs of a table, each sentence with their names; of each GPU its widest split."""
+    """Return what is assumed of the GPUs of a table, each sentence with their names; of each GPU its largest group."""
     from gpuledger.models.deployment import notes
 
     shown = set(table[["gpu", *SPLIT]].itertuples(index=False, name=None))
-    widest: dict[str, Deployment] = {}
-    for deployment in deployments:
-        name, split = deployment.gpu.name, deployment.parallel
-        if (name, *(getattr(split, part) for part in SPLIT)) in shown and (
-            name not in widest or split.devices > widest[name].parallel.devices
-        ):
-            widest[name] = deployment
+    listed = [
+        deployment
+        for deployment in deployments
+        if (deployment.gpu.name, *(getattr(deployment.parallel, part) for part in SPLIT)) in shown
+    ]
+    # Stages of a pipeline exchange little: what a note is about is among those that share a matrix or experts.
+    listed.sort(key=lambda deployment: max(deployment.parallel.tensor, deployment.parallel.expert))
+    widest = {deployment.gpu.name: deployment for deployment in listed}
     found: dict[str, list[str]] = {}
     for name, deployment in widest.items():
         for sentence in notes(deployment):

@@ -9,7 +9,8 @@ import pytest
 from gpuledger.models.time_model import choice
 from gpuledger.models.time_model.collectives import TRAYS, collective_terms, sent_bytes
 from gpuledger.models.time_model.constants import read_table
-from gpuledger.models.time_model.donors import measured_maker, nearest_gpu, sm_rate, stacked
+from gpuledger.models.time_model.donors import known, nearest_gpu, sm_rate
+from gpuledger.models.time_model.tiles import WARP, WARP_GROUP, generation_of, stacked
 from gpuledger.readers.gpus import find_gpu, read_gpus
 
 
@@ -105,5 +106,11 @@ def test_few_gpus_with_a_link_for_each_of_the_others_use_few_links():
     assert links[0] / links[1] == pytest.approx([7, 7 / 3, 1, 1])
 
 
-def test_makers_without_measurements_are_known():
-    assert {gpu.name for gpu in read_gpus().values() if not measured_maker(gpu)} == {"mi300x", "nvl-ax", "jgs"}
+def test_architectures_without_measurements_are_known():
+    assert {gpu.name for gpu in read_gpus().values() if not known(gpu)} == {"mi300x", "nvl-ax", "jgs"}
+
+
+def test_matrix_units_are_guessed_by_the_memory_where_a_table_does_not_say_what_an_sm_holds():
+    """A table of one's own may name a desktop's architecture and memory, and nothing of its SMs."""
+    for name, units in (("rtx-5070", WARP), ("b200", WARP_GROUP)):
+        assert generation_of(dataclasses.replace(find_gpu(name), shared_memory_bytes_per_sm=math.nan)) is units

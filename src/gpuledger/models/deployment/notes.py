@@ -3,35 +3,60 @@
 import numpy as np
 
 from gpuledger.models.deployment.passes import Deployment
-from gpuledger.models.time_model.collectives import NODE
-from gpuledger.models.time_model.donors import ODD_SERVERS, PCIE_BYTES_PER_S, measured_maker
+from gpuledger.models.time_model.choice import candidates
+from gpuledger.models.time_model.collectives import NODE, TRAYS
+from gpuledger.models.time_model.donors import BRIDGED, ODD_SERVERS, PCIE_BYTES_PER_S, known
 from gpuledger.models.time_model.step import NARROW, widened
+from gpuledger.readers.gpus import Gpu
+
+_GUESS = "A rough guess: "
 
 
 def notes(deployment: Deployment) -> list[str]:
-    """Return what a deployment's prediction assumes of formats, of the GPU's maker, and of its links."""
+    """Return what a deployment's prediction assumes of formats, of the GPU's architecture, and of its links."""
     gpu, parallel = deployment.gpu, deployment.parallel
     rows = deployment.kernels(deployment.workload(np.array([1]), deployment.input_tokens))
     found = []
     for name, own in widened(rows, gpu).items():
         if name in NARROW:
-            what = f"weights are widened to {own} as they are multiplied, activations stay in 16 bits (weight-only)"
+            what = f"weights are widened to {own} as they are multiplied, activations are not narrowed (weight-only)"
         else:
             what = f"{own} takes its place"
         found.append(f"No units for {name}: {what}.")
-    if not measured_maker(gpu):
-        words = "no kernels of this maker's GPUs were measured; a step recorded on an MI300X took a third longer"
-        found.append(f"A rough guess: {words}.")
+    if not known(gpu):
+        found.append(_GUESS + _unknown(gpu))
     group = max(parallel.tensor, parallel.expert)
-    if group == 1:
-        return found
-    if group > NODE:
-        found.append(f"Links are taken to join all {group} GPUs as they join {NODE}; nothing was measured among more.")
-    if gpu.name in ODD_SERVERS and group > 2:
+    return found + _links(gpu, group, deployment.engine) if group > 1 else found
+
+
+def _unknown(gpu: Gpu) -> str:
+    """Say why nothing measured is known to be like a GPU."""
+    if gpu.hypothetical:
+        return "this GPU is hypothetical, its kernels are taken to be those of measured GPUs."
+    if gpu.architecture.startswith(("cdna", "rdna")):
+        return (
+            "no kernels of AMD's GPUs were measured; a step recorded on an MI300X took a third longer than predicted."
+        )
+    if gpu.architecture != "unknown":
+        return (
+            f"no kernels of the architecture {gpu.architecture} were measured, nor of one that is known to be like it."
+        )
+    return "the GPU's table names no architecture; its kernels are taken to be those of older data centre GPUs."
+
+
+def _links(gpu: Gpu, group: int, engine: str) -> list[str]:
+    """Say what is assumed of the links between so many GPUs."""
+    measured = candidates("collective", gpu, ("all_reduce",), engine)[0].gpu
+    most, found = TRAYS.get(measured, NODE), []
+    if group > most:
+        found.append(f"Links are taken to join all {group} GPUs as they join {most}; that was not measured.")
+    if gpu.name in BRIDGED and group > 2:
+        found.append(f"Bridges join two of these GPUs; the links of all {group} are taken to be as fast.")
+    if measured in ODD_SERVERS and group > 2:
         found.append(
             "Collectives are those of the server that was measured, 2 GB/s among eight; another with this GPU was ten "
             "times as fast."
         )
     elif gpu.link_bytes_per_s <= PCIE_BYTES_PER_S:
-        found.append("The GPUs share PCIe switches as those of a measured server did; others differ by factors.")
+        found.append("The GPUs are taken to share PCIe as in a measured server; others may be several times as fast.")
     return found

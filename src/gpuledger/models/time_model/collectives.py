@@ -68,7 +68,7 @@ BOUNDS = {
 }
 #: GPUs among which collectives were measured at most: those of a server.
 NODE = 8
-#: And within a tray of a rack, which is all that the tables of these GPUs have of engines' kernels and of NCCL.
+#: And within a tray of a rack: of more GPUs there are only few measurements, which no constants in use come from.
 TRAYS = {"gb200": 4, "gb300": 4}
 #: Bandwidths that fits start from: of short messages, and for each doubling of the GPUs.
 SHORT_SHARES, DOUBLINGS = (0.03, 0.1, 0.4), (0.5, 1.0, 1.3)

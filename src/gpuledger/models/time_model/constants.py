@@ -14,14 +14,14 @@ from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
-from gpuledger.models.time_model.donors import alike, nearest_gpu, sm_rate, stacked
+from gpuledger.models.time_model.donors import alike, nearest_gpu, sm_rate
 from gpuledger.models.time_model.encoder_law import EncoderConstants
 from gpuledger.models.time_model.moe import MoeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
 from gpuledger.models.time_model.quantise import QuantiseConstants
 from gpuledger.models.time_model.recurrent_law import ChunkedConstants, ConvolutionConstants, UpdateConstants
 from gpuledger.models.time_model.sparse_law import SparseConstants
-from gpuledger.models.time_model.tiles import generation_of
+from gpuledger.models.time_model.tiles import generation_of, stacked
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.readers.tabular import Column, read_csv
 

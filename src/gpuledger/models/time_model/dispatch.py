@@ -88,12 +88,14 @@ class _Rule(NamedTuple):
 class Whole(NamedTuple):
     """Which products of a free choice leave k whole, however few blocks that makes; by default none.
 
+    All have several rows, k below `LONG`, and no batch.
+
     Attributes
     ----------
     few : float
-        Those of several rows and fewer multiplications than this, with k below `LONG`.
+        Those of fewer multiplications than this.
     narrow : float
-        Those of up to so many rows or columns, and of more than 16 times as many of the other, with k below `LONG`.
+        Those of up to so many rows or columns, and of more than 16 times this number of the other.
     """
 
     few: float = 0.0

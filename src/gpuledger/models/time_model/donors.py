@@ -1,15 +1,13 @@
 """Which measured GPU's constants a GPU without measurements of its own takes, by what they share physically.
 
-An MI300X takes an A100's: its decode step of Qwen3-8B (dataset ``tracelens``) is predicted 25 % too short, and was 37 %
-too short with the constants of the GPU whose SMs have the shared memory of a compute unit, a desktop's.
+An MI300X takes an A100's: its decode step of Qwen3-8B (dataset ``tracelens``) is predicted 25 % too short. With the
+constants of a desktop GPU, whose SMs have about as much shared memory as a compute unit, it was 37 %.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
-
-from gpuledger.models.time_model.tiles import generation_of
+from gpuledger.models.time_model.tiles import generation_of, stacked
 from gpuledger.readers.gpus import Gpu
 
 #: Generations of NVIDIA's GPUs, each next to those whose instructions and caches are most like its own.
@@ -26,6 +24,8 @@ PCIE_BYTES_PER_S = 128e9
 #: have 2 GB/s; another server of the same GPU (SGLang 0.5.12's table) is ten times as fast, which an RTX PRO 6000's
 #: constants predict within 29 % by the links' bandwidths, and those of the other tables within 239 %.
 ODD_SERVERS = ("l40s",)
+#: GPUs whose link in the table is a bridge between two of them.
+BRIDGED = ("h100-nvl",)
 
 
 class Distance(NamedTuple):
@@ -34,7 +34,8 @@ class Distance(NamedTuple):
     first: bool
     second: bool
     generations: int  # between them
-    #: Logarithms of ratios: of links' bandwidths, if collectives; of what an SM's matrix units compute in a cycle.
+    #: Larger over smaller: of links' bandwidths, if collectives; of what an SM's matrix units compute in a cycle. (No
+    #: logarithms: their last bits differ between processors, and the nearest of two must not.)
     rates: tuple[float, ...]
 
 
@@ -48,10 +49,10 @@ def distance(gpu: Gpu, other: Gpu, kind: str, latent: bool = False) -> Distance:
     latent : bool
         Of multi-head latent attention, whose decoding computes more than it reads.
     """
-    steps, rate = _generations(gpu, other), abs(float(np.log(sm_rate(gpu) / sm_rate(other))))
+    steps, rate = _generations(gpu, other), _ratio(sm_rate(gpu), sm_rate(other))
     if kind == "collective":
         fast = [one.link_bytes_per_s > PCIE_BYTES_PER_S for one in (gpu, other)]
-        link = abs(float(np.log(other.link_bytes_per_s / gpu.link_bytes_per_s))) if gpu.link_bytes_per_s > 0 else 0.0
+        link = _ratio(gpu.link_bytes_per_s, other.link_bytes_per_s) if gpu.link_bytes_per_s > 0 else 1.0
         return Distance(fast[0] != fast[1], other.name in ODD_SERVERS, steps, (link, rate))
     units = generation_of(gpu) is not generation_of(other)
     memory = stacked(gpu) != stacked(other)
@@ -69,21 +70,18 @@ def alike(one: Gpu, other: Gpu) -> bool:
     return one.architecture == other.architecture and generation_of(one) is generation_of(other)
 
 
-def stacked(gpu: Gpu) -> bool:
-    """Return whether the DRAM is stacked (HBM); where the data sheet does not say, SMs of such GPUs hold more."""
-    if gpu.memory:
-        return gpu.memory.upper().startswith("HBM")
-    return not gpu.shared_memory_bytes_per_sm < 160 * 1024
-
-
 def sm_rate(gpu: Gpu) -> float:
     """FLOP of the matrix units of an SM in a cycle."""
     return gpu.peak_flop_per_s("bf16") / (gpu.sms * gpu.clock_hz)
 
 
-def measured_maker(gpu: Gpu) -> bool:
-    """Return whether a GPU is one of those whose kernels the measured ones run, or a successor: NVIDIA's."""
+def known(gpu: Gpu) -> bool:
+    """Return whether it is known which generation a GPU is of, and so which measured ones are like it."""
     return gpu.architecture in GENERATIONS
+
+
+def _ratio(one: float, other: float) -> float:
+    return max(one / other, other / one)
 
 
 def _generations(one: Gpu, other: Gpu) -> int:

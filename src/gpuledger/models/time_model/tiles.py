@@ -58,8 +58,15 @@ WARP_GROUP = Generation(
 )
 
 
+def stacked(gpu: Gpu) -> bool:
+    """Return whether the DRAM is stacked (HBM); where the data sheet does not say, SMs of such GPUs hold more."""
+    if gpu.memory:
+        return gpu.memory.upper().startswith("HBM")
+    return not gpu.shared_memory_bytes_per_sm < 160 * 1024
+
+
 def generation_of(gpu: Gpu) -> Generation:
     """Return the generation of a GPU's matrix units; unknown hardware counts as the older one."""
-    # Consumer Blackwell has neither wgmma nor tcgen05, and the 100 KiB of shared memory of the older kind.
-    large = not gpu.shared_memory_bytes_per_sm < 200 * 1024
+    # Consumer Blackwell has neither wgmma nor tcgen05, nor HBM, and the 100 KiB of shared memory of the older kind.
+    large = stacked(gpu) and not gpu.shared_memory_bytes_per_sm < 200 * 1024
     return WARP_GROUP if gpu.architecture in ("hopper", "blackwell") and large else WARP

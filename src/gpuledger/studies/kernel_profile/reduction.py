@@ -232,8 +232,9 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
         return f"{words}: no times were recorded{most}"
     words += f" ({untimed:,} of them without a time)" if untimed else ""
     top = own.iloc[0]
-    if "baseline_time" in result.summary and not isinstance(result["baseline_time"], str) and time:
-        against = f"{_ratio(result['baseline_time'], time)} the baseline ({seconds(result['baseline_time'])})"
+    before = result.get("baseline_time", 0)
+    if before and not isinstance(before, str) and time:
+        against = f"{_ratio(before, time)} the baseline ({seconds(before)})"
         return f"{words} {take} {seconds(time)}, {against}{_unshared(result)}"
     words += f" {take} {seconds(time)}"
     if kernels > 1:
@@ -260,11 +261,14 @@ def _unshared(result: CaseResult) -> str:
     if not said:
         return ""
     after, before = result["common_time"], result["common_baseline_time"]
-    if isinstance(after, str) or not after:
+    if result["kernels_only_here"] == result["kernels"]:
         common = "no kernel is in both"
+    elif isinstance(after, str) or not (after and before):
+        common = "what is in both has no times to compare"
     else:
-        common = f"launch by launch, the kernels in both are {_ratio(before, after)} there ({seconds(before)})"
-    return f", but of other kernels ({', '.join(said)}): {common}"
+        common = f"launch by launch, the kernels in both take {seconds(after)}, {_ratio(before, after)} there"
+        common += f" ({seconds(before)})"
+    return f", but not for the same launches ({', '.join(said)}): {common}"
 
 
 def seconds(time: float) -> str:

@@ -197,7 +197,7 @@ def _add_first_tokens(result: CaseResult, data: pd.DataFrame) -> None:
     """Add what only runs with prompts have: their steps without them, their first tokens, and repeated runs.
 
     By Little's law, as many requests as are in flight begin in the time that one of them takes. Where their prompts'
-    kernels alone would take longer, not all of them were computed.
+    kernels alone are predicted to take longer, not all of them were computed, or the prediction errs by so much.
     """
     served = data["ttft_s"] + (data["output_tokens"] - 1) * data["measured_s"]
     result.add("runs_faster_than_prompts", int((data["requests"] * data["prompt_s"] > served).sum()), "run")
