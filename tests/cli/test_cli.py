@@ -259,10 +259,10 @@ def test_profile_as_json(tmp_path):
     (tmp_path / "b.csv").write_text(ncu(["b"], {"gpu__time_duration.sum": ("us", 3)}))
     found = json.loads(run("profile", tmp_path / "r.csv", "--baseline", tmp_path / "b.csv", "--json"))
     assert found["launches"] == 3 and (found["kernels_only_here"], found["kernels_only_in_baseline"]) == (1, 0)
-    assert (found["common_time"], found["common_baseline_time"]) == pytest.approx((1e-6, 3e-6))
+    assert (found["common_time_s"], found["common_baseline_time_s"]) == pytest.approx((1e-6, 3e-6))
     (tmp_path / "untimed.csv").write_text(ncu(["b"], {"dram__bytes.sum": ("byte", 1)}))
     lacking = json.loads(run("profile", tmp_path / "r.csv", "--baseline", tmp_path / "untimed.csv", "--json"))
-    assert lacking["baseline_time"] is None and lacking["common_time"] is None
+    assert lacking["baseline_time_s"] is None and lacking["common_time_s"] is None
     first, second = found["kernels"]
     assert (first["kernel"], first["launches"], first["time_s"]) == ("a<1>(int)", 2, pytest.approx(2e-6))
     assert first["flops"] is None and first["dram_bytes"] == 128 and first["baseline_time_s"] is None

@@ -18,9 +18,9 @@ from gpuledger.errors import InputError
 if TYPE_CHECKING:
     from gpuledger.ledger.case_result import CaseResult
 
-#: Totals that ``--json`` gives beside the kernels, all but the first with a baseline.
-COMPARED = ("time", "baseline_time", "common_time", "common_baseline_time")
-COMPARED += ("kernels_only_here", "kernels_only_in_baseline", "kernels_launched_otherwise")
+#: Totals that ``--json`` gives beside the kernels, all but the first with a baseline: times (s), and counts.
+TIMES = ("time", "baseline_time", "common_time", "common_baseline_time")
+COUNTS = ("kernels_only_here", "kernels_only_in_baseline", "kernels_launched_otherwise")
 _EXISTING = click.Path(path_type=Path)
 
 
@@ -62,7 +62,8 @@ def profile(
     table = kernel_table(result.data)
     if as_json:
         rows = result.data if by_launch else table
-        compared = {name: result[name] for name in COMPARED if name in result.summary}
+        compared = {f"{name}_s": result[name] for name in TIMES if name in result.summary}
+        compared |= {name: result[name] for name in COUNTS if name in result.summary}
         # As in the kernels' rows: what was not recorded is null.
         compared = {name: None if isinstance(value, str) else value for name, value in compared.items()}
         print_json({"launches": result["launches"], **compared, "kernels": rows.to_dict("records")})
