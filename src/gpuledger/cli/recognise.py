@@ -18,8 +18,9 @@ from gpuledger.cli.tables import find_table
 from gpuledger.errors import InputError, InputWarning
 
 HEAD_BYTES = 1 << 16
-#: ncu output up to this size is read as a whole.
+#: JSON up to this size is read as a whole.
 WHOLE_BYTES = 8 << 20
+MOST_VALUES = 1 << 18  # of a report of Nsight Compute
 MOST_FILES = 2000
 _NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
 #: The line above the launches in text that ncu printed.
@@ -109,7 +110,7 @@ def _look(found: Found, head: bytes) -> None:
     elif name in _TRACE_PARTS:
         _part_of_trace(found)
     elif name.endswith(".ncu-rep"):
-        _ncu(found, head)
+        _ncu(found)
     elif name.endswith((".nsys-rep", ".qdrep")):
         found.format = "Nsight Systems report"
         found.problems.append("it must be exported first: nsys export --type sqlite REPORT")
@@ -122,7 +123,7 @@ def _look(found: Found, head: bytes) -> None:
     elif head.startswith(b"\x1f\x8b"):
         _gzip(found)
     elif head.startswith(b"PK\x03\x04"):
-        _ncu(found, head)
+        _ncu(found)
     elif re.match(rb"[\xef\xbb\xbf\s]*[{\[]", head) and not _NCU_TEXT.search(head):
         _json(found, head)
     else:
@@ -138,47 +139,34 @@ def _text(found: Found, head: bytes) -> None:
     elif {"name", "sms"} <= columns:
         _data_sheets(found)
     elif _NCU.search(text) or _NCU_TEXT.search(head):
-        _ncu(found, head)
+        _ncu(found)
 
 
-def _ncu(found: Found, head: bytes) -> None:
+def _ncu(found: Found) -> None:
     from gpuledger.readers import ncu
     from gpuledger.readers.kernel_names import parse
     from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
 
     found.format = "Nsight Compute"
-    path, size = found.path, found.path.stat().st_size
-    whole = size <= (WHOLE_BYTES if not head.startswith((b"PK", b"\x1f\x8b")) else WHOLE_BYTES // 20)
-    if head.startswith((b"PK", b"\x1f\x8b")) and not whole:
-        found.content = f"compressed, {_size(path)}, not looked into"
-        found.cases["kernel_profile"] = {"report": path.name}
-        return
-    if whole:
-        report = ncu.read(path)
-    else:
-        import tempfile
-
-        with tempfile.TemporaryDirectory() as folder, path.open("rb") as handle:
-            part = Path(folder, "beginning.csv")
-            text = handle.read(WHOLE_BYTES // 2)
-            part.write_bytes(text[: text.rfind(b"\n") + 1])
-            report = ncu.read(part)
+    parts = ncu.read_parts(found.path, values=MOST_VALUES)
+    report = next(parts)
     pages = {"long": "a row per metric", "wide": "raw page", "summary": "summary: averages by kernel"}
     launches, kernels = len(report.launches), report.launches["kernel"].nunique()
-    seen = "" if whole else f"in the first {WHOLE_BYTES >> 21} MiB of {_size(path)}: "
     found.format = f"Nsight Compute, {pages[report.page]}"
-    found.content = f"{seen}{launches:,} launch{'es' * (launches != 1)} of {kernels:,} kernel{'s' * (kernels != 1)}"
+    found.content = f"{launches:,} launch{'es' * (launches != 1)} of {kernels:,} kernel{'s' * (kernels != 1)}"
     found.problems += [f"ncu reported: {text[:200]}" for text in report.errors[:3]]
-    found.cases["kernel_profile"] = {"report": path.name}
+    found.cases["kernel_profile"] = {"report": found.path.name}
     quantities = launch_quantities(report)
     missing = missing_options(quantities)
     names = " ".join(map(str, report.metrics["metric"].cat.categories))
     facts = [parse(str(kernel)) for kernel in report.launches["kernel"].cat.categories]
     tiled = any(fact.kernel_class == "gemm" and fact.tensor_core is False for fact in facts)
     if tiled and all(f"_op_{op}_pred_on.sum" in names for op in ("fadd", "fmul", "ffma")):
-        found.cases["flop_reconciliation"] = {"launches": path.name}
+        found.cases["flop_reconciliation"] = {"launches": found.path.name}
     if missing:
         found.content += f"; not recorded: {', '.join(missing)}"
+    if next(parts, None) is not None:
+        found.content = f"{_size(found.path)}, first {found.content}"
 
 
 def _json(found: Found, head: bytes) -> None:
@@ -251,8 +239,7 @@ def _gzip(found: Found) -> None:
             _set_timeline(found, "timeline of torch.profiler (Kineto), compressed")
             _count_kernels(found, packed=20)
     elif _NCU.search(head.decode("utf-8", "replace")):
-        with found.path.open("rb") as handle:
-            _ncu(found, handle.read(4))
+        _ncu(found)
 
 
 def _parquet(found: Found) -> None:

@@ -98,20 +98,23 @@ def predict_tensor(launches: pd.DataFrame, *, file: str | Path = "launches") -> 
     given = {name: integer_column(launches, name, file, int(name != "tensor_instructions")) for name in columns}
     facts = {name: parse(name) for name in launches["kernel"].unique()}
     steps = {name: _step(fact) for name, fact in facts.items()}
+    # Launches that are alike are predicted once.
+    every = pd.DataFrame({"kernel": launches["kernel"]} | given).reset_index(drop=True)
+    alike = every.groupby([*every.columns], sort=False, dropna=False).ngroup()
     rows = []
-    for name, *numbers in zip(launches["kernel"], *given.values(), strict=True):
+    for name, *numbers in every[~alike.duplicated()].itertuples(index=False):
         known = {key: None if one is pd.NA else int(one) for key, one in zip(columns, numbers, strict=True)}
         on_tensor_cores = facts[name].tensor_core
         tensor = bool(known["tensor_instructions"]) if on_tensor_cores is None else on_tensor_cores
         rows.append({"tensor": tensor} | (_predict_one(steps[name], known) if tensor else {}))
     found = ("tensor", "step_instructions", "steps", "steps_source", "predicted", "recorded", "exact", "explanation")
-    out = pd.DataFrame(rows, launches.index, found)
+    out = pd.DataFrame(rows, columns=found)
     for column in ("step_instructions", "steps", "predicted", "recorded"):
         out[column] = out[column].astype("Int64")
     out["tensor"], out["exact"] = out["tensor"].astype(bool), out["exact"].astype("boolean")
     for column in ("steps_source", "explanation"):
         out[column] = out[column].astype("str").fillna("")
-    return out
+    return out.take(alike).set_axis(launches.index)
 
 
 def _predict_one(step: _Step | str, given: dict[str, int | None]) -> dict[str, object]:

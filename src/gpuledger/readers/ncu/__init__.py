@@ -9,6 +9,6 @@ Classes of kernels come from their names, see `gpuledger.readers.kernel_names`.
 """
 
 from gpuledger.readers.ncu.labels import raw_name, raw_names
-from gpuledger.readers.ncu.reader import read
+from gpuledger.readers.ncu.reader import read, read_parts
 from gpuledger.readers.ncu.report import Report
 from gpuledger.readers.ncu.units import base_unit

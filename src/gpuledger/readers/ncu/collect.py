@@ -1,13 +1,53 @@
-"""Rows of all tables in one form: runs (consecutive rows of one launch) and their metric rows."""
+"""Rows of all tables in one compact form: runs (consecutive rows of one launch) and their values, as numbers.
+
+A value takes some 20 bytes here, whatever it takes in the file, and texts are kept once each.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpuledger.errors import InputError
+from gpuledger.readers.ncu.decimal_sign import DecimalSign
+from gpuledger.readers.ncu.launches import COUNT_METRICS
 from gpuledger.readers.ncu.layout import ATTRIBUTES, Layout, single
+from gpuledger.readers.ncu.numbers import loses_digits, parse_numbers, scale_numbers
+from gpuledger.readers.ncu.units import base_unit
 
 FIELDS = tuple(ATTRIBUTES.values())
-_KEYS = ("section", "label", "metric", "unit")
+KEYS = ("section", "label", "metric", "unit")
+_VALUES = ("value", "minimum", "maximum")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Metric rows of some launches.
+
+    Attributes
+    ----------
+    runs : dict of str to list of str
+        By launch column, one entry per run; ``""`` if the table has no such column.
+    identities : numpy.ndarray of int, shape (runs,)
+        Equal for runs with the same launch columns below the same header.
+    columns : dict of str to numpy.ndarray, shape (rows,)
+        run (int32, ascending), key (int32, a row of `keys`), value (float64, NaN for text), text (int32, a place in
+        `texts`, or -1), for summaries minimum and maximum.
+    keys : pandas.DataFrame
+        section, label, metric, unit (base units) of each key.
+    texts : list of str
+        Distinct values that are not just a number that float64 holds exactly.
+    """
+
+    runs: dict[str, list[str]]
+    identities: np.ndarray
+    columns: dict[str, np.ndarray]
+    keys: pd.DataFrame
+    texts: list[str]
 
 
 class Collector:
@@ -16,39 +56,92 @@ class Collector:
     A *run* is a sequence of consecutive rows with the same launch columns (ID, process, kernel, context, stream,
     grid, block, device). On a wide page each row is a run.
 
+    Parameters
+    ----------
+    path : path
+        The file, for messages.
+    sign : DecimalSign
+        Told of every value before it is read.
+
     Attributes
     ----------
-    runs : dict of str to list of str
-        By launch column, one entry per run; ``""`` if the table has no such column.
+    page : str
+        ``""`` before the first row.
     """
 
-    def __init__(self):
-        self.runs: dict[str, list[str]] = {name: [] for name in FIELDS}
-        self.table_of_run: list[int] = []
-        self.pages: set[str] = set()
-        self._parts: list[pa.Table] = []
+    def __init__(self, path: str | Path, sign: DecimalSign):
+        self.page, self._path, self._sign = "", path, sign
+        self._runs: dict[str, list[str]] = {name: [] for name in FIELDS}
+        self._table_of_run: list[int] = []
+        self._parts: list[dict[str, np.ndarray]] = []
+        self._length = 0
+        self._keys: dict[tuple[str, ...], int] = {}
+        self._texts: dict[str, int] = {}
+        self._metrics = 1  # columns of the last wide page
+        self._first_keys: dict[int, int] = {}  # by the identity of a run that was given away
 
     def __len__(self) -> int:
-        return len(self.table_of_run)
+        return self._length
 
     def add(self, table: int, layout: Layout, rows: pa.Table) -> None:
-        """Add rows of one table."""
-        self.pages.add(layout.page)
+        """Add rows of one table.
+
+        Raises
+        ------
+        InputError
+            If the table is of another page than those before it, or its values of another locale.
+        """
+        if self.page and layout.page != self.page:
+            pages = " and ".join(sorted({self.page, layout.page}))
+            problem = f"the file mixes {pages} pages"
+            raise InputError(self._path, "", problem, "keep the output of each page in its own file")
+        self.page = layout.page
         (self._add_wide if layout.page == "wide" else self._add_long)(table, layout, rows)
 
-    def rows(self) -> pa.Table | None:
-        """Return all metric rows, once: run (int32), section, label, metric, unit (dictionaries), value (string), and
-        for summaries minimum and maximum (string)."""
-        parts, self._parts = self._parts, []
-        if not parts:
-            return None
-        return pa.concat_tables(parts, promote_options="default").unify_dictionaries().combine_chunks()
+    def give(self, values: int | None = None) -> Rows | None:
+        """Give away the rows collected so far; with a number, those of whole launches if there are so many, or None.
 
-    def identities(self) -> np.ndarray:
-        """Return a number per run, equal for runs with the same launch columns below the same header."""
+        Raises
+        ------
+        InputError
+            Rows of a launch lie so far apart that some were given away before.
+        """
+        runs = len(self._table_of_run)
+        if values is not None and self.page == "wide":
+            # Each run is a launch. Counting them, not values, cuts alike however the values are printed.
+            wanted = max(values // self._metrics, 1)
+            if runs < wanted:
+                return None
+            runs = wanted
+        elif values is not None:
+            runs -= 1  # the last run may go on
+            if runs < 1 or len(self) < values:
+                return None
+        columns = {name: np.concatenate([part.pop(name) for part in self._parts]) for name in [*self._parts[0]]}
+        at = int(np.searchsorted(columns["run"], np.int32(runs)))
+        given = {name: column[:at] for name, column in columns.items()}
+        left = {name: column[at:].copy() for name, column in columns.items()}
+        left["run"] -= runs
+        identities = list(zip(self._table_of_run, *self._runs.values(), strict=True))[:runs]
+        if self.page != "wide" and values is not None:
+            self._refuse_torn_launches(identities, given)
+        attributes = {name: texts[:runs] for name, texts in self._runs.items()}
+        self._runs = {name: texts[runs:] for name, texts in self._runs.items()}
+        self._table_of_run = self._table_of_run[runs:]
+        self._parts, self._length = [left], len(left["run"])
         known: dict[tuple, int] = {}
-        runs = zip(self.table_of_run, *self.runs.values(), strict=True)
-        return np.array([known.setdefault(run, len(known)) for run in runs], np.int64)
+        numbers = np.array([known.setdefault(identity, len(known)) for identity in identities], np.int64)
+        return Rows(attributes, numbers, given, pd.DataFrame(list(self._keys), columns=[*KEYS]), list(self._texts))
+
+    def _refuse_torn_launches(self, identities: list[tuple], given: dict[str, np.ndarray]) -> None:
+        """Raise if a run given earlier goes on; one that begins with the same metric is of another launch."""
+        begins = np.flatnonzero(np.diff(given["run"], prepend=-1))
+        first_keys = given["key"][begins].tolist()
+        for identity, key in zip(identities, first_keys, strict=True):
+            if self._first_keys.get(hash(identity), key) != key:
+                problem = f"metrics of launch {identity[1] or identity[3]} lie apart, in a file too large to hold"
+                raise InputError(self._path, "", problem, "sort its rows by ID")
+        self._first_keys.update(zip(map(hash, identities), first_keys, strict=True))
 
     def _add_long(self, table: int, layout: Layout, rows: pa.Table) -> None:
         metric = single(rows[str(layout.columns["metric"])])
@@ -67,54 +160,93 @@ class Collector:
         for name, column in columns.items():
             texts = np.array(column.dictionary.to_pylist(), dtype=object)
             attributes[name] = texts[column.indices.to_numpy()[starts]].tolist()
-        run = np.cumsum(starts, dtype=np.int32) - 1 + len(self)
-        same_table = bool(self.table_of_run) and self.table_of_run[-1] == table
-        if same_table and all(self.runs[name][-1] == attributes[name][0] for name in columns):
+        before = len(self._table_of_run)
+        run = np.cumsum(starts, dtype=np.int32) - 1 + before
+        same_table = before and self._table_of_run[-1] == table
+        if same_table and all(self._runs[name][-1] == attributes[name][0] for name in columns):
             run -= 1  # the previous block ended within this run
             attributes = {name: texts[1:] for name, texts in attributes.items()}
-        new = int(run[-1]) + 1 - len(self)
+        new = int(run[-1]) + 1 - before
         for name in FIELDS:
-            self.runs[name] += attributes.get(name) or [""] * new
-        self.table_of_run += [table] * new
-        part = {"run": pa.array(run)}
-        for name in _KEYS:
+            self._runs[name] += attributes.get(name) or [""] * new
+        self._table_of_run += [table] * new
+        key, power = self._long_keys(layout, rows)
+        printed = [single(rows[str(layout.columns[name])]) for name in _VALUES if name in layout.columns]
+        self._add_values(printed, run, key, power)
+
+    def _long_keys(self, layout: Layout, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        """Return the key of each row, and the power of ten that converts its value to the base unit."""
+        code = np.zeros(rows.num_rows, np.int64)
+        names, places = [np.array([""], dtype=object)] * len(KEYS), [code] * len(KEYS)
+        for at, name in enumerate(KEYS):
             if name in layout.columns:
-                part[name] = single(rows[str(layout.columns[name])])
-            else:
-                part[name] = _constant("", rows.num_rows)
-        for name in ("value", "minimum", "maximum"):
-            if name in layout.columns:
-                part[name] = rows[str(layout.columns[name])].combine_chunks()
-        self._parts.append(pa.table(part))
+                column = single(rows[str(layout.columns[name])])
+                names[at] = np.array([text.strip() for text in column.dictionary.to_pylist()], dtype=object)
+                places[at] = column.indices.to_numpy()
+                code = pd.factorize(code * len(names[at]) + places[at])[0]
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
+        return self._keys_of(
+            code, zip(*(texts[place[first]] for texts, place in zip(names, places, strict=True)), strict=True)
+        )
+
+    def _keys_of(self, code: np.ndarray, printed: Iterable[tuple[str, ...]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the keys and powers of codes, given what each code stands for."""
+        found = []
+        for section, label, metric, unit in printed:
+            base, power = base_unit(unit)
+            found.append((self._keys.setdefault((section, label, metric, base), len(self._keys)), power))
+        keys, powers = np.array(found, np.int32).reshape(-1, 2).T
+        return keys[code], powers[code]
 
     def _add_wide(self, table: int, layout: Layout, rows: pa.Table) -> None:
-        launches, metrics = rows.num_rows, len(layout.metrics)
+        launches, self._metrics = rows.num_rows, len(layout.metrics)
         if not launches:
             return
         for name in FIELDS:
             texts = rows[str(layout.columns[name])].to_pylist() if name in layout.columns else [""] * launches
-            self.runs[name] += texts
-        first = len(self)
-        self.table_of_run += [table] * launches
+            self._runs[name] += texts
+        run = np.repeat(np.arange(launches, dtype=np.int32) + len(self._table_of_run), self._metrics)
+        self._table_of_run += [table] * launches
+        metrics = [("", "", name.strip(), unit) for (_, name), unit in zip(layout.metrics, layout.units, strict=True)]
+        key, power = self._keys_of(np.tile(np.arange(self._metrics), launches), metrics)
         columns = [rows[str(column)] for column, _ in layout.metrics]
-        values = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
+        printed = pa.concat_arrays([chunk for column in columns for chunk in column.chunks])
         # From column by column to launch by launch.
-        order = (np.arange(metrics) * launches + np.arange(launches)[:, None]).ravel()
-        values = single(values.take(pa.array(order)))
-        filled = pc.not_equal(pc.utf8_trim_whitespace(values), "").to_numpy(zero_copy_only=False)
-        index = np.tile(np.arange(metrics, dtype=np.int32), launches)[filled]
-        names = pa.array([name for _, name in layout.metrics], pa.string()).dictionary_encode()
-        units = pa.array(layout.units, pa.string()).dictionary_encode()
-        part = {
-            "run": pa.array(np.repeat(np.arange(launches, dtype=np.int32), metrics)[filled] + first, pa.int32()),
-            "section": _constant("", len(index)),
-            "label": _constant("", len(index)),
-            "metric": names.take(pa.array(index)),
-            "unit": units.take(pa.array(index)),
-            "value": values.filter(pa.array(filled)),
-        }
-        self._parts.append(pa.table(part))
+        self._add_values([printed], run, key, power, lambda codes: codes.reshape(-1, launches).T.ravel())
 
-
-def _constant(text: str, count: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text], pa.string()))
+    def _add_values(
+        self,
+        printed: list[pa.Array],
+        run: np.ndarray,
+        key: np.ndarray,
+        power: np.ndarray,
+        arrange: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    ) -> None:
+        """Read the values of rows: of a summary average, minimum and maximum, else one of each."""
+        texts = pc.fill_null(pc.utf8_trim_whitespace(pa.concat_arrays(printed)), "").dictionary_encode()
+        places = [arrange(part) for part in np.split(texts.indices.to_numpy(), len(printed))]
+        texts = texts.dictionary
+        counted = np.array([metric in COUNT_METRICS for _, _, metric, _ in self._keys])[key]
+        of_counts = np.unique(np.concatenate([place[counted] for place in places]))
+        self._sign.add(texts, texts.take(pa.array(of_counts)))
+        numbers, plain, cleaned = parse_numbers(texts, self._sign.now)
+        self._sign.check(texts.filter(cleaned.is_null()))
+        keep = ~plain
+        for place in np.flatnonzero((np.abs(numbers) >= 2**53) & plain):
+            keep[place] = loses_digits(cleaned[int(place)].as_py(), numbers[place])
+        codes = np.full(len(texts), -1, np.int32)
+        codes[keep] = [
+            self._texts.setdefault(text, len(self._texts)) for text in texts.filter(pa.array(keep)).to_pylist()
+        ]
+        columns = {"run": run, "key": key, "text": codes[places[0]]}
+        for name, place in zip(_VALUES, places, strict=False):
+            columns[name] = numbers[place]
+            scaled = np.flatnonzero((power != 0) & ~np.isnan(columns[name]))
+            if len(scaled):
+                exact = cleaned.take(pa.array(place[scaled]))
+                columns[name][scaled] = scale_numbers(exact, columns[name][scaled], power[scaled])
+        if self.page == "wide":  # a cell left empty is no row
+            filled = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)[places[0]]
+            columns = {name: column[filled] for name, column in columns.items()}
+        self._parts.append(columns)
+        self._length += len(columns["run"])

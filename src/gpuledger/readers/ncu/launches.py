@@ -67,7 +67,7 @@ def launch_frame(runs: pd.DataFrame, kernels: pd.Categorical, metrics: pd.DataFr
     Parameters
     ----------
     runs : pandas.DataFrame, shape (launches, …)
-        The launch columns of each launch, as strings.
+        The launch columns of each launch, as strings; its index numbers the launches.
     kernels : pandas.Categorical, shape (launches,)
     metrics : pandas.DataFrame
         The report's metrics, some of which state the grid or the block.
@@ -77,7 +77,7 @@ def launch_frame(runs: pd.DataFrame, kernels: pd.Categorical, metrics: pd.DataFr
     Returns
     -------
     pandas.DataFrame
-        Index ``launch``; see `gpuledger.readers.ncu.report.Report`.
+        With the index of `runs`; see `gpuledger.readers.ncu.report.Report`.
     """
     columns: dict[str, object] = {"id": _integers(runs["id"]), "kernel": kernels}
     columns |= {name: _integers(runs[name]) for name in ("process_id", "context", "stream")}
@@ -91,7 +91,7 @@ def launch_frame(runs: pd.DataFrame, kernels: pd.Categorical, metrics: pd.DataFr
         columns[column], columns[total] = _with_total(columns[column], metrics, _TOTALS[total])
     if summary:
         columns["invocations"] = _integers(runs["invocations"])
-    return pd.DataFrame(columns, index=pd.RangeIndex(len(runs), name="launch"))
+    return pd.DataFrame(columns, index=runs.index)
 
 
 def _from_dimensions(printed: pd.Series, metrics: pd.DataFrame, what: str) -> pd.Series:
@@ -140,13 +140,13 @@ def _mapped(texts: pd.Series, function: Callable[[str], object]) -> pd.Series:
     codes, distinct = pd.factorize(texts)
     values = np.empty(len(distinct) + 1, dtype=object)  # the last for missing texts
     values[:-1] = [function(text) for text in distinct]
-    return pd.Series(values[codes], dtype=object)
+    return pd.Series(values[codes], texts.index, dtype=object)
 
 
 def _integers(texts: pd.Series) -> pd.Series:
     """Convert whole numbers to Int64, anything else to missing."""
     try:
-        return pd.Series(pa.array(texts, pa.string()).cast(pa.int64()).to_numpy()).astype("Int64")
+        return pd.Series(pa.array(texts, pa.string()).cast(pa.int64()).to_numpy(), texts.index).astype("Int64")
     except pa.ArrowInvalid:
         pass
     # int() itself takes fewer signs for white space than \s and strip() do.

@@ -1,26 +1,25 @@
 """Read a file into a report: bytes → tables → runs and rows → launches and metrics."""
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from gpuledger.errors import InputError, warn
-from gpuledger.readers.ncu.collect import Collector
+from gpuledger.readers.ncu.collect import Collector, Rows
+from gpuledger.readers.ncu.decimal_sign import DecimalSign
 from gpuledger.readers.ncu.diagnose import explain_missing_table
 from gpuledger.readers.ncu.labels import raw_name
-from gpuledger.readers.ncu.launches import COUNT_METRICS, launch_frame, number_launches
-from gpuledger.readers.ncu.layout import single
-from gpuledger.readers.ncu.numbers import decide_decimal, loses_digits, parse_numbers, scale_numbers
+from gpuledger.readers.ncu.launches import launch_frame, number_launches
 from gpuledger.readers.ncu.report import Report
 from gpuledger.readers.ncu.sources import is_report
 from gpuledger.readers.ncu.tables import TableScanner
-from gpuledger.readers.ncu.units import base_unit
 
-_KEYS = ("section", "label", "metric", "unit")
+#: Of a part of a file; each takes some 100 bytes of memory while it is read.
+PART_VALUES = 1 << 21
 #: Largest share of a peak (%) without a warning: counters of several passes differ by a few per cent.
 LARGEST_PERCENT = 110
 
@@ -44,15 +43,44 @@ def read(path: str | Path, decimal: str | None = None) -> Report:
     ValueError
         If `decimal` is neither of these.
     """
+    return next(read_parts(path, decimal, None))
+
+
+def read_parts(path: str | Path, decimal: str | None = None, values: int | None = PART_VALUES) -> Iterator[Report]:
+    """Read a file as `read` does, in parts of whole launches, so that it may be larger than memory.
+
+    Parameters
+    ----------
+    path, decimal
+        As for `read`.
+    values : int, optional
+        After so many of them a part ends with the launch; None for one part.
+
+    Yields
+    ------
+    Report
+        Launches are numbered through; ``errors`` are those found so far.
+
+    Raises
+    ------
+    InputError
+        As `read`; and if the rows of a launch lie so far apart that they are in several parts.
+    """
     if decimal not in (None, ".", ","):
         raise ValueError(f"decimal={decimal!r}: give '.' or ',', or None to find out")
-    report = _read(path, decimal)
-    _warn_of_shares(report)
-    return _with_decimals(report, _read(path, decimal, scaled=True)) if is_report(path) else report
+    parts = _parts(path, DecimalSign(path, decimal), values)
+    parts = itertools.chain([next(parts)], parts)  # only now it is clear that the file can be read
+    if is_report(path):
+        scaled = _parts(path, DecimalSign(path, decimal), values, scaled=True)
+        parts = itertools.starmap(_with_decimals, zip(parts, scaled, strict=True))
+    warned = False
+    for part in parts:
+        warned = warned or _warn_of_shares(part)
+        yield part
 
 
-def _warn_of_shares(report: Report) -> None:
-    """Warn in one line of shares of a peak that no hardware reaches."""
+def _warn_of_shares(report: Report) -> bool:
+    """Warn in one line of shares of a peak that no hardware reaches; return whether there were any."""
     labels = report.metrics["metric"].cat
     shares = ["pct_of_peak" in raw_name(str(label), "%") for label in labels.categories]
     of_a_peak = np.array([*shares, False])[labels.codes] & report.metrics["unit"].isin(["%", ""])
@@ -62,6 +90,7 @@ def _warn_of_shares(report: Report) -> None:
         more = f" (and {len(rows) - 1:,} more above {LARGEST_PERCENT} %)" if len(rows) > 1 else ""
         problem = f"{first['value']:g} % of the peak{more}"
         warn(report.path, f"launch {first['launch']}, {first['metric']}", problem, "used as it is: check the file")
+    return bool(len(rows))
 
 
 def _with_decimals(report: Report, scaled: Report) -> Report:
@@ -74,89 +103,48 @@ def _with_decimals(report: Report, scaled: Report) -> Report:
     return dataclasses.replace(report, metrics=own.assign(value=np.where(better, precise, value)))
 
 
-def _read(path: str | Path, decimal: str | None, scaled: bool = False) -> Report:
-    scanner, collector = TableScanner(path, scaled), Collector()
+def _parts(path: str | Path, sign: DecimalSign, values: int | None, scaled: bool = False) -> Iterator[Report]:
+    scanner, collector, launches = TableScanner(path, scaled), Collector(path, sign), 0
     for table, layout, rows in scanner:
         collector.add(table, layout, rows)
-        if len(collector.pages) > 1:
-            pages = " and ".join(sorted(collector.pages))
-            raise InputError(path, "", f"the file mixes {pages} pages", "keep the output of each page in its own file")
-    rows = collector.rows()
-    if rows is None or not rows.num_rows:
+        if sign.misread:
+            if launches:
+                problem = "the decimal sign is not clear from the first values"
+                raise InputError(path, "metric values", problem, 'say which it is (decimal: ".")')
+            yield from _parts(path, DecimalSign(path, assumed=sign.now), values, scaled)
+            return
+        while values and sign.certain and (part := collector.give(values)):
+            yield (report := _report(path, collector.page, part, launches, scanner))
+            launches += len(report.launches)
+    if not launches and not len(collector):
         raise explain_missing_table(path, scanner)
-    page = collector.pages.pop()
-    codes, categories = {}, {}
-    for name in _KEYS:
-        codes[name], categories[name] = _coded(rows[name])
-    words, power = zip(*map(base_unit, categories["unit"]), strict=True)
-    powers = np.array(power, np.int8)[codes["unit"]]
-    index, categories["unit"] = pd.factorize(np.array(words, dtype=object))
-    codes["unit"] = index.astype(np.int32)[codes["unit"]]
-    values = _values(path, rows, codes, categories, powers, decimal)
-    run = rows["run"].to_numpy()
-    del rows
+    if (settled := sign.settle()) != sign.now:
+        yield from _parts(path, DecimalSign(path, settled), values, scaled)
+    elif len(collector):
+        yield _report(path, collector.page, collector.give(), launches, scanner)
+
+
+def _report(path: str | Path, page: str, rows: Rows, first: int, scanner: TableScanner) -> Report:
+    """Return the rows as a report whose launches are numbered from `first`."""
+    run, key, values = (rows.columns[name] for name in ("run", "key", "value"))
     if page == "wide":
-        launch, run_of_launch = run.astype(np.int64), np.arange(len(collector))
+        launch, run_of_launch = run.astype(np.int64), np.arange(len(rows.identities))
     else:
-        key = np.zeros(len(run), np.int64)
-        for name in _KEYS:
-            key = key * len(categories[name]) + codes[name]
-        launch, run_of_launch = number_launches(collector.identities(), run, key)
-    runs = pd.DataFrame({name: np.array(texts, dtype=object)[run_of_launch] for name, texts in collector.runs.items()})
+        launch, run_of_launch = number_launches(rows.identities, run, key)
+    runs = pd.DataFrame({name: np.array(texts, dtype=object)[run_of_launch] for name, texts in rows.runs.items()})
+    runs.index = pd.RangeIndex(first, first + len(runs), name="launch")
     kernel_codes, kernels = pd.factorize(runs["kernel"])
-    metrics = pd.DataFrame(
-        {
-            "launch": launch,
-            "kernel": pd.Categorical.from_codes(kernel_codes[launch], kernels),
-            **{n: pd.Categorical.from_codes(codes[n], categories[n]) for n in ("section", "metric", "unit")},
-            **values,
-        }
-    )
-    metrics = _without_repeats(metrics, len(categories["label"]) > 1)
+    columns = {"launch": launch + first, "kernel": pd.Categorical.from_codes(kernel_codes[launch], kernels)}
+    for name in ("section", "metric", "unit"):
+        codes, categories = pd.factorize(rows.keys[name])
+        columns[name] = pd.Categorical.from_codes(codes[key], categories)
+    texts = pd.Index(np.array(rows.texts, dtype=object), dtype=object)
+    columns |= {"value": values, "text": pd.Categorical.from_codes(rows.columns["text"], texts)}
+    columns |= {name: rows.columns[name] for name in ("minimum", "maximum") if name in rows.columns}
+    metrics = pd.DataFrame(columns, copy=False)
+    metrics = _without_repeats(metrics, rows.keys["label"].nunique() > 1)
     launches = launch_frame(runs, pd.Categorical.from_codes(kernel_codes, kernels), metrics, page == "summary")
     return Report(str(path), page, metrics, launches, tuple(scanner.noise.errors))
-
-
-def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, pd.Index]:
-    """Return codes and categories of a dictionary column, texts stripped of white space."""
-    array = single(column)
-    texts = np.array([text.strip() for text in array.dictionary.to_pylist()], dtype=object)
-    index, categories = pd.factorize(texts)
-    return index.astype(np.int32)[array.indices.to_numpy()], categories
-
-
-def _values(
-    path: str | Path,
-    rows: pa.Table,
-    codes: dict[str, np.ndarray],
-    categories: dict[str, np.ndarray],
-    powers: np.ndarray,
-    decimal: str | None,
-) -> dict[str, object]:
-    """Return the columns value, text, and for summaries minimum and maximum."""
-    names = [name for name in ("value", "minimum", "maximum") if name in rows.column_names]
-    printed = pa.concat_arrays([chunk for name in names for chunk in rows[name].chunks])
-    encoded = pc.fill_null(pc.utf8_trim_whitespace(printed), "").dictionary_encode()
-    index, texts = encoded.indices.to_numpy().reshape(len(names), -1), encoded.dictionary
-    if decimal is None:
-        is_count = np.isin(categories["metric"].astype(str), COUNT_METRICS)[codes["metric"]]
-        decimal = decide_decimal(path, texts, texts.take(pa.array(np.unique(index[:, is_count]))))
-    distinct, plain, cleaned = parse_numbers(texts, decimal)
-    keep = ~plain
-    for place in np.flatnonzero((np.abs(distinct) >= 2**53) & plain):
-        keep[place] = loses_digits(cleaned[int(place)].as_py(), distinct[place])
-    columns: dict[str, object] = {}
-    for name, where in zip(names, index, strict=True):
-        column = distinct[where]
-        scaled = np.flatnonzero((powers != 0) & ~np.isnan(column))
-        if len(scaled):
-            numbers = cleaned.take(pa.array(where[scaled]))
-            column[scaled] = scale_numbers(numbers, column[scaled], powers[scaled])
-        columns[name] = column
-    text_code = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
-    kept = np.array(texts.filter(pa.array(keep)).to_pylist(), dtype=object)
-    columns["text"] = pd.Categorical.from_codes(text_code[index[0]], pd.Index(kept, dtype=object))
-    return {name: columns[name] for name in ("value", "text", *names[1:])}
 
 
 def _without_repeats(metrics: pd.DataFrame, labelled: bool) -> pd.DataFrame:

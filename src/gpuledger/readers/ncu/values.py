@@ -46,17 +46,18 @@ class Values:
 
     def __init__(self, report: Report):
         self.report, self.launches, self.derived = report, report.launches.index, set()
+        self._first = self.launches[0] if len(self.launches) else 0
         rows = report.metrics[report.metrics["value"].notna()]
-        pairs, which = np.unique(
-            np.stack([rows["metric"].cat.codes, rows["unit"].cat.codes]), axis=1, return_inverse=True
-        )
         labels, units = rows["metric"].cat.categories, rows["unit"].cat.categories
-        self._units = [str(units[unit]) if unit >= 0 else "" for unit in pairs[1]]
+        codes = rows["metric"].cat.codes.to_numpy(np.int64) * len(units) + rows["unit"].cat.codes
+        which, pairs = pd.factorize(codes, sort=True)
+        self._units = [str(units[pair % len(units)]) for pair in pairs]
         self._places: dict[str, list[int]] = {}
-        for place, metric in enumerate(pairs[0]):
-            self._places.setdefault(raw_name(str(labels[metric]), self._units[place]), []).append(place)
-        order = np.argsort(which.ravel(), kind="stable")
-        self._rows = np.split(order, np.searchsorted(which.ravel()[order], np.arange(1, pairs.shape[1])))
+        for place, pair in enumerate(pairs):
+            name = raw_name(str(labels[pair // len(units)]), self._units[place])
+            self._places.setdefault(name, []).append(place)
+        order = np.argsort(which.astype(np.min_scalar_type(len(pairs))), kind="stable")  # small codes sort faster
+        self._rows = np.split(order, np.cumsum(np.bincount(which, minlength=1))[:-1])
         self._launch, self._value = rows["launch"].to_numpy(), rows["value"].to_numpy(np.float64)
         self._found: dict[str, pd.Series | None] = {}
 
@@ -92,12 +93,11 @@ class Values:
                     self.report.path, at, f"the unit is {unit!r} where {wanted} is expected", "correct the unit"
                 )
             # The same metric may be in several sections, with more or fewer digits: the first is kept.
-            values[self._launch[rows[::-1]]] = self._value[rows[::-1]]
+            values[self._launch[rows[::-1]] - self._first] = self._value[rows[::-1]]
         if (values < 0).any():
             at = int(np.flatnonzero(values < 0)[0])
-            raise InputError(
-                self.report.path, f"launch {at}, {name}", f"{values[at]:g} is negative", "correct the value"
-            )
+            place = f"launch {self._first + at}, {name}"
+            raise InputError(self.report.path, place, f"{values[at]:g} is negative", "correct the value")
         return self._found.setdefault(name, pd.Series(values, self.launches, name=name))
 
     def sum_of(self, counter: str) -> pd.Series | None:

@@ -100,9 +100,13 @@ def _launches(
     path: str | Path, gpu: Gpu | None, shapes: Sequence[dict[str, int]], place: tuple[str, str], decimal: str | None
 ) -> tuple[pd.DataFrame, dict[str, tuple[Any, str]]]:
     """Return one row per launch, and quantities of the recording, with their units."""
-    report = ncu.read(path, decimal)
-    launches = launch_quantities(report)
-    gpu = gpu or gpu_of(None, _device(report), place)
+    parts, device, unnumbered = [], None, True
+    for report in ncu.read_parts(path, decimal):
+        parts.append(launch_quantities(report))
+        device = device or _device(report)
+        unnumbered = unnumbered and report.launches["id"].isna().all()
+    launches = pd.concat(parts)
+    gpu = gpu or gpu_of(None, device, place)
     if (launches["kernel"].str.strip() == "").any():
         remedy = "profile again with --print-kernel-base demangled"
         raise InputError(path, "", "a launch has no kernel name", remedy)
@@ -124,7 +128,7 @@ def _launches(
     if report.page == "summary":
         problem = "this is a summary (--print-summary): values are averages over a kernel's launches"
         warn(path, "", problem, "they are multiplied by the number of launches")
-    if report.page == "wide" and report.launches["id"].isna().all():
+    if report.page == "wide" and unnumbered:
         problem = "a column per metric without ID and units: not ncu's own page"
         warn(path, "", problem, "base units are assumed (ns, byte)")
     if report.errors:
