@@ -127,6 +127,31 @@ def test_tensor_counter_alone_says_nothing_of_cuda_cores(quantities):
     assert found["tensor_flops"].tolist() == [0] and found["flops"].isna().all()
 
 
+def test_shares_and_samples_over_time_are_no_counters(quantities):
+    """What a user lists by hand, and the timelines that ``--set full`` of ncu 2025 adds."""
+    share = row("sm__inst_executed_pipe_tensor_op_hmma.avg.pct_of_peak_sustained_active", "%", "12.5")
+    sampled = row("TPC.TriageCompute.sm__inst_executed_pipe_tensor_realtime.sum.per_cycle_elapsed", "", "33 (1; 2; 3)")
+    found = quantities(row("gpu__time_duration.sum", "us", 2), share, sampled).iloc[0]
+    assert found["tensor_percent"] == 12.5 and found["flops_note"] == "not collected"
+    assert found[["flops", "tensor_flops", "tensor_instructions"]].isna().all()
+
+
+def test_wgmma_that_no_counter_of_operations_saw_leaves_the_flops_unknown(quantities):
+    """On Hopper op_hmma counts mma.sync only: its zero says nothing of a kernel that executed wgmma."""
+    ffma = row("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", "inst", 3)
+    mma = row("sm__ops_path_tensor_op_hmma_src_bf16_dst_fp32.sum", "", 0)
+    wgmma = "sm__inst_executed_pipe_tensor_op_gmma.sum"
+    found = quantities(*FLOPS, ffma, mma, row(wgmma, "inst", 64)).iloc[0]
+    assert found["fp32_flops"] == 18 and found[["tensor_flops", "flops"]].isna().all()
+    assert "wgmma" in found["flops_note"]
+    found = quantities(*FLOPS, ffma, mma, row(wgmma, "inst", 0)).iloc[0]
+    assert found["tensor_flops"] == 0 and found["flops"] == 18
+    counted = row("sm__ops_path_tensor_op_hgmma_src_bf16_dst_fp32.sum", "", 4096)
+    found = quantities(*FLOPS, ffma, mma, counted, row(wgmma, "inst", 64)).iloc[0]
+    assert found["tensor_flops"] == 4096 and found["flops"] == 18 + 4096
+    assert quantities(row(wgmma, "inst", 64)).iloc[0][["tensor_flops", "flops"]].isna().all()
+
+
 def test_hfma2_constants_are_no_matrix_instructions(quantities):
     """One warp instruction of which three threads were active, in an elementwise kernel; half as many in a GEMM."""
     hfma = "sm__sass_thread_inst_executed_op_hfma_pred_on.sum"

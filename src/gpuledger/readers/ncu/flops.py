@@ -260,6 +260,12 @@ def count_flops(
         busy = out["tensor_flops"].isna() & ~by_name & (instructions > 0).fillna(False)
         note(busy, "matrix instructions of unknown size: FLOPs unknown")
         silent |= busy.astype(bool)
+    warpgroup = counter(wide, "inst_executed_pipe_tensor_op_gmma", file=file)
+    if warpgroup is not None:  # counters of hmma alone do not see wgmma
+        unseen = ((warpgroup > 0) & (operations == 0) & ~by_name).fillna(False).astype(bool)
+        out.loc[unseen, "tensor_flops"] = pd.NA
+        note(unseen, "wgmma instructions whose operations were not counted: FLOPs unknown")
+        silent |= unseen
     note(silent & by_name, "tensor-core kernel without a usable tensor counter: FLOPs unknown")
 
     out["transcendental_ops"] = _unknown(wide)
@@ -270,7 +276,7 @@ def count_flops(
             break
 
     kinds = ["fp32_flops", "fp64_flops", "fp16_flops", "tensor_flops"]
-    if all(values is None for values in (fp32, fp64, fp16, tensor)) and instructions is None:
+    if all(values is None for values in (fp32, fp64, fp16, tensor, instructions, warpgroup)):
         remedy = "collect smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum"
         raise InputError(file, "metrics", "no FLOP counter was collected", remedy)
     absent = [kind for kind, values in zip(kinds, (fp32, fp64, fp16, tensor), strict=True) if values is None]

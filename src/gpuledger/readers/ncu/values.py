@@ -169,7 +169,8 @@ class Values:
         for name in self.names():
             match = _RATE.fullmatch(name)
             counter = (match["counter"] if match else name).removesuffix(".sum")
-            if re.search(pattern, counter) and f"{counter}.sum" not in found:
+            # Neither shares and averages, nor what was sampled over time (TPC.TriageCompute.sm__…).
+            if "." not in counter and re.search(pattern, counter) and f"{counter}.sum" not in found:
                 total = self.sum_of(counter)
                 if total is not None:
                     inexact = counter in self.derived or self.report.page == "summary"
