@@ -82,6 +82,18 @@ def sqlite(path, kernels):
         ),
         ("g.csv", "gemm_dtype,m,n,k,latency\n", "table of GEMM times", ["kernel_time"]),
         ("c.csv", "completed_percent,elapsed_cycles\n", "points of a distribution of warps", ["warp_scheduling"]),
+        (
+            "kern_sum.csv",
+            "Processing [r.sqlite]...\nTime (%),Total Time (ns),Instances,Name\n100,8000,4,gemm\n",
+            "Nsight Systems CSV report (sums)",
+            ["kernel_breakdown"],
+        ),
+        (
+            "1_kernel_trace.csv",
+            '"Kind","Kernel_Name","Start_Timestamp","End_Timestamp"\n"KERNEL_DISPATCH","k",1,2\n',
+            "rocprofv3 kernel trace",
+            ["kernel_breakdown"],
+        ),
         ("config.json", '{"model_type": "llama"}', "config.json of a model", ["kernel_breakdown"]),
         ("gpus.csv", (ROOT / "resources/gpus.csv").read_text("utf-8"), "table of GPUs", []),
     ],

@@ -131,6 +131,8 @@ def _look(found: Found, head: bytes) -> None:
 
 
 def _text(found: Found, head: bytes) -> None:
+    from gpuledger.readers.timelines.reports import find_report
+
     text = head.decode("utf-8", "replace").lstrip("\ufeff")
     columns = {cell.strip().strip('"') for cell in text.partition("\n")[0].split(",")}
     title, cases = find_table(columns, found.path.name)
@@ -138,6 +140,9 @@ def _text(found: Found, head: bytes) -> None:
         found.format, found.content, found.cases = title, f"{len(columns)} columns, {_size(found.path)}", cases
     elif {"name", "sms"} <= columns:
         _data_sheets(found)
+    elif title := find_report(text):
+        _set_timeline(found, title)
+        _count_kernels(found)
     elif _NCU.search(text) or _NCU_TEXT.search(head):
         _ncu(found)
 
@@ -264,12 +269,16 @@ def _sqlite(found: Found) -> None:
     found.format = "SQLite"
     try:
         connection = sqlite3.connect(f"{found.path.resolve().as_uri()}?mode=ro", uri=True)
-        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        query = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+        names = {name for (name,) in connection.execute(query)}
         connection.close()
     except sqlite3.Error as error:
         found.problems.append(f"it cannot be read ({error})")
         return
-    if "StringIds" in names or any(name.startswith("CUPTI_") for name in names):
+    if any(name.startswith("rocpd_kernel_dispatch") for name in names):
+        _set_timeline(found, "rocprofv3 database (rocpd)")
+        _count_kernels(found)
+    elif "StringIds" in names or any(name.startswith("CUPTI_") for name in names):
         _set_timeline(found, "Nsight Systems export (SQLite)")
         if not names & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
             found.problems, found.cases = ["it holds no kernels: record with nsys profile --trace cuda"], {}

@@ -1,4 +1,4 @@
-"""Timelines: which kernels a GPU ran and when, as torch.profiler, Nsight Systems and Triton's proton record them."""
+"""Timelines: which kernels a GPU ran and when, as torch.profiler, Nsight Systems, rocprof and proton record them."""
 
 import gzip
 import re
@@ -6,12 +6,21 @@ import zlib
 from pathlib import Path
 
 from gpuledger.errors import InputError
+from gpuledger.readers.timelines.database import read_database
 from gpuledger.readers.timelines.kineto import read_kineto
-from gpuledger.readers.timelines.nsys import read_report, read_sqlite
+from gpuledger.readers.timelines.nsys import read_nsys
 from gpuledger.readers.timelines.proton import read_proton
+from gpuledger.readers.timelines.reports import read_report
+from gpuledger.readers.timelines.rocpd import read_rocpd
 from gpuledger.readers.timelines.table import Timeline
 
-_READERS = {"kineto": read_kineto, "sqlite": read_sqlite, "proton": read_proton, "report": read_report}
+
+def _read_sqlite(path: Path) -> Timeline:
+    remedy = "export it again: nsys export --type sqlite REPORT.nsys-rep"
+    return read_database(path, {"rocpd_kernel_dispatch": read_rocpd, "CUPTI_": read_nsys, "": read_nsys}, remedy)
+
+
+_READERS = {"kineto": read_kineto, "sqlite": _read_sqlite, "proton": read_proton, "report": read_report}
 
 
 def timeline_format(path: str | Path) -> str:
@@ -52,6 +61,7 @@ def read_timeline(path: str | Path) -> Timeline:
 
     * torch.profiler (Kineto): JSON, plain or gzipped
     * Nsight Systems: SQLite export; CSV of the reports ``cuda_gpu_trace`` and ``cuda_gpu_kern_sum``
+    * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof
     * Triton's proton: JSON in hatchet's form
 
     Raises

@@ -107,6 +107,30 @@ def finish(
     return Timeline(file, form, table.loc[order].reset_index(drop=True), calls, [str(name) for name in devices])
 
 
+def sizes(parts: np.ndarray) -> np.ndarray:
+    """Write sizes as ``8x1x1``; empty where one is unknown.
+
+    Parameters
+    ----------
+    parts : numpy.ndarray of float64, shape (launches, 3)
+        NaN where not recorded.
+    """
+    alike, distinct = pd.factorize(pd.MultiIndex.from_arrays(parts.T))
+    texts = ["" if np.isnan(part).any() else "x".join(f"{size:.0f}" for size in part) for part in distinct]
+    return np.array(texts, object)[alike]
+
+
+def grid_in_blocks(items: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """Return the blocks of grids that are recorded as threads (work-items), as AMD's are.
+
+    Parameters
+    ----------
+    items, block : numpy.ndarray of float64, shape (launches, 3)
+        NaN where not recorded.
+    """
+    return np.ceil(items / np.where(block > 0, block, np.nan))
+
+
 def enclosing(
     start: np.ndarray, end: np.ndarray, thread: np.ndarray, at: np.ndarray, at_thread: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

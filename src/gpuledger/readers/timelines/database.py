@@ -1,0 +1,88 @@
+"""SQLite databases that profilers write: open one, and read columns that versions name differently."""
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.readers.timelines.table import Timeline
+
+_NANOSECOND = 1e-9
+_ROWS = 1 << 16
+
+
+def read_database(
+    path: str | Path, readers: Mapping[str, Callable[[Path, sqlite3.Connection, set[str]], Timeline]], remedy: str
+) -> Timeline:
+    """Read a database by the first reader of which a table begins with the key.
+
+    Parameters
+    ----------
+    readers : mapping
+        Each is called with the file, the open database and the names of its tables and views.
+    remedy : str
+        What to do about a database of none of them, or a damaged one.
+
+    Raises
+    ------
+    InputError
+        Not such a database, or a damaged one.
+    """
+    path = Path(path)
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as base:
+            base.text_factory = lambda data: data.decode("utf-8", "replace")
+            names = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+            for beginning, reader in readers.items():
+                if any(name.startswith(beginning) for name in names):
+                    return reader(path, base, names)
+    except sqlite3.Error as error:
+        raise InputError(path, "", f"the database cannot be read ({error})", remedy) from None
+    except (OverflowError, TypeError, ValueError) as error:
+        raise InputError(path, "", f"a value in the database is not valid ({error})", remedy) from None
+    raise InputError(path, "", f"there is no table {' or '.join(f'{name}…' for name in readers)}", remedy)
+
+
+def columns_of(base: sqlite3.Connection, table: str) -> set[str]:
+    """Return the names of a table's columns."""
+    return {row[1] for row in base.execute(f'PRAGMA table_info("{table}")')}
+
+
+def select(base: sqlite3.Connection, table: str, wanted: Mapping[str, tuple[str, ...]]) -> pd.DataFrame:
+    """Read columns, each under the first of its names that the table has; None where it has none of them."""
+    there = columns_of(base, table)
+    found = {name: next((own for own in names if own in there), None) for name, names in wanted.items()}
+    columns = ", ".join("NULL" if own is None else f'"{own}"' for own in found.values())
+    cursor = base.execute(f'SELECT {columns} FROM "{table}"')
+    parts = [pd.DataFrame(columns=list(found), dtype=object)]
+    while rows := cursor.fetchmany(_ROWS):
+        columns = zip(found, zip(*rows, strict=True), strict=True)
+        parts.append(pd.DataFrame({name: _packed(cells) for name, cells in columns}))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
+
+
+def _packed(cells: tuple) -> pd.Series:
+    """Return whole numbers as int64, a fifth of what objects take; anything else as it is."""
+    return pd.Series(cells, dtype=np.int64 if {type(cell) for cell in cells} == {int} else object)
+
+
+def interval(rows: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return which rows have valid times (columns start and end, ns), and the times of those in seconds."""
+    start, end = (pd.to_numeric(rows[name], errors="coerce").to_numpy(float) for name in ("start", "end"))
+    valid = np.isfinite(start) & (end >= start)
+    # Differences of whole nanoseconds: a moment in seconds has not enough digits.
+    first, last = (rows.loc[valid, name] for name in ("start", "end"))
+    if first.dtype == last.dtype == np.int64:
+        length = (last - first).to_numpy(float)
+    else:
+        length = np.array([int(b) - int(a) for a, b in zip(first, last, strict=True)], float)
+    return valid, {"start_s": start[valid] * _NANOSECOND, "duration_s": length * _NANOSECOND}
+
+
+def number(column: pd.Series) -> np.ndarray:
+    """Return a column of identifiers as whole numbers, -1 where there is none."""
+    return pd.to_numeric(column, errors="coerce").fillna(-1).clip(-1, 2**53).astype("int64").to_numpy()

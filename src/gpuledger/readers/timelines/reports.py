@@ -1,0 +1,199 @@
+"""CSV reports: cuda_gpu_trace and cuda_gpu_kern_sum of Nsight Systems, kernel traces and statistics of rocprof.
+
+Columns of rocprof: "Using rocprofv3" of ROCprofiler-SDK's documentation, "Using rocprof" of the older ROCProfiler's.
+"""
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "μs": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+#: Lines that may stand before the header: nsys stats prints its progress.
+_MOST_LINES = 1000
+_EXPORT = "export the report again"
+#: Statistics of rocprof have the same columns whatever they count: calls of the host, domains.
+_NO_KERNEL = re.compile(r"(?:__)?hip[A-Z]\w*|hsa_\w+|roctx\w+|[A-Z]+(?:_[A-Z]+)+")
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What a report is, and its columns, in lower case and without units."""
+
+    title: str
+    name: str
+    start: str = ""
+    end: str = ""
+    duration: str = ""  # of one launch, or of all where there is no start
+    launches: str = ""
+    stream: str = ""
+    device: str = ""
+    grid: tuple[str, ...] = ()
+    block: tuple[str, ...] = ()
+    in_blocks: bool = True  # the grid; AMD's are in work-items
+
+    def columns(self) -> set[str]:
+        """Return the columns that a file of this kind has at least."""
+        return {name for name in (self.name, self.start, self.end or self.duration, self.launches) if name}
+
+
+_REPORTS = (
+    _Report(
+        "Nsight Systems CSV report",
+        "name",
+        "start",
+        duration="duration",
+        stream="strm",
+        device="device",
+        grid=("grdx", "grdy", "grdz"),
+        block=("blkx", "blky", "blkz"),
+    ),
+    _Report("Nsight Systems CSV report (sums)", "name", duration="total time", launches="instances"),
+    _Report(
+        "rocprofv3 kernel trace",
+        "kernel_name",
+        "start_timestamp",
+        "end_timestamp",
+        stream="stream_id",
+        device="agent_id",
+        grid=tuple(f"grid_size_{axis}" for axis in "xyz"),
+        block=tuple(f"workgroup_size_{axis}" for axis in "xyz"),
+        in_blocks=False,
+    ),
+    _Report("rocprof kernel trace", "kernelname", "beginns", "endns", stream="queue-id", device="gpu-id"),
+    _Report("rocprof statistics (sums)", "name", duration="totaldurationns", launches="calls"),
+)
+
+
+def find_report(head: str) -> str:
+    """Return what kind of report a file is that begins so; empty if it is none."""
+    for line in head.splitlines()[:_MOST_LINES]:
+        if report := _report_of(line):
+            return report.title
+    return ""
+
+
+def _report_of(line: str) -> _Report | None:
+    names = set(_columns(line))
+    return next((report for report in _REPORTS if report.columns() <= names), None)
+
+
+def _columns(line: str) -> dict[str, tuple[int, str, str]]:
+    """Return the place, the unit and the printed name of each column of a header, by its name in lower case."""
+    try:
+        cells = next(csv.reader([line.replace("\0", "")]), [])
+    except csv.Error:
+        return {}
+    # Cut, as searching takes quadratic time.
+    words = [re.match(r"\s*(.*?)\s*(?:\((\S*)\))?\Z", cell[:100], re.DOTALL).groups("") for cell in cells]
+    # Older versions of nsys write nsec.
+    return {name.lower(): (place, unit.removesuffix("ec"), name) for place, (name, unit) in enumerate(words)}
+
+
+def read_report(path: str | Path) -> Timeline:
+    """Read a report; those of sums have no moments.
+
+    Raises
+    ------
+    InputError
+        Not such a report; a cell that is not a number; no kernels.
+    """
+    path = Path(path)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            for before, line in enumerate(iter(file.readline, "")):
+                if (report := _report_of(line)) or before == _MOST_LINES:
+                    break
+            else:
+                report = None
+            if report is None:
+                remedy = (
+                    "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or of rocprofv3"
+                )
+                raise InputError(path, "", "neither a timeline nor a report of Nsight Systems or rocprof", remedy)
+            columns = _columns(line)
+            rows = pd.read_csv(
+                file,
+                names=list(range(1 + max(place for place, *_ in columns.values()))),
+                dtype=str,
+                keep_default_na=False,
+                on_bad_lines="skip",
+                encoding_errors="replace",
+            )
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(path, "", f"cannot be read ({error})", "give a trace, an SQLite export or a CSV") from None
+    except (csv.Error, pd.errors.ParserError) as error:
+        raise InputError(path, "", f"not a CSV table ({error})", "export the report with --format csv") from None
+    return _Table(path, report, columns, rows.dropna(), before + 2).timeline()
+
+
+class _Table:
+    """The rows of a report."""
+
+    def __init__(self, path: Path, report: _Report, columns: dict, rows: pd.DataFrame, line: int):
+        self._path, self._report, self._places, self._rows, self._line = path, report, columns, rows, line
+
+    def timeline(self) -> Timeline:
+        report = self._report
+        names = self._text(report.name).str.strip().str.replace(r"(?: \[clone \.kd\]|\.kd)$", "", regex=True)
+        if "rocprof" in report.title and report.launches and names.str.fullmatch(_NO_KERNEL).any():
+            remedy = "give kernel_stats.csv, or better kernel_trace.csv"
+            raise InputError(self._path, "", "statistics of calls or domains, not of kernels", remedy)
+        columns: dict[str, object] = {
+            "kernel": names.to_numpy(object),
+            "kind": names.map(_kind).to_numpy(object) if len(names) else [],
+        }
+        if report.launches:
+            columns["launches"] = self._numbers(report.launches).astype("int64")
+            columns["duration_s"] = self._seconds(report.duration)
+            return finish(self._path, report.title, columns)
+        start = self._numbers(report.start)
+        # Nanoseconds since the machine started are too many digits for seconds.
+        columns["start_s"] = (start - (start.min() if len(start) else 0)) * self._unit(report.start)
+        columns["duration_s"] = (
+            (self._numbers(report.end) - self._numbers(report.start)) * 1e-9
+            if report.end
+            else self._seconds(report.duration)
+        )
+        columns["stream"] = np.nan_to_num(self._numbers(report.stream, needed=False), nan=-1).astype("int64")
+        devices = self._text(report.device) if report.device in self._places else pd.Series("", self._rows.index)
+        columns["device"], numbers = pd.factorize(devices)
+        if report.grid:
+            grid, block = (
+                np.column_stack([self._numbers(name, needed=False).astype(float) for name in names])
+                for names in (report.grid, report.block)
+            )
+            columns |= {"grid": sizes(grid if report.in_blocks else grid_in_blocks(grid, block)), "block": sizes(block)}
+        named = [re.sub(r" \(\d+\)$", "", name) for name in numbers] if "Nsight" in report.title else ()
+        return finish(self._path, report.title, columns, devices=named)
+
+    def _text(self, name: str) -> pd.Series:
+        return self._rows[self._places[name][0]]
+
+    def _unit(self, name: str) -> float:
+        return _UNITS.get("ns" if name.endswith(("timestamp", "ns")) else self._places[name][1], 1.0)
+
+    def _seconds(self, name: str) -> np.ndarray:
+        return self._numbers(name) * self._unit(name)
+
+    def _numbers(self, name: str, needed: bool = True) -> np.ndarray:
+        if name not in self._places:
+            return np.full(len(self._rows), np.nan)
+        cells = self._text(name).str.replace(",", "")
+        values = pd.to_numeric(cells, errors="coerce").to_numpy()
+        if needed and not np.isfinite(values.astype(float)).all():
+            row = int(np.flatnonzero(~np.isfinite(values.astype(float)))[0])
+            place = f"line {self._line + int(self._rows.index[row])}, column {self._places[name][2]}"
+            raise InputError(self._path, place, f"{cells.iloc[row]!r} is not a number", _EXPORT)
+        return values
+
+
+def _kind(name: str) -> str:
+    found = re.match(r"\[CUDA mem(cpy|set)", name)
+    return {"cpy": "copy", "set": "set"}[found.group(1)] if found else "kernel"
