@@ -158,8 +158,10 @@ def _repeated(rows: pd.DataFrame) -> np.ndarray | None:
     _, starts, length = best
     period = codes[starts[0] : starts[0] + length]
     ends = codes[: starts[0]], codes[starts[-1] + length :]
-    if all(np.setdiff1d(end, period).size for end in ends) and not find_layers(period)[2]:
-        # Kernels of their own before and after, and nothing that repeats inside: layers of a single step.
+    _, layer, layers = find_layers(period)
+    inside = layers >= 3 or layer * layers > 0.5 * length
+    if all(np.setdiff1d(end, period).size for end in ends) and not inside:
+        # Kernels of their own before and after, and hardly anything that repeats inside: layers of a single step.
         return None
     return _cut(rows, starts, int(length))
 
