@@ -114,19 +114,19 @@ def _launches(columns: dict[str, Any], correlation: np.ndarray, calls: pd.DataFr
     columns["thread"] = found["thread"].astype(object).fillna("").to_numpy()
     columns["launched_by"] = found["name"].astype(object).fillna("").to_numpy()
     at = (columns["launch_s"], columns["thread"])
-    parsed = [_OPERATOR.match(name) for name in ranges["name"]]
-    is_operator = np.array([match is not None for match in parsed], bool)
-    columns["operator"], columns["shapes"], columns["nvtx_range"], columns["annotation"] = (
-        np.full(len(correlation), "", object) for _ in range(4)
-    )
+    names = ranges["name"].to_numpy(object)
+    parsed = {name: match.groups() for name in set(names) if (match := _OPERATOR.match(name))}
+    is_operator = np.array([name in parsed for name in names], bool)
+    for what in ("operator", "shapes", "nvtx_range", "annotation"):
+        columns[what] = np.full(len(correlation), "", object)
     for rows in (np.flatnonzero(is_operator), np.flatnonzero(~is_operator)):
-        own = ranges.loc[rows]
+        own = ranges.iloc[rows]
         start = own["start_s"].to_numpy(float)
         inner, outer = enclosing(start, start + own["duration_s"].to_numpy(float), own["thread"].to_numpy(), *at)
-        for kernel in np.flatnonzero(inner >= 0):
-            row = rows[inner[kernel]]
-            if is_operator[row]:
-                columns["operator"][kernel], columns["shapes"][kernel] = parsed[row].groups()
-            else:
-                columns["nvtx_range"][kernel] = ranges["name"][row]
-                columns["annotation"][kernel] = ranges["name"][rows[outer[kernel]]]
+        within = inner >= 0
+        innermost, outermost = (names[rows[found[within]]] for found in (inner, outer))
+        if len(rows) and is_operator[rows[0]]:
+            columns["operator"][within] = [parsed[name][0] for name in innermost]
+            columns["shapes"][within] = [parsed[name][1] for name in innermost]
+        else:
+            columns["nvtx_range"][within], columns["annotation"][within] = innermost, outermost

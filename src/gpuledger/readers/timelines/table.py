@@ -115,7 +115,8 @@ def sizes(parts: np.ndarray) -> np.ndarray:
     parts : numpy.ndarray of float64, shape (launches, 3)
         NaN where not recorded.
     """
-    alike, distinct = pd.factorize(pd.MultiIndex.from_arrays(parts.T))
+    alike = pd.DataFrame(parts).groupby([0, 1, 2], sort=False, dropna=False).ngroup().to_numpy()
+    distinct = parts[~pd.Series(alike).duplicated().to_numpy()]
     texts = ["" if np.isnan(part).any() else "x".join(f"{size:.0f}" for size in part) for part in distinct]
     return np.array(texts, object)[alike]
 
