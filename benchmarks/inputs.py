@@ -6,7 +6,7 @@ Writes results/benchmarks/inputs.csv. Each measurement is a process of its own, 
 loops and fills the file cache. `process` is all of it, the SHA-256 of the file included. `sum` is the machine's limit:
 one numpy sum over the mapped file. `script` is the algorithm of the traces' own scripts (Neutrino, OSDI 2025, tools
 block_sched and dmat), a record at a time in plain Python, on a part of the smallest file that is stated in its row.
-Reports are a quarter of the size: they are held in memory with some nine times of it.
+Reports are a quarter of the size, and are read a part at a time.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from gpuledger.ledger.datasets import Dataset
 case = Dataset.load(sys.argv[1]).case(sys.argv[2], "large")
 reduce_case(case, import_module(f"gpuledger.studies.{sys.argv[2]}").reduce, threads=2)
 """
-READ = "import sys; from gpuledger.readers import ncu; ncu.read(sys.argv[1])"
+PROFILE = "import sys; from gpuledger.studies.kernel_profile.reduction import profile; profile(sys.argv[1])"
 SCRIPTS = {
     "block_scheduling": """
 import sys, numpy as np
@@ -67,7 +67,7 @@ def measure(scratch: Path, gib: float, unit: float, scripts: bool) -> list[dict]
             for study in studies
             if scripts and study in SCRIPTS
         }
-        commands |= {"ncu.read": (READ, file)} if kind == "ncu" else {}
+        commands |= {"kernel_profile": (PROFILE, file)} if kind == "ncu" else {}
         for name, command in commands.items():
             run(sys.executable, "-c", *command)
             found = run(sys.executable, "-c", *command)

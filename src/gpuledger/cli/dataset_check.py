@@ -6,7 +6,7 @@ from pathlib import Path
 from gpuledger.ledger.datasets import Dataset
 
 #: Models and GPUs may be files or names of what the ledger has; files have a suffix.
-_FILE = re.compile(r"\.(csv|json|gz|zip|bin|dmat|log|parquet|pkl|sqlite|toml|trace|txt|xlsx|ncu-rep)$")
+_FILE = re.compile(r"\.(csv|json|gz|zip|bin|db|dmat|hatchet|log|parquet|pkl|sqlite|toml|trace|txt|xlsx|ncu-rep)$")
 _SHOWN = 5
 
 
