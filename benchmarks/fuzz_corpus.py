@@ -204,6 +204,7 @@ def corpus(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     """Yield the name of a reader, a file that it reads, and the reader."""
     yield from ((f"ncu {path.name}", path, ncu.read) for path in sorted((DATA / "ncu").glob("*.csv")))
     yield "ncu long_base.txt", DATA / "ncu/long_base.txt", ncu.read
+    yield "ncu in parts", DATA / "ncu/raw.csv", lambda path: list(ncu.read_parts(path, values=1))
     logs = DATA / "neutrino"
     yield "kernel.info", logs / "kernel.info", kernel_info.read_kernel_info
     yield "event.log", logs / "main_event.log", event_log.read_event_log
@@ -298,6 +299,20 @@ def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
             "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 5, 0, 7, 1, 1, 1, 1, 1, 1, 32, 1, 1, 16);"
         )
     yield "nsys sqlite", folder / "a.sqlite", read_timeline
+    csv = "Kind,Agent_Id,Stream_Id,Kernel_Name,Start_Timestamp,End_Timestamp,Workgroup_Size_X,Grid_Size_X\n"
+    csv += 'KERNEL_DISPATCH,"Agent 4",1,"k<float, 1>",155187406124,155187406525,64,640\n' * 2
+    yield "rocprof table", _written(folder / "rocprof.csv", csv), read_timeline
+    csv = '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"k(int) [clone .kd]",2,300,150,100.0\n'
+    yield "rocprof statistics", _written(folder / "statistics.csv", csv), read_timeline
+    with closing(sqlite3.connect(folder / "rocpd.db")) as database:
+        database.executescript(
+            "CREATE TABLE rocpd_info_kernel_symbol (id INTEGER, guid TEXT, kernel_name TEXT, display_name TEXT);"
+            "INSERT INTO rocpd_info_kernel_symbol VALUES (7, 'a', 'k', NULL);"
+            "CREATE TABLE rocpd_kernel_dispatch (id INTEGER, guid TEXT, agent_id INTEGER, kernel_id INTEGER, stream_id"
+            " INTEGER, start BIGINT, end BIGINT, workgroup_size_x INTEGER, grid_size_x INTEGER, event_id INTEGER);"
+            "INSERT INTO rocpd_kernel_dispatch VALUES (1, 'a', 4, 7, 2, 1000, 3500, 64, 640, NULL);"
+        )
+    yield "rocpd", folder / "rocpd.db", read_timeline
     frame = '{"frame": {"name": "k", "type": "function"}, "metrics": {"time (ns)": 5, "count": 1, "device_id": "0"}}'
     tree = f'[{{"frame": {{"name": "ROOT"}}, "metrics": {{}}, "children": [{frame}]}}, {{"CUDA": {{"0": {{}}}}}}]'
     yield "proton", _written(folder / "a.hatchet", tree), read_timeline

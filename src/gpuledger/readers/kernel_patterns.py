@@ -42,7 +42,7 @@ PATTERNS: tuple[Pattern, ...] = _table(
     ("attention", r"(?i)attention|attn_|_attn|sdpa|Batch(?:Decode|Prefill)With|\bmha_|_mha\b|mqa_|mla_", "attention"),
     ("Triton attention of SGLang", r"^_fwd_(?:grouped_)?kernel_stage[12]", "attention", "triton"),
     ("AITER paged attention", r"(?:^|[:\d])pa_(?:bf16|fp16|fp8|a16|a8)", "attention", "aiter"),
-    ("collective", r"(?i)[nr]ccl|all_?reduce|all_?gather|reduce_?scatter|cross_device_reduce|multimem", "communication"),
+    ("collective", r"(?i)[nr]ccl|all_?(?:reduce|gather)|reduce_?scatter|cross_device_reduce|multimem", "communication"),
     ("all-to-all", r"(?i)all_?(?:to|2)_?all|\bdeep_?ep::|nvshmem", "communication"),
     ("random numbers", r"(?i)distribution_(?:elementwise|nullary)|curand|philox|dropout|random", "random"),
     ("optimizer", r"(?i)multi_tensor_apply|fused_?adam|adamw?_|sgd_", "optimizer"),

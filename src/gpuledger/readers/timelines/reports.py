@@ -7,9 +7,12 @@ import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pa_csv
 
 from gpuledger.errors import InputError
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
@@ -84,14 +87,17 @@ def _report_of(line: str) -> _Report | None:
     return next((report for report in _REPORTS if report.columns() <= names), None)
 
 
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line.replace("\0", "")]), [])
+    except csv.Error:
+        return []
+
+
 def _columns(line: str) -> dict[str, tuple[int, str, str]]:
     """Return the place, the unit and the printed name of each column of a header, by its name in lower case."""
-    try:
-        cells = next(csv.reader([line.replace("\0", "")]), [])
-    except csv.Error:
-        return {}
     # Cut, as searching takes quadratic time.
-    words = [re.match(r"\s*(.*?)\s*(?:\((\S*)\))?\Z", cell[:100], re.DOTALL).groups("") for cell in cells]
+    words = [re.match(r"\s*(.*?)\s*(?:\((\S*)\))?\Z", cell[:100], re.DOTALL).groups("") for cell in _cells(line)]
     # Older versions of nsys write nsec.
     return {name.lower(): (place, unit.removesuffix("ec"), name) for place, (name, unit) in enumerate(words)}
 
@@ -106,38 +112,41 @@ def read_report(path: str | Path) -> Timeline:
     """
     path = Path(path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            for before, line in enumerate(iter(file.readline, "")):
-                if (report := _report_of(line)) or before == _MOST_LINES:
+        with path.open("rb") as file:
+            for _ in range(_MOST_LINES):
+                line = file.readline().decode("utf-8-sig")
+                if not line or (report := _report_of(line)):
                     break
-            else:
-                report = None
-            if report is None:
-                remedy = (
-                    "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or of rocprofv3"
-                )
+            if not line or report is None:
+                remedy = "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or rocprofv3"
                 raise InputError(path, "", "neither a timeline nor a report of Nsight Systems or rocprof", remedy)
-            columns = _columns(line)
-            rows = pd.read_csv(
-                file,
-                names=list(range(1 + max(place for place, *_ in columns.values()))),
-                dtype=str,
-                keep_default_na=False,
-                on_bad_lines="skip",
-                encoding_errors="replace",
-            )
+            return _Table(path, report, _columns(line), _rows(file, len(_cells(line)))).timeline()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(path, "", f"cannot be read ({error})", "give a trace, an SQLite export or a CSV") from None
-    except (csv.Error, pd.errors.ParserError) as error:
+    except pa.ArrowInvalid as error:
         raise InputError(path, "", f"not a CSV table ({error})", "export the report with --format csv") from None
-    return _Table(path, report, columns, rows.dropna(), before + 2).timeline()
+
+
+def _rows(file: BinaryIO, width: int) -> pa.Table:
+    """Read the rows below the header as texts; lines of another number of cells are left out."""
+    names = [str(place) for place in range(width)]
+    if not file.peek(1):
+        return pa.table({name: pa.array([], pa.string()) for name in names})
+    return pa_csv.read_csv(
+        file,
+        read_options=pa_csv.ReadOptions(column_names=names),
+        parse_options=pa_csv.ParseOptions(invalid_row_handler=lambda row: "skip", newlines_in_values=True),
+        convert_options=pa_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
+        ),
+    )
 
 
 class _Table:
     """The rows of a report."""
 
-    def __init__(self, path: Path, report: _Report, columns: dict, rows: pd.DataFrame, line: int):
-        self._path, self._report, self._places, self._rows, self._line = path, report, columns, rows, line
+    def __init__(self, path: Path, report: _Report, columns: dict[str, tuple[int, str, str]], rows: pa.Table):
+        self._path, self._report, self._places, self._rows = path, report, columns, rows
 
     def timeline(self) -> Timeline:
         report = self._report
@@ -162,7 +171,7 @@ class _Table:
             else self._seconds(report.duration)
         )
         columns["stream"] = np.nan_to_num(self._numbers(report.stream, needed=False), nan=-1).astype("int64")
-        devices = self._text(report.device) if report.device in self._places else pd.Series("", self._rows.index)
+        devices = self._text(report.device) if report.device in self._places else pd.Series([""] * len(self._rows))
         columns["device"], numbers = pd.factorize(devices)
         if report.grid:
             grid, block = (
@@ -174,7 +183,7 @@ class _Table:
         return finish(self._path, report.title, columns, devices=named)
 
     def _text(self, name: str) -> pd.Series:
-        return self._rows[self._places[name][0]]
+        return self._rows.column(self._places[name][0]).to_pandas()
 
     def _unit(self, name: str) -> float:
         return _UNITS.get("ns" if name.endswith(("timestamp", "ns")) else self._places[name][1], 1.0)
@@ -189,7 +198,7 @@ class _Table:
         values = pd.to_numeric(cells, errors="coerce").to_numpy()
         if needed and not np.isfinite(values.astype(float)).all():
             row = int(np.flatnonzero(~np.isfinite(values.astype(float)))[0])
-            place = f"line {self._line + int(self._rows.index[row])}, column {self._places[name][2]}"
+            place = f"row {row + 1} below the header, column {self._places[name][2]}"
             raise InputError(self._path, place, f"{cells.iloc[row]!r} is not a number", _EXPORT)
         return values
 
