@@ -7,7 +7,6 @@ import csv
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -114,26 +113,28 @@ def read_report(path: str | Path) -> Timeline:
     try:
         with path.open("rb") as file:
             for _ in range(_MOST_LINES):
-                line = file.readline().decode("utf-8-sig")
+                line = file.readline(1 << 20).decode("utf-8-sig", "replace")
                 if not line or (report := _report_of(line)):
                     break
             if not line or report is None:
                 remedy = "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or rocprofv3"
                 raise InputError(path, "", "neither a timeline nor a report of Nsight Systems or rocprof", remedy)
-            return _Table(path, report, _columns(line), _rows(file, len(_cells(line)))).timeline()
-    except (OSError, UnicodeDecodeError) as error:
+            return _Table(path, report, _columns(line), _rows(file.read(), len(_cells(line)))).timeline()
+    except OSError as error:
         raise InputError(path, "", f"cannot be read ({error})", "give a trace, an SQLite export or a CSV") from None
     except pa.ArrowInvalid as error:
         raise InputError(path, "", f"not a CSV table ({error})", "export the report with --format csv") from None
 
 
-def _rows(file: BinaryIO, width: int) -> pa.Table:
+def _rows(content: bytes, width: int) -> pa.Table:
     """Read the rows below the header as texts; lines of another number of cells are left out."""
     names = [str(place) for place in range(width)]
-    if not file.peek(1):
+    if not content.strip():
         return pa.table({name: pa.array([], pa.string()) for name in names})
+    if not content.isascii():
+        content = content.decode("utf-8", "replace").encode()
     return pa_csv.read_csv(
-        file,
+        pa.py_buffer(content),
         read_options=pa_csv.ReadOptions(column_names=names),
         parse_options=pa_csv.ParseOptions(invalid_row_handler=lambda row: "skip", newlines_in_values=True),
         convert_options=pa_csv.ConvertOptions(
