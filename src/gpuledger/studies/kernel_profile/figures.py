@@ -182,7 +182,7 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     most = np.nanmax([values.max(), before.max(), 0])
     size, prefix = _prefix(most)
     factor, unit = time_unit(most) if timed else (1 / size, f"{prefix}FLOP")
-    names = labels(table["kernel"], 32)
+    names = labels(table["kernel"], 22 if figures.for_columns else 32)
     head, rest = table.index[:shown], table.index[shown:]
     of_all = 100 * values / values.sum()
     notes = [_note(table.loc[at], timed) if timed else f"{brief(float(of_all[at]), 2)} %" for at in head]
@@ -211,8 +211,9 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     axes.set_xlim(0, max(end / max(1 - (0.058 * signs + 0.1) / width, 0.1) for end, signs in ends) or 1)
     axes.tick_params(axis="y", length=0, labelsize=7.5)
     axes.grid(axis="x")
+    share = ", and share of all" if figures.for_columns or not timed else ""
     pale = "; pale: the baseline" if before.notna().any() else ""
-    axes.set_xlabel(f"time ({unit}){pale}" if timed else f"executed {unit}, and share of all")
+    axes.set_xlabel(f"time ({unit}){share}{pale}" if timed else f"executed {unit}{share}")
 
 
 def _guard(axes: Axes) -> None:
@@ -290,9 +291,10 @@ def _note(row: pd.Series, timed: bool) -> str:
         words.append("only in the baseline")
     if isinstance(row["limiter"], str):
         near = "" if pd.isna(row["achieved_percent"]) else f" {row['achieved_percent']:.0f} %"
-        words.append(row["limiter"] if row["limiter"].startswith("latency") else f"{row['limiter']}{near}")
+        limiter = row["limiter"].split(":")[0] if figures.for_columns else row["limiter"]
+        words.append(limiter if limiter.startswith("latency") else f"{limiter}{near}")
     if pd.notna(row["share_percent"]):
-        words.append(f"{_percent(row['share_percent'])} % of time")
+        words.append(f"{_percent(row['share_percent'])} %" + " of time" * (not figures.for_columns))
     return "; ".join(words)
 
 
