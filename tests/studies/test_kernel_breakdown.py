@@ -462,6 +462,7 @@ def test_no_memory_is_said(ask):
     assert result["decode_memory_bytes"] == pytest.approx(2 * 405.85e9, rel=1e-3)
     assert result["memory_reserve_percent"] == 10
     assert "fits on none" in describe_memory(result)
+    assert " runs decode (too large for its DRAM) at " in result.finding
     assert not split_parts(result.data)["map"]["fits"].any()
 
 
