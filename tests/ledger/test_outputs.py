@@ -310,7 +310,8 @@ def test_page_needs_nothing_from_outside(tmp_path, root):
 
 
 def test_page_says_its_claims_its_neighbours_and_what_its_figures_show(tmp_path, root):
-    output = nbformat.v4.new_output("display_data", {"image/png": base64.b64encode(b"png").decode()})
+    picture, about = {"image/png": base64.b64encode(b"png").decode()}, {"image/png": {"headline": "A <good>\none"}}
+    output = nbformat.v4.new_output("display_data", picture, metadata=about)
     cells = [nbformat.v4.new_markdown_cell("## Method"), nbformat.v4.new_code_cell("draw()", outputs=[output, output])]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
     content = {"claims": [{"id": "a", "case": "one", "quantity": "x", "value": 5, "unit": "1", "source": "s"}]}
@@ -319,6 +320,7 @@ def test_page_says_its_claims_its_neighbours_and_what_its_figures_show(tmp_path,
     pages.render(tmp_path / "a.ipynb", tmp_path / "a.html", root / "workflow/templates", "T", RECORD, around)
     html = (tmp_path / "a.html").read_text("utf-8")
     assert re.findall(r'alt="([^"]*)"', html) == [f"A &lt;good&gt; one (figure {number} of 2)" for number in (1, 2)]
+    assert '<p id="figure" class="said" style="--lines: 2">' in html, "the finding is not said twice"
     assert "snakemake --cores 4 results/mine/kernel_overhead/one/notebook.html<" in html
     assert '<a href="../../../scorecard.html#mine--one--a">X: 5.</a> Here: 5,\n<span class="exact">exact</span>' in html
     assert '<a rel="next" href="../../dmat/fig1/notebook.html"' in html and ' rel="prev"' not in html

@@ -273,3 +273,8 @@ def test_text_has_a_contrast_of_at_least_4_5(root, scheme):
         for ground in ("paper", "wash"):
             bright, dim = sorted((luminance(colours[name]), luminance(colours[ground])), reverse=True)
             assert (bright + 0.05) / (dim + 0.05) >= 4.5, (name, ground)
+
+
+def test_numbers_keep_their_units():
+    assert report.unbroken("takes 10.2 ms, 5 % of 3 shapes") == "takes 10.2\u00a0ms, 5\u00a0% of 3 shapes"
+    assert report.unbroken("kernel_g…tride, and so on …") == "kernel_g…\u2060tride, and so on …"

@@ -462,6 +462,7 @@ def test_no_memory_is_said(ask):
     assert result["decode_memory_bytes"] == pytest.approx(2 * 405.85e9, rel=1e-3)
     assert result["memory_reserve_percent"] == 10
     assert "fits on none" in describe_memory(result)
+    assert " runs decode (too large for its DRAM) at " in result.finding
     assert not split_parts(result.data)["map"]["fits"].any()
 
 
@@ -488,7 +489,7 @@ def test_own_model_and_own_hardware_in_excel(ask):
     assert result["decode_time"] < result["decode_time_l4"]
     files = [entry["file"] for entry in result.provenance["inputs"]]
     assert files == ["configs/mine.json", "cards.xlsx", "resources/gpus.csv", "resources/time_constants.csv"]
-    assert "Data sheets of my-card (cards.xlsx); Data sheets of NVIDIA L4" in caption(result.provenance)
+    assert "data sheets of my-card (cards.xlsx); data sheets of NVIDIA L4" in caption(result.provenance)
     assert kernel_table(result)["people"]["L4 (µs)"].notna().all()
     again = ask(model="configs/mine.json", hardware=["my-card", "cards.xlsx"])
     assert again["decode_time"] == result["decode_time"]

@@ -421,7 +421,7 @@ def test_table_and_summary_add_up_and_the_notebook_runs(tmp_path):
     assert 0 < result["matched_percent"] <= 100
     assert part_table(result)["recorded_ms"].sum() == pytest.approx(1e3 * result["kernel_time"])
     assert "predicted times: by a time model" in result.provenance["label"]
-    assert sources(result.provenance).startswith("s; Data sheets of"), "who recorded it is said, too"
+    assert sources(result.provenance).startswith("s; data sheets of"), "who recorded it is said, too"
     errors = rows.groupby("part")[["predicted_s", "duration_s"]].sum().diff(axis=1)["duration_s"].abs()
     assert result["most_mispredicted"] == errors.idxmax(), "the figure has a bar for it"
     assert str(ROOT) not in json.dumps(result.provenance)

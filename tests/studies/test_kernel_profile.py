@@ -245,6 +245,18 @@ def test_hostile_names_survive_tables_and_figures(reduce, tmp_path, name):
         plt.close(figure)
 
 
+def test_the_bars_have_a_headline_of_their_own(reduce):
+    near, far = work(3000, 5, 5_700_000), work(1000, 5, 1_000_000)
+    text = report(("near", near), ("far", far))
+    sheet = kernel_table(reduce(text, gpu="a100-sxm-80gb").data)
+    assert panels.time_headline(sheet, "") == "Kernels near DRAM take 75 % of the time, limited by latency 25 %"
+    assert panels.time_headline(kernel_table(reduce(text).data), "") == "2 of 2 kernels take 100 % of the time"
+    untimed = [{key: value for key, value in work(1, ffma).items() if "time" not in key} for ffma in (500, 1)]
+    found = kernel_table(reduce(report(("k", untimed[0]), ("l", untimed[1]))).data)
+    assert panels.time_headline(found, "") == "1 of 2 kernels executes 100 % of the FLOPs"
+    assert panels.time_headline(found.head(1), "the finding") == "the finding"
+
+
 def test_no_time_draws_operations(reduce):
     metrics = {key: value for key, value in work(1, 5).items() if "time" not in key}
     result = reduce(report(("k", metrics)))

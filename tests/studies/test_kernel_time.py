@@ -461,7 +461,7 @@ def test_the_headline_of_a_map_names_the_cell_with_the_largest_error():
     data["predicted_s"] = np.where((m == 4) & (n == 4096), 0.6, 1.1) * data["measured_s"]
     found = kernel_time.worst_cell(data)
     assert found.startswith("11 of 12 cells have a mean error below 15 %; the largest (outlined: m = 4, n·k near ")
-    assert found.endswith(" has 40 %, of 1 shape")
+    assert found.endswith(" has 40.0 %, of 1 shape")
 
 
 LAYERS = {"layers": "layers.csv", "model": "Llama-3.1-8B", "gpu": "made-up", "unit": "ns", "hardware": "gpus.csv"}

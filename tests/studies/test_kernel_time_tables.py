@@ -1,5 +1,7 @@
 """All tables of a package: planted errors that come out, which version counts, what is not known."""
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from support.notebooks import run_notebook
 
 from gpuledger import files
 from gpuledger.errors import InputError
+from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.time_model.constants import JUDGED, TABLE, read_table
@@ -153,6 +156,20 @@ def test_a_framework_of_ones_own_has_a_column_of_its_own(judged):
     assert [label.get_text() for label in axes.get_xticklabels()] == ["mine", "SGLang", "vLLM"] * 2
     assert (mesh.get_array() == 77).sum() == 1
     plt.close()
+
+
+def test_a_column_names_rows_and_engines_once(judged, tmp_path, monkeypatch):
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setattr(figures, "for_columns", True)
+    _, axes = plt.subplots()
+    kernel_time.draw_error_map(axes, kernel_time.class_table(judged.data), "mape_percent")
+    figures.save(axes.figure, judged.provenance, tmp_path)
+    said = [text.get_text() for text in axes.texts]
+    assert "GEMM, 16-bit" in said and not any(text.isdigit() for text in said), "no numbers in cells this small"
+    assert "columns of a GPU: SGLang, vLLM" in axes.child_axes[0].get_xlabel()
+    boxes = [text.get_window_extent() for text in axes.texts if ", " in text.get_text()]
+    assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(boxes))
 
 
 def test_shipped_errors_are_those_of_the_tracked_case():

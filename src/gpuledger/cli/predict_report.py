@@ -110,7 +110,8 @@ def _print_memory(deployment: Deployment, batch: int) -> None:
     rows = memory_table(deployment, batch)
     say(f"Memory on the GPU that holds most, at the last token of {batch:,} request{'s' * (batch != 1)}:")
     for part, size, formula in zip(rows["part"], rows["bytes"], rows["formula"], strict=True):
-        say(f"{size / 1e9:9.1f} GB  {part}" + (f": {formula}" if formula else ""))
+        also = "; the table leaves out the last three" * (part == "sum")
+        say(f"{size / 1e9:9.1f} GB  {part}" + (f": {formula}" if formula else "") + also)
     if isnan(deployment.gpu.dram_bytes):
         say("How many requests fit is unknown: the GPU's table has no dram_capacity.")
         return

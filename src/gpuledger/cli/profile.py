@@ -121,7 +121,10 @@ def _print_launches(result: CaseResult) -> None:
     texts = zip(labels(own["kernel"]), own["launch"].astype(str), cells, own["grid"], strict=True)
     rows = [[name, launch, *values, grid or ""] for name, launch, values, grid in texts]
     headers = ["kernel", "launch", "time (µs)", "GFLOP", "DRAM (MB)", "occupancy (%)", "grid"]
-    print_table(headers, rows, right=range(1, 6))
+    filled = [at for at, cells in enumerate(zip(*rows, strict=True)) if at < 2 or any(cells)]
+    rows = [[row[at] for at in filled] for row in rows]
+    right = [place for place, at in enumerate(filled) if 0 < at < 6]
+    print_table([headers[at] for at in filled], rows, right=right)
 
 
 def _save(result: CaseResult, file: Path, baseline: Path | None, folder: Path) -> None:

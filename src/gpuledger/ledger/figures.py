@@ -71,13 +71,17 @@ def _use_own_fonts() -> None:
         fontManager.addfont(file)
 
 
-def _saved_picture(figure: Figure) -> tuple[str, dict[str, int]] | None:
-    """Return the PNG that :func:`save` wrote, for Jupyter; None if the figure has been changed since."""
+def _saved_picture(figure: Figure) -> tuple[str, dict[str, int | str]] | None:
+    """Return the PNG that :func:`save` wrote, for Jupyter; None if the figure has been changed since.
+
+    The lines of its headline go with it, for pages that say the same above it.
+    """
     if figure.stale or figure not in _saved:
         return None
     png = _saved[figure]
     width, height = (int.from_bytes(png[at : at + 4], "big") // 2 for at in (16, 20))
-    return b64encode(png).decode(), {"width": width, "height": height}
+    said = figure.get_suptitle().strip().replace(r"\$", "$")
+    return b64encode(png).decode(), {"width": width, "height": height, "headline": said}
 
 
 def plain(text: str) -> str:

@@ -138,7 +138,10 @@ def _take_heading(content: nbformat.NotebookNode) -> str | None:
 
 
 def _take_picture(content: nbformat.NotebookNode, finding: str) -> dict | None:
-    """Move the first figure to the top of the page, leave a link in its place, and describe the other ones."""
+    """Move the first figure to the top of the page, leave a link in its place, and describe the other ones.
+
+    ``lines`` of it are a headline that says the finding once more.
+    """
     outputs = [output for cell in content.cells for output in cell.get("outputs", [])]
     pictures = [output for output in outputs if "image/png" in output.get("data", {})]
     for number, picture in enumerate(pictures):
@@ -147,7 +150,9 @@ def _take_picture(content: nbformat.NotebookNode, finding: str) -> dict | None:
     if not pictures:
         return None
     first = pictures[0]
-    taken = {"png": "".join(first.data["image/png"].split()), **first.metadata["image/png"]}
+    taken = {"png": "".join(first.data["image/png"].split()), "headline": "", **first.metadata["image/png"]}
+    same = taken["headline"].split() == finding.split()
+    taken["lines"] = len(taken["headline"].splitlines()) if same else 0
     first.data, first.metadata = nbformat.NotebookNode({"text/html": _ABOVE}), nbformat.NotebookNode()
     return taken
 

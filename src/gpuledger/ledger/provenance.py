@@ -51,7 +51,7 @@ def describe_data_sheets(gpus: Iterable, folder: Path) -> list[dict]:
     rows = []
     for table, names in titles.items():
         root = folder if table.is_relative_to(folder) else files.ROOT
-        about = {"source": f"Data sheets of {', '.join(names)} ({table.relative_to(root).as_posix()})"}
+        about = {"source": f"data sheets of {', '.join(names)} ({table.relative_to(root).as_posix()})"}
         rows.append(describe_file(table, root, about))
     return rows
 
@@ -78,6 +78,7 @@ def caption_parts(record: Mapping) -> tuple[str, str]:
     if warnings:
         more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
         words += f". Warning: {warnings[0]}{more}"
+    words = f"D{words[1:]}" if words.startswith("data sheets") else words
     return f"{label[0].upper()}{label[1:]}.", words
 
 

@@ -62,8 +62,10 @@ def environment(templates: Path) -> Environment:
 
 
 def unbroken(words: str) -> str:
-    """Keep a number with its percent or equals sign on one line."""
-    return re.sub(r"(?<=\d) (?=%)|(?<=\w) (?== \d)|(?<=[=≤≥]) (?=\d)", "\N{NO-BREAK SPACE}", words)
+    """Keep a number with its unit or equals sign on one line, and what an ellipsis joins."""
+    unit = r"%|(?:[nµm]?s|[kMGT]i?B|[kMGT]?FLOP|[MG]Hz)\b"
+    kept = re.sub(rf"(?<=\d) (?={unit})|(?<=\w) (?== \d)|(?<=[=≤≥]) (?=\d)", "\N{NO-BREAK SPACE}", words)
+    return re.sub(r"(?<=\w)…(?=\w)", "…\N{WORD JOINER}", kept)
 
 
 def scorecard_page(card: pd.DataFrame, titles: Mapping[str, str], templates: Path, made: Container[str]) -> str:

@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{error.filename}: the file does not exist; run this in the folder of the checkout", file=sys.stderr)
         return 1
     except InputError as error:
-        print(error, file=sys.stderr)
+        print(f"gpuledger: {error}", file=sys.stderr)
         return command.BAD_INPUT
     except OutOfTimeError as late:
         print(f"{folder}: no time was left for all of {late}; the same call again resumes", file=sys.stderr)

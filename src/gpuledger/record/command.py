@@ -74,7 +74,7 @@ def main(options: Sequence[str], target: Sequence[str]) -> int:
     try:
         return _record(given, list(target))
     except InputError as error:
-        print(error, file=sys.stderr)
+        print(f"gpuledger: {error}", file=sys.stderr)
         return BAD_INPUT
 
 

@@ -51,7 +51,7 @@
     return value.toLocaleString("en", size >= 1e4 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 4 });
   };
   const short = (value) =>
-    Math.abs(value) >= 1e6 ? value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 4 }) : written(value);
+    Math.abs(value) >= 1e6 ? value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 4 }).replace("B", "G") : written(value);
   const ticks = (axis, [low, high], most) => {
     const found = [];
     if (axis.log && high - low > 0.7) {
@@ -89,7 +89,8 @@
     pen.textBaseline = "top";
     for (const at of ticks(data.x, view.x, plot[2] / 90)) {
       line([sx(at), sx(at)], [top, height - bottom]);
-      pen.fillText(short(at), sx(at), height - bottom + 6);
+      const words = short(at);
+      pen.fillText(words, Math.min(sx(at), width - pen.measureText(words).width / 2), height - bottom + 6);
     }
     pen.fillText(data.x.label, left + plot[2] / 2, height - 17);
     pen.textAlign = "right";
@@ -156,6 +157,8 @@
     pen.globalAlpha = 1;
     pen.textAlign = "left";
     pen.textBaseline = "bottom";
+    const rise = (guide) => (guide.y[0] < guide.y[1] ? guide.y[0] / guide.x[0] : Infinity);
+    const lowest = Math.min(1e300, ...data.guides.map(rise));
     for (const guide of data.guides) {
       pen.strokeStyle = pen.fillStyle = guide.color;
       pen.setLineDash(guide.dashed ? [5, 4] : []);
@@ -164,7 +167,12 @@
       const [from, to] = [guide.x.map(sx), guide.y.map(sy)];
       const slope = (to[1] - to[0]) / (from[1] - from[0] || 1);
       const at = Math.max(from[0], left, slope < 0 ? from[0] + (height - bottom - to[0]) / slope : left);
-      pen.fillText(guide.name, at + 6, to[0] + slope * (at + 6 - from[0]) - 3);
+      // Along the line and above it; below the lowest of those that rise, which may have another just above it.
+      pen.save();
+      pen.translate(at, to[0] + slope * (at - from[0]));
+      pen.rotate(Math.atan(slope));
+      pen.fillText(guide.name, ...(rise(guide) === lowest ? [20, 16] : [6, -3]));
+      pen.restore();
     }
     pen.setLineDash([]);
     if (chosen >= 0) {

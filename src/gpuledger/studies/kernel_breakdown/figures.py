@@ -214,13 +214,24 @@ def draw_time(axes: Axes, rows: pd.DataFrame, over: str, colours: Mapping[str, s
     total = table.sum(axis=1)
     share = 100 * table.div(total, axis=0)
     shown = [colours[group] for group in share]
-    axes.stackplot(share.index, share.T, colors=shown, edgecolor="white", linewidth=0.5)
+    axes.stackplot(share.index, share.T, labels=share.columns, colors=shown, edgecolor="white", linewidth=0.5)
     axes.set_xscale("log", base=2)
     axes.set(xlim=(share.index[0], share.index[-1]), ylim=(0, 100))
     _mark_octaves(axes.xaxis, share.index)
     for place, side in ((0, "left"), (len(total) // 2, "center"), (-1, "right")):
         axes.text(total.index[place], 101.5, format_time(total.iloc[place]), ha=side, va="bottom", fontsize=6.8)
     _name_bands(axes, share, _mark_full(axes, rows.groupby(over)["fits"].all()), colours)
+
+
+def name_the_rest(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Put groups that none of several :func:`draw_time` has room to name into a legend below the figure."""
+    named = {text.get_text() for axes in panels for text in axes.texts}
+    bands = {band.get_label(): band for axes in panels for band in axes.collections}
+    rest = {group: bands[group] for group in GROUPS if group in bands and group not in named}
+    if rest:
+        style = {"fontsize": 6.8, "handlelength": 1, "handleheight": 0.8, "handletextpad": 0.5, "columnspacing": 1.5}
+        names = ["shares of the time:", *rest]
+        figure.legend([Patch(alpha=0), *rest.values()], names, loc="outside lower left", ncols=len(names), **style)
 
 
 def _mark_octaves(axis: Axis, values: pd.Index) -> None:

@@ -15,8 +15,8 @@ def format_time(seconds: float) -> str:
 
 
 def format_decimal(value: float, _: object = None) -> str:
-    """Write an axis tick: 0.1, 100, 10k."""
-    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"
+    """Write an axis tick: 0.1, 1,000, 10k."""
+    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:,g}"
 
 
 def format_binary(value: float, _: object = None) -> str:

@@ -176,7 +176,8 @@ def _finding(result: CaseResult, scenario: Scenario) -> str:
     for phase in scenario.phases:
         compute, memory = (float(result[f"{phase}_{roof}_roof_percent"]) for roof in ("compute", "dram"))
         roof = f"{compute:.0f} % of peak compute" if compute >= memory else f"{memory:.0f} % of DRAM bandwidth"
-        words.append(f"{phase.replace('_', ' ')} at {roof}")
+        held = fits(np.asarray(result[f"{phase}_memory_bytes"]), scenario.gpus[0])
+        words.append(f"{phase.replace('_', ' ')}{'' if held else ' (too large for its DRAM)'} at {roof}")
     gpu = scenario.gpus[0].title
     where = f"{scenario.parallel.devices} × {gpu}" if scenario.parallel.devices > 1 else gpu
     return f"Predicted: {scenario.model.name} on {where} runs {', '.join(words)}"

@@ -227,13 +227,13 @@ def _finding(result: CaseResult) -> str:
     words = [f"{kernels:,} {run} for {time}"]
     if result["span"] != "unknown":
         span, idle = format_time(float(result["span"])), float(result["idle_percent"])
-        words = [f"{kernels:,} {run} for {time} of a {span} step, which is idle for {idle:.0f} %"]
+        words = [f"{kernels:,} {run} for {time} of a step of {span}, which is idle for {idle:.0f} %"]
     if "most_mispredicted" in result.summary:
         predicted, matched = format_time(float(result["predicted_kernel_time"])), float(result["matched_percent"])
         excess = float(result["most_mispredicted_percent"])
         error = f"too {'short' if excess > 0 else 'long'} by {abs(excess):.0f} % of the kernel time"
         covered = "" if round(matched) == 100 else f" for the {matched:.0f} % of the kernel time that it covers"
-        words.append(f"the time model predicts {predicted}{covered}, worst {result['most_mispredicted']} ({error})")
+        words.append(f"the time model predicts {predicted}{covered}, worst for {result['most_mispredicted']} ({error})")
     elif "matched_percent" in result.summary:
         words.append("the time model covers none of them")
     return "; ".join(words)

@@ -130,10 +130,38 @@ def label_points(axes: Axes, points: pd.DataFrame) -> None:
     _guard(axes)
     large = points[points["share_percent"] >= LABELLED_PERCENT]
     large = large.assign(x=large["dram_intensity_flop_per_byte"].fillna(large["l2_intensity_flop_per_byte"]))
-    names = labels(points["kernel"], 20 if figures.for_columns else 30)[large.index]
+    names = labels(points["kernel"], 20 if figures.for_columns else 24)[large.index]
     texts = [f"{plain(name)} {share:.0f} %" for name, share in zip(names, large["share_percent"], strict=True)]
     if texts:
         place_labels(axes, large[["x", "flop_per_s"]].to_numpy(float), texts, np.sqrt(large["area"].to_numpy()) / 2)
+
+
+def time_headline(table: pd.DataFrame, finding: str) -> str:
+    """Return what the bars of `draw_times` say in sum: the time at each limit, else how few kernels have most of it.
+
+    Of a single kernel, of a comparison and of bars without a length that is the `finding` of the case.
+    """
+    own = table[table["launches"] > 0]
+    if len(table) == 1 or "speedup" in table or not (own["time_s"].sum() > 0 or own["flops"].sum() > 0):
+        return finding
+    limits = own.groupby("bound")["share_percent"].sum().sort_values(ascending=False)
+    if limits.sum() > 0:
+        parts = [
+            (_percent(share), "limited by latency" if at == "latency" else f"near {RESOURCES[at]}")
+            for at, share in limits.items()
+        ]
+        (first, where), *others = parts
+        return ", ".join(
+            [f"Kernels {where} take {first} % of the time", *(f"{where} {share} %" for share, where in others)]
+        )
+    timed = own["time_s"].sum() > 0
+    values = own["time_s" if timed else "flops"].astype("float64").sort_values(ascending=False)
+    running = 100 * values.cumsum() / values.sum()
+    most = int((running < 90).sum()) + 1
+    verb, of_what = ("take", "time") if timed else ("execute", "FLOPs")
+    return (
+        f"{most} of {len(own)} kernels {verb}{'s' if most == 1 else ''} {running.iloc[most - 1]:.0f} % of the {of_what}"
+    )
 
 
 def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
@@ -154,7 +182,7 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     most = np.nanmax([values.max(), before.max(), 0])
     size, prefix = _prefix(most)
     factor, unit = time_unit(most) if timed else (1 / size, f"{prefix}FLOP")
-    names = labels(table["kernel"], 32)
+    names = labels(table["kernel"], 22 if figures.for_columns else 32)
     head, rest = table.index[:shown], table.index[shown:]
     of_all = 100 * values / values.sum()
     notes = [_note(table.loc[at], timed) if timed else f"{brief(float(of_all[at]), 2)} %" for at in head]
@@ -183,7 +211,9 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     axes.set_xlim(0, max(end / max(1 - (0.058 * signs + 0.1) / width, 0.1) for end, signs in ends) or 1)
     axes.tick_params(axis="y", length=0, labelsize=7.5)
     axes.grid(axis="x")
-    axes.set_xlabel(f"time ({unit})" if timed else f"executed {unit}, and share of all")
+    share = ", and share of all" if figures.for_columns or not timed else ""
+    pale = "; pale: the baseline" if before.notna().any() else ""
+    axes.set_xlabel(f"time ({unit}){share}{pale}" if timed else f"executed {unit}{share}")
 
 
 def _guard(axes: Axes) -> None:
@@ -261,10 +291,15 @@ def _note(row: pd.Series, timed: bool) -> str:
         words.append("only in the baseline")
     if isinstance(row["limiter"], str):
         near = "" if pd.isna(row["achieved_percent"]) else f" {row['achieved_percent']:.0f} %"
-        words.append(row["limiter"] if row["limiter"].startswith("latency") else f"{row['limiter']}{near}")
+        limiter = row["limiter"].split(":")[0] if figures.for_columns else row["limiter"]
+        words.append(limiter if limiter.startswith("latency") else f"{limiter}{near}")
     if pd.notna(row["share_percent"]):
-        words.append(f"{row['share_percent']:.0f} % of time")
+        words.append(f"{_percent(row['share_percent'])} %" + " of time" * (not figures.for_columns))
     return "; ".join(words)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0f}" if share >= 1 else brief(float(share), 1)
 
 
 def _roof(result: CaseResult, name: str) -> float:

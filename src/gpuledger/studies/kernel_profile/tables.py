@@ -108,7 +108,7 @@ def _limiter(row: dict[str, object]) -> str | None:
         return str(row["nearest_roof"])
     waves, occupancy = row["waves"], row["occupancy_percent"]
     if waves is not None and waves < 1:
-        return f"latency: {waves:.2f} waves of blocks"
+        return f"latency: {waves:.2f} waves of blocks" if waves >= 0.005 else "latency: less than 0.01 waves of blocks"
     if isinstance(row["stalls"], str):
         return f"latency: stalls on {row['stalls'].split(',')[0]}"
     if occupancy is not None and occupancy < 50:

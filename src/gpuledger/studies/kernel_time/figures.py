@@ -61,14 +61,6 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     x = part["flop" if (part["operator"] == "gemm").all() else "bytes"].to_numpy(float)
     ratios = {name: (part[name] / part["measured_s"]).to_numpy(float) for name in PREDICTORS if name in part}
     model, color = np.clip(ratios["predicted_s"], *RATIOS), PREDICTORS["predicted_s"][1]
-    for limit, beyond, words in zip(RATIOS, (np.less, np.greater), ("less", "more"), strict=True):
-        if beyond(ratios["predicted_s"], limit).any():
-            below = words == "less"
-            place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": "right"}
-            halo = [withStroke(linewidth=2, foreground="white")]
-            style = {"color": "#555555", "fontsize": 6.5, "zorder": 5, "path_effects": halo}
-            place["va"] = "bottom" if below else "top"
-            axes.annotate(f"{limit} or {words}", (0.99, limit), (0, 3 if below else -3), **style, **place)
     edges = np.geomspace(x.min(), max(1.001 * x.max(), 2 * x.min()), 37)
     axes.axhspan(0.9, 1.1, color=figures.PALE, linewidth=0, zorder=0)
     if len(part) > MOST_DOTS:
@@ -85,6 +77,7 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
         halo = [withStroke(linewidth=2.4, foreground="white")]
         line = {"color": PREDICTORS[name][1], "linewidth": 1.4, "zorder": 3, "path_effects": halo}
         axes.plot(medians["x"], medians["ratio"], **line)
+    _name_limits(axes, ratios["predicted_s"], edges)
     axes.axhline(1, color=figures.BLACK, linewidth=0.6, zorder=3)
     axes.set(xscale="log", yscale="log", ylim=(0.38, 2.35))
     axes.set_yticks([0.5, 1, 2])
@@ -93,6 +86,22 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
     axes.xaxis.set_major_locator(LogLocator(numticks=8 // axes.get_subplotspec().get_gridspec().ncols + 2))
     axes.xaxis.set_minor_locator(NullLocator())
     _draw_strip(axes, {name: mape_percent(part, name) for name in ratios}, title)
+
+
+def _name_limits(axes: Axes, ratios: np.ndarray, edges: np.ndarray) -> None:
+    """Say at which limits ratios were clipped, in the corner that the drawn lines leave free."""
+    lines = np.log(np.concatenate([line.get_xydata() for line in axes.lines]))
+    low, high = np.log(edges[[0, -1]])
+    for limit, beyond, words in zip(RATIOS, (np.less, np.greater), ("less", "more"), strict=True):
+        if beyond(ratios, limit).any():
+            near = lines[np.abs(lines[:, 1] - np.log(limit)) < 0.25, 0]
+            left = (near < (2 * low + high) / 3).sum() < (near > (low + 2 * high) / 3).sum()
+            at, side = (0.01, "left") if left else (0.99, "right")
+            above, turned = (3, "bottom") if words == "less" else (-3, "top")
+            place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": side, "va": turned}
+            style = {"color": "#555555", "fontsize": 6.5, "zorder": 5}
+            halo = [withStroke(linewidth=2, foreground="white")]
+            axes.annotate(f"{limit} or {words}", (at, limit), (0, above), path_effects=halo, **style, **place)
 
 
 def _draw_strip(axes: Axes, errors: Mapping[str, float], title: str) -> None:
@@ -156,7 +165,7 @@ def worst_cell(data: pd.DataFrame) -> str:
     where = f"{worst['group']}, " * many + f"m = {m[worst['row']]:,}, n·k near {weights}"
     return (
         f"{below:,} of {len(cells):,} cells have a mean error below {step} %; the largest (outlined: {where}) "
-        f"has {worst['error_percent']:.0f} %, of {shapes:,} shape{'s' * (shapes > 1)}"
+        f"has {worst['error_percent']:.1f} %, of {shapes:,} shape{'s' * (shapes > 1)}"
     )
 
 
@@ -196,7 +205,7 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> None:
     axes.pcolormesh(cells.to_numpy(), cmap="cividis", vmin=0, vmax=DARKEST_PERCENT, edgecolors="white", linewidth=1)
     axes.set_xticks(
         np.arange(cells.shape[1]) + 0.5,
-        [re.sub(" (rows|tokens|cached tokens)", r"\n\1", name) for name in cells.columns],
+        [re.sub(" (rows|tokens|cached tokens)( and more)?", r"\2\n\1", name) for name in cells.columns],
     )
     axes.set_yticks(np.arange(len(cells)) + 0.5, cells.index)
     axes.invert_yaxis()
@@ -205,7 +214,7 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> None:
     for row, column in np.ndindex(cells.shape):
         value = cells.iloc[row, column]
         if not np.isnan(value):
-            shade = figures.BLACK if value > 0.55 * DARKEST_PERCENT else "white"
+            shade = figures.BLACK if value > DARKEST_PERCENT / 2 else "white"
             weight = "bold" if value == np.nanmax(cells) else "normal"
             style = {"ha": "center", "va": "center_baseline", "color": shade, "fontsize": 8, "fontweight": weight}
             axes.text(column + 0.5, row + 0.5, f"{value:.1f} %", **style)

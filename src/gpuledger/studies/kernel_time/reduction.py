@@ -44,7 +44,7 @@ FLOP_EDGES = (0, 1e8, 1e9, LARGE_FLOP, 1e12, np.inf)
 FLOP_NAMES = ("below 0.1 GFLOP", "0.1 to 1 GFLOP", "1 to 10 GFLOP", "10 GFLOP to 1 TFLOP", "1 TFLOP and more")
 #: Regions of a model's operators: by rows (tokens).
 ROW_EDGES = (0, 64, 512, 4096, np.inf)
-ROW_NAMES = ("up to 64 rows", "65 to 512 rows", "513 to 4096 rows", "4097 rows and more")
+ROW_NAMES = ("up to 64 rows", "65 to 512 rows", "513 to 4,096 rows", "4,097 rows and more")
 
 
 def reduce(case: Case) -> CaseResult:

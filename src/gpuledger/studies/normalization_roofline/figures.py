@@ -212,5 +212,5 @@ def _spread(rows: pd.DataFrame, shares: pd.Series) -> list[pd.Series]:
 
 
 def _plain(axis: Axis, ticks: list[float]) -> None:
-    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks(ticks, [f"{tick:,g}" for tick in ticks])
     axis.set_minor_locator(plt.NullLocator())
