@@ -81,6 +81,24 @@ def sqlite(path, kernels):
             ["kernel_overhead"],
         ),
         ("g.csv", "gemm_dtype,m,n,k,latency\n", "table of GEMM times", ["kernel_time"]),
+        (
+            "mlp.csv",
+            "time_stats.input_layernorm.median,num_tokens,num_tensor_parallel_workers\n",
+            "Vidur's times of operators",
+            ["kernel_time"],
+        ),
+        (
+            "layers.csv",
+            "layer_name,input,kv_cache,tp_size,latency(ns)\n",
+            "LLMServingSim's times of layers",
+            ["kernel_time"],
+        ),
+        (
+            "all_benchmark_data.csv",
+            "kernel_name,kernel_provider,metric_name,x_value,y_value_50,gpu_name\n",
+            "Liger's benchmarks",
+            ["normalization_roofline"],
+        ),
         ("c.csv", "completed_percent,elapsed_cycles\n", "points of a distribution of warps", ["warp_scheduling"]),
         (
             "kern_sum.csv",
