@@ -132,7 +132,11 @@ def report_objective(
 ) -> None:
     """Print those deployments that meet an objective; exit with 1 if there are none, and say what the passes allow."""
     if as_json:
-        print_json(table.to_dict("records"))
+        from gpuledger.models.deployment import notes
+
+        said = {_key(deployment): notes(deployment) for deployment in _shown(table, deployments)}
+        rows = table.to_dict("records")
+        print_json([row | {"notes": said[tuple(row[name] for name in ("gpu", *SPLIT))]} for row in rows])
     elif not table.empty:
         from gpuledger.ledger.case_result import brief
 
@@ -169,16 +173,21 @@ def report_objective(
         raise SystemExit(1)
 
 
+def _key(deployment: Deployment) -> tuple[str, ...]:
+    return deployment.gpu.name, *(getattr(deployment.parallel, part) for part in SPLIT)
+
+
+def _shown(table: pd.DataFrame, deployments: Sequence[Deployment]) -> list[Deployment]:
+    """Return the deployments that are in a table."""
+    there = set() if table.empty else set(table[["gpu", *SPLIT]].itertuples(index=False, name=None))
+    return [deployment for deployment in deployments if _key(deployment) in there]
+
+
 def _notes_of(table: pd.DataFrame, deployments: Sequence[Deployment]) -> dict[str, list[str]]:
     """Return what is assumed of the GPUs of a table, each sentence with their names; of each GPU its largest group."""
     from gpuledger.models.deployment import notes
 
-    shown = set(table[["gpu", *SPLIT]].itertuples(index=False, name=None))
-    listed = [
-        deployment
-        for deployment in deployments
-        if (deployment.gpu.name, *(getattr(deployment.parallel, part) for part in SPLIT)) in shown
-    ]
+    listed = _shown(table, deployments)
     # Stages of a pipeline exchange little: what a note is about is among those that share a matrix or experts.
     listed.sort(key=lambda deployment: max(deployment.parallel.tensor, deployment.parallel.expert))
     widest = {deployment.gpu.name: deployment for deployment in listed}
