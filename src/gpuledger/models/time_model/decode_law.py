@@ -44,7 +44,8 @@ PACKING = ("never", "one token", "no window", "up to 32", "always", "enough bloc
 _PART = 64  # tokens of a step
 _PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128], dtype=float)[:, None]
 _XQA_MERGED = 26  # bytes that the block that merges XQA's parts takes in in a cycle (by an H100, an A100 and an L40S)
-_XQA_ROWS = 2048  # values of the queries of a block of Hopper's XQA up to which an SM runs two of them
+# Rows of queries that Hopper's XQA pads a block to, and values of them up to which an SM runs two blocks.
+_XQA_PADDED, _XQA_ROWS = 8, 2048
 # In FlashAttention-4, a block goes through the list of requests to find its own: time per request (s).
 _SEARCH_S = 1e-8
 # SGLang writes keys of 192 and values of 128 dimensions into the cache by kernels of their own (s).
@@ -148,12 +149,15 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     rereads = np.ceil(packed * tokens / c.query_tile)
     blocks = s["requests"] * s["heads"] / packed * rereads
     tile = decode_splits.flash_tile(s) if c.pattern == "tiles" else np.full(len(seen), _PART)
-    # The edge of a window lies within one more tile.
-    steps = np.ceil(seen / tile) + (context > seen) * (c.pattern == "best")
     ruled = _ruled(c)
     xqa = decode_splits.xqa(gpu, s) & ruled
     hopper = decode_splits.hopper_xqa(gpu, s) & ruled
     single = ~xqa & ruled | decode_splits.single_heads(c.pattern, s)
+    # TensorRT-LLM's kernels compute on powers of two.
+    padded = 2 ** np.ceil(np.log2(s["head_dim"])) if ruled else s["head_dim"]
+    tile = np.where(single & ruled, decode_splits.SINGLE_STEP / padded, tile)
+    # The edge of a window lies within one more tile.
+    steps = np.ceil(seen / tile) + (context > seen) * (c.pattern == "best")
     if ruled:
         split = 1 if c.packing.endswith("whole") else decode_splits.xqa_parts(gpu, s)
         parts = np.where(single, decode_splits.single_parts(gpu, s), split)[None]
@@ -166,16 +170,18 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     value_bytes = s["value_bytes"] if c.pattern == "widened" else s["cache_bytes"]
     values = s["cache_values"] / s["kv_heads"] * value_bytes
     rate = np.where(single, c.single_bytes_per_clock, c.cache_bytes_per_clock) * gpu.clock_hz
-    # TensorRT-LLM's kernels compute on powers of two.
-    padded = 2 ** np.ceil(np.log2(s["head_dim"])) if ruled else s["head_dim"]
-    part_s = part_steps * (c.step_s + values * padded / s["head_dim"] * np.minimum(tile, seen) / rate)
+    # TensorRT-LLM's kernel for single heads takes as long for a quarter of a step as for a whole one.
+    held = np.where(single & ruled & (4 * seen >= tile), tile, np.minimum(tile, seen))
+    part_s = part_steps * (c.step_s + values * padded / s["head_dim"] * held / rate)
     several_s = c.several_s * ((packed > 1) & (ruled | ~single))
-    # TensorRT-LLM's kernels start alike for all head dimensions, and FlashAttention-2's tiles are as large for all.
-    share = 0.25 if ruled else 0.0 if c.pattern == "tiles" else 0.5
+    # TensorRT-LLM's older kernels start alike for all head dimensions, and FlashAttention-2's tiles are as large for
+    # all.
+    share = np.where(hopper, 0.5, 0.25 if ruled else 0.0 if c.pattern == "tiles" else 0.5)
     fixed_s = c.block_s + c.row_s * np.minimum(packed * tokens, c.query_tile) + several_s
     fixed_s = fixed_s * (1 - share + share * padded / 128)
     launched = decode_splits.launched_of(c.pattern, gpu) or parts
-    crowded = np.where(hopper, np.maximum(2 ** np.ceil(np.log2(packed)) * s["head_dim"] / _XQA_ROWS, 1), 1)
+    alone = _XQA_PADDED * np.ceil(packed / _XQA_PADDED) * s["head_dim"] > _XQA_ROWS
+    crowded = np.where(hopper & alone, 2, 1)
     work_s = crowded * blocks * (launched * fixed_s + busy * part_s)
     once = s["requests"] * s["kv_heads"] * seen * values
     # A load waits twice as long for DRAM as for L2; where many blocks wait at a time, that does not matter.

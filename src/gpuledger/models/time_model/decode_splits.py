@@ -27,9 +27,11 @@ PATTERNS = ("best", "whole", "tiles", "graph", "segments", "splits", "splits per
 
 # XQA: heads and tokens of a part, blocks of an SM from which there is enough work, and at most; parts of all requests.
 _XQA_HEADS, _XQA_PART, _XQA_LEAST, _XQA_MOST, _XQA_PARTS = 32, 128, 0.25, 8, 6000
-# Hopper's XQA for an 8-bit cache: tokens of a tile, and tiles of a part.
-_HOPPER_TILE, _HOPPER_TILES = 64, 2
+# Hopper's XQA for an 8-bit cache: tokens of a tile.
+_HOPPER_TILE = 64
 _SINGLE_ROUND = 65536  # values of keys that 1,024 threads of the kernel for single heads read in one round
+#: And those that an A100's, an L40S's and an H100's times of contexts of 16 to 511 tokens go up in steps of.
+SINGLE_STEP = 8192
 _GRAPH_REQUESTS, _GRAPH_PARTS = 512, 32
 _SEGMENTS, _SEGMENTED_BLOCKS = 16, 128
 _SPLITS, _SPLIT_TOKENS = 8, 32
@@ -106,7 +108,7 @@ def narrow(shapes: Shapes) -> np.ndarray:
 
 def xqa(gpu: Gpu, shapes: Shapes) -> np.ndarray:
     """Whether TensorRT-LLM takes its kernel XQA, of each launch."""
-    blocks = shapes["requests"] * shapes["kv_heads"] * np.maximum(shapes["context"] // _XQA_PART, 1)
+    blocks = shapes["requests"] * shapes["kv_heads"] * np.maximum((shapes["context"] + 1) // _XQA_PART, 1)
     group = shapes["heads"] / shapes["kv_heads"]
     return (group > 1) & (group <= _XQA_HEADS) & (narrow(shapes) | (blocks >= _XQA_LEAST * gpu.sms))
 
@@ -118,13 +120,13 @@ def hopper_xqa(gpu: Gpu, shapes: Shapes) -> np.ndarray:
 
 def xqa_parts(gpu: Gpu, shapes: Shapes) -> np.ndarray:
     """Parts of a sequence in XQA, of each launch."""
-    parts = np.maximum(shapes["context"] // _XQA_PART, 1)
+    parts = np.maximum((shapes["context"] + 1) // _XQA_PART, 1)
     parts = np.minimum(parts, np.round(np.sqrt(8 * parts)))
     waves = shapes["requests"] * shapes["kv_heads"] * parts / gpu.sms
     parts = np.floor(parts / np.maximum(waves / _XQA_MOST, 1))
     seen = np.minimum(shapes["context"] + 1, _window(shapes))
-    most = np.floor(np.ceil(seen / _HOPPER_TILE) / _HOPPER_TILES)
-    parts = np.where(hopper_xqa(gpu, shapes) & (shapes["head_dim"] > 64), np.minimum(parts, most), parts)
+    # No part is shorter than a tile.
+    parts = np.where(hopper_xqa(gpu, shapes), np.minimum(parts, np.ceil(seen / _HOPPER_TILE)), parts)
     return np.maximum(np.minimum(parts, _XQA_PARTS // shapes["requests"]), 1)
 
 
