@@ -41,13 +41,15 @@ from gpuledger.readers.gpus import Gpu
 #: Which query heads of a KV head share a block. "enough blocks": TensorRT-LLM's rule; "whole": XQA splits nothing.
 PACKING = ("never", "one token", "no window", "up to 32", "always", "enough blocks", "enough blocks, whole")
 
-_PART = 64  # tokens of a step
 _PARTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128], dtype=float)[:, None]
 _XQA_MERGED = 26  # bytes that the block that merges XQA's parts takes in in a cycle (by an H100, an A100 and an L40S)
 # Rows of queries that Hopper's XQA pads a block to, and values of them up to which an SM runs two blocks.
 _XQA_PADDED, _XQA_ROWS = 8, 2048
 # In FlashAttention-4, a block goes through the list of requests to find its own: time per request (s).
 _SEARCH_S = 1e-8
+# FlashAttention-3 as vLLM calls it, and the patterns with the best number of parts, one tile more for a window's edge.
+_ORDERED = "flash 3 ordered"
+_FREE = ("best", "flash 3", _ORDERED)
 # SGLang writes keys of 192 and values of 128 dimensions into the cache by kernels of their own (s).
 UNEQUAL_DIM, UNEQUAL_S = 160, 6e-6
 _DECODE_SHARE = 0.6  # share of the peak where many heads read one cache (MLA)
@@ -71,13 +73,15 @@ class DecodeConstants:
     pattern: str = "best"  # how a cache is split: one of :data:`gpuledger.models.time_model.decode_splits.PATTERNS`
     step_s: float = 0.0  # latency (s) of one step of 64 tokens (with the pattern "latent", 128), whatever its bytes
     #: Where a block of its own combines the parts of a query head: what each part takes (s); `combine_s` is then the
-    #: block's. With the pattern "whole", how much longer a step takes with two blocks on an SM.
+    #: block's. With the pattern "whole", how much longer a step takes with two blocks on an SM. In FlashAttention-3 that
+    #: was ordered to split, what its second kernel takes for a query row, whether in parts or not.
     split_s: float = 0.0
     #: Bytes moved per value of the cache to widen it before (0: the kernel reads it as it is).
     conversion_bytes: float = 0.0
     #: Of a kernel for single heads: how much longer it takes at least (s), its `cache_bytes_per_clock` and its
     #: `combine_s`; 0 where there is no such kernel. The first is also what FlashAttention-2's copies of queries and
-    #: results take, and how much later a kernel of TensorRT-LLM starts that has no version for Hopper.
+    #: results take, how much later a kernel of TensorRT-LLM starts that has no version for Hopper, and how much longer a
+    #: block of FlashAttention-3 takes that was ordered to split.
     single_s: float = 0.0
     single_bytes_per_clock: float = 0.0
     single_combine_s: float = 0.0
@@ -105,6 +109,7 @@ _SINGLE = {
 _MERGED = {"split_s": (1e-7, 1e-10, 1e-5)}
 _LATENT = {"split_s": (1e-10, 1e-5), "cache_bytes_per_clock": (0.5, 1000.0)}
 _EXTRA = {
+    _ORDERED: _MERGED | {"single_s": _SINGLE["single_s"]},
     "tiles": {"single_s": _SINGLE["single_s"]},
     "flashinfer": _SINGLE,
     "segments": _MERGED,
@@ -148,7 +153,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     packed = np.minimum(packed_heads(c.packing, s, gpu), c.query_tile)
     rereads = np.ceil(packed * tokens / c.query_tile)
     blocks = s["requests"] * s["heads"] / packed * rereads
-    tile = decode_splits.flash_tile(s) if c.pattern == "tiles" else np.full(len(seen), _PART)
+    tile = decode_splits.tile_of(c.pattern, s)
     ruled = _ruled(c)
     xqa = decode_splits.xqa(gpu, s) & ruled
     hopper = decode_splits.hopper_xqa(gpu, s) & ruled
@@ -157,7 +162,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     padded = 2 ** np.ceil(np.log2(s["head_dim"])) if ruled else s["head_dim"]
     tile = np.where(single & ruled, decode_splits.SINGLE_STEP / padded, tile)
     # The edge of a window lies within one more tile.
-    steps = np.ceil(seen / tile) + (context > seen) * (c.pattern == "best")
+    steps = np.ceil(seen / tile) + (context > seen) * (c.pattern in _FREE)
     if ruled:
         split = 1 if c.packing.endswith("whole") else decode_splits.xqa_parts(gpu, s)
         parts = np.where(single, decode_splits.single_parts(gpu, s), split)[None]
@@ -185,7 +190,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     work_s = crowded * blocks * (launched * fixed_s + busy * part_s)
     once = s["requests"] * s["kv_heads"] * seen * values
     # A load waits twice as long for DRAM as for L2; where many blocks wait at a time, that does not matter.
-    waits = c.pattern in ("best", "splits") and not c.packing.endswith("whole")
+    waits = c.pattern in (*_FREE, "splits") and not c.packing.endswith("whole")
     late = 1 + l2_of(gpu).cold_share(once) * waits
     block_s = norm(work_s / gpu.sms, fixed_s + late * part_s)
     queries = s["heads"] * tokens
@@ -206,6 +211,9 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
         merge_s = xqa * parts * packed * s["head_dim"] * 4 / (_XQA_MERGED * gpu.clock_hz)
         partial_s = (parts > 1) * (np.where(single, c.single_combine_s, c.combine_s) + partial_s + merge_s)
     total = norm(block_s, dram_s, compute_s) + partial_s
+    if c.pattern == _ORDERED:
+        combined_s = blocks * c.single_s + s["requests"] * queries * c.split_s
+        total = total + decode_splits.ordered(s) * combined_s / gpu.sms
     if c.pattern == "graph":
         searching = blocks * parts + (parts > 1) * s["requests"] * queries * s["head_dim"] / 128
         total = total + searching * s["requests"] * _SEARCH_S / gpu.sms
@@ -216,7 +224,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
         total = np.where((parts == 1) | ((steps >= parts) & (blocks * parts <= 4 * gpu.sms)), total, np.inf)
     best = total.argmin(axis=0), np.arange(total.shape[1])
     later = single | decode_splits.copies(c.pattern, s, packed) | hopper & (s["head_dim"] <= 64)
-    unequal_s = UNEQUAL_S * (s["head_dim"] == UNEQUAL_DIM) * (c.pattern == "splits")
+    unequal_s = UNEQUAL_S * (s["head_dim"] == UNEQUAL_DIM) * (c.pattern in ("splits", "flash 3"))
     launch_s = c.launch_s + c.single_s * later + unequal_s
     terms = {"launch_s": launch_s, "block_s": block_s[best], "compute_s": compute_s, "dram_s": dram_s}
     return {"time_s": launch_s + total[best], **terms}

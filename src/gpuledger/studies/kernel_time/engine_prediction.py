@@ -71,7 +71,7 @@ def _cut(starts: list[prefill_law.PrefillConstants], pattern: str) -> list[prefi
     """Return starts with a rule for tiles, which leaves nothing to choose but whether it holds."""
     if pattern == "fixed":
         return starts
-    if pattern == "flash 3":
+    if pattern.endswith("flash 3"):
         return [dataclasses.replace(starts[-1], pattern=pattern)]
     return [dataclasses.replace(starts[0], pattern=pattern), dataclasses.replace(starts[0], query_tile=64)]
 
