@@ -65,7 +65,8 @@ class DecodeConstants:
     dram_share: float  # share of the data sheet's DRAM bandwidth
     combine_s: float  # the kernel that combines the parts of a sequence (s)
     #: How much longer that is in a block with several query heads: rows of queries are padded to a matrix tile (s).
-    #: With the pattern "whole", how much longer a step takes next to a block of the other SM of a pair.
+    #: With the pattern "whole", how much longer a step takes next to a block of the other SM of a pair. With "splits",
+    #: what is left of `step_s` where an SM has other blocks.
     several_s: float
     row_s: float  # what each query row of a block adds: its query in, its result out (s)
     packing: str = "always"  # one of `PACKING`
@@ -113,7 +114,9 @@ _EXTRA = {
     "tiles": {"single_s": _SINGLE["single_s"]},
     "flashinfer": _SINGLE,
     "segments": _MERGED,
-    "splits": _MERGED | {name: _SINGLE[name] for name in ("single_s", "single_bytes_per_clock")},
+    "splits": _MERGED
+    | {name: _SINGLE[name] for name in ("single_s", "single_bytes_per_clock")}
+    | {"several_s": (1e-8, *BOUNDS["several_s"])},
     "splits per SM": _MERGED,
     "widened": {"conversion_bytes": (6.0, 1.0, 30.0)},
 }
@@ -178,7 +181,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     # TensorRT-LLM's kernel for single heads takes as long for a quarter of a step as for a whole one.
     held = np.where(single & ruled & (4 * seen >= tile), tile, np.minimum(tile, seen))
     part_s = part_steps * (c.step_s + values * padded / s["head_dim"] * held / rate)
-    several_s = c.several_s * ((packed > 1) & (ruled | ~single))
+    several_s = c.several_s * ((packed > 1) & (ruled | ~single)) * (c.pattern != "splits")
     # TensorRT-LLM's older kernels start alike for all head dimensions, and FlashAttention-2's tiles are as large for
     # all.
     share = np.where(hopper, 0.5, 0.25 if ruled else 0.0 if c.pattern == "tiles" else 0.5)
@@ -187,7 +190,9 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     launched = decode_splits.launched_of(c.pattern, gpu) or parts
     alone = _XQA_PADDED * np.ceil(packed / _XQA_PADDED) * s["head_dim"] > _XQA_ROWS
     crowded = np.where(hopper & alone, 2, 1)
-    work_s = crowded * blocks * (launched * fixed_s + busy * part_s)
+    # Of SGLang's kernel, other blocks of an SM hide some of a step's latency.
+    hidden_s = part_steps * np.maximum(c.step_s - c.several_s, 0) if c.pattern == "splits" else 0.0
+    work_s = crowded * blocks * (launched * fixed_s + busy * (part_s - hidden_s))
     once = s["requests"] * s["kv_heads"] * seen * values
     # A load waits twice as long for DRAM as for L2; where many blocks wait at a time, that does not matter.
     waits = c.pattern in (*_FREE, "splits") and not c.packing.endswith("whole")
