@@ -50,6 +50,8 @@ _SEARCH_S = 1e-8
 # FlashAttention-3 as vLLM calls it, and the patterns with the best number of parts, one tile more for a window's edge.
 _ORDERED = "flash 3 ordered"
 _FREE = ("best", "flash 3", _ORDERED)
+# Triton kernels, of which an SM runs several blocks.
+_TRITON = ("splits", "segments")
 # SGLang writes keys of 192 and values of 128 dimensions into the cache by kernels of their own (s).
 UNEQUAL_DIM, UNEQUAL_S = 160, 6e-6
 _DECODE_SHARE = 0.6  # share of the peak where many heads read one cache (MLA)
@@ -65,8 +67,8 @@ class DecodeConstants:
     dram_share: float  # share of the data sheet's DRAM bandwidth
     combine_s: float  # the kernel that combines the parts of a sequence (s)
     #: How much longer that is in a block with several query heads: rows of queries are padded to a matrix tile (s).
-    #: With the pattern "whole", how much longer a step takes next to a block of the other SM of a pair. With "splits",
-    #: what is left of `step_s` where an SM has other blocks.
+    #: With the pattern "whole", how much longer a step takes next to a block of the other SM of a pair; with "splits"
+    #: and "segments", what is left of `step_s` where an SM has other blocks.
     several_s: float
     row_s: float  # what each query row of a block adds: its query in, its result out (s)
     packing: str = "always"  # one of `PACKING`
@@ -74,15 +76,15 @@ class DecodeConstants:
     pattern: str = "best"  # how a cache is split: one of :data:`gpuledger.models.time_model.decode_splits.PATTERNS`
     step_s: float = 0.0  # latency (s) of one step of 64 tokens (with the pattern "latent", 128), whatever its bytes
     #: Where a block of its own combines the parts of a query head: what each part takes (s); `combine_s` is then the
-    #: block's. With the pattern "whole", how much longer a step takes with two blocks on an SM. In FlashAttention-3 that
-    #: was ordered to split, what its second kernel takes for a query row, whether in parts or not.
+    #: block's. With the pattern "whole", how much longer a step takes with two blocks on an SM. In FlashAttention-3
+    #: that was ordered to split, what its second kernel takes for a query row, whether in parts or not.
     split_s: float = 0.0
     #: Bytes moved per value of the cache to widen it before (0: the kernel reads it as it is).
     conversion_bytes: float = 0.0
     #: Of a kernel for single heads: how much longer it takes at least (s), its `cache_bytes_per_clock` and its
     #: `combine_s`; 0 where there is no such kernel. The first is also what FlashAttention-2's copies of queries and
-    #: results take, how much later a kernel of TensorRT-LLM starts that has no version for Hopper, and how much longer a
-    #: block of FlashAttention-3 takes that was ordered to split.
+    #: results take, how much later a kernel of TensorRT-LLM starts that has no version for Hopper, and how much longer
+    #: a block of FlashAttention-3 takes that was ordered to split.
     single_s: float = 0.0
     single_bytes_per_clock: float = 0.0
     single_combine_s: float = 0.0
@@ -108,15 +110,14 @@ _SINGLE = {
     "single_combine_s": (4e-6, 1e-8, 1e-4),
 }
 _MERGED = {"split_s": (1e-7, 1e-10, 1e-5)}
+_HIDDEN = {"several_s": (1e-8, *BOUNDS["several_s"])}
 _LATENT = {"split_s": (1e-10, 1e-5), "cache_bytes_per_clock": (0.5, 1000.0)}
 _EXTRA = {
     _ORDERED: _MERGED | {"single_s": _SINGLE["single_s"]},
     "tiles": {"single_s": _SINGLE["single_s"]},
     "flashinfer": _SINGLE,
-    "segments": _MERGED,
-    "splits": _MERGED
-    | {name: _SINGLE[name] for name in ("single_s", "single_bytes_per_clock")}
-    | {"several_s": (1e-8, *BOUNDS["several_s"])},
+    "segments": _MERGED | _HIDDEN,
+    "splits": _MERGED | _HIDDEN | {name: _SINGLE[name] for name in ("single_s", "single_bytes_per_clock")},
     "splits per SM": _MERGED,
     "widened": {"conversion_bytes": (6.0, 1.0, 30.0)},
 }
@@ -181,7 +182,7 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     # TensorRT-LLM's kernel for single heads takes as long for a quarter of a step as for a whole one.
     held = np.where(single & ruled & (4 * seen >= tile), tile, np.minimum(tile, seen))
     part_s = part_steps * (c.step_s + values * padded / s["head_dim"] * held / rate)
-    several_s = c.several_s * ((packed > 1) & (ruled | ~single)) * (c.pattern != "splits")
+    several_s = c.several_s * ((packed > 1) & (ruled | ~single)) * (c.pattern not in _TRITON)
     # TensorRT-LLM's older kernels start alike for all head dimensions, and FlashAttention-2's tiles are as large for
     # all.
     share = np.where(hopper, 0.5, 0.25 if ruled else 0.0 if c.pattern == "tiles" else 0.5)
@@ -190,8 +191,8 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     launched = decode_splits.launched_of(c.pattern, gpu) or parts
     alone = _XQA_PADDED * np.ceil(packed / _XQA_PADDED) * s["head_dim"] > _XQA_ROWS
     crowded = np.where(hopper & alone, 2, 1)
-    # Of SGLang's kernel, other blocks of an SM hide some of a step's latency.
-    hidden_s = part_steps * np.maximum(c.step_s - c.several_s, 0) if c.pattern == "splits" else 0.0
+    # Other blocks of an SM hide some of a step's latency.
+    hidden_s = part_steps * np.maximum(c.step_s - c.several_s, 0) if c.pattern in _TRITON else 0.0
     work_s = crowded * blocks * (launched * fixed_s + busy * (part_s - hidden_s))
     once = s["requests"] * s["kv_heads"] * seen * values
     # A load waits twice as long for DRAM as for L2; where many blocks wait at a time, that does not matter.
@@ -207,7 +208,8 @@ def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.n
     used = np.where(single & ruled, once, blocks / pairs * seen * values)
     dram_s = _memory_s(gpu, c.dram_share, once, np.maximum(once, used))
     # Partial results are float32, written and read once.
-    partial_s = parts * s["requests"] * queries * s["head_dim"] * 8 / l2_of(gpu).bytes_per_s
+    written = busy if c.pattern == "segments" else parts
+    partial_s = written * s["requests"] * queries * s["head_dim"] * 8 / l2_of(gpu).bytes_per_s
     if c.pattern in ("splits", "splits per SM", "segments"):
         merge_s = c.combine_s + c.split_s * busy
         merge_s = norm(merge_s, s["requests"] * queries * merge_s / gpu.sms)

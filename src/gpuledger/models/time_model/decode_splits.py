@@ -45,7 +45,8 @@ _GRAPH_REQUESTS, _GRAPH_PARTS = 512, 32
 _FLASH_3_DIMS = (64, 128, 192)
 _FLASH_3 = np.array([[192, 128, 96, 80], [192, 128, 96, 64]], dtype=float)
 _FLASH_3_NARROW = np.array([[160, 160, 160, 128], [160, 160, 128, 64]], dtype=float)
-_SEGMENTS, _SEGMENTED_BLOCKS = 16, 128
+# vLLM's Triton kernel: segments of a context, blocks from which there are none, tokens of a step in 16 bits.
+_SEGMENTS, _SEGMENTED_BLOCKS, _SEGMENT_STEP = 16, 128, 16
 _SPLITS, _SPLIT_TOKENS = 8, 32
 _FLASH_SPLITS = 128
 # Heads of a block of SGLang's kernels, and of all others.
@@ -123,6 +124,8 @@ def tile_of(pattern: str, shapes: Shapes) -> np.ndarray:
     """Tokens of a step of each launch."""
     if pattern == "tiles":
         return flash_tile(shapes)
+    if pattern == "segments":
+        return np.where(shapes["cache_bytes"] < 2, 2.0, 1.0) * _SEGMENT_STEP
     if not pattern.startswith("flash 3"):
         return np.full(len(shapes["context"]), float(_PART))
     size, window = np.searchsorted(_FLASH_3_DIMS, shapes["head_dim"]), (shapes["window"] > 0).astype(int)

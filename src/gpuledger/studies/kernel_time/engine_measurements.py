@@ -32,8 +32,8 @@ _TRAY = 4
 #: SGLang's kernels whose times are the same with and without a window: in prefill, and with one of 8,192 in decode.
 _UNWINDOWED, _UNPASSED = ("flashinfer",), (("flashinfer", "trtllm_mha"), 8192)
 
-#: Caches of so many times the size of L2 come from memory. An A100's table of TensorRT-LLM 1.0.0 has some that were read
-#: at up to 1.7 times its bandwidth, as if keys and values were the same bytes.
+#: Caches of so many times the size of L2 come from memory. An A100's table of TensorRT-LLM 1.0.0 has some that were
+#: read at up to 1.7 times its bandwidth, as if keys and values were the same bytes.
 _UNCACHED = 3
 
 
