@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpuledger.errors import InputError
 from gpuledger.models.time_model import choice, decode_splits, prefill_tiles
 from gpuledger.models.time_model.collectives import START as LINK_START
-from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms, sent_bytes, starts
+from gpuledger.models.time_model.collectives import CollectiveConstants, bounds_of, collective_terms, sent_bytes, starts
 from gpuledger.models.time_model.constants import KINDS, TABLE, read_table, transferred, unseen_constants
 from gpuledger.models.time_model.decode_law import BOUNDS as DECODE_BOUNDS
 from gpuledger.models.time_model.decode_law import START as DECODE_START
@@ -512,10 +512,30 @@ def test_triton_takes_the_tiles_of_its_defaults():
         rule: moe_terms(H100, dataclasses.replace(MOE, tiles=rule), shapes, "bf16")["compute_s"]
         for rule in ("triton by experts", "triton by tokens")
     }
-    # 8 and 16 rows of each of 128 experts: tiles of 16 or 64 rows, by tokens of 64 rows.
+    # 8 and 16 rows of each of 128 experts: tiles of 16 or 64 rows, by tokens of 64 rows; waves are whole.
     useful = np.array([8, 16]) * 128 * 3 * 2 * 2048 * 768 / (0.7 * 989.4e12)
-    assert compute["triton by experts"] == pytest.approx(useful * [16 / 8, 64 / 16], rel=1e-3)
-    assert compute["triton by tokens"] == pytest.approx(useful * [64 / 8, 64 / 16], rel=1e-3)
+    assert compute["triton by experts"] == pytest.approx(useful * [16 / 8, 64 / 16], rel=0.05)
+    assert compute["triton by tokens"] == pytest.approx(useful * [64 / 8, 64 / 16], rel=0.05)
+
+
+def test_marlin_takes_tiles_that_choices_fill_to_less_than_nine_tenths():
+    shapes = layers(tokens=[115, 116, 460, 2000])
+    marlin = dataclasses.replace(MOE, tiles="marlin")
+    found = moe_terms(H100, marlin, shapes, "bf16")["compute_s"]
+    # 7.2 choices an expert are the most for tiles of 8 rows, 28.8 for those of 32; each expert has 8, 8, 29 and 125.
+    useful = np.array([115, 116, 460, 2000]) * 8 * 3 * 2 * 2048 * 768 / (0.7 * 989.4e12)
+    choices = shapes["rows"] / 128
+    assert found == pytest.approx(useful * [8, 16, 32, 128] / choices, rel=0.02)
+
+
+def test_rows_that_fill_up_tiles_of_the_first_product_take_time():
+    shapes = layers(tokens=512, ranks=16)
+    filling = dataclasses.replace(MOE, tiles="256", filling_bytes_per_clock=10.0, l2_bytes_per_clock=1e9)
+    found = moe_terms(H100, filling, shapes, "bf16")["l2_s"][0]
+    # 32 rows in tiles of 256: eight experts with twelve tiles of columns.
+    assert found == pytest.approx(8 * 12 * (256 - 32) * 2048 * 2 / (132 * 10.0 * H100.clock_hz), rel=1e-3)
+    none = dataclasses.replace(filling, filling_bytes_per_clock=0.0)
+    assert moe_terms(H100, none, shapes, "bf16")["l2_s"][0] < 1e-3 * found
 
 
 def test_moe_of_many_tokens_runs_at_the_tensor_share():
@@ -547,7 +567,9 @@ def test_each_tile_has_a_time_of_its_own():
     constants = dataclasses.replace(MOE, tiles="64", block_s=1e-3)
     shapes = layers(tokens=32, experts=256)
     found = moe_terms(H100, constants, shapes, "bf16")["compute_s"][0]
-    assert found == pytest.approx(256 * (12 + 16) / 132 * 1e-3, rel=0.01)
+    assert found == pytest.approx((24 + 32) * 1e-3, rel=0.01)
+    even = moe_terms(H100, dataclasses.replace(constants, tiles="marlin"), shapes, "bf16")["compute_s"][0]
+    assert even == pytest.approx(256 * (12 + 16) / 132 * 1e-3, rel=0.01)
     assert moe_terms(H100, constants, layers(tokens=1, chosen=1), "bf16")["compute_s"][0] == pytest.approx(
         2e-3, rel=0.01
     )
@@ -588,6 +610,18 @@ def test_short_messages_take_the_latency_and_long_ones_the_link():
     assert collective_terms(H100, shot, "all_reduce", np.array([1e6]), np.array([8.0]))["link_s"] == pytest.approx(
         7e6 / 45e9
     )
+
+
+def test_calls_without_a_graph_take_as_long_as_the_host_or_the_kernel():
+    eager = CollectiveConstants(3e-6, 0.1, 8e-6, 0.4, 2e-5, 0.8, 1e-6, host_s=5e-5)
+    found = collective_terms(H100, eager, "all_reduce", np.array([256.0, 2.0**30]), np.array([8.0, 8.0]))["time_s"]
+    kernel = dataclasses.replace(eager, host_s=0.0)
+    times = collective_terms(H100, kernel, "all_reduce", np.array([256.0, 2.0**30]), np.array([8.0, 8.0]))["time_s"]
+    # Three doublings of the GPUs; the long message hides the host.
+    assert found == pytest.approx([53e-6, times[1]], rel=0.01)
+    begun = starts(LINK_START, "vLLM_custom_eager", 4e-5)
+    assert {start.host_s for start in begun} == {4e-5} and "host_s" in bounds_of(begun[0])
+    assert {start.host_s for start in starts(LINK_START, "vLLM_custom_graph", 4e-5)} == {0.0}
 
 
 @settings(max_examples=40, deadline=None)
