@@ -13,16 +13,18 @@ head share a block (`packing`), how many fit one (`query_tile`), and how a cache
 TensorRT-LLM has two decode kernels under one name. XQA packs the 2 to 32 heads that share a KV head and computes with
 matrix units on padded rows. It runs where a quarter of the SMs has a block, and wherever the cache alone is in 8 bits.
 Its parts follow from the whole context, even where a window hides most of it, except in Hopper's kernel for an 8-bit
-cache, which counts tiles in the window. One block merges the parts of its sequence. On an L40S with an 8-bit cache the
-times say that nothing is split (``whole``); no rule was found for that. All else is computed by a kernel for single
-heads without matrix units, which has a launch, a rate and a combination of its own (``single_``). It is split until
-each SM has a block, into parts of at least one round of 1,024 threads. FlashInfer and SGLang's Triton backend have
-such a second kernel, too. TensorRT-LLM's kernels of latent attention before and after Hopper have a law of their own,
-:mod:`gpuledger.models.time_model.decode_latent`.
+cache, whose parts are no more than the tiles in the window. One block merges the parts of its sequence. On an L40S with
+an 8-bit cache the times say that nothing is split (``whole``); no rule was found for that. All else is computed by a
+kernel for single heads without matrix units, which has a launch, a rate and a combination of its own (``single_``). It
+is split until each SM has a block, into parts of at least one round of 1,024 threads. FlashInfer and SGLang's Triton
+backend have such a second kernel, too. TensorRT-LLM's kernels of latent attention before and after Hopper have a law of
+their own, :mod:`gpuledger.models.time_model.decode_latent`.
 
 What host code does not say (which terms grow with the head dimension, which kernels wait longer for DRAM than for L2,
 and the numbers below) was chosen by residuals of the fitting halves of an A100, an L40S, an H100 and a B200, some also
-of an H200 or a GB200, held-back errors in sight; an RTX PRO 6000 took no part.
+of an H200 or a GB200, held-back errors in sight; an RTX PRO 6000 took no part. That blocks of Triton's kernels hide
+latency, which was chosen by a B200, an H100 and an L40S, it confirms (12.7, 12.1 and, with the segments' tiles, 10.5 to
+10.7, 7.9 and 7.8 %).
 
 Sources: T. Dao, FlashAttention-2, 2023 (packed heads only for one token and without a window); T. Dao et al.,
 Flash-Decoding, 2023 (parts of a sequence, combined by a second kernel).

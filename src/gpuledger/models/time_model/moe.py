@@ -30,9 +30,12 @@ mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's 
 more slowly was chosen by the fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000 confirms it
 (bf16: 17.5 to 13.2 %). That choices count both GEMMs' columns was chosen by these and an H200, held-back errors in
 sight (in the mean of 70 kernels, RTX PRO 6000's not among them, 12.1 to 11.7 %), and so was a tile's own time (an
-A100's, an H200's, a B200's and an L40S's: 11.9 to 11.1 %). A latency per step along k as in a GEMM gains nothing;
-several routings in turn between two uses, as the benchmarks' code has them, fit worse than one; and so does, but for
-some kernels of vLLM's, the height for tokens rounded down to a power of two, as FlashInfer's autotuner does.
+A100's, an H200's, a B200's and an L40S's: 11.9 to 11.1 %). Whole tiles, Marlin's rule and the rows that fill up tiles
+were chosen by a GB300's, a B200's and an H200's, held-back errors in sight (all 181: 11.0 to 10.6 %, TensorRT-LLM's
+mxfp4 with activations in mxfp8 on a GB300: 18.4 to 15.4 %; RTX PRO 6000's 20: 11.8 to 11.6 %). A latency per step along
+k as in a GEMM gains nothing; several routings in turn between two uses, as the benchmarks' code has them, fit worse
+than one; and so does, but for some kernels of vLLM's, the height for tokens rounded down to a power of two, as
+FlashInfer's autotuner does.
 
 ‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`.
 """
