@@ -364,6 +364,8 @@ def test_prefill_tiles_follow_the_rules_of_the_host_code():
     assert prefill_tiles.late("flash 2", attention(requests=2, tokens=1), 4 * one[:1]).all()
     assert not prefill_tiles.late("flash 2", attention(requests=1, tokens=1), 4 * one[:1]).any()
     assert prefill_tiles.late("flash 3", shapes, 4 * one).tolist() == [False, False, True, True]
+    assert prefill_tiles.late("sglang triton", windowed, one[:1]).all()
+    assert not prefill_tiles.late("sglang triton", shapes, one).any()
     for kernel, gpu, wanted in (
         ("flashinfer", l40s, "flashinfer"),
         ("flashinfer", b200, "fixed"),

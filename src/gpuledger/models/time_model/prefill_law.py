@@ -57,7 +57,7 @@ class PrefillConstants:
     copy_factor: float = 1.0
     row_s: float = 0.0  # what that kernel takes on an SM for a new token, however short (s)
     #: How much later launches start that FlashAttention-2 copies packed heads for, or that FlashAttention-3 computes by
-    #: its kernel for more than 64 rows (s); 0 in other kernels.
+    #: its kernel for more than 64 rows, or that have a window in SGLang's Triton backend (s); 0 in other kernels.
     single_s: float = 0.0
     source: str = field(default="", compare=False)  # what they were fitted to
 
@@ -86,7 +86,7 @@ def started(
     bounds = dict(BOUNDS)
     if len(np.unique(np.maximum(head_dims, _HEAD))) == 1:
         del bounds["wide_factor"]
-    own = (["step_s"] if kernel == "triton" else []) + ["single_s"] * ("flash " in constants.pattern)
+    own = ["step_s"] * (kernel == "triton") + ["single_s"] * (kernel == "triton" or "flash " in constants.pattern)
     start = replace(constants, **{name: _EXTRA[name][0] for name in own})
     return start, bounds | {name: _EXTRA[name][1:] for name in own}
 

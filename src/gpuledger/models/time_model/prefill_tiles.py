@@ -87,8 +87,10 @@ def late(pattern: str, shapes: Shapes, packed: np.ndarray) -> np.ndarray:
     """Whether a launch starts later than the kernel's others.
 
     FlashAttention-2 copies packed queries and results of several requests and KV heads; FlashAttention-3 has another
-    kernel for few rows.
+    kernel for few rows; behind a window, SGLang looks up where its smaller cache has the tokens.
     """
+    if pattern == "sglang triton":
+        return shapes["window"] > 0
     if pattern == "flash 2":
         return (packed > 1) & (shapes["requests"] > 1) & (shapes["kv_heads"] > 1)
     return pattern.endswith("flash 3") & (shapes["tokens"] * packed > _ONE_WARP_GROUP)
