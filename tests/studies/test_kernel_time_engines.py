@@ -242,9 +242,22 @@ def test_windows_that_were_not_passed_on_and_short_values(tmp_path):
         ("fa3", generation, 8192, 8192),
     ):
         assert set(read(tmp_path, table.assign(kernel_source=kernel, window_size=window))["window"]) == {kept}
-    for kernel, head_dim in (("triton", 160), ("fa3", 192)):
+    for kernel, head_dim in (("triton", 160), ("fa3", 160), ("vllm_flash_attn_fa3", 192)):
         frame = read(tmp_path, generation.assign(kernel_source=kernel, head_dim=192))
         assert set(frame["head_dim"]) == {head_dim} and set(frame["cache_values"]) == {2 * head_dim * 8}
+
+
+def test_caches_that_memory_cannot_read_so_fast_are_left_out(tmp_path):
+    table = attention(60, generation=True, num_heads=8, num_key_value_heads=8, head_dim=128, window_size=0)
+    # A GiB and more in 0.1 ms: of 60 rows those with a long context and many requests.
+    large = table["batch_size"] * (table["step"] + 1) * 4096 > 0.1e-3 * 3.35e12
+    assert 0 < large.sum() < len(table)
+    for device, left in (("NVIDIA H100 80GB HBM3", (~large).sum()), ("unknown", len(table))):
+        table.assign(latency=0.1, device=device).to_csv(tmp_path / "table.csv", index=False)
+        case = opened(tmp_path, {"attention": "table.csv", "gpu": "h100-sxm", "unit": "ms"})
+        frame, skipped = read_attention(case, tmp_path / "table.csv")
+        assert len(frame) == left
+        assert skipped == ([f"{large.sum()} caches read faster than memory can be"] if device != "unknown" else [])
 
 
 def test_tables_of_host_calls_are_recognised(tmp_path):

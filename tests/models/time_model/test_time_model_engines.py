@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpuledger.errors import InputError
 from gpuledger.models.time_model import choice, decode_splits, prefill_tiles
 from gpuledger.models.time_model.collectives import START as LINK_START
-from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms, sent_bytes, starts
+from gpuledger.models.time_model.collectives import CollectiveConstants, bounds_of, collective_terms, sent_bytes, starts
 from gpuledger.models.time_model.constants import KINDS, TABLE, read_table, transferred, unseen_constants
 from gpuledger.models.time_model.decode_law import BOUNDS as DECODE_BOUNDS
 from gpuledger.models.time_model.decode_law import START as DECODE_START
@@ -135,18 +135,27 @@ def test_tensorrt_llm_packs_heads_where_a_quarter_of_the_sms_has_a_block():
 
 
 def test_tensorrt_llm_splits_by_the_whole_context_behind_a_window():
-    shapes = attention(requests=[64, 64, 16], context=[255, 65535, 65535], window=128)
+    shapes = attention(requests=[64, 64, 16], context=[254, 65535, 65535], window=128)
     whole, twice, eight = decode_terms(H100, RULED, shapes)["block_s"]
     # 512 parts of 128 tokens are too many: of 64 requests two make eight blocks per SM, of 16 requests eight.
     assert twice == pytest.approx(2 * whole, rel=0.01) and eight == pytest.approx(twice, rel=0.01)
-    # Hopper's kernel for an 8-bit cache counts the two tiles in the window: one part.
-    narrow = decode_terms(H100, RULED, shapes | {"cache_bytes": np.ones(3)})
-    assert narrow["block_s"][1] == pytest.approx(narrow["block_s"][0], rel=0.01)
-    split, unsplit = (
-        decode_terms(gpu, RULED, {name: value[2:] for name, value in (shapes | {"cache_bytes": np.ones(3)}).items()})
-        for gpu in (A100, H100)
+    # The new token belongs to the context.
+    assert decode_splits.xqa_parts(H100, shapes | {"context": np.full(3, 255.0)}).tolist() == [2, 2, 2]
+    # Hopper's kernel for an 8-bit cache counts the two tiles in the window: not more than two parts.
+    narrow = shapes | {"cache_bytes": np.ones(3)}
+    assert decode_splits.xqa_parts(H100, narrow).tolist() == [1, 2, 2]
+    assert decode_splits.xqa_parts(A100, narrow)[2] > 2
+
+
+def test_hoppers_xqa_fills_an_sm_with_wide_queries():
+    # Rows are padded to eight: 8 heads of 256 are 2048 values, of which an SM holds two blocks, nine are 4096.
+    few, many = (
+        decode_terms(H100, dataclasses.replace(RULED, block_s=1e-5), attention(requests=2048, **sizes))["block_s"][0]
+        for sizes in (
+            {"heads": heads, "kv_heads": 1, "head_dim": 256, "cache_bytes": 1, "context": 0} for heads in (8, 9)
+        )
     )
-    assert split["time_s"] > unsplit["time_s"] + RULED.combine_s
+    assert many == pytest.approx(2 * few, rel=0.1)
 
 
 def test_tensorrt_llm_splits_single_heads_until_each_sm_has_a_block():
@@ -165,7 +174,7 @@ def test_parts_follow_the_rules_of_the_host_code():
     found = {
         pattern: decode_splits.parts_of(pattern, H100, shapes, shapes["requests"]).tolist()
         for pattern in decode_splits.PATTERNS
-        if pattern not in ("best", "flashinfer", "widened", "whole", "latent")
+        if pattern not in ("best", "flashinfer", "widened", "whole", "latent", "flash 3", "flash 3 ordered")
     }
     assert found == {
         # 128 tiles of 128 tokens on 264 places: 128 splits fill most; one tile is not split, nor what fills the GPU.
@@ -188,7 +197,8 @@ def test_kernels_are_known_by_the_names_in_measurements():
         ("triton", H100, "bf16/bf16", ("splits", 16)),
         ("MLA triton", l40s, "bf16/bf16", ("splits per SM", 16)),
         ("vllm_flash_attn_fa2", l40s, "bf16/bf16", ("tiles", 64)),
-        ("vllm_flash_attn_fa3", H100, "bf16/bf16", ("best", 64)),
+        ("vllm_flash_attn_fa3", H100, "bf16/bf16", ("flash 3 ordered", 64)),
+        ("fa3", H100, "bf16/bf16", ("flash 3", 64)),
         ("vllm_flash_attn_fa4", H100, "bf16/bf16", ("graph", 64)),
         ("vllm_triton_attn", l40s, "bf16/fp8", ("segments", 64)),
         ("MLA default", A100, "bf16/bf16", ("whole", 64)),
@@ -268,6 +278,47 @@ def test_flash_attention_4_always_has_32_parts_in_graphs_and_searches_its_reques
     assert found == pytest.approx(fixed_s + searched_s, rel=0.1)
 
 
+def test_flash_attention_3_has_the_tiles_of_its_host_code():
+    shapes = attention(head_dim=[64, 128, 160, 256, 256], window=[0, 0, 128, 0, 128])
+    assert decode_splits.tile_of("flash 3", shapes).tolist() == [192, 128, 96, 80, 64]
+    narrow = shapes | {"cache_bytes": np.ones(5)}
+    assert decode_splits.tile_of("flash 3 ordered", narrow).tolist() == [160, 160, 128, 128, 64]
+    assert decode_splits.tile_of("segments", narrow).tolist() == [32] * 5
+    assert decode_splits.tile_of("best", shapes).tolist() == [64] * 5
+
+
+def test_flash_attention_3_combines_rows_where_vllm_orders_it_to_split():
+    shapes = attention(requests=[512, 513], context=0)
+    ordered = dataclasses.replace(DECODE, block_s=1e-6, split_s=1e-7, single_s=2e-6, pattern="flash 3 ordered")
+    free = dataclasses.replace(ordered, pattern="flash 3")
+    more = decode_terms(H100, ordered, shapes)["time_s"] - decode_terms(H100, free, shapes)["time_s"]
+    # 512 requests of 32 rows, each head a block of its own here or one of four.
+    blocks = 512 * 32 / {"always": 4, "never": 1}[DECODE.packing]
+    assert more == pytest.approx([(512 * 32 * 1e-7 + blocks * 2e-6) / 132, 0])
+
+
+def test_sglang_writes_unequal_keys_and_values_by_kernels_of_their_own():
+    equal, unequal = (attention(head_dim=dim, requests=1) for dim in (159, 160))
+    for pattern, more in (("flash 3", 6e-6), ("flash 3 ordered", 0), ("best", 0)):
+        times = (
+            decode_terms(H100, dataclasses.replace(DECODE, pattern=pattern), s)["time_s"] for s in (unequal, equal)
+        )
+        assert np.subtract(*times) == pytest.approx(more, abs=1e-7)
+    for pattern, more in (("sglang flash 3", 6e-6), ("flash 3", 0)):
+        times = (
+            prefill_terms(H100, dataclasses.replace(PREFILL, pattern=pattern), s)["time_s"] for s in (unequal, equal)
+        )
+        assert np.subtract(*times) == pytest.approx(more, abs=1e-7)
+
+
+def test_other_blocks_of_an_sm_hide_latency_in_triton_kernels():
+    shapes = attention(requests=[1, 5280], context=4095, heads=8, kv_heads=1)
+    splits = dataclasses.replace(DECODE, step_s=4e-6, several_s=1e-6, pattern="splits", query_tile=16)
+    alone, crowded = decode_terms(H100, splits, shapes)["block_s"]
+    # Eight parts of eight steps; 40 blocks of 64 steps on each SM.
+    assert alone == pytest.approx(8 * 4e-6, rel=0.05) and crowded == pytest.approx(40 * 64 * 1e-6, rel=0.05)
+
+
 def test_a_block_per_query_head_merges_parts():
     shapes = attention(requests=[1, 660], context=65535, heads=2, kv_heads=1)
     splits = dataclasses.replace(DECODE, combine_s=1e-6, split_s=1e-5, pattern="splits", query_tile=16)
@@ -313,11 +364,14 @@ def test_prefill_tiles_follow_the_rules_of_the_host_code():
     assert prefill_tiles.late("flash 2", attention(requests=2, tokens=1), 4 * one[:1]).all()
     assert not prefill_tiles.late("flash 2", attention(requests=1, tokens=1), 4 * one[:1]).any()
     assert prefill_tiles.late("flash 3", shapes, 4 * one).tolist() == [False, False, True, True]
+    assert prefill_tiles.late("sglang triton", windowed, one[:1]).all()
+    assert not prefill_tiles.late("sglang triton", shapes, one).any()
     for kernel, gpu, wanted in (
         ("flashinfer", l40s, "flashinfer"),
         ("flashinfer", b200, "fixed"),
         ("vllm_flash_attn_fa2", l40s, "flash 2"),
-        ("fa3", H100, "flash 3"),
+        ("fa3", H100, "sglang flash 3"),
+        ("vllm_flash_attn_fa3", H100, "flash 3"),
         ("triton", H100, "sglang triton"),
         ("vllm_triton_attn", l40s, "vllm triton"),
         ("torch_flow", H100, "fixed"),
@@ -460,10 +514,30 @@ def test_triton_takes_the_tiles_of_its_defaults():
         rule: moe_terms(H100, dataclasses.replace(MOE, tiles=rule), shapes, "bf16")["compute_s"]
         for rule in ("triton by experts", "triton by tokens")
     }
-    # 8 and 16 rows of each of 128 experts: tiles of 16 or 64 rows, by tokens of 64 rows.
+    # 8 and 16 rows of each of 128 experts: tiles of 16 or 64 rows, by tokens of 64 rows; waves are whole.
     useful = np.array([8, 16]) * 128 * 3 * 2 * 2048 * 768 / (0.7 * 989.4e12)
-    assert compute["triton by experts"] == pytest.approx(useful * [16 / 8, 64 / 16], rel=1e-3)
-    assert compute["triton by tokens"] == pytest.approx(useful * [64 / 8, 64 / 16], rel=1e-3)
+    assert compute["triton by experts"] == pytest.approx(useful * [16 / 8, 64 / 16], rel=0.05)
+    assert compute["triton by tokens"] == pytest.approx(useful * [64 / 8, 64 / 16], rel=0.05)
+
+
+def test_marlin_takes_tiles_that_choices_fill_to_less_than_nine_tenths():
+    shapes = layers(tokens=[115, 116, 460, 2000])
+    marlin = dataclasses.replace(MOE, tiles="marlin")
+    found = moe_terms(H100, marlin, shapes, "bf16")["compute_s"]
+    # 7.2 choices an expert are the most for tiles of 8 rows, 28.8 for those of 32; each expert has 8, 8, 29 and 125.
+    useful = np.array([115, 116, 460, 2000]) * 8 * 3 * 2 * 2048 * 768 / (0.7 * 989.4e12)
+    choices = shapes["rows"] / 128
+    assert found == pytest.approx(useful * [8, 16, 32, 128] / choices, rel=0.02)
+
+
+def test_rows_that_fill_up_tiles_of_the_first_product_take_time():
+    shapes = layers(tokens=512, ranks=16)
+    filling = dataclasses.replace(MOE, tiles="256", filling_bytes_per_clock=10.0, l2_bytes_per_clock=1e9)
+    found = moe_terms(H100, filling, shapes, "bf16")["l2_s"][0]
+    # 32 rows in tiles of 256: eight experts with twelve tiles of columns.
+    assert found == pytest.approx(8 * 12 * (256 - 32) * 2048 * 2 / (132 * 10.0 * H100.clock_hz), rel=1e-3)
+    none = dataclasses.replace(filling, filling_bytes_per_clock=0.0)
+    assert moe_terms(H100, none, shapes, "bf16")["l2_s"][0] < 1e-3 * found
 
 
 def test_moe_of_many_tokens_runs_at_the_tensor_share():
@@ -495,7 +569,9 @@ def test_each_tile_has_a_time_of_its_own():
     constants = dataclasses.replace(MOE, tiles="64", block_s=1e-3)
     shapes = layers(tokens=32, experts=256)
     found = moe_terms(H100, constants, shapes, "bf16")["compute_s"][0]
-    assert found == pytest.approx(256 * (12 + 16) / 132 * 1e-3, rel=0.01)
+    assert found == pytest.approx((24 + 32) * 1e-3, rel=0.01)
+    even = moe_terms(H100, dataclasses.replace(constants, tiles="marlin"), shapes, "bf16")["compute_s"][0]
+    assert even == pytest.approx(256 * (12 + 16) / 132 * 1e-3, rel=0.01)
     assert moe_terms(H100, constants, layers(tokens=1, chosen=1), "bf16")["compute_s"][0] == pytest.approx(
         2e-3, rel=0.01
     )
@@ -536,6 +612,18 @@ def test_short_messages_take_the_latency_and_long_ones_the_link():
     assert collective_terms(H100, shot, "all_reduce", np.array([1e6]), np.array([8.0]))["link_s"] == pytest.approx(
         7e6 / 45e9
     )
+
+
+def test_calls_without_a_graph_take_as_long_as_the_host_or_the_kernel():
+    eager = CollectiveConstants(3e-6, 0.1, 8e-6, 0.4, 2e-5, 0.8, 1e-6, host_s=5e-5)
+    found = collective_terms(H100, eager, "all_reduce", np.array([256.0, 2.0**30]), np.array([8.0, 8.0]))["time_s"]
+    kernel = dataclasses.replace(eager, host_s=0.0)
+    times = collective_terms(H100, kernel, "all_reduce", np.array([256.0, 2.0**30]), np.array([8.0, 8.0]))["time_s"]
+    # Three doublings of the GPUs; the long message hides the host.
+    assert found == pytest.approx([53e-6, times[1]], rel=0.01)
+    begun = starts(LINK_START, "vLLM_custom_eager", 4e-5)
+    assert {start.host_s for start in begun} == {4e-5} and "host_s" in bounds_of(begun[0])
+    assert {start.host_s for start in starts(LINK_START, "vLLM_custom_graph", 4e-5)} == {0.0}
 
 
 @settings(max_examples=40, deadline=None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gpuledger.models.time_model.overlap import norm
 from gpuledger.readers.gpus import Gpu
 
 
@@ -38,6 +39,8 @@ class CollectiveConstants:
         library's. 0: always the fastest of three.
     pattern : str
         Of the first protocol: ``ring``, or ``one shot`` (everything to everybody).
+    host_s : float
+        What the host takes to call an engine's kernel without a graph, which does not wait for it (s); 0: nothing.
     source : str
         What they were fitted to.
     """
@@ -52,6 +55,7 @@ class CollectiveConstants:
     doubling: float = 1.0
     own_bytes: float = 0.0
     pattern: str = "ring"
+    host_s: float = 0.0
     source: str = field(default="", compare=False)
 
 
@@ -66,6 +70,9 @@ BOUNDS = {
     "hop_s": (1e-9, 1e-4),
     "doubling": (0.1, 4.0),
 }
+#: In the names of measurements without a graph.
+EAGER = "eager"
+_HOST = (1e-6, 1e-3)  # bounds of what the host takes (s)
 #: GPUs among which collectives were measured at most: those of a server.
 NODE = 8
 #: And within a tray of a rack: of more GPUs there are only few measurements, which no constants in use come from.
@@ -88,9 +95,17 @@ def starts(constants: CollectiveConstants, kernel: str, shortest_s: float) -> li
     own = (0.0, *(limit for name, limit in OWN_BYTES.items() if kernel.startswith(name)))
     times = ((shortest_s, shortest_s, shortest_s), (shortest_s, 2 * shortest_s, 4 * shortest_s))
     begun = [constants, *(replace(constants, short_s=s, middle_s=m, long_s=long) for s, m, long in times)]
+    if EAGER in kernel:
+        half = replace(constants, short_s=shortest_s / 2, middle_s=shortest_s / 2, long_s=shortest_s)
+        begun = [replace(start, host_s=shortest_s) for start in (constants, half)]
     rates = itertools.product(SHORT_SHARES, DOUBLINGS)
     begun = [replace(start, short_share=share, doubling=factor) for share, factor in rates for start in begun]
     return [replace(start, own_bytes=limit) for limit in own for start in begun]
+
+
+def bounds_of(constants: CollectiveConstants) -> dict[str, tuple[float, float]]:
+    """Return the bounds of all constants that a fit from such a start has."""
+    return BOUNDS | ({"host_s": _HOST} if constants.host_s else {})
 
 
 def sent_bytes(operation: str, message_bytes: np.ndarray, devices: np.ndarray) -> np.ndarray:
@@ -137,4 +152,9 @@ def collective_terms(
         own = message_bytes <= c.own_bytes
         taken = np.where([own, own, ~own], taken, np.inf)
     fastest = taken.argmin(axis=0), np.arange(len(sent))
-    return {"time_s": (latency + link)[fastest], "launch_s": latency[fastest], "link_s": link[fastest]}
+    time_s, launch_s = (latency + link)[fastest], latency[fastest]
+    if c.host_s:
+        # Calls for more GPUs take longer as well.
+        host_s = c.host_s + hops
+        time_s, launch_s = norm(host_s, time_s), norm(host_s, launch_s)
+    return {"time_s": time_s, "launch_s": launch_s, "link_s": link[fastest]}

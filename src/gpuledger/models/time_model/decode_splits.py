@@ -6,9 +6,11 @@ A kernel without a rule here is taken to run with the best number of parts. The 
   ``decoderXQAImplJIT/kernelUtils.cpp``, ``decoderMaskedMultiheadAttentionLaunch.h``; ``cpp/kernels/xqa/mha_sm90.cu``;
 * FlashAttention-2, ``csrc/flash_attn/flash_api.cpp``: ``num_splits_heuristic`` on tiles of 64 to 256 tokens and two
   blocks per SM; without packed heads nothing is split;
+* FlashAttention-3, ``hopper/tile_size.h``: ``tile_size_fwd_sm90`` of a paged cache without TMA;
 * vLLM, ``v1/attention/backends``: ``flash_attn.py`` allows 32 splits for the batches of CUDA graphs (up to 512
-  requests), which FlashAttention-4 takes as an order, and ``triton_attn.py`` cuts a context in 16 segments, whatever
-  its length, where these do not fill the GPU anyway;
+  requests), which FlashAttention-4 takes as an order and FlashAttention-3 as a limit (both then run the kernel that
+  combines parts), and ``triton_attn.py`` cuts a context in 16 segments, whatever its length, where these do not fill
+  the GPU anyway;
 * SGLang, ``layers/attention/triton_backend.py``: ``get_num_kv_splits_triton``, at most 8 splits, with latent attention
   one per SM. That many blocks are launched, with or without a part.
 """
@@ -22,16 +24,29 @@ from gpuledger.readers.gpus import Gpu
 
 #: Names of the rules, and of two kernels that split as is best but differ otherwise: FlashInfer computes fewer than
 #: four heads in 16 bits by a kernel of its own; SGLang widens an 8-bit latent cache for FlashAttention-3 first. The
-#: patterns "whole" and "latent" are told by :mod:`gpuledger.models.time_model.decode_latent`.
-PATTERNS = ("best", "whole", "tiles", "graph", "segments", "splits", "splits per SM", "flashinfer", "widened", "latent")
+#: patterns "whole" and "latent" are told by :mod:`gpuledger.models.time_model.decode_latent`; "flash 3" is as SGLang
+#: calls it, "ordered" as vLLM does.
+PATTERNS = (
+    *("best", "whole", "tiles", "graph", "segments", "splits", "splits per SM", "flashinfer", "widened", "latent"),
+    *("flash 3", "flash 3 ordered"),
+)
 
 # XQA: heads and tokens of a part, blocks of an SM from which there is enough work, and at most; parts of all requests.
 _XQA_HEADS, _XQA_PART, _XQA_LEAST, _XQA_MOST, _XQA_PARTS = 32, 128, 0.25, 8, 6000
-# Hopper's XQA for an 8-bit cache: tokens of a tile, and tiles of a part.
-_HOPPER_TILE, _HOPPER_TILES = 64, 2
+# Hopper's XQA for an 8-bit cache: tokens of a tile.
+_HOPPER_TILE = 64
 _SINGLE_ROUND = 65536  # values of keys that 1,024 threads of the kernel for single heads read in one round
+#: And those that an A100's, an L40S's and an H100's times of contexts of 16 to 511 tokens go up in steps of.
+SINGLE_STEP = 8192
+_PART = 64  # tokens of a step of all other kernels
 _GRAPH_REQUESTS, _GRAPH_PARTS = 512, 32
-_SEGMENTS, _SEGMENTED_BLOCKS = 16, 128
+# FlashAttention-3: head dimensions up to which tiles are alike, and tokens of a tile of a paged cache without and with
+# a window, in 16 and in 8 bits.
+_FLASH_3_DIMS = (64, 128, 192)
+_FLASH_3 = np.array([[192, 128, 96, 80], [192, 128, 96, 64]], dtype=float)
+_FLASH_3_NARROW = np.array([[160, 160, 160, 128], [160, 160, 128, 64]], dtype=float)
+# vLLM's Triton kernel: segments of a context, blocks from which there are none, tokens of a step in 16 bits.
+_SEGMENTS, _SEGMENTED_BLOCKS, _SEGMENT_STEP = 16, 128, 16
 _SPLITS, _SPLIT_TOKENS = 8, 32
 _FLASH_SPLITS = 128
 # Heads of a block of SGLang's kernels, and of all others.
@@ -61,7 +76,13 @@ def pattern_of(kernel: str, gpu: Gpu, precision: str) -> tuple[str, int]:
         name = "latent"
     elif kernel == "MLA flash_attention" and precision == "bf16/fp8":
         name = "widened"
-    names = {"vllm_flash_attn_fa4": "graph", "vllm_triton_attn": "segments", "flashinfer": "flashinfer"}
+    names = {
+        "vllm_flash_attn_fa4": "graph",
+        "vllm_flash_attn_fa3": "flash 3 ordered",
+        "vllm_triton_attn": "segments",
+        "flashinfer": "flashinfer",
+        "fa3": "flash 3",
+    }
     return names.get(kernel, name), _HEADS
 
 
@@ -99,6 +120,23 @@ def flash_tile(shapes: Shapes) -> np.ndarray:
     return np.where(shapes["head_dim"] <= 64, 256.0, np.where(shapes["head_dim"] <= 128, 128.0, 64.0))
 
 
+def tile_of(pattern: str, shapes: Shapes) -> np.ndarray:
+    """Tokens of a step of each launch."""
+    if pattern == "tiles":
+        return flash_tile(shapes)
+    if pattern == "segments":
+        return np.where(shapes["cache_bytes"] < 2, 2.0, 1.0) * _SEGMENT_STEP
+    if not pattern.startswith("flash 3"):
+        return np.full(len(shapes["context"]), float(_PART))
+    size, window = np.searchsorted(_FLASH_3_DIMS, shapes["head_dim"]), (shapes["window"] > 0).astype(int)
+    return np.where(shapes["cache_bytes"] < 2, _FLASH_3_NARROW[window, size], _FLASH_3[window, size])
+
+
+def ordered(shapes: Shapes) -> np.ndarray:
+    """Whether vLLM orders FlashAttention to split, as it does in CUDA graphs."""
+    return shapes["requests"] <= _GRAPH_REQUESTS
+
+
 def narrow(shapes: Shapes) -> np.ndarray:
     """Whether the cache has fewer bits than the queries."""
     return shapes["cache_bytes"] < shapes["value_bytes"]
@@ -106,7 +144,7 @@ def narrow(shapes: Shapes) -> np.ndarray:
 
 def xqa(gpu: Gpu, shapes: Shapes) -> np.ndarray:
     """Whether TensorRT-LLM takes its kernel XQA, of each launch."""
-    blocks = shapes["requests"] * shapes["kv_heads"] * np.maximum(shapes["context"] // _XQA_PART, 1)
+    blocks = shapes["requests"] * shapes["kv_heads"] * np.maximum((shapes["context"] + 1) // _XQA_PART, 1)
     group = shapes["heads"] / shapes["kv_heads"]
     return (group > 1) & (group <= _XQA_HEADS) & (narrow(shapes) | (blocks >= _XQA_LEAST * gpu.sms))
 
@@ -118,13 +156,13 @@ def hopper_xqa(gpu: Gpu, shapes: Shapes) -> np.ndarray:
 
 def xqa_parts(gpu: Gpu, shapes: Shapes) -> np.ndarray:
     """Parts of a sequence in XQA, of each launch."""
-    parts = np.maximum(shapes["context"] // _XQA_PART, 1)
+    parts = np.maximum((shapes["context"] + 1) // _XQA_PART, 1)
     parts = np.minimum(parts, np.round(np.sqrt(8 * parts)))
     waves = shapes["requests"] * shapes["kv_heads"] * parts / gpu.sms
     parts = np.floor(parts / np.maximum(waves / _XQA_MOST, 1))
     seen = np.minimum(shapes["context"] + 1, _window(shapes))
-    most = np.floor(np.ceil(seen / _HOPPER_TILE) / _HOPPER_TILES)
-    parts = np.where(hopper_xqa(gpu, shapes) & (shapes["head_dim"] > 64), np.minimum(parts, most), parts)
+    # No part is shorter than a tile.
+    parts = np.where(hopper_xqa(gpu, shapes), np.minimum(parts, np.ceil(seen / _HOPPER_TILE)), parts)
     return np.maximum(np.minimum(parts, _XQA_PARTS // shapes["requests"]), 1)
 
 
@@ -157,7 +195,7 @@ def _segments(gpu: Gpu, shapes: Shapes, blocks: np.ndarray) -> np.ndarray:
 
 
 def _graph(gpu: Gpu, shapes: Shapes, blocks: np.ndarray) -> np.ndarray:
-    return np.where(shapes["requests"] <= _GRAPH_REQUESTS, _GRAPH_PARTS, 1)
+    return np.where(ordered(shapes), _GRAPH_PARTS, 1)
 
 
 def _tiles(gpu: Gpu, shapes: Shapes, blocks: np.ndarray) -> np.ndarray:

@@ -3,13 +3,17 @@
     launch + Σ over the two GEMMs of ‖ compute, L2, DRAM ‖ + bytes moved around them / DRAM bandwidth
 
 * Load: how many rows each of the rank's experts gets (:func:`expert_loads`); the rank with the most decides.
-* compute and L2: tiles of rows by columns, padding included, each with a time of its own; at least one per SM. Their
-  size is the best; or the one that a rule gives (`RULES`). The kernels of TensorRT-LLM and FlashInfer for Blackwell
-  take as many rows as the power of two above all tokens' choices per expert of the rank: with expert parallelism that
-  is too tall, because most choices are other ranks' (``computeSelectedTileN`` in FlashInfer's
+* compute and L2: tiles of rows by columns, padding included, each with a time of its own; at least one per SM, and
+  whole ones where a rule gives their size (Marlin's blocks go through all work in equal stripes). That size is the
+  best; or the one of a rule (`RULES`). The kernels of TensorRT-LLM and FlashInfer for Blackwell take as many rows as
+  the power of two above all tokens' choices per expert of the rank: with expert parallelism that is too tall, because
+  most choices are other ranks' (``computeSelectedTileN`` in FlashInfer's
   ``csrc/trtllm_fused_moe_kernel_launcher.cu``). Triton's kernels take what ``get_default_config`` says
   (``fused_moe.py`` of vLLM, ``fused_moe_triton_config.py`` of SGLang), where nobody tuned them for that GPU and those
-  experts.
+  experts. Marlin's are the first of 8, 16, 32 and 64 rows that all tokens' choices per expert of the rank fill to less
+  than 0.9 (``fused_marlin_moe.py`` of vLLM; its 48 count as 64).
+* filling: where tiles are too tall, the first GEMM fetches one and the same row for what is missing in them. A GB300's
+  layers of 256 experts with 18 rows each in tiles of 256 take 37 % longer than with 192 rows each.
 * DRAM: the weights of the experts that have a row, and the rows. What L2 holds since the last use comes from there:
   benchmarks repeat the same layer, so that small layers never leave L2.
 * padding: on data-centre Blackwell, engines store weights in mxfp4 for kernels that take multiples of 256 of both sizes
@@ -26,15 +30,18 @@ mean) and TensorRT-LLM's in nvfp4 contradict it (11.4 to 13.8 %). That Triton's 
 more slowly was chosen by the fitting halves of an A100, an L40S, an H100 and a B200; the RTX PRO 6000 confirms it
 (bf16: 17.5 to 13.2 %). That choices count both GEMMs' columns was chosen by these and an H200, held-back errors in
 sight (in the mean of 70 kernels, RTX PRO 6000's not among them, 12.1 to 11.7 %), and so was a tile's own time (an
-A100's, an H200's, a B200's and an L40S's: 11.9 to 11.1 %). A latency per step along k as in a GEMM gains nothing;
-several routings in turn between two uses, as the benchmarks' code has them, fit worse than one; and so does, but for
-some kernels of vLLM's, the height for tokens rounded down to a power of two, as FlashInfer's autotuner does.
+A100's, an H200's, a B200's and an L40S's: 11.9 to 11.1 %). Whole tiles, Marlin's rule and the rows that fill up tiles
+were chosen by a GB300's, a B200's and an H200's, held-back errors in sight (all 181: 11.0 to 10.6 %, TensorRT-LLM's
+mxfp4 with activations in mxfp8 on a GB300: 18.4 to 15.4 %; RTX PRO 6000's 20: 11.8 to 11.6 %). A latency per step along
+k as in a GEMM gains nothing; several routings in turn between two uses, as the benchmarks' code has them, fit worse
+than one; and so does, but for some kernels of vLLM's, the height for tokens rounded down to a power of two, as
+FlashInfer's autotuner does.
 
 ‖ ‖ is the 4-norm, as in :mod:`gpuledger.models.time_model.gemm`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -63,12 +70,15 @@ DTYPES: Mapping[str, tuple[float, float, str]] = MappingProxyType(
 #: Heights of tiles.
 TILES = (8, 16, 32, 64, 128, 256)
 #: What decides on the size of tiles: the best; choices per expert up to that height; Triton's defaults, by whether
-#: there are more tokens than experts (SGLang, and vLLM before 0.16) or by tokens (vLLM).
-RULES = ("best", "64", "128", "256", "triton by experts", "triton by tokens")
+#: there are more tokens than experts (SGLang, and vLLM before 0.16) or by tokens (vLLM); Marlin's.
+RULES = ("best", "64", "128", "256", "triton by experts", "triton by tokens", "marlin")
 #: The rule whose tiles fetch fewer values of a row once there are more tokens than experts.
 NARROWING = RULES[4]
+#: Rules whose SMs share work evenly, or nobody knows.
+_EVEN = ("best", "marlin")
 _COLUMNS = 128
 _PADDED = 256
+_FULL = 0.9
 
 
 @dataclass(frozen=True)
@@ -88,9 +98,14 @@ class MoeConstants:
     narrow_share: float = 1.0
     #: What a tile takes beside its steps along k (s): finding its expert, the first fetch, the last write.
     block_s: float = 0.0
+    #: Bytes that an SM takes in in a cycle of rows that fill up tiles of the first GEMM, where all of them are the same
+    #: row, which one slice of L2 hands out to everybody (0: no time of their own).
+    filling_bytes_per_clock: float = 0.0
     source: str = field(default="", compare=False)  # what they were fitted to
 
 
+#: Rules whose kernels fetch rows one by one; where a fit of that rate starts, and its bounds.
+_GATHERING, _FILLING = RULES[1:4], {"filling_bytes_per_clock": (40.0, 4.0, 2000.0)}
 START = MoeConstants(2e-5, 0.75, 0.7, 60.0, 8.0, 2.0, block_s=1e-7)
 BOUNDS = {
     "launch_s": (2e-6, 1e-3),
@@ -103,9 +118,13 @@ BOUNDS = {
 }
 
 
-def bounds_of(constants: MoeConstants) -> dict[str, tuple[float, float]]:
-    """Return the bounds of all constants that a kernel with such tiles has."""
-    return BOUNDS | ({"narrow_share": (0.1, 1.5)} if constants.tiles == NARROWING else {})
+def started(constants: MoeConstants, kernel: str) -> tuple[MoeConstants, dict[str, tuple[float, float]]]:
+    """Return where a fit starts, and the bounds of all constants that such a kernel with such tiles has."""
+    own = {"narrow_share": (1.0, 0.1, 1.5)} if constants.tiles == NARROWING else {}
+    # CUTLASS's products read rows that another kernel has brought into order.
+    own = _FILLING if constants.tiles in _GATHERING and "cutlass" not in kernel else own
+    start = replace(constants, **{name: values[0] for name, values in own.items()})
+    return start, BOUNDS | {name: values[1:] for name, values in own.items()}
 
 
 def expert_loads(
@@ -222,9 +241,15 @@ def moe_terms(gpu: Gpu, constants: MoeConstants, shapes: Mapping[str, np.ndarray
     # Rows are used again at once, weights after the layers in between.
     soon, again = l2.cold_share(used), l2.cold_share(s.get("layers", 1.0) * used)
     for n, k in ((wide, hidden), (hidden, inter)):
-        blocks = np.maximum(tiles * np.ceil(n / columns) / gpu.sms, 1)
+        blocks = tiles * np.ceil(n / columns) / gpu.sms
+        filled = 0.0
+        if c.filling_bytes_per_clock and k is hidden:
+            missing = np.maximum(height - s["rows"] / np.maximum(tiles, 1e-9), 0)
+            filled = blocks * missing * k * activation / (c.filling_bytes_per_clock * gpu.clock_hz)
+        blocks = np.maximum(blocks if c.tiles in _EVEN else np.ceil(blocks), 1)
         compute = blocks * (2 * height * columns * k / rate + c.block_s)
         operands = blocks * (height + columns) * k * max(weight, activation) / (c.l2_bytes_per_clock * gpu.clock_hz)
+        operands = operands + filled
         weights, rows = s["active"] * n * k * weight, s["rows"] * (2 * n + activation * k)
         cold = again * weights + soon * rows
         dram = cold / bandwidth + (weights + rows - cold) / l2.bytes_per_s
@@ -262,7 +287,10 @@ def _sizes(rule: str, shapes: Mapping[str, np.ndarray], dtype: str) -> tuple[np.
         return height[:, None].astype(float), columns[:, None].astype(float), taken
     height = np.array(TILES, dtype=float)[:, None]
     taken = np.ones((len(TILES), len(tokens)), dtype=bool)
-    if rule not in ("best", *RULES[4:]):
+    if rule == "marlin":
+        load = tokens * shapes["chosen"] / shapes["own"]
+        taken = height == np.select([load < _FULL * size for size in (8, 16, 32)], (8, 16, 32), 64)
+    elif rule not in ("best", *RULES[4:]):
         wanted = np.clip(tokens * shapes["chosen"] / shapes["own"], TILES[0], float(rule))
         taken = height == 2 ** np.ceil(np.log2(wanted))
     taken = np.where(known > 0, height == known, taken)

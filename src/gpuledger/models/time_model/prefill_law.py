@@ -46,7 +46,7 @@ class PrefillConstants:
     #: window hides: SGLang's Triton backend. 0: they are skipped.
     step_s: float = 0.0
     #: How shapes are cut: one of :data:`gpuledger.models.time_model.prefill_tiles.PATTERNS`; "fixed" uses `packing` and
-    #: `query_tile`, and so does "flash 3".
+    #: `query_tile`, and so do those of FlashAttention-3.
     pattern: str = "fixed"
     wide_factor: float = 1.0  # rate of the matrix units for heads of 256 dimensions, relative to 128
     #: Exponent of the norm of computing and moving q, k, v and o: 1 one after the other, 4 hardly longer than the
@@ -57,7 +57,7 @@ class PrefillConstants:
     copy_factor: float = 1.0
     row_s: float = 0.0  # what that kernel takes on an SM for a new token, however short (s)
     #: How much later launches start that FlashAttention-2 copies packed heads for, or that FlashAttention-3 computes by
-    #: its kernel for more than 64 rows (s); 0 in other kernels.
+    #: its kernel for more than 64 rows, or that have a window in SGLang's Triton backend (s); 0 in other kernels.
     single_s: float = 0.0
     source: str = field(default="", compare=False)  # what they were fitted to
 
@@ -86,7 +86,7 @@ def started(
     bounds = dict(BOUNDS)
     if len(np.unique(np.maximum(head_dims, _HEAD))) == 1:
         del bounds["wide_factor"]
-    own = (["step_s"] if kernel == "triton" else []) + ["single_s"] * constants.pattern.startswith("flash ")
+    own = ["step_s"] * (kernel == "triton") + ["single_s"] * (kernel == "triton" or "flash " in constants.pattern)
     start = replace(constants, **{name: _EXTRA[name][0] for name in own})
     return start, bounds | {name: _EXTRA[name][1:] for name in own}
 
@@ -148,7 +148,8 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     merged = (parts > 1) * parts * new * s["heads"] * (s["head_dim"] + 1) * 8
     together_s = norm(norm(compute_s + block_s, one_s), dram_s, power=c.overlap)
     launch_s = c.launch_s + c.single_s * prefill_tiles.late(c.pattern, s, packed)
-    launch_s = launch_s + UNEQUAL_S * (s["head_dim"] == UNEQUAL_DIM) * (c.step_s > 0)
+    sglang = c.step_s > 0 or c.pattern == "sglang flash 3"
+    launch_s = launch_s + UNEQUAL_S * (s["head_dim"] == UNEQUAL_DIM) * sglang
     dram_s = dram_s + copy_s + merged / gpu.dram_bytes_per_s
     return {
         "time_s": launch_s + together_s + copy_s + merged / gpu.dram_bytes_per_s,

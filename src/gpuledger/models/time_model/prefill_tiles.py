@@ -23,8 +23,8 @@ from gpuledger.models.time_model.decode_splits import flash_tile
 from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.readers.gpus import Gpu
 
-#: Names of the rules.
-PATTERNS = ("fixed", "flash 2", "flash 3", "flashinfer", "sglang triton", "vllm triton")
+#: Names of the rules; FlashAttention-3's is the same in all engines.
+PATTERNS = ("fixed", "flash 2", "flash 3", "sglang flash 3", "flashinfer", "sglang triton", "vllm triton")
 
 _FLASHINFER_PART = 128  # tokens of a part at least
 _ONE_WARP_GROUP = 64  # packed rows
@@ -54,7 +54,7 @@ def pattern_of(kernel: str, gpu: Gpu) -> str:
         # On GPUs with warp groups FlashInfer calls other libraries' kernels.
         return "fixed" if generation_of(gpu) is WARP_GROUP else "flashinfer"
     if kernel.endswith("fa3"):
-        return "flash 3"
+        return "sglang flash 3" if kernel == "fa3" else "flash 3"
     names = {"vllm_flash_attn": "flash 2", "vllm_flash_attn_fa2": "flash 2", "vllm_triton_attn": "vllm triton"}
     return names.get(kernel, "sglang triton" if kernel in ("triton", "MLA triton") else "fixed")
 
@@ -87,11 +87,13 @@ def late(pattern: str, shapes: Shapes, packed: np.ndarray) -> np.ndarray:
     """Whether a launch starts later than the kernel's others.
 
     FlashAttention-2 copies packed queries and results of several requests and KV heads; FlashAttention-3 has another
-    kernel for few rows.
+    kernel for few rows; behind a window, SGLang looks up where its smaller cache has the tokens.
     """
+    if pattern == "sglang triton":
+        return shapes["window"] > 0
     if pattern == "flash 2":
         return (packed > 1) & (shapes["requests"] > 1) & (shapes["kv_heads"] > 1)
-    return (pattern == "flash 3") & (shapes["tokens"] * packed > _ONE_WARP_GROUP)
+    return pattern.endswith("flash 3") & (shapes["tokens"] * packed > _ONE_WARP_GROUP)
 
 
 def _hopper(gpu: Gpu) -> bool:

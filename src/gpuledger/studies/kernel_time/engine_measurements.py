@@ -8,6 +8,7 @@ import pandas as pd
 from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
+from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.tabular import by_value
 from gpuledger.studies.kernel_time.measured_table import MeasuredTable
 from gpuledger.studies.kernel_time.small_measurements import read_encoder
@@ -31,6 +32,10 @@ _TRAY = 4
 #: SGLang's kernels whose times are the same with and without a window: in prefill, and with one of 8,192 in decode.
 _UNWINDOWED, _UNPASSED = ("flashinfer",), (("flashinfer", "trtllm_mha"), 8192)
 
+#: Caches of so many times the size of L2 come from memory. An A100's table of TensorRT-LLM 1.0.0 has some that were
+#: read at up to 1.7 times its bandwidth, as if keys and values were the same bytes.
+_UNCACHED = 3
+
 
 def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     """Read measured attention.
@@ -51,12 +56,13 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         ``operator`` (prefill, decode), ``group, kernel, precision``, the shapes that
         :mod:`gpuledger.models.time_model.prefill_law` names, and ``measured_s``; the median of equal rows.
     skipped : list of str
-        Data types that no law knows; their rows are left out.
+        Data types that no law knows, and how many times are too short for the memory of the GPU in the optional column
+        ``device``; their rows are left out.
     """
     if MeasuredTable(path, ["op_name"]).texts("op_name").str.contains("encoder").any():
         return read_encoder(case, path)
     wanted = ["op_name", "kernel_source", "kv_cache_dtype", "batch_size", "isl", "step", "num_heads", "latency"]
-    optional = ["attn_dtype", "mla_dtype", "num_key_value_heads", "head_dim", "window_size"]
+    optional = ["attn_dtype", "mla_dtype", "num_key_value_heads", "head_dim", "window_size", "device"]
     table = MeasuredTable(path, wanted, optional, case.inputs["unit"])
     operation = table.texts("op_name")
     latent = operation.str.contains("mla")
@@ -91,8 +97,8 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     else:
         frame["kv_heads"] = table.whole_numbers("num_key_value_heads")
         frame["head_dim"] = table.whole_numbers("head_dim")
-        # SGLang's Triton backend has keys of 192 dimensions for MiMo-V2, whose values have 128.
-        shorter = (frame["kernel"] == "triton") & (frame["head_dim"] == 192)
+        # SGLang's backends have keys of 192 dimensions for MiMo-V2, whose values have 128.
+        shorter = frame["kernel"].isin(("triton", "fa3")) & (frame["head_dim"] == 192)
         frame["head_dim"] = frame["head_dim"].mask(shorter, (192 + 128) // 2)
         frame["cache_values"] = 2.0 * frame["head_dim"] * frame["kv_heads"]
     uneven = frame["heads"] % frame["kv_heads"] != 0
@@ -102,7 +108,27 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     frame["window"] = frame["window"].mask(unpassed | (~decode & frame["kernel"].isin(_UNWINDOWED)), 0)
     frame["value_bytes"], frame["cache_bytes"] = by_value(values, _BYTES), by_value(cache, _BYTES)
     frame["measured_s"] = table.seconds()
-    return table.known_rows(frame, dtype)
+    frame["least_s"] = _least_s(frame, table.texts("device")) * decode if "device" in table else 0.0
+    frame, skipped = table.known_rows(frame, dtype)
+    fast = frame["measured_s"] < frame.pop("least_s")
+    if fast.any():
+        skipped = [*skipped, f"{fast.sum()} caches read faster than memory can be"]
+    return frame[~fast].reset_index(drop=True), skipped
+
+
+def _least_s(frame: pd.DataFrame, devices: pd.Series) -> np.ndarray:
+    """Return what reading the caches takes out of memory at the data sheet's rate, if they are too large for L2."""
+    seen = np.minimum(frame["context"] + 1, frame["window"].where(frame["window"] > 0, np.inf))
+    byte_count = (frame["requests"] * seen * frame["cache_values"] * frame["cache_bytes"]).to_numpy()
+    least_s = np.zeros(len(frame))
+    for device, rows in frame.groupby(devices.to_numpy()).indices.items():
+        try:
+            gpu = find_gpu(device)
+        except InputError:
+            continue
+        large = byte_count[rows] > _UNCACHED * gpu.l2_bytes
+        least_s[rows] = np.where(large, byte_count[rows] / gpu.dram_bytes_per_s, 0)
+    return least_s
 
 
 def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:

@@ -46,6 +46,8 @@ _RULED = "torch_flow"
 def _possible(constants: AnyConstants, kernel: str) -> bool:
     """Whether a kernel may have these discrete properties, by its name."""
     if isinstance(constants, moe.MoeConstants):
+        if "marlin" in kernel or constants.tiles == "marlin":
+            return "marlin" in kernel and constants.tiles in ("best", "marlin")
         return not constants.tiles.startswith("triton") or "triton" in kernel or kernel.endswith("fused_moe")
     return kernel.startswith(_RULED) or not getattr(constants, "packing", "").startswith("enough")
 
@@ -64,14 +66,16 @@ def _started(
         return encoder_law.started(start)
     if kind.name == "bmm":
         return latent_products.started(start, precision)
-    return start, moe.bounds_of(start) if isinstance(start, moe.MoeConstants) else kind.bounds
+    if isinstance(start, collectives.CollectiveConstants):
+        return start, collectives.bounds_of(start)
+    return moe.started(start, kernel) if isinstance(start, moe.MoeConstants) else (start, kind.bounds)
 
 
 def _cut(starts: list[prefill_law.PrefillConstants], pattern: str) -> list[prefill_law.PrefillConstants]:
     """Return starts with a rule for tiles, which leaves nothing to choose but whether it holds."""
     if pattern == "fixed":
         return starts
-    if pattern == "flash 3":
+    if pattern.endswith("flash 3"):
         return [dataclasses.replace(starts[-1], pattern=pattern)]
     return [dataclasses.replace(starts[0], pattern=pattern), dataclasses.replace(starts[0], query_tile=64)]
 
