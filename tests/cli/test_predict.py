@@ -172,7 +172,9 @@ def test_objectives_and_prices():
     assert first["batch"] == 64 or step["time_s"] > 0.008
     assert run(*base, "--slo", "ttft=1us", "--json", status=1) == "[]\n"
     rough = predict("Llama-3.1-8B", "--gpu", "v100-sxm2,h100-sxm", "--tp", "1,2", "--slo", "ttft=60s,tpot=1s")
-    assert ["guess" in " ".join(said) for said in rough["notes"]] == (rough["gpu"] == "v100-sxm2").tolist()
+    assert ["fp16 takes its place" in " ".join(said) for said in rough["notes"]] == (
+        rough["gpu"] == "v100-sxm2"
+    ).tolist()
     assert rough["gpu"].nunique() == 2
 
 
