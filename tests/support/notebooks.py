@@ -1,4 +1,4 @@
-"""Run a study's notebook in this process, on a result that a test has made."""
+"""Run a study's notebook in this process, on a result that a test has made, and make what its page shows beside it."""
 
 import ast
 from unittest.mock import patch
@@ -6,6 +6,9 @@ from unittest.mock import patch
 import nbformat
 from conftest import ROOT
 from IPython.display import Markdown
+
+from gpuledger.ledger import viewer
+from gpuledger.ledger.study import read_studies
 
 
 def run_notebook(study, result, save_to=None):
@@ -27,4 +30,8 @@ def run_notebook(study, result, save_to=None):
             if last is not None:
                 value = eval(compile(ast.Expression(last.value), study, "eval"), variables)
                 shown.append(value.data if isinstance(value, Markdown) else str(value))
+    # The page's own viewer, as the job that runs a notebook does.
+    name = next(name for name in read_studies() if study.startswith(name))
+    if view := viewer.of_case(name, result):
+        viewer.embed(view)
     return variables, shown

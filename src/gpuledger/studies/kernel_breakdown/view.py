@@ -12,10 +12,10 @@ from gpuledger.studies.kernel_breakdown.timeline_figures import colour_of
 
 
 def view(result: CaseResult) -> View | None:
-    """Return launches on their streams, or kernels under roofs; None for a model that has neither."""
+    """Return launches on their streams, or kernels under roofs; None for a model that has neither, and for sums."""
     launches = one_part(result.data, "launches")
     if len(launches):
-        return _timeline(launches)
+        return _timeline(launches) if "start_s" in launches else None
     kernels = one_part(result.data, "kernels")
     return _roofline(kernels, result) if "bound" in kernels else None
 
