@@ -267,6 +267,17 @@ def test_no_time_draws_operations(reduce):
     plt.close(figure)
 
 
+def test_neither_times_nor_operations_draw_launches(reduce):
+    registers = {"launch__registers_per_thread": ("register/thread", 32)}
+    table = kernel_table(reduce(report(("k", registers), ("l", registers), ("k", registers), ("k", registers))).data)
+    figure, axes = plt.subplots()
+    panels.draw_times(axes, table)
+    assert axes.get_xlabel() == "launches, and share of all"
+    assert [bar.get_width() for bar in axes.patches] == [3, 1]
+    assert [text.get_text() for text in axes.texts] == ["75 %", "25 %"]
+    plt.close(figure)
+
+
 def test_launches_without_a_time_are_said(reduce):
     untimed = work("n/a", 5)
     found = reduce(report(("k", work(2000, 5)), ("l", untimed))).finding

@@ -167,7 +167,7 @@ def time_headline(table: pd.DataFrame, finding: str) -> str:
 def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     """Draw the time of each kernel as a bar with what limits it; a baseline as a pale bar behind.
 
-    Without times, the bars are FLOPs, with their share of all.
+    Without times, the bars are FLOPs, without these launches, with their share of all.
 
     Parameters
     ----------
@@ -176,16 +176,21 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     shown : int
         At most so many kernels; the others are summed up.
     """
-    timed = table["time_s"].notna().any()
-    values = table["time_s"] if timed else table["flops"].astype("float64")
+    known = next(name for name in ("time_s", "flops", "launches") if table[name].notna().any())
+    timed, values = known == "time_s", table[known].astype("float64")
     before = table.get("baseline_time_s", pd.Series(np.nan, table.index)) if timed else pd.Series(np.nan, table.index)
     most = np.nanmax([values.max(), before.max(), 0])
     size, prefix = _prefix(most)
-    factor, unit = time_unit(most) if timed else (1 / size, f"{prefix}FLOP")
+    factor, unit = time_unit(most) if timed else (1 / size, f"executed {prefix}FLOP")
+    if known == "launches":
+        factor, unit = 1, "launches"
     names = labels(table["kernel"], 22 if figures.for_columns else 32)
     head, rest = table.index[:shown], table.index[shown:]
     of_all = 100 * values / values.sum()
-    notes = [_note(table.loc[at], timed) if timed else f"{brief(float(of_all[at]), 2)} %" for at in head]
+    if timed:
+        notes = [_note(table.loc[at]) for at in head]
+    else:
+        notes = ["" if np.isnan(of_all[at]) else f"{brief(float(of_all[at]), 2)} %" for at in head]
     rows = [
         (plain(names[at]), values[at], before[at], table["bound"][at], note)
         for at, note in zip(head, notes, strict=True)
@@ -213,7 +218,7 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     axes.grid(axis="x")
     share = ", and share of all" if figures.for_columns or not timed else ""
     pale = "; pale: the baseline" if before.notna().any() else ""
-    axes.set_xlabel(f"time ({unit}){share}{pale}" if timed else f"executed {unit}{share}")
+    axes.set_xlabel(f"time ({unit}){share}{pale}" if timed else f"{unit}{share}")
 
 
 def _guard(axes: Axes) -> None:
@@ -283,9 +288,9 @@ def tell_missing(axes: Axes, result: CaseResult, what: str) -> None:
 _NAMES = {"time_s": "times", "flops": "FLOPs", "dram_bytes": "DRAM traffic"}
 
 
-def _note(row: pd.Series, timed: bool) -> str:
+def _note(row: pd.Series) -> str:
     words = []
-    if timed and pd.notna(row.get("speedup")):
+    if pd.notna(row.get("speedup")):
         words.append(f"{brief(1 / float(row['speedup']), 3)}× as long")
     if row["launches"] == 0:
         words.append("only in the baseline")
