@@ -30,6 +30,7 @@ from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes
 from gpuledger.studies.kernel_breakdown.timeline_step import find_layers, find_step
 from gpuledger.studies.kernel_breakdown.timeline_tables import (
     communication_table,
+    idle_table,
     kernel_table,
     part_table,
     recorded_kernels,
@@ -451,6 +452,19 @@ def test_sums_without_times(tmp_path):
     assert (result["kernels"], result["span"], result["idle_percent"]) == (5, "unknown", "unknown")
     assert result["kernel_time"] == pytest.approx(10e-6)
     assert kernel_table(result)["frame"]["count"].tolist() == [4, 1]
+    run_notebook("kernel_breakdown_timeline", result)
+
+
+@pytest.mark.parametrize("kernels", [1, 5])
+def test_a_step_without_a_pause(tmp_path, kernels):
+    """A single kernel, or a graph whose kernels follow one another at once."""
+    recording = Recording()
+    for number in range(kernels):
+        recording.kernel(f"kernel_{'abcde'[number]}", 4.0, pause=0.0)
+    recording.write(tmp_path)
+    result = reduce(tmp_path)
+    assert (result["kernels"], result["idle_time"], result["idle_percent"]) == (kernels, 0, 0)
+    assert idle_table(result).empty
     run_notebook("kernel_breakdown_timeline", result)
 
 

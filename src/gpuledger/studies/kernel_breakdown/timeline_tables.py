@@ -7,13 +7,13 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.parts import name_parts, split_parts
+from gpuledger.studies.kernel_breakdown.parts import name_parts, one_part
 from gpuledger.studies.kernel_breakdown.timeline_activity import mostly_waits
 
 
 def recorded_kernels(result: CaseResult) -> pd.DataFrame:
     """Return the kernels of the step with a ``part`` each: the model's kernel, else the class and operator."""
-    rows = split_parts(result.data)["launches"]
+    rows = one_part(result.data, "launches")
     filled = {"role": "", "matched_by": "", "predicted_s": np.nan, "operator": "", "shapes": ""}
     rows = rows.assign(**{name: value for name, value in filled.items() if name not in rows})
     rows = rows[rows["kind"] == "kernel"].reset_index(drop=True)
@@ -59,10 +59,16 @@ def part_table(result: CaseResult) -> pd.DataFrame:
     return frame.reset_index()
 
 
+def pauses(result: CaseResult) -> pd.DataFrame:
+    """Return the times without a kernel: ``start_s, duration_s, activity, call``; no rows if there was always one."""
+    columns = ["start_s", "duration_s", "activity", "call"]
+    idle = one_part(result.data, "idle").reindex(columns=columns)
+    return idle.assign(call=idle["call"].fillna("").astype(object))
+
+
 def idle_table(result: CaseResult) -> pd.DataFrame:
     """Return the time without a kernel by what went on then, and the calls that took most of it."""
-    idle = split_parts(result.data).get("idle", pd.DataFrame(columns=["activity", "call", "duration_s"]))
-    idle = idle.assign(call=idle.get("call", ""))
+    idle = pauses(result)
     groups = idle.groupby("activity")["duration_s"]
     frame = pd.DataFrame({"pauses": groups.size(), "time_ms": 1e3 * groups.sum(), "longest_ms": 1e3 * groups.max()})
     frame["percent_of_span"] = 100 * groups.sum() / float(result["span"]) if len(idle) else 0.0
@@ -93,7 +99,8 @@ def communication_table(result: CaseResult) -> pd.DataFrame:
 
 def unmatched_table(result: CaseResult) -> pd.DataFrame:
     """Return the model's kernels that no launch was matched with."""
-    rows = split_parts(result.data).get("unmatched", pd.DataFrame(columns=["kernel", "count", "predicted_s"]))
+    rows = one_part(result.data, "unmatched")
+    rows = rows if len(rows) else pd.DataFrame(columns=["kernel", "count", "predicted_s"])
     frame = rows.assign(kernel=rows["kernel"].str.replace("_", " "), predicted_ms=1e3 * rows["predicted_s"])
     return frame[["kernel", "count", "predicted_ms"]]
 
