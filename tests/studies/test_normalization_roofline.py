@@ -39,9 +39,9 @@ copy,warm,33554432,0,5000
 """
 
 
-def open_case(folder, kind="recorded", rows=ROWS, ceilings=CEILINGS, gpu="h200-sxm"):
+def open_case(folder, kind="recorded", rows=ROWS, ceilings=CEILINGS, gpu="h200-sxm", **more):
     (folder / "rows.csv").write_text(rows)
-    case = {"rows": "rows.csv"}
+    case = {"rows": "rows.csv", **more}
     if ceilings is not None:
         (folder / "ceilings.csv").write_text(ceilings)
         case["ceilings"] = "ceilings.csv"
@@ -156,6 +156,16 @@ def test_a_kernel_of_ones_own_is_drawn_too(folder):
 def test_bad_input_is_one_line_with_its_place(folder, how, message):
     with refused(message):
         reduce(folder, **how)
+
+
+def test_a_kernel_of_any_name_is_in_question(folder):
+    """What is computed of `one_pass` by default."""
+    usual = reduce(folder)
+    own = reduce(folder, rows=ROWS.replace("one_pass", "my_norm"), optimised="my_norm")
+    assert own.finding == usual.finding.replace("The optimised kernel", "my_norm")
+    for name in ("copy_share_percent", "speedup_ratio", "bound"):
+        pd.testing.assert_series_equal(own.data[name], usual.data[name])
+    assert {key.replace("my_norm", "one_pass") for key in own.summary} == set(usual.summary)
 
 
 def test_the_model_adds_launches_and_bytes_over_bandwidth(monkeypatch):

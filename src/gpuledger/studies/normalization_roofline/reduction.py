@@ -5,6 +5,7 @@ from statistics import geometric_mean
 import numpy as np
 import pandas as pd
 
+from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult, slug
@@ -73,7 +74,8 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
     case : Case
         Its ``rows`` has one row per kernel, shape and state of the L2: ``kernel, rows, length, cache`` (``cold`` or
         ``warm``), ``time_median_ns``, and where known ``time_p5_ns, time_p95_ns, launches, configuration``. The
-        kernel ``copy`` moves the same bytes and is the yardstick; ``one_pass`` is the optimised one.
+        kernel ``copy`` moves the same bytes and is the yardstick; ``optimised``, by default ``one_pass``, names the
+        kernel in question.
 
         ``ceilings``, optional, has what the GPU reached at most: ``ceiling`` (``copy``, ``multiply_add``,
         ``launch``), ``cache, moved_bytes, flops`` and times as above. ``element`` is the type of the elements,
@@ -98,9 +100,11 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         rows = read_benchmark(case)
     else:
         rows = _read(case, "rows", _ROWS, ["kernel", "rows", "length", "cache"])
-    if not rows["kernel"].isin(OPTIMISED).any():
-        problem = f"no row is of '{OPTIMISED[0]}'"
-        raise InputError(case.path("rows"), "column kernel", problem, "add the kernel's times")
+    optimised = (case.inputs["optimised"],) if "optimised" in case.inputs else OPTIMISED
+    if not rows["kernel"].isin(optimised).any():
+        problem = f"no row is of '{optimised[0]}' ({schemas.nearest(optimised[0], rows['kernel'].unique())})"
+        remedy = "add the kernel's times, or name another one with optimised:"
+        raise InputError(case.path("rows"), "column kernel", problem, remedy)
     ceilings = None
     if "ceilings" in case.inputs:
         ceilings = _read(case, "ceilings", _CEILINGS, ["ceiling", "cache", "moved_bytes", "flops"])
@@ -112,7 +116,7 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         problem = "neither ceilings nor gpu is given, so there is no roof"
         raise InputError(case.dataset.file, case.place, problem, "add one of them")
     element_bytes = ELEMENT_BYTES[case.inputs.get("element", "fp32")]
-    rows = _with_rates(rows, element_bytes)
+    rows = _with_rates(rows, element_bytes, optimised)
     if gpu and not (rows["kernel"] == COPY).any():
         share = 100 * rows["bandwidth_byte_per_s"] / gpu.dram_bytes_per_s
         rows = rows.drop(columns="copy_share_percent").assign(data_sheet_share_percent=share)
@@ -125,8 +129,8 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
     _add_roofs(result, rows, ceilings, gpu)
     l2_bytes = case.inputs.get("l2_bytes", gpu.l2_bytes if gpu else 0)
     rows["bound"] = _bounds(rows, result, l2_bytes)
-    _add_shares(result, rows, large_elements)
-    _add_speedups(result, rows)
+    _add_shares(result, rows, optimised, large_elements)
+    _add_speedups(result, rows, optimised)
     result.add("finding", _finding(case, result), "text")
     if ceilings is not None:
         seconds = 1e-9 * ceilings["time_median_ns"]
@@ -147,13 +151,13 @@ def _read(case: Case, key: str, columns: tuple[Column, ...], names: list[str]) -
     return table
 
 
-def _with_rates(rows: pd.DataFrame, element_bytes: int) -> pd.DataFrame:
+def _with_rates(rows: pd.DataFrame, element_bytes: int, optimised: tuple[str, ...]) -> pd.DataFrame:
     seconds = 1e-9 * rows["time_median_ns"]
     moved, flops = moved_bytes_of(rows["rows"], rows["length"], element_bytes), flops_of(rows["rows"], rows["length"])
     shape = ["rows", "length", "cache"]
     of_copy, of_optimised = (
         rows[shape].merge(rows[rows["kernel"].isin(names)], on=shape, how="left")["time_median_ns"].to_numpy()
-        for names in ([COPY], OPTIMISED)
+        for names in ([COPY], optimised)
     )
     return rows.assign(
         moved_bytes=moved,
@@ -230,14 +234,14 @@ def share_of(rows: pd.DataFrame) -> str:
     return "copy" if "copy_share_percent" in rows else "data_sheet"
 
 
-def _add_shares(result: CaseResult, rows: pd.DataFrame, large_elements: int) -> None:
+def _add_shares(result: CaseResult, rows: pd.DataFrame, optimised: tuple[str, ...], large_elements: int) -> None:
     yardstick = share_of(rows)
     shares = rows[f"{yardstick}_share_percent"]
     for row, share in zip(rows.itertuples(), shares, strict=True):
         if row.kernel != COPY and pd.notna(share):
             name = f"{slug(row.kernel)}_{row.rows}x{row.length}_{row.cache}_{yardstick}"
             result.add(f"{name}_percent", share, "%")
-    cold = rows[rows["kernel"].isin(OPTIMISED) & (rows["cache"] == "cold")]
+    cold = rows[rows["kernel"].isin(optimised) & (rows["cache"] == "cold")]
     large = shares[cold.index[cold["rows"] * cold["length"] >= large_elements]].dropna()
     result.add("large_shapes", len(large), "shape")
     if len(large):
@@ -246,17 +250,17 @@ def _add_shares(result: CaseResult, rows: pd.DataFrame, large_elements: int) -> 
     result.add("launch_bound_shapes", int((cold["bound"] == "launch").sum()), "shape")
 
 
-def _add_speedups(result: CaseResult, rows: pd.DataFrame) -> None:
+def _add_speedups(result: CaseResult, rows: pd.DataFrame, optimised: tuple[str, ...]) -> None:
     """Add the geometric means of speedups over the other kernels, and the quotient of sums for comparison."""
     for (kernel, cache), others in rows.groupby(["kernel", "cache"], sort=False):
         others = others[others["speedup_ratio"].notna()]
-        if kernel in (COPY, *OPTIMISED) or others.empty:
+        if kernel in (COPY, *optimised) or others.empty:
             continue
         name = f"speedup_over_{slug(kernel)}_{cache}"
         result.add(f"{name}_geometric_mean", geometric_mean(others["speedup_ratio"]), "1")
         result.add(f"{name}_shapes", len(others), "shape")
-        optimised = others["achieved_flop_per_s"] * others["speedup_ratio"]
-        result.add(f"{name}_of_sums", optimised.sum() / others["achieved_flop_per_s"].sum(), "1")
+        faster = others["achieved_flop_per_s"] * others["speedup_ratio"]
+        result.add(f"{name}_of_sums", faster.sum() / others["achieved_flop_per_s"].sum(), "1")
 
 
 def _finding(case: Case, result: CaseResult) -> str:
@@ -265,6 +269,7 @@ def _finding(case: Case, result: CaseResult) -> str:
     else:
         simulated = case.dataset.content["kind"] == "simulated"
         words = f"{'In a simple model, the' if simulated else 'The'} optimised kernel"
+        words = case.inputs.get("optimised", words)
         words += f" in {case.inputs['element']}" if "element" in case.inputs else ""
     yardsticks = {"copy": "speed of a copy", "data_sheet": "data sheet's bandwidth"}
     found = [name for name in yardsticks if f"large_cold_{name}_min_percent" in result.summary]
