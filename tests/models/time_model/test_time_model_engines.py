@@ -17,7 +17,7 @@ from gpuledger.models.time_model.decode_law import BOUNDS as DECODE_BOUNDS
 from gpuledger.models.time_model.decode_law import START as DECODE_START
 from gpuledger.models.time_model.decode_law import DecodeConstants, decode_terms
 from gpuledger.models.time_model.fit_law import fit_law
-from gpuledger.models.time_model.gemm import gemm_time_s
+from gpuledger.models.time_model.kernels import KernelConstants, kernel_times
 from gpuledger.models.time_model.moe import DTYPES, TILES, MoeConstants, expert_loads, load_table, moe_terms
 from gpuledger.models.time_model.prefill_law import START as PREFILL_START
 from gpuledger.models.time_model.prefill_law import PrefillConstants, prefill_terms
@@ -683,8 +683,8 @@ def test_experts_that_a_gpus_table_lacks_come_from_a_gpu_that_runs_the_same_code
 
 def test_tensorrt_llm_converts_before_each_product_with_scales_of_blocks():
     gpu = find_gpu("b200")
-    assert choice.gemm_entry(gpu, "fp8_block", "trtllm").constants.conversion_bytes > 0
-    assert choice.gemm_entry(gpu, "fp8", "trtllm").constants.conversion_bytes == 0
+    of = {name: choice.gemm_entries(gpu, name, "trtllm")[0].constants for name in ("fp8", "fp8_block")}
+    assert of["fp8_block"].conversion_bytes > 0 == of["fp8"].conversion_bytes
 
 
 def test_experts_in_fp8_under_tensorrt_llm_are_those_of_the_other_engines():
@@ -806,7 +806,33 @@ def test_gpus_behind_pcie_switches_share_their_links():
 @pytest.mark.parametrize("name", ["h100-sxm", "b200", "gb300"])
 def test_where_any_engine_may_compute_a_single_row_is_no_slower_than_64(name, precision):
     gpu = find_gpu(name)
-    constants = choice.gemm_entry(gpu, precision).constants
     n, k = np.array([1280, 8192, 28672]), np.array([8192, 3584, 8192])
-    one, many = (gemm_time_s(gpu, constants, rows, n, k, 1, precision) for rows in (1, 64))
-    assert (one <= 1.05 * many).all()
+    one, many = (products_s(gpu, precision, rows, n, k) for rows in (1, 64))
+    # DeepGEMM's rules on Hopper are slow for single rows: of an H100's measured shapes by up to 1.26, of every engine.
+    assert (one <= (1.4 if (name, precision) == ("h100-sxm", "fp8_block") else 1.05) * many).all()
+
+
+def products_s(gpu, precision, m, n, k, engine=""):
+    """Return the times of products, in fp8_block or another precision."""
+    m, n, k = np.broadcast_arrays(m, n, k)
+    rows = pd.DataFrame({"kernel": "out_proj", "kind": "gemm", "batch": 1, "m": m, "n": n, "k": k, "macs": m * n * k})
+    formats = {"precision": precision.removesuffix("_block"), "weight_precision": precision, "weight_bytes": n * k}
+    return kernel_times(rows.assign(**formats), gpu, KernelConstants(engine, weights_in_turn=6))["time_s"].to_numpy()
+
+
+@pytest.mark.parametrize(("name", "precision"), [("h100-sxm", "fp8_block"), ("h200-sxm", "fp8_block"), ("b200", "fp4")])
+def test_where_any_engine_may_compute_no_engine_is_faster(name, precision):
+    gpu = find_gpu(name)
+    m, n, k = np.meshgrid([1, 16, 100, 1024, 1536, 4096], [1536, 4096, 7168], [2048, 4096, 7168])
+    any_s = products_s(gpu, precision, m.ravel(), n.ravel(), k.ravel())
+    for engine in ("trtllm", "sglang", "vllm"):
+        assert (any_s <= 1.001 * products_s(gpu, precision, m.ravel(), n.ravel(), k.ravel(), engine)).all()
+
+
+def test_gemms_of_one_library_are_those_of_one_engine():
+    """The least of several fits of one kernel would be their errors'."""
+    one = [("h100-sxm", "bf16"), ("gb200", "bf16"), ("h100-sxm", "fp8"), ("b200", "fp8_block"), ("l40s", "fp8_block")]
+    assert {len(choice.gemm_entries(find_gpu(gpu), precision)) for gpu, precision in one} == {1}
+    several = choice.gemm_entries(find_gpu("h100-sxm"), "fp8_block")
+    assert {entry.framework for entry in several} == {"sglang", "trtllm"}
+    assert [entry.framework for entry in choice.gemm_entries(find_gpu("h100-sxm"), "fp8_block", "sglang")] == ["sglang"]
