@@ -352,6 +352,8 @@ def test_prefill_tiles_follow_the_rules_of_the_host_code():
     # One token without a window is packed; tiles of keys are those of decode.
     assert cut("flash 2", l40s) == [[64] * 4, [256, 128, 128, 64], [4, 1, 1, 1], [1] * 4]
     assert cut("flash 2", l40s, windowed)[2] == [1]
+    assert cut("tensorrt", l40s) == cut("fixed", l40s)
+    assert cut("tensorrt fp8", l40s) == [[128, 64, 64, 64], [128, 32, 32, 32], [1] * 4, [1] * 4]
     assert cut("vllm triton", l40s) == [[16] * 4, [32] * 4, [4] * 4, [1] * 4]
     assert cut("vllm triton", l40s, attention(heads=80, kv_heads=2))[0] == [64]
     assert cut("sglang triton", l40s)[:2] == [[64] * 4, [128, 128, 128, 64]]
@@ -374,10 +376,24 @@ def test_prefill_tiles_follow_the_rules_of_the_host_code():
         ("vllm_flash_attn_fa3", H100, "flash 3"),
         ("triton", H100, "sglang triton"),
         ("vllm_triton_attn", l40s, "vllm triton"),
-        ("torch_flow", H100, "fixed"),
+        ("torch_flow", H100, "tensorrt"),
+        ("torch_flow_flashinfer", b200, "fixed"),
     ):
-        assert prefill_tiles.pattern_of(kernel, gpu) == wanted
+        assert prefill_tiles.pattern_of(kernel, gpu, "bf16/fp8") == wanted
+    assert prefill_tiles.pattern_of("torch_flow", l40s, "fp8/fp8") == "tensorrt fp8"
+    assert prefill_tiles.pattern_of("torch_flow", H100, "fp8/fp8") == "tensorrt"
     assert all(entry.constants.pattern in prefill_tiles.PATTERNS for entry in read_table("prefill"))
+
+
+def test_tensorrt_llm_writes_the_cache_with_a_block_for_each_query_head():
+    shapes = attention(requests=8, tokens=4096, heads=[8, 32], kv_heads=8)
+    each = [
+        prefill_terms(H100, dataclasses.replace(PREFILL, pattern=pattern, row_s=1e-7), shapes)["time_s"]
+        - prefill_terms(H100, dataclasses.replace(PREFILL, pattern=pattern, row_s=0.0), shapes)["time_s"]
+        for pattern in ("fixed", "tensorrt")
+    ]
+    assert each[0] == pytest.approx([8 * 4096 * 1e-7 / H100.sms] * 2)
+    assert each[1] == pytest.approx(each[0] * [8, 32])
 
 
 def test_the_cache_of_a_prompt_is_written_by_a_kernel_of_its_own():
