@@ -698,4 +698,4 @@ def test_tiles_and_constants_are_those_that_predict_the_time():
         assert plan["time_s"] == pytest.approx(row.time_s, rel=1e-12)
         assert tiles.loc[(row.phase, row.kernel), "tile_n"] == plan["tile_n"]
     longest = rows.loc[(rows["time_s"] * rows["count"]).idxmax(), "constants"]
-    assert longest_constants(rows[rows["constants"] == longest], gpu, "fp8") == by_name[longest]
+    assert longest_constants(rows[rows["constants"] == longest], gpu) == by_name[longest]

@@ -158,7 +158,7 @@ def _roofs(result: CaseResult, scenario: Scenario, rows: pd.DataFrame) -> None:
     gpu, used = scenario.gpus[0], rows.loc[rows["macs"] > 0, "precision"].astype(str).unique()
     for precision in sorted(used):
         result.add(f"peak_{precision}", gpu.peak_flop_per_s(precision), "FLOP/s")
-    constants = longest_constants(rows, gpu, scenario.precision.activations)
+    constants = longest_constants(rows, gpu)
     result.add("dram_bytes_per_s", gpu.dram_bytes_per_s, "byte/s")
     result.add("l2_bytes_per_s", constants.l2_bytes_per_clock * gpu.sms * gpu.clock_hz, "byte/s")
     result.add("l2_capacity", gpu.l2_bytes, "byte")

@@ -106,8 +106,8 @@ def compare_tiles(rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     return pd.concat(found).sort_index().reset_index(drop=True)
 
 
-def longest_constants(rows: pd.DataFrame, gpu: Gpu, precision: str) -> Constants:
-    """Return the constants of those products on which most time is spent, in a precision where there are any in it.
+def longest_constants(rows: pd.DataFrame, gpu: Gpu) -> Constants:
+    """Return the constants of those products on which most time is spent.
 
     Parameters
     ----------
@@ -115,8 +115,6 @@ def longest_constants(rows: pd.DataFrame, gpu: Gpu, precision: str) -> Constants
         As :func:`compare_tiles` takes them, with ``count``.
     """
     products = rows[rows["kind"] == "gemm"]
-    own = products[products["precision"].astype(str) == precision]
-    products = own if len(own) else products
     spent = (products["time_s"] * products["count"]).groupby(products["constants"].astype(str)).sum()
     longest = products[products["constants"] == spent.idxmax()].iloc[0]
     names = str(longest["precision"]), str(longest["weight_precision"])
