@@ -25,15 +25,21 @@ from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.provenance import caption
 from gpuledger.models.deployment import Deployment, Speculation, passes
 from gpuledger.models.deployment.memory import fits
+from gpuledger.models.time_model import choice, gemm_plan
 from gpuledger.models.time_model.step import predict, totals
-from gpuledger.models.transformer import Parallel, chunk, decode, join, kernels, prefill, read_model
+from gpuledger.models.transformer import Parallel, Precision, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu, read_gpus
 from gpuledger.studies import kernel_breakdown, open_case
 from gpuledger.studies.kernel_breakdown import source_model, split_parts
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.source_model import Chunk, SourceChip, SourceModel
 from gpuledger.studies.kernel_breakdown.tables import describe_memory, kernel_table
-from gpuledger.studies.kernel_breakdown.tiling import batch_to_square, theoretical_tile
+from gpuledger.studies.kernel_breakdown.tiling import (
+    batch_to_square,
+    compare_tiles,
+    longest_constants,
+    theoretical_tile,
+)
 from gpuledger.studies.kernel_breakdown.timeline_export import export_passes
 from notebooks import run_notebook
 
@@ -673,3 +679,23 @@ def test_predicted_passes_for_perfetto(tmp_path):
 def test_a_folder_without_a_case_is_one_line(tmp_path):
     with pytest.raises(InputError, match="there is no reduced case here"):
         open_case("kernel_breakdown", "published", "llama-3.1-8b", tmp_path)
+
+
+def test_tiles_and_constants_are_those_that_predict_the_time():
+    """On an H100 SGLang's kernel is the fastest for a single row in fp8 by blocks, TensorRT-LLM's for this chunk."""
+    gpu, precision = find_gpu("h100-sxm"), Precision("fp8_block", operands="fp8")
+    rows = predict(
+        kernels(read_model("Llama-3.1-8B"), chunk(1024, 0), precision=precision).assign(phase="prefill"), gpu
+    )
+    one = predict(kernels(read_model("Llama-3.1-8B"), decode(64, 1), precision=precision).assign(phase="decode"), gpu)
+    rows = pd.concat([rows, one], ignore_index=True)
+    rows = rows[(rows["kind"] == "gemm") & (rows["weight_precision"] == "fp8_block")]
+    assert len({words.split()[0] for words in rows["constants"].astype(str)}) == 2
+    by_name = {choice.described(entry): entry.constants for entry in choice.gemm_entries(gpu, "fp8_block")}
+    tiles = compare_tiles(rows, gpu).set_index(["phase", "kernel"])
+    for row in rows.itertuples():
+        plan = gemm_plan(gpu, by_name[row.constants], row.m, row.n, row.k, row.batch, "fp8_block", 32).iloc[0]
+        assert plan["time_s"] == pytest.approx(row.time_s, rel=1e-12)
+        assert tiles.loc[(row.phase, row.kernel), "tile_n"] == plan["tile_n"]
+    longest = rows.loc[(rows["time_s"] * rows["count"]).idxmax(), "constants"]
+    assert longest_constants(rows[rows["constants"] == longest], gpu) == by_name[longest]

@@ -17,7 +17,7 @@ from gpuledger.models.time_model.decode_law import BOUNDS as DECODE_BOUNDS
 from gpuledger.models.time_model.decode_law import START as DECODE_START
 from gpuledger.models.time_model.decode_law import DecodeConstants, decode_terms
 from gpuledger.models.time_model.fit_law import fit_law
-from gpuledger.models.time_model.gemm import gemm_time_s
+from gpuledger.models.time_model.kernels import KernelConstants, kernel_times
 from gpuledger.models.time_model.moe import DTYPES, TILES, MoeConstants, expert_loads, load_table, moe_terms
 from gpuledger.models.time_model.prefill_law import START as PREFILL_START
 from gpuledger.models.time_model.prefill_law import PrefillConstants, prefill_terms
@@ -352,6 +352,8 @@ def test_prefill_tiles_follow_the_rules_of_the_host_code():
     # One token without a window is packed; tiles of keys are those of decode.
     assert cut("flash 2", l40s) == [[64] * 4, [256, 128, 128, 64], [4, 1, 1, 1], [1] * 4]
     assert cut("flash 2", l40s, windowed)[2] == [1]
+    assert cut("tensorrt", l40s) == cut("fixed", l40s)
+    assert cut("tensorrt fp8", l40s) == [[128, 64, 64, 64], [128, 32, 32, 32], [1] * 4, [1] * 4]
     assert cut("vllm triton", l40s) == [[16] * 4, [32] * 4, [4] * 4, [1] * 4]
     assert cut("vllm triton", l40s, attention(heads=80, kv_heads=2))[0] == [64]
     assert cut("sglang triton", l40s)[:2] == [[64] * 4, [128, 128, 128, 64]]
@@ -374,10 +376,24 @@ def test_prefill_tiles_follow_the_rules_of_the_host_code():
         ("vllm_flash_attn_fa3", H100, "flash 3"),
         ("triton", H100, "sglang triton"),
         ("vllm_triton_attn", l40s, "vllm triton"),
-        ("torch_flow", H100, "fixed"),
+        ("torch_flow", H100, "tensorrt"),
+        ("torch_flow_flashinfer", b200, "fixed"),
     ):
-        assert prefill_tiles.pattern_of(kernel, gpu) == wanted
+        assert prefill_tiles.pattern_of(kernel, gpu, "bf16/fp8") == wanted
+    assert prefill_tiles.pattern_of("torch_flow", l40s, "fp8/fp8") == "tensorrt fp8"
+    assert prefill_tiles.pattern_of("torch_flow", H100, "fp8/fp8") == "tensorrt"
     assert all(entry.constants.pattern in prefill_tiles.PATTERNS for entry in read_table("prefill"))
+
+
+def test_tensorrt_llm_writes_the_cache_with_a_block_for_each_query_head():
+    shapes = attention(requests=8, tokens=4096, heads=[8, 32], kv_heads=8)
+    each = [
+        prefill_terms(H100, dataclasses.replace(PREFILL, pattern=pattern, row_s=1e-7), shapes)["time_s"]
+        - prefill_terms(H100, dataclasses.replace(PREFILL, pattern=pattern, row_s=0.0), shapes)["time_s"]
+        for pattern in ("fixed", "tensorrt")
+    ]
+    assert each[0] == pytest.approx([8 * 4096 * 1e-7 / H100.sms] * 2)
+    assert each[1] == pytest.approx(each[0] * [8, 32])
 
 
 def test_the_cache_of_a_prompt_is_written_by_a_kernel_of_its_own():
@@ -683,8 +699,8 @@ def test_experts_that_a_gpus_table_lacks_come_from_a_gpu_that_runs_the_same_code
 
 def test_tensorrt_llm_converts_before_each_product_with_scales_of_blocks():
     gpu = find_gpu("b200")
-    assert choice.gemm_entry(gpu, "fp8_block", "trtllm").constants.conversion_bytes > 0
-    assert choice.gemm_entry(gpu, "fp8", "trtllm").constants.conversion_bytes == 0
+    of = {name: choice.gemm_entries(gpu, name, "trtllm")[0].constants for name in ("fp8", "fp8_block")}
+    assert of["fp8_block"].conversion_bytes > 0 == of["fp8"].conversion_bytes
 
 
 def test_experts_in_fp8_under_tensorrt_llm_are_those_of_the_other_engines():
@@ -806,7 +822,33 @@ def test_gpus_behind_pcie_switches_share_their_links():
 @pytest.mark.parametrize("name", ["h100-sxm", "b200", "gb300"])
 def test_where_any_engine_may_compute_a_single_row_is_no_slower_than_64(name, precision):
     gpu = find_gpu(name)
-    constants = choice.gemm_entry(gpu, precision).constants
     n, k = np.array([1280, 8192, 28672]), np.array([8192, 3584, 8192])
-    one, many = (gemm_time_s(gpu, constants, rows, n, k, 1, precision) for rows in (1, 64))
-    assert (one <= 1.05 * many).all()
+    one, many = (products_s(gpu, precision, rows, n, k) for rows in (1, 64))
+    # DeepGEMM's rules on Hopper are slow for single rows: of an H100's measured shapes by up to 1.26, of every engine.
+    assert (one <= (1.4 if (name, precision) == ("h100-sxm", "fp8_block") else 1.05) * many).all()
+
+
+def products_s(gpu, precision, m, n, k, engine=""):
+    """Return the times of products, in fp8_block or another precision."""
+    m, n, k = np.broadcast_arrays(m, n, k)
+    rows = pd.DataFrame({"kernel": "out_proj", "kind": "gemm", "batch": 1, "m": m, "n": n, "k": k, "macs": m * n * k})
+    formats = {"precision": precision.removesuffix("_block"), "weight_precision": precision, "weight_bytes": n * k}
+    return kernel_times(rows.assign(**formats), gpu, KernelConstants(engine, weights_in_turn=6))["time_s"].to_numpy()
+
+
+@pytest.mark.parametrize(("name", "precision"), [("h100-sxm", "fp8_block"), ("h200-sxm", "fp8_block"), ("b200", "fp4")])
+def test_where_any_engine_may_compute_no_engine_is_faster(name, precision):
+    gpu = find_gpu(name)
+    m, n, k = np.meshgrid([1, 16, 100, 1024, 1536, 4096], [1536, 4096, 7168], [2048, 4096, 7168])
+    any_s = products_s(gpu, precision, m.ravel(), n.ravel(), k.ravel())
+    for engine in ("trtllm", "sglang", "vllm"):
+        assert (any_s <= 1.001 * products_s(gpu, precision, m.ravel(), n.ravel(), k.ravel(), engine)).all()
+
+
+def test_gemms_of_one_library_are_those_of_one_engine():
+    """The least of several fits of one kernel would be their errors'."""
+    one = [("h100-sxm", "bf16"), ("gb200", "bf16"), ("h100-sxm", "fp8"), ("b200", "fp8_block"), ("l40s", "fp8_block")]
+    assert {len(choice.gemm_entries(find_gpu(gpu), precision)) for gpu, precision in one} == {1}
+    several = choice.gemm_entries(find_gpu("h100-sxm"), "fp8_block")
+    assert {entry.framework for entry in several} == {"sglang", "trtllm"}
+    assert [entry.framework for entry in choice.gemm_entries(find_gpu("h100-sxm"), "fp8_block", "sglang")] == ["sglang"]

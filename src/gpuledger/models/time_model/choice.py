@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import nan
 
 from gpuledger.models.time_model.constants import RELATED, TABLE, Entry, read_table, transferred
-from gpuledger.models.time_model.dispatch import FREE
+from gpuledger.models.time_model.dispatch import ANY, rule_of
 from gpuledger.models.time_model.donors import alike, distance, nearest_gpu
 from gpuledger.models.time_model.fit import HOST_BOUND_S
 from gpuledger.readers.gpus import Gpu, find_gpu
@@ -152,23 +152,35 @@ def _of_engine(entries: Sequence[Entry], engine: str) -> Sequence[Entry]:
     return [entry for entry in entries if entry.framework == engine] or entries
 
 
-def gemm_entry(gpu: Gpu, precision: str, engine: str = "") -> Entry:
-    """Return the constants of a GEMM whose activations already have its precision.
+def gemm_entries(gpu: Gpu, precision: str, engine: str = "") -> Sequence[Entry]:
+    """Return the constants of the GEMMs that may run where activations already have their precision.
 
     The kernel before it (norm, activation or attention) writes them in that precision and pays for it. Where the
     constants were fitted to measurements that include a separate conversion, its traffic is removed, and its launches
-    are replaced by those of a GEMM in bf16. Of an engine's kernels the one with the shortest launch is taken, of all
-    engines' first one whose library is free to choose its tile: a dispatch table may leave single rows slow.
+    are replaced by those of a GEMM in bf16.
+
+    Returns
+    -------
+    sequence of Entry
+        Never empty. Of an engine's kernels the one with the shortest launch. Of all engines' the one with the shortest
+        launch among those whose library is free to choose its tile, because a dispatch table may leave single rows
+        slow; without such a library, of each way to choose tiles the one with the shortest launch, so that the fastest
+        can be taken for a shape. The least of several fits of one kernel would be their errors'.
     """
-    own = min(
-        candidates("gemm", gpu, (precision, *RELATED.get(precision, ("bf16",))), engine),
-        key=lambda entry: (not engine and entry.constants.dispatch not in FREE, entry.constants.launch_s),
-    )
+    found: dict[object, Entry] = {}
+    entries = candidates("gemm", gpu, (precision, *RELATED.get(precision, ("bf16",))), engine)
+    for entry in sorted(entries, key=lambda entry: entry.constants.launch_s):
+        found.setdefault("" if engine else rule_of(gpu, entry.constants.dispatch), entry)
+    chosen = [found[ANY]] if ANY in found else found.values()
+    return [_without_conversion(entry, gpu, precision, engine) for entry in chosen]
+
+
+def _without_conversion(entry: Entry, gpu: Gpu, precision: str, engine: str) -> Entry:
     # Engines launch decode steps from a captured graph.
-    own = own._replace(constants=replace(own.constants, host_s=0.0))
+    own = entry._replace(constants=replace(entry.constants, host_s=0.0))
     if not own.constants.conversion_bytes or engine in SEPARATE or (engine, precision) in SEPARATE:
         return own
-    launch_s = min(own.constants.launch_s, gemm_entry(gpu, "bf16", engine).constants.launch_s)
+    launch_s = min(own.constants.launch_s, gemm_entries(gpu, "bf16", engine)[0].constants.launch_s)
     return own._replace(constants=replace(own.constants, conversion_bytes=0.0, conversion_row_s=0.0, launch_s=launch_s))
 
 

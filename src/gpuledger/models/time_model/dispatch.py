@@ -225,6 +225,16 @@ def dispatch_of(kernel: str, precision: str) -> str:
     return next((name for part, name in _KERNELS.items() if part in kernel), named)
 
 
+def rule_of(gpu: Gpu, name: str) -> object:
+    """Return what the kernels of two names share if they take the same tiles on a GPU: `ANY` where they may take any.
+
+    DeepGEMM has one rule in all engines on data centre Blackwell, and one in each on Hopper.
+    """
+    key = name, _compiled_for(gpu)
+    own = key == _BY_COST or (key[1] == "sm100" and (key in _COMPILED or name in flashinfer_fp4.NAMES))
+    return name if own else RULES.get(key) or _TABLES.get(key) or ANY
+
+
 class Candidates(NamedTuple):
     """The tiles that each shape may take."""
 

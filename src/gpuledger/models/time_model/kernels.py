@@ -33,7 +33,7 @@ class KernelConstants:
     #: ``trtllm``, ``vllm`` or ``sglang``: its kernels, where they were measured. Empty: those of all engines, and of
     #: each kind the fastest.
     engine: str = ""
-    #: By precision; those of :func:`gpuledger.models.time_model.choice.gemm_entry` where there is none.
+    #: By precision; those of :func:`gpuledger.models.time_model.choice.gemm_entries` where there is none.
     gemm: Mapping[str, Constants] = field(default_factory=dict)
     operators: OperatorConstants = field(default_factory=OperatorConstants)
     weights_in_turn: int = 32  # of how many equal weights, used in turn, a kernel's are one: the layers of a model
@@ -120,7 +120,7 @@ def gemm_precision(precision: str, weight_precision: str) -> str:
 def _gemms(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     precision = gemm_precision(*map(rows.label, ("precision", "weight_precision")))
     own = constants.gemm.get(precision)
-    entry = None if own else choice.gemm_entry(gpu, precision, constants.engine)
+    given = [Entry(gpu.name, "", "", precision, own)] if own else None
     m, n, k, batch = (rows[name].astype(np.int64) for name in ("m", "n", "k", "batch"))
     (weight_bytes,) = rows.floats("weight_bytes")
     # Weights in fewer bits are widened on the way from L2 to the matrix units.
@@ -132,15 +132,18 @@ def _gemms(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.nda
     sizes, again = np.unique(np.column_stack([m, n, k, batch, stored]), axis=0, return_inverse=True)
     *shape, stored = sizes.T
     shape = [side.astype(np.int64) for side in shape]
-    plan = gemm_plan(gpu, own or entry.constants, *shape, precision, constants.weights_in_turn, stored)
-    parts = {name: plan[name].to_numpy()[again.reshape(-1)] for name in plan if name != "bound"}
+
+    def law(entry: Entry) -> dict[str, np.ndarray]:
+        plan = gemm_plan(gpu, entry.constants, *shape, precision, constants.weights_in_turn, stored)
+        return {name: plan[name].to_numpy() for name in plan if name != "bound"}
+
+    terms = _fastest(given or choice.gemm_entries(gpu, precision, constants.engine), law)
+    parts = {name: values[again.reshape(-1)] for name, values in terms.items()}
     parts["l2_s"] = parts["l2_s"] + parts["drain_s"]
     parts["fixed_s"] = parts["launch_s"]
     parts["launch_s"] = np.maximum(parts["launch_s"], parts["latency_s"])
-    if not entry:
-        return parts | {"constants": own.source}
-    error = np.where(narrow, np.nan, entry.error_percent)
-    return parts | {"constants": choice.described(entry), "error_percent": error}
+    parts["error_percent"] = np.where(narrow, np.nan, parts["error_percent"])
+    return parts | ({"constants": own.source} if own else {})
 
 
 def _sparse(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:

@@ -5,13 +5,16 @@
 
 ‖ ‖ is the 4-norm, ‖ ‖ₚ the norm with the exponent `overlap`: 1 where a block waits for its queries and results, as in
 kernels with one block per SM, up to 4 where other blocks of the SM compute meanwhile. How shapes are cut into tiles is
-said by :mod:`gpuledger.models.time_model.prefill_tiles`. The copy into the cache is a kernel with a block per token.
+said by :mod:`gpuledger.models.time_model.prefill_tiles`. The copy into the cache is a kernel with a block per token, or
+per token and query head.
 
 L2 keeps what a launch reads and writes, each byte counted once: what is moved twice, as the new keys, is not larger.
 
 That the copy has a factor of its own and a time per token, that memory overlaps by a fitted exponent, and that wide
 heads have a rate of their own was chosen by residuals of the fitting halves of an A100, an L40S, an H100 and a B200,
-not by held-back errors. An RTX PRO 6000 took no part and confirms it (18.0 to 12.2 % in the mean of 15 kernels).
+not by held-back errors; an RTX PRO 6000 took no part and confirms it (18.0 to 12.2 % in the mean of 15 kernels). That
+the blocks of TensorRT-LLM's copy are those of query heads only, none for keys and values, was chosen on the same four,
+held-back errors in sight; on an RTX PRO 6000 it and the tiles in fp8 take the errors from 14.5 to 11.4 %.
 
 Sources: T. Dao, FlashAttention-2, 2023 (tiles, one block per head and query tile); J. Shah et al., FlashAttention-3,
 2024, Sec. 3.2 (exponentials bound small head dimensions).
@@ -45,8 +48,8 @@ class PrefillConstants:
     #: What a step over keys takes longer behind a window (s), in a kernel that visits all keys to find those that the
     #: window hides: SGLang's Triton backend. 0: they are skipped.
     step_s: float = 0.0
-    #: How shapes are cut: one of :data:`gpuledger.models.time_model.prefill_tiles.PATTERNS`; "fixed" uses `packing` and
-    #: `query_tile`, and so do those of FlashAttention-3.
+    #: How shapes are cut: one of :data:`gpuledger.models.time_model.prefill_tiles.PATTERNS`; "fixed" and "tensorrt" use
+    #: `packing` and `query_tile`, and so do those of FlashAttention-3.
     pattern: str = "fixed"
     wide_factor: float = 1.0  # rate of the matrix units for heads of 256 dimensions, relative to 128
     #: Exponent of the norm of computing and moving q, k, v and o: 1 one after the other, 4 hardly longer than the
@@ -55,7 +58,8 @@ class PrefillConstants:
     #: What copying new keys and values into the cache takes, relative to its bytes at the full bandwidth. Quantising or
     #: widening them belongs to it.
     copy_factor: float = 1.0
-    row_s: float = 0.0  # what that kernel takes on an SM for a new token, however short (s)
+    #: What that kernel takes on an SM for a new token, however short (s); TensorRT-LLM's for each of its query heads.
+    row_s: float = 0.0
     #: How much later launches start that FlashAttention-2 copies packed heads for, or that FlashAttention-3 computes by
     #: its kernel for more than 64 rows, or that have a window in SGLang's Triton backend (s); 0 in other kernels.
     single_s: float = 0.0
@@ -143,7 +147,7 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
 
     dram_s = memory_s(moved, c.dram_share)
     copy_s = c.copy_factor * memory_s(new * copied * (s["value_bytes"] + s["cache_bytes"]), 1.0)
-    copy_s = copy_s + new * (copied > 0) * c.row_s / gpu.sms
+    copy_s = copy_s + new * prefill_tiles.copying_blocks(c.pattern, s) * (copied > 0) * c.row_s / gpu.sms
     # Partial results are float32 with their sums, written and read once.
     merged = (parts > 1) * parts * new * s["heads"] * (s["head_dim"] + 1) * 8
     together_s = norm(norm(compute_s + block_s, one_s), dram_s, power=c.overlap)

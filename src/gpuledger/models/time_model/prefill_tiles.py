@@ -11,6 +11,9 @@ this code:
   rows of a request, keys as shared memory and registers allow, and a cache split into parts of at least 128 tokens as
   long as two blocks per SM hold all; results of parts are merged by another kernel;
 * SGLang, ``layers/attention/triton_ops/extend_attention.py``: ``_get_block_sizes_for_extend_attention``;
+* TensorRT-LLM, ``cpp/kernels/fmha_v2/setup.py``: ``enumerate_qmma_flash_kernels``, its kernels in fp8 for GPUs without
+  warp groups. Before any of its kernels another one writes q, k and v, with a block for every token and query head
+  (``cpp/tensorrt_llm/kernels/unfusedAttentionKernels``: ``APPLY_BIAS_ROPE_UPDATE_KV_CACHE``);
 * vLLM, ``v1/attention/ops/triton_unified_attention.py``: at least 16 packed rows, 32 keys.
 """
 
@@ -24,7 +27,10 @@ from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.readers.gpus import Gpu
 
 #: Names of the rules; FlashAttention-3's is the same in all engines.
-PATTERNS = ("fixed", "flash 2", "flash 3", "sglang flash 3", "flashinfer", "sglang triton", "vllm triton")
+PATTERNS = (
+    *("fixed", "flash 2", "flash 3", "sglang flash 3", "flashinfer", "sglang triton", "vllm triton"),
+    *("tensorrt", "tensorrt fp8"),
+)
 
 _FLASHINFER_PART = 128  # tokens of a part at least
 _ONE_WARP_GROUP = 64  # packed rows
@@ -48,8 +54,10 @@ class Tiles(NamedTuple):
     parts: np.ndarray  # parts of a cache, each computed by a block of its own
 
 
-def pattern_of(kernel: str, gpu: Gpu) -> str:
-    """Return one of `PATTERNS`, by a kernel's name in measurements."""
+def pattern_of(kernel: str, gpu: Gpu, precision: str = "") -> str:
+    """Return one of `PATTERNS`, by a kernel's name in measurements and the precision of operands and cache."""
+    if kernel == "torch_flow":
+        return "tensorrt fp8" if precision == "fp8/fp8" and generation_of(gpu) is not WARP_GROUP else "tensorrt"
     if kernel in ("flashinfer", "vllm_flashinfer_fiprefill"):
         # On GPUs with warp groups FlashInfer calls other libraries' kernels.
         return "fixed" if generation_of(gpu) is WARP_GROUP else "flashinfer"
@@ -80,6 +88,8 @@ def tiles_of(pattern: str, gpu: Gpu, shapes: Shapes, packed: np.ndarray, rows: i
         return Tiles(table[0, size].astype(float), table[1, size].astype(float), one, one)
     if pattern == "flashinfer":
         return _flashinfer(gpu, s, group)
+    if pattern == "tensorrt fp8":
+        return Tiles(np.where(dim <= 64, 128.0, 64.0), np.where(dim <= 64, 128.0, 32.0), one, one)
     return Tiles(rows * one, np.maximum(rows, 32) * one, packed, one)
 
 
@@ -94,6 +104,11 @@ def late(pattern: str, shapes: Shapes, packed: np.ndarray) -> np.ndarray:
     if pattern == "flash 2":
         return (packed > 1) & (shapes["requests"] > 1) & (shapes["kv_heads"] > 1)
     return pattern.endswith("flash 3") & (shapes["tokens"] * packed > _ONE_WARP_GROUP)
+
+
+def copying_blocks(pattern: str, shapes: Shapes) -> np.ndarray | float:
+    """Return the blocks for a new token in the kernel that writes the cache."""
+    return shapes["heads"] if pattern.startswith("tensorrt") else 1.0
 
 
 def _hopper(gpu: Gpu) -> bool:

@@ -10,7 +10,6 @@ from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.models.deployment.limits import largest_batch, largest_context
 from gpuledger.models.deployment.memory import RESERVE, fits, memory_rows
 from gpuledger.models.deployment.passes import Deployment, with_drafts
-from gpuledger.models.time_model.choice import gemm_entry
 from gpuledger.models.time_model.step import totals
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.kernel_breakdown.corrections import corrections
@@ -26,7 +25,7 @@ from gpuledger.studies.kernel_breakdown.shapes import (
 )
 from gpuledger.studies.kernel_breakdown.source_model import SourceChip, SourceModel
 from gpuledger.studies.kernel_breakdown.structure import structure_rows
-from gpuledger.studies.kernel_breakdown.tiling import compare_tiles
+from gpuledger.studies.kernel_breakdown.tiling import compare_tiles, longest_constants
 
 
 def reduce_prediction(scenario: Scenario, largest_context: int, largest_batch: int) -> CaseResult:
@@ -159,7 +158,7 @@ def _roofs(result: CaseResult, scenario: Scenario, rows: pd.DataFrame) -> None:
     gpu, used = scenario.gpus[0], rows.loc[rows["macs"] > 0, "precision"].astype(str).unique()
     for precision in sorted(used):
         result.add(f"peak_{precision}", gpu.peak_flop_per_s(precision), "FLOP/s")
-    constants = gemm_entry(gpu, scenario.precision.activations).constants
+    constants = longest_constants(rows, gpu)
     result.add("dram_bytes_per_s", gpu.dram_bytes_per_s, "byte/s")
     result.add("l2_bytes_per_s", constants.l2_bytes_per_clock * gpu.sms * gpu.clock_hz, "byte/s")
     result.add("l2_capacity", gpu.l2_bytes, "byte")

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.time_model import gemm_plan
-from gpuledger.models.time_model.choice import gemm_entry
+from gpuledger.models.time_model.choice import described, gemm_entries
+from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.gemm import OPERAND_BYTES
 from gpuledger.models.time_model.kernels import KernelConstants, gemm_precision
 from gpuledger.readers.gpus import Gpu
@@ -83,8 +84,8 @@ def compare_tiles(rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     Parameters
     ----------
     rows : DataFrame
-        Kernels of :func:`gpuledger.models.transformer.kernels` with their predicted ``time_s``; only those of kind
-        ``gemm`` are compared.
+        Kernels of :func:`gpuledger.models.transformer.kernels` with their predicted ``time_s`` and whose
+        ``constants`` predicted it; only those of kind ``gemm`` are compared.
     gpu : Gpu
         The theoretical tiles fill its L2 and reach the data sheet's peak and bandwidth.
 
@@ -98,14 +99,33 @@ def compare_tiles(rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     """
     products = rows[rows["kind"] == "gemm"]
     products = products.drop_duplicates(["phase", "kernel", "m", "n", "k", "batch"]).reset_index(drop=True)
-    groups = products.groupby(["precision", "weight_precision"], observed=True)
-    found = [_compare(part, gemm_precision(*map(str, names)), gpu) for names, part in groups]
+    groups = products.groupby(["precision", "weight_precision", "constants"], observed=True)
+    found = [_compare(part, gemm_precision(*map(str, names)), used, gpu) for (*names, used), part in groups]
     if not found:
         return pd.DataFrame()
     return pd.concat(found).sort_index().reset_index(drop=True)
 
 
-def _compare(products: pd.DataFrame, precision: str, gpu: Gpu) -> pd.DataFrame:
+def longest_constants(rows: pd.DataFrame, gpu: Gpu) -> Constants:
+    """Return the constants of those products on which most time is spent.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        As :func:`compare_tiles` takes them, with ``count``.
+    """
+    products = rows[rows["kind"] == "gemm"]
+    spent = (products["time_s"] * products["count"]).groupby(products["constants"].astype(str)).sum()
+    longest = products[products["constants"] == spent.idxmax()].iloc[0]
+    names = str(longest["precision"]), str(longest["weight_precision"])
+    return _constants(gpu, gemm_precision(*names), longest["constants"])
+
+
+def _constants(gpu: Gpu, precision: str, words: str) -> Constants:
+    return next(entry.constants for entry in gemm_entries(gpu, precision) if described(entry) == words)
+
+
+def _compare(products: pd.DataFrame, precision: str, used: str, gpu: Gpu) -> pd.DataFrame:
     m, n, k, batch = (products[name].to_numpy(np.int64) for name in ("m", "n", "k", "batch"))
     # As in the notebook: both operands have the first one's bytes per value, and C is not written.
     value = OPERAND_BYTES[precision]
@@ -115,7 +135,7 @@ def _compare(products: pd.DataFrame, precision: str, gpu: Gpu) -> pd.DataFrame:
     loaded = (tile[:, 0] + tile[:, 2]) * tile[:, 1] * value * macs / tile.prod(axis=1)
     peak = gpu.peak_flop_per_s("fp8" if precision == "fp8_block" else precision)
     theory = np.maximum(2 * macs / peak, loaded / gpu.dram_bytes_per_s)
-    constants = gemm_entry(gpu, precision).constants
+    constants = _constants(gpu, precision, used)
     plan = gemm_plan(gpu, constants, m, n, k, batch, precision, KernelConstants().weights_in_turn)
     time = products["time_s"].to_numpy()
     return products[["phase", "kernel", "m", "n", "k", "batch"]].assign(

@@ -73,10 +73,12 @@ def _started(
 
 def _cut(starts: list[prefill_law.PrefillConstants], pattern: str) -> list[prefill_law.PrefillConstants]:
     """Return starts with a rule for tiles, which leaves nothing to choose but whether it holds."""
-    if pattern == "fixed":
-        return starts
+    if pattern in ("fixed", "tensorrt"):
+        return [dataclasses.replace(start, pattern=pattern) for start in starts]
     if pattern.endswith("flash 3"):
         return [dataclasses.replace(starts[-1], pattern=pattern)]
+    if pattern == "tensorrt fp8":
+        return [dataclasses.replace(starts[0], pattern=pattern)]
     return [dataclasses.replace(starts[0], pattern=pattern), dataclasses.replace(starts[0], query_tile=64)]
 
 
@@ -115,7 +117,7 @@ def fit(gpu: Gpu, kind: Kind, rows: pd.DataFrame) -> AnyConstants:
     if kind.name == "encoder":
         starts = encoder_law.starts(starts, kernel)
     if kind.name == "prefill":
-        starts = _cut(starts, prefill_tiles.pattern_of(kernel, gpu))
+        starts = _cut(starts, prefill_tiles.pattern_of(kernel, gpu, precision))
     if kind.name == "decode":
         pattern, heads = decode_splits.pattern_of(kernel, gpu, precision)
         starts = [dataclasses.replace(start, pattern=pattern, query_tile=heads) for start in starts]
