@@ -162,15 +162,16 @@ def gemm_entries(gpu: Gpu, precision: str, engine: str = "") -> Sequence[Entry]:
     Returns
     -------
     sequence of Entry
-        Never empty. Of an engine's kernels the one with the shortest launch. Of all engines' the one with the shortest
+        Never empty. Of an engine's own kernels the one with the shortest launch. Else the one with the shortest
         launch among those whose library is free to choose its tile, because a dispatch table may leave single rows
         slow; without such a library, of each way to choose tiles the one with the shortest launch, so that the fastest
         can be taken for a shape. The least of several fits of one kernel would be their errors'.
     """
     found: dict[object, Entry] = {}
     entries = candidates("gemm", gpu, (precision, *RELATED.get(precision, ("bf16",))), engine)
+    named = any(entry.framework == engine for entry in entries)
     for entry in sorted(entries, key=lambda entry: entry.constants.launch_s):
-        found.setdefault("" if engine else rule_of(gpu, entry.constants.dispatch), entry)
+        found.setdefault("" if named else rule_of(gpu, entry.constants.dispatch), entry)
     chosen = [found[ANY]] if ANY in found else found.values()
     return [_without_conversion(entry, gpu, precision, engine) for entry in chosen]
 
