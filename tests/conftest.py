@@ -23,7 +23,7 @@ import fork_server  # noqa: E402
 PATIENCE_S = 300
 #: What a run of Snakemake imports.
 SNAKEMAKE = ["snakemake.cli", "snakemake.profiles", "snakemake.report.html_reporter"]
-SNAKEMAKE += ["jsonschema", "nbformat.v4", "numpy", "smart_open", "dpath"]
+SNAKEMAKE += ["short_pauses", "jsonschema", "nbformat.v4", "numpy", "smart_open", "dpath"]
 #: The folder <host>/<path> of public measurements, here or not.
 MIRROR = Path(os.environ.get("GPULEDGER_MIRROR") or ROOT.parent / "shared" / "mirror")
 #: The files of a case whose study names no figures or tables.
@@ -152,7 +152,9 @@ def own(finished, tmp_path):
 @functools.cache
 def job_server():
     """Start the workflow's job server once for this process and return what names it to a run."""
-    fork_server.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT / "tests/support"), prepend=os.pathsep)
+        fork_server.start()
     return os.environ.pop(fork_server.VARIABLE)
 
 

@@ -3,7 +3,9 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
+import compiled
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -20,32 +22,48 @@ ARCHITECTURES = ("80", "90", "100")
 OWN = ("normalization.cu", "ceilings.cu")
 
 
-def compile_cubin(folder, name, architecture):
+def compile_cubin(name, architecture):
     """Compile a source, all its kernels; return what the compiler says of them.
 
-    With NVRTC, which a recording uses; with nvcc, which compiles the same, only where there is no NVRTC.
+    With NVRTC, which a recording uses; with nvcc, which compiles the same, only where there is no NVRTC. It takes
+    seconds, so what a compiler said of the same sources is kept.
     """
-    if nvrtc.find_library() is not None:
-        options = (*normalization.OPTIONS, "--ptxas-options=-v")
-        image, said = nvrtc.compile_source((SOURCES / name).read_text("utf-8"), f"sm_{architecture}", name, options)
-        assert image[:4] == b"\x7fELF"
-        return said
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
+    source = SOURCES / name
+    if (compiler := nvrtc.find_library()) is not None:
+        options = [*normalization.OPTIONS, "--ptxas-options=-v"]
+
+        def make(folder):
+            image, said = nvrtc.compile_source(source.read_text("utf-8"), f"sm_{architecture}", name, options)
+            assert image[:4] == b"\x7fELF"
+            (folder / "said").write_text(said)
+            return folder / "said"
+
+    elif (compiler := shutil.which("nvcc")) is not None:
+        listed = subprocess.run([compiler, "--list-gpu-arch"], capture_output=True, text=True, check=False)
+        if f"compute_{architecture}" not in listed.stdout.split():
+            pytest.skip(f"this nvcc does not know sm_{architecture}")
+        options = ["-std=c++17", f"-arch=sm_{architecture}", "-cubin", "-Xptxas", "-v", "--fmad=false"]
+
+        def make(folder):
+            command = [compiler, *options, "-o", folder / "out.cubin", source]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr[:2000]
+            (folder / "said").write_text(done.stderr)
+            return folder / "said"
+
+    else:
         pytest.skip("neither NVRTC nor nvcc is installed: the CUDA sources are not compiled")
-    known = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=False).stdout.split()
-    if f"compute_{architecture}" not in known:
-        pytest.skip(f"this nvcc does not know sm_{architecture}")
-    command = [nvcc, "-std=c++17", f"-arch=sm_{architecture}", "-cubin", "-Xptxas", "-v", "-o", folder / "out.cubin"]
-    done = subprocess.run([*command, "--fmad=false", SOURCES / name], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:2000]
-    return done.stderr
+    about = Path(compiler).resolve().stat()
+    made_of = repr((str(compiler), about.st_size, about.st_mtime_ns, architecture, options)).encode()
+    files = [Path(nvrtc.__file__), *sorted(path for path in SOURCES.iterdir() if path.is_file())]
+    made_of += b"\0".join(path.read_bytes() for path in files)
+    return compiled.kept(f"{name}-{architecture}", ".said", made_of, make, Path.read_text)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", OWN)
-def test_sources_compile_without_spills(tmp_path, name, architecture):
-    said = compile_cubin(tmp_path, name, architecture)
+def test_sources_compile_without_spills(name, architecture):
+    said = compile_cubin(name, architecture)
     assert "warning" not in said
     kernels = re.findall(
         r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers",

@@ -1,4 +1,4 @@
-"""CUDA sources as libraries for the CPU, compiled once for all test processes, and again when something changes."""
+"""What is compiled once for all test processes, and again when something changes, as CUDA sources for the CPU."""
 
 import ctypes
 import hashlib
@@ -32,29 +32,50 @@ def _surroundings():
     return b"\0".join([version, *(path.read_bytes() for path in sorted(found) if path.is_file())])
 
 
+def kept(name, suffix, made_of, make, load):
+    """Load a file that is made once for all test processes, and again when something changes.
+
+    Parameters
+    ----------
+    name, suffix : str
+        Of the kept file, which replaces that made of something else under this name.
+    made_of : bytes
+        All that it depends on.
+    make : callable
+        From an empty folder to the path of the new file there.
+    load : callable
+        From the path of the kept file to what is returned.
+    """
+    file = KEPT / f"{name}-{hashlib.sha256(made_of).hexdigest()[:16]}{suffix}"
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with FileLock(KEPT / f"{name}.lock"):
+        if not file.is_file():
+            for old in KEPT.glob(f"{name}-*{suffix}"):
+                old.unlink()
+            with tempfile.TemporaryDirectory(dir=KEPT) as folder:
+                make(Path(folder)).replace(file)
+        return load(file)
+
+
 def library(name, code, changed=()):
     """Compile C++ code and load it.
 
     Parameters
     ----------
     name : str
-        Of the kept library, which replaces that of other code under this name.
+        Of the kept library.
     changed : iterable of (str, str), optional
         Files that are included in place of the sources of this name.
     """
     changed = dict(changed)
+
+    def make(folder):
+        for file, text in {"kernel.cpp": code, **changed}.items():
+            (folder / file).write_text(text, "utf-8")
+        command = [COMPILER, *OPTIONS, "-o", "kernel.so", "kernel.cpp"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:3000]
+        return folder / "kernel.so"
+
     made_of = repr((COMPILER, OPTIONS, code, changed)).encode() + _surroundings()
-    built = KEPT / f"{name}-{hashlib.sha256(made_of).hexdigest()[:16]}.so"
-    KEPT.mkdir(parents=True, exist_ok=True)
-    with FileLock(KEPT / f"{name}.lock"):
-        if not built.is_file():
-            for old in KEPT.glob(f"{name}-*.so"):
-                old.unlink()
-            with tempfile.TemporaryDirectory(dir=KEPT) as folder:
-                for file, text in {"kernel.cpp": code, **changed}.items():
-                    (Path(folder) / file).write_text(text, "utf-8")
-                command = [COMPILER, *OPTIONS, "-o", "kernel.so", "kernel.cpp"]
-                done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-                assert done.returncode == 0, done.stderr[:3000]
-                (Path(folder) / "kernel.so").replace(built)
-        return ctypes.CDLL(str(built))
+    return kept(name, ".so", made_of, make, lambda file: ctypes.CDLL(str(file)))

@@ -1,5 +1,9 @@
 """Download what a dataset.yaml lists into its folder, verified, and record it."""
 
+import fork_server
+
+fork_server.hand_over("gpuledger.ledger.download.dataset", "gpuledger.ledger.download_record")
+
 from pathlib import Path
 
 from gpuledger import files, logs

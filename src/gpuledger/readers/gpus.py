@@ -7,7 +7,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -204,6 +204,7 @@ def find_gpu(name: str, gpus: Mapping[str, Gpu] | None = None, file: str | Path 
     )
 
 
+@lru_cache(4096)  # each name of a table is compared with all others
 def _key(name: str) -> str:
     key = re.sub(r"[\s_-]+", "-", name.strip().lower())
     return re.sub(r"^(nvidia|amd)-", "", key)

@@ -160,31 +160,35 @@ def _check_columns(path: Path, found: list[str], columns: Sequence[Column]) -> N
 
 def _convert(path: Path, cells: pd.Series, column: Column) -> pd.Series:
     cells = cells.fillna("").str.strip()
-    _refuse(path, cells, column, cells.str.contains("\0", regex=False), "holds a NUL byte", "save it as text")
-    empty = cells == ""
+    # Masks are arrays: as Series, those of a few rows would take longer than to read the table.
+    nul = cells.str.contains("\0", regex=False).to_numpy(bool)
+    _refuse(path, cells, column, nul, "holds a NUL byte", "save it as text")
+    empty = (cells == "").to_numpy(bool)
     if not column.optional:
         _refuse(path, cells, column, empty, "is empty", "fill it in")
     if column.kind == "text":
         if column.choices:
             problem = f"is not one of {', '.join(column.choices)}"
-            _refuse(path, cells, column, ~cells.isin(column.choices) & ~empty, problem, "correct it")
+            _refuse(path, cells, column, ~cells.isin(column.choices).to_numpy(bool) & ~empty, problem, "correct it")
         return cells
     if column.kind == "flag":
-        _refuse(path, cells, column, ~cells.isin(["true", "false"]), "is not true or false", "correct it")
+        bad = ~cells.isin(["true", "false"]).to_numpy(bool)
+        _refuse(path, cells, column, bad, "is not true or false", "correct it")
         return cells == "true"
-    numbers = pd.to_numeric(cells, errors="coerce").astype("float64")
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy("float64", na_value=np.nan)
     bad = ~np.isfinite(numbers) & ~empty
     _refuse(path, cells, column, bad, "is not a number", "write digits, with a point for decimals")
     if column.kind == "integer":
         # Beyond 2**53, floats cannot distinguish neighbouring integers.
-        bad = ((numbers % 1 != 0) | (numbers.abs() > 2**53)) & ~empty
+        bad = ((numbers % 1 != 0) | (np.abs(numbers) > 2**53)) & ~empty
         _refuse(path, cells, column, bad, "is not a whole number", "write all digits, without a unit")
     bad = ((numbers < column.minimum) | (numbers > column.maximum)) & ~empty
     bounds = f"{column.minimum:g} to {column.maximum:g}"
     _refuse(path, cells, column, bad, f"is not within {bounds}", "check the value and its unit")
+    found = pd.Series(numbers, cells.index, name=cells.name)
     if column.kind == "integer":
-        return numbers.astype("Int64") if empty.any() else numbers.astype("int64")
-    return numbers
+        return found.astype("Int64") if empty.any() else found.astype("int64")
+    return found
 
 
 def refuse_row(path: Path, bad: pd.Series, column: str, problem: str, remedy: str) -> None:
@@ -193,7 +197,7 @@ def refuse_row(path: Path, bad: pd.Series, column: str, problem: str, remedy: st
         raise InputError(path, f"line {int(np.flatnonzero(bad)[0]) + 2}, column {column}", problem, remedy)
 
 
-def _refuse(path: Path, cells: pd.Series, column: Column, bad: pd.Series, problem: str, remedy: str) -> None:
+def _refuse(path: Path, cells: pd.Series, column: Column, bad: np.ndarray, problem: str, remedy: str) -> None:
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         cell = repr(cells.iloc[row])

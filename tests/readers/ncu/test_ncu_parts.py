@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuledger.errors import InputError
@@ -54,7 +54,6 @@ def test_every_dialect_in_parts(file, values, monkeypatch):
     assert len(parts) == (launches if values == 1 else 1)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=12),
     values=st.integers(1, 20),

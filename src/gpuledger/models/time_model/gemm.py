@@ -359,8 +359,11 @@ def _run(
             own = terms[part] if plan else np.empty((_CHUNK, 7))
             search(*(array[part] for array in shapes), *columns, splits, machine, time[part], chosen[part], own)
 
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(chunk, range(0, count, _CHUNK)))
+        if count <= _CHUNK:
+            chunk(0)
+        else:
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(chunk, range(0, count, _CHUNK)))
     conversion = conversion_s(machine, kept, flat, weights, in_turn if own_activations else 1.0, found)
     conversion += found.launches * machine.launch + found.held_up / machine.clock
     time += conversion + wait
