@@ -90,7 +90,8 @@ def draw_errors(axes: Axes, part: pd.DataFrame, title: str) -> None:
 
 def _name_limits(axes: Axes, ratios: np.ndarray, edges: np.ndarray) -> None:
     """Say at which limits ratios were clipped, in the corner that the drawn lines leave free."""
-    lines = np.log(np.concatenate([line.get_xydata() for line in axes.lines]))
+    lines = np.concatenate([line.get_xydata() for line in axes.lines])
+    lines = np.log(lines[(lines > 0).all(axis=1)])  # a horizontal line begins at 0, the left edge
     low, high = np.log(edges[[0, -1]])
     for limit, beyond, words in zip(RATIOS, (np.less, np.greater), ("less", "more"), strict=True):
         if beyond(ratios, limit).any():
