@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import sqlite3
 import zlib
 from pathlib import Path
 
@@ -15,9 +16,13 @@ from gpuledger.readers.timelines.rocpd import read_rocpd
 from gpuledger.readers.timelines.table import Timeline
 
 
+def _of_database(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeline:
+    by_rocprof = any(name.startswith("rocpd_kernel_dispatch") for name in tables)
+    return (read_rocpd if by_rocprof else read_nsys)(path, base, tables)
+
+
 def _read_sqlite(path: Path) -> Timeline:
-    remedy = "export it again: nsys export --type sqlite REPORT.nsys-rep"
-    return read_database(path, {"rocpd_kernel_dispatch": read_rocpd, "CUPTI_": read_nsys, "": read_nsys}, remedy)
+    return read_database(path, _of_database)
 
 
 _READERS = {"kineto": read_kineto, "sqlite": _read_sqlite, "proton": read_proton, "report": read_report}

@@ -15,36 +15,24 @@ _NANOSECOND = 1e-9
 _ROWS = 1 << 16
 
 
-def read_database(
-    path: str | Path, readers: Mapping[str, Callable[[Path, sqlite3.Connection, set[str]], Timeline]], remedy: str
-) -> Timeline:
-    """Read a database by the first reader of which a table begins with the key.
-
-    Parameters
-    ----------
-    readers : mapping
-        Each is called with the file, the open database and the names of its tables and views.
-    remedy : str
-        What to do about a database of none of them, or a damaged one.
+def read_database(path: str | Path, read: Callable[[Path, sqlite3.Connection, set[str]], Timeline]) -> Timeline:
+    """Read a database with a function of the file, the open database and the names of its tables and views.
 
     Raises
     ------
     InputError
-        Not such a database, or a damaged one.
+        Not a database, or a damaged one.
     """
-    path = Path(path)
+    path, remedy = Path(path), "record it again, or export it again: nsys export --type sqlite REPORT.nsys-rep"
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as base:
             base.text_factory = lambda data: data.decode("utf-8", "replace")
             names = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-            for beginning, reader in readers.items():
-                if any(name.startswith(beginning) for name in names):
-                    return reader(path, base, names)
+            return read(path, base, names)
     except sqlite3.Error as error:
         raise InputError(path, "", f"the database cannot be read ({error})", remedy) from None
     except (OverflowError, TypeError, ValueError) as error:
         raise InputError(path, "", f"a value in the database is not valid ({error})", remedy) from None
-    raise InputError(path, "", f"there is no table {' or '.join(f'{name}…' for name in readers)}", remedy)
 
 
 def columns_of(base: sqlite3.Connection, table: str) -> set[str]:
