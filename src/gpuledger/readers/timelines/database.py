@@ -71,6 +71,12 @@ def interval(rows: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     return valid, {"start_s": start[valid] * _NANOSECOND, "duration_s": length * _NANOSECOND}
 
 
+def text(column: pd.Series) -> np.ndarray:
+    """Return a column as texts, of which equal ones are one object."""
+    codes, distinct = pd.factorize(column, use_na_sentinel=False)
+    return np.array([str(value) for value in distinct], object)[codes]
+
+
 def number(column: pd.Series) -> np.ndarray:
     """Return a column of identifiers as whole numbers, -1 where there is none."""
     return pd.to_numeric(column, errors="coerce").fillna(-1).clip(-1, 2**53).astype("int64").to_numpy()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.readers.timelines.database import columns_of, interval, number, select
+from gpuledger.readers.timelines.database import columns_of, interval, number, select, text
 from gpuledger.readers.timelines.table import HOST_COLUMNS, Timeline, enclosing, finish, sizes
 
 #: Event types of NVTX ranges in the table NVTX_EVENTS: pushed and popped, started and ended.
@@ -30,26 +30,45 @@ def read_nsys(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timelin
     if not tables & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
         remedy = "record with nsys profile --trace=cuda,nvtx, and export that report"
         raise InputError(path, "", "there is no table CUPTI_ACTIVITY_KIND_KERNEL", remedy)
-    parts = [_activities(base, table, kind) for table, kind in _ACTIVITIES.items() if table in tables]
-    device = pd.concat(parts, ignore_index=True)
     texts = dict(base.execute("SELECT id, value FROM StringIds")) if "StringIds" in tables else {}
-    columns = {
-        "kernel": [texts.get(name, "") if isinstance(name, int) else str(name or "") for name in device["name"]],
-        "kind": device["kind"].to_numpy(),
-        **{name: number(device[name]) for name in ("stream", "device")},
-        **{name: _sizes(device, name) for name in ("grid", "block")},
-    }
-    valid, times = interval(device)
-    columns = {name: np.asarray(values)[valid] for name, values in columns.items()} | times
-    correlation = device["correlation"].to_numpy()[valid]
+    columns, correlation, left_out = _kernels(base, tables, texts)
     calls, ranges = _calls(base, tables, texts), _ranges(base, tables, texts)
     _launches(columns, correlation, calls, ranges)
-    host = pd.concat([calls.assign(kind="call"), ranges.assign(kind="annotation")], ignore_index=True)
+    host = pd.concat(
+        [
+            rows[[name for name in HOST_COLUMNS if name in rows]].assign(kind=kind)
+            for rows, kind in ((calls, "call"), (ranges, "annotation"))
+        ],
+        ignore_index=True,
+    )
+    del calls, ranges
     devices: list[str] = []
     if "TARGET_INFO_GPU" in tables and "name" in columns_of(base, "TARGET_INFO_GPU"):
         devices = [name for (name,) in base.execute("SELECT name FROM TARGET_INFO_GPU")]
-    kept = {name: host[name].to_numpy() for name in HOST_COLUMNS}
-    return finish(path, "Nsight Systems SQLite export", columns, kept, devices, int((~valid).sum()))
+    return finish(
+        path, "Nsight Systems SQLite export", columns, {name: host[name].to_numpy() for name in host}, devices, left_out
+    )
+
+
+def _kernels(
+    base: sqlite3.Connection, tables: set[str], texts: Mapping[int, str]
+) -> tuple[dict[str, np.ndarray], np.ndarray, int]:
+    """Return the columns of kernels, copies and sets, what links them to calls, and how many have no valid times."""
+    parts = [_activities(base, table, kind) for table, kind in _ACTIVITIES.items() if table in tables]
+    device = pd.concat(parts, ignore_index=True) if len(parts) > 1 else parts[0]
+    del parts
+    valid, times = interval(device)
+    columns = {
+        "kernel": [texts.get(name, "") if isinstance(name, int) else str(name or "") for name in device["name"]],
+        "kind": device["kind"].to_numpy(object),
+        **{name: number(device[name]) for name in ("stream", "device")},
+        **{name: _sizes(device, name) for name in ("grid", "block")},
+    }
+    columns = {
+        name: np.asarray(values, None if name in ("stream", "device") else object)[valid]
+        for name, values in columns.items()
+    } | times
+    return columns, device["correlation"].to_numpy()[valid], int((~valid).sum())
 
 
 _ACTIVITIES = {
@@ -102,8 +121,7 @@ def _ranges(base: sqlite3.Connection, tables: set[str], texts: Mapping[int, str]
 
 def _host(rows: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     valid, times = interval(rows)
-    thread = rows["thread"].astype(str)
-    return rows.assign(name=names, thread=thread)[valid].reset_index(drop=True).assign(**times)
+    return rows.assign(name=names, thread=text(rows["thread"]))[valid].reset_index(drop=True).assign(**times)
 
 
 def _launches(columns: dict[str, Any], correlation: np.ndarray, calls: pd.DataFrame, ranges: pd.DataFrame) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.readers.timelines.database import interval, number, select
+from gpuledger.readers.timelines.database import interval, number, select, text
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
 _AXES = "xyz"
@@ -56,7 +56,7 @@ def read_rocpd(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeli
     markers = ["MARKER" in str(category) for category in look_up(calls, "event", events, "category")]
     calls["kind"] = np.where(markers, "annotation", "call")
     whole, moments = interval(calls)
-    calls = calls[whole].assign(thread=calls["thread"].astype(str), **moments).reset_index(drop=True)
+    calls = calls[whole].assign(thread=text(calls["thread"]), **moments).reset_index(drop=True)
 
     valid, moments = interval(device)
     device = device[valid].reset_index(drop=True)

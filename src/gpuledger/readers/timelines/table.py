@@ -68,14 +68,13 @@ class Timeline:
 def frame(columns: Mapping[str, Sequence], known: Mapping[str, object]) -> pd.DataFrame:
     """Make a table with all of the `known` columns, filled where `columns` lacks one."""
     count = len(next(iter(columns.values()), ()))
-    return pd.DataFrame(
-        {
-            name: np.asarray(
-                columns[name] if name in columns else [empty] * count, object if isinstance(empty, str) else type(empty)
-            )
-            for name, empty in known.items()
-        }
-    )
+    made = {}
+    for name, empty in known.items():
+        kind = object if isinstance(empty, str) else type(empty)
+        values = np.asarray(columns[name], kind) if name in columns else np.full(count, empty, kind)
+        # As objects, equal names are one text; pandas' own texts would repeat a kernel's long name for every launch.
+        made[name] = pd.Series(values, dtype=kind)
+    return pd.DataFrame(made, copy=False)
 
 
 def finish(
@@ -102,9 +101,11 @@ def finish(
     if np.isfinite(first):
         for times, names in ((table, ("start_s", "launch_s")), (calls, ("start_s",))):
             for name in names:
-                times[name] -= first
-    order = table.sort_values(["start_s"], kind="stable").index
-    return Timeline(file, form, table.loc[order].reset_index(drop=True), calls, [str(name) for name in devices])
+                times[name] = times[name] - first
+    # Profilers mostly write them in order: a sorted copy would double the memory for nothing.
+    if not table["start_s"].is_monotonic_increasing:
+        table = table.sort_values("start_s", kind="stable", ignore_index=True)
+    return Timeline(file, form, table, calls, [str(name) for name in devices])
 
 
 def sizes(parts: np.ndarray) -> np.ndarray:
