@@ -285,9 +285,21 @@ def _tables(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     yield "pickled clocks", folder / "clocks.pkl", read_pickled_progress
 
 
+_XLA = """{"traceEvents": [
+{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}},
+{"ph": "M", "pid": 1, "tid": 15, "name": "thread_name", "args": {"name": "Stream #15(Kernel)"}},
+{"ph": "M", "pid": 1, "tid": 2, "name": "thread_name", "args": {"name": "XLA Modules"}},
+{"ph": "X", "pid": 1, "tid": 2, "ts": 1, "dur": 9, "name": "jit_f(1)"},
+{"ph": "X", "pid": 1, "tid": 15, "ts": 1.5, "dur": 2, "name": "loop_add_fusion_1",
+ "args": {"kernel_details": "regs:16 grid:8,1,1 block:128,1,1", "hlo_op": "add.1", "correlation_id": "7"}},
+{"ph": "X", "pid": 1, "tid": 15, "ts": 4, "dur": 2, "name": "MemcpyD2H", "args": {"memcpy_details": "size:4"}},
+{"ph": "X", "pid": 9, "tid": 3, "ts": 0.5, "dur": 1, "name": "cuLaunchKernel", "args": {"correlation_id": "7"}}]}"""
+
+
 def _timelines(folder: Path) -> Iterator[tuple[str, Path, Callable]]:
     event = '{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 2, "args": {"grid": [1, 1, 1]}}'
     yield "kineto", _written(folder / "a.json", f'{{"traceEvents": [{", ".join([event] * 3)}]}}'), read_timeline
+    yield "xla", _written(folder / "host.trace.json", _XLA), read_timeline
     csv = "Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,Device,Strm,Name\n1,2,3,1,1,1,a,7,k\n5,2,4,1,1,1,a,7,k\n"
     yield "nsys table", _written(folder / "nsys.csv", csv), read_timeline
     with closing(sqlite3.connect(folder / "a.sqlite")) as database:

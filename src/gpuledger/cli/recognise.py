@@ -175,16 +175,13 @@ def _ncu(found: Found) -> None:
 
 
 def _json(found: Found, head: bytes) -> None:
-    if _EVENTS in head or (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
-        _set_timeline(found, "timeline of torch.profiler (Kineto)")
+    if title := _title_of_timeline(head):
+        _set_timeline(found, title)
         if _ends_as_json(found.path):
             _count_kernels(found)
         else:
             found.problems.append("the file is truncated: it does not end as JSON")
         return
-    if re.match(rb'\s*\[\s*\{\s*"(children|frame)"', head):
-        _set_timeline(found, "profile of Triton's proton")
-        return _count_kernels(found)
     found.format, found.content = "JSON", _size(found.path)
     if found.path.stat().st_size > WHOLE_BYTES:
         return
@@ -199,6 +196,19 @@ def _json(found: Found, head: bytes) -> None:
         found.cases["kernel_breakdown"] = {"model": found.path.name, "hardware": ["h100-sxm"], "phases": phases}
     elif isinstance(content, list) and content and isinstance(content[0], dict) and "Weight" in content[0]:
         found.format, found.content = "shapes of Linear layers", f"{len(content):,} shapes"
+
+
+def _title_of_timeline(head: bytes) -> str | None:
+    from gpuledger.readers.timelines import json_format
+
+    form = json_format(head.removeprefix(b"\xef\xbb\xbf").lstrip())
+    if form == "kineto" and _EVENTS not in head and not (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
+        return None
+    return {
+        "kineto": "timeline of torch.profiler (Kineto)",
+        "xla": "timeline of XLA's profiler (JAX)",
+        "proton": "profile of Triton's proton",
+    }[form]
 
 
 def _set_timeline(found: Found, title: str) -> None:
@@ -240,8 +250,8 @@ def _gzip(found: Found) -> None:
         return
     if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"{", b"["):
         found.format, found.content = "JSON, compressed", _size(found.path)
-        if _EVENTS in head or b'"schemaVersion"' in head:
-            _set_timeline(found, "timeline of torch.profiler (Kineto), compressed")
+        if title := _title_of_timeline(head):
+            _set_timeline(found, f"{title}, compressed")
             _count_kernels(found, packed=20)
     elif _NCU.search(head.decode("utf-8", "replace")):
         _ncu(found)

@@ -164,9 +164,14 @@ def _path(name: str) -> str:
 
 _WRAPPED = re.compile(r"[<\s]((?:cutlass\w{0,6}_|fmha_)\w{1,200})")
 
+#: XLA numbers the kernels that it generates; alike ones of several layers differ in nothing else.
+_NUMBERED = re.compile(
+    r"^((?:fusion|gemm_fusion|input|loop|triton_gemm|triton_softmax|wrapped)(?:_\w{1,200}?)?)(?:_\d{1,9}){1,4}$"
+)
+
 
 def short_name(name: str) -> str:
-    """Return the bare function name of a full kernel name (see ``KernelName.base``).
+    """Return the bare function name of a full kernel name (see ``KernelName.base``), without the number that XLA adds.
 
     Parameters
     ----------
@@ -179,7 +184,7 @@ def short_name(name: str) -> str:
         return found.group(1)
     if base == "kernel" and "::" in path:  # ``internal::gemvx::kernel``
         return "::".join(path.split("::")[-2:])
-    return base or name.strip()[:200]
+    return _NUMBERED.sub(r"\1", base) or name.strip()[:200]
 
 
 _D = r"(\d{1,4})"

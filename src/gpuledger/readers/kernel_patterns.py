@@ -74,6 +74,7 @@ PATTERNS: tuple[Pattern, ...] = _table(
     ("CUTLASS by template", r"cutlass\w{0,6}_\w{0,80}gemm|cutlass::gemm::|GemmUniversal", "gemm", "cutlass", "full"),
     ("cuBLAS GEMM", r"\b(?:maxwell|pascal|volta|turing|ampere|ada|hopper)_\w{0,80}gemm", "gemm", "cublas"),
     ("cuBLAS GEMM, special shapes", r"\bgemm(?:SN|k1)|gemm_largek|\b[sdhcz]?gemm_kernel", "gemm", "cublas"),
+    ("XLA GEMM", r"^(?:triton_gemm|gemm_fusion)_", "gemm", "xla"),
     ("repacking of weights", r"(?i)repack|dequant|quantize", "quantize"),
     ("matrix product", r"(?i)gemm|matmul|(?:^|_)b?mm(?:_|$)|marlin|gptq|awq", "gemm"),
     ("ATen reduction", r"\bat::native::reduce_kernel\b|^reduce_kernel$", "reduce", "aten"),
@@ -84,6 +85,7 @@ PATTERNS: tuple[Pattern, ...] = _table(
     ("elementwise", r"(?i)elementwise|pointwise|(?:^|_)(?:v?add|mul|sub|div)(?:_|$)|vector_?add", "elementwise"),
     ("transposition", r"(?i)transpose|permute", "copy"),
     ("copy", r"(?i)copy|memcpy|memset|cast|fill", "copy"),
+    ("XLA loop", r"^(?:loop|wrapped)_", "elementwise", "xla"),
     ("quantization", r"(?i)quant", "quantize"),
     ("pooling and resampling", r"(?i)pool|upsample|interpolate", "pool"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Timelines: which kernels a GPU ran and when, as torch.profiler, Nsight Systems, rocprof and proton record them."""
+"""Timelines: which kernels a GPU ran and when, as the profilers of PyTorch, JAX, NVIDIA, AMD and Triton record them."""
 
 import gzip
 import re
@@ -14,6 +14,7 @@ from gpuledger.readers.timelines.proton import read_proton
 from gpuledger.readers.timelines.reports import read_report
 from gpuledger.readers.timelines.rocpd import read_rocpd
 from gpuledger.readers.timelines.table import Timeline
+from gpuledger.readers.timelines.xla import read_xla
 
 
 def _of_database(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeline:
@@ -25,11 +26,20 @@ def _read_sqlite(path: Path) -> Timeline:
     return read_database(path, _of_database)
 
 
-_READERS = {"kineto": read_kineto, "sqlite": _read_sqlite, "proton": read_proton, "report": read_report}
+_READERS = {
+    "kineto": read_kineto,
+    "xla": read_xla,
+    "proton": read_proton,
+    "sqlite": _read_sqlite,
+    "report": read_report,
+}
+_PROTON = re.compile(rb'\[\s*\{\s*"(?:children|frame|metrics)"\s*:')
+#: The names of processes, at the beginning of a trace of XLA's profiler.
+_XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
 
 
 def timeline_format(path: str | Path) -> str:
-    """Tell the format of a file by its first bytes: ``kineto``, ``sqlite``, ``proton`` or ``report`` (CSV).
+    """Tell the format of a file by its first bytes: ``kineto``, ``xla``, ``proton``, ``sqlite`` or ``report`` (CSV).
 
     Raises
     ------
@@ -56,15 +66,21 @@ def timeline_format(path: str | Path) -> str:
         except (OSError, EOFError, zlib.error):
             head = b"{"  # the reader will say what is wrong
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if re.match(rb'\[\s*\{\s*"(?:children|frame|metrics)"\s*:', head):
+    return json_format(head) if head[:1] in (b"{", b"[") else "report"
+
+
+def json_format(head: bytes) -> str:
+    """Tell the format of a timeline in JSON by how it begins: ``kineto``, ``xla`` or ``proton``."""
+    if _PROTON.match(head):
         return "proton"
-    return "kineto" if head[:1] in (b"{", b"[") else "report"
+    return "xla" if _XLA.search(head) else "kineto"
 
 
 def read_timeline(path: str | Path) -> Timeline:
     """Read a recorded timeline of any of these formats.
 
     * torch.profiler (Kineto): JSON, plain or gzipped
+    * XLA's profiler (JAX): JSON, plain or gzipped
     * Nsight Systems: SQLite export; CSV of the reports ``cuda_gpu_trace`` and ``cuda_gpu_kern_sum``
     * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof
     * Triton's proton: JSON in hatchet's form

@@ -3,9 +3,10 @@
 import codecs
 import gzip
 import json
+import math
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,40 @@ _FIRST_KEY = re.compile(r'\s*\{\s*("(?:[^"\\]|\\.){0,200}")\s*:')
 _REMEDY = "export the trace again; a trace is one JSON object with a list traceEvents"
 
 
+def moment_and_duration(event: dict) -> tuple[float, float] | None:
+    """Return an event's ``ts`` and ``dur`` (µs), or None if one is not a valid time."""
+    start, duration = event.get("ts"), event.get("dur")
+    if type(start) is not float or type(duration) is not float:
+        start, duration = number(start), number(duration)
+    return (start, duration) if -1e300 < start < 1e300 and 0 <= duration < 1e300 else None
+
+
+def number(value: Any) -> float:
+    """Return a number, also from a text, as a float; NaN for anything else."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return math.nan
+    # Integers beyond the range of a float are not moments.
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e300 else math.nan
+
+
 class TraceEvents:
     """The events of a trace, in batches, and what it says beside them.
 
-    Iterating yields lists of events (dicts) whose category is wanted. Only they are parsed: in a trace with Python
-    stacks most of the text is something else. A file that ends too early or breaks off in the middle gives the events
+    Iterating yields lists of the events (dicts) to keep. Only text that may be one of them is parsed: in a trace with
+    Python stacks most is something else. A file that ends too early or breaks off in the middle gives the events
     before that place, with a warning.
 
     Parameters
     ----------
     path : path
         A JSON file, plain or gzipped: an object with ``traceEvents``, or a list of events.
-    categories : iterable of str
-        Values of ``cat`` to keep.
+    wanted : regular expression
+        Found in the text of every event to keep.
+    keep : callable
+        Tells of an event whether to keep it.
 
     Attributes
     ----------
@@ -44,12 +66,10 @@ class TraceEvents:
         While iterating: the file cannot be read, is not JSON, or has no list of events.
     """
 
-    def __init__(self, path: str | Path, categories: Iterable[str]):
+    def __init__(self, path: str | Path, wanted: re.Pattern[str], keep: Callable[[dict], bool]):
         self.path = Path(path)
         self.header: dict[str, Any] = {}
-        words = "|".join(map(re.escape, categories))
-        self._wanted = re.compile(rf'"cat"\s*:\s*"(?:{words})"')
-        self._names = frozenset(categories)
+        self._wanted, self._keep = wanted, keep
         self._decoder = json.JSONDecoder()
         self._text, self._position, self._before = "", 0, 0
         self._ended, self._fault = False, ""
@@ -191,8 +211,7 @@ class TraceEvents:
             return None
 
     def _kept(self, events: list) -> list[dict]:
-        # As text: a category may be a list, which has no hash.
-        return [event for event in events if isinstance(event, dict) and str(event.get("cat")) in self._names]
+        return [event for event in events if isinstance(event, dict) and self._keep(event)]
 
     def _singly(self, stop: int) -> Iterator[list[dict]]:
         """Parse value by value up to `stop` (a place in the text) or the end of the list."""

@@ -1,7 +1,7 @@
 """Traces of torch.profiler (Kineto): JSON, plain or gzipped."""
 
 import gc
-import math
+import re
 from array import array
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuledger.readers.timelines.events import TraceEvents
+from gpuledger.readers.timelines.events import TraceEvents, moment_and_duration, number
 from gpuledger.readers.timelines.table import HOST_COLUMNS, KERNEL_COLUMNS, Timeline, enclosing, finish
 
 #: By the category of an event (older versions write them with capitals), what it is here.
@@ -17,6 +17,8 @@ DEVICE = {"kernel": "kernel", "Kernel": "kernel", "gpu_memcpy": "copy", "Memcpy"
 DEVICE |= {"gpu_memset": "set", "Memset": "set"}
 HOST = {"cpu_op": "operator", "Operator": "operator", "user_annotation": "annotation"}
 HOST |= dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "Runtime"), "call")
+_CATEGORIES = DEVICE.keys() | HOST.keys()
+_WANTED = re.compile(rf'"cat"\s*:\s*"(?:{"|".join(sorted(_CATEGORIES))})"')
 _MICROSECOND = 1e-6
 
 
@@ -32,7 +34,8 @@ def read_kineto(path: str | Path) -> Timeline:
         Not a JSON trace; no kernels.
     """
     path = Path(path)
-    stream = TraceEvents(path, (*DEVICE, *HOST))
+    # As text: a category may be a list, which has no hash.
+    stream = TraceEvents(path, _WANTED, lambda event: str(event.get("cat")) in _CATEGORIES)
     rows = _Rows()
     collecting = gc.isenabled()
     gc.disable()  # millions of events make no cycles, and looking for some takes a third of the time
@@ -65,10 +68,8 @@ class _Rows:
         for event in events:
             if event.get("ph", "X") != "X":
                 continue
-            start, duration = event.get("ts"), event.get("dur")
-            if type(start) is not float or type(duration) is not float:
-                start, duration = _number(start), _number(duration)
-            if not (-1e300 < start < 1e300 and 0 <= duration < 1e300):
+            times = moment_and_duration(event)
+            if times is None:
                 self.left_out += 1
                 continue
             inside = event.get("args")
@@ -77,8 +78,8 @@ class _Rows:
             category = event["cat"]
             add = self._add_device if category in DEVICE else self._add_host
             columns = add(event, category, inside)
-            columns["start"].append(start)
-            columns["duration"].append(duration)
+            columns["start"].append(times[0])
+            columns["duration"].append(times[1])
             for name, key in (("external", "External id"), ("correlation", "correlation")):
                 value = inside.get(key)
                 columns[name].append(value if type(value) is int and -1 < value < _LARGEST else _integer(value))
@@ -130,19 +131,9 @@ def _column(values: Any) -> np.ndarray:
     return np.array(values) if isinstance(values, array) else np.array(values, object)
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return math.nan
-    # Integers beyond the range of a float are not moments.
-    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e300 else math.nan
-
-
 def _integer(value: Any) -> int:
-    number = _number(value)
-    return int(number) if abs(number) < 2**62 else -1
+    found = number(value)
+    return int(found) if abs(found) < 2**62 else -1
 
 
 def _size(value: Any) -> str:

@@ -105,7 +105,9 @@ def _describe(step: Step, timeline: Timeline) -> pd.DataFrame:
         own = np.flatnonzero(kernel & stream)
         # Variants of attention alternate from layer to layer.
         label = rows["kernel_class"].where(rows["kernel_class"] == "attention", rows["kernel_class"] + rows["name"])
-        first, period, repeats = find_layers((label + rows["operator"]).to_numpy()[own])
+        # Names of XLA's operations state their layer.
+        operator = rows["operator"].str.replace(r"\d+", "#", regex=True)
+        first, period, repeats = find_layers((label + operator).to_numpy()[own])
         inside = own[first : first + period * repeats]
         rows.iloc[inside, rows.columns.get_loc("layer")] = np.arange(len(inside)) // max(period, 1)
     return rows

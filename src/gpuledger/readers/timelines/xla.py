@@ -1,0 +1,108 @@
+"""Traces of XLA's profiler, which JAX and TensorFlow write: ``<host>.trace.json.gz``."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import warn
+from gpuledger.readers.timelines.events import TraceEvents, moment_and_duration
+from gpuledger.readers.timelines.table import Timeline, finish, frame, sizes
+
+# Calls of Python functions begin with a dollar sign, and can be most of a trace.
+_WANTED = re.compile(r'"name"\s*:\s*"(?!\$)')
+#: Names of processes and threads, as openxla's cupti_collector.cc and the trace viewer write them.
+_DEVICE, _STREAM, _PROGRAMS = re.compile(r"/device:GPU:(\d{1,9})\s*(.{0,200})"), r"^Stream #(\d{1,9})", "XLA Modules"
+#: By the argument that only they have, what events on a stream are; others are notes about memory.
+_KINDS = {"kernel_details": "kernel", "cuda_graph_exec_id": "kernel", "memcpy_details": "copy", "memset_details": "set"}
+#: Calls of the driver, the runtime and NCCL.
+_CALL = re.compile(r"(?:cu|cuda|hip|nccl)[A-Z]")
+_COLUMNS = {"process": "", "thread": "", "name": "", "start": np.nan, "duration": np.nan}
+_COLUMNS |= {"kind": "", "operator": "", "details": "", "correlation": ""}
+_MICROSECOND = 1e-6
+#: The most events that the profiler exports.
+MOST_EVENTS = 1_000_000
+
+
+def read_xla(path: str | Path) -> Timeline:
+    """Read a trace of XLA's profiler.
+
+    What ran on a stream of a GPU are kernels, copies and sets. ``operator`` is the framework's operation, else XLA's.
+    Programs that ran on a GPU (``jit_train_step``) are annotations, on its clock; so ``launch_s`` is left out.
+
+    Raises
+    ------
+    InputError
+        Not a JSON trace; no kernels.
+
+    Warns
+    -----
+    InputWarning
+        As many events as the profiler exports at most.
+    """
+    path = Path(path)
+    names: dict[tuple[str, str], str] = {}
+    events, left_out = [], 0
+    for batch in TraceEvents(path, _WANTED, lambda event: not str(event.get("name")).startswith("$")):
+        for event in batch:
+            inside = event["args"] if isinstance(event.get("args"), dict) else {}
+            process, thread, name = str(event.get("pid")), str(event.get("tid")), str(event.get("name"))
+            if event.get("ph") == "M" and name in ("process_name", "thread_name"):
+                names[process, thread if name == "thread_name" else ""] = str(inside.get("name", ""))
+            elif event.get("ph") == "X" and (times := moment_and_duration(event)):
+                events.append((process, thread, name, *times, *_facts(name, inside)))
+            elif event.get("ph") == "X":
+                left_out += 1
+    if len(events) >= MOST_EVENTS:
+        remedy = "later ones may be missing: profile fewer steps, without Python's functions"
+        warn(path, "", f"{len(events):,} events, as many as the profiler exports", remedy)
+    rows = frame(dict(zip(_COLUMNS, zip(*events, strict=True), strict=False)), _COLUMNS)
+    return _timeline(path, rows, names, left_out)
+
+
+def _facts(name: str, inside: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """Return what an event is by its arguments, its operation, its sizes, and what links it to its launch."""
+    kind = next((kind for key, kind in _KINDS.items() if key in inside), "call" if _CALL.match(name) else "operator")
+    # A path of the framework (jit(f)/dot_general); without it, XLA writes the name of its own annotation there.
+    framework = str(inside.get("tf_op", "")).rstrip(":")
+    operator = framework if "/" in framework else str(inside.get("hlo_op", ""))
+    return kind, operator, str(inside.get("kernel_details", "")), str(inside.get("correlation_id", ""))
+
+
+def _timeline(path: Path, events: pd.DataFrame, names: Mapping[tuple[str, str], str], left_out: int) -> Timeline:
+    """Tell by the names of processes and threads where an event was."""
+    place = [names.get((process, ""), "") for process in events["process"]]
+    device = pd.Series(place, dtype=object).str.extract(_DEVICE)[0]
+    line = [names.get(key, "") for key in zip(events["process"], events["thread"], strict=True)]
+    line = pd.Series(line, dtype=object)
+    stream = line.str.extract(_STREAM, expand=False)
+    # Microseconds of a clock of weeks lose their last digits as seconds.
+    events["start_s"] = (events["start"] - events["start"].min()) * _MICROSECOND
+    events["duration_s"] = events["duration"] * _MICROSECOND
+    events["thread"] = events["process"] + "/" + events["thread"]
+    own = device.notna() & stream.notna() & events["kind"].isin(_KINDS.values())
+    ran, called = events[own], events[(events["kind"] == "call") & (events["correlation"] != "")]
+    called = called.drop_duplicates("correlation").set_index("correlation").reindex(ran["correlation"])
+    sizes_of = ran["details"].str.extract
+    columns = {
+        **{name: ran[name].to_numpy() for name in ("kind", "operator", "start_s", "duration_s")},
+        "kernel": ran["name"].to_numpy(),
+        "stream": stream[own].astype(int).to_numpy(),
+        "device": device[own].astype(int).to_numpy(),
+        "thread": called["thread"].fillna("").to_numpy(object),
+        "launched_by": called["name"].fillna("").to_numpy(object),
+        **{
+            name: sizes(sizes_of(rf"\b{name}:(\d{{1,10}}),(\d{{1,10}}),(\d{{1,10}})").astype(float).to_numpy())
+            for name in ("grid", "block")
+        },
+    }
+    # Of the GPU that ran most: those of others overlap with them, and only one is analysed.
+    most = ran["duration_s"].groupby(device[own]).sum()
+    program = (line == _PROGRAMS) & (device == (most.idxmax() if len(most) else ""))
+    host = events.assign(kind=events["kind"].where(~program, "annotation"))[program | device.isna()]
+    host = {name: host[name].to_numpy() for name in ("name", "kind", "start_s", "duration_s", "thread")}
+    titles = [found.group(2) for name in names.values() if (found := _DEVICE.search(name)) and found.group(2)]
+    return finish(path, "trace of XLA's profiler (JAX)", columns, host, titles, left_out)

@@ -1,0 +1,105 @@
+"""Traces of XLA's profiler (JAX): known answers, in the form that openxla's sources write; no recording was at hand."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from gpuledger.errors import InputWarning
+from gpuledger.readers.kernel_names import classify, short_name
+from gpuledger.readers.timelines import read_timeline, timeline_format
+from gpuledger.studies.kernel_breakdown.timeline_step import find_step
+
+
+def write(path, content):
+    path.write_text(json.dumps(content, separators=(",", ":")), "utf-8")
+    return path
+
+
+def xla_trace(gpus=1):
+    """Return four steps of six layers, as XLA's profiler writes them, with Python's functions and derived threads."""
+    far, events = 5e6, []
+
+    def name(process, what, text, thread=None):
+        events.append({"ph": "M", "pid": process, "tid": thread, "name": f"{what}_name", "args": {"name": text}})
+
+    def ran(process, thread, what, start, duration, **inside):
+        known = {"ph": "X", "pid": process, "tid": thread, "ts": far + start, "dur": duration, "name": what}
+        events.append({"args": inside, **known} if inside else known)
+
+    for gpu in range(1, gpus + 1):
+        name(gpu, "process", f"/device:GPU:{gpu - 1}")
+        for thread, text in (
+            (15, "Stream #15(Compute)"),
+            (16, "Stream #16(MemcpyH2D)"),
+            (1, "XLA Modules"),
+            (2, "XLA Ops"),
+        ):
+            name(gpu, "thread", text, thread)
+    name(701, "process", "/host:CPU")
+    name(701, "thread", "python", 42)
+    for step in range(4):
+        start = 1000.0 * step
+        for gpu in range(1, gpus + 1):
+            ran(gpu, 1, "jit_train_step(77)", start, 500.0)
+            for layer in range(6):
+                at, details = start + 80 * layer, "regs:96 static_shared:0 grid:108,2,1 block:128,1,1 occ_pct:12.5"
+                framework = {"tf_op": f"jit(train_step)/layer_{layer}/dot_general:", "hlo_op": f"dot.{layer}"}
+                ran(gpu, 15, f"gemm_fusion_dot_{layer}", at, 50.25, kernel_details=details, **framework)
+                own = {"hlo_op": f"loop_add_fusion.{layer}", "tf_op": "XlaModule:", "correlation_id": "7"}
+                ran(gpu, 15, f"loop_add_fusion_{layer}", at + 55, 10.5, kernel_details="", **own)
+                ran(gpu, 2, f"dot.{layer}", at, 50.25)
+            ran(gpu, 16, "MemcpyH2D", start + 10, 4.0, memcpy_details="size:4096")
+            ran(gpu, 15, "MemoryFree", start + 470, 4.0)
+        ran(701, 42, "cuLaunchKernelEx", start - 10, 3.0, correlation_id=7)
+        ran(701, 42, "$train.py:12 loop", start + 500, 300.0)
+        ran(701, 42, "cuStreamSynchronize", start + 505, 200.0, correlation_id="9")
+    return {"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}, "traceEvents": events}
+
+
+def test_a_trace_of_jax_has_its_kernels_programs_and_host_calls(tmp_path):
+    path = write(tmp_path / "host.trace.json", xla_trace())
+    timeline = read_timeline(path)
+    assert timeline_format(path) == "xla"
+    kernels = timeline.kernels
+    assert kernels["kind"].value_counts().to_dict() == {"kernel": 48, "copy": 4}
+    first = kernels.iloc[0]
+    assert (first["kernel"], first["operator"]) == ("gemm_fusion_dot_0", "jit(train_step)/layer_0/dot_general")
+    assert (first["grid"], first["block"], first["stream"], first["device"]) == ("108x2x1", "128x1x1", 15, 0)
+    assert (first["start_s"], first["duration_s"]) == pytest.approx((0.0, 50.25e-6), abs=1e-12)
+    assert kernels["operator"][2] == "loop_add_fusion.0"
+    assert kernels["grid"][2] == "" and kernels["launch_s"].isna().all()
+    host = timeline.host.groupby("kind")["name"].unique().map(list).to_dict()
+    assert host == {"annotation": ["jit_train_step(77)"], "call": ["cuLaunchKernelEx", "cuStreamSynchronize"]}
+    assert kernels.loc[[0, 2], "launched_by"].tolist() == ["", "cuLaunchKernelEx"]
+    assert kernels["thread"][2] == "701/42"
+
+
+def test_programs_of_jax_are_the_steps_and_numbers_of_fusions_do_not_hide_layers(tmp_path):
+    step = find_step(read_timeline(write(tmp_path / "host.trace.json", xla_trace(gpus=2))))
+    assert (step.name, step.found_by, step.steps, step.dropped_kernels) == ("jit_train_step(77)", "annotation", 4, 0)
+    assert len(step.rows) == 13
+    assert [short_name(name) for name in step.rows["kernel"][[0, 2]]] == ["gemm_fusion_dot", "loop_add_fusion"]
+
+
+def test_as_many_events_as_jax_exports_are_pointed_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpuledger.readers.timelines.xla.MOST_EVENTS", 50)
+    with pytest.warns(InputWarning, match="as many as the profiler exports"):
+        read_timeline(write(tmp_path / "host.trace.json", xla_trace()))
+
+
+def test_kernels_that_xla_generates_have_a_class():
+    names = [
+        "gemm_fusion_dot_3",
+        "triton_softmax_2",
+        "loop_multiply_fusion_1",
+        "wrapped_convert",
+        "input_reduce_fusion_4",
+    ]
+    classes = ["gemm", "softmax", "elementwise", "elementwise", "reduce"]
+    assert classify(pd.Series(names)).tolist() == classes
+    assert [short_name(name) for name in ("fusion_7", "loop_add_fusion", "ampere_sgemm_128x64_nn")] == [
+        "fusion",
+        "loop_add_fusion",
+        "ampere_sgemm_128x64_nn",
+    ]
