@@ -68,7 +68,8 @@ def _facts(name: str, inside: Mapping[str, Any]) -> tuple[str, str, str, str]:
     kind = next((kind for key, kind in _KINDS.items() if key in inside), "call" if _CALL.match(name) else "operator")
     # A path of the framework (jit(f)/dot_general); without it, XLA writes the name of its own annotation there.
     framework = str(inside.get("tf_op", "")).rstrip(":")
-    operator = framework if "/" in framework else str(inside.get("hlo_op", ""))
+    # Numbered operations are one of the same kind each.
+    operator = framework if "/" in framework else re.sub(r"(?:\.\d{1,9}){1,4}$", "", str(inside.get("hlo_op", "")))
     return kind, operator, str(inside.get("kernel_details", "")), str(inside.get("correlation_id", ""))
 
 

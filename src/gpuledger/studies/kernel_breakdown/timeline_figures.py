@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
 from gpuledger.ledger import figures
-from gpuledger.studies.kernel_breakdown.formatting import format_time
+from gpuledger.studies.kernel_breakdown.formatting import format_time, time_unit
 from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy
 
 #: Colours of kernel classes; all others are grey.
@@ -48,28 +48,28 @@ def draw_step(axes: Axes, result: Mapping, predicted: bool) -> None:
     """
     span, idle = float(result["span"]), float(result["idle_time"])
     running, wide = span - idle, idle > 0.4 * span
-    axes.barh(0, 1e3 * running, color=_RUNNING)
-    axes.barh(0, 1e3 * idle, left=1e3 * running, color=figures.PALE)
+    scale, unit = time_unit(span)
+    axes.barh(0, scale * running, color=_RUNNING)
+    axes.barh(0, scale * idle, left=scale * running, color=figures.PALE)
     words = f"no kernel for {format_time(idle)}, {100 * idle / span:.0f} %"
     if wide and not figures.for_columns and float(result["longest_idle"]) > idle / 2:
         longest = format_time(float(result["longest_idle"]))
         words += f" ({longest} of it in one pause, in {figures.plain(str(result['longest_idle_in']))})"
     style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
-    axes.annotate(words, (1e3 * (span - idle / 2 if wide else span), 0), (0 if wide else 4, 0), **style).set_ha(
-        "center" if wide else "left"
-    )
+    place = (scale * (span - idle / 2 if wide else span), 0)
+    axes.annotate(words, place, (0 if wide else 4, 0), **style).set_ha("center" if wide else "left")
     names = ["recorded"]
     if predicted:
         kernels = float(result["predicted_kernel_time"])
-        axes.barh(1, 1e3 * kernels, facecolor="white", edgecolor=_RUNNING, **_HATCHED)
-        axes.annotate(f"kernels for {format_time(kernels)}", (1e3 * kernels, 1), (4, 0), **style)
+        axes.barh(1, scale * kernels, facecolor="white", edgecolor=_RUNNING, **_HATCHED)
+        axes.annotate(f"kernels for {format_time(kernels)}", (scale * kernels, 1), (4, 0), **style)
         names.append("predicted")
     axes.set_yticks(range(len(names)), names, fontsize=6.8)
-    axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(0, 1e3 * span * (1 if wide else 1.4)), xlabel="the step (ms)")
+    axes.set(ylim=(len(names) - 0.5, -0.5), xlim=(0, scale * span * (1 if wide else 1.4)), xlabel=f"the step ({unit})")
 
 
 def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
-    """Draw recorded and predicted time of the parts of a step that take most, in ms.
+    """Draw recorded and predicted time of the parts of a step that take most.
 
     Parameters
     ----------
@@ -99,15 +99,16 @@ def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
     paired = table["predicted"].notna().any()
     height = 0.4 if paired else 0.75
     colours = [colour_of(name) for name in table["kernel_class"]]
-    axes.barh(at - height / 2 * paired, 1e3 * table["time"], height, color=colours)
+    scale, unit = time_unit(float(table["time"].sum()))
+    axes.barh(at - height / 2 * paired, scale * table["time"], height, color=colours)
     if paired:
         # Thin lines of yellow would not be seen on white.
         edges = [_DARK_YELLOW if colour == figures.YELLOW else colour for colour in colours]
         outline = {"facecolor": "white", "edgecolor": edges, **_HATCHED}
-        axes.barh(at + height / 2, 1e3 * table["predicted"], height, **outline)
+        axes.barh(at + height / 2, scale * table["predicted"], height, **outline)
     axes.set_yticks(at, [_shorten(name) for name in table.index], fontsize=6.8)
     axes.invert_yaxis()
-    axes.set_xlabel("time in the step (ms)")
+    axes.set_xlabel(f"time in the step ({unit})")
     return list(table.index)
 
 
@@ -149,8 +150,9 @@ def draw_timeline(axes: Axes, rows: pd.DataFrame, idle: pd.DataFrame, first_s: f
     idle : DataFrame
         Of :func:`gpuledger.studies.kernel_breakdown.timeline_activity.explain_idle`.
     first_s, last_s : float
-        The horizontal axis, in ms from the step's first kernel.
+        The horizontal axis, from the step's first kernel.
     """
+    scale, unit = time_unit(last_s)
     streams = sorted(rows.loc[rows["kind"] == "kernel", "stream"].unique())[:8]
     copies = rows[rows["kind"] != "kernel"]
     lanes = [(f"stream {stream}", rows[(rows["stream"] == stream) & (rows["kind"] == "kernel")]) for stream in streams]
@@ -159,12 +161,12 @@ def draw_timeline(axes: Axes, rows: pd.DataFrame, idle: pd.DataFrame, first_s: f
     for lane, (_, own) in enumerate(lanes):
         for kernel_class, part in own.groupby("kernel_class"):
             colour = figures.ORANGE if str(kernel_class).startswith("memory") else colour_of(str(kernel_class))
-            _bars(axes, part, lane, colour, first_s, last_s)
+            _bars(axes, part, lane, colour, first_s, last_s, scale)
     for activity, part in idle.groupby("activity"):
-        _bars(axes, part, len(lanes), IDLE_COLOURS[str(activity)], first_s, last_s)
+        _bars(axes, part, len(lanes), IDLE_COLOURS[str(activity)], first_s, last_s, scale)
     axes.set_yticks(np.arange(len(lanes) + 1), [*(name for name, _ in lanes), "no kernel"], fontsize=6.8)
-    axes.set(xlim=(1e3 * first_s, 1e3 * last_s), ylim=(len(lanes) + 0.5, -0.5))
-    axes.set_xlabel("time from the first kernel (ms)")
+    axes.set(xlim=(scale * first_s, scale * last_s), ylim=(len(lanes) + 0.5, -0.5))
+    axes.set_xlabel(f"time from the first kernel ({unit})")
 
 
 def mark_longest_pause(axes: Axes, rows: pd.DataFrame) -> None:
@@ -173,16 +175,17 @@ def mark_longest_pause(axes: Axes, rows: pd.DataFrame) -> None:
     if len(running) < 2:
         return
     pauses = np.round(running[1:, 0] - running[:-1, 1], 12)
-    start, end = 1e3 * running[pauses.argmax(), 1], 1e3 * running[pauses.argmax() + 1, 0]
+    scale, _ = time_unit(float(running[-1, 1]))
+    start, end = scale * running[pauses.argmax(), 1], scale * running[pauses.argmax() + 1, 0]
     axes.axvspan(start, end, color=figures.VERMILLION, alpha=0.18, linewidth=0, zorder=0)
     mark = {"color": figures.VERMILLION, "linewidth": 2.5, "clip_on": False, "solid_capstyle": "butt"}
     axes.plot([start, end], [1.03, 1.03], transform=axes.get_xaxis_transform(), **mark)
     axes.set_title("longest pause", loc="right", fontsize=6.8, color=figures.VERMILLION)
 
 
-def _bars(axes: Axes, rows: pd.DataFrame, lane: int, colour: str, first_s: float, last_s: float) -> None:
+def _bars(axes: Axes, rows: pd.DataFrame, lane: int, colour: str, first_s: float, last_s: float, scale: float) -> None:
     seen = rows[(rows["start_s"] < last_s) & (rows["start_s"] + rows["duration_s"] > first_s)]
-    bars = 1e3 * seen[["start_s", "duration_s"]].to_numpy(float)
+    bars = scale * seen[["start_s", "duration_s"]].to_numpy(float)
     axes.broken_barh(bars, (lane - 0.4, 0.8), color=colour, linewidth=0.15, rasterized=True)
 
 

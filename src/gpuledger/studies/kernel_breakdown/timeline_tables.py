@@ -112,7 +112,9 @@ def describe_step(result: CaseResult) -> str:
         "repetition": f"by repetition (one of {result['steps']} alike)",
         "whole recording": "as the whole recording, in which nothing repeats",
     }[str(result["step_found_by"])]
-    lines = [f"{result['recording']}, {result['recorded_device']}. The step is found {found}."]
+    device = f", {result['recorded_device']}" if result["recorded_device"] != "unknown" else ""
+    recording = str(result["recording"])
+    lines = [f"{recording[:1].upper()}{recording[1:]}{device}. The step is found {found}."]
     if dropped := int(result["dropped_kernels"]):
         lines.append(f"{dropped:,} kernels of the recording belong to no whole step and are left out.")
     if result.summary.get("layers", {}).get("value"):
