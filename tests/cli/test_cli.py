@@ -152,13 +152,21 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("cut.dmat", struct.pack("<QQ", 1000, 1000), "cut short"),
         ("bad.csv.gz", b"\x1f\x8b\x08 nonsense", "damaged"),
         ("bad.parquet", b"PAR1 nonsense", "cannot be read"),
-        ("x.nsys-rep", b"\0\1\2", "nsys export"),
     ],
 )
 def test_inspect_says_what_is_wrong(tmp_path, name, content, problem):
     (tmp_path / name).write_bytes(content)
     found = inspect(tmp_path / name, status=1)[0]
     assert any(problem in said for said in found["problems"]), found
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_report_of_nsys_needs_nsys(tmp_path, monkeypatch, installed):
+    (tmp_path / "x.nsys-rep").write_bytes(b"\0\1\2")
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}" if installed else None)
+    (found,) = inspect(tmp_path / "x.nsys-rep", status=0 if installed else 1)
+    assert found["studies"] == ["kernel_breakdown"]
+    assert [text.partition(";")[0] for text in found["problems"]] == ["reading it needs nsys"] * (not installed)
 
 
 def test_names_in_files_do_not_control_the_terminal(tmp_path):

@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -112,8 +113,9 @@ def _look(found: Found, head: bytes) -> None:
     elif name.endswith(".ncu-rep"):
         _ncu(found)
     elif name.endswith((".nsys-rep", ".qdrep")):
-        found.format = "Nsight Systems report"
-        found.problems.append("it must be exported first: nsys export --type sqlite REPORT")
+        _set_timeline(found, "Nsight Systems report")
+        if not shutil.which("nsys"):
+            found.problems.append("reading it needs nsys; or export it: nsys export --type sqlite REPORT")
     elif name.endswith(".dmat"):
         _dmat(found, head)
     elif name.endswith(".bin"):

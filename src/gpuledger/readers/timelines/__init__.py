@@ -10,6 +10,7 @@ from gpuledger.errors import InputError
 from gpuledger.readers.timelines.database import read_database
 from gpuledger.readers.timelines.kineto import read_kineto
 from gpuledger.readers.timelines.nsys import read_nsys
+from gpuledger.readers.timelines.nsys_report import SUFFIXES, read_report_of_nsys
 from gpuledger.readers.timelines.proton import read_proton
 from gpuledger.readers.timelines.reports import read_report
 from gpuledger.readers.timelines.rocpd import read_rocpd
@@ -26,25 +27,25 @@ def _read_sqlite(path: Path) -> Timeline:
     return read_database(path, _of_database)
 
 
-_READERS = {
-    "kineto": read_kineto,
-    "xla": read_xla,
-    "proton": read_proton,
-    "sqlite": _read_sqlite,
-    "report": read_report,
-}
+def _read_nsys_report(path: Path) -> Timeline:
+    return read_report_of_nsys(path, _read_sqlite)
+
+
+_READERS = {"kineto": read_kineto, "xla": read_xla, "proton": read_proton, "report": read_report}
+_READERS |= {"sqlite": _read_sqlite, "nsys": _read_nsys_report}
 _PROTON = re.compile(rb'\[\s*\{\s*"(?:children|frame|metrics)"\s*:')
 #: The names of processes, at the beginning of a trace of XLA's profiler.
 _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')
 
 
 def timeline_format(path: str | Path) -> str:
-    """Tell the format of a file by its first bytes: ``kineto``, ``xla``, ``proton``, ``sqlite`` or ``report`` (CSV).
+    """Tell the format of a file by its first bytes: ``kineto``, ``xla``, ``proton``, ``sqlite``, ``nsys`` (a report) or
+    ``report`` (CSV).
 
     Raises
     ------
     InputError
-        The file does not exist, is empty, or is one that only Nsight Systems itself can read.
+        The file does not exist, or is empty.
     """
     path = Path(path)
     try:
@@ -54,9 +55,8 @@ def timeline_format(path: str | Path) -> str:
         raise InputError(path, "", f"cannot be read ({error.strerror})", "put the file there") from None
     if not head:
         raise InputError(path, "", "the file is empty", "record the timeline again")
-    if path.suffix in (".nsys-rep", ".qdrep"):
-        remedy = "export it: nsys export --type sqlite REPORT.nsys-rep"
-        raise InputError(path, "", "a report that only Nsight Systems can read", remedy)
+    if path.suffix in SUFFIXES:
+        return "nsys"
     if head.startswith(b"SQLite format 3\0"):
         return "sqlite"
     if head.startswith(b"\x1f\x8b"):
@@ -81,7 +81,8 @@ def read_timeline(path: str | Path) -> Timeline:
 
     * torch.profiler (Kineto): JSON, plain or gzipped
     * XLA's profiler (JAX): JSON, plain or gzipped
-    * Nsight Systems: SQLite export; CSV of the reports ``cuda_gpu_trace`` and ``cuda_gpu_kern_sum``
+    * Nsight Systems: report, where ``nsys`` is installed; SQLite export; CSV of ``cuda_gpu_trace`` and
+      ``cuda_gpu_kern_sum``
     * rocprofv3: database (rocpd); CSV of kernel traces and statistics, also of the older rocprof
     * Triton's proton: JSON in hatchet's form
 
