@@ -56,6 +56,19 @@ def test_a_step_is_the_sum_of_its_kernels_and_of_other_requests_prompts(tmp_path
     assert result.provenance["kind"] == "predicted" and "vllm" in json.dumps(result.provenance["inputs"])
 
 
+def test_requests_that_wait_for_their_first_token_neither_decode_nor_meet_prompts(tmp_path):
+    at_once, half, hardly = (
+        reduced(tmp_path, {"silicon_ttft_ms": wait}).data.iloc[0] for wait in (0, 512 * 1e3 * step_s(4), 1e8)
+    )
+    assert at_once["given_ttft_s"] == pytest.approx(at_once["kernels_s"], rel=1e-5)
+    assert hardly["given_ttft_s"] == pytest.approx(step_s(1), rel=1e-3)
+    # Half of them decode, with half of the prompts among them, if they wait as long as a step of half of them takes
+    # for every token; the prompts' time moves that share up a little.
+    share = (half["given_ttft_s"] - step_s(4)) / at_once["prompts_s"]
+    assert 0.5 < share < 0.6
+    assert half["kernels_s"] == at_once["kernels_s"], "a measured time is no input of the prediction"
+
+
 def test_a_single_request_waits_for_nobody(tmp_path):
     run = reduced(tmp_path, {"batch_size": 1}).data.iloc[0]
     assert run["prompts_s"] == 0 and run["kernels_s"] == run["decode_s"]

@@ -12,6 +12,25 @@ from gpuledger.studies.serving_time import sweeps
 _ROUNDS = 8
 
 
+def decoding_share(step_s: np.ndarray, prompts_s: np.ndarray, out: np.ndarray, wait_s: np.ndarray) -> np.ndarray:
+    """Return the share of its time that a request decodes, by Little's law, where prompts join the steps of that time.
+
+    Parameters
+    ----------
+    step_s, prompts_s : numpy.ndarray
+        A decode step, and what the prompts of all other requests would add to it.
+    out : numpy.ndarray
+        Output tokens.
+    wait_s : numpy.ndarray
+        Measured time to the first token.
+    """
+    share = np.ones(len(step_s))
+    for _ in range(8 * _ROUNDS):
+        own_s = out * (step_s + share * prompts_s)
+        share = own_s / (own_s + wait_s)
+    return np.round(share, 9)
+
+
 def decode_steps(
     model: Model, precision: Precision | None, parallel: Parallel, part: pd.DataFrame, gpu: Gpu, engine: str
 ) -> tuple[dict[str, np.ndarray], set[str]]:

@@ -16,7 +16,7 @@ from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import chunk, decode, join, kernels, prefill
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.studies.serving_time import sweeps
-from gpuledger.studies.serving_time.apart import decode_steps
+from gpuledger.studies.serving_time.apart import decode_steps, decoding_share
 from gpuledger.studies.serving_time.runs import APART, NotExpressedError, express, read_runs
 
 #: Runs of an engine that its term is fitted to at least.
@@ -44,10 +44,11 @@ def reduce(case: Case) -> CaseResult:
         processed by other workers than those that decode), ``input_tokens, output_tokens, requests`` (in flight, of a
         replica), ``decoding`` (of them, at a time), ``gpus, held_back, measured_s`` (per output token) and, predicted,
         ``decode_s`` (a decode step), ``full_s`` (of all requests in flight), ``prompts_s`` (other requests' prompts,
-        per step; 0 with workers that only decode), ``kernels_s`` (a step and prompts), ``predicted_s`` (with the
-        engine's term); of the first token ``ttft_s`` and, predicted where all is on the same GPUs, ``prompt_s`` (its
-        prompt's kernels) and ``first_token_s`` (with the engine's term; NaN with more than `FEW_REQUESTS`). Both modes
-        have quantities and engines' terms of their own.
+        per step; 0 with workers that only decode), ``kernels_s`` (a step and prompts), ``given_ttft_s`` (the same of as
+        many requests and prompts as the measured time to the first token leaves), ``predicted_s`` (with the engine's
+        term); of the first token ``ttft_s`` and, predicted where all is on the same GPUs, ``prompt_s`` (its prompt's
+        kernels) and ``first_token_s`` (with the engine's term; NaN with more than `FEW_REQUESTS`). Both modes have
+        quantities and engines' terms of their own.
     """
     gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
     runs, ignored = read_runs(case, gpu)
@@ -125,6 +126,7 @@ def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFram
         if mode == APART:
             times, sources = decode_steps(model, precision, parallel, part, gpu, engine)
             times |= {"prompts_s": 0.0, "kernels_s": times["decode_s"], "prompt_s": np.nan}
+            times["given_ttft_s"] = times["decode_s"]
         else:
             times, sources = _passes(model, precision, parallel, part, gpu, engine)
         used |= sources
@@ -144,15 +146,25 @@ def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: st
     """Return the predicted times of runs with the same model, engine and parallelism, all at once."""
     (new, out), requests = sweeps.mean_lengths(part), part["requests"].to_numpy()
     # On average, half of the output is in the cache.
-    context, others = new + out // 2, np.maximum(requests - 1, 0)
-    work = join([decode(context, requests), prefill(new), chunk(new, 0, others, context)])
-    rows = predict(kernels(model, work, parallel, precision), gpu, engine)
-    time_s = totals(rows, rows["shape"].to_numpy(), work.shapes)["time_s"].reshape(3, -1)
-    step_s, prompt_s, both_s = time_s
+    context, used = new + out // 2, set()
+
+    def steps_s(decoding: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the times of a decode step, of a prompt, and what the prompt adds to a step of the others."""
+        work = join([decode(context, decoding), prefill(new), chunk(new, 0, np.maximum(decoding - 1, 0), context)])
+        rows = predict(kernels(model, work, parallel, precision), gpu, engine)
+        used.update(rows["constants"].astype(str).unique())
+        step_s, prompt_s, both_s = totals(rows, rows["shape"].to_numpy(), work.shapes)["time_s"].reshape(3, -1)
+        return step_s, prompt_s, np.maximum(both_s - step_s, 0)
+
+    step_s, prompt_s, added_s = steps_s(requests)
     # While a request generates its output, each of the others ends once, and the next one's prompt is processed.
-    prompts_s = others / out * np.maximum(both_s - step_s, 0)
-    times = {"decode_s": step_s, "full_s": step_s, "prompts_s": prompts_s, "kernels_s": step_s + prompts_s}
-    return times | {"prompt_s": prompt_s, "decoding": requests}, set(rows["constants"].astype(str).unique())
+    others = np.maximum(requests - 1, 0) / out
+    times = {"decode_s": step_s, "full_s": step_s, "prompts_s": others * added_s, "prompt_s": prompt_s}
+    times["kernels_s"] = step_s + times["prompts_s"]
+    share = decoding_share(step_s, others * added_s, out, part["ttft_s"].to_numpy())
+    step_s, _, added_s = steps_s(np.maximum(np.rint(share * requests).astype(np.int64), 1))
+    share = decoding_share(step_s, others * added_s, out, part["ttft_s"].to_numpy())
+    return times | {"given_ttft_s": step_s + share * others * added_s, "decoding": requests}, used
 
 
 def _fit(data: pd.DataFrame, measured: str, predicted: str, least: int) -> dict[str, float]:
@@ -190,6 +202,9 @@ def _add_errors(result: CaseResult, data: pd.DataFrame, prefix: str = "") -> Non
     result.add(f"{prefix}tpot_median_error_unfitted_held_back_percent", alone[data["held_back"]].median(), "%")
     result.add(f"{prefix}tpot_median_error_percent", fitted.median(), "%")
     result.add(f"{prefix}tpot_mape_percent", fitted.mean(), "%")
+    if not prefix:
+        given = errors_percent(data["given_ttft_s"], data["measured_s"])
+        result.add("tpot_median_error_given_ttft_percent", given.abs().median(), "%")
     result.add(f"{prefix}tpot_predicted_over_measured", (data["kernels_s"] / data["measured_s"]).median(), "1")
 
 
