@@ -1,4 +1,4 @@
-"""Traces of XLA's profiler (JAX): known answers, in the form that openxla's sources write; no recording was at hand."""
+"""Traces of XLA's profiler (JAX): known answers, in the form in which xprof 2.24 exports planes that were made up."""
 
 import json
 
@@ -16,8 +16,11 @@ def write(path, content):
     return path
 
 
-def xla_trace(gpus=1):
-    """Return four steps of six layers, as XLA's profiler writes them, with Python's functions and derived threads."""
+def xla_trace(gpus=1, shown="programs"):
+    """Return four steps of six layers, with Python's functions.
+
+    Above them, the profiler shows each program (`shown`), one ``program`` for all of them, or ``steps``.
+    """
     far, events = 5e6, []
 
     def name(process, what, text, thread=None):
@@ -32,8 +35,9 @@ def xla_trace(gpus=1):
         for thread, text in (
             (15, "Stream #15(Compute)"),
             (16, "Stream #16(MemcpyH2D)"),
-            (1, "XLA Modules"),
-            (2, "XLA Ops"),
+            (1, "XLA Modules - from #15"),
+            (2, "XLA Ops - from #15"),
+            (3735928559, "Steps"),
         ):
             name(gpu, "thread", text, thread)
     name(701, "process", "/host:CPU")
@@ -41,7 +45,10 @@ def xla_trace(gpus=1):
     for step in range(4):
         start = 1000.0 * step
         for gpu in range(1, gpus + 1):
-            ran(gpu, 1, "jit_train_step(77)", start, 500.0)
+            if shown != "program" or step == 0:
+                ran(gpu, 1, "jit_train_step(77)", start, 500.0 if shown != "program" else 3500.0)
+            if shown == "steps":
+                ran(gpu, 3735928559, f"train {step}", start, 500.0, step_name=f"train {step}")
             for layer in range(6):
                 at, details = start + 80 * layer, "regs:96 static_shared:0 grid:108,2,1 block:128,1,1 occ_pct:12.5"
                 framework = {"tf_op": f"jit(train_step)/layer_{layer}/dot_general:", "hlo_op": f"dot.{layer}"}
@@ -51,6 +58,8 @@ def xla_trace(gpus=1):
                 ran(gpu, 2, f"dot.{layer}", at, 50.25)
             ran(gpu, 16, "MemcpyH2D", start + 10, 4.0, memcpy_details="size:4096")
             ran(gpu, 15, "MemoryFree", start + 470, 4.0)
+        if shown == "steps":
+            ran(701, 42, f"train {step}", start - 20, 30.0, step_num=str(step))
         ran(701, 42, "cuLaunchKernelEx", start - 10, 3.0, correlation_id=7)
         ran(701, 42, "$train.py:12 loop", start + 500, 300.0)
         ran(701, 42, "cuStreamSynchronize", start + 505, 200.0, correlation_id="9")
@@ -81,6 +90,16 @@ def test_programs_of_jax_are_the_steps_and_numbers_of_fusions_do_not_hide_layers
     assert (step.name, step.found_by, step.steps, step.dropped_kernels) == ("jit_train_step(77)", "annotation", 4, 0)
     assert len(step.rows) == 13
     assert [short_name(name) for name in step.rows["kernel"][[0, 2]]] == ["gemm_fusion_dot", "loop_add_fusion"]
+
+
+@pytest.mark.parametrize(
+    ("shown", "name", "found_by"),
+    [("steps", "train 1", "annotation"), ("program", "", "repetition")],
+)
+def test_steps_are_what_the_user_annotated_and_programs_that_run_together_none(tmp_path, shown, name, found_by):
+    step = find_step(read_timeline(write(tmp_path / "host.trace.json", xla_trace(shown=shown))))
+    assert (step.name, step.found_by, len(step.rows)) == (name, found_by, 13)
+    assert "jit_train_step(77)" not in set(step.host["name"])
 
 
 def test_as_many_events_as_jax_exports_are_pointed_out(tmp_path, monkeypatch):

@@ -15,7 +15,9 @@ from gpuledger.readers.timelines.table import Timeline, finish, frame, sizes
 # Calls of Python functions begin with a dollar sign, and can be most of a trace.
 _WANTED = re.compile(r'"name"\s*:\s*"(?!\$)')
 #: Names of processes and threads, as openxla's cupti_collector.cc and the trace viewer write them.
-_DEVICE, _STREAM, _PROGRAMS = re.compile(r"/device:GPU:(\d{1,9})\s*(.{0,200})"), r"^Stream #(\d{1,9})", "XLA Modules"
+_DEVICE, _STREAM = re.compile(r"/device:GPU:(\d{1,9})\s*(.{0,200})"), r"^Stream #(\d{1,9})"
+#: Threads of a device that the profiler derives from its streams: annotated steps (``train 3``), and programs that ran.
+_STEPS, _PROGRAMS = "Steps", "XLA Modules"
 #: By the argument that only they have, what events on a stream are; others are notes about memory.
 _KINDS = {"kernel_details": "kernel", "cuda_graph_exec_id": "kernel", "memcpy_details": "copy", "memset_details": "set"}
 #: Calls of the driver, the runtime and NCCL.
@@ -31,7 +33,9 @@ def read_xla(path: str | Path) -> Timeline:
     """Read a trace of XLA's profiler.
 
     What ran on a stream of a GPU are kernels, copies and sets. ``operator`` is the framework's operation, else XLA's.
-    Programs that ran on a GPU (``jit_train_step``) are annotations, on its clock; so ``launch_s`` is left out.
+    Annotations are the steps that the profiler shows on a GPU, else programs that ran there more than once
+    (``jit_train_step``; what follows itself without an annotated step between is shown as one). Both are on the GPU's
+    clock, so ``launch_s`` is left out.
 
     Raises
     ------
@@ -52,6 +56,8 @@ def read_xla(path: str | Path) -> Timeline:
             process, thread, name = str(event.get("pid")), str(event.get("tid")), str(event.get("name"))
             if event.get("ph") == "M" and name in ("process_name", "thread_name"):
                 names[process, thread if name == "thread_name" else ""] = str(inside.get("name", ""))
+            elif event.get("ph") == "X" and "step_num" in inside:
+                continue  # the host's side of an annotated step, which ends long before the GPU's
             elif event.get("ph") == "X" and (times := moment_and_duration(event)):
                 events.append((process, thread, name, *times, *_facts(name, inside)))
             elif event.get("ph") == "X":
@@ -102,8 +108,12 @@ def _timeline(path: Path, events: pd.DataFrame, names: Mapping[tuple[str, str], 
     }
     # Of the GPU that ran most: those of others overlap with them, and only one is analysed.
     most = ran["duration_s"].groupby(device[own]).sum()
-    program = (line == _PROGRAMS) & (device == (most.idxmax() if len(most) else ""))
-    host = events.assign(kind=events["kind"].where(~program, "annotation"))[program | device.isna()]
+    shown = device == (most.idxmax() if len(most) else "")
+    marks = shown & line.str.startswith(_STEPS)
+    if not marks.any():
+        marks = shown & line.str.startswith(_PROGRAMS)
+        marks &= events["name"].groupby(events["name"].where(marks, "")).transform("size") > 1
+    host = events.assign(kind=events["kind"].where(~marks, "annotation"))[marks | device.isna()]
     host = {name: host[name].to_numpy() for name in ("name", "kind", "start_s", "duration_s", "thread")}
     titles = [found.group(2) for name in names.values() if (found := _DEVICE.search(name)) and found.group(2)]
     return finish(path, "trace of XLA's profiler (JAX)", columns, host, titles, left_out)
