@@ -485,7 +485,23 @@ def test_blackwell_ultra_takes_768_values_in_a_step_and_few_blocks_write_no_fast
     assert set(found[B200].tiles[:, 2]) == {256} and found[B200].direct == 0.0
     constants = dataclasses.replace(constants_of(ultra, "fp4"), dispatch="tensorrt-nvfp4")
     plan = gemm_plan(ultra, constants, 128, [256, 256 * ultra.sms], 1024, precision="fp4")
-    assert plan["drain_s"][0] / plan["tile_n"][0] == pytest.approx(plan["drain_s"][1] / plan["tile_n"][1])
+    drained = plan["drain_s"] / (plan["tile_n"] * plan["waves"])
+    assert drained[0] == pytest.approx(drained[1])
+
+
+def test_blackwell_ultra_writes_rows_of_a_power_of_two_sooner_and_fetches_weights_into_their_share_of_the_ring():
+    rates = {"l2_bytes_per_clock": 100.0, "result_factor": 8.0, "dram_share": 1.0}
+    constants = {"dispatch": "tensorrt-nvfp4", "conversion_row_s": 0.0} | rates
+    for gpu in (B200, find_gpu("b300")):
+        own = dataclasses.replace(constants_of(gpu, "fp4"), **constants)
+        # 127 tiles and 128: one wave.
+        plan = gemm_plan(gpu, own, 128, [127 * 128, 128 * 128], 128, precision="fp4")
+        assert (plan["waves"] == 1).all() and (plan["time_s"][0] > 1.05 * plan["time_s"][1]) == (gpu is not B200)
+        # 32 SMs, each with half of its ring for weights, do not fill DRAM.
+        plan = gemm_plan(gpu, own, 1, 4096, 2**16, precision="fp4")
+        share = plan["tile_n"] / (128 + plan["tile_n"])
+        bytes_per_s = plan["blocks"] * 48 * share * gpu.clock_hz
+        assert plan["dram_s"][0] == pytest.approx(plan["dram_bytes"][0] / bytes_per_s[0], rel=0.01)
 
 
 def test_activations_pass_again_where_tiles_go_down_the_rows():
@@ -504,6 +520,13 @@ def test_flashinfer_converts_long_rows_by_bulk_copies():
         # 16 copies one after the other, where k is a multiple of 512; else seven rows an SM.
         plan = gemm_plan(B200, constants, [1000, 1024], 1024, k, precision="fp4")
         np.testing.assert_allclose(plan["conversion_s"], [7e-7, longest], rtol=1e-3)
+
+
+def test_rows_of_32_values_are_padded_for_nvfp4():
+    constants = dataclasses.replace(constants_of(B200, "fp4"), dispatch="vllm-nvfp4", conversion_bytes=1e-9)
+    plan = gemm_plan(B200, constants, 32768, 1024, [32, 64, 128], precision="fp4")
+    assert plan["conversion_s"][0] == pytest.approx(2 * plan["conversion_s"][1], rel=0.1)
+    assert plan["conversion_s"][1] == pytest.approx(plan["conversion_s"][2], rel=0.1)
 
 
 def test_the_host_hides_behind_the_gpu_or_the_gpu_behind_the_host():

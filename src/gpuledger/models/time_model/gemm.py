@@ -21,7 +21,9 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
   :mod:`gpuledger.models.time_model.operand_traffic`).
 * passes: a kernel whose blocks work off tiles down the rows fetches the activations again for the next columns, where
   L2 does not keep them (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
-* drain: the results of the tiles that an SM holds at once; its next ones begin after them.
+* drain: the results of the tiles that an SM holds at once; its next ones begin after them. Of TensorRT-LLM's nvfp4 on
+  Blackwell Ultra they take longer to leave than to be written (`scattered` of the dispatch): those of the last tile
+  are waited for, the others overlap with the chain.
 * outside: Hopper's bulk copies of rows beyond the matrix, which tiles of a dispatch table and whole clusters may have,
   take longer than those within (`_OUTSIDE_OF`, `_OUTSIDE_BY`; DeepGEMM's authors call it the bound of L2 outside of
   tensors).
@@ -113,6 +115,7 @@ class _Machine(NamedTuple):
     fill: float
     outside: float
     direct: float = 0.0
+    ring: float = 0.0
     few: float = 0.0
     narrow: float = 0.0
 
@@ -134,8 +137,8 @@ _FEW = 3500
 
 
 def _search(
-    m, n, k, batch, stored, colds, warms, flights, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n,
-    together, stalls, splits, g, time, chosen, terms,
+    m, n, k, batch, stored, colds, warms, flights, scattered, first, last, tiles_m, tiles_n, steps,
+    clusters_m, clusters_n, together, stalls, splits, g, time, chosen, terms,
 ):  # fmt: skip
     """Fill the time (s), the best tile, split and step along k, and their terms.
 
@@ -178,18 +181,24 @@ def _search(
                     latency += (rounds - 1.0) * g.fill * g.step
                 active = min(blocks, g.sms)
                 written = g.result_factor * result * max(active / g.sms, g.direct)
-                l2 = waves * (operands * length + written) / g.l2_per_sm
+                l2 = waves * (operands * length + (1.0 - g.direct) * written) / g.l2_per_sm
                 if compute > best or latency > best or l2 > best:
                     continue
                 compute *= 1.0 + g.throttled * compute / (compute + _THROTTLED_AFTER)
                 drain = rounds * written / g.l2_per_sm
-                dram = cold / min(g.dram, active * flights[i] * g.clock) + warm
+                flight = g.ring * used_n / (tile_m + tile_n) if g.ring > 0.0 else flights[i]
+                dram = cold / min(g.dram, active * flight * g.clock) + warm
                 extra = 0.0
                 if split > 1:
                     extra = g.split + split * rows * columns * many * 4.0 / (active * g.l2_per_sm)
                 a, b, c, d = compute * compute, latency * latency, l2 * l2, dram * dram
                 chain = sqrt(sqrt(a * a + b * b + c * c)) + drain + outside / (g.sms * g.l2_per_sm)
                 e = chain * chain
+                if scattered[i] > 1.0:
+                    leaving = scattered[i] * waves * written / g.l2_per_sm
+                    chain = sqrt(sqrt(e * e + leaving * leaving * leaving * leaving))
+                    chain += (scattered[i] - 1.0) * written / g.l2_per_sm
+                    e = chain * chain
                 total = sqrt(sqrt(e * e + d * d + 0.5 * e * d)) + extra
                 if total < best:
                     best = total
@@ -332,6 +341,7 @@ def _run(
     machine = machine._replace(
         least_rows=max(machine.least_rows, tiles[:, 0].min()),
         direct=found.direct,
+        ring=found.ring,
         **found.whole._asdict(),
     )
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
@@ -344,7 +354,7 @@ def _run(
     streamed = l2 or kept._replace(bytes_per_s=generation_of(gpu).stream * kept.bytes_per_s)
     cold, warm, wait = traffic(machine, streamed, sizes, weights, in_turn, own_activations, found.passes)
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
-    shapes = (*sizes, stored, cold, warm, flights, first, last)
+    shapes = (*sizes, stored, cold, warm, flights, found.scattered * np.ones(count), first, last)
     time, chosen = np.empty(count), np.empty((count, 5), np.int64)
     # Only a plan needs the terms of all; a time gets by with those of one chunk a thread.
     terms = np.empty((count if plan else min(count, _CHUNK), 7))
