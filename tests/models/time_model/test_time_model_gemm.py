@@ -313,10 +313,10 @@ def test_tensorrt_looks_for_the_largest_of_four_passes_at_once():
     constants = dataclasses.replace(
         constants_of(B200, "fp8"), dispatch="tensorrt-fp8", conversion_bytes=1e-9, conversion_row_s=1e-6
     )
-    rows = 1024 * np.array([0.5, 1, 3, 4, 7, 8])
+    rows = 1024 * np.array([1 / 32, 0.5, 1, 3, 4, 7, 8])
     plan = gemm_plan(B200, constants, rows.astype(int), 32, 1024, precision="fp8", weights_in_turn=1)
-    # Blocks with any values wait twice more: half of them, then all.
-    assert plan["conversion_s"].to_numpy() == pytest.approx(1e-6 * np.array([1.5, 3, 5, 3, 6, 4]), rel=1e-3)
+    # One wait more with 64 Ki values, and another with 1 Mi: half of them, then all.
+    assert plan["conversion_s"].to_numpy() == pytest.approx(1e-6 * np.array([0.5625, 2, 3, 5, 3, 6, 4]), rel=1e-3)
     assert dispatch_of("torch_flow", "fp8") == "tensorrt-fp8"
     # Its products choose among all tiles and splits.
     free = dataclasses.replace(constants, dispatch=ANY)

@@ -38,8 +38,9 @@ chosen on these two tables, held-back errors in sight: 5.8 and 5.6 % became 4.5 
 
 Before TensorRT-LLM's fp8 products a kernel looks for the largest value: 1024 blocks of 1024 threads, each with one
 value in a pass (``cpp/tensorrt_llm/common/cudaFp8Utils.cu``). A B200's times say that its loop fetches for four passes
-at once, and for each of the rest alone: 7 Mi values take longer than 8 Mi. That blocks with any values wait twice more,
-and that a wait for DRAM is three times as long, was chosen on a B200's and a GB300's table, held-back errors in sight.
+at once, and for each of the rest alone: 7 Mi values take longer than 8 Mi. That it all takes one more wait with 64 Ki
+values and another with 1 Mi, of fewer in proportion, and that a wait for DRAM is 2.75 times as long, was chosen on the
+tables of B200, GB200, B300 and GB300, held-back errors in sight.
 On an H100 and an L40S the traffic is all that counts.
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
@@ -194,8 +195,8 @@ _PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
 _GROUP = 128
 _BY_COST = ("sglang-deepgemm", "sm90")
 # Of TensorRT-LLM's search for the largest value: values that all blocks compare in a pass, passes that fetch at once,
-# further waits of blocks with any values, and by how many times a wait for DRAM is longer.
-_SEARCHED, _UNROLLED, _FIRST, _FROM_DRAM = 1024 * 1024, 4, 2.0, 2.0
+# numbers of values with a further wait, and by how many times a wait for DRAM is longer.
+_SEARCHED, _UNROLLED, _FURTHER, _FROM_DRAM = 1024 * 1024, 4, (2.0**16, 2.0**20), 1.75
 # Of TensorRT-LLM's nvfp4: how much longer rows of results that are no power of two long take to leave Blackwell Ultra's
 # SMs, and the bytes in a cycle that a ring full of weights takes in from DRAM.
 _SCATTERED, _RING = 1.8, 48.0
@@ -350,7 +351,8 @@ def _waits(values: np.ndarray) -> np.ndarray:
     passes, rest = np.divmod(values, _SEARCHED)
     last = rest / _SEARCHED
     before, after = (count // _UNROLLED + count % _UNROLLED for count in (passes, passes + 1))
-    return _FIRST * np.minimum(1.0, values / _SEARCHED) + (1 - last) * before + last * after
+    further = sum(np.minimum(1.0, values / enough) for enough in _FURTHER)
+    return further + (1 - last) * before + last * after
 
 
 def _is_ultra(gpu: Gpu) -> bool:
