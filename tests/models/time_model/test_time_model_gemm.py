@@ -554,10 +554,47 @@ def test_own_activations_leave_less_of_l2():
 
 
 def test_first_bytes_come_later_from_dram():
-    # Six weights of 2 MiB fit an L2 of 50 MiB, six of 128 MiB do not.
-    plan = gemm_plan(H100, constants_of(H100), 16, np.array([1024, 65536]), 1024)
+    # Six weights of 1 MiB fit an L2 of 50 MiB, six of 64 MiB do not.
+    plan = gemm_plan(H100, constants_of(H100), 1024, np.array([1024, 65536]), 512)
     waits = plan["launch_s"].to_numpy() - constants_of(H100).launch_s
     assert waits == pytest.approx([0, 4e-7], abs=1e-10)
+
+
+def test_few_blocks_begin_sooner_than_many_unless_in_clusters():
+    plan = gemm_plan(H100, constants_of(H100), 1, [64, 640, 6400], 64)
+    assert plan["blocks"].tolist() == [1, 10, 100]
+    sooner = constants_of(H100).launch_s - plan["launch_s"].to_numpy()
+    assert sooner == pytest.approx(2.5e-7 * np.array([1 - 1 / 52.8, 1 - 10 / 52.8, 0]), rel=1e-6, abs=1e-12)
+    for constants, batch in (
+        (dataclasses.replace(constants_of(H100), dispatch="vllm-fp8"), 1),
+        (constants_of(H100), 4),
+    ):
+        assert gemm_plan(H100, constants, 1, 64, 64, batch)["launch_s"].iloc[0] == constants.launch_s
+
+
+def test_partial_sums_cross_the_dies_of_data_centre_blackwell():
+    for gpu, dies in ((H100, 1), (B200, 2)):
+        plan = gemm_plan(gpu, constants_of(gpu), 1024, 512, 2**16)
+        split, traffic = plan["split_k"].iloc[0], plan["split_s"].iloc[0] - constants_of(gpu).split_s
+        if dies == 2:
+            expected = (split + 1) * 4 * 1024 * 512 / (12 * gpu.sms * gpu.clock_hz)
+        else:
+            busy = min(1, plan["blocks"].iloc[0] / gpu.sms) * gpu.sms * constants_of(gpu).l2_bytes_per_clock
+            expected = split * 4 * 1024 * 512 / (busy * gpu.clock_hz)
+        assert split > 1 and traffic == pytest.approx(expected)
+
+
+def test_a_few_rows_take_slower_steps_on_data_centre_blackwell():
+    m, n = np.array([8, 9, 9, 16, 17, 8, 8]), np.array([4096, 4096, 1024, 768, 768, 5120, 2048])
+    k = np.array([4096, 4096, 2048, 2048, 2048, 2048, 4096])
+    tiles, first, last, *_ = candidates(B200, "any", m, n, k, 2.0)
+    slow = last - first == 1
+    assert slow.tolist() == [True, False, True, True, False, False, False]
+    assert tiles[first[slow], 0].tolist() == [8, 16, 16] and (tiles[first[slow], 6] > 0).all()
+    # Not in a batch, in other precisions or on other GPUs.
+    for gpu, size, single in ((B200, 2.0, False), (B200, 1.0, True), (H100, 2.0, True)):
+        _, first, last, *_ = candidates(gpu, "any", m, n, k, size, single)
+        assert (last - first > 1).all()
 
 
 def test_bulk_copies_take_operands_faster_out_of_l2():

@@ -53,6 +53,10 @@ products with a batch. Such rules belong to a version of the library: that an A1
 there are more tiles than SMs lowers the errors of these engines there (7.1 to 6.7 %) and raises those of three older
 sets of measurements (the projections of operators-vidur from 7.6 to 11.6 %), so it is not part of the model.
 
+Up to 8 rows with 768 to 4096 columns, and up to 16 with 768 and 1024, take twice as long for each step along k on data
+centre Blackwell, until k is beyond 2048 and the columns (`_slow`): so do the tables in bf16 of three engines on B200,
+GB200, B300 and GB300, by 131 ns instead of 66 for 64 values. Which kernel cuBLAS takes there is not known.
+
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half. A
 grid is rounded up to whole clusters: at m of 257, Hopper's tiles of 128 rows in clusters of two compute 512.
 """
@@ -113,6 +117,9 @@ LONG = 8192.0
 # What cuBLAS does in 16 bits.
 _WHOLE = {"sm89": Whole(few=2.0**21, narrow=64.0), "sm120": Whole(few=2.0**21)}
 
+
+# Bytes of partial sums that an SM writes or reads in a cycle, and cycles that a step of few rows takes longer.
+_PARTIAL, _SLOW_CYCLES = {"sm100": 12.0}, 110.0
 
 # The first rule that covers a shape holds.
 _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
@@ -270,10 +277,20 @@ class Candidates(NamedTuple):
     scattered: np.ndarray | float = 1.0
     #: Bytes of DRAM that an SM takes in in a cycle at most if its ring of steps holds weights only (0: any ring).
     ring: float = 0.0
+    partial: float = 0.0  # bytes of partial sums in a cycle for each SM, busy or not (0: as busy ones take operands in)
+    sooner: bool = True  # whether few blocks begin sooner than many
     whole: Whole = Whole()  # which products leave k whole
 
 
-def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:
+def candidates(
+    gpu: Gpu,
+    name: str,
+    m: np.ndarray,
+    n: np.ndarray,
+    k: np.ndarray,
+    operand_bytes: float,
+    single: np.ndarray | bool = True,
+) -> Candidates:
     """Return the tiles that GEMMs, m × k by k × n, may take.
 
     Parameters
@@ -283,6 +300,8 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
     m, n, k : ndarray of int64, shape (shapes,)
     operand_bytes : float
         Bytes of an operand's element.
+    single : bool array of shape (shapes,), or bool
+        Whether it is no batch of products.
     """
     key = name, _compiled_for(gpu)
     converting = _converting(name, m, k, gpu.sms)
@@ -318,7 +337,12 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
             few = m <= vector.rows
             return Candidates(np.vstack([(*vector[2:8], 0.0), tiles]), first + ~few, np.where(few, 1, last + 1))
         whole = _WHOLE.get(key[1], Whole()) if name == ANY and operand_bytes == 2 else Whole()
-        return Candidates(tiles, first, last, converting=converting, whole=whole)
+        if name == ANY and operand_bytes == 2 and key[1] == "sm100":
+            slow = _slow(m, n, k) & single
+            first = np.where(slow, last + (m > 8), first)
+            last = np.where(slow, first + 1, last)
+            tiles = np.vstack([tiles, [(rows, 64, 64, 1, 1, 1, _SLOW_CYCLES) for rows in (8, 16)]])
+        return Candidates(tiles, first, last, converting=converting, whole=whole, partial=_PARTIAL.get(key[1], 0.0))
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
     tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)
@@ -327,7 +351,12 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
     passes = np.ceil(down * across / np.maximum(down, gpu.sms)) if key in _ALONG_ROWS else 1.0
     cycles = np.array([_HELD_UP.get(key, {}).get(rule.tile_m, 0.0) for rule in rules])[first]
     held_up = cycles * down * across
-    return Candidates(tiles, first, first + 1, launches, held_up, converting=converting, passes=passes)
+    return Candidates(tiles, first, first + 1, launches, held_up, converting=converting, passes=passes, sooner=False)
+
+
+def _slow(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """Return which products of few rows cuBLAS gives a kernel whose steps take twice as long."""
+    return (m <= 16) & (n >= 768) & (n <= np.where(m <= 8, 4096, 1024)) & (k <= np.maximum(n, 2048))
 
 
 def _converting(

@@ -18,7 +18,7 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
   in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices (`stream`).
   Where weights come from DRAM, so do the first bytes, which all others wait for (part of the launch;
-  :mod:`gpuledger.models.time_model.operand_traffic`).
+  :mod:`gpuledger.models.time_model.operand_traffic`). Few blocks begin sooner than many (there, too).
 * passes: a kernel whose blocks work off tiles down the rows fetches the activations again for the next columns, where
   L2 does not keep them (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
 * drain: the results of the tiles that an SM holds at once; its next ones begin after them. Of TensorRT-LLM's nvfp4 on
@@ -27,7 +27,8 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
 * outside: Hopper's bulk copies of rows beyond the matrix, which tiles of a dispatch table and whole clusters may have,
   take longer than those within (`_OUTSIDE_OF`, `_OUTSIDE_BY`; DeepGEMM's authors call it the bound of L2 outside of
   tensors).
-* split: adding partial sums (`split_s`), and their traffic.
+* split: adding partial sums (`split_s`), and their traffic; on data centre Blackwell, whose L2 lies on two dies, at a
+  rate of its own.
 * conversion: of the activations (:mod:`gpuledger.models.time_model.conversion`), and what else a kernel's dispatch
   says that it takes (:class:`gpuledger.models.time_model.dispatch.Candidates`).
 
@@ -42,20 +43,12 @@ bytes in flight of the newer generation were chosen on the fp8 tables of vLLM an
 an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters. `_OUTSIDE_OF` was chosen on
 the fp8 tables of vLLM and SGLang of an H200, `_OUTSIDE_BY` on SGLang's fp8_block of an H100 and an H200; `_FILL`, the
 tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and L40S, where an RTX PRO
-6000's errors were computed as well and decided nothing (they fell with each, or stayed). Each time the errors of the
-held-back halves were in sight: those measure the constants, not the structure. One choice was made with an error of an
-RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
+6000's errors were computed as well and decided nothing (they fell with each, or stayed); the rate of partial sums on
+the bf16 tables of a B200 and a GB300. Each time the errors of the held-back halves were in sight: those measure the
+constants, not the structure. One choice was made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's
+fp8 kernel there, which is in its code.
 
-Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
-pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
-half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
-clock, one that hangs on how full the matrix units are, other losses of the fit, dearer partial sums (up to 0.9 worse
-where only the choice counts them so), at least 512 of k in a split, splits only from the k on where times fall (4096 on
-Hopper, 2560 on data centre Blackwell, 1024 on an A100: up to 0.1 worse), no split of more tiles than SMs or of more
-than 16 to 36 tiles, a choice that dislikes small tiles for all k and GPUs (up to 1.2 worse), compute and latency one
-after the other, DRAM and chain that overlap the better the longer they take or the more steps there are (0.1 better on
-Hopper, 0.2 worse on Ada), a sharper end of L2; for dispatch tables but SGLang's on Ada, that an operand passes again
-and again where tiles are worked off along one side. What the remaining errors are made of stands in docs/MODELS.md.
+What was tried and gave little, and what the remaining errors are made of, stands in docs/MODELS.md.
 
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
 (tiles and their schedule); NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation);
@@ -75,7 +68,7 @@ from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.conversion import conversion_s
 from gpuledger.models.time_model.dispatch import LONG, candidates
 from gpuledger.models.time_model.l2 import L2, l2_of
-from gpuledger.models.time_model.operand_traffic import traffic
+from gpuledger.models.time_model.operand_traffic import sooner_s, traffic
 from gpuledger.models.time_model.tiles import SPLITS, generation_of
 from gpuledger.readers.gpus import Gpu
 
@@ -116,6 +109,7 @@ class _Machine(NamedTuple):
     outside: float
     direct: float = 0.0
     ring: float = 0.0
+    partial: float = 0.0
     few: float = 0.0
     narrow: float = 0.0
 
@@ -190,7 +184,10 @@ def _search(
                 dram = cold / min(g.dram, active * flight * g.clock) + warm
                 extra = 0.0
                 if split > 1:
-                    extra = g.split + split * rows * columns * many * 4.0 / (active * g.l2_per_sm)
+                    sums = rows * columns * many * 4.0
+                    extra = g.split + split * sums / (active * g.l2_per_sm)
+                    if g.partial > 0.0 and many == 1.0:
+                        extra = g.split + (split + 1.0) * sums / (g.sms * g.partial * g.clock)
                 a, b, c, d = compute * compute, latency * latency, l2 * l2, dram * dram
                 chain = sqrt(sqrt(a * a + b * b + c * c)) + drain + outside / (g.sms * g.l2_per_sm)
                 e = chain * chain
@@ -336,12 +333,14 @@ def _run(
     in_turn = for_each_shape(weights_in_turn)
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
     # Rules that count blocks count those of a whole batch, as DeepGEMM does of its groups.
-    found = candidates(gpu, constants.dispatch, flat[0], flat[1] * flat[3], flat[2], machine.operand)
+    single = flat[3] == 1
+    found = candidates(gpu, constants.dispatch, flat[0], flat[1] * flat[3], flat[2], machine.operand, single)
     tiles, first, last, persistent = found.tiles, found.first, found.last, found.persistent
     machine = machine._replace(
         least_rows=max(machine.least_rows, tiles[:, 0].min()),
         direct=found.direct,
         ring=found.ring,
+        partial=found.partial,
         **found.whole._asdict(),
     )
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
@@ -376,6 +375,7 @@ def _run(
                 list(pool.map(chunk, range(0, count, _CHUNK)))
     conversion = conversion_s(machine, kept, flat, weights, in_turn if own_activations else 1.0, found)
     conversion += found.launches * machine.launch + found.held_up / machine.clock
+    wait -= sooner_s(chosen[:, 4], gpu.sms) * (single & found.sooner)
     time += conversion + wait
     host = machine.host * (1 + found.calls) * np.ones(count)
     if machine.host > 0:
