@@ -118,6 +118,8 @@ LONG = 8192.0
 _WHOLE = {"sm89": Whole(few=2.0**21, narrow=64.0), "sm120": Whole(few=2.0**21)}
 
 
+# Kernels whose few blocks begin no sooner than many; so do all with a table.
+_TOGETHER = ("tensorrt-deepgemm",)
 # Bytes of partial sums that an SM writes or reads in a cycle, and cycles that a step of few rows takes longer.
 _PARTIAL, _SLOW_CYCLES = {"sm100": 12.0}, 110.0
 
@@ -314,7 +316,8 @@ def candidates(
             stalls = np.zeros(len(tiles))
         tiles = np.column_stack([tiles, np.tile([128.0, 1.0, 1.0, 1.0], (len(tiles), 1)), stalls])
         calls = _PADDING_CALLS.get(key, 0.0) * (m % 4 > 0)
-        return Candidates(tiles, chosen, chosen + 1, calls=calls, converting=converting)
+        sooner = name not in _TOGETHER
+        return Candidates(tiles, chosen, chosen + 1, calls=calls, converting=converting, sooner=sooner)
     if name in flashinfer_fp4.NAMES and key[1] == "sm100":
         tiles, chosen = flashinfer_fp4.tiles_of(m, n, k, gpu.sms)
         known, passes = flashinfer_fp4.persistent(name, m, n, k, *tiles[chosen, :2].T, gpu.sms)
@@ -342,7 +345,8 @@ def candidates(
             first = np.where(slow, last + (m > 8), first)
             last = np.where(slow, first + 1, last)
             tiles = np.vstack([tiles, [(rows, 64, 64, 1, 1, 1, _SLOW_CYCLES) for rows in (8, 16)]])
-        return Candidates(tiles, first, last, converting=converting, whole=whole, partial=_PARTIAL.get(key[1], 0.0))
+        partial, sooner = _PARTIAL.get(key[1], 0.0), name not in _TOGETHER
+        return Candidates(tiles, first, last, converting=converting, whole=whole, partial=partial, sooner=sooner)
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
     tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)

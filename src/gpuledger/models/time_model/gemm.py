@@ -28,7 +28,7 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
   take longer than those within (`_OUTSIDE_OF`, `_OUTSIDE_BY`; DeepGEMM's authors call it the bound of L2 outside of
   tensors).
 * split: adding partial sums (`split_s`), and their traffic; on data centre Blackwell, whose L2 lies on two dies, at a
-  rate of its own.
+  rate of its own. Part of `split_s` overlaps with DRAM (`_HIDDEN`).
 * conversion: of the activations (:mod:`gpuledger.models.time_model.conversion`), and what else a kernel's dispatch
   says that it takes (:class:`gpuledger.models.time_model.dispatch.Candidates`).
 
@@ -44,12 +44,11 @@ an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for th
 the fp8 tables of vLLM and SGLang of an H200, `_OUTSIDE_BY` on SGLang's fp8_block of an H100 and an H200; `_FILL`, the
 tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and L40S, where an RTX PRO
 6000's errors were computed as well and decided nothing (they fell with each, or stayed); the rate of partial sums on
-the bf16 tables of a B200 and a GB300. Each time the errors of the held-back halves were in sight: those measure the
-constants, not the structure. One choice was made with an error of an RTX PRO 6000 in sight: the single tile of SGLang's
-fp8 kernel there, which is in its code.
+bf16 of a B200 and a GB300, what overlaps of a split on these and on A100, H100, H200 and L40S. Each time the errors of
+the held-back halves were in sight: those measure the constants, not the structure. One choice was made with an error of
+an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
 
 What was tried and gave little, and what the remaining errors are made of, stands in docs/MODELS.md.
-
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
 (tiles and their schedule); NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation);
 J. Little, Operations Research 9(3), 1961 (bytes in flight).
@@ -68,7 +67,7 @@ from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.conversion import conversion_s
 from gpuledger.models.time_model.dispatch import LONG, candidates
 from gpuledger.models.time_model.l2 import L2, l2_of
-from gpuledger.models.time_model.operand_traffic import sooner_s, traffic
+from gpuledger.models.time_model.operand_traffic import CROWD, LATER_S, traffic
 from gpuledger.models.time_model.tiles import SPLITS, generation_of
 from gpuledger.readers.gpus import Gpu
 
@@ -110,6 +109,8 @@ class _Machine(NamedTuple):
     direct: float = 0.0
     ring: float = 0.0
     partial: float = 0.0
+    later: float = 0.0
+    crowd: float = 1.0
     few: float = 0.0
     narrow: float = 0.0
 
@@ -122,6 +123,7 @@ _LEAST = 128  # k of a block at least, when k is split
 _OUTSIDE_OF = {"hopper": 6.0}
 _OUTSIDE_BY = {"sglang-deepgemm": 1.0}
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
+_HIDDEN = 0.4  # share of `split_s` that overlaps with DRAM
 _OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
 _OVERLAPPED = 2 ** (1 / _OVERLAP)  # both together over one, where they are as long
 
@@ -196,16 +198,16 @@ def _search(
                     chain = sqrt(sqrt(e * e + leaving * leaving * leaving * leaving))
                     chain += (scattered[i] - 1.0) * written / g.l2_per_sm
                     e = chain * chain
+                if split > 1 and many == 1.0:
+                    e = (chain + _HIDDEN * g.split) * (chain + _HIDDEN * g.split)
+                    extra -= _HIDDEN * g.split
                 total = sqrt(sqrt(e * e + d * d + 0.5 * e * d)) + extra
+                if many == 1.0:
+                    total += g.later * min(1.0, blocks / g.crowd)
                 if total < best:
                     best = total
-                    chosen[i, 0], chosen[i, 1], chosen[i, 2], chosen[i, 3], chosen[i, 4] = (
-                        tile_m,
-                        tile_n,
-                        split,
-                        step,
-                        blocks,
-                    )
+                    chosen[i, 0], chosen[i, 1], chosen[i, 2] = tile_m, tile_n, split
+                    chosen[i, 3], chosen[i, 4] = step, blocks
                     terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3] = compute, latency, l2, dram
                     terms[i, 4], terms[i, 5], terms[i, 6] = drain, extra, blocks * (operands * length + result)
         time[i] = best + g.launch
@@ -341,6 +343,8 @@ def _run(
         direct=found.direct,
         ring=found.ring,
         partial=found.partial,
+        later=LATER_S * found.sooner,
+        crowd=CROWD * gpu.sms,
         **found.whole._asdict(),
     )
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
@@ -375,8 +379,9 @@ def _run(
                 list(pool.map(chunk, range(0, count, _CHUNK)))
     conversion = conversion_s(machine, kept, flat, weights, in_turn if own_activations else 1.0, found)
     conversion += found.launches * machine.launch + found.held_up / machine.clock
-    wait -= sooner_s(chosen[:, 4], gpu.sms) * (single & found.sooner)
-    time += conversion + wait
+    # `launch_s` is that of many blocks.
+    time += conversion + wait - machine.later * single
+    wait -= machine.later * np.maximum(0.0, 1.0 - chosen[:, 4] / machine.crowd) * single
     host = machine.host * (1 + found.calls) * np.ones(count)
     if machine.host > 0:
         time = host * (1 + (time / host) ** _OVERLAP) ** (1 / _OVERLAP)

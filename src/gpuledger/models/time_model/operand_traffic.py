@@ -4,7 +4,7 @@ Kernels with cold weights wait longer for their first bytes than `launch_s` says
 L2 holds; and results leave L2 earlier than what is only read. Both numbers were chosen on bf16 tables of vLLM and
 TensorRT-LLM of A100, H100, H200, B200, B300 and L40S, errors of the held-back halves in sight; products with a batch
 show neither. Few blocks begin sooner than many on all of these GPUs, by a tenth of a launch: chosen on the same tables.
-CUTLASS's kernels with a dispatch table, which start whole clusters, do not.
+CUTLASS's kernels with a dispatch table, which start whole clusters, do not, nor does TensorRT-LLM's copy of DeepGEMM.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ import numpy as np
 from gpuledger.models.time_model.l2 import L2
 
 _FIRST_S = 4e-7  # by how much later the first bytes come from DRAM than from L2
-_SOONER_S = 2.5e-7  # by how much sooner a few blocks begin
-_MANY = 0.4  # blocks over SMs that begin no sooner
+LATER_S = 2.5e-7  #: By how much later many blocks begin than one.
+CROWD = 0.4  #: Blocks over SMs that are many.
 _DIRTY = 1.3  # room that results need in L2, over that of what is only read
 
 
@@ -61,8 +61,3 @@ def traffic(
     warm = (weights + activations + results - moved) / l2.bytes_per_s
     again = (passes - 1.0) * activations * l2.cold_share(activations + results / passes)
     return moved + again, warm, _FIRST_S * cold * single
-
-
-def sooner_s(blocks: np.ndarray, sms: int) -> np.ndarray:
-    """Return how much sooner (s) so many blocks begin than many do."""
-    return _SOONER_S * np.maximum(0.0, 1.0 - blocks / (_MANY * sms))
