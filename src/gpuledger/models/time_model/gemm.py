@@ -109,6 +109,7 @@ class _Machine(NamedTuple):
     direct: float = 0.0
     ring: float = 0.0
     partial: float = 0.0
+    hidden: float = 0.0
     later: float = 0.0
     crowd: float = 1.0
     few: float = 0.0
@@ -123,7 +124,7 @@ _LEAST = 128  # k of a block at least, when k is split
 _OUTSIDE_OF = {"hopper": 6.0}
 _OUTSIDE_BY = {"sglang-deepgemm": 1.0}
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
-_HIDDEN = 0.4  # share of `split_s` that overlaps with DRAM
+_HIDDEN = 0.4  # share of `split_s` that overlaps with DRAM, but where `l2` is of a kernel for batches
 _OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
 _OVERLAPPED = 2 ** (1 / _OVERLAP)  # both together over one, where they are as long
 
@@ -199,8 +200,8 @@ def _search(
                     chain += (scattered[i] - 1.0) * written / g.l2_per_sm
                     e = chain * chain
                 if split > 1 and many == 1.0:
-                    e = (chain + _HIDDEN * g.split) * (chain + _HIDDEN * g.split)
-                    extra -= _HIDDEN * g.split
+                    e = (chain + g.hidden * g.split) * (chain + g.hidden * g.split)
+                    extra -= g.hidden * g.split
                 total = sqrt(sqrt(e * e + d * d + 0.5 * e * d)) + extra
                 if many == 1.0:
                     total += g.later * min(1.0, blocks / g.crowd)
@@ -335,15 +336,16 @@ def _run(
     in_turn = for_each_shape(weights_in_turn)
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
     # Rules that count blocks count those of a whole batch, as DeepGEMM does of its groups.
-    single = flat[3] == 1
+    single = (flat[3] == 1) & (l2 is None)
     found = candidates(gpu, constants.dispatch, flat[0], flat[1] * flat[3], flat[2], machine.operand, single)
     tiles, first, last, persistent = found.tiles, found.first, found.last, found.persistent
     machine = machine._replace(
         least_rows=max(machine.least_rows, tiles[:, 0].min()),
         direct=found.direct,
         ring=found.ring,
-        partial=found.partial,
-        later=LATER_S * found.sooner,
+        partial=found.partial if l2 is None else 0.0,
+        hidden=_HIDDEN if l2 is None else 0.0,
+        later=LATER_S if found.sooner and l2 is None else 0.0,
         crowd=CROWD * gpu.sms,
         **found.whole._asdict(),
     )
