@@ -36,19 +36,9 @@ Without a captured graph the host launches the next call while the GPU works: th
 GPU's and the host's (`host_s`).
 
 Besides the constants there are the numbers below and the tiles. They are structure: no GPU has its own (the step along
-k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100 together. That `split_s`,
-`result_factor`, `throttled` and `host_s` are constants, and how long the clock takes to drop, was chosen on tables of
-A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200. The
-bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang and the bf16 tables of vLLM of
-an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters. `_OUTSIDE_OF` was chosen on
-the fp8 tables of vLLM and SGLang of an H200, `_OUTSIDE_BY` on SGLang's fp8_block of an H100 and an H200; `_FILL`, the
-tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and L40S, where an RTX PRO
-6000's errors were computed as well and decided nothing (they fell with each, or stayed); the rate of partial sums on
-bf16 of a B200 and a GB300, what overlaps of a split on these and on A100, H100, H200 and L40S. Each time the errors of
-the held-back halves were in sight: those measure the constants, not the structure. One choice was made with an error of
-an RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
+k and the tiles go by generation). On which tables they were chosen, always with the errors of the held-back halves in
+sight, what was tried and gave little, and what the remaining errors are made of, stands in docs/MODELS.md.
 
-What was tried and gave little, and what the remaining errors are made of, stands in docs/MODELS.md.
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
 (tiles and their schedule); NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation);
 J. Little, Operations Research 9(3), 1961 (bytes in flight).
