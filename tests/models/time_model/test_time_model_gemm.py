@@ -313,10 +313,10 @@ def test_tensorrt_looks_for_the_largest_of_four_passes_at_once():
     constants = dataclasses.replace(
         constants_of(B200, "fp8"), dispatch="tensorrt-fp8", conversion_bytes=1e-9, conversion_row_s=1e-6
     )
-    rows = 1024 * np.array([0.5, 1, 3, 4, 7, 8])
+    rows = 1024 * np.array([1 / 32, 0.5, 1, 3, 4, 7, 8])
     plan = gemm_plan(B200, constants, rows.astype(int), 32, 1024, precision="fp8", weights_in_turn=1)
-    # Blocks with any values wait twice more: half of them, then all.
-    assert plan["conversion_s"].to_numpy() == pytest.approx(1e-6 * np.array([1.5, 3, 5, 3, 6, 4]), rel=1e-3)
+    # One wait more with 64 Ki values, and another with 1 Mi: half of them, then all.
+    assert plan["conversion_s"].to_numpy() == pytest.approx(1e-6 * np.array([0.5625, 2, 3, 5, 3, 6, 4]), rel=1e-3)
     assert dispatch_of("torch_flow", "fp8") == "tensorrt-fp8"
     # Its products choose among all tiles and splits.
     free = dataclasses.replace(constants, dispatch=ANY)
@@ -485,7 +485,23 @@ def test_blackwell_ultra_takes_768_values_in_a_step_and_few_blocks_write_no_fast
     assert set(found[B200].tiles[:, 2]) == {256} and found[B200].direct == 0.0
     constants = dataclasses.replace(constants_of(ultra, "fp4"), dispatch="tensorrt-nvfp4")
     plan = gemm_plan(ultra, constants, 128, [256, 256 * ultra.sms], 1024, precision="fp4")
-    assert plan["drain_s"][0] / plan["tile_n"][0] == pytest.approx(plan["drain_s"][1] / plan["tile_n"][1])
+    drained = plan["drain_s"] / (plan["tile_n"] * plan["waves"])
+    assert drained[0] == pytest.approx(drained[1])
+
+
+def test_blackwell_ultra_writes_rows_of_a_power_of_two_sooner_and_fetches_weights_into_their_share_of_the_ring():
+    rates = {"l2_bytes_per_clock": 100.0, "result_factor": 8.0, "dram_share": 1.0}
+    constants = {"dispatch": "tensorrt-nvfp4", "conversion_row_s": 0.0} | rates
+    for gpu in (B200, find_gpu("b300")):
+        own = dataclasses.replace(constants_of(gpu, "fp4"), **constants)
+        # 127 tiles and 128: one wave.
+        plan = gemm_plan(gpu, own, 128, [127 * 128, 128 * 128], 128, precision="fp4")
+        assert (plan["waves"] == 1).all() and (plan["time_s"][0] > 1.05 * plan["time_s"][1]) == (gpu is not B200)
+        # 32 SMs, each with half of its ring for weights, do not fill DRAM.
+        plan = gemm_plan(gpu, own, 1, 4096, 2**16, precision="fp4")
+        share = plan["tile_n"] / (128 + plan["tile_n"])
+        bytes_per_s = plan["blocks"] * 48 * share * gpu.clock_hz
+        assert plan["dram_s"][0] == pytest.approx(plan["dram_bytes"][0] / bytes_per_s[0], rel=0.01)
 
 
 def test_activations_pass_again_where_tiles_go_down_the_rows():
@@ -504,6 +520,13 @@ def test_flashinfer_converts_long_rows_by_bulk_copies():
         # 16 copies one after the other, where k is a multiple of 512; else seven rows an SM.
         plan = gemm_plan(B200, constants, [1000, 1024], 1024, k, precision="fp4")
         np.testing.assert_allclose(plan["conversion_s"], [7e-7, longest], rtol=1e-3)
+
+
+def test_rows_of_32_values_are_padded_for_nvfp4():
+    constants = dataclasses.replace(constants_of(B200, "fp4"), dispatch="vllm-nvfp4", conversion_bytes=1e-9)
+    plan = gemm_plan(B200, constants, 32768, 1024, [32, 64, 128], precision="fp4")
+    assert plan["conversion_s"][0] == pytest.approx(2 * plan["conversion_s"][1], rel=0.1)
+    assert plan["conversion_s"][1] == pytest.approx(plan["conversion_s"][2], rel=0.1)
 
 
 def test_the_host_hides_behind_the_gpu_or_the_gpu_behind_the_host():
@@ -531,10 +554,50 @@ def test_own_activations_leave_less_of_l2():
 
 
 def test_first_bytes_come_later_from_dram():
-    # Six weights of 2 MiB fit an L2 of 50 MiB, six of 128 MiB do not.
-    plan = gemm_plan(H100, constants_of(H100), 16, np.array([1024, 65536]), 1024)
+    # Six weights of 1 MiB fit an L2 of 50 MiB, six of 64 MiB do not.
+    plan = gemm_plan(H100, constants_of(H100), 1024, np.array([1024, 65536]), 512)
     waits = plan["launch_s"].to_numpy() - constants_of(H100).launch_s
     assert waits == pytest.approx([0, 4e-7], abs=1e-10)
+
+
+def test_few_blocks_begin_sooner_than_many_unless_in_clusters():
+    plan = gemm_plan(H100, constants_of(H100), 8, [64, 640, 8192], 512, weights_in_turn=1)
+    assert plan["blocks"].tolist()[:2] == [1, 10] and plan["blocks"].iloc[2] > 53
+    sooner = constants_of(H100).launch_s - plan["launch_s"].to_numpy()
+    assert sooner == pytest.approx(2.5e-7 * np.array([1 - 1 / 52.8, 1 - 10 / 52.8, 0]), rel=1e-3, abs=1e-10)
+    terms = plan["time_s"] - plan["launch_s"]
+    assert (terms > plan[["compute_s", "latency_s", "l2_s", "dram_s"]].max(axis=1)).all()
+    for constants, batch in (
+        (dataclasses.replace(constants_of(H100), dispatch="vllm-fp8"), 1),
+        (constants_of(H100), 4),
+    ):
+        assert gemm_plan(H100, constants, 1, 64, 64, batch)["launch_s"].iloc[0] == constants.launch_s
+
+
+def test_partial_sums_cross_the_dies_of_data_centre_blackwell_and_are_added_beside_dram():
+    for gpu, dies in ((H100, 1), (B200, 2)):
+        constants = constants_of(gpu)
+        plan = gemm_plan(gpu, constants, 1024, 512, 2**16).iloc[0]
+        if dies == 2:
+            expected = (plan["split_k"] + 1) * 4 * 1024 * 512 / (12 * gpu.sms * gpu.clock_hz)
+        else:
+            busy = min(gpu.sms, plan["blocks"]) * constants.l2_bytes_per_clock
+            expected = plan["split_k"] * 4 * 1024 * 512 / (busy * gpu.clock_hz)
+        # What overlaps with DRAM is no part of the split's time, which comes after.
+        assert plan["split_k"] > 1 and plan["split_s"] - 0.6 * constants.split_s == pytest.approx(expected)
+
+
+def test_a_few_rows_take_slower_steps_on_data_centre_blackwell():
+    m, n = np.array([8, 9, 9, 16, 17, 8, 8]), np.array([4096, 4096, 1024, 768, 768, 5120, 2048])
+    k = np.array([4096, 4096, 2048, 2048, 2048, 2048, 4096])
+    tiles, first, last, *_ = candidates(B200, "any", m, n, k, 2.0)
+    slow = last - first == 1
+    assert slow.tolist() == [True, False, True, True, False, False, False]
+    assert tiles[first[slow], 0].tolist() == [8, 16, 16] and (tiles[first[slow], 6] > 0).all()
+    # Not in a batch, in other precisions or on other GPUs.
+    for gpu, size, single in ((B200, 2.0, False), (B200, 1.0, True), (H100, 2.0, True)):
+        _, first, last, *_ = candidates(gpu, "any", m, n, k, size, single)
+        assert (last - first > 1).all()
 
 
 def test_bulk_copies_take_operands_faster_out_of_l2():

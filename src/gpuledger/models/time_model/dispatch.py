@@ -29,12 +29,18 @@ FlashInfer's nvfp4 kernel scores its tiles (:mod:`gpuledger.models.time_model.fl
 TensorRT-LLM profiles its nvfp4 kernels on data centre Blackwell; all have 128 rows an SM, and 64 to 256 columns
 (``cpp/tensorrt_llm/kernels/cutlass_kernels/fp4_gemm``, ``tensorrt_llm/_torch/custom_ops/cute_dsl_custom_ops.py``).
 On Blackwell Ultra only 128 and 256 columns are compiled, and CUTLASS's kernels for it take 768 values along k in a
-step: so do the times. There a block writes its results no faster where it is one of few (chosen on a B300's table).
+step: so do the times. There, as in the code (``NoSmemWarpSpecialized``), threads write their rows of results directly,
+not through shared memory: the SM does nothing else meanwhile, and a block writes no faster where it is one of few. The
+tables of B300 and GB300 agree that results then take 1.8 times as long to leave where a row of them is no power of two
+long, which the next tile's steps hide (`_SCATTERED`; not so on a B200, which copies in bulk). The ring of steps in
+shared memory holds both operands, and only the weights' share of it is on its way from DRAM (`_RING`). Both were
+chosen on these two tables, held-back errors in sight: 5.8 and 5.6 % became 4.5 and 4.3.
 
 Before TensorRT-LLM's fp8 products a kernel looks for the largest value: 1024 blocks of 1024 threads, each with one
 value in a pass (``cpp/tensorrt_llm/common/cudaFp8Utils.cu``). A B200's times say that its loop fetches for four passes
-at once, and for each of the rest alone: 7 Mi values take longer than 8 Mi. That blocks with any values wait twice more,
-and that a wait for DRAM is three times as long, was chosen on a B200's and a GB300's table, held-back errors in sight.
+at once, and for each of the rest alone: 7 Mi values take longer than 8 Mi. That it all takes one more wait with 64 Ki
+values and another with 1 Mi, of fewer in proportion, and that a wait for DRAM is 2.75 times as long, was chosen on the
+tables of B200, GB200, B300 and GB300, held-back errors in sight.
 On an H100 and an L40S the traffic is all that counts.
 
 TensorRT-LLM's int8 plugin computes up to four rows with a kernel for vectors, whose threads share k.
@@ -46,6 +52,10 @@ whose errors were computed and decided nothing; it splits narrow products from 2
 products with a batch. Such rules belong to a version of the library: that an A100 keeps 256 x 128 and a whole k where
 there are more tiles than SMs lowers the errors of these engines there (7.1 to 6.7 %) and raises those of three older
 sets of measurements (the projections of operators-vidur from 7.6 to 11.6 %), so it is not part of the model.
+
+Up to 8 rows with 768 to 4096 columns, and up to 16 with 768 and 1024, take twice as long for each step along k on data
+centre Blackwell, until k is beyond 2048 and the columns (`_slow`): so do the tables in bf16 of three engines on B200,
+GB200, B300 and GB300, by 131 ns instead of 66 for 64 values. Which kernel cuBLAS takes there is not known.
 
 On data centre Blackwell two SMs compute a tile together where the cluster allows it; the tables name one SM's half. A
 grid is rounded up to whole clusters: at m of 257, Hopper's tiles of 128 rows in clusters of two compute 512.
@@ -107,6 +117,11 @@ LONG = 8192.0
 # What cuBLAS does in 16 bits.
 _WHOLE = {"sm89": Whole(few=2.0**21, narrow=64.0), "sm120": Whole(few=2.0**21)}
 
+
+# Kernels whose few blocks begin no sooner than many; so do all with a table.
+_TOGETHER = ("tensorrt-deepgemm",)
+# Bytes of partial sums that an SM writes or reads in a cycle, and cycles that a step of few rows takes longer.
+_PARTIAL, _SLOW_CYCLES = {"sm100": 12.0}, 110.0
 
 # The first rule that covers a shape holds.
 _TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
@@ -189,8 +204,11 @@ _PADDING_CALLS = {("deepgemm", "sm100"): 1 / 3}
 _GROUP = 128
 _BY_COST = ("sglang-deepgemm", "sm90")
 # Of TensorRT-LLM's search for the largest value: values that all blocks compare in a pass, passes that fetch at once,
-# further waits of blocks with any values, and by how many times a wait for DRAM is longer.
-_SEARCHED, _UNROLLED, _FIRST, _FROM_DRAM = 1024 * 1024, 4, 2.0, 2.0
+# numbers of values with a further wait, and by how many times a wait for DRAM is longer.
+_SEARCHED, _UNROLLED, _FURTHER, _FROM_DRAM = 1024 * 1024, 4, (2.0**16, 2.0**20), 1.75
+# Of TensorRT-LLM's nvfp4: how much longer rows of results that are no power of two long take to leave Blackwell Ultra's
+# SMs, and the bytes in a cycle that a ring full of weights takes in from DRAM.
+_SCATTERED, _RING = 1.8, 48.0
 #: By a part of the kernel's name: its dispatch table.
 _KERNELS = {
     "CutlassFP8ScaledMM": "vllm-fp8",
@@ -255,11 +273,26 @@ class Candidates(NamedTuple):
     #: way at the same time: what L2 does not keep of them comes from DRAM each time.
     passes: np.ndarray | float = 1.0
     persistent: flashinfer_fp4.Persistent | None = None  # of a kernel whose blocks work off one tile after the other
-    direct: float = 0.0  # 1 where few blocks write their results no faster than many, 0 where they do
+    #: 1 where threads write results themselves: few blocks no faster than many, and nothing else meanwhile; else 0.
+    direct: float = 0.0
+    #: float64, shape (shapes,), or float: how much longer results then take until they have left.
+    scattered: np.ndarray | float = 1.0
+    #: Bytes of DRAM that an SM takes in in a cycle at most if its ring of steps holds weights only (0: any ring).
+    ring: float = 0.0
+    partial: float = 0.0  # bytes of partial sums in a cycle for each SM, busy or not (0: as busy ones take operands in)
+    sooner: bool = True  # whether few blocks begin sooner than many
     whole: Whole = Whole()  # which products leave k whole
 
 
-def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray, operand_bytes: float) -> Candidates:
+def candidates(
+    gpu: Gpu,
+    name: str,
+    m: np.ndarray,
+    n: np.ndarray,
+    k: np.ndarray,
+    operand_bytes: float,
+    single: np.ndarray | bool = True,
+) -> Candidates:
     """Return the tiles that GEMMs, m × k by k × n, may take.
 
     Parameters
@@ -269,6 +302,8 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
     m, n, k : ndarray of int64, shape (shapes,)
     operand_bytes : float
         Bytes of an operand's element.
+    single : bool array of shape (shapes,), or bool
+        Whether it is no batch of products.
     """
     key = name, _compiled_for(gpu)
     converting = _converting(name, m, k, gpu.sms)
@@ -281,7 +316,8 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
             stalls = np.zeros(len(tiles))
         tiles = np.column_stack([tiles, np.tile([128.0, 1.0, 1.0, 1.0], (len(tiles), 1)), stalls])
         calls = _PADDING_CALLS.get(key, 0.0) * (m % 4 > 0)
-        return Candidates(tiles, chosen, chosen + 1, calls=calls, converting=converting)
+        sooner = name not in _TOGETHER
+        return Candidates(tiles, chosen, chosen + 1, calls=calls, converting=converting, sooner=sooner)
     if name in flashinfer_fp4.NAMES and key[1] == "sm100":
         tiles, chosen = flashinfer_fp4.tiles_of(m, n, k, gpu.sms)
         known, passes = flashinfer_fp4.persistent(name, m, n, k, *tiles[chosen, :2].T, gpu.sms)
@@ -289,7 +325,9 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
     ultra = name, "sm103"
     if compiled := _COMPILED.get(ultra if ultra in _COMPILED and _is_ultra(gpu) else key):
         tiles = np.array([(*rule[2:8], 0.0) for rule in compiled], dtype=float)
-        return Candidates(tiles, first, first + len(tiles), direct=float(compiled is _COMPILED.get(ultra)))
+        direct = compiled is _COMPILED.get(ultra)
+        scattered = np.where(direct & (n & (n - 1) > 0), _SCATTERED, 1.0)
+        return Candidates(tiles, first, first + len(tiles), direct=float(direct), scattered=scattered, ring=_RING)
     rules = _TABLES.get(key)
     if rules is None:
         generation = generation_of(gpu)
@@ -302,7 +340,13 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
             few = m <= vector.rows
             return Candidates(np.vstack([(*vector[2:8], 0.0), tiles]), first + ~few, np.where(few, 1, last + 1))
         whole = _WHOLE.get(key[1], Whole()) if name == ANY and operand_bytes == 2 else Whole()
-        return Candidates(tiles, first, last, converting=converting, whole=whole)
+        if name == ANY and operand_bytes == 2 and key[1] == "sm100":
+            slow = _slow(m, n, k) & single
+            first = np.where(slow, last + (m > 8), first)
+            last = np.where(slow, first + 1, last)
+            tiles = np.vstack([tiles, [(rows, 64, 64, 1, 1, 1, _SLOW_CYCLES) for rows in (8, 16)]])
+        partial, sooner = _PARTIAL.get(key[1], 0.0), name not in _TOGETHER
+        return Candidates(tiles, first, last, converting=converting, whole=whole, partial=partial, sooner=sooner)
     covered = [(m <= rule.rows) & (n <= rule.columns) for rule in rules]
     first = np.argmax(covered, axis=0)
     tiles = np.array([(*rule[2:8], 0.0) for rule in rules], dtype=float)
@@ -311,7 +355,12 @@ def candidates(gpu: Gpu, name: str, m: np.ndarray, n: np.ndarray, k: np.ndarray,
     passes = np.ceil(down * across / np.maximum(down, gpu.sms)) if key in _ALONG_ROWS else 1.0
     cycles = np.array([_HELD_UP.get(key, {}).get(rule.tile_m, 0.0) for rule in rules])[first]
     held_up = cycles * down * across
-    return Candidates(tiles, first, first + 1, launches, held_up, converting=converting, passes=passes)
+    return Candidates(tiles, first, first + 1, launches, held_up, converting=converting, passes=passes, sooner=False)
+
+
+def _slow(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """Return which products of few rows cuBLAS gives a kernel whose steps take twice as long."""
+    return (m <= 16) & (n >= 768) & (n <= np.where(m <= 8, 4096, 1024)) & (k <= np.maximum(n, 2048))
 
 
 def _converting(
@@ -335,7 +384,8 @@ def _waits(values: np.ndarray) -> np.ndarray:
     passes, rest = np.divmod(values, _SEARCHED)
     last = rest / _SEARCHED
     before, after = (count // _UNROLLED + count % _UNROLLED for count in (passes, passes + 1))
-    return _FIRST * np.minimum(1.0, values / _SEARCHED) + (1 - last) * before + last * after
+    further = sum(np.minimum(1.0, values / enough) for enough in _FURTHER)
+    return further + (1 - last) * before + last * after
 
 
 def _is_ultra(gpu: Gpu) -> bool:

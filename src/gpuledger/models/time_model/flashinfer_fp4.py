@@ -10,7 +10,8 @@ the fastest ones.
 One block on each SM works off tiles, down the rows first. Its shared memory is a ring of a tile's steps, in which rows
 beyond the matrix take room that nothing is fetched into: fewer bytes are in flight.
 
-vLLM converts activations in blocks of up to 512 threads of 16 values each, so longer rows take whole passes of 8192
+vLLM converts activations in blocks of up to 512 threads of 16 values each, so longer rows take whole passes of 8192. It
+pads the scales to groups of 64 values: where a shorter row is no multiple of them, a second pass writes the padding
 (``csrc/quantization/fp4``). FlashInfer has a second kernel for 1024 rows and more of a multiple of 512 values: a block
 moves 16 rows by bulk copies of 512 columns, one after the other, two blocks an SM
 (``csrc/nv_internal/cpp/kernels/quantization.cu``).
@@ -39,6 +40,7 @@ _TRANSPOSED = (8, 16)  # scored m of the transposed product
 _STEP = 256  # values along k
 #: Elements of a row that a block of the conversion has threads for, by dispatch table.
 _THREADED = {"vllm-nvfp4": 8192, "sglang-nvfp4": 4096}
+_PADDED = 64  # values of a row that vLLM's conversion pads scales to
 _COPIED = (1024, 512)  # rows at least and a divisor of k, for the conversion by bulk copies
 _COPY_HEIGHT, _COPY_BLOCKS = 16, 2
 _COPY_ROWS = 5.5  # a bulk copy and its conversion, over `conversion_row_s`
@@ -110,7 +112,8 @@ def persistent(
     passes = np.where(tile_m < tile_n.clip(max=128), 1.0, np.ceil(np.ceil(n / tile_n) / abreast))
     threaded = _THREADED[name]
     columns = np.where(k > threaded, np.ceil(k / threaded) * threaded, k)
-    rows = np.ceil(m / sms)
+    padded = (k % _PADDED > 0) & (k < threaded) & (name == "vllm-nvfp4")
+    rows = np.ceil(m / sms) * np.where(padded, 2.0, 1.0)
     copied = (m >= _COPIED[0]) & (k % _COPIED[1] == 0) & (name == "sglang-nvfp4")
     copies = _COPY_ROWS * np.ceil(m / (_COPY_HEIGHT * _COPY_BLOCKS * sms)) * (k // _COPIED[1])
     return Persistent(FLIGHT * used, np.where(copied, copies, rows), columns, copied), passes

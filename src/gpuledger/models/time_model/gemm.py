@@ -18,14 +18,17 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
   in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices (`stream`).
   Where weights come from DRAM, so do the first bytes, which all others wait for (part of the launch;
-  :mod:`gpuledger.models.time_model.operand_traffic`).
+  :mod:`gpuledger.models.time_model.operand_traffic`). Few blocks begin sooner than many (there, too).
 * passes: a kernel whose blocks work off tiles down the rows fetches the activations again for the next columns, where
   L2 does not keep them (:mod:`gpuledger.models.time_model.flashinfer_fp4`).
-* drain: the results of the tiles that an SM holds at once; its next ones begin after them.
+* drain: the results of the tiles that an SM holds at once; its next ones begin after them. Of TensorRT-LLM's nvfp4 on
+  Blackwell Ultra they take longer to leave than to be written (`scattered` of the dispatch): those of the last tile
+  are waited for, the others overlap with the chain.
 * outside: Hopper's bulk copies of rows beyond the matrix, which tiles of a dispatch table and whole clusters may have,
   take longer than those within (`_OUTSIDE_OF`, `_OUTSIDE_BY`; DeepGEMM's authors call it the bound of L2 outside of
   tensors).
-* split: adding partial sums (`split_s`), and their traffic.
+* split: adding partial sums (`split_s`), and their traffic; on data centre Blackwell, whose L2 lies on two dies, at a
+  rate of its own. Part of `split_s` overlaps with DRAM (`_HIDDEN`).
 * conversion: of the activations (:mod:`gpuledger.models.time_model.conversion`), and what else a kernel's dispatch
   says that it takes (:class:`gpuledger.models.time_model.dispatch.Candidates`).
 
@@ -33,27 +36,8 @@ Without a captured graph the host launches the next call while the GPU works: th
 GPU's and the host's (`host_s`).
 
 Besides the constants there are the numbers below and the tiles. They are structure: no GPU has its own (the step along
-k and the tiles go by generation). They were chosen on the bf16 shapes of an A100 and an H100 together. That `split_s`,
-`result_factor`, `throttled` and `host_s` are constants, and how long the clock takes to drop, was chosen on tables of
-A100, H100, B200 and L40S in all precisions; the norm of chain and DRAM on bf16 of these and of an H200 and a GB200. The
-bytes in flight of the newer generation were chosen on the fp8 tables of vLLM and SGLang and the bf16 tables of vLLM of
-an H100 and a B200; no GEMM of TensorRT-LLM's was looked at for them, nor for the clusters. `_OUTSIDE_OF` was chosen on
-the fp8 tables of vLLM and SGLang of an H200, `_OUTSIDE_BY` on SGLang's fp8_block of an H100 and an H200; `_FILL`, the
-tiles that an SM holds, and the conversion of whole rows on those of H100, H200, B200, GB200 and L40S, where an RTX PRO
-6000's errors were computed as well and decided nothing (they fell with each, or stayed). Each time the errors of the
-held-back halves were in sight: those measure the constants, not the structure. One choice was made with an error of an
-RTX PRO 6000 in sight: the single tile of SGLang's fp8 kernel there, which is in its code.
-
-Tried, and of little or no use (each below 0.2 percentage points of the MAPE in bf16): a latency per block or per
-pipeline fill, other norms, more or fewer bytes in flight from DRAM, other splits of k, more or fewer sizes of tiles,
-half a rate for tiles of 64 rows, kernels for a single row, averages over nearly fastest tiles, a later drop of the
-clock, one that hangs on how full the matrix units are, other losses of the fit, dearer partial sums (up to 0.9 worse
-where only the choice counts them so), at least 512 of k in a split, splits only from the k on where times fall (4096 on
-Hopper, 2560 on data centre Blackwell, 1024 on an A100: up to 0.1 worse), no split of more tiles than SMs or of more
-than 16 to 36 tiles, a choice that dislikes small tiles for all k and GPUs (up to 1.2 worse), compute and latency one
-after the other, DRAM and chain that overlap the better the longer they take or the more steps there are (0.1 better on
-Hopper, 0.2 worse on Ada), a sharper end of L2; for dispatch tables but SGLang's on Ada, that an operand passes again
-and again where tiles are worked off along one side. What the remaining errors are made of stands in docs/MODELS.md.
+k and the tiles go by generation). On which tables they were chosen, always with the errors of the held-back halves in
+sight, what was tried and gave little, and what the remaining errors are made of, stands in docs/MODELS.md.
 
 Sources of the single terms: S. Williams et al., Roofline, CACM 52(4), 2009; H. Zhang et al., LLMCompass, ISCA 2024
 (tiles and their schedule); NVIDIA, Matrix Multiplication Background User's Guide (tile and wave quantisation);
@@ -73,7 +57,7 @@ from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.conversion import conversion_s
 from gpuledger.models.time_model.dispatch import LONG, candidates
 from gpuledger.models.time_model.l2 import L2, l2_of
-from gpuledger.models.time_model.operand_traffic import traffic
+from gpuledger.models.time_model.operand_traffic import CROWD, LATER_S, traffic
 from gpuledger.models.time_model.tiles import SPLITS, generation_of
 from gpuledger.readers.gpus import Gpu
 
@@ -113,6 +97,11 @@ class _Machine(NamedTuple):
     fill: float
     outside: float
     direct: float = 0.0
+    ring: float = 0.0
+    partial: float = 0.0
+    hidden: float = 0.0
+    later: float = 0.0
+    crowd: float = 1.0
     few: float = 0.0
     narrow: float = 0.0
 
@@ -125,6 +114,7 @@ _LEAST = 128  # k of a block at least, when k is split
 _OUTSIDE_OF = {"hopper": 6.0}
 _OUTSIDE_BY = {"sglang-deepgemm": 1.0}
 _THROTTLED_AFTER = 5e-4  # the clock drops when all matrix units are busy for about so long (s)
+_HIDDEN = 0.4  # share of `split_s` that overlaps with DRAM, but where `l2` is of a kernel for batches
 _OVERLAP = 8  # how sharply the longer of the host's and the GPU's time wins
 _OVERLAPPED = 2 ** (1 / _OVERLAP)  # both together over one, where they are as long
 
@@ -134,8 +124,8 @@ _FEW = 3500
 
 
 def _search(
-    m, n, k, batch, stored, colds, warms, flights, first, last, tiles_m, tiles_n, steps, clusters_m, clusters_n,
-    together, stalls, splits, g, time, chosen, terms,
+    m, n, k, batch, stored, colds, warms, flights, scattered, first, last, tiles_m, tiles_n, steps,
+    clusters_m, clusters_n, together, stalls, splits, g, time, chosen, terms,
 ):  # fmt: skip
     """Fill the time (s), the best tile, split and step along k, and their terms.
 
@@ -178,28 +168,37 @@ def _search(
                     latency += (rounds - 1.0) * g.fill * g.step
                 active = min(blocks, g.sms)
                 written = g.result_factor * result * max(active / g.sms, g.direct)
-                l2 = waves * (operands * length + written) / g.l2_per_sm
+                l2 = waves * (operands * length + (1.0 - g.direct) * written) / g.l2_per_sm
                 if compute > best or latency > best or l2 > best:
                     continue
                 compute *= 1.0 + g.throttled * compute / (compute + _THROTTLED_AFTER)
                 drain = rounds * written / g.l2_per_sm
-                dram = cold / min(g.dram, active * flights[i] * g.clock) + warm
+                flight = g.ring * used_n / (tile_m + tile_n) if g.ring > 0.0 else flights[i]
+                dram = cold / min(g.dram, active * flight * g.clock) + warm
                 extra = 0.0
                 if split > 1:
-                    extra = g.split + split * rows * columns * many * 4.0 / (active * g.l2_per_sm)
+                    sums = rows * columns * many * 4.0
+                    extra = g.split + split * sums / (active * g.l2_per_sm)
+                    if g.partial > 0.0 and many == 1.0:
+                        extra = g.split + (split + 1.0) * sums / (g.sms * g.partial * g.clock)
                 a, b, c, d = compute * compute, latency * latency, l2 * l2, dram * dram
                 chain = sqrt(sqrt(a * a + b * b + c * c)) + drain + outside / (g.sms * g.l2_per_sm)
                 e = chain * chain
+                if scattered[i] > 1.0:
+                    leaving = scattered[i] * waves * written / g.l2_per_sm
+                    chain = sqrt(sqrt(e * e + leaving * leaving * leaving * leaving))
+                    chain += (scattered[i] - 1.0) * written / g.l2_per_sm
+                    e = chain * chain
+                if split > 1 and many == 1.0:
+                    e = (chain + g.hidden * g.split) * (chain + g.hidden * g.split)
+                    extra -= g.hidden * g.split
                 total = sqrt(sqrt(e * e + d * d + 0.5 * e * d)) + extra
+                if many == 1.0:
+                    total += g.later * min(1.0, blocks / g.crowd)
                 if total < best:
                     best = total
-                    chosen[i, 0], chosen[i, 1], chosen[i, 2], chosen[i, 3], chosen[i, 4] = (
-                        tile_m,
-                        tile_n,
-                        split,
-                        step,
-                        blocks,
-                    )
+                    chosen[i, 0], chosen[i, 1], chosen[i, 2] = tile_m, tile_n, split
+                    chosen[i, 3], chosen[i, 4] = step, blocks
                     terms[i, 0], terms[i, 1], terms[i, 2], terms[i, 3] = compute, latency, l2, dram
                     terms[i, 4], terms[i, 5], terms[i, 6] = drain, extra, blocks * (operands * length + result)
         time[i] = best + g.launch
@@ -327,11 +326,17 @@ def _run(
     in_turn = for_each_shape(weights_in_turn)
     weights = machine.operand * flat[1] * flat[2] * flat[3] if weight_bytes is None else for_each_shape(weight_bytes)
     # Rules that count blocks count those of a whole batch, as DeepGEMM does of its groups.
-    found = candidates(gpu, constants.dispatch, flat[0], flat[1] * flat[3], flat[2], machine.operand)
+    single = (flat[3] == 1) & (l2 is None)
+    found = candidates(gpu, constants.dispatch, flat[0], flat[1] * flat[3], flat[2], machine.operand, single)
     tiles, first, last, persistent = found.tiles, found.first, found.last, found.persistent
     machine = machine._replace(
         least_rows=max(machine.least_rows, tiles[:, 0].min()),
         direct=found.direct,
+        ring=found.ring,
+        partial=found.partial if l2 is None else 0.0,
+        hidden=_HIDDEN if l2 is None else 0.0,
+        later=LATER_S if found.sooner and l2 is None else 0.0,
+        crowd=CROWD * gpu.sms,
         **found.whole._asdict(),
     )
     flights = np.full(len(flat[0]), generation_of(gpu).flight)
@@ -344,7 +349,7 @@ def _run(
     streamed = l2 or kept._replace(bytes_per_s=generation_of(gpu).stream * kept.bytes_per_s)
     cold, warm, wait = traffic(machine, streamed, sizes, weights, in_turn, own_activations, found.passes)
     stored = np.minimum(machine.operand, weights / (sizes[1] * sizes[2] * sizes[3]))
-    shapes = (*sizes, stored, cold, warm, flights, first, last)
+    shapes = (*sizes, stored, cold, warm, flights, found.scattered * np.ones(count), first, last)
     time, chosen = np.empty(count), np.empty((count, 5), np.int64)
     # Only a plan needs the terms of all; a time gets by with those of one chunk a thread.
     terms = np.empty((count if plan else min(count, _CHUNK), 7))
@@ -366,7 +371,9 @@ def _run(
                 list(pool.map(chunk, range(0, count, _CHUNK)))
     conversion = conversion_s(machine, kept, flat, weights, in_turn if own_activations else 1.0, found)
     conversion += found.launches * machine.launch + found.held_up / machine.clock
-    time += conversion + wait
+    # `launch_s` is that of many blocks.
+    time += conversion + wait - machine.later * single
+    wait -= machine.later * np.maximum(0.0, 1.0 - chosen[:, 4] / machine.crowd) * single
     host = machine.host * (1 + found.calls) * np.ones(count)
     if machine.host > 0:
         time = host * (1 + (time / host) ** _OVERLAP) ** (1 / _OVERLAP)
