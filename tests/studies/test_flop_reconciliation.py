@@ -168,6 +168,15 @@ def test_shapes_as_a_table(folder, linear):
     assert again["mape_2mnk_percent"] == linear["mape_2mnk_percent"]
 
 
+def test_shapes_in_another_order_are_a_warning(folder, linear):
+    """A product that is larger than its count was an error of thousands of percent, and nothing else."""
+    assert not linear.warnings
+    write_launches(folder / "a.csv")
+    write_shapes(folder / "a.json", [SHAPES[1], SHAPES[0], *SHAPES[2:]])
+    (words,) = result(folder, launches="a.csv", shapes="a.json").warnings
+    assert "launch 1 counted less than 2·M·N·K of its shape; it is kept; check that" in words
+
+
 def test_a_wrong_prediction_is_not_exact(folder):
     kernel, blocks, fadd, *rest = LAUNCHES[1]
     write_launches(folder / "a.csv", [LAUNCHES[0], (kernel, blocks, fadd + 1, *rest), *LAUNCHES[2:]])
