@@ -311,8 +311,9 @@ def test_bad_input_is_one_line(tmp_path):
         reduced(tmp_path, {"mode": "offline"})
     with pytest.raises(InputError, match="decode_batch_size"):
         reduced(tmp_path, {**DECODES, "decode_batch_size": -1})
-    with pytest.raises(InputError, match="silicon_tpot_ms"):
-        reduced(tmp_path, {"silicon_tpot_ms": -1})
+    for time in (-1, 0):
+        with pytest.raises(InputError, match="silicon_tpot_ms"):
+            reduced(tmp_path, {"silicon_tpot_ms": time})
     for size in ("isl", "batch_size", "decode_tp_size"):
         for word in ("1.5", "1e300", "9" * 19):
             with pytest.raises(InputError, match=rf"runs\.csv, line 2, column {size}: "):
