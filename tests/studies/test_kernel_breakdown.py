@@ -571,7 +571,9 @@ def test_errors_about_a_users_gpu_name_the_users_table(ask, kind):
 
 def test_a_gpu_of_unknown_capacity_is_not_said_to_hold_anything(ask):
     own_card(ask.folder / "cards.xlsx")
-    assert ask(hardware=["cards.xlsx"])["decode_fits"] == "my-card (if its DRAM holds that: its capacity is unknown)"
+    result = ask(hardware=["cards.xlsx"])
+    assert result["decode_fits"] == "my-card (if its DRAM holds that: its capacity is unknown)"
+    run_notebook("kernel_breakdown", result)
 
 
 def test_wrong_units_in_excel_are_refused(ask):
