@@ -11,6 +11,8 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.studies.warp_scheduling.reduction import parts
 
 COLOURS = {"exclusive": figures.BLUE, "shared": figures.ORANGE}
+#: The most kernels in one figure.
+MOST = 4
 
 
 def draw(results: Sequence[CaseResult]) -> Figure:
@@ -19,16 +21,21 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     Parameters
     ----------
     results : sequence of CaseResult
-        Of :func:`gpuledger.studies.warp_scheduling.reduce`; one of each kernel, kind of blocks and provenance is drawn.
+        Of :func:`gpuledger.studies.warp_scheduling.reduce`; one of each kernel, kind of blocks and provenance is drawn,
+        of up to four kernels, first those with both kinds of blocks.
     """
-    cases = {(result["kernel"], result["blocks"], _kind(result)): result for result in reversed(results)}
-    kernels = sorted({kernel for kernel, _, _ in cases})
+    cases = {
+        (result.get("kernel", result.provenance["case"]), result.get("blocks", "all"), _kind(result)): result
+        for result in reversed(results)
+    }
+    kernels = sorted({kernel for kernel, _, _ in cases}, key=lambda kernel: (not _compared(cases, kernel), kernel))
+    kernels = sorted(kernels[:MOST])
     figure, grid = plt.subplots(1, len(kernels), figsize=(7.0, 2.9), sharey=True, squeeze=False)
     for axes, kernel in zip(grid[0], kernels, strict=True):
         for (of, blocks, _), result in sorted(cases.items(), key=lambda case: case[0]):
             if of == kernel:
                 draw_against_fastest(axes, result, COLOURS.get(blocks, figures.GREY))
-        axes.set_title(kernel)
+        axes.set_title(figures.plain(kernel))
         axes.set(xlim=(0, None), ylim=(0, 104), xlabel="behind the fastest warp (%)")
         axes.grid(axis="both", linewidth=0.5)
         _name_curves(axes, {key: result for key, result in cases.items() if key[0] == kernel})
@@ -51,6 +58,10 @@ def draw_against_fastest(axes: Axes, result: CaseResult, color: str) -> None:
         axes.plot(behind, finished, color=color, linewidth=1.4, zorder=3)
 
 
+def _compared(cases: Mapping[tuple[str, str, str], CaseResult], kernel: str) -> bool:
+    return {"exclusive", "shared"} <= {blocks for of, blocks, _ in cases if of == kernel}
+
+
 def _kind(result: CaseResult) -> str:
     return result.provenance["kind"]
 
@@ -71,7 +82,7 @@ def _finding(cases: Mapping[tuple[str, str, str], CaseResult], kernels: Sequence
         # Published ones come last, and so replace others.
         own = sorted(cases.items(), key=lambda case: case[0][2] == "published")
         tails = {blocks: 100 * result["tail_ratio"] for (of, blocks, _), result in own if of == kernel}
-        if {"exclusive", "shared"} <= set(tails):
+        if _compared(cases, kernel):
             steps.append(f"{tails['exclusive']:.0f} to {tails['shared']:.0f} % ({kernel})")
     if not steps:
         return "How far warps finish behind the fastest"
