@@ -85,7 +85,9 @@ def test_what_cannot_be_compared_is_left_out():
     alone = result(frame, "d", "zeros", "recorded", kernel_time=1.0, data_sheet_bandwidth=1.0)
     untimed = result(frame, "d", "zeros_persistent", "recorded")
     assert block_scheduling.choose([alone, untimed]) == [] == normalization.choose([alone, untimed])
-    assert "the 2 cases lack what this figure puts side by side" in words(across.without_cases(2))
+    assert "no case has what this figure puts side by side" in words(across.without_cases())
+    simulated = [result(frame, "s", str(i), "simulated") for i in range(4)]
+    assert dmat.choose([*simulated, alone]) == [alone, *simulated[:3]]
 
 
 def test_before_and_after_share_a_time_axis_with_published_times():

@@ -28,6 +28,6 @@ with logs.to(snakemake.log[0]):
     if "published" in signature(across_cases.draw).parameters:
         listed = claims.load(snakemake.input.claims)["claims"]
         options["published"] = {claim["quantity"]: claim["value"] for claim in listed}
-    figure = across_cases.draw(chosen, **options) if chosen else across.without_cases(len(results))
+    figure = across_cases.draw(chosen, **options) if chosen else across.without_cases()
     record = across.record_of(study, [result.provenance for result in chosen or results])
     figures.save(figure, record, Path(snakemake.output.figure_pdf).parent)

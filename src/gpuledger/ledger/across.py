@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from gpuledger.ledger import figures, provenance
 
 
-def without_cases(count: int) -> Figure:
-    """Return what stands in the place of a figure where none of the `count` cases has what it compares."""
+def without_cases() -> Figure:
+    """Return what stands in the place of a figure where no case has what it compares."""
     figure = plt.figure(figsize=(7.0, 1.0))
-    figures.headline(figure, f"Nothing to compare: the {count:,} cases lack what this figure puts side by side")
+    figures.headline(figure, "Nothing to compare: no case has what this figure puts side by side")
     return figure
 
 

@@ -15,13 +15,17 @@ from gpuledger.studies.dmat.figures import depth_handles, draw_grid, tensor_colo
 MOST = 4
 
 
+def choose(results: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return the timelines that are drawn: measured ones first, then simulated ones."""
+    return sorted(results, key=lambda result: result.provenance["kind"] == "simulated")[:MOST]
+
+
 def _name(result: CaseResult) -> str:
     return str(result.get("kernel", result.provenance["case"]))
 
 
 def draw(results: Sequence[CaseResult]) -> Figure:
-    """Draw up to four timelines, their tensors in the same colours, with one axis and one legend."""
-    results = results[:MOST]
+    """Draw timelines, their tensors in the same colours, with one axis and one legend; results of :func:`choose`."""
     tensors = list(dict.fromkeys(tensor for result in results for tensor in result.data["tensor"].unique()))
     colors = tensor_colors(tensors)
     figure, grid = plt.subplots(1, len(results), figsize=(7.0, 2.9), sharex=True, squeeze=False)
