@@ -107,6 +107,9 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         problem = f"no row is of '{optimised[0]}' ({schemas.nearest(optimised[0], rows['kernel'].unique())})"
         remedy = "add the kernel's times, or name another one with optimised:"
         raise InputError(case.path("rows"), "column kernel", problem, remedy)
+    if COPY in optimised:
+        problem = "the copy sets the roof, and is no kernel in question"
+        raise InputError(case.dataset.file, f"{case.place}.optimised", problem, "name another kernel")
     ceilings = None
     if "ceilings" in case.inputs:
         ceilings = _read(case, "ceilings", _CEILINGS, ["ceiling", "cache", "moved_bytes", "flops"])
@@ -116,6 +119,10 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
     data_sheet = [provenance.describe_file(gpus.TABLE, gpus.TABLE.parents[1])] if gpu else []
     if ceilings is None and gpu is None:
         problem = "neither ceilings nor gpu is given, so there is no roof"
+        raise InputError(case.dataset.file, case.place, problem, "add one of them")
+    copied = (rows["kernel"] == COPY) & (rows["cache"] == "cold")
+    if gpu is None and not copied.any() and not ceilings.query("ceiling == @COPY and cache == 'cold'").size:
+        problem = "neither rows nor ceilings have a copy with a cold cache, and there is no gpu, so there is no roof"
         raise InputError(case.dataset.file, case.place, problem, "add one of them")
     element_bytes = ELEMENT_BYTES[case.inputs.get("element", "fp32")]
     rows = _with_rates(rows, element_bytes, optimised)
@@ -288,7 +295,7 @@ def _finding(case: Case, result: CaseResult) -> str:
         reached = low if low == high else f"{low} to {high}"
         words += f" moves large inputs at {reached} % of the {yardsticks[found[0]]}"
     else:
-        words += " is not timed at large shapes with a cold cache"
+        words += " is not timed beside a copy at a large shape with a cold cache"
     others = {"torch": "PyTorch", TORCH_LAYER: "PyTorch's layer", "two_pass": "the straightforward kernel"}
     for kernel, called in others.items():
         name = f"speedup_over_{kernel}_cold"

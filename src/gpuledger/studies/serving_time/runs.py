@@ -108,7 +108,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     frame = pd.DataFrame(
         {
             "id": rows["id"],
-            "engine": rows["backend"],
+            "engine": rows["backend"].str.lower().replace({"tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}),
             "model": rows["model_path"],
             "precision": quantised.replace("", "16-bit"),
             "mode": rows["mode"],
