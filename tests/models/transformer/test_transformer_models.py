@@ -268,7 +268,13 @@ INTERNLM2 = {
     **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 92544, "bias": False},
     "tie_word_embeddings": False,
 }
+LLAVA = {
+    **{"model_type": "llava", "image_token_index": 32000, "projector_hidden_act": "gelu", "vision_feature_layer": -2},
+    "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064},
+    **{"tie_word_embeddings": False, "vision_config": {"model_type": "clip_vision_model", "hidden_size": 1024}},
+}
 OTHERS |= {
+    6_738_415_616 + 2 * 64 * 4096: LLAVA,  # llava-hf/llava-1.5-7b-hf: Llama-2-7B (hub) and 64 tokens more
     # hub: Qwen/Qwen2.5-VL-7B-Instruct has 8,292,166,656 with the vision tower and its projector (676,550,144).
     8_292_166_656 - 676_550_144: QWEN25_VL,
     2_779_683_840 - 51_200: PHI2,  # hub: microsoft/phi-2, with a bias of its LM head

@@ -31,6 +31,9 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _NESTED = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "minimax_m3_vl": "minimax_m3", "step3p7": "step3p5"}
 #: Multimodal architectures whose text part is another architecture's, in most files with its keys at the top.
 _TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2")
+#: What files of transformers leave out of a ``text_config`` where it is the architecture's default, as LLaVA's do.
+_LLAMA = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
+_LEFT_OUT = {"llama": {**_LLAMA, "vocab_size": 32000}, "mistral": {**_LLAMA, "intermediate_size": 14336}}
 #: Keys beside ``text_config`` that describe the parts in front of the text model.
 _OTHER_MODALITIES = re.compile(
     "(vision|image|img_|video|audio|mm_|projector|process_image|multimodal|media_|spatial_merge|bo[ia]_|eo[ia]_|"
@@ -94,7 +97,8 @@ def read_model(
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
         raise _unknown_architecture(kind, inner, shown_file)
-    keys = Keys(inner, shown_file, inside, family.defaults, family.renamed)
+    defaults = {**(_LEFT_OUT.get(kind, {}) if inside else {}), **family.defaults}
+    keys = Keys(inner, shown_file, inside, defaults, family.renamed)
     outer = Keys(content, shown_file)
     hidden = keys.integer("hidden_size", MAX_WIDTH)
     vocab = keys.integer("vocab_size", MAX_VOCAB)
