@@ -3,6 +3,7 @@
 import operator
 import subprocess
 import sys
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -272,6 +273,8 @@ def test_small_and_long_traces(folder, clock, pages, shape):
     assert result.data["accesses"].sum() == len(clock)
     accesses = run_notebook("dmat", result)[0]["accesses"]
     assert all(tick == round(tick) for tick in accesses.get_yticks())  # no thousandths of an access
+    shown = [label.get_window_extent() for label in accesses.get_xticklabels()]
+    assert all(one.x1 < other.x0 for one, other in pairwise(shown))
     assert dmat.view.view(result).marks["x_end"].max() >= max(clock)
 
 

@@ -270,4 +270,6 @@ def draw_accesses(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> 
     axes.locator_params(axis="y", nbins=3, integer=True, min_n_ticks=1)
     axes.grid(axis="x", color=GRID)
     axes.xaxis.set_major_formatter("{x:,.0f}")
+    if edges[-1] >= 1e7:
+        axes.locator_params(axis="x", nbins=4)  # long numbers would cover one another
     axes.yaxis.set_major_formatter(EngFormatter())
