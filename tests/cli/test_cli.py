@@ -378,12 +378,16 @@ def test_new_dataset_is_valid_and_needs_no_more(tmp_path):
     (folder / "run-3.1-8B.csv").write_text(ncu(["k"]))
     (folder / "gemm.csv").write_text("gemm_dtype,m,n,k,latency\nfp16,1,1,1,1\n")
     (folder / "notes.txt").write_text("hello")
-    run("new-dataset", folder, "--gpu", "h100-sxm")
+    (folder / "model.json").write_text('{"model_type": "llama"}')
+    (folder / "waits.csv").write_text("workload,probe,original_us,ncu_us,neutrino_us\na,b,1,2,3\n")
+    run("new-dataset", folder, "--gpu", "l40s")
     dataset = Dataset.load(folder / "dataset.yaml")
     assert dataset.case("kernel_profile", "r").inputs == {"report": "deep/r.csv"}
     assert dataset.case("kernel_profile", "r_2").inputs == {"report": "r.csv"}
     assert dataset.case("kernel_profile", "run_3_1_8B").inputs == {"report": "run-3.1-8B.csv"}
-    assert dataset.case("kernel_time", "gemm").inputs["gpu"] == "h100-sxm"
+    assert dataset.case("kernel_time", "gemm").inputs["gpu"] == "l40s"
+    assert dataset.case("kernel_breakdown", "model").inputs["hardware"] == ["l40s"]
+    assert dataset.case("exposed_latency", "waits").inputs == {"table": "waits.csv"}
     with pytest.raises(InputError, match="it is there already"):
         run("new-dataset", folder)
 

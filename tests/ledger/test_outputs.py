@@ -127,6 +127,15 @@ def test_a_headline_keeps_a_number_with_its_unit(number):
         assert "\n" in title and number in title.replace("\u00a0", " ")
 
 
+def test_a_headline_of_wide_letters_does_not_widen_its_figure():
+    figures.use_style()
+    figure = plt.figure(figsize=(7, 3))
+    words = "Predicted: gemma-3-27b-it on NVIDIA A100-SXM4-80GB runs decode at 71 % of DRAM bandwidth"
+    figures.headline(figure, words)
+    assert figure._suptitle.get_text().count("\n") == 1
+    assert figure._suptitle.get_window_extent().x1 < figure.bbox.x1
+
+
 def test_a_headline_breaks_no_word_at_its_hyphen():
     figure = plt.figure(figsize=(7, 3))
     for before in range(30):

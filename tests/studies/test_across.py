@@ -66,6 +66,30 @@ def test_published_tails_of_warps_are_the_headline():
     assert "24.7 % published 30.0 % simulated" in text
 
 
+def test_cases_without_a_kernel_s_name_are_called_as_they_are():
+    """The figures ended in a KeyError, and with them every figure across datasets."""
+    points = {"completed_percent": [0.0, 100.0], "elapsed_cycles": [10, 12], "over_fastest_ratio": [0.0, 0.2]}
+    mine = [result(pd.DataFrame(points), "d", f"mine_{i}", "recorded", tail_ratio=0.2) for i in range(9)]
+    text = words(warp_scheduling.draw(mine))
+    assert "all blocks, tail 20.0 % recorded" in text and "mine_3" in text and "mine_4" not in text
+    cells = pd.DataFrame({"tensor": ["a", "a"], "row": [0, 1], "column": [0, 9], "accesses": [1, 2]})
+    grid = {"rows": 2, "columns": 10, "compatible": "no"}
+    short = result(cells, "d", "short", "recorded", max_clock=0, column_cycles=1, **grid)
+    long = result(cells, "d", "long", "recorded", max_clock=9 * 10**12, column_cycles=10**12, **grid)
+    assert "Long runs 9000000000000.0 times as many cycles as short" in words(dmat.draw([short, long]))
+    assert "Long accesses memory for 9,000,000,000,000 cycles" in words(dmat.draw([long]))
+
+
+def test_what_cannot_be_compared_is_left_out():
+    frame = pd.DataFrame({"kernel": ["one_pass"], "cache": ["warm"]})
+    alone = result(frame, "d", "zeros", "recorded", kernel_time=1.0, data_sheet_bandwidth=1.0)
+    untimed = result(frame, "d", "zeros_persistent", "recorded")
+    assert block_scheduling.choose([alone, untimed]) == [] == normalization.choose([alone, untimed])
+    assert "no case has what this figure puts side by side" in words(across.without_cases())
+    simulated = [result(frame, "s", str(i), "simulated") for i in range(4)]
+    assert dmat.choose([*simulated, alone]) == [alone, *simulated[:3]]
+
+
 def test_before_and_after_share_a_time_axis_with_published_times():
     sms = pd.DataFrame({"part": "sm", "sm": [0], "blocks": [2], "resident_blocks": [1]})
     times = {"sm": [0, 0], "slot": [0, 0], "start_cycles": [0, 60], "end_cycles": [50, 100]}

@@ -229,6 +229,13 @@ def test_a_launch_without_a_gap_draws(tmp_path):
     assert any("simulated, not measured" in text for text in shown)
 
 
+def test_equal_gaps_have_one_tick(tmp_path):
+    """They had four, of which three said the same."""
+    result = reduce(tmp_path / "mine", array([(300 * i, 100, 0) for i in range(10)]))
+    gaps = run_notebook("block_scheduling", result)[0]["axes"]["B"]
+    assert all(tick == round(tick) for tick in gaps.get_xticks())
+
+
 @settings(max_examples=5, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 4), st.integers(0, 400))
 def test_any_launch_is_written_read_and_drawn(tmp_path_factory, blocks, sms, spread):

@@ -3,6 +3,7 @@
 import operator
 import subprocess
 import sys
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -261,12 +262,20 @@ def test_the_compatible_grid_leaves_out_late_records_and_own_grid_does_not(folde
 # Small, large and odd traces
 
 
-@pytest.mark.parametrize(("clock", "pages", "shape"), [([7], [0], (1, 8)), ([0, 1], [0, 9], (2, 2))])
-def test_small_traces(folder, clock, pages, shape):
+@pytest.mark.parametrize(
+    ("clock", "pages", "shape"),
+    [([7], [0], (1, 8)), ([0, 1], [0, 9], (2, 2)), ([5 * 10**10 * i for i in range(99)], [0, 4, 9] * 33, (3, 160))],
+)
+def test_small_and_long_traces(folder, clock, pages, shape):
+    """Seconds of cycles, as of a long kernel under a probe, ended in an overflow in the figure."""
     result = reduce(folder, write(folder, clock, BASE + np.array(pages) * PAGE))
     assert (result["rows"], result["columns"]) == shape
     assert result.data["accesses"].sum() == len(clock)
-    run_notebook("dmat", result)
+    accesses = run_notebook("dmat", result)[0]["accesses"]
+    assert all(tick == round(tick) for tick in accesses.get_yticks())  # no thousandths of an access
+    shown = [label.get_window_extent() for label in accesses.get_xticklabels()]
+    assert all(one.x1 < other.x0 for one, other in pairwise(shown))
+    assert dmat.view.view(result).marks["x_end"].max() >= max(clock)
 
 
 def test_many_tensors(folder):

@@ -1,6 +1,7 @@
 """FLOP reconciliation launch by launch: a recording worked out by hand, the public one, and what is refused."""
 
 import csv
+import shutil
 
 import pandas as pd
 import pytest
@@ -168,6 +169,15 @@ def test_shapes_as_a_table(folder, linear):
     assert again["mape_2mnk_percent"] == linear["mape_2mnk_percent"]
 
 
+def test_shapes_in_another_order_are_a_warning(folder, linear):
+    """A product that is larger than its count was an error of thousands of percent, and nothing else."""
+    assert not linear.warnings
+    write_launches(folder / "a.csv")
+    write_shapes(folder / "a.json", [SHAPES[1], SHAPES[0], *SHAPES[2:]])
+    (words,) = result(folder, launches="a.csv", shapes="a.json").warnings
+    assert "launch 1 counted less than 2·M·N·K of its shape; it is kept; check that" in words
+
+
 def test_a_wrong_prediction_is_not_exact(folder):
     kernel, blocks, fadd, *rest = LAUNCHES[1]
     write_launches(folder / "a.csv", [LAUNCHES[0], (kernel, blocks, fadd + 1, *rest), *LAUNCHES[2:]])
@@ -192,6 +202,18 @@ def test_bad_recordings_and_shapes_are_one_line(folder):
     ):
         with pytest.raises(InputError, match=message):
             result(folder, **inputs)
+
+
+@pytest.mark.parametrize(("layers", "times"), [(20, "0.50"), (4, "2.5")])
+def test_another_network_than_the_recorded_one_is_a_warning(root, folder, layers, times):
+    """It was said that counters exceed theory by -49 %."""
+    case = Repository.find(root).case("published", "flop_reconciliation", "toy_network")
+    inputs = {name: f"{name}.csv" for name in ("setup", "forward", "forward_backward")}
+    for name, file in inputs.items():
+        shutil.copy(case.path(name), folder / file)
+    mine = result(folder, **inputs, network={**case.inputs["network"], "layers": layers})
+    assert f"GEMMs of the forward pass execute {times}" in mine.warnings[0]
+    assert mine.finding.startswith("Counters differ from theory by -4" if layers == 20 else "Counters exceed theory")
 
 
 def test_unknown_kernels_of_a_network_are_a_part_of_their_own(root, folder, published):

@@ -18,7 +18,7 @@ from matplotlib.text import Annotation, Text
 from own_cases import refused
 
 from gpuledger.errors import InputError
-from gpuledger.ledger import figures, tables
+from gpuledger.ledger import figures, tables, viewer
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
@@ -569,9 +569,20 @@ def test_errors_about_a_users_gpu_name_the_users_table(ask, kind):
     assert "gpus.csv" not in str(caught.value)
 
 
+def test_kernels_without_dram_traffic_do_not_stretch_the_viewer_s_axis(ask):
+    """What L2 keeps of a shared expert's gate left 3·10⁻¹² bytes to DRAM."""
+    result = ask()
+    gemms = result.data.index[(result.data["part"] == "kernels") & (result.data["macs"] > 0)]
+    result.data.loc[gemms[0], "dram_bytes"] = 3e-12
+    found = viewer.of_case("kernel_breakdown", result)
+    assert found.marks["x"].max() < 1e6 and len(found.marks) > 2
+
+
 def test_a_gpu_of_unknown_capacity_is_not_said_to_hold_anything(ask):
     own_card(ask.folder / "cards.xlsx")
-    assert ask(hardware=["cards.xlsx"])["decode_fits"] == "my-card (if its DRAM holds that: its capacity is unknown)"
+    result = ask(hardware=["cards.xlsx"])
+    assert result["decode_fits"] == "my-card (if its DRAM holds that: its capacity is unknown)"
+    run_notebook("kernel_breakdown", result)
 
 
 def test_wrong_units_in_excel_are_refused(ask):

@@ -101,6 +101,21 @@ def test_every_dialect_gives_the_same_laws_in_base_units(tmp_path, write):
     assert result["bytes_proven_values"] == result["bytes_compared_values"] == 12
 
 
+def test_values_that_are_no_numbers_and_two_gpus_are_warnings(tmp_path):
+    def write(path, length):
+        write_wide(path, length)
+        lines = path.read_text(encoding="utf-8")
+        if length == 256:
+            path.write_text(lines.replace("0.425216000", "n/a").replace('"8.0"', '"9.0"'), encoding="utf-8")
+
+    result, sweep = reduce(make(tmp_path / "mine", write))
+    words = " ".join(result.warnings)
+    assert "2 values are no numbers (n/a or nan), the first in 256.csv; they are left out" in words
+    assert "different GPUs (compute capability 8.0, compute capability 9.0)" in words
+    laws = sweep.laws.set_index(["kernel_class", "metric"])
+    assert laws.loc[("norm", "dram__bytes_read.sum"), "points"] == 5
+
+
 @pytest.mark.parametrize("metric", ["Duration", TIME])
 def test_files_of_both_pages_and_both_names_of_a_metric_are_one(tmp_path, metric):
     def write(path, length):

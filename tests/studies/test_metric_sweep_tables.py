@@ -138,3 +138,13 @@ def test_ticks_are_as_many_as_there_is_room_for():
     assert panels.thin_ticks(192 * 2 ** np.arange(6)).tolist() == [192, 384, 768, 1536, 3072, 6144]
     assert panels.thin_ticks(64 * 2 ** np.arange(8)).tolist() == [64, 256, 1024, 4096]
     assert panels.thin_ticks(100 * np.arange(1, 5)).tolist() == [100, 200, 300, 400]
+
+
+def test_a_title_of_many_laws_leaves_its_panel_the_room(swept):
+    """A line as long as two panels made all of them narrow."""
+    laws = {"gemm": 3000 * LENGTHS, "norm": 48 * LENGTHS + 1000, "softmax": LENGTHS[:2], "copy": 7 + 0 * LENGTHS}
+    parts = [series(values, TIME, "ns", LENGTHS[: len(values)], kernel_class=name) for name, values in laws.items()]
+    variables, _ = run_notebook("metric_sweep", swept(*parts)[0])
+    axes = variables["grid"].flat[0]
+    assert axes.get_title("left").count("\n") == 2
+    assert axes.get_position().width > 0.3

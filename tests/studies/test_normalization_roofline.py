@@ -150,12 +150,26 @@ def test_a_kernel_of_ones_own_is_drawn_too(folder):
         ({"rows": ROWS.replace(",1024,cold,32000", ",0,cold,32000")}, "line 2, column length: '0' is not within"),
         ({"ceilings": CEILINGS.replace("launch", "lunch", 1)}, "'lunch' is not one of copy, launch, multiply_add"),
         ({"ceilings": None, "gpu": None}, "neither ceilings nor gpu is given"),
+        ({"optimised": "copy"}, "measured.optimised: the copy sets the roof, and is no kernel in question"),
+        (
+            {"rows": ROWS.replace("copy", "mine"), "ceilings": CEILINGS.split("copy")[0], "gpu": None},
+            "measured: neither rows nor ceilings have a copy with a cold cache, and there is no gpu",
+        ),
         ({"gpu": "h2000"}, "measured.gpu: unknown GPU 'h2000'"),
+        (
+            {"rows": ROWS.replace(",33000,32500", ",33,32")},
+            "measured: a large input moves 847 times as fast as the data sheet of h200-sxm allows",
+        ),
     ],
 )
 def test_bad_input_is_one_line_with_its_place(folder, how, message):
     with refused(message):
         reduce(folder, **how)
+
+
+def test_times_with_a_warm_cache_alone_are_said_to_be_that(folder):
+    warm = reduce(folder, rows=ROWS.replace("cold", "warm").replace("one_pass,1024,128,warm,1800,1700,1900,6000\n", ""))
+    assert warm.finding.startswith("The optimised kernel is not timed beside a copy at a large shape with a cold cache")
 
 
 def test_a_kernel_of_any_name_is_in_question(folder):

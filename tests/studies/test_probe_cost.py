@@ -118,7 +118,7 @@ def test_a_share_that_grows_with_the_model_is_said(folder):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("4,KB", "4,kB", "line 3, column unit: 'kB' is not one of KB, MB, GB; correct it"),
+        ("4,KB", "4,kB", "line 3, column unit: 'kB' is not one of KB, MB, GB, KiB, MiB, GiB; correct it"),
         ("4,KB", "4,TB", "line 3, column unit: 'TB' is not one of KB, MB, GB"),
         ("4,KB", "4,", "line 3, column unit: '' is empty"),
         ("4,KB", "0,KB", "line 3, column memory: '0' is not within"),
@@ -166,6 +166,20 @@ def test_probes_of_equal_memory_are_one_series():
     assert len(frame) == len(people) == 8
     assert people["mem_trace"][0] == "7.08 GiB (12.9×)"
     assert people["original"][0] == "562 MiB"
+
+
+def test_tables_as_other_tools_write_them(folder):
+    """pandas writes True, and 1024 ** 3 bytes are a GiB."""
+    rows = "operator,probe,slowdown_ratio,extra_registers,spilled\na,dmat,2,3,False\nb,dmat,3,9,TRUE\n"
+    assert reduce(folder, "kernel_overhead", rows)["dmat_spilled"] == 1
+    binary = MEMORY.replace("KB", "KiB").replace("GB", "GiB")
+    assert reduce(folder, "memory_usage", binary).data.equals(reduce(folder, "memory_usage", MEMORY).data)
+
+
+def test_a_profile_before_the_kernel_has_ended_is_a_warning(folder):
+    result = reduce(folder, "exposed_latency", "probe,original_us,ncu_us,neutrino_us\np,10,20,3\n")
+    (words,) = result.warnings
+    assert "line 2: neutrino shows its profile after 30 % of the kernel's own time; it is kept" in words
 
 
 def test_a_workload_may_lack_a_probe(folder):

@@ -78,7 +78,8 @@ def test_runs_that_have_no_time_for_their_prompts_are_counted(tmp_path):
     prompts_ms = 8e3 * reduced(tmp_path).data["prompt_s"].iloc[0]
     # All but the first of the two tokens come after the first.
     lasting = ({"osl": 2, "silicon_ttft_ms": share * prompts_ms, "silicon_tpot_ms": 1e-3} for share in (0.9, 1.1))
-    assert reduced(tmp_path, *lasting)["runs_faster_than_prompts"] == 1
+    usual = ({"osl": osl} for osl in (256, 512, 1024))
+    assert reduced(tmp_path, *lasting, *usual)["runs_faster_than_prompts"] == 1
 
 
 def test_fewer_bits_take_less_time(tmp_path):
@@ -324,8 +325,11 @@ def test_bad_input_is_one_line(tmp_path):
         reduced(tmp_path, {"mode": "offline"})
     with pytest.raises(InputError, match="decode_batch_size"):
         reduced(tmp_path, {**DECODES, "decode_batch_size": -1})
-    with pytest.raises(InputError, match="silicon_tpot_ms"):
-        reduced(tmp_path, {"silicon_tpot_ms": -1})
+    with pytest.raises(InputError, match=r"column silicon_tpot_ms: times are, in the median, .* shorter than the sum"):
+        reduced(tmp_path, {"silicon_tpot_ms": 0.01})
+    for time in (-1, 0):
+        with pytest.raises(InputError, match="silicon_tpot_ms"):
+            reduced(tmp_path, {"silicon_tpot_ms": time})
     for size in ("isl", "batch_size", "decode_tp_size"):
         for word in ("1.5", "1e300", "9" * 19):
             with pytest.raises(InputError, match=rf"runs\.csv, line 2, column {size}: "):

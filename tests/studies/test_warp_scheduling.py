@@ -262,6 +262,20 @@ def test_steady_and_noisy_blocks_do_not_speed_up(folder):
     assert result.finding == "mine: none of 300 blocks speeds up on its way"
 
 
+def test_equal_times_and_speeds_are_drawn_within_their_panels(folder):
+    """A constant speed was a line under the axis, and 5,010 stood at three ticks."""
+    clocks = np.zeros((4, 64, 128), neutrino.PROGRAM_PROGRESS)
+    clocks["clock"][:, :, :60] = 5000 + 100 * np.arange(60, dtype=np.uint64)
+    axes = run_notebook("warp_scheduling", reduced_of(write_case(folder, clocks=clocks)))[0]["axes"]
+    low, high = axes["C"].get_ylim()
+    speed = FLOP * CLOCK / 100 / 1e6
+    assert low < 0.99 * speed and 1.005 * speed < high
+    blocks = np.zeros((4, 2, 1), neutrino.BLOCK_SCHED)
+    blocks["start"], blocks["elapsed"] = 5, 5010
+    axes = run_notebook("warp_scheduling", reduced_of(write_case(folder / "equal", blocks)))[0]["axes"]
+    assert [tick for tick in axes["A"].get_xticks() if abs(tick - 5010) < 1] == [5010]
+
+
 def test_overrun_and_empty_records_are_left_out(folder):
     blocks, clocks = two_by_two()
     clocks["clock"][0, 0] = 0

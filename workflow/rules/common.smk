@@ -178,6 +178,12 @@ def every_case_file(name, study=None, case=None):
     return inputs
 
 
+def every_figure_across(wildcards):
+    """Input function: the figures across datasets of the studies that have a case in the configured ones."""
+    cases = {study: every_case_file("summary.json", study)(wildcards) for study in ACROSS}
+    return [f"results/across/{study}/figure.pdf" for study, summaries in cases.items() if summaries]
+
+
 def every_file_of_paper(kind):
     """Input function: figures or tables of every case, as their studies declare them."""
 

@@ -155,6 +155,10 @@ for handler in logger.handlers:
         handler.addFilter(PROGRESS.says)
 
 
+#: Claims with another verdict that are named at the end of a run, at most.
+SHOWN_CHANGES = 10
+
+
 def summarise():
     """Say what was made, and which claims have another verdict than the tracked scorecard has."""
     if PROGRESS is None or Quietness.ALL in PROGRESS.quiet:
@@ -163,7 +167,11 @@ def summarise():
 
     made = [what for what in PROGRESS.messages.values() if what.startswith("draw ") and what not in PROGRESS.failed]
     lines = [f"not made: {failed}" for failed in PROGRESS.failed]
-    lines += [f"verdict changed: {change}" for change in changes.verdict_changes(Path())]
+    changed = changes.verdict_changes(Path())
+    lines += [f"verdict changed: {change}" for change in changed[:SHOWN_CHANGES]]
+    # Other datasets than those of the tracked scorecard have other claims, a thousand of them.
+    if (more := len(changed) - SHOWN_CHANGES) > 0:
+        lines.append(f"verdicts changed: {more:,} more, which python -m gpuledger.ledger.changes lists")
     # With --quiet, Snakemake does not tell what it begins.
     if PROGRESS.began is not None:
         seconds = time.monotonic() - PROGRESS.began

@@ -37,7 +37,7 @@ rule paper:
 rule across:
     """A figure for each study that draws its cases of all datasets side by side."""
     input:
-        expand("results/across/{study}/figure.pdf", study=ACROSS),
+        every_figure_across,
 
 
 rule downloads:

@@ -10,6 +10,7 @@ from inspect import signature
 from pathlib import Path
 
 from gpuledger import logs
+from gpuledger.errors import InputError
 from gpuledger.ledger import across, claims, figures
 from gpuledger.ledger.case_result import CaseResult
 
@@ -20,10 +21,13 @@ with logs.to(snakemake.log[0]):
     study = snakemake.wildcards.study
     results = [CaseResult.read(Path(summary).parent) for summary in snakemake.input.summaries]
     across_cases, options = import_module(f"gpuledger.studies.{study}.across"), {}
-    results = getattr(across_cases, "choose", list)(results)
+    if not results:
+        problem = f"none of the datasets has a case of {study}"
+        raise InputError("config/config.yaml", "datasets", problem, "add one that has")
+    chosen = getattr(across_cases, "choose", list)(results)
     if "published" in signature(across_cases.draw).parameters:
         listed = claims.load(snakemake.input.claims)["claims"]
         options["published"] = {claim["quantity"]: claim["value"] for claim in listed}
-    figure = across_cases.draw(results, **options)
-    record = across.record_of(study, [result.provenance for result in results])
+    figure = across_cases.draw(chosen, **options) if chosen else across.without_cases()
+    record = across.record_of(study, [result.provenance for result in chosen or results])
     figures.save(figure, record, Path(snakemake.output.figure_pdf).parent)

@@ -43,7 +43,7 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
 
     target = folder / "dataset.yaml"
     if not folder.is_dir():
-        raise InputError(folder, "", "there is no such folder", "make it, and put the files into it")
+        raise InputError(folder, "", "there is no such folder", "make one, and put the files into it")
     if target.exists():
         raise InputError(target, "", "it is there already", "remove it, or add to it by hand")
     name = folder.resolve().name
@@ -91,6 +91,8 @@ def _complete(inputs: dict[str, Any], place: Path, is_folder: bool, gpu: str | N
     for key, value in inputs.items():
         if key == "gpu":
             value = gpu
+        elif key == "hardware" and gpu:
+            value = [gpu]
         elif isinstance(value, str) and (is_folder or value == place.name):
             value = (inside / value).as_posix()
         if value is None:

@@ -9,7 +9,10 @@ _TABLES = (
     ("table of probe overheads", "operator probe slowdown_ratio", "kernel_overhead", "table", {}),
     ("table of memory use", "model batch_size use", "memory_usage", "table", {}),
     ("table of exposed latencies", "probe ncu_ratio neutrino_ratio", "exposed_latency", "table", {}),
-    ("table of exposed latencies", "probe neutrino_ms ncu_ms", "exposed_latency", "table", {}),
+    *(
+        ("table of exposed latencies", f"probe neutrino_{unit} ncu_{unit}", "exposed_latency", "table", {})
+        for unit in ("ms", "us", "ns", "s")
+    ),
     (
         "tidy table of metrics",
         "kernel_class metric n_layer hidden_dim seq_len value",

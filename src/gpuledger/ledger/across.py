@@ -2,7 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 
-from gpuledger.ledger import provenance
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+from gpuledger.ledger import figures, provenance
+
+
+def without_cases() -> Figure:
+    """Return what stands in the place of a figure where no case has what it compares."""
+    figure = plt.figure(figsize=(7.0, 1.0))
+    figures.headline(figure, "Nothing to compare: no case has what this figure puts side by side")
+    return figure
 
 
 def record_of(study: str, records: Iterable[Mapping]) -> dict:

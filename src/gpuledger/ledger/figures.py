@@ -14,8 +14,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager
+from matplotlib.font_manager import FontProperties, fontManager
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.textpath import text_to_path
 from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 from matplotlib.transforms import Bbox
 
@@ -31,6 +32,8 @@ YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY, PALE = "#888888", "#D9D9D9"
 
 FORMATS = ("pdf", "svg", "png")
+#: Size of the finding above a figure (printer's points).
+HEADLINE_POINTS = 9.5
 #: Size of the provenance below a figure (printer's points).
 CAPTION_POINTS = 6.5
 #: Inches of a figure across both columns of a paper.
@@ -103,16 +106,27 @@ def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: 
     columns : int
         Columns of the legend.
     """
-    # About 12.8 characters of the bold title fit into an inch.
+    # About 12.8 characters of the bold title fit into an inch, fewer where many are wide.
     width = figure.get_figwidth() if figure.get_figwidth() > WIDEST else WIDTH
-    lines = _balanced(plain(finding), int(width * 12.7))
+    most = int(width * 12.7)
+    lines = _balanced(plain(finding), most)
+    while most > width * 10 and _widest(lines) > 0.995 * width:
+        most -= 1
+        lines = _balanced(plain(finding), most)
     # The legend goes onto empty lines below: as a part of the layout, its width would squeeze its own axes.
     rows = 0 if legend is None else -(-len(legend.get_legend_handles_labels()[0]) // columns)
-    figure.suptitle(lines + "\n" * rows, x=0.005, ha="left", fontsize=9.5, fontweight="bold")
+    figure.suptitle(lines + "\n" * rows, x=0.005, ha="left", fontsize=HEADLINE_POINTS, fontweight="bold")
     if legend is not None:
         anchor = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
         box = legend.legend(**anchor, ncols=columns, handletextpad=0.4, columnspacing=1.4, borderpad=0.2)
         box.set_in_layout(False)
+
+
+def _widest(lines: str) -> float:
+    """Return the width of the longest line of a headline (inches)."""
+    font = FontProperties(size=HEADLINE_POINTS, weight="bold")
+    widths = [text_to_path.get_text_width_height_descent(line, font, False)[0] for line in lines.split("\n")]
+    return max(widths) / 72
 
 
 #: Units that follow a number in findings.

@@ -172,9 +172,10 @@ def _convert(path: Path, cells: pd.Series, column: Column) -> pd.Series:
             _refuse(path, cells, column, ~cells.isin(column.choices).to_numpy(bool) & ~empty, problem, "correct it")
         return cells
     if column.kind == "flag":
-        bad = ~cells.isin(["true", "false"]).to_numpy(bool)
+        lower = cells.str.lower()
+        bad = ~lower.isin(["true", "false"]).to_numpy(bool)
         _refuse(path, cells, column, bad, "is not true or false", "correct it")
-        return cells == "true"
+        return lower == "true"
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy("float64", na_value=np.nan)
     bad = ~np.isfinite(numbers) & ~empty
     _refuse(path, cells, column, bad, "is not a number", "write digits, with a point for decimals")

@@ -246,7 +246,40 @@ SEED_OSS = {
     **{"num_attention_heads": 80, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 155136},
     **{"attention_bias": True, "attention_out_bias": False},
 }
+QWEN25_VL = {
+    **{"model_type": "qwen2_5_vl", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28},
+    **{"num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064, "tie_word_embeddings": False},
+    **{"use_sliding_window": False, "sliding_window": 32768, "vision_start_token_id": 151652},
+    "vision_config": {"depth": 32, "hidden_size": 1280},
+}
+PHI2 = {
+    **{"model_type": "phi", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 32},
+    **{"num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 51200, "hidden_act": "gelu_new"},
+    **{"partial_rotary_factor": 0.4, "qk_layernorm": False, "tie_word_embeddings": False},
+}
+STARCODER2 = {
+    **{"model_type": "starcoder2", "hidden_size": 4608, "intermediate_size": 18432, "num_hidden_layers": 32},
+    **{"num_attention_heads": 36, "num_key_value_heads": 4, "vocab_size": 49152, "use_bias": True},
+    **{"activation_function": "gelu", "hidden_act": "gelu_pytorch_tanh", "mlp_type": "default"},
+    **{"norm_type": "layer_norm", "norm_epsilon": 1e-5, "sliding_window": 4096, "attention_softmax_in_fp32": True},
+}
+INTERNLM2 = {
+    **{"model_type": "internlm2", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 92544, "bias": False},
+    "tie_word_embeddings": False,
+}
+LLAVA = {
+    **{"model_type": "llava", "image_token_index": 32000, "projector_hidden_act": "gelu", "vision_feature_layer": -2},
+    "text_config": {"model_type": "llama", "max_position_embeddings": 4096, "vocab_size": 32064},
+    **{"tie_word_embeddings": False, "vision_config": {"model_type": "clip_vision_model", "hidden_size": 1024}},
+}
 OTHERS |= {
+    6_738_415_616 + 2 * 64 * 4096: LLAVA,  # llava-hf/llava-1.5-7b-hf: Llama-2-7B (hub) and 64 tokens more
+    # hub: Qwen/Qwen2.5-VL-7B-Instruct has 8,292,166,656 with the vision tower and its projector (676,550,144).
+    8_292_166_656 - 676_550_144: QWEN25_VL,
+    2_779_683_840 - 51_200: PHI2,  # hub: microsoft/phi-2, with a bias of its LM head
+    7_173_923_840: STARCODER2,  # hub: bigcode/starcoder2-7b
+    7_737_708_544: INTERNLM2,  # hub: internlm/internlm2-chat-7b
     29_943_393_920: GLM47_FLASH,  # gguf: zai-org/GLM-4.7-Flash
     79_674_391_296: QWEN3_NEXT,  # gguf and hub: Qwen/Qwen3-Coder-Next
     36_151_104_512: SEED_OSS,  # hub: ByteDance-Seed/Seed-OSS-36B-Instruct
@@ -691,7 +724,16 @@ HOSTILE = [
     ({**GEMMA3_4B, "text_config": {"model_type": "llama9_text"}}, "unknown architecture 'llama9_text'"),
     (
         {"model_type": "qwen9_next", "hidden_size": 2048, "linear_conv_kernel_dim": 4, "full_attention_interval": 4},
-        "unknown architecture 'qwen9_next'; the nearest is .* all of its keys but full_attention_interval, linear_conv",
+        "unknown architecture 'qwen9_next', and none of the known ones can read its keys",
+    ),
+    # It was to be read as gemma3_text.
+    (
+        {"model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16, "vocab_size": 50280},
+        "unknown architecture 'mamba', and none of the known ones can read its keys",
+    ),
+    (
+        {**LLAMA, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+        "unknown value 'bitsandbytes' .known: .*; remove quantization_config from a copy of the file, and state the",
     ),
     ({"model_type": "gpt2", "n_embd": 768.5, "vocab_size": 1}, "key n_embd: '768.5' is not a whole number"),
 ]

@@ -29,11 +29,19 @@ HUB_SECONDS = 5
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 #: Multimodal architectures, and the model_type of their text part where the file omits it.
 _NESTED = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "minimax_m3_vl": "minimax_m3", "step3p7": "step3p5"}
+#: Multimodal architectures whose text part is another architecture's, in most files with its keys at the top.
+_TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2")
+#: What files of transformers leave out of a ``text_config`` where it is the architecture's default, as LLaVA's do.
+_LLAMA = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
+_LEFT_OUT = {"llama": {**_LLAMA, "vocab_size": 32000}, "mistral": {**_LLAMA, "intermediate_size": 14336}}
 #: Keys beside ``text_config`` that describe the parts in front of the text model.
 _OTHER_MODALITIES = re.compile(
     "(vision|image|img_|video|audio|mm_|projector|process_image|multimodal|media_|spatial_merge|bo[ia]_|eo[ia]_|"
     "ignore_index|use_unified_vision|use_im_|understand_|im_).*"
 )
+#: An architecture is proposed for a file of an unknown one if it knows all of its keys but so many, and none of these,
+#: which say that layers are of another kind.
+_STRANGE, _KINDS = 3, re.compile("multi_query|alibi|parallel|type_vocab|mamba|ssm|conv|state")
 #: Number formats in the name of a checkpoint.
 _NAMED_FORMAT = re.compile(
     r"(?<![a-z0-9])(nvfp4|mxfp[48]|fp[48]|int[48]|w[48]a(?:16|8|4)|awq|gptq|[48]bit)(?![a-z0-9])", re.I
@@ -80,13 +88,17 @@ def read_model(
     if isinstance(content.get("text_config"), Mapping):
         inner, inside = content["text_config"], "text_config"
         kind = inner.get("model_type", _NESTED.get(str(kind)))
+    elif str(kind) in _TEXT:
+        inner = {key: value for key, value in content.items() if not _OTHER_MODALITIES.fullmatch(key)}
+    kind = _TEXT.get(str(kind), kind)
     kind, stated = treat_as or kind, kind
     if kind is None:
         raise InputError(shown_file, "", "the key model_type is missing", "use a model's complete config.json")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
         raise _unknown_architecture(kind, inner, shown_file)
-    keys = Keys(inner, shown_file, inside, family.defaults, family.renamed)
+    defaults = {**(_LEFT_OUT.get(kind, {}) if inside else {}), **family.defaults}
+    keys = Keys(inner, shown_file, inside, defaults, family.renamed)
     outer = Keys(content, shown_file)
     hidden = keys.integer("hidden_size", MAX_WIDTH)
     vocab = keys.integer("vocab_size", MAX_VOCAB)
@@ -249,6 +261,8 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
                 continue
             keys.known |= {"vocab_size", "tie_word_embeddings", "max_position_embeddings", "final_logit_softcapping"}
             strange = sorted(_unknown_keys(keys, keys, False))
+            if len(strange) > _STRANGE or any(_KINDS.search(key) for key in strange):
+                continue
             alike = SequenceMatcher(None, str(kind), name).ratio()
             found.append((len(strange), -alike if alike >= 0.6 else 0, len(found), name, strange))
     problem = f"unknown architecture {shown(kind)}"

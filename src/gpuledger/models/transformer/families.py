@@ -307,6 +307,28 @@ FAMILIES = {
         **_COHERE,
     ),
     "granite": ModelFamily(no_window, dense, mlp_bias="mlp_bias", tied=True, scaled_embedding=True),
+    "internlm2": ModelFamily(no_window, dense, qkv_bias="bias", out_bias="bias"),
+    "starcoder2": ModelFamily(
+        window_everywhere,
+        dense,
+        {"use_bias": True},
+        {"activation_function": "gelu", "mlp_type": "default", "norm_type": "layer_norm"},
+        **dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), "use_bias"),
+        gated=False,
+        norm_bias=True,
+        tied=True,
+    ),
+    # Phi-1 to Phi-2; the bias of the LM head is not counted.
+    "phi": ModelFamily(
+        no_window,
+        dense,
+        {"hidden_act": "gelu_new"},
+        {"qk_layernorm": False},
+        **dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), True),
+        gated=False,
+        norm_bias=True,
+        parallel=True,
+    ),
     "smollm3": ModelFamily(no_window, dense, mlp_bias="mlp_bias", attention=attention.smollm3, tied=True),
     "dots1": ModelFamily(no_window, rules.deepseek(router_bias=True), qk_norm="head"),
     # The bias of its LM head is not counted.

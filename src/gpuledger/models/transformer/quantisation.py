@@ -43,7 +43,13 @@ def read_precision(keys: Keys, outer: Keys, layers: tuple[Layers, ...]) -> tuple
     inner = Keys(settings, keys.file, "quantization_config")
     # Early files of Model Optimizer omit the method.
     by = inner.mapping("producer").get("name")
-    method = inner.choice("quant_method", METHODS, "modelopt" if by == "modelopt" else "")
+    method = inner.value("quant_method", "modelopt" if by == "modelopt" else "")
+    if not isinstance(method, str) or method not in METHODS:
+        remedy = (
+            "remove quantization_config from a copy of the file, and state the formats (precision: {weights: int4_g64})"
+        )
+        problem = f"unknown value {shown(method)} (known: {', '.join(sorted(METHODS))})"
+        raise inner.error("quant_method", problem, remedy)
     scheme = METHODS[method](inner, plain)
     precision = Precision(scheme.weights, plain, scheme.cache or plain, scheme.operands)
     if inner.content.get("moe_quant_algo") is not None:

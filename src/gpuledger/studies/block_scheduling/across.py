@@ -17,19 +17,30 @@ PERSISTENT = "_persistent"
 DETAIL = 6000
 
 
+def choose(results: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return the first case that has a persistent variant, and that; both need times."""
+    named = {
+        (result.provenance["dataset"], result.provenance["case"]): result
+        for result in results
+        if "kernel_time" in result.summary
+    }
+    for (dataset, case), before in named.items():
+        if (after := named.get((dataset, case + PERSISTENT))) is not None:
+            return [before, after]
+    return []
+
+
 def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figure:
     """Draw where both kernels' time goes, beside the published times, and the first cycles of an SM.
 
     Parameters
     ----------
     results : sequence of CaseResult
-        Of :func:`gpuledger.studies.block_scheduling.reduce`; the first case that has a persistent variant is drawn.
+        Of :func:`choose`.
     published : mapping
         By quantity; ``original_time`` and ``persistent_time`` in ns.
     """
-    named = {(result.provenance["dataset"], result.provenance["case"]): result for result in results}
-    dataset, case = next(key for key in named if (key[0], key[1] + PERSISTENT) in named)
-    pair = [named[dataset, case], named[dataset, case + PERSISTENT]]
+    pair = list(results)
     figure, grid = plt.subplots(3, 1, figsize=(7.0, 4.3), height_ratios=[1.5, 1.6, 0.35])
     times = [published.get("original_time"), published.get("persistent_time")]
     draw_times(grid[0], pair, times)
@@ -41,11 +52,12 @@ def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figur
     grid[1].tick_params(labelbottom=False)
     grid[2].set_xlabel("cycles since the first block on the SM")
     saved = 100 * (1 - pair[1]["kernel_time"] / pair[0]["kernel_time"])
-    words = f"Persistent blocks save {saved:.0f} % of the time in the simulation"
+    here = "in the simulation" if pair[0].provenance["kind"] == "simulated" else "as recorded"
+    words = f"Persistent blocks save {saved:.0f} % of the time {here}"
     if all(times):
         words = (
             f"Persistent blocks save {100 * (1 - times[1] / times[0]):.0f} % of the time as published "
-            f"({times[0]:,.0f} to {times[1]:,.0f} ns), {saved:.0f} % in the simulation"
+            f"({times[0]:,.0f} to {times[1]:,.0f} ns), {saved:.0f} % {here}"
         )
     figures.headline(figure, words)
     return figure

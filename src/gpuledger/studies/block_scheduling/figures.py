@@ -75,7 +75,7 @@ def draw_gaps(axes: Axes, gaps: pd.DataFrame, result: CaseResult, color: str = W
     axes.text(median, 0.98, note, fontsize=7.5, **beside)
     axes.set_ylim(0, (1.6 if rest else 1.45) * share.max())
     axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.locator_params(axis="x", nbins=5, integer=True)
+    axes.locator_params(axis="x", nbins=5, integer=True, min_n_ticks=1)
 
 
 def draw_shares(
@@ -99,7 +99,7 @@ def draw_shares(
         text = f"{wait:,.0f}{between}: {100 * wait / max(run + wait, 1):.1f} %"
         axes.text(0, place - 0.27, text, va="bottom", fontsize=7.5, color=waiting, fontweight="bold")
     if ends > 0.005 * largest and not figures.for_columns:
-        axes.text(0, 0.25, "pale: slots not yet or no longer needed", va="top", fontsize=7, color="#666666")
+        axes.text(0, 1.23, "pale: slots not yet or no longer needed", va="top", fontsize=7, color="#666666")
     axes.set(yticks=np.arange(len(rows)), yticklabels=[label for label, *_ in rows], ylim=(1.5, -0.75))
     axes.set(xlim=(0, 1.02 * largest / unit), xlabel=f"time of an SM's slots ({name})")
     axes.tick_params(axis="y", length=0)

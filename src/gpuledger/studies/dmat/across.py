@@ -15,20 +15,29 @@ from gpuledger.studies.dmat.figures import depth_handles, draw_grid, tensor_colo
 MOST = 4
 
 
+def choose(results: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return the timelines that are drawn: measured ones first, then simulated ones."""
+    return sorted(results, key=lambda result: result.provenance["kind"] == "simulated")[:MOST]
+
+
+def _name(result: CaseResult) -> str:
+    return str(result.get("kernel", result.provenance["case"]))
+
+
 def draw(results: Sequence[CaseResult]) -> Figure:
-    """Draw up to four timelines, their tensors in the same colours, with one axis and one legend."""
-    results = results[:MOST]
+    """Draw timelines, their tensors in the same colours, with one axis and one legend; results of :func:`choose`."""
     tensors = list(dict.fromkeys(tensor for result in results for tensor in result.data["tensor"].unique()))
     colors = tensor_colors(tensors)
     figure, grid = plt.subplots(1, len(results), figsize=(7.0, 2.9), sharex=True, squeeze=False)
     for axes, result in zip(grid[0], results, strict=True):
         draw_grid(axes, result, colors)
-        name = str(result.get("kernel", result.provenance["case"]))
-        axes.set_title(name.replace(", ", ",\n").replace("memory-efficient ", "memory-efficient\n"), fontsize=8)
+        axes.set_title(
+            _name(result).replace(", ", ",\n").replace("memory-efficient ", "memory-efficient\n"), fontsize=8
+        )
         axes.set(yticks=[], xlabel="thousand cycles")
         axes.axvline(float(result["max_clock"]), color=figures.BLACK, linewidth=0.7, linestyle=":")
     most = max(float(result["max_clock"]) for result in results)
-    step = next(step for power in range(3, 12) for step in (10**power, 2 * 10**power, 5 * 10**power) if most < 4 * step)
+    step = next(step for power in range(1, 19) for step in (10**power, 2 * 10**power, 5 * 10**power) if most < 4 * step)
     ticks = range(0, int(most) + 1, step)
     grid[0, 0].set_xlim(0, 1.02 * most)
     grid[0, 0].set_xticks(ticks, [f"{tick / 1000:g}" for tick in ticks])
@@ -39,6 +48,8 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     figure.legend(handles=keys, loc="outside lower left", ncols=6, handlelength=1, fontsize=6.8, columnspacing=1)
     lasts = {result["max_clock"]: result for result in results}
     fastest, slowest = lasts[min(lasts)], lasts[max(lasts)]
-    words = f"{slowest['kernel']} runs {max(lasts) / min(lasts):.1f} times as many cycles as {fastest['kernel']}"
+    words = f"{_name(slowest)} runs {max(lasts) / max(min(lasts), 1):.1f} times as many cycles as {_name(fastest)}"
+    if len(lasts) == 1:
+        words = f"{_name(slowest)} accesses memory for {max(lasts):,} cycles"
     figures.headline(figure, words[0].upper() + words[1:])
     return figure

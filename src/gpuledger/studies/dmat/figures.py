@@ -114,7 +114,7 @@ def draw_grid(
     data = rows_upwards(result)
     _draw_cells(axes, data, colors, depths, result)
     width = result["column_cycles"]
-    columns = data.groupby("tensor", sort=False)["column"].agg(["min", "max"])
+    columns = data.groupby("tensor", sort=False)["column"].agg(["min", "max"]).astype("int64")
     for tensor, start, end, _ in _bands(data):
         first, last = columns.loc[tensor, "min"] * width, (columns.loc[tensor, "max"] + 1) * width
         axes.add_patch(Rectangle((first, start), last - first, end - start, color=HOLE, linewidth=0, zorder=1))
@@ -267,7 +267,9 @@ def draw_accesses(axes: Axes, result: CaseResult, colors: Mapping[str, str]) -> 
         # A line between areas, which in grey look alike.
         axes.stairs(below, edges, color=figures.BLACK, linewidth=0.4)
     axes.set(xlim=(0, edges[-1]), ylim=(0, None))
-    axes.locator_params(axis="y", nbins=3)
+    axes.locator_params(axis="y", nbins=3, integer=True, min_n_ticks=1)
     axes.grid(axis="x", color=GRID)
     axes.xaxis.set_major_formatter("{x:,.0f}")
+    if edges[-1] >= 1e7:
+        axes.locator_params(axis="x", nbins=4)  # long numbers would cover one another
     axes.yaxis.set_major_formatter(EngFormatter())

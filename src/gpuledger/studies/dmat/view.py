@@ -17,7 +17,7 @@ def view(result: CaseResult) -> View:
     # Of tensors that share a cell, the one with most accesses is drawn last.
     data = data.assign(depth=depth.map(dict(enumerate(DEPTHS)))).sort_values("accesses", kind="stable")
     edges = data.groupby("tensor")["row"].agg(["min", "max"])
-    start = data["column"] * width
+    start = data["column"].astype("int64") * width
     marks = pd.DataFrame({"x": start, "x_end": start + width, "y": data["row"], "y_end": data["row"] + 1})
     fields = {
         "tensor": data["tensor"],

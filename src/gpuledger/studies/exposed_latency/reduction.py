@@ -96,6 +96,11 @@ def _read_latency(path: Path, workload: str) -> pd.DataFrame:
     for row in np.flatnonzero(off):
         problem = f"prologue + kernel + epilogue are {100 * found[row] / total[row]:.4g} % of their total"
         warn(path, f"line {row + 2}, column {whole}", problem, "they are kept")
+    for name in ("ncu", "neutrino"):
+        for row in np.flatnonzero(table[f"{name}_ratio"] < 1):
+            share = 100 * table[f"{name}_ratio"].iloc[row]
+            problem = f"{name} shows its profile after {share:.3g} % of the kernel's own time"
+            warn(path, f"line {row + 2}", problem, "it is kept; check the columns and their units")
     # Rounded parts are scaled so that they add up to the total.
     ratios = parts.div(found.where(~off, total), axis=0).mul(table["neutrino_ratio"], axis=0)
     other = ratios["prologue"] + ratios["epilogue"]

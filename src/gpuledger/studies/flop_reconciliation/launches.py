@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.flop_prediction import linear_accuracy, linear_shapes, percent_errors, predict_linear
@@ -98,6 +98,12 @@ def reduce_launches(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Cas
     # The GEMM reads C if something was put there before, unless a reduction kernel does.
     copies = (data["role"] == "bias_copy").any()
     put = (data["role"].shift(1) == "bias_copy") if copies else (data["e"] == data["s"]).fillna(False)
+    # A kernel computes its whole product, at times with more padding, never with less.
+    less = gemm & data["tiled"] & (data["flops_2mnk"] > data["flops_counted"]).fillna(False)
+    if less.any():
+        more = f" (as did {less.sum() - 1:,} more)" if less.sum() > 1 else ""
+        problem = f"launch {data.loc[less.idxmax(), 'launch']}{more} counted less than 2·M·N·K of its shape"
+        warn(path, "", problem, "it is kept; check that the shapes are in the order of the launches")
     data["reads_c"] = (gemm & put & ~followed).astype(bool)
     data["dram_c_bytes"] = (4 * data["m"] * data["n"]).where(gemm)
     data["dram_expected_bytes"] = data["dram_ab_bytes"] + data["dram_c_bytes"].where(data["reads_c"], 0)

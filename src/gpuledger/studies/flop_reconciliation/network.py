@@ -139,6 +139,10 @@ def reduce_network(case: Case, patterns: Sequence[kernel_names.Pattern]) -> Case
                 quantity = f"setup_{slug(kernel_names.short_name(str(kernel)))}_{counter}_per_launch"
                 result.add(quantity, mine[counter].iloc[0], "inst")
     _summarise(result, network)
+    for name in ("forward", "backward"):
+        if not 0 <= (epsilon := result[f"{name}_epsilon_gemm"]) <= 1:
+            problem = f"GEMMs of the {name} pass execute {1 + epsilon:.3g} times the FLOPs of this network"
+            warn(case.dataset.file, f"{case.place}.network", problem, "check layers, hidden_dim and tokens")
     return result
 
 
@@ -194,7 +198,9 @@ def _summarise(result: CaseResult, network: Mapping) -> None:
     result.add("counts_predicted", len(predicted), "count")
     result.add("counts_predicted_exact", int(predicted["exact"].sum()), "count")
     result.add("counts_explained", int((counts["how"] == "explained").sum()), "count")
-    finding = f"Counters exceed theory by {' and '.join(words)}"
+    finding = f"Counters differ from theory by {' and '.join(words)}"
+    if not any(word.startswith("-") for word in words):
+        finding = f"Counters exceed theory by {' and '.join(words)}"
     if len(predicted):
         exact = "all" if predicted["exact"].all() else f"{result['counts_predicted_exact']:,}"
         finding += f"; of {len(counts):,} counts the closed form predicts {len(predicted):,}, {exact} exactly"

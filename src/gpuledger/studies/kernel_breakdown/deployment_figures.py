@@ -153,22 +153,22 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None)
     axes.legend(fontsize=6.5, loc="lower left", borderaxespad=0.1, handlelength=1.4, **blank)
 
 
-def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float, reserve: float = RESERVE) -> None:
+def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float | str, reserve: float = RESERVE) -> None:
     """Stack what fills a GPU's memory over context, with its capacity.
 
     Parameters
     ----------
     rows : DataFrame
         ``tokens`` and the columns of `MEMORY`.
-    dram_bytes : float
-        NaN: unknown.
+    dram_bytes : float or str
+        ``"unknown"`` where the GPU's table does not say.
     reserve : float
         Share of it that is kept free.
     """
     tokens, sizes = rows["tokens"].to_numpy(), [rows[name].to_numpy(float) / 1e9 for name in MEMORY]
     names, colours = zip(*MEMORY.values(), strict=True)
     axes.stackplot(tokens, sizes, colors=colours, edgecolor="white", linewidth=0.4)
-    total, most = np.sum(sizes, axis=0), dram_bytes / 1e9
+    total, most = np.sum(sizes, axis=0), np.nan if isinstance(dram_bytes, str) else dram_bytes / 1e9
     top = total.max() if np.isnan(most) else 1.25 * most
     axes.set(xscale="log", xlim=(tokens[0], tokens[-1]), ylim=(0, min(top, 1.15 * total.max()) if top else 1))
     if not np.isnan(most):

@@ -7,7 +7,7 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.viewer import Axis, Guide, View
 from gpuledger.studies.kernel_breakdown.deployment_figures import COLOURS
 from gpuledger.studies.kernel_breakdown.parts import one_part
-from gpuledger.studies.kernel_breakdown.roofline import Roofs, roofline_points
+from gpuledger.studies.kernel_breakdown.roofline import Roofs, roofline_limits, roofline_points
 from gpuledger.studies.kernel_breakdown.timeline_figures import colour_of
 
 
@@ -47,7 +47,8 @@ def _timeline(rows: pd.DataFrame) -> View:
 
 def _roofline(kernels: pd.DataFrame, result: CaseResult) -> View | None:
     points, roofs = roofline_points(kernels), Roofs.of(result)
-    points = points[points["dram_intensity"] > 0]
+    # As in the figure, a kernel that finds all but nothing in DRAM has no point there.
+    points = points[points["dram_intensity"] < roofline_limits(points, roofs)["xlim"][1]]
     if points.empty:
         return None
     intensity, rate = points["dram_intensity"], points["flop_per_s"] / 1e12

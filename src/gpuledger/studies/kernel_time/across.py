@@ -23,12 +23,13 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw a line per GPU, operator and data type: the errors of the roofline, the derated roofline and the model."""
     errors = pd.DataFrame([row for result in results for row in _rows(result)])
     errors = errors.sort_values(["gpu", "operator", "predicted_s"], kind="stable")
-    figure, axes = plt.subplots(figsize=(7.0, 1.2 + 0.155 * len(errors)))
+    figure, axes = plt.subplots(figsize=(7.0, max(2.6, 1.2 + 0.155 * len(errors))))
     draw_dumbbells(axes, errors)
     medians = {column: errors[column].median() for column in ("predicted_s", "roofline_s")}
     words = "mean error is {predicted_s:.0f} %, the roofline's {roofline_s:.0f} %".format(**medians)
     gpus = errors["gpu"].nunique()
-    finding = f"On {gpus} GPUs the time model's {words} (medians of {len(errors)} sets of held-back kernels)"
+    on = f"{gpus} GPU{'s' * (gpus > 1)}"
+    finding = f"On {on} the time model's {words} (medians of {len(errors)} sets of held-back kernels)"
     if "lookup_s" in errors and (known := errors["lookup_s"].count()):
         finding += f"; a look-up is better in {(errors['lookup_s'] < errors['predicted_s']).sum()} of {known}"
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=4)

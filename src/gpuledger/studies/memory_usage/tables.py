@@ -4,7 +4,7 @@ import pandas as pd
 
 #: The words of the paper's Fig. 12 stand for powers of 1024. This follows from its numbers: per warp of 32 threads
 #: gmem_bytes stores 8 B per thread and block_sched 16 B, a factor of 16; 3.5 MB is 16 times 224 KB only in these units.
-UNIT_BYTES = {"KB": 2**10, "MB": 2**20, "GB": 2**30}
+UNIT_BYTES = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 #: The use that all others are compared with.
 ORIGINAL = "original"
 

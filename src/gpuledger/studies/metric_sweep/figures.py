@@ -2,6 +2,7 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
@@ -24,6 +25,8 @@ from gpuledger.studies.metric_sweep.reduction import Sweep
 
 #: Most panels in a figure, and most classes in a panel.
 SHOWN_PANELS, SHOWN_CLASSES = 9, 5
+#: Characters of a line of a panel's title, at most.
+TITLE = 48
 #: How far beyond the largest size a law is drawn, and the level of its prediction band.
 BEYOND, LEVEL = 2.0, 0.95
 #: Colours and markers of classes.
@@ -182,14 +185,14 @@ def panel_finding(panel: pd.DataFrame, sweep: Sweep) -> str:
     laws = [law_of(sweep.laws, own) for _, own in panel.groupby("kernel_class", sort=True)]
     bent = [f"{law['kernel_class']} near {law['knee']:,.0f}" for law in laws if not np.isnan(law["knee"])]
     if bent:
-        return figures.plain(f"{'A knee' if len(bent) == 1 else 'Knees'}: {', '.join(bent)}")
+        return textwrap.fill(figures.plain(f"{'A knee' if len(bent) == 1 else 'Knees'}: {', '.join(bent)}"), TITLE)
     exact = sum(bool(law["exact"]) for law in laws)
     counts = pd.Series([law["law"] for law in laws]).value_counts()
     kinds = ", ".join(f"{count} {law}" for law, count in counts.items())
     kinds += f" law{'s' * (len(laws) > 1)}"
     if exact == len(laws):
         return f"{kinds}, {'both' if exact == 2 else 'all'} exact" if exact > 1 else f"{kinds}, exact"
-    return kinds + (f", {exact} of them exact" if exact else "")
+    return textwrap.fill(kinds + (f", {exact} of them exact" if exact else ""), TITLE)
 
 
 def headline_of(shown: Sequence[pd.DataFrame], finding: str) -> str:

@@ -4,12 +4,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from gpuledger import schemas
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.ledger.datasets import Case, folder_files
 from gpuledger.readers import kernel_names, ncu
 from gpuledger.readers.tabular import Column, read_csv
@@ -58,6 +59,7 @@ _NAMED = (
     (re.compile(r"^\w+__(?:cycles|\w+_cycles)_"), "cycle"),
     (re.compile(r"^\w+__time_duration"), "ns"),
 )
+_DEVICE = "device__attribute_display_name"
 # Counters of a launch, not attributes of the device, of the launch configuration or of the profiler.
 _COUNTER = re.compile(r"^(?!(?:device|launch|profiler|numa|nvlink|smsp__pcsamp)_)\w+?__\w")
 
@@ -161,8 +163,8 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
     wanted = case.inputs.get("metrics", ())
     chosen = {name for label in wanted for name in ncu.raw_names(label)}
     outputs_read = [_output(outputs[row["file"]], row, chosen) for row in parameters.to_dict("records")]
-    frame = pd.concat([rows for rows, _ in outputs_read], ignore_index=True)
-    available = set().union(*(names for _, names in outputs_read))
+    frame = pd.concat([output.rows for output in outputs_read], ignore_index=True)
+    available = set().union(*(output.metrics for output in outputs_read))
     for metric in wanted:
         if not ncu.raw_names(metric) & set(frame["metric"]):
             problem = f"no file has the metric '{metric}'"
@@ -171,6 +173,11 @@ def _profiled(case: Case, patterns: Sequence[kernel_names.Pattern]) -> pd.DataFr
         remedy = "name metrics under the key metrics, or profile with --metrics"
         problem = f"none of the files has a counter like dram__sectors_read.sum; {_what_there_is('', available)}"
         raise InputError(table, "", problem, remedy)
+    if len(devices := sorted(set().union(*(output.devices for output in outputs_read)))) > 1:
+        warn(folder, "", f"recorded on different GPUs ({', '.join(devices)})", "their values are one series here")
+    if empty := sum(output.empty for output in outputs_read):
+        without = next(row for row, output in zip(parameters["file"], outputs_read, strict=True) if output.empty)
+        warn(folder, "", f"{empty:,} values are no numbers (n/a or nan), the first in {without}", "they are left out")
     frame = _with_units(frame)
     frame.insert(0, "kernel_class", kernel_names.classify(frame["kernel_name"], patterns, file=folder))
     if case.inputs["ncu_csv"].get("per") == "pass":
@@ -194,14 +201,25 @@ def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(unit=frame["unit"].where(frame["unit"] != NUMBER, frame["metric"].map(known).fillna(NUMBER)))
 
 
-def _output(path: Path, sizes: Mapping, wanted: Collection[str]) -> tuple[pd.DataFrame, set[str]]:
-    """Return the launches of one file, under the metrics' names on the raw page, and all of its metrics."""
+class _Output(NamedTuple):
+    """What one file holds: its launches, all of its metrics, its GPUs, and how many values are no numbers."""
+
+    rows: pd.DataFrame
+    metrics: set[str]
+    devices: set[str]
+    empty: int
+
+
+def _output(path: Path, sizes: Mapping, wanted: Collection[str]) -> _Output:
+    """Read one file; metrics have their names on the raw page."""
     report = ncu.read(path)
     pairs = report.metrics[["metric", "unit"]].drop_duplicates()
     names = [ncu.raw_name(*pair) for pair in pairs.itertuples(index=False, name=None)]
     kept = [name in wanted if wanted else bool(_COUNTER.match(name)) for name in names]
     pairs = pairs.assign(name=names, labelled=pairs["metric"] != names)[kept]
-    rows = report.metrics[report.metrics["value"].notna()].merge(pairs, on=["metric", "unit"])
+    rows = report.metrics.merge(pairs, on=["metric", "unit"])
+    empty = rows["value"].isna()
+    rows = rows[~empty]
     # A metric may be on the page under its label and, asked for with --metrics, under its name, with more digits.
     named = pd.MultiIndex.from_frame(rows.loc[~rows["labelled"], ["launch", "name"]])
     rows = rows[~(rows["labelled"] & pd.MultiIndex.from_frame(rows[["launch", "name"]]).isin(named))]
@@ -216,7 +234,9 @@ def _output(path: Path, sizes: Mapping, wanted: Collection[str]) -> tuple[pd.Dat
             "last_digit": np.nan,
         }
     )
-    return frame, set(names)
+    titles = report.metrics.loc[report.metrics["metric"] == _DEVICE, "text"].dropna()
+    devices = set(titles) or {f"compute capability {cc}" for cc in report.launches["compute_capability"].dropna()}
+    return _Output(frame, set(names), devices, int(empty.sum()))
 
 
 def _totals(launches: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,17 @@ PANELS = {
 MARKERS = "osD^vP"
 
 
+def choose(results: Sequence[CaseResult]) -> list[CaseResult]:
+    """Return the cases with a data sheet, and with times of such kernels after the L2 was emptied."""
+    every = [name for names, _ in PANELS.values() for name in names]
+    return [
+        result
+        for result in results
+        if "data_sheet_bandwidth" in result.summary
+        and (result.data["kernel"].isin(every) & (result.data["cache"] == "cold")).any()
+    ]
+
+
 def draw(results: Sequence[CaseResult]) -> Figure:
     """Draw optimised kernels beside PyTorch's: a line per case, dashed and hollow where the times are simulated."""
     figure, grid = plt.subplots(1, len(PANELS), figsize=(7.0, 3.1), sharey=True)

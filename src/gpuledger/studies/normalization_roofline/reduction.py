@@ -17,6 +17,8 @@ from gpuledger.studies.normalization_roofline.liger import LIGER, NORMALIZATIONS
 
 #: The kernels whose distance to the roofs is in question (a case has one of them), and the one that sets the roofs.
 OPTIMISED, COPY = ("one_pass", LIGER), "copy"
+#: How many times as fast as the data sheet's DRAM no large input is, even if all that is written stays in the L2.
+IMPOSSIBLE = 3
 #: Shapes with at least as many elements count as large: 16384×1024, the largest of the source document.
 LARGE = 16384 * 1024
 CACHES = ("cold", "warm")
@@ -105,6 +107,9 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
         problem = f"no row is of '{optimised[0]}' ({schemas.nearest(optimised[0], rows['kernel'].unique())})"
         remedy = "add the kernel's times, or name another one with optimised:"
         raise InputError(case.path("rows"), "column kernel", problem, remedy)
+    if COPY in optimised:
+        problem = "the copy sets the roof, and is no kernel in question"
+        raise InputError(case.dataset.file, f"{case.place}.optimised", problem, "name another kernel")
     ceilings = None
     if "ceilings" in case.inputs:
         ceilings = _read(case, "ceilings", _CEILINGS, ["ceiling", "cache", "moved_bytes", "flops"])
@@ -115,8 +120,20 @@ def reduce(case: Case, large_elements: int = LARGE) -> CaseResult:
     if ceilings is None and gpu is None:
         problem = "neither ceilings nor gpu is given, so there is no roof"
         raise InputError(case.dataset.file, case.place, problem, "add one of them")
+    copied = (rows["kernel"] == COPY) & (rows["cache"] == "cold")
+    if gpu is None and not copied.any() and not ceilings.query("ceiling == @COPY and cache == 'cold'").size:
+        problem = "neither rows nor ceilings have a copy with a cold cache, and there is no gpu, so there is no roof"
+        raise InputError(case.dataset.file, case.place, problem, "add one of them")
     element_bytes = ELEMENT_BYTES[case.inputs.get("element", "fp32")]
     rows = _with_rates(rows, element_bytes, optimised)
+    if gpu:
+        large = (rows["cache"] == "cold") & (rows["rows"] * rows["length"] >= large_elements)
+        ratio = rows["bandwidth_byte_per_s"].where(large).max() / gpu.dram_bytes_per_s
+        if ratio > IMPOSSIBLE:
+            problem = f"a large input moves {ratio:.3g} times as fast as the data sheet of {gpu.name} allows"
+            raise InputError(
+                case.dataset.file, case.place, problem, "correct the unit of the times, the element or the gpu"
+            )
     if gpu and not (rows["kernel"] == COPY).any():
         share = 100 * rows["bandwidth_byte_per_s"] / gpu.dram_bytes_per_s
         rows = rows.drop(columns="copy_share_percent").assign(data_sheet_share_percent=share)
@@ -278,7 +295,7 @@ def _finding(case: Case, result: CaseResult) -> str:
         reached = low if low == high else f"{low} to {high}"
         words += f" moves large inputs at {reached} % of the {yardsticks[found[0]]}"
     else:
-        words += " is timed at small shapes only"
+        words += " is not timed beside a copy at a large shape with a cold cache"
     others = {"torch": "PyTorch", TORCH_LAYER: "PyTorch's layer", "two_pass": "the straightforward kernel"}
     for kernel, called in others.items():
         name = f"speedup_over_{kernel}_cold"

@@ -19,6 +19,8 @@ from gpuledger.studies.serving_time import sweeps
 from gpuledger.studies.serving_time.apart import decode_steps, decoding_share
 from gpuledger.studies.serving_time.runs import APART, NotExpressedError, express, read_runs
 
+#: Measured over predicted times beyond which the unit is wrong, not the prediction.
+IMPLAUSIBLE = 50
 #: Runs of an engine that its term is fitted to at least.
 LEAST_RUNS = 20
 #: With at most this many requests, the first token does not wait long for other requests.
@@ -56,8 +58,14 @@ def reduce(case: Case) -> CaseResult:
     parts, refused, used = _predict(case, gpu, once)
     if not parts:
         problem = f"no run on {gpu.name} can be expressed ({_counted(refused)})"
-        raise InputError(case.path("runs"), "", problem, "set another gpu")
+        raise InputError(case.path("runs"), "", problem, "add runs that the models can express, or set another gpu")
     data = pd.concat(parts).sort_index().reset_index(drop=True)
+    ratio = float((data["measured_s"] / data["kernels_s"]).median())
+    if not 1 / IMPLAUSIBLE < ratio < IMPLAUSIBLE:
+        than = f"{1 / ratio:.3g} times shorter" if ratio < 1 else f"{ratio:.3g} times longer"
+        problem = f"times are, in the median, {than} than the sum of the kernels"
+        remedy = "write milliseconds, or correct the gpu"
+        raise InputError(case.path("runs"), "column silicon_tpot_ms", problem, remedy)
     apart = data["mode"] == APART
     terms = _fit(data[~apart], "measured_s", "kernels_s", LEAST_RUNS)
     decode_terms = _fit(data[apart], "measured_s", "kernels_s", LEAST_RUNS)

@@ -84,7 +84,8 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
         *(Column(f"{part}_quant_mode", optional=True) for part in ("gemm", "moe")),
         *(Column(name, "integer", minimum=1, maximum=_MOST) for name in ("isl", "osl")),
         *(Column(name, "integer", minimum=0, maximum=_MOST, optional=True) for name in (*_SIZES, *_DECODE)),
-        *(Column(f"silicon_{name}_ms", "number", minimum=0, maximum=_MOST) for name in ("ttft", "tpot")),
+        Column("silicon_ttft_ms", "number", minimum=0, maximum=_MOST),
+        Column("silicon_tpot_ms", "number", minimum=1e-3, maximum=_MOST),
         *(Column(name, optional=True) for name in ("silicon_data_source", *_IGNORED)),
     ]
     table = read_csv(path, columns)
@@ -107,7 +108,7 @@ def read_runs(case: Case, gpu: Gpu) -> tuple[pd.DataFrame, int]:
     frame = pd.DataFrame(
         {
             "id": rows["id"],
-            "engine": rows["backend"],
+            "engine": rows["backend"].str.lower().replace({"tensorrt-llm": "trtllm", "tensorrt_llm": "trtllm"}),
             "model": rows["model_path"],
             "precision": quantised.replace("", "16-bit"),
             "mode": rows["mode"],

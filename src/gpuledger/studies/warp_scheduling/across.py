@@ -11,32 +11,44 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.studies.warp_scheduling.reduction import parts
 
 COLOURS = {"exclusive": figures.BLUE, "shared": figures.ORANGE}
+#: The most kernels in one figure.
+MOST = 4
 
 
 def draw(results: Sequence[CaseResult]) -> Figure:
-    """Draw the distributions against the fastest warp: traces as lines, published points as markers.
+    """Draw the distributions against the fastest warp: traces as lines, points of a table as markers.
 
     Parameters
     ----------
     results : sequence of CaseResult
-        Of :func:`gpuledger.studies.warp_scheduling.reduce`; one of each kernel, kind of blocks and provenance is drawn.
+        Of :func:`gpuledger.studies.warp_scheduling.reduce`; one of each kernel, kind of blocks and provenance is drawn,
+        of up to four kernels, first those with both kinds of blocks.
     """
-    cases = {(result["kernel"], result["blocks"], _kind(result)): result for result in reversed(results)}
-    kernels = sorted({kernel for kernel, _, _ in cases})
-    figure, grid = plt.subplots(1, len(kernels), figsize=(7.0, 2.9), sharey=True, squeeze=False)
-    for axes, kernel in zip(grid[0], kernels, strict=True):
+    cases = {
+        (result.get("kernel", result.provenance["case"]), result.get("blocks", "all"), _kind(result)): result
+        for result in reversed(results)
+    }
+    kernels = sorted({kernel for kernel, _, _ in cases}, key=lambda kernel: (not _compared(cases, kernel), kernel))
+    kernels = sorted(kernels[:MOST])
+    rows, columns = -(-len(kernels) // 2), min(len(kernels), 2)
+    figure, grid = plt.subplots(rows, columns, figsize=(7.0, 0.5 + 2.4 * rows), sharey=True, squeeze=False)
+    for unused in grid.flat[len(kernels) :]:
+        unused.remove()
+    for axes, kernel in zip(grid.flat, kernels, strict=False):
         for (of, blocks, _), result in sorted(cases.items(), key=lambda case: case[0]):
             if of == kernel:
                 draw_against_fastest(axes, result, COLOURS.get(blocks, figures.GREY))
-        axes.set_title(kernel)
+        axes.set_title(figures.plain(kernel))
         axes.set(xlim=(0, None), ylim=(0, 104), xlabel="behind the fastest warp (%)")
         axes.grid(axis="both", linewidth=0.5)
         _name_curves(axes, {key: result for key, result in cases.items() if key[0] == kernel})
-    grid[0, 0].set_ylabel("warps finished (%)")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("warps finished (%)")
     marks = {"linestyle": "none", "marker": "o", "markersize": 5, "color": "#666666", "markeredgecolor": "white"}
-    grid[0, -1].plot([], [], color="#666666", label="every warp of a trace")
-    grid[0, -1].plot([], [], label="published points", **marks)
-    grid[0, -1].legend(loc="lower right")
+    last = grid.flat[len(kernels) - 1]
+    last.plot([], [], color="#666666", label="every warp of a trace")
+    last.plot([], [], label="points of a table", **marks)
+    last.legend(loc="lower right")
     figures.headline(figure, _finding(cases, kernels))
     return figure
 
@@ -45,10 +57,14 @@ def draw_against_fastest(axes: Axes, result: CaseResult, color: str) -> None:
     """Draw how far behind the fastest warp the others finish, as a line, or as markers where only points are known."""
     points = parts(result.data)[0]
     behind, finished = 100 * points["over_fastest_ratio"], points["completed_percent"]
-    if _kind(result) == "published":
+    if "elapsed" not in result.summary:
         axes.plot(behind, finished, "o", color=color, markeredgecolor="white", markersize=5.5, zorder=5, clip_on=False)
     else:
         axes.plot(behind, finished, color=color, linewidth=1.4, zorder=3)
+
+
+def _compared(cases: Mapping[tuple[str, str, str], CaseResult], kernel: str) -> bool:
+    return {"exclusive", "shared"} <= {blocks for of, blocks, _ in cases if of == kernel}
 
 
 def _kind(result: CaseResult) -> str:
@@ -71,7 +87,7 @@ def _finding(cases: Mapping[tuple[str, str, str], CaseResult], kernels: Sequence
         # Published ones come last, and so replace others.
         own = sorted(cases.items(), key=lambda case: case[0][2] == "published")
         tails = {blocks: 100 * result["tail_ratio"] for (of, blocks, _), result in own if of == kernel}
-        if {"exclusive", "shared"} <= set(tails):
+        if _compared(cases, kernel):
             steps.append(f"{tails['exclusive']:.0f} to {tails['shared']:.0f} % ({kernel})")
     if not steps:
         return "How far warps finish behind the fastest"

@@ -64,7 +64,7 @@ def draw_distribution(
     axes.set(xlabel="elapsed time of a warp (cycles; the axis does not start at 0)", ylabel="warps finished (%)")
     axes.spines["left"].set_bounds(0, 100)
     axes.xaxis.set_major_formatter(CYCLES)
-    axes.locator_params(axis="x", nbins=6, integer=True)
+    axes.locator_params(axis="x", nbins=6, integer=True, min_n_ticks=1)
     axes.grid(axis="y")
 
 
@@ -123,7 +123,8 @@ def draw_speeds(axes: Axes, blocks: pd.DataFrame, lines: pd.DataFrame, colors: M
             axes.plot([older, older], [0, 1.02 * top], color=color, linewidth=0.7, linestyle=":")
         if not np.isnan(transition):
             axes.plot([transition], [speed], color=color, label=labels.pop("rises", None), **rises)
-    axes.set_ylim(max(0, low - 0.3 * (top - low)), top + 0.1 * max(top - low, 0.01 * top))
+    spread = max(top - low, 0.1 * top)  # equal speeds are a line within the panel, not its edge
+    axes.set_ylim(max(0, low - 0.3 * spread), top + 0.1 * spread)
     axes.set_xlim(0, None)
     axes.set_xlabel("cycles since the block's start")
     axes.set_ylabel("speed of a block (TFLOP/s)\n(the axis does not start at 0)")
