@@ -1,6 +1,7 @@
 """Traces of XLA's profiler (JAX): known answers, in the form in which xprof 2.24 exports planes that were made up."""
 
 import json
+import warnings
 
 import pandas as pd
 import pytest
@@ -103,9 +104,16 @@ def test_steps_are_what_the_user_annotated_and_programs_that_run_together_none(t
 
 
 def test_as_many_events_as_jax_exports_are_pointed_out(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpuledger.readers.timelines.xla.MOST_EVENTS", 50)
-    with pytest.warns(InputWarning, match="as many as the profiler exports"):
-        read_timeline(write(tmp_path / "host.trace.json", xla_trace()))
+    content = xla_trace()
+    # Calls of Python's functions count, too.
+    exported = sum(event["ph"] == "X" for event in content["traceEvents"])
+    monkeypatch.setattr("gpuledger.readers.timelines.xla.MOST_EVENTS", exported)
+    with pytest.warns(InputWarning, match=f"{exported} events, as many as the profiler exports"):
+        read_timeline(write(tmp_path / "host.trace.json", content))
+    monkeypatch.setattr("gpuledger.readers.timelines.xla.MOST_EVENTS", exported + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_timeline(write(tmp_path / "host.trace.json", content))
 
 
 def test_kernels_that_xla_generates_have_a_class():

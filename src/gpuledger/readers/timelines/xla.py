@@ -12,8 +12,6 @@ from gpuledger.errors import warn
 from gpuledger.readers.timelines.events import TraceEvents, moment_and_duration
 from gpuledger.readers.timelines.table import Timeline, finish, frame, sizes
 
-# Calls of Python functions begin with a dollar sign, and can be most of a trace.
-_WANTED = re.compile(r'"name"\s*:\s*"(?!\$)')
 #: Names of processes and threads, as openxla's cupti_collector.cc and the trace viewer write them.
 _DEVICE, _STREAM = re.compile(r"/device:GPU:(\d{1,9})\s*(.{0,200})"), r"^Stream #(\d{1,9})"
 #: Threads of a device that the profiler derives from its streams: annotated steps (``train 3``), and programs that ran.
@@ -25,7 +23,7 @@ _CALL = re.compile(r"(?:cu|cuda|hip|nccl)[A-Z]")
 _COLUMNS = {"process": "", "thread": "", "name": "", "start": np.nan, "duration": np.nan}
 _COLUMNS |= {"kind": "", "operator": "", "details": "", "correlation": ""}
 _MICROSECOND = 1e-6
-#: The most events that the profiler exports.
+#: The most events that the profiler exports, the earliest ones (openxla's xplane_to_trace_events.cc).
 MOST_EVENTS = 1_000_000
 
 
@@ -49,22 +47,26 @@ def read_xla(path: str | Path) -> Timeline:
     """
     path = Path(path)
     names: dict[tuple[str, str], str] = {}
-    events, left_out = [], 0
-    for batch in TraceEvents(path, _WANTED, lambda event: not str(event.get("name")).startswith("$")):
+    events, exported, left_out = [], 0, 0
+    for batch in TraceEvents(path, re.compile('"ph"'), lambda event: event.get("ph") in ("M", "X")):
         for event in batch:
             inside = event["args"] if isinstance(event.get("args"), dict) else {}
             process, thread, name = str(event.get("pid")), str(event.get("tid")), str(event.get("name"))
-            if event.get("ph") == "M" and name in ("process_name", "thread_name"):
-                names[process, thread if name == "thread_name" else ""] = str(inside.get("name", ""))
-            elif event.get("ph") == "X" and "step_num" in inside:
-                continue  # the host's side of an annotated step, which ends long before the GPU's
-            elif event.get("ph") == "X" and (times := moment_and_duration(event)):
+            if event["ph"] == "M":
+                if name in ("process_name", "thread_name"):
+                    names[process, thread if name == "thread_name" else ""] = str(inside.get("name", ""))
+                continue
+            exported += 1
+            # Calls of Python functions; the host's side of an annotated step, which ends long before the GPU's.
+            if name.startswith("$") or "step_num" in inside:
+                continue
+            if times := moment_and_duration(event):
                 events.append((process, thread, name, *times, *_facts(name, inside)))
-            elif event.get("ph") == "X":
+            else:
                 left_out += 1
-    if len(events) >= MOST_EVENTS:
-        remedy = "later ones may be missing: profile fewer steps, without Python's functions"
-        warn(path, "", f"{len(events):,} events, as many as the profiler exports", remedy)
+    if exported >= MOST_EVENTS:
+        done = "later ones are missing: profile fewer steps, or set TF_PROFILER_TRACE_VIEWER_MAX_EVENTS"
+        warn(path, "", f"{exported:,} events, as many as the profiler exports", done)
     rows = frame(dict(zip(_COLUMNS, zip(*events, strict=True), strict=False)), _COLUMNS)
     return _timeline(path, rows, names, left_out)
 
