@@ -64,6 +64,11 @@ def brief(value: Value, digits: int = 4) -> str:
     return f"{rounded:,.0f}" if 10 ** (digits - 1) <= abs(rounded) < 1e15 else f"{rounded:,.{digits}g}"
 
 
+def time_unit(time_s: float) -> tuple[float, str]:
+    """Return the largest unit of which a time is at least one, or ns, after how many of it are a second."""
+    return next(((f, unit) for f, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")) if time_s * f >= 1), (1e9, "ns"))
+
+
 def slug(words: str) -> str:
     """Convert words to a part of a quantity's name: lower-case letters and digits, joined by ``_``."""
     return re.sub(r"\W+", "_", words.lower()).strip("_")

@@ -1,6 +1,6 @@
 """Numbers with units, as the figures write them."""
 
-_TIMES = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"))
+from gpuledger.ledger.case_result import time_unit
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
@@ -12,11 +12,6 @@ def format_time(seconds: float) -> str:
     """Write a time in s, ms, µs or ns: 12.9 ms."""
     factor, unit = time_unit(seconds)
     return f"{seconds * factor:.3g} {unit}"
-
-
-def time_unit(seconds: float) -> tuple[float, str]:
-    """Return the largest unit of time of which a time has at least one, after how many of it are a second."""
-    return next(((factor, unit) for factor, unit in _TIMES if seconds * factor >= 1), (1e9, "ns"))
 
 
 def format_decimal(value: float, _: object = None) -> str:

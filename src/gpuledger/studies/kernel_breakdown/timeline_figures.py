@@ -9,7 +9,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
 from gpuledger.ledger import figures
-from gpuledger.studies.kernel_breakdown.formatting import format_time, time_unit
+from gpuledger.ledger.case_result import time_unit
+from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy
 
 #: Colours of kernel classes; all others are grey.

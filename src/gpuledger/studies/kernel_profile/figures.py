@@ -7,10 +7,9 @@ from matplotlib.ticker import LogLocator
 from matplotlib.transforms import blended_transform_factory
 
 from gpuledger.ledger import column_layout, figures
-from gpuledger.ledger.case_result import CaseResult, brief
+from gpuledger.ledger.case_result import CaseResult, brief, time_unit
 from gpuledger.ledger.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PALE, PURPLE, SKY, YELLOW, plain
 from gpuledger.ledger.label_placement import place_labels
-from gpuledger.studies.kernel_profile.reduction import time_unit
 from gpuledger.studies.kernel_profile.roofs import LATENCY_PERCENT, RESOURCES
 from gpuledger.studies.kernel_profile.tables import labels
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError, warn
-from gpuledger.ledger.case_result import CaseResult, brief
+from gpuledger.ledger.case_result import CaseResult, brief, time_unit
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.flop_prediction import predict_half_reduction, predict_tensor
@@ -279,8 +279,3 @@ def seconds(time: float) -> str:
     """Format a time (s) in s, ms, µs or ns."""
     factor, unit = time_unit(time)
     return f"{brief(time * factor, 3)} {unit}"
-
-
-def time_unit(time: float) -> tuple[float, str]:
-    """Return the largest unit of time in which `time` (s) is at least one, and how many of it are a second."""
-    return next(((f, unit) for f, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")) if time * f >= 1), (1e9, "ns"))
