@@ -24,11 +24,10 @@ def decoding_share(step_s: np.ndarray, prompts_s: np.ndarray, out: np.ndarray, w
     wait_s : numpy.ndarray
         Measured time to the first token.
     """
-    share = np.ones(len(step_s))
-    for _ in range(8 * _ROUNDS):
-        own_s = out * (step_s + share * prompts_s)
-        share = own_s / (own_s + wait_s)
-    return np.round(share, 9)
+    # share = own / (own + wait) with own = steps + share · prompts: a quadratic with one root from 0 to 1.
+    steps_s, prompts_s = out * step_s, out * prompts_s
+    rest_s = steps_s + wait_s - prompts_s
+    return np.round(2 * steps_s / (rest_s + np.sqrt(rest_s**2 + 4 * steps_s * prompts_s)), 9)
 
 
 def decode_steps(
@@ -68,8 +67,8 @@ def decode_steps(
     decoding, full_s = flying, step_s(flying)
     taken = full_s
     for _ in range(_ROUNDS):
-        before, own_s = decoding, out * taken
-        decoding = np.maximum(np.rint(flying * own_s / (own_s + wait_s)).astype(np.int64), 1)
+        before, share = decoding, decoding_share(taken, np.zeros(len(taken)), out, wait_s)
+        decoding = np.maximum(np.rint(flying * share).astype(np.int64), 1)
         if (decoding == before).all():
             break
         taken = step_s(decoding)
