@@ -204,7 +204,7 @@ def _title_of_timeline(head: bytes) -> str | None:
     from gpuledger.readers.timelines import json_format
 
     form = json_format(head.removeprefix(b"\xef\xbb\xbf").lstrip())
-    if form == "kineto" and _EVENTS not in head and not (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
+    if form != "proton" and _EVENTS not in head and not (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
         return None
     return {
         "kineto": "timeline of torch.profiler (Kineto)",

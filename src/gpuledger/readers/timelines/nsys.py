@@ -59,15 +59,14 @@ def _kernels(
     del parts
     valid, times = interval(device)
     columns = {
-        "kernel": [texts.get(name, "") if isinstance(name, int) else str(name or "") for name in device["name"]],
+        "kernel": np.array(
+            [texts.get(name, "") if isinstance(name, int) else str(name or "") for name in device["name"]], object
+        ),
         "kind": device["kind"].to_numpy(object),
         **{name: number(device[name]) for name in ("stream", "device")},
         **{name: _sizes(device, name) for name in ("grid", "block")},
     }
-    columns = {
-        name: np.asarray(values, None if name in ("stream", "device") else object)[valid]
-        for name, values in columns.items()
-    } | times
+    columns = {name: values[valid] for name, values in columns.items()} | times
     return columns, device["correlation"].to_numpy()[valid], int((~valid).sum())
 
 
