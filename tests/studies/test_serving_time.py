@@ -274,23 +274,26 @@ def test_experts_are_spread_as_the_run_says(tmp_path):
 
 
 def test_the_engines_term_is_found_on_one_half_and_holds_on_the_other(tmp_path):
-    shapes = [{"isl": 500 + 100 * i, "batch_size": 1 + i % 16} for i in range(120)]
-    alone = reduced(tmp_path, *shapes).data["kernels_s"]
-    slower = [{**shape, "silicon_tpot_ms": 1e3 * (time + 2e-3)} for shape, time in zip(shapes, alone, strict=True)]
+    models = ("Llama-3.1-8B", "Llama-3.1-70B")
+    shapes = [{"isl": 500 + 100 * i, "batch_size": 1 + i % 16, "model_path": models[i % 2]} for i in range(120)]
+    alone = reduced(tmp_path, *shapes).data
+    assert set(zip(alone["model"], alone["layers"], strict=True)) == {(models[0], 32), (models[1], 80)}
+    times = alone["kernels_s"] + 6e-5 * alone["layers"]
+    slower = [{**shape, "silicon_tpot_ms": 1e3 * time} for shape, time in zip(shapes, times, strict=True)]
     result = reduced(tmp_path, *slower)
-    assert result["host_vllm"] == pytest.approx(2e-3, rel=0.01)
+    assert result["host_per_layer_vllm"] == pytest.approx(6e-5, rel=0.01)
     assert result["tpot_median_error_percent"] < 0.5 < result["tpot_median_error_unfitted_percent"]
     assert 40 <= result["held_back_runs"] <= 80 and "with one fitted term per engine" in result.finding
-    faster = [{**shape, "silicon_tpot_ms": 900 * time} for shape, time in zip(shapes, alone, strict=True)]
+    faster = [{**shape, "silicon_tpot_ms": 900 * t} for shape, t in zip(shapes, alone["kernels_s"], strict=True)]
     alone = reduced(tmp_path, *faster)
-    assert alone["host_vllm"] == 0, "a host takes no negative time"
+    assert alone["host_per_layer_vllm"] == 0, "a host takes no negative time"
     assert "half" not in alone.finding, "a term of zero changes nothing"
     table = error_table(result.data)
     back = table["median_unfitted_held_back_percent"].iloc[0]
     assert back == pytest.approx(result["tpot_median_error_unfitted_held_back_percent"])
     assert f"(held-back half: {back:.1f} %, with one" in result.finding, "both numbers are of one half"
-    assert table["mode"].tolist() == ["agg"] * 3
-    assert table["engine"].tolist() == ["all", "vllm", "vllm"] and table["runs"].tolist() == [120] * 3
+    assert table["mode"].tolist() == ["agg"] * 4
+    assert table["engine"].tolist() == ["all", *["vllm"] * 3] and table["runs"].tolist() == [120, 120, 60, 60]
     assert table["median_percent"].iloc[0] == pytest.approx(result["tpot_median_error_percent"])
 
 

@@ -1,4 +1,4 @@
-"""From served runs to predicted times per output token, their errors, and one term per engine for the host."""
+"""From served runs to predicted times per output token, their errors, and one term per engine for the rest."""
 
 from collections import Counter
 
@@ -44,13 +44,13 @@ def reduce(case: Case) -> CaseResult:
     CaseResult
         Data: a row per expressed run: ``id, engine, model, precision, mode`` (``agg``, or ``disagg``: prompts are
         processed by other workers than those that decode), ``input_tokens, output_tokens, requests`` (in flight, of a
-        replica), ``decoding`` (of them, at a time), ``gpus, held_back, measured_s`` (per output token) and, predicted,
-        ``decode_s`` (a decode step), ``full_s`` (of all requests in flight), ``prompts_s`` (other requests' prompts,
-        per step; 0 with workers that only decode), ``kernels_s`` (a step and prompts), ``given_ttft_s`` (the same of as
-        many requests and prompts as the measured time to the first token leaves), ``predicted_s`` (with the engine's
-        term); of the first token ``ttft_s`` and, predicted where all is on the same GPUs, ``prompt_s`` (its prompt's
-        kernels) and ``first_token_s`` (with the engine's term; NaN with more than `FEW_REQUESTS`). Both modes have
-        quantities and engines' terms of their own.
+        replica), ``decoding`` (of them, at a time), ``gpus, layers, held_back, measured_s`` (per output token) and,
+        predicted, ``decode_s`` (a decode step), ``full_s`` (of all requests in flight), ``prompts_s`` (other requests'
+        prompts, per step; 0 with workers that only decode), ``kernels_s`` (a step and prompts), ``given_ttft_s`` (the
+        same of as many requests and prompts as the measured time to the first token leaves), ``predicted_s`` (with the
+        engine's term); of the first token ``ttft_s`` and, predicted where all is on the same GPUs, ``prompt_s`` (its
+        prompt's kernels) and ``first_token_s`` (with the engine's term; NaN with more than `FEW_REQUESTS`). Both modes
+        have quantities and engines' terms of their own.
     """
     gpu = find_gpu(case.inputs["gpu"], file=case.dataset.file, place=f"{case.place}.gpu")
     runs, ignored = read_runs(case, gpu)
@@ -67,12 +67,12 @@ def reduce(case: Case) -> CaseResult:
         remedy = "write milliseconds, or correct the gpu"
         raise InputError(case.path("runs"), "column silicon_tpot_ms", problem, remedy)
     apart = data["mode"] == APART
-    terms = _fit(data[~apart], "measured_s", "kernels_s", LEAST_RUNS)
-    decode_terms = _fit(data[apart], "measured_s", "kernels_s", LEAST_RUNS)
+    terms = _fit(data[~apart], "measured_s", "kernels_s", data["layers"], LEAST_RUNS)
+    decode_terms = _fit(data[apart], "measured_s", "kernels_s", data["layers"], LEAST_RUNS)
     added = data["engine"].map(terms).mask(apart, data["engine"].map(decode_terms))
-    data["predicted_s"] = data["kernels_s"] + added.astype(float).fillna(0.0)
+    data["predicted_s"] = data["kernels_s"] + data["layers"] * added.astype(float).fillna(0.0)
     few = _few(data)
-    first_terms = _fit(few, "ttft_s", "prompt_s", LEAST_FEW)
+    first_terms = _fit(few, "ttft_s", "prompt_s", pd.Series(1, few.index), LEAST_FEW)
     data["first_token_s"] = few["prompt_s"] + few["engine"].map(first_terms).astype(float).fillna(0.0)
     times = data.select_dtypes("floating").columns
     data[times] = data[times].map(lambda value: float(f"{value:.{DIGITS}g}"))
@@ -86,11 +86,11 @@ def reduce(case: Case) -> CaseResult:
     result.add("disagg_runs_expressed", int(apart.sum()), "run")
     result.add("not_expressed", _counted(refused), "text")
     for engine, term in sorted(terms.items()):
-        result.add(f"host_{engine}", float(f"{term:.3g}"), "s")
+        result.add(f"host_per_layer_{engine}", float(f"{term:.3g}"), "s")
     for engine, term in sorted(first_terms.items()):
         result.add(f"ttft_host_{engine}", float(f"{term:.3g}"), "s")
     for engine, term in sorted(decode_terms.items()):
-        result.add(f"disagg_host_{engine}", float(f"{term:.3g}"), "s")
+        result.add(f"disagg_host_per_layer_{engine}", float(f"{term:.3g}"), "s")
     if not apart.all():
         _add_errors(result, data[~apart])
         _add_first_tokens(result, data[~apart])
@@ -141,6 +141,7 @@ def _predict(case: Case, gpu: Gpu, runs: pd.DataFrame) -> tuple[list[pd.DataFram
         parts.append(
             part[["id", "engine", "model", "precision", "mode", "input_tokens", "output_tokens", "requests"]].assign(
                 gpus=parallel.devices,
+                layers=model.layer_count,
                 held_back=held_back(*(part[name] for name in ("requests", "input_tokens", "output_tokens", "tensor"))),
                 measured_s=part["tpot_s"],
                 **times,
@@ -175,16 +176,17 @@ def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: st
     return times | {"given_ttft_s": step_s + share * others * added_s, "decoding": requests}, used
 
 
-def _fit(data: pd.DataFrame, measured: str, predicted: str, least: int) -> dict[str, float]:
-    """Return what each engine's host adds to a time: what minimises the mean relative error of one half."""
+def _fit(data: pd.DataFrame, measured: str, predicted: str, times: pd.Series, least: int) -> dict[str, float]:
+    """Return what each engine adds to a time, so many `times`: what minimises the mean relative error of one half."""
     terms = {}
     for engine, part in data[~data["held_back"]].groupby("engine"):
         if len(part) < least:
             continue
-        # The minimum of a sum of |term - missing| / measured is a weighted median.
-        missing = (part[measured] - part[predicted]).to_numpy()
+        # The minimum of a sum of times · |term - missing| / measured is a weighted median.
+        of_part = times[part.index]
+        missing = ((part[measured] - part[predicted]) / of_part).to_numpy()
         order = np.argsort(missing, kind="stable")
-        weight = np.cumsum(1 / part[measured].to_numpy()[order])
+        weight = np.cumsum((of_part / part[measured]).to_numpy()[order])
         terms[engine] = float(f"{max(0.0, missing[order][np.searchsorted(weight, weight[-1] / 2)]):.3g}")
     return terms
 
@@ -253,7 +255,7 @@ def _finding(result: CaseResult, gpu: Gpu) -> str:
 
 def _error_words(result: CaseResult, prefix: str) -> str:
     words = f"{result[f'{prefix}tpot_median_error_unfitted_percent']:.1f} %"
-    if any(result[name] > 0 for name in result.summary if name.startswith(f"{prefix}host_")):
+    if any(result[name] > 0 for name in result.summary if name.startswith(f"{prefix}host_per_layer_")):
         back, fitted = (result[f"{prefix}tpot_median_error_{name}percent"] for name in ("unfitted_held_back_", ""))
         words += f" (held-back half: {back:.1f} %, with one fitted term per engine {fitted:.1f} %)"
     return words
