@@ -54,6 +54,25 @@ def test_a_script_runs_in_a_fork_with_its_own_folder_arguments_and_environment(s
     assert (done.returncode, done.stdout, done.stderr) == (0, f"True True {tmp_path} 1\n", "odd\n")
 
 
+def test_what_is_loaded_once_is_there_for_later_scripts(started, tmp_path):
+    head = HEAD.replace("'colorsys'", "'colorsys', once=['no_such_module', 'wave']")
+    said = []
+    for name in ("first.py", "second.py"):
+        (tmp_path / name).write_text(f"{head}print('wave' in sys.modules)", "utf-8")
+        command = [sys.executable, name]
+        done = subprocess.run(command, env=started, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path)
+        said.append(done.stdout)
+    assert said == ["False\n", "True\n"]
+
+
+@pytest.mark.parametrize("module", ["draw_once", "predict_once"])
+def test_modules_that_are_loaded_once_end_in_silence(module):
+    """The server would not say that they fail: all that is lost is time."""
+    command = [sys.executable, "-W", "error::UserWarning", str(FOLDER / f"{module}.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 @pytest.mark.parametrize("address", ["", "/nowhere\n" + sys.executable, "/nowhere\n/another/python"])
 def test_without_a_server_a_script_goes_on_by_itself(tmp_path, address):
     done = run(f"import os; {WHERE}", tmp_path, os.environ | {"GPULEDGER_FORK_SERVER": address})

@@ -65,13 +65,15 @@ def _stop(server):
         server.wait(timeout=10)
 
 
-def hand_over(*modules):
+def hand_over(*modules, once=()):
     """Run this script in a fork of the server, and exit with its status; return if there is no server.
 
     Parameters
     ----------
     *modules : str
         What the script imports, to be imported before the fork.
+    once : sequence of str
+        Modules that load what only use of the others does, for later scripts: imported after the fork.
     """
     address, _, python = os.getenv(VARIABLE, "").partition("\n")
     if python != sys.executable:
@@ -82,8 +84,8 @@ def hand_over(*modules):
         except OSError:
             return
         socket.send_fds(server, [b"."], [0, 1, 2])
-        job = {"modules": [*PREAMBLE, *modules], "script": sys.argv[0], "folder": os.getcwd(), "path": sys.path}
-        server.sendall(json.dumps(job | {"environment": dict(os.environ)}).encode() + b"\n")
+        job = {"modules": [*PREAMBLE, *modules], "once": once, "script": sys.argv[0], "folder": os.getcwd()}
+        server.sendall(json.dumps(job | {"path": sys.path, "environment": dict(os.environ)}).encode() + b"\n")
         status = server.makefile().readline()
     if not status:
         print("the job was killed, perhaps because memory ran out; try with fewer --cores", file=sys.stderr)
@@ -102,17 +104,22 @@ def serve(address):
             with connection:
                 _, files, _, _ = socket.recv_fds(connection, 1, 3)
                 job = json.loads(connection.makefile().readline())
-                for module in job["modules"]:
-                    # The script meets the error again, and says so in its log.
-                    with suppress(Exception):
-                        import_module(module)
+                _load(job["modules"])
                 if os.fork() == 0:
                     _become(job, files, connection)
                 for file in files:
                     os.close(file)
+            _load(job["once"])
     os.unlink(address)
     os.rmdir(os.path.dirname(address))
     _reap(0)
+
+
+def _load(modules):
+    for module in modules:
+        # A script that needs it meets the error again, and says so in its log.
+        with suppress(Exception):
+            import_module(module)
 
 
 def _reap(options):

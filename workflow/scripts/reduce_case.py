@@ -12,6 +12,7 @@ fork_server.hand_over(
     "pyarrow.parquet",
     f"gpuledger.studies.{study}",
     *late.get(study, ()),
+    once=["predict_once"] if study in ("kernel_breakdown", "kernel_time", "serving_time") else [],
 )
 
 

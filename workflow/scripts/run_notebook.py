@@ -11,19 +11,9 @@ fork_server.hand_over(
     "gpuledger.ledger.viewer",
     "matplotlib.backends.backend_pdf",
     "matplotlib.backends.backend_svg",
-    # What papermill, IPython, nbconvert and pandas import where they need it first.
-    "black",
-    "tabulate",
-    "matplotlib_inline.backend_inline",
-    "IPython.core.completer",
-    "IPython.core.magics",
-    "IPython.lib.lexers",
-    "gpuledger.ledger.tables",
-    "pandas.io.formats.style",
-    "pyarrow.dataset",
-    "pyarrow.parquet",
     f"gpuledger.studies.{study}.figures",
     f"gpuledger.studies.{study}.tables",
+    once=["draw_once"],
 )
 
 from pathlib import Path

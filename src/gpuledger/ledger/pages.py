@@ -4,6 +4,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -63,8 +64,7 @@ def render(
             cell.source = formulas_to_mathml(cell.source)
         for part in cell.get("outputs", []):
             _arrange(part, about["finding"])
-    exporter = _Exporter(template_name="page", extra_template_basedirs=[str(templates)])
-    exporter.register_filter("unbroken", unbroken)
+    exporter = _exporter(str(templates))
     metadata = {
         "name": title,
         "heading": heading or title,
@@ -104,6 +104,13 @@ class _Exporter(HTMLExporter):
         self.register_filter("highlight_code", Highlight2HTML(parent=self))
         self.register_filter("words2html", lambda words: MarkdownWithMath(renderer=_Words()).render(words))
         return TemplateExporter.from_notebook_node(self, nb, self._init_resources(resources), **kw)
+
+
+@cache
+def _exporter(templates: str) -> _Exporter:
+    exporter = _Exporter(template_name="page", extra_template_basedirs=[templates])
+    exporter.register_filter("unbroken", unbroken)
+    return exporter
 
 
 def citation(record: Mapping) -> str:
