@@ -99,18 +99,33 @@ def _draw_pass(
         elif percent >= _LEAST and not figures.for_columns:  # which has no room for them
             below.append((left + size / 2, f"{name} {label}"))
         left += size
-    # Labels of what is narrow are below the bar, beside one another: moved to the right, then back from the end.
+    # Labels of what is narrow are below the bar, beside one another.
     middles = np.array([middle for middle, _ in below])
     halves = np.array([_LETTER * len(text) / inches / 2 + 0.6 for _, text in below])
-    centres = middles.copy()
-    for i, half in enumerate(halves):
-        centres[i] = max(middles[i], half if i == 0 else centres[i - 1] + halves[i - 1] + half)
-    for i in reversed(range(len(below))):
-        centres[i] = min(centres[i], (116 if i + 1 == len(below) else centres[i + 1] - halves[i + 1]) - halves[i])
-    for middle, centre, (_, text) in zip(middles, centres, below, strict=True):
-        line = [middle, middle, centre], [place + 0.28, place + 0.31, place + 0.36]
+    for middle, centre, half, (_, text) in zip(middles, keep_apart(middles, halves), halves, below, strict=True):
+        # To the nearest letter of the label: a line to its middle would run along its neighbour's top.
+        end = np.clip(middle, centre - half + 1.5, centre + half - 1.5)
+        line = [middle, middle, end], [place + 0.28, place + 0.31, place + 0.36]
         axes.plot(*line, color="#777777", linewidth=0.5)
         axes.text(centre, place + 0.365, text, ha="center", va="top", fontsize=6.5)
+
+
+def keep_apart(middles: np.ndarray, halves: np.ndarray) -> np.ndarray:
+    """Return where labels of half widths `halves`, from 0 to 116, do not overlap, each as near its middle as may be."""
+    offsets = np.cumsum(np.r_[0, halves[:-1] + halves[1:]])[: len(halves)]
+    # Labels that touch move as one, to the mean of where each would be (isotonic regression).
+    runs: list[np.ndarray] = []
+    for place in middles - offsets:
+        runs.append(np.array([place]))
+        while len(runs) > 1 and runs[-2].mean() > runs[-1].mean():
+            last = runs.pop()
+            runs[-1] = np.r_[runs[-1], last]
+    centres = offsets + np.concatenate([np.empty(0), *(np.full(len(run), run.mean()) for run in runs)])
+    for i, half in enumerate(halves):
+        centres[i] = max(centres[i], half if i == 0 else centres[i - 1] + halves[i - 1] + half)
+    for i in reversed(range(len(halves))):
+        centres[i] = min(centres[i], (116 if i + 1 == len(halves) else centres[i + 1] - halves[i + 1]) - halves[i])
+    return centres
 
 
 def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None) -> None:

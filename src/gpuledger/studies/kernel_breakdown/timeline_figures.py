@@ -181,7 +181,8 @@ def mark_longest_pause(axes: Axes, rows: pd.DataFrame) -> None:
     axes.axvspan(start, end, color=figures.VERMILLION, alpha=0.18, linewidth=0, zorder=0)
     mark = {"color": figures.VERMILLION, "linewidth": 2.5, "clip_on": False, "solid_capstyle": "butt"}
     axes.plot([start, end], [1.03, 1.03], transform=axes.get_xaxis_transform(), **mark)
-    axes.set_title("longest pause", loc="right", fontsize=6.8, color=figures.VERMILLION)
+    words = f"longest pause, from {format_time(start / scale) if start > 0 else 0}"
+    axes.set_title(words, loc="right", fontsize=6.8, color=figures.VERMILLION)
 
 
 def _bars(axes: Axes, rows: pd.DataFrame, lane: int, colour: str, first_s: float, last_s: float, scale: float) -> None:
