@@ -111,7 +111,7 @@ def test_timelines_share_an_axis_of_clocks():
         cases.append(result(pd.DataFrame(cells), "s", name, "simulated", compatible="no", **about))
     figure = dmat.draw(cases)
     assert {axes.get_xlim() for axes in figure.axes} == {(0, 1530.0)}
-    assert "Two runs 1.5 times as many cycles as one" in words(figure)
+    assert "Simulated: two runs 1.5 times as many cycles as one" in words(figure)
 
 
 def test_errors_of_every_gpu_are_side_by_side():
@@ -153,7 +153,7 @@ def test_served_runs_of_every_gpu_and_engine_are_side_by_side():
     assert "per output token of 6 served runs on 2 GPUs with median errors of 10 to 30 %" in words(figure)
     same = result(runs.tail(1).assign(measured_s=1.00002), "e", "typed", "predicted", gpu=gpu)
     assert "of 6 served runs" in words(serving_time.draw([*cases, same])), "the same run in two datasets counts once"
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["sglang (d: 1)", "vllm (d: 2)"] * 2
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["SGLang (d: 1)", "vLLM (d: 2)"] * 2
     (dots,) = (mark for mark in figure.axes[0].collections if len(mark.get_offsets()) == 4)
     assert list(dots.get_offsets()[:, 0]) == [0.9, 0.9, 1.3, 1.3]
     # Workers that only decode are told apart; a single run says little beside twenty.
@@ -165,7 +165,7 @@ def test_served_runs_of_every_gpu_and_engine_are_side_by_side():
     assert "of 21 served runs on 1 GPU with median errors of 30 % per GPU, and of 21 runs whose workers" in said
     assert "only decode on 1 GPU with median errors of 5 %" in said
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels[-2:] == ["sglang, decode only (d: 7)", "vllm, decode only (d: 14)"]
+    assert labels[-2:] == ["SGLang, decode only (d: 7)", "vLLM, decode only (d: 14)"]
 
 
 def test_the_time_of_every_recording_is_divided_by_what_limits_it(monkeypatch):

@@ -31,6 +31,7 @@ from gpuledger.models.transformer import Parallel, Precision, chunk, decode, joi
 from gpuledger.readers.gpus import find_gpu, read_gpus
 from gpuledger.studies import kernel_breakdown, open_case
 from gpuledger.studies.kernel_breakdown import source_model, split_parts
+from gpuledger.studies.kernel_breakdown.deployment_figures import keep_apart
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.source_model import Chunk, SourceChip, SourceModel
 from gpuledger.studies.kernel_breakdown.tables import describe_memory, kernel_table
@@ -710,3 +711,15 @@ def test_tiles_and_constants_are_those_that_predict_the_time():
         assert tiles.loc[(row.phase, row.kernel), "tile_n"] == plan["tile_n"]
     longest = rows.loc[(rows["time_s"] * rows["count"]).idxmax(), "constants"]
     assert longest_constants(rows[rows["constants"] == longest], gpu) == by_name[longest]
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(1, 12)), min_size=1, max_size=4))
+def test_labels_of_narrow_parts_do_not_overlap(labels):
+    middles, halves = np.array(sorted(labels)).T
+    centres = keep_apart(middles, halves)
+    assert (np.diff(centres) >= (halves[:-1] + halves[1:]) - 1e-9).all()
+    assert centres[0] >= halves[0] - 1e-9 and centres[-1] <= 116 - halves[-1] + 1e-9
+
+
+def test_labels_that_meet_move_to_both_sides():
+    assert keep_apart(np.array([10.0, 50.0, 52.0]), np.array([4.0, 5.0, 5.0])).tolist() == [10, 46, 56]

@@ -464,6 +464,13 @@ def test_the_headline_of_a_map_names_the_cell_with_the_largest_error():
     assert found.endswith(" has 40.0 %, of 1 shape")
 
 
+def test_the_headline_of_a_map_says_which_sizes_share_a_row():
+    m = np.arange(1, 65)
+    data = pd.DataFrame({"group": "16-bit", "held_back": True, "m": m, "n": 64, "k": 64, "measured_s": 1e-5})
+    data["predicted_s"] = np.where((m >= 8) & (m < 16), 1.4, 1.1) * data["measured_s"]
+    assert "(outlined: m = 8 to 15, n·k near " in kernel_time.worst_cell(data), "a row is a power of two"
+
+
 LAYERS = {"layers": "layers.csv", "model": "Llama-3.1-8B", "gpu": "made-up", "unit": "ns", "hardware": "gpus.csv"}
 
 

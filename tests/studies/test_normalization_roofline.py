@@ -95,7 +95,7 @@ def test_speedups_are_averaged_geometrically(folder):
     optimised, other = (sum(flops / row[at] for flops, *row in sums) for at in (0, 1))
     assert result["speedup_over_two_pass_cold_of_sums"] == pytest.approx(optimised / other)
     assert (
-        "97 % of the speed of a copy; at all sizes it is 1.4 times as fast as the straightforward kernel"
+        "97 % of the speed of a copy; over all sizes it is 1.4 times as fast as the straightforward kernel"
         in result.finding
     )
 

@@ -227,6 +227,23 @@ def _describe(deployment: Deployment) -> str:
     )
 
 
+def _best(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame]) -> str:
+    """Say where decoding gives most tokens per GPU, of the batches that fit; nothing where none does."""
+    from gpuledger.ledger.case_result import brief
+
+    found = []
+    for deployment, part in zip(deployments, parts, strict=True):
+        steps = part[(part["phase"] == "decode") & part["fits"]]
+        if len(steps):
+            most = steps.loc[steps["tokens_per_s_per_gpu"].idxmax()]
+            found.append((most["tokens_per_s_per_gpu"], most["batch"], most["tpot_s"], placed(deployment)))
+    if not found:
+        return ""
+    rate, batch, tpot_s, where = max(found, key=lambda entry: entry[0])
+    times = f"{brief(float(tpot_s) * 1e3, 3)} ms per token"
+    return f": decodes at most {brief(float(rate), 3)} tokens/s per GPU on {where}, batch {batch:,} ({times})"
+
+
 def save_report(
     deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], objective: Objective | None, folder: Path
 ) -> None:
@@ -258,6 +275,6 @@ def save_report(
     tables.write(memory, record, folder, caption=f"Memory of {label}, on the GPU that holds most.", name="memory")
     figures.use_style()
     figure = panels.draw_deployments(deployments, parts, objective)
-    figures.headline(figure, label)
+    figures.headline(figure, f"{label}{_best(deployments, parts)}")
     figures.save(figure, record, folder)
     say(f"Figures and tables: {folder}", err=True)

@@ -19,6 +19,8 @@ from gpuledger.ledger.case_result import brief, settle
 
 #: Rows of a table on a page; files have all of them.
 SHOWN_ROWS = 3000
+#: Units at the end of a column's name that its header has in brackets.
+_UNITS = {"s": "s", "ms": "ms", "us": "µs", "ns": "ns", "percent": "%"}
 
 
 def write(
@@ -126,9 +128,15 @@ def _for_people(frame: pd.DataFrame, headers: Mapping, formats: Mapping) -> tupl
             style = _default_format
         elif isinstance(style, str):
             style = style.format
-        header = headers.get(column, column.replace("_", " "))
+        header = headers.get(column) or _header(column)
         shown[header] = ["" if pd.isna(value) else style(value) for value in frame[column]]
     return pd.DataFrame(shown, dtype=str), [is_numeric_dtype(frame[column]) for column in frame]
+
+
+def _header(column: str) -> str:
+    """Return a column's name for people: ``recorded_median_us`` is the recorded median (µs)."""
+    name, _, unit = column.rpartition("_")
+    return f"{name.replace('_', ' ')} ({_UNITS[unit]})" if name and unit in _UNITS else column.replace("_", " ")
 
 
 def _default_format(value: object) -> str:

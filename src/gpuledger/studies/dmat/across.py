@@ -51,5 +51,7 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     words = f"{_name(slowest)} runs {max(lasts) / max(min(lasts), 1):.1f} times as many cycles as {_name(fastest)}"
     if len(lasts) == 1:
         words = f"{_name(slowest)} accesses memory for {max(lasts):,} cycles"
+    if any(result.provenance["kind"] == "simulated" for result in (fastest, slowest)):
+        words = f"Simulated: {words}"
     figures.headline(figure, words[0].upper() + words[1:])
     return figure

@@ -99,18 +99,33 @@ def _draw_pass(
         elif percent >= _LEAST and not figures.for_columns:  # which has no room for them
             below.append((left + size / 2, f"{name} {label}"))
         left += size
-    # Labels of what is narrow are below the bar, beside one another: moved to the right, then back from the end.
+    # Labels of what is narrow are below the bar, beside one another.
     middles = np.array([middle for middle, _ in below])
     halves = np.array([_LETTER * len(text) / inches / 2 + 0.6 for _, text in below])
-    centres = middles.copy()
-    for i, half in enumerate(halves):
-        centres[i] = max(middles[i], half if i == 0 else centres[i - 1] + halves[i - 1] + half)
-    for i in reversed(range(len(below))):
-        centres[i] = min(centres[i], (116 if i + 1 == len(below) else centres[i + 1] - halves[i + 1]) - halves[i])
-    for middle, centre, (_, text) in zip(middles, centres, below, strict=True):
-        line = [middle, middle, centre], [place + 0.28, place + 0.31, place + 0.36]
+    for middle, centre, half, (_, text) in zip(middles, keep_apart(middles, halves), halves, below, strict=True):
+        # To the nearest letter of the label: a line to its middle would run along its neighbour's top.
+        end = np.clip(middle, centre - half + 1.5, centre + half - 1.5)
+        line = [middle, middle, end], [place + 0.28, place + 0.31, place + 0.36]
         axes.plot(*line, color="#777777", linewidth=0.5)
         axes.text(centre, place + 0.365, text, ha="center", va="top", fontsize=6.5)
+
+
+def keep_apart(middles: np.ndarray, halves: np.ndarray) -> np.ndarray:
+    """Return where labels of half widths `halves`, from 0 to 116, do not overlap, each as near its middle as may be."""
+    offsets = np.cumsum(np.r_[0, halves[:-1] + halves[1:]])[: len(halves)]
+    # Labels that touch move as one, to the mean of where each would be (isotonic regression).
+    runs: list[np.ndarray] = []
+    for place in middles - offsets:
+        runs.append(np.array([place]))
+        while len(runs) > 1 and runs[-2].mean() > runs[-1].mean():
+            last = runs.pop()
+            runs[-1] = np.r_[runs[-1], last]
+    centres = offsets + np.concatenate([np.empty(0), *(np.full(len(run), run.mean()) for run in runs)])
+    for i, half in enumerate(halves):
+        centres[i] = max(centres[i], half if i == 0 else centres[i - 1] + halves[i - 1] + half)
+    for i in reversed(range(len(halves))):
+        centres[i] = min(centres[i], (116 if i + 1 == len(halves) else centres[i + 1] - halves[i + 1]) - halves[i])
+    return centres
 
 
 def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None) -> None:
@@ -202,7 +217,7 @@ def draw_memory(axes: Axes, rows: pd.DataFrame, dram_bytes: float | str, reserve
     floor, ceiling = np.zeros(len(tokens)), axes.get_ylim()[1] if np.isnan(most) else (1 - reserve) * most
     for size, name, colour in zip(sizes, names, colours, strict=True):
         seen = np.clip(ceiling - floor, 0, size)
-        if seen.max() > 0.09 * axes.get_ylim()[1]:
+        if seen.max() > 0.06 * axes.get_ylim()[1]:
             at = len(tokens) - 1 - int(np.argmax(seen[::-1]))
             at = min(max(at, len(tokens) // 8), len(tokens) - len(tokens) // 6)
             place = tokens[at], floor[at] + seen[at] / 2
@@ -255,11 +270,14 @@ def draw_deployments(
     )
     draw_passes(grid["passes"], bars, 5.7)
     draw_throughput(grid["throughput"], pd.concat(lines, ignore_index=True), objective.tpot_s if objective else None)
+    # Above the objective's name, which is above its line.
+    title = {"fontsize": 8.5, "pad": 17 if objective and objective.tpot_s else 6}
+    grid["throughput"].set_title(f"decode, {deployments[0].input_tokens:,} tokens in", **title)
     first = deployments[0]
     longest = first.model.max_positions or 131072
     tokens = np.unique(np.geomspace(min(256, longest), longest, 40).astype(np.int64))
     needed = memory_of(first, decode(tokens - 1, np.full(len(tokens), batch), first.new_tokens))
     draw_memory(grid["memory"], needed.assign(tokens=tokens), first.gpu.dram_bytes)
     grid["memory"].set(xlabel="context (tokens)", ylabel="GB on a GPU")
-    grid["memory"].set_title(f"memory, batch {batch}, {first.gpu.name}", fontsize=8.5)
+    grid["memory"].set_title(f"memory, batch {batch}, {first.gpu.name}", **title)
     return figure

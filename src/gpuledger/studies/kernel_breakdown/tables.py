@@ -1,5 +1,6 @@
 """Tables of the kernel breakdown, and sentences that depend on the case."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,7 @@ def describe_scenario(result: CaseResult) -> str:
         paragraphs.insert(2, f"**Tokens drafted before each decode step**: {result['drafts']}.")
     if "time_constants" in result.summary:
         constants = f"Constants of GEMMs on the first GPU: {result['time_constants']}"
+        constants = re.sub(r"\b\d{4,}(?= measured| of )", lambda count: f"{int(count[0]):,}", constants)
         paragraphs.append(f"{constants}; those of all other kernels and GPUs are in `provenance.json`.")
     return "\n\n".join(paragraphs)
 
@@ -290,6 +292,6 @@ def bound_finding(result: CaseResult) -> str:
     largest = rows[[f"{name}_percent" for name in BOUNDS]].idxmax(axis=1).str.removesuffix("_percent")
     compute = 100 * (largest == "compute").groupby(rows["phase"]).mean()
     memory = 100 * largest.isin(MEMORY).groupby(rows["phase"]).mean()
-    decode = [f"decode is memory-bound at {share:.0f} %" for share in memory.filter(["decode"])]
-    prefill = [f"prefill is compute-bound at {share:.0f} %" for share in compute.filter(["prefill"])]
-    return f"Of the contexts and batches that fit into DRAM, {', '.join(decode + prefill)}"
+    decode = [f"decode is memory-bound in {share:.0f} % of the map" for share in memory.filter(["decode"])]
+    prefill = [f"prefill is compute-bound in {share:.0f} %" for share in compute.filter(["prefill"])]
+    return f"Where requests fit into DRAM, {', '.join(decode + prefill)}" + " of the map" * (not decode)

@@ -176,12 +176,15 @@ def mark_longest_pause(axes: Axes, rows: pd.DataFrame) -> None:
     if len(running) < 2:
         return
     pauses = np.round(running[1:, 0] - running[:-1, 1], 12)
-    scale, _ = time_unit(float(running[-1, 1]))
+    scale, unit = time_unit(float(running[-1, 1]))
     start, end = scale * running[pauses.argmax(), 1], scale * running[pauses.argmax() + 1, 0]
     axes.axvspan(start, end, color=figures.VERMILLION, alpha=0.18, linewidth=0, zorder=0)
     mark = {"color": figures.VERMILLION, "linewidth": 2.5, "clip_on": False, "solid_capstyle": "butt"}
     axes.plot([start, end], [1.03, 1.03], transform=axes.get_xaxis_transform(), **mark)
-    axes.set_title("longest pause", loc="right", fontsize=6.8, color=figures.VERMILLION)
+    # As many digits as the axis can show.
+    decimals = max(0, 3 - len(str(int(scale * running[-1, 1]))))
+    words = f"longest pause, from {start:.{decimals}f} {unit}"
+    axes.set_title(words, loc="right", fontsize=6.8, color=figures.VERMILLION)
 
 
 def _bars(axes: Axes, rows: pd.DataFrame, lane: int, colour: str, first_s: float, last_s: float, scale: float) -> None:

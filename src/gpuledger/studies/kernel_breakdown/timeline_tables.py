@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuledger.ledger.case_result import CaseResult
+from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import name_parts, one_part
 from gpuledger.studies.kernel_breakdown.timeline_activity import mostly_waits
@@ -33,7 +33,8 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
     return {
         "frame": frame,
         "caption": "Kernels of a recorded step by class and operator, and their predicted times.",
-        "headers": {"time_s": "recorded (s)", "predicted_s": "predicted (s)"},
+        "headers": {"time_s": "recorded (ms)", "predicted_s": "predicted (ms)"},
+        "formats": dict.fromkeys(("time_s", "predicted_s"), lambda seconds: brief(1e3 * seconds)),
     }
 
 

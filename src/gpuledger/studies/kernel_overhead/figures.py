@@ -28,7 +28,8 @@ def draw_operators(axes: Axes, data: pd.DataFrame, column: str, hollow: str | No
         kind = rows["probe_class"].iloc[0]
         colour = PURPLE if kind == "dmat" else COLOURS[position % len(COLOURS)]
         # The first probe of its class names the class.
-        label = probe if kind in named else f"{kind}: {probe}"
+        called = "DMAT" if kind == "dmat" else kind
+        label = probe if kind in named or probe == kind else f"{called}: {probe}"
         named.add(kind)
         style = {"s": 24, "marker": MARKERS[position % len(MARKERS)], "zorder": 3}
         filled = ~rows[hollow] if hollow else slice(None)

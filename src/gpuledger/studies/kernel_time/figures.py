@@ -25,8 +25,8 @@ PREDICTORS = {
 }
 #: Ratios of predicted to measured time are clipped to this range.
 RATIOS = (0.4, 2.2)
-#: Error (%) at which the colour of a map is darkest.
-DARKEST_PERCENT = 30
+#: Error (%) at which the colour of a map is lightest.
+LIGHTEST_PERCENT = 30
 #: Error (%) that the headline of a map takes for large.
 MARKED_PERCENT = 15
 #: With more kernels than this, a panel shows how many fall into a cell instead of dots.
@@ -102,7 +102,8 @@ def _name_limits(axes: Axes, ratios: np.ndarray, edges: np.ndarray) -> None:
             place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "ha": side, "va": turned}
             style = {"color": "#555555", "fontsize": 6.5, "zorder": 5}
             halo = [withStroke(linewidth=2, foreground="white")]
-            axes.annotate(f"{limit} or {words}", (at, limit), (0, above), path_effects=halo, **style, **place)
+            text = f"edge: {limit} or {words}"
+            axes.annotate(text, (at, limit), (0, above), path_effects=halo, **style, **place)
 
 
 def _draw_strip(axes: Axes, errors: Mapping[str, float], title: str) -> None:
@@ -141,8 +142,9 @@ def error_cells(data: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, np.ndarra
     Returns
     -------
     tuple
-        A table ``group, row, column, error_percent, shapes`` with the mean absolute percentage error of every cell; the
-        smallest m of each row (if there are many m, powers of two); and the edges of the columns in weights.
+        A table ``group, row, column, error_percent, shapes, least_m, most_m`` with the mean absolute percentage error
+        of every cell; the smallest m of each row (if there are many m, powers of two); and the edges of the columns in
+        weights.
     """
     back = data[data["held_back"]]
     m, weights = np.unique(back["m"]), back["n"] * back["k"]
@@ -152,18 +154,23 @@ def error_cells(data: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, np.ndarra
     places = {"row": np.searchsorted(m, back["m"], side="right") - 1}
     places["column"] = np.searchsorted(edges, weights, side="right") - 1
     error = 100 * (back["predicted_s"] / back["measured_s"] - 1).abs()
-    cells = back.assign(**places, error=error).groupby(["group", "row", "column"], sort=False)["error"]
-    return cells.agg(error_percent="mean", shapes="size").round(4).reset_index(), m, edges
+    cells = back.assign(**places, error=error).groupby(["group", "row", "column"], sort=False)
+    found = cells.agg(
+        error_percent=("error", "mean"), shapes=("error", "size"), least_m=("m", "min"), most_m=("m", "max")
+    )
+    return found.round(4).reset_index(), m, edges
 
 
 def worst_cell(data: pd.DataFrame) -> str:
     """Say in one sentence what the maps of GEMMs show: how large errors are, and in which cell they are largest."""
-    cells, m, edges = error_cells(data)
+    cells, _, edges = error_cells(data)
     worst, many = cells.loc[cells["error_percent"].idxmax()], cells["group"].nunique() > 1
     shapes, step = int(worst["shapes"]), MARKED_PERCENT
     below = int((cells["error_percent"] < step).sum())
     weights = figures.magnitude(float(f"{np.sqrt(edges[worst['column']] * edges[worst['column'] + 1]):.1e}"))
-    where = f"{worst['group']}, " * many + f"m = {m[worst['row']]:,}, n·k near {weights}"
+    least, most = int(worst["least_m"]), int(worst["most_m"])
+    tokens = f"m = {least:,}" + f" to {most:,}" * (most > least)
+    where = f"{worst['group']}, " * many + f"{tokens}, n·k near {weights}"
     return (
         f"{below:,} of {len(cells):,} cells have a mean error below {step} %; the largest (outlined: {where}) "
         f"has {worst['error_percent']:.1f} %, of {shapes:,} shape{'s' * (shapes > 1)}"
@@ -179,7 +186,7 @@ def draw_map(axes: Axes, data: pd.DataFrame, group: str) -> ScalarMappable:
     values = np.full((len(m), len(edges) - 1), np.nan)
     own = cells[cells["group"] == group]
     values[own["row"], own["column"]] = own["error_percent"]
-    shades = {"cmap": "cividis", "vmin": 0, "vmax": DARKEST_PERCENT, "rasterized": True}
+    shades = {"cmap": "cividis", "vmin": 0, "vmax": LIGHTEST_PERCENT, "rasterized": True}
     mesh = axes.pcolormesh(edges, np.arange(len(m) + 1), values, **shades)
     worst = cells.loc[cells["error_percent"].idxmax()]
     if worst["group"] == group:
@@ -203,7 +210,7 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> None:
     cells = back.pivot_table(index=row, columns="region", values="error_percent", sort=False)
     order = back.groupby("region")["region_order"].min().sort_values().index
     cells = cells.reindex(index=list(dict.fromkeys(back[row])), columns=order)
-    axes.pcolormesh(cells.to_numpy(), cmap="cividis", vmin=0, vmax=DARKEST_PERCENT, edgecolors="white", linewidth=1)
+    axes.pcolormesh(cells.to_numpy(), cmap="cividis", vmin=0, vmax=LIGHTEST_PERCENT, edgecolors="white", linewidth=1)
     axes.set_xticks(
         np.arange(cells.shape[1]) + 0.5,
         [re.sub(" (rows|tokens|cached tokens)( and more)?", r"\2\n\1", name) for name in cells.columns],
@@ -215,7 +222,7 @@ def draw_regions(axes: Axes, data: pd.DataFrame) -> None:
     for row, column in np.ndindex(cells.shape):
         value = cells.iloc[row, column]
         if not np.isnan(value):
-            shade = figures.BLACK if value > DARKEST_PERCENT / 2 else "white"
+            shade = figures.BLACK if value > LIGHTEST_PERCENT / 2 else "white"
             weight = "bold" if value == np.nanmax(cells) else "normal"
             style = {"ha": "center", "va": "center_baseline", "color": shade, "fontsize": 8, "fontweight": weight}
             axes.text(column + 0.5, row + 0.5, f"{value:.1f} %", **style)

@@ -28,7 +28,8 @@ def draw_workloads(axes: Axes, data: pd.DataFrame) -> None:
         colour = PURPLE if dmat else COLOURS[position % len(COLOURS)]
         marker = "^" if dmat else MARKERS[position % len(MARKERS)]
         y = [rows[key] - 0.16 for key in zip(part["model"], part["batch_size"], strict=True)]
-        axes.scatter(part["ratio_to_original"], y, label=plain(label), color=colour, s=26, marker=marker, zorder=3)
+        label = plain(f"DMAT: {label}" if dmat and label.lower() != "dmat" else label)
+        axes.scatter(part["ratio_to_original"], y, label=label, color=colour, s=26, marker=marker, zorder=3)
         # In one column, markers are nearer to each other than their labels are long.
         labelled = [] if figures.for_columns else zip(part["ratio_to_original"], y, part["memory_bytes"], strict=True)
         for x, height, memory in labelled:

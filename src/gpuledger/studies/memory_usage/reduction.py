@@ -169,7 +169,7 @@ def _probe_memory(path: Path) -> int:
 def _summarise_memory(result: CaseResult, table: pd.DataFrame) -> None:
     result.add("workloads", len(table.drop_duplicates(WORKLOAD)), "workload")
     words = []
-    for name, probes in (("lightweight", "Lightweight probes need"), ("dmat", "DMAT needs")):
+    for name, probes in (("lightweight", "lightweight probes need"), ("dmat", "DMAT needs")):
         rows = table[table["probe_class"] == name]
         if rows.empty:
             continue
@@ -181,8 +181,10 @@ def _summarise_memory(result: CaseResult, table: pd.DataFrame) -> None:
         result.add(f"{name}_ratio_max_of", workload_text(largest["model"], largest["batch_size"]), "text")
         result.add(f"{name}_above_tenth", (worst > 0.1).sum(), "workload")
         result.add(f"{name}_above_original", (worst > 1).sum(), "workload")
-        words.append(f"{probes} {share_text(ratio.median(), 2)} (≤ {share_text(ratio.max(), 2)})")
-    result.add("finding", f"{', '.join(words)} of the workload's memory (medians)", "text")
+        usual, most = share_text(ratio.median(), 2), share_text(ratio.max(), 2)
+        whole = "" if words else " of the workload's memory"
+        words.append(f"{probes} {usual}{whole} (at most {most})")
+    result.add("finding", f"In the median, {', '.join(words)}", "text")
     wide = table.pivot(index=WORKLOAD, columns="use", values="memory_bytes")
     if {"gmem_bytes", "block_sched"} <= set(wide):
         quotient = wide["gmem_bytes"] / wide["block_sched"]

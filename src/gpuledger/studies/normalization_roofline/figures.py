@@ -72,7 +72,8 @@ def draw_roofline(
         limit = result.get("data_sheet_fp32_peak") or np.inf
         style = {"color": figures.GREY, "linewidth": 0.9, "linestyle": "-.", "zorder": 1}
         axes.plot(intensity, np.minimum(limit, sheet * intensity) / 1e12, label="data sheet", **style)
-        axes.legend(loc="lower right", fontsize=7, handlelength=1.8)
+        blank = {"frameon": True, "framealpha": 1, "edgecolor": "none", "fancybox": False}
+        axes.legend(loc="lower right", fontsize=7, handlelength=1.8, borderaxespad=0.2, **blank)
     roofs = [("DRAM", roof, figures.BLACK, "-")]
     if "l2_roof" in result.summary:
         roofs.insert(0, ("L2", result["l2_roof"], figures.BLUE, (0, (5, 1.5))))
@@ -176,7 +177,7 @@ def draw_share(axes: Axes, rows: pd.DataFrame, styles: Styles, aim_percent: floa
     axes.annotate(short, (1, 100), (2, 0), **place)
     if aim_percent is not None:
         axes.axhline(aim_percent, color=figures.GREEN, linewidth=0.9, linestyle=":")
-        axes.annotate(f"{aim_percent:g} %", (1, aim_percent), (2, -3), color=figures.GREEN, **place)
+        axes.annotate(f"aim {aim_percent:g} %", (1, aim_percent), (2, -3), color=figures.GREEN, **place)
     for kernel, style in styles.items():
         own = rows[rows["kernel"] == kernel].sort_values("place")
         line = own[own["cache"] == "cold"]

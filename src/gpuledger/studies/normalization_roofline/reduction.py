@@ -301,5 +301,5 @@ def _finding(case: Case, result: CaseResult) -> str:
         name = f"speedup_over_{kernel}_cold"
         if count := result.summary.get(f"{name}_shapes", {}).get("value"):
             times = f"{result[f'{name}_geometric_mean']:.1f} times as fast as {called} (geometric mean, n = {count:,})"
-            return f"{words}; at all sizes it is {times}"
+            return f"{words}; over all sizes it is {times}"
     return words

@@ -13,6 +13,7 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.studies.serving_time.figures import draw_ratios
 from gpuledger.studies.serving_time.reduction import LEAST_RUNS
 from gpuledger.studies.serving_time.runs import APART
+from gpuledger.studies.serving_time.tables import ENGINES
 
 
 def draw(results: Sequence[CaseResult]) -> Figure:
@@ -65,7 +66,7 @@ def draw_engines(axes: Axes, groups: SeriesGroupBy) -> None:
     draw_ratios(axes, groups, y, [figures.ORANGE if only else figures.BLUE for only in apart], apart)
     parts = zip(groups.groups.items(), apart, strict=True)
     names = [
-        f"{engine}{', decode only' * only} ({dataset}: {len(rows):,})"
+        f"{ENGINES.get(engine, engine)}{', decode only' * only} ({dataset}: {len(rows):,})"
         for ((_, dataset, _, engine), rows), only in parts
     ]
     axes.set_yticks(y, [figures.plain(name) for name in names], fontsize=6.5)

@@ -10,7 +10,7 @@ from pandas.core.groupby import SeriesGroupBy
 
 from gpuledger.ledger import figures
 from gpuledger.studies.serving_time.runs import APART
-from gpuledger.studies.serving_time.tables import short_name
+from gpuledger.studies.serving_time.tables import ENGINES, short_name
 
 #: Colours of models, in the order of their number of runs; all others are grey.
 COLOURS = (
@@ -108,7 +108,8 @@ def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> No
     labels = [f"{model} {precision}" for *_, model, precision in groups.groups]
     if not figures.for_columns:
         runs = groups.size()
-        labels = [f"{label} · {key[1]} ({runs[key]:,})" for label, key in zip(labels, runs.index, strict=True)]
+        keys = zip(labels, runs.index, strict=True)
+        labels = [f"{label} · {ENGINES.get(key[1], key[1])} ({runs[key]:,})" for label, key in keys]
     axes.set_yticks(y, [figures.plain(label) for label in labels], fontsize=6.5)
     axes.set_ylim(-0.7, len(order) - 0.3)
     axes.set_xlabel("predicted / measured\n(median, middle 80 %)")

@@ -257,7 +257,7 @@ def _error_words(result: CaseResult, prefix: str) -> str:
     words = f"{result[f'{prefix}tpot_median_error_unfitted_percent']:.1f} %"
     if any(result[name] > 0 for name in result.summary if name.startswith(f"{prefix}host_per_layer_")):
         back, fitted = (result[f"{prefix}tpot_median_error_{name}percent"] for name in ("unfitted_held_back_", ""))
-        words += f" (held-back half: {back:.1f} %, with one fitted term per engine {fitted:.1f} %)"
+        words += f" (held-back half: {back:.1f} %; {fitted:.1f} % with one fitted overhead per engine)"
     return words
 
 

@@ -4,6 +4,8 @@ import pandas as pd
 
 from gpuledger.studies.serving_time.runs import APART, TOGETHER
 
+#: Engines as they call themselves, TensorRT-LLM shortened; others are called as the runs call them.
+ENGINES = {"sglang": "SGLang", "trtllm": "TRT-LLM", "vllm": "vLLM"}
 #: Columns that make a class.
 CLASS = ("engine", "model", "precision")
 
