@@ -1,4 +1,4 @@
-"""Kernel times of layers that keep a state: what the reader makes of a table, made-up kernels, hostile tables."""
+"""Kernel times of linear attention and SSMs: what the reader makes of a table, made-up kernels, hostile tables."""
 
 import itertools
 
@@ -139,7 +139,7 @@ def test_a_case_is_judged_beside_its_baselines(made_up):
         result["shapes"] == len(judged) == len(frame)
         and result["mape_held_back_percent"] < 5 < result["mape_lookup_percent"]
     )
-    assert result["host_bound"] == "none" and "kernels of layers with a state" in result.finding
+    assert result["host_bound"] == "none" and "kernels of linear attention and SSMs" in result.finding
     regions = kernel_time.error_table(judged)["region"]
     assert "up to 64 tokens" in set(regions) and "16,385 tokens and more" in set(regions)
 
@@ -182,5 +182,5 @@ def test_tables_without_a_column_or_of_several_operations_are_refused(tmp_path):
 
 def test_such_tables_are_recognised():
     title, cases = find_table(delta().columns, "gdn.csv")
-    assert title == "table of times of layers with a state"
+    assert title == "table of times of linear attention or SSMs"
     assert cases == {"kernel_time": {"recurrent": "gdn.csv", "gpu": None, "unit": "ms"}}

@@ -1,4 +1,4 @@
-"""Measured kernels and whole blocks of attention to selected keys, read and judged."""
+"""Measured kernels and whole blocks of sparse attention, read and judged."""
 
 import json
 from dataclasses import replace
@@ -128,7 +128,7 @@ def test_a_made_up_kernel_comes_out_again(tmp_path, name, operation, constants):
     group = "" if operation in ("attention", "top-k") else "_fp8"
     assert result[f"mape_held_back_percent{group}"] < 1.5 < result[f"mape_roofline_percent{group}"]
     assert result[f"mape_held_back_percent{group}"] < result[f"mape_lookup_percent{group}"]
-    assert "kernels of attention to selected keys" in result.finding
+    assert "kernels of sparse attention" in result.finding
 
 
 def test_a_selection_of_equal_scores_or_of_nothing_is_left_out(tmp_path):

@@ -291,7 +291,7 @@ def test_the_engines_term_is_found_on_one_half_and_holds_on_the_other(tmp_path):
     table = error_table(result.data)
     back = table["median_unfitted_held_back_percent"].iloc[0]
     assert back == pytest.approx(result["tpot_median_error_unfitted_held_back_percent"])
-    assert f"(held-back half: {back:.1f} %; " in result.finding, "both numbers are of one half"
+    assert f"; held-back half: {back:.1f} %, " in result.finding, "both numbers are of one half"
     assert table["mode"].tolist() == ["agg"] * 4
     assert table["engine"].tolist() == ["all", *["vllm"] * 3] and table["runs"].tolist() == [120, 120, 60, 60]
     assert table["median_percent"].iloc[0] == pytest.approx(result["tpot_median_error_percent"])

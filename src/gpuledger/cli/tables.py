@@ -55,7 +55,7 @@ _TABLES = (
     ),
     ("table of collective times", "num_gpus message_size latency", "kernel_time", "collectives", _TIMES),
     (
-        "table of times of layers with a state",
+        "table of times of linear attention or SSMs",
         "op_name kernel_source phase batch_size seq_len d_conv latency",
         "kernel_time",
         "recurrent",

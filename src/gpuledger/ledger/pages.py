@@ -129,9 +129,8 @@ def citation(record: Mapping) -> str:
 def _fitted(rows: Sequence[Mapping]) -> str:
     """Return the published values that a simulation was made to give, in words."""
     claims = [row["words"].removesuffix(".") for row in rows if row["verdict"] == BY_CONSTRUCTION]
-    shown = [words if words[1:2].isupper() else words[:1].lower() + words[1:] for words in claims[:2]]
     more = [f"{len(claims) - 2} more"] if len(claims) > 2 else []
-    return "; ".join(shown + more) or "nothing that is published"
+    return "; ".join(claims[:2] + more) or "nothing that is published"
 
 
 def _take_heading(content: nbformat.NotebookNode) -> str | None:

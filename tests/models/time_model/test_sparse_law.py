@@ -1,4 +1,4 @@
-"""The law of attention to selected keys, and what of a model's kernels it is for."""
+"""The law of sparse attention, and what of a model's kernels it is for."""
 
 import numpy as np
 import pytest

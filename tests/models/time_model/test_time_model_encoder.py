@@ -1,4 +1,4 @@
-"""Encoders' attention, quantising kernels and latent products: known answers, properties, what tiles rules say."""
+"""Encoders' attention, quantisation kernels and latent products: known answers, properties, what tiles rules say."""
 
 import dataclasses
 

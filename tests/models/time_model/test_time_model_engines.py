@@ -658,7 +658,7 @@ def test_every_shipped_constant_is_within_its_meaning():
             shares = {
                 name: value for name, value in dataclasses.asdict(entry.constants).items() if name.endswith("_share")
             }
-            # Of kernels of attention to selected keys, 0 stands for what one does not do.
+            # Of kernels of sparse attention, 0 stands for what one does not do.
             assert all(0 < share <= 1.5 or (kind, share) == ("sparse", 0) for share in shares.values()), entry
             assert entry.constants.source.startswith("fitted to ")
 

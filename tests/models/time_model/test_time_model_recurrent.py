@@ -1,4 +1,4 @@
-"""Laws of layers that keep a state: known answers, growth with the shapes, and which kernels a pass takes."""
+"""Laws of linear attention and SSMs: known answers, growth with the shapes, and which kernels a pass takes."""
 
 import dataclasses
 import json

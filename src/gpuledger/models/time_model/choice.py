@@ -103,7 +103,7 @@ def _unmeasured(kind: str, here: Sequence[Entry], same: Sequence[Entry], gpu: Gp
 
 
 def recurrent_candidates(kind: str, gpu: Gpu, engine: str, family: str, named: str = "") -> Sequence[Entry]:
-    """Return the constants of the kernels of layers with a state that may run on a GPU; as :func:`candidates`.
+    """Return the constants of the kernels of linear attention and SSMs that may run on a GPU; as :func:`candidates`.
 
     Parameters
     ----------

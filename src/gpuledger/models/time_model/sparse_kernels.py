@@ -1,4 +1,4 @@
-"""What kernels of attention to selected keys are to their law: from the rows of a model's kernels to its shapes."""
+"""What kernels of sparse attention are to their law: from the rows of a model's kernels to its shapes."""
 
 import numpy as np
 

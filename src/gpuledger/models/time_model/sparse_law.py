@@ -1,4 +1,4 @@
-"""Time of the kernels of attention to selected keys: the indexer's scores, the selection, and the attention.
+"""Time of the kernels of sparse attention: the indexer's scores, the selection, and the attention.
 
 A thread block takes its queries through their keys, one tile after the other, and every SM its blocks:
 

@@ -1,4 +1,4 @@
-"""Kernels of layers that keep a state: the gated delta rule and the scan of Mamba-2.
+"""Kernels of linear attention and SSMs: the gated delta rule and the scan of Mamba-2.
 
 Requests with one new token, or with a few behind a longer context, are decoding: their states are updated token by
 token, and written after each of them, so that drafts can be rejected. The time of the scan is taken to be that of its

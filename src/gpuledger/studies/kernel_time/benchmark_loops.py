@@ -14,7 +14,7 @@ _ONE_COPY = ("fp8_block", "nvfp4")
 _ALONE = ("nvfp4",)
 #: Blackwell starts a graph after another one on ticks of so many seconds, so much after them.
 TICK_S, _PHASE_S = 2.048e-6, 0.8e-6
-#: The same, of the batched products of latent attention.
+#: The same, of the batched batched GEMMs of MLA.
 BATCHED_PHASE_S = 0.35e-6
 #: Share of a tick within which repetitions fall on both sides of the next, and a time from which on they spread wider.
 _BLURRED, _SPREAD_S = 0.4, 6e-5

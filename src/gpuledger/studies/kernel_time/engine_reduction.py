@@ -37,10 +37,10 @@ LAYOUTS = {
 _WORDS = {
     "attention": "attention kernels",
     "moe": "mixture-of-experts layers",
-    "recurrent": "kernels of layers with a state",
-    "quantise": "quantising kernels",
-    "batched": "products of latent attention",
-    "sparse": "kernels of attention to selected keys",
+    "recurrent": "kernels of linear attention and SSMs",
+    "quantise": "quantisation kernels",
+    "batched": "batched GEMMs of MLA",
+    "sparse": "kernels of sparse attention",
 }
 #: Columns of the data that are no shape.
 _OTHERS = {"operator", "group", "kernel", "precision", "measured_s"}
@@ -60,7 +60,7 @@ _UNITS = {
 
 
 def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
-    """Reduce measured kernels of one layout: attention, experts, collectives, layers with a state, kernels around them.
+    """Reduce measured kernels of one layout: attention, experts, collectives, linear attention and SSMs, kernels around them.
 
     Constants are fitted per kernel and data type, to one half of the shapes.
 

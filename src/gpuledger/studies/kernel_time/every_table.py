@@ -30,7 +30,7 @@ from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 
 
 def _read_both(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
-    """Read quantising kernels with a known scale and, from the table beside, those that find it."""
+    """Read quantisation kernels with a known scale and, from the table beside, those that find it."""
     return read_quantise(case, path, path.with_name("computescale_perf.parquet"))
 
 
@@ -66,14 +66,14 @@ WORDS = MappingProxyType(
         "MLA prefill": "prefill attention, MLA",
         "decode": "decode attention",
         "MLA decode": "decode attention, MLA",
-        "moe": "experts",
+        "moe": "MoE",
         "all-reduce": "all-reduce in engines",
         "nccl": "NCCL",
         "encoder": "encoder attention",
-        "recurrent": "layers with a state",
+        "recurrent": "linear attention, SSM",
         "sparse": "sparse attention",
-        "quantise": "quantising",
-        "bmm": "products of MLA",
+        "quantise": "quantisation",
+        "bmm": "MLA batched GEMM",
     }
 )
 #: Kinds whose number formats are told apart.

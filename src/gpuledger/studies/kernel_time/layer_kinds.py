@@ -1,4 +1,4 @@
-"""Kinds of kernels beside attention: experts, collectives, layers that keep a state, and quantising."""
+"""Kinds of kernels beside attention: experts, collectives, linear attention and SSMs, and quantising."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

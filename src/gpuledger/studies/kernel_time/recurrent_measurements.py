@@ -1,4 +1,4 @@
-"""Measured times of layers that keep a state instead of a cache: gated delta rule, Kimi Delta Attention, Mamba-2."""
+"""Measured times of linear attention and SSMs instead of a cache: gated delta rule, Kimi Delta Attention, Mamba-2."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ _WIDENING = "fused_recurrent_gated_delta_rule"
 
 
 def read_recurrent(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
-    """Read measured layers that keep a state.
+    """Read measured linear attention and SSMs.
 
     Parameters
     ----------

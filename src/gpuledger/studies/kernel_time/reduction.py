@@ -65,7 +65,7 @@ def reduce(case: Case) -> CaseResult:
         * ``operators`` and ``unit``: a model's operators as vidur records them;
           see :func:`gpuledger.studies.kernel_time.measurements.read_vidur`. Six constants are fitted: of GEMMs the
           sustained share of the peak, of the others the five of :mod:`gpuledger.models.time_model.operators`.
-        * ``sparse`` and ``unit``: kernels of attention to selected keys; see
+        * ``sparse`` and ``unit``: kernels of sparse attention; see
           :func:`gpuledger.studies.kernel_time.sparse_measurements.read_sparse`.
         * ``modules``, ``configs`` and ``unit``: whole attention blocks; see
           :func:`gpuledger.studies.kernel_time.module_reduction.reduce_modules`.

@@ -1,4 +1,4 @@
-"""Measured times of kernels around the large ones: encoders' attention, quantisation, products of latent attention."""
+"""Measured times of kernels around the large ones: encoders' attention, quantisation, batched GEMMs of MLA."""
 
 from pathlib import Path
 
@@ -115,7 +115,7 @@ def _quantise_table(case: Case, path: Path, operation: str) -> tuple[pd.DataFram
 
 
 def read_products(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
-    """Read measured products of latent attention: a small matrix for each head.
+    """Read measured batched GEMMs of MLA: a small matrix for each head.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Measured times of the kernels of attention to selected keys: the indexer's scores, the selection, the attention."""
+"""Measured times of the kernels of sparse attention: the indexer's scores, the selection, the attention."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +34,7 @@ _EQUAL = "flat"
 
 
 def read_sparse(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
-    """Read measured kernels of attention to selected keys.
+    """Read measured kernels of sparse attention.
 
     Parameters
     ----------
