@@ -183,6 +183,19 @@ def test_names_in_files_do_not_control_the_terminal(tmp_path):
     assert inspect(tmp_path / "\udcff.csv", status=1)[0]["path"].endswith("\udcff.csv")
 
 
+def test_inspect_goes_on_after_a_path_that_does_not_exist(tmp_path):
+    (tmp_path / "r.csv").write_text(ncu(["k"]))
+    paths = ("one", "r.csv", "two", "r.csv")
+    command = [sys.executable, "-m", "gpuledger.cli", "inspect", *paths]
+    done = subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert [entry["path"] for entry in json.loads(done.stdout)] == ["r.csv", "r.csv"]
+    problem = "there is no such file or folder; correct the path"
+    assert done.stderr.splitlines() == [f"gpuledger: {name}: {problem}" for name in ("one", "two")]
+    assert done.returncode == 2
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.count("a row per metric") == 2 and done.stderr.count("\n") == 2 and done.returncode == 2
+
+
 def test_inspect_suggests_the_dataset_yaml(tmp_path):
     (tmp_path / "r.csv").write_text(ncu(["k"]))
     assert "kernel_profile:\n        mine:\n          report: r.csv" in run("inspect", tmp_path / "r.csv")
