@@ -26,6 +26,7 @@ from gpuledger.studies.kernel_breakdown.timeline_activity import (
     mostly_waits,
     subtract,
     waiting_times,
+    without_kernel,
 )
 from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
 from gpuledger.studies.kernel_breakdown.timeline_step import Step, find_layers, find_step
@@ -177,7 +178,7 @@ def _add_times(result: CaseResult, timeline: Timeline, step: Step, rows: pd.Data
     span = float((kernels["start_s"] + kernels["duration_s"]).max() - kernels["start_s"].min())
     running = busy(kernels)
     result.add("span", span, "s")
-    result.add("idle_percent", 100 * (1 - length(running) / span) if span else 0.0, "%")
+    result.add("idle_percent", 100 * length(without_kernel(kernels)) / span if span else 0.0, "%")
     result.add("overlap_time", max(0.0, round(total - length(running), 12)), "s")
     result.add("streams", int(kernels["stream"].nunique()), "stream")
     computing = busy(kernels[kernels["kernel_class"] != "communication"])

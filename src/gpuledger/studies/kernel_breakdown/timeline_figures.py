@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import time_unit
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy
+from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy, longest_pause
 
 #: Colours of kernel classes; all others are grey.
 COLOURS = {
@@ -172,12 +172,10 @@ def draw_timeline(axes: Axes, rows: pd.DataFrame, idle: pd.DataFrame, first_s: f
 
 def mark_longest_pause(axes: Axes, rows: pd.DataFrame) -> None:
     """Mark the longest time without a kernel in and above the lanes of :func:`draw_timeline`."""
-    running = busy(rows[rows["kind"] == "kernel"])
-    if len(running) < 2:
+    if (pause := longest_pause(rows)) is None:
         return
-    pauses = np.round(running[1:, 0] - running[:-1, 1], 12)
-    scale, _ = time_unit(float(running[-1, 1]))
-    start, end = scale * running[pauses.argmax(), 1], scale * running[pauses.argmax() + 1, 0]
+    scale, _ = time_unit(float(busy(rows[rows["kind"] == "kernel"])[-1, 1]))
+    start, end = scale * pause
     axes.axvspan(start, end, color=figures.VERMILLION, alpha=0.18, linewidth=0, zorder=0)
     mark = {"color": figures.VERMILLION, "linewidth": 2.5, "clip_on": False, "solid_capstyle": "butt"}
     axes.plot([start, end], [1.03, 1.03], transform=axes.get_xaxis_transform(), **mark)
