@@ -282,6 +282,20 @@ def test_a_pause_beside_a_kernel_of_no_length_counts_everywhere(tmp_path, place)
     run_notebook("kernel_breakdown_timeline", result)
 
 
+def test_the_longest_pause_is_the_one_that_is_marked(tmp_path):
+    """Its number was that of the longest single call: 20 µs here, where the mark spans 29."""
+    recording = Recording()
+    recording.kernel("norm", 10.0)  # 101 … 111
+    recording.kernel("gemm", 10.0, pause=29.0)  # 140 … 150
+    recording.host("cpu_op", "aten::slow", 115.0, 20.0)
+    recording.kernel("gemm", 10.0, pause=25.0)
+    recording.write(tmp_path)
+    result = reduce(tmp_path)
+    start, end = longest_pause(split_parts(result.data)["launches"])
+    assert result["longest_idle"] == pytest.approx(end - start) == pytest.approx(29 * US)
+    assert result["longest_idle_in"] == "aten::slow"
+
+
 def test_overlap_of_streams_and_exposed_communication(tmp_path):
     recording = Recording()
     recording.kernel("gemm", 10.0, start=200.0)

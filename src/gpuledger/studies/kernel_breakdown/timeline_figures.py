@@ -55,7 +55,7 @@ def draw_step(axes: Axes, result: Mapping, predicted: bool) -> None:
     words = f"no kernel for {format_time(idle)}, {100 * idle / span:.0f} %"
     if wide and not figures.for_columns and float(result["longest_idle"]) > idle / 2:
         longest = format_time(float(result["longest_idle"]))
-        words += f" ({longest} of it in one pause, in {figures.plain(str(result['longest_idle_in']))})"
+        words += f" ({longest} of it in one pause, mostly in {figures.plain(str(result['longest_idle_in']))})"
     style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
     place = (scale * (span - idle / 2 if wide else span), 0)
     axes.annotate(words, place, (0 if wide else 4, 0), **style).set_ha("center" if wide else "left")
