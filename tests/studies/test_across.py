@@ -76,7 +76,7 @@ def test_cases_without_a_kernel_s_name_are_called_as_they_are():
     grid = {"rows": 2, "columns": 10, "compatible": "no"}
     short = result(cells, "d", "short", "recorded", max_clock=0, column_cycles=1, **grid)
     long = result(cells, "d", "long", "recorded", max_clock=9 * 10**12, column_cycles=10**12, **grid)
-    assert "Long runs 9000000000000.0 times as many cycles as short" in words(dmat.draw(dmat.choose([short, long])))
+    assert "Long runs 9,000,000,000,000.0 times as many cycles as short" in words(dmat.draw(dmat.choose([short, long])))
     assert "Long accesses memory for 9,000,000,000,000 cycles" in words(dmat.draw(dmat.choose([long])))
 
 
