@@ -22,6 +22,8 @@ from gpuledger.readers.ncu.units import base_unit
 FIELDS = tuple(ATTRIBUTES.values())
 KEYS = ("section", "label", "metric", "unit")
 _VALUES = ("value", "minimum", "maximum")
+#: A launch takes about as much memory as so many values, however few it has.
+LAUNCH_VALUES = 8
 
 
 @dataclass(frozen=True)
@@ -110,13 +112,13 @@ class Collector:
         runs = len(self._table_of_run)
         if values is not None and self.page == "wide":
             # Each run is a launch. Counting them, not values, cuts alike however the values are printed.
-            wanted = max(values // self._metrics, 1)
+            wanted = max(values // max(self._metrics, LAUNCH_VALUES), 1)
             if runs < wanted:
                 return None
             runs = wanted
         elif values is not None:
             runs -= 1  # the last run may go on
-            if runs < 1 or len(self) < values:
+            if runs < 1 or max(len(self), LAUNCH_VALUES * runs) < values:
                 return None
         columns = {name: np.concatenate([part.pop(name) for part in self._parts]) for name in [*self._parts[0]]}
         at = int(np.searchsorted(columns["run"], np.int32(runs)))
