@@ -152,6 +152,7 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("cut.dmat", struct.pack("<QQ", 1000, 1000), "cut short"),
         ("bad.csv.gz", b"\x1f\x8b\x08 nonsense", "damaged"),
         ("bad.parquet", b"PAR1 nonsense", "cannot be read"),
+        ("sums.txt", b"Processing\n\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)\n", "--format csv"),
     ],
 )
 def test_inspect_says_what_is_wrong(tmp_path, name, content, problem):
@@ -194,6 +195,17 @@ def test_inspect_goes_on_after_a_path_that_does_not_exist(tmp_path):
     assert done.returncode == 2
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout.count("a row per metric") == 2 and done.stderr.count("\n") == 2 and done.returncode == 2
+
+
+def test_inspect_reads_what_powershell_redirected(tmp_path):
+    """What `profile` and the studies read, `inspect` said that nothing here reads."""
+    sums = "Time (%),Total Time (ns),Instances,Name\n100,8000,4,gemm\n"
+    for name, content in (("r.csv", ncu(["k"])), ("n.csv", sums), ("g.csv", "name,sms\na,3\n")):
+        (tmp_path / name).write_text(content, "utf-16")
+    found = inspect(tmp_path / "r.csv", tmp_path / "n.csv", tmp_path / "g.csv", status=1)
+    assert [entry["studies"] for entry in found] == [["kernel_profile"], ["kernel_breakdown"], []]
+    assert "4 launches of 1 kernel" in run("inspect", tmp_path / "n.csv")
+    assert (found[2]["format"], found[2]["problems"]) == ("text in UTF-16", ["save it as UTF-8"])
 
 
 def test_inspect_suggests_the_dataset_yaml(tmp_path):

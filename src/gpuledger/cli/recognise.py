@@ -3,6 +3,7 @@
 Large files are judged by their beginning, so that the answer comes at once.
 """
 
+import codecs
 import gzip
 import json
 import re
@@ -25,6 +26,8 @@ MOST_FILES = 2000
 _NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
 #: The line above the launches in text that ncu printed.
 _NCU_TEXT = re.compile(rb"^\[\d+\] \S+@\S+\s*$|^ +Section: ", re.MULTILINE)
+#: Headings of text that nsys stats printed.
+_NSYS_TEXT = re.compile(r"^ \*\* .+ \(\w+\):$", re.MULTILINE)
 _EVENTS = b'"traceEvents"'
 
 
@@ -107,6 +110,8 @@ def _look(found: Found, head: bytes) -> None:
         _gzip(found)
     elif head.startswith(b"PK\x03\x04"):
         _ncu(found)
+    elif head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        _utf_16(found, head.decode("utf-16", "replace"))
     elif re.match(rb"[\xef\xbb\xbf\s]*[{\[]", head) and not _NCU_TEXT.search(head):
         _json(found, head)
     else:
@@ -128,6 +133,20 @@ def _text(found: Found, head: bytes) -> None:
         _count_kernels(found)
     elif _NCU.search(text) or _NCU_TEXT.search(head):
         _ncu(found)
+    elif _NSYS_TEXT.search(text):
+        found.format = "text of nsys stats"
+        found.problems.append("columns of text are cut: export it with nsys stats --format csv")
+
+
+def _utf_16(found: Found, text: str) -> None:
+    """Recognise what PowerShell redirected into a file."""
+    from gpuledger.readers.timelines.reports import find_report
+
+    if find_report(text) or _NCU.search(text):
+        _text(found, text.encode("utf-8", "replace"))
+    else:
+        found.format = "text in UTF-16"
+        found.problems.append("save it as UTF-8")
 
 
 def _ncu(found: Found) -> None:
