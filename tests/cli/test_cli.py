@@ -417,6 +417,16 @@ def test_new_dataset_is_valid_and_needs_no_more(tmp_path):
         run("new-dataset", folder)
 
 
+def test_new_dataset_says_why_a_file_is_left_out(tmp_path):
+    for name, content in (("r.csv", ncu(["k"])), ("header.csv", NCU + "\n"), ("notes.txt", "hello")):
+        (tmp_path / name).write_text(content)
+    done = script("new-dataset", str(tmp_path))
+    assert done.stderr.splitlines() == [
+        "left out header.csv: Nsight Compute (the table has a header but no row with a metric)",
+        "left out notes.txt: unknown",
+    ]
+
+
 def test_new_dataset_of_this_folder_leaves_no_draft_that_is_not_valid(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path / "mine")
