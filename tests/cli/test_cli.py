@@ -152,6 +152,7 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("cut.dmat", struct.pack("<QQ", 1000, 1000), "cut short"),
         ("bad.csv.gz", b"\x1f\x8b\x08 nonsense", "damaged"),
         ("bad.parquet", b"PAR1 nonsense", "cannot be read"),
+        ("sums.txt", b"Processing\n\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)\n", "--format csv"),
     ],
 )
 def test_inspect_says_what_is_wrong(tmp_path, name, content, problem):
@@ -181,6 +182,30 @@ def test_names_in_files_do_not_control_the_terminal(tmp_path):
     (tmp_path / "\udcff.csv").write_text("")
     assert "problem: the file is empty" in run("inspect", tmp_path / "\udcff.csv", status=1)
     assert inspect(tmp_path / "\udcff.csv", status=1)[0]["path"].endswith("\udcff.csv")
+
+
+def test_inspect_goes_on_after_a_path_that_does_not_exist(tmp_path):
+    (tmp_path / "r.csv").write_text(ncu(["k"]))
+    paths = ("one", "r.csv", "two", "r.csv")
+    command = [sys.executable, "-m", "gpuledger.cli", "inspect", *paths]
+    done = subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert [entry["path"] for entry in json.loads(done.stdout)] == ["r.csv", "r.csv"]
+    problem = "there is no such file or folder; correct the path"
+    assert done.stderr.splitlines() == [f"gpuledger: {name}: {problem}" for name in ("one", "two")]
+    assert done.returncode == 2
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.count("a row per metric") == 2 and done.stderr.count("\n") == 2 and done.returncode == 2
+
+
+def test_inspect_reads_what_powershell_redirected(tmp_path):
+    """What `profile` and the studies read, `inspect` said that nothing here reads."""
+    sums = "Time (%),Total Time (ns),Instances,Name\n100,8000,4,gemm\n"
+    for name, content in (("r.csv", ncu(["k"])), ("n.csv", sums), ("g.csv", "name,sms\na,3\n")):
+        (tmp_path / name).write_text(content, "utf-16")
+    found = inspect(tmp_path / "r.csv", tmp_path / "n.csv", tmp_path / "g.csv", status=1)
+    assert [entry["studies"] for entry in found] == [["kernel_profile"], ["kernel_breakdown"], []]
+    assert "4 launches of 1 kernel" in run("inspect", tmp_path / "n.csv")
+    assert (found[2]["format"], found[2]["problems"]) == ("text in UTF-16", ["save it as UTF-8"])
 
 
 def test_inspect_suggests_the_dataset_yaml(tmp_path):
@@ -390,6 +415,16 @@ def test_new_dataset_is_valid_and_needs_no_more(tmp_path):
     assert dataset.case("exposed_latency", "waits").inputs == {"table": "waits.csv"}
     with pytest.raises(InputError, match="it is there already"):
         run("new-dataset", folder)
+
+
+def test_new_dataset_says_why_a_file_is_left_out(tmp_path):
+    for name, content in (("r.csv", ncu(["k"])), ("header.csv", NCU + "\n"), ("notes.txt", "hello")):
+        (tmp_path / name).write_text(content)
+    done = script("new-dataset", str(tmp_path))
+    assert done.stderr.splitlines() == [
+        "left out header.csv: Nsight Compute (the table has a header but no row with a metric)",
+        "left out notes.txt: unknown",
+    ]
 
 
 def test_new_dataset_of_this_folder_leaves_no_draft_that_is_not_valid(tmp_path, monkeypatch):

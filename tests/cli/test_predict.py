@@ -57,6 +57,13 @@ def test_a_pass_is_that_of_kernel_breakdown(breakdown):
     assert found["memory_bytes"][2] == case["decode_memory_bytes"] + more
 
 
+def test_large_batches_and_memory_are_grouped_by_thousands():
+    said = run("Llama-3.1-8B", "--gpu", "h100-sxm", "--batch", 16384)
+    (row,) = (line.split() for line in said.splitlines() if line.startswith("decode"))
+    assert row[1] == "16,384" and row[5] == "2,769.3"
+    assert "2,748.8 GB  KV cache" in said
+
+
 def test_what_was_measured_is_said_with_its_error(breakdown):
     said = run("Llama-3.1-8B", "--gpu", "h100-sxm", "--batch", 8)
     found = predict("Llama-3.1-8B", "--gpu", "h100-sxm", "--batch", 8)

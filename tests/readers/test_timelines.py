@@ -367,10 +367,13 @@ def test_csv_of_sums(tmp_path):
     (tmp_path / "sums.csv").write_text(
         'Time (%),Total Time (ns),Instances,Avg (ns),Name\n80.0,8000,4,2000,"gemm<int, 2>"\n20.0,2000,1,2000,add\n'
     )
-    timeline = read_timeline(tmp_path / "sums.csv")
-    assert not timeline.has_times
-    assert timeline.kernels["launches"].tolist() == [4, 1]
-    assert timeline.kernels["duration_s"].tolist() == pytest.approx([8e-6, 2e-6])
+    # PowerShell redirects what nsys stats prints to UTF-16.
+    (tmp_path / "redirected.csv").write_text((tmp_path / "sums.csv").read_text("utf-8"), "utf-16")
+    for name in ("sums.csv", "redirected.csv"):
+        timeline = read_timeline(tmp_path / name)
+        assert not timeline.has_times
+        assert timeline.kernels["launches"].tolist() == [4, 1]
+        assert timeline.kernels["duration_s"].tolist() == pytest.approx([8e-6, 2e-6])
 
 
 # ------------------------------------------------------------------------------------------------------------ proton

@@ -61,7 +61,7 @@ def test_published_tails_of_warps_are_the_headline():
         points = {"completed_percent": [0.0, 100.0], "elapsed_cycles": [10, 12], "over_fastest_ratio": [0.0, tail]}
         about = {"kernel": "GEMM", "blocks": blocks, "tail_ratio": tail}
         cases.append(result(pd.DataFrame(points), kind, "a", kind, **about))
-    text = words(warp_scheduling.draw(cases))
+    text = words(warp_scheduling.draw(warp_scheduling.choose(cases)))
     assert "from 8 to 25 % (GEMM)" in text
     assert "24.7 % published 30.0 % simulated" in text
 
@@ -70,14 +70,27 @@ def test_cases_without_a_kernel_s_name_are_called_as_they_are():
     """The figures ended in a KeyError, and with them every figure across datasets."""
     points = {"completed_percent": [0.0, 100.0], "elapsed_cycles": [10, 12], "over_fastest_ratio": [0.0, 0.2]}
     mine = [result(pd.DataFrame(points), "d", f"mine_{i}", "recorded", tail_ratio=0.2) for i in range(9)]
-    text = words(warp_scheduling.draw(mine))
+    text = words(warp_scheduling.draw(warp_scheduling.choose(mine)))
     assert "all blocks, tail 20.0 % recorded" in text and "mine_3" in text and "mine_4" not in text
     cells = pd.DataFrame({"tensor": ["a", "a"], "row": [0, 1], "column": [0, 9], "accesses": [1, 2]})
     grid = {"rows": 2, "columns": 10, "compatible": "no"}
     short = result(cells, "d", "short", "recorded", max_clock=0, column_cycles=1, **grid)
     long = result(cells, "d", "long", "recorded", max_clock=9 * 10**12, column_cycles=10**12, **grid)
-    assert "Long runs 9000000000000.0 times as many cycles as short" in words(dmat.draw([short, long]))
-    assert "Long accesses memory for 9,000,000,000,000 cycles" in words(dmat.draw([long]))
+    assert "Long runs 9,000,000,000,000.0 times as many cycles as short" in words(dmat.draw(dmat.choose([short, long])))
+    assert "Long accesses memory for 9,000,000,000,000 cycles" in words(dmat.draw(dmat.choose([long])))
+
+
+def test_figures_without_room_for_all_say_how_many_there_are():
+    points = {"completed_percent": [0.0, 100.0], "elapsed_cycles": [10, 12], "over_fastest_ratio": [0.0, 0.2]}
+    cells = pd.DataFrame({"tensor": ["a"], "row": [0], "column": [0], "accesses": [1]})
+    grid = {"rows": 1, "columns": 1, "compatible": "no", "column_cycles": 1, "max_clock": 5}
+    for module, frame, about, what in (
+        (warp_scheduling, pd.DataFrame(points), {"tail_ratio": 0.2}, "kernels"),
+        (dmat, cells, grid, "timelines"),
+    ):
+        cases = [result(frame, "d", f"mine_{i}", "recorded", **about) for i in range(9)]
+        assert f"(4 of 9 {what} drawn)" in words(module.draw(module.choose(cases)))
+        assert "drawn" not in words(module.draw(module.choose(cases[:4])))
 
 
 def test_what_cannot_be_compared_is_left_out():
@@ -109,7 +122,7 @@ def test_timelines_share_an_axis_of_clocks():
         cells = {"tensor": ["query", "key", "key"], "row": [0, 1, 1], "column": [0, 0, 3], "accesses": [1, 2, 3]}
         about = {"kernel": name, "rows": 2, "columns": 4, "column_cycles": clock // 4, "max_clock": clock}
         cases.append(result(pd.DataFrame(cells), "s", name, "simulated", compatible="no", **about))
-    figure = dmat.draw(cases)
+    figure = dmat.draw(dmat.choose(cases))
     assert {axes.get_xlim() for axes in figure.axes} == {(0, 1530.0)}
     assert "Simulated: two runs 1.5 times as many cycles as one" in words(figure)
 

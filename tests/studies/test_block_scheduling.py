@@ -96,6 +96,17 @@ def test_vector_a_paired(tmp_path):
     assert all(isinstance(result[f"neutrino_{what}_cycles"], int) for what in ("running", "scheduling"))
 
 
+def test_launches_longer_than_an_elapsed_time_can_say_are_warned_of(tmp_path):
+    """Blocks of 2**32 + 1000 cycles look as if they took 1000, and the SM as if it was idle in between."""
+    wrapped = 2**32 + 1000
+    long = array([(0, wrapped % 2**32, 0), (wrapped + 50, wrapped % 2**32, 0)], 2)
+    (warning,) = reduce(tmp_path / "long", long).provenance["warnings"]
+    assert "an SM ran blocks for 4,294,969,346 cycles, but an elapsed time has 32 bits" in warning
+    # The clock itself may be as large as it likes.
+    late = array([(10 * wrapped, 1000, 0), (10 * wrapped + 1050, 1000, 0)], 2)
+    assert "warnings" not in reduce(tmp_path / "late", late).provenance
+
+
 @pytest.mark.parametrize("spread", [0, 2, 10, 30])
 def test_pairing_returns_the_truth_at_any_spread_and_upstream_at_none(spread):
     found = block_scheduling.spread_experiment([spread], seed=5).iloc[0]

@@ -22,7 +22,14 @@ from gpuledger.readers.gpus import read_gpus
 from gpuledger.readers.timelines import read_timeline
 from gpuledger.studies import kernel_breakdown
 from gpuledger.studies.kernel_breakdown import split_parts
-from gpuledger.studies.kernel_breakdown.timeline_activity import explain_idle, length, merge, subtract, waiting_times
+from gpuledger.studies.kernel_breakdown.timeline_activity import (
+    explain_idle,
+    length,
+    longest_pause,
+    merge,
+    subtract,
+    waiting_times,
+)
 from gpuledger.studies.kernel_breakdown.timeline_case import _phases
 from gpuledger.studies.kernel_breakdown.timeline_export import export_step
 from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
@@ -257,6 +264,36 @@ def test_idle_time_is_what_the_host_did(tmp_path):
     }
     assert idle["duration_s"].sum() == pytest.approx(29 * US)
     assert set(idle.loc[idle["activity"] == "operators", "call"]) == {"aten::slow"}
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_a_pause_beside_a_kernel_of_no_length_counts_everywhere(tmp_path, place):
+    """The share of the span counted it, the sum of the pauses and the mark of the longest did not."""
+    recording = Recording()
+    lengths = [0.0, 10.0, 20.0] if place == "first" else [20.0, 10.0, 0.0]
+    for duration, pause in zip(lengths, [1.0, 30.0, 2.0] if place == "first" else [1.0, 2.0, 30.0], strict=True):
+        recording.kernel("gemm", duration, pause=pause)
+    recording.write(tmp_path)
+    result = reduce(tmp_path)
+    assert (result["span"], result["idle_time"]) == (pytest.approx(62 * US), pytest.approx(32 * US))
+    assert result["idle_percent"] == pytest.approx(100 * 32 / 62)
+    start, end = longest_pause(split_parts(result.data)["launches"])
+    assert end - start == pytest.approx(30 * US)
+    run_notebook("kernel_breakdown_timeline", result)
+
+
+def test_the_longest_pause_is_the_one_that_is_marked(tmp_path):
+    """Its number was that of the longest single call: 20 µs here, where the mark spans 29."""
+    recording = Recording()
+    recording.kernel("norm", 10.0)  # 101 … 111
+    recording.kernel("gemm", 10.0, pause=29.0)  # 140 … 150
+    recording.host("cpu_op", "aten::slow", 115.0, 20.0)
+    recording.kernel("gemm", 10.0, pause=25.0)
+    recording.write(tmp_path)
+    result = reduce(tmp_path)
+    start, end = longest_pause(split_parts(result.data)["launches"])
+    assert result["longest_idle"] == pytest.approx(end - start) == pytest.approx(29 * US)
+    assert result["longest_idle_in"] == "aten::slow"
 
 
 def test_overlap_of_streams_and_exposed_communication(tmp_path):

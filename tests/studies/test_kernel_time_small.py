@@ -1,4 +1,4 @@
-"""Encoders' attention, quantisation kernels and latent products: made-up kernels that come out again, hostile tables."""
+"""Encoders' attention, quantisation kernels and latent products: made-up kernels come out again; hostile tables."""
 
 import numpy as np
 import pandas as pd

@@ -116,6 +116,17 @@ def test_values_that_are_no_numbers_and_two_gpus_are_warnings(tmp_path):
     assert laws.loc[("norm", "dram__bytes_read.sum"), "points"] == 5
 
 
+def test_a_negative_counter_is_refused(tmp_path):
+    def write(path, length):
+        write_wide(path, length)
+        if length == 256:
+            path.write_text(path.read_text("utf-8").replace("0.425216000", "-0.425216", 1), "utf-8")
+
+    with refused("256.csv, launch 0, dram__bytes_read.sum: a counter of -425216 is negative"):
+        reduce(make(tmp_path / "mine", write))
+    reduce(make(tmp_path / "others", write, inputs={"metrics": [TIME]}))
+
+
 @pytest.mark.parametrize("metric", ["Duration", TIME])
 def test_files_of_both_pages_and_both_names_of_a_metric_are_one(tmp_path, metric):
     def write(path, length):

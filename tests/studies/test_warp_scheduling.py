@@ -151,9 +151,9 @@ def two_by_two(pairs=6, iterations=40, noise=0, seed=0):
     return blocks, clocks
 
 
-def write_case(folder, blocks=None, clocks=None, **options):
+def write_case(folder, warps=None, clocks=None, **options):
     inputs = {}
-    for key, level, records in (("trace", "warp", blocks), ("progress", "thread", clocks)):
+    for key, level, records in (("trace", "warp", warps), ("progress", "thread", clocks)):
         if records is not None:
             path = folder / f"{key}.bin"
             grid, sections = (len(records), 1, 1), [(level, records)]
@@ -367,6 +367,23 @@ def test_published_speeds_stand_beside_ours(simulated):
     slow, fast = value["fa2-block-speed-slow"], value["fa2-block-speed-fast"]
     assert f"| {slow} | {fast} | {100 * (fast / slow - 1):.0f} |" in table
     assert "| here (simulated, not measured) | 0.4 | 0.52 | 30 |" in table
+
+
+@pytest.mark.parametrize(
+    ("about", "beside"),
+    [
+        ({"kernel": "FlashAttention-2 (own kernel)", "blocks": "shared"}, True),
+        ({"kernel": "FlashAttention-2 (own kernel)", "blocks": "exclusive"}, False),
+        ({"kernel": "GEMM 4096³", "blocks": "shared"}, False),
+        ({}, False),
+    ],
+)
+def test_published_speeds_stand_beside_the_kernel_that_they_are_of(folder, about, beside):
+    result = reduced(write_case(folder, clocks=two_by_two()[1], **about))
+    variables, shown = run_notebook("warp_scheduling", result)
+    titles = " ".join(variables["axes"]["C"].get_title(loc) for loc in ("left", "center", "right"))
+    assert ("published, Fig. 14C: 1.8 to 2.2 (+22 %)" in titles) == beside
+    assert any("read off Fig. 14C" in text for text in shown) == beside
 
 
 def test_source_pictures_of_progress_are_drawn_apart(simulated):

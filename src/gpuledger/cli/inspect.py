@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gpuledger.cli.terminal import json_option, print_json, say
+from gpuledger.errors import InputError
 
 #: Formats that say nothing of what is inside.
 UNREAD = ("unknown", "JSON", "JSON, compressed", "SQLite", "Parquet")
@@ -20,11 +21,16 @@ UNREAD = ("unknown", "JSON", "JSON, compressed", "SQLite", "Parquet")
 def inspect(paths: tuple[Path, ...], as_json: bool) -> None:
     """Say what files and folders (PATHS) are, what is wrong with them, and which studies can use them.
 
-    The exit status is 1 if something is wrong with one of them, or nothing here reads it.
+    The exit status is 1 if something is wrong with one of them, or nothing here reads it; 2 if one cannot be opened.
     """
     from gpuledger.cli.recognise import recognise
 
-    found = [entry for path in paths for entry in recognise(path)]
+    found, errors = [], []
+    for path in paths:
+        try:
+            found += recognise(path)
+        except InputError as error:
+            errors.append(error)
     for entry in found:
         if entry.format in UNREAD and not entry.cases and not entry.problems:
             entry.problems.append("nothing here reads this kind of file")
@@ -34,6 +40,10 @@ def inspect(paths: tuple[Path, ...], as_json: bool) -> None:
     else:
         for entry in found:
             _print(entry)
+    for error in errors[:-1]:
+        say(f"gpuledger: {error}", err=True)
+    if errors:
+        raise errors[-1]
     sys.exit(1 if any(entry.problems for entry in found) else 0)
 
 

@@ -55,7 +55,7 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
     for entry in recognise(folder):
         place = entry.path.relative_to(folder)
         if not entry.studies:
-            say(f"left out {place}: {entry.format}", err=True)
+            say(f"left out {place}: {entry.format}" + (f" ({entry.problems[0]})" if entry.problems else ""), err=True)
         for study in entry.studies:
             inputs = _complete(entry.cases[study], place, entry.path.is_dir(), device.name if device else None)
             if inputs is None:

@@ -70,11 +70,11 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
     unknown = isnan(deployment.gpu.dram_bytes)
     shown = {
         "phase": table["phase"],
-        "batch": table["batch"].astype(str),
+        "batch": [f"{value:,}" for value in table["batch"]],
         "time (ms)": [brief(value * 1e3, 3) for value in table["time_s"]],
         "tokens/s": [brief(value, 3) for value in table["tokens_per_s"]],
         "tokens/s/GPU": [brief(value, 3) for value in table["tokens_per_s_per_gpu"]],
-        "memory (GB)": [f"{value / 1e9:.1f}" for value in table["memory_bytes"]],
+        "memory (GB)": [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]],
         "fits": ["unknown" if unknown else "yes" if fits else "no" for fits in table["fits"]],
         "limited by": table["bound"],
         "communication (%)": [f"{value:.1f}" for value in table["communication_percent"]],
@@ -111,7 +111,7 @@ def _print_memory(deployment: Deployment, batch: int) -> None:
     say(f"Memory on the GPU that holds most, at the last token of {batch:,} request{'s' * (batch != 1)}:")
     for part, size, formula in zip(rows["part"], rows["bytes"], rows["formula"], strict=True):
         also = "; the table leaves out the last three" * (part == "sum")
-        say(f"{size / 1e9:9.1f} GB  {part}" + (f": {formula}" if formula else "") + also)
+        say(f"{size / 1e9:9,.1f} GB  {part}" + (f": {formula}" if formula else "") + also)
     if isnan(deployment.gpu.dram_bytes):
         say("How many requests fit is unknown: the GPU's table has no dram_capacity.")
         return
@@ -145,7 +145,7 @@ def report_objective(
         rows = [
             [
                 row["gpu"],
-                *(str(row[name]) for name in (*SPLIT, "gpus", "batch")),
+                *(f"{row[name]:,}" for name in (*SPLIT, "gpus", "batch")),
                 brief(row["ttft_s"] * 1e3, 3),
                 brief(row["tpot_s"] * 1e3, 3),
                 brief(row["output_tokens_per_s_per_gpu"], 3),
@@ -153,7 +153,7 @@ def report_objective(
                     "" if row[name] != row[name] else brief(row[name], 3)
                     for name in ("usd_per_million_output_tokens", "joule_per_output_token_at_most")
                 ),
-                f"{row['memory_bytes'] / 1e9:.1f}",
+                f"{row['memory_bytes'] / 1e9:,.1f}",
             ]
             for row in table.to_dict("records")
         ]

@@ -3,18 +3,18 @@
 Large files are judged by their beginning, so that the answer comes at once.
 """
 
+import codecs
 import gzip
 import json
-import os
 import re
 import shutil
 import warnings
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from gpuledger.cli import probe_files
+from gpuledger.cli.found import Found, size_of
 from gpuledger.cli.tables import find_table
 from gpuledger.errors import InputError, InputWarning
 
@@ -26,25 +26,9 @@ MOST_FILES = 2000
 _NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
 #: The line above the launches in text that ncu printed.
 _NCU_TEXT = re.compile(rb"^\[\d+\] \S+@\S+\s*$|^ +Section: ", re.MULTILINE)
-_TRACE_PARTS = {"event.log", "process.log", "kernel.info", "probe.toml", "tensor.trace"}
+#: Headings of text that nsys stats printed.
+_NSYS_TEXT = re.compile(r"^ \*\* .+ \(\w+\):$", re.MULTILINE)
 _EVENTS = b'"traceEvents"'
-
-
-@dataclass
-class Found:
-    """What a path is."""
-
-    path: Path
-    format: str = "unknown"  # ``unknown`` if nothing here reads it
-    content: str = ""  # what is in it, in a few words
-    problems: list[str] = field(default_factory=list)
-    #: By study, the inputs of a case that would use the file; a value None is left for the user to fill in.
-    cases: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    @property
-    def studies(self) -> list[str]:
-        """The studies that can use it."""
-        return sorted(self.cases)
 
 
 def recognise(path: Path) -> list[Found]:
@@ -108,8 +92,8 @@ def _look(found: Found, head: bytes) -> None:
         _parquet(found)
     elif head.startswith(b"SQLite format 3\0"):
         _sqlite(found)
-    elif name in _TRACE_PARTS:
-        _part_of_trace(found)
+    elif name in probe_files.PARTS:
+        probe_files.part_of_trace(found)
     elif name.endswith(".ncu-rep"):
         _ncu(found)
     elif name.endswith((".nsys-rep", ".qdrep")):
@@ -117,15 +101,17 @@ def _look(found: Found, head: bytes) -> None:
         if not shutil.which("nsys"):
             found.problems.append("reading it needs nsys; or export it: nsys export --type sqlite REPORT")
     elif name.endswith(".dmat"):
-        _dmat(found, head)
+        probe_files.dmat(found, head)
     elif name.endswith(".bin"):
-        _trace(found)
+        probe_files.trace(found)
     elif name.endswith((".xlsx", ".xlsm")):
         _data_sheets(found)
     elif head.startswith(b"\x1f\x8b"):
         _gzip(found)
     elif head.startswith(b"PK\x03\x04"):
         _ncu(found)
+    elif head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        _utf_16(found, head.decode("utf-16", "replace"))
     elif re.match(rb"[\xef\xbb\xbf\s]*[{\[]", head) and not _NCU_TEXT.search(head):
         _json(found, head)
     else:
@@ -139,7 +125,7 @@ def _text(found: Found, head: bytes) -> None:
     columns = {cell.strip().strip('"') for cell in text.partition("\n")[0].split(",")}
     title, cases = find_table(columns, found.path.name)
     if cases:
-        found.format, found.content, found.cases = title, f"{len(columns)} columns, {_size(found.path)}", cases
+        found.format, found.content, found.cases = title, f"{len(columns)} columns, {size_of(found.path)}", cases
     elif {"name", "sms"} <= columns:
         _data_sheets(found)
     elif title := find_report(text):
@@ -147,6 +133,20 @@ def _text(found: Found, head: bytes) -> None:
         _count_kernels(found)
     elif _NCU.search(text) or _NCU_TEXT.search(head):
         _ncu(found)
+    elif _NSYS_TEXT.search(text):
+        found.format = "text of nsys stats"
+        found.problems.append("columns of text are cut: export it with nsys stats --format csv")
+
+
+def _utf_16(found: Found, text: str) -> None:
+    """Recognise what PowerShell redirected into a file."""
+    from gpuledger.readers.timelines.reports import find_report
+
+    if find_report(text) or _NCU.search(text):
+        _text(found, text.encode("utf-8", "replace"))
+    else:
+        found.format = "text in UTF-16"
+        found.problems.append("save it as UTF-8")
 
 
 def _ncu(found: Found) -> None:
@@ -173,7 +173,7 @@ def _ncu(found: Found) -> None:
     if missing:
         found.content += f"; not recorded: {', '.join(missing)}"
     if next(parts, None) is not None:
-        found.content = f"{_size(found.path)}, first {found.content}"
+        found.content = f"{size_of(found.path)}, first {found.content}"
 
 
 def _json(found: Found, head: bytes) -> None:
@@ -184,7 +184,7 @@ def _json(found: Found, head: bytes) -> None:
         else:
             found.problems.append("the file is truncated: it does not end as JSON")
         return
-    found.format, found.content = "JSON", _size(found.path)
+    found.format, found.content = "JSON", size_of(found.path)
     if found.path.stat().st_size > WHOLE_BYTES:
         return
     try:
@@ -214,7 +214,7 @@ def _title_of_timeline(head: bytes) -> str | None:
 
 
 def _set_timeline(found: Found, title: str) -> None:
-    found.format, found.content = title, _size(found.path)
+    found.format, found.content = title, size_of(found.path)
     found.cases["kernel_breakdown"] = {"timeline": found.path.name}
 
 
@@ -251,7 +251,7 @@ def _gzip(found: Found) -> None:
         found.problems.append(f"the archive is damaged ({error})")
         return
     if head.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] in (b"{", b"["):
-        found.format, found.content = "JSON, compressed", _size(found.path)
+        found.format, found.content = "JSON, compressed", size_of(found.path)
         if title := _title_of_timeline(head):
             _set_timeline(found, f"{title}, compressed")
             _count_kernels(found, packed=20)
@@ -298,56 +298,6 @@ def _sqlite(found: Found) -> None:
             _count_kernels(found)
 
 
-def _trace(found: Found) -> None:
-    from gpuledger.readers.neutrino import TOOLS, open_trace
-
-    found.format = "Neutrino trace"
-    trace = open_trace(found.path)
-    found.format = f"Neutrino trace {trace.version}"
-    grid, block = ("×".join(map(str, size)) for size in (trace.grid, trace.block))
-    sections = ", ".join(f"{part.bytes_per_unit} bytes a {part.level}" for part in trace.sections)
-    found.content = f"grid {grid}, block {block}, {_size(found.path)}: {sections}"
-    part = trace.sections[0] if trace.sections else None
-    fitting = [tool for tool, about in TOOLS.items() if part and about.fits(part.level, part.bytes_per_unit)]
-    studies = {"block_sched": ("block_scheduling", "warp_scheduling"), "dmat": ("dmat",)}
-    tool = next((tool for tool in studies if tool in fitting), "")
-    found.cases = {study: {"trace": found.path.name} for study in studies.get(tool, ())}
-
-
-def _dmat(found: Found, head: bytes) -> None:
-    found.format = "page accesses (.dmat)"
-    size = found.path.stat().st_size
-    if size < 16:
-        found.problems.append("too few bytes for a header")
-        return
-    pages, clocks = (int.from_bytes(head[at : at + 8], "little") for at in (0, 8))
-    if 8 * pages + 28 * clocks > size - 16:
-        found.problems.append(
-            f"{pages:,} pages and {clocks:,} clocks do not fit into {size:,} bytes: cut short, or no .dmat"
-        )
-        return
-    found.content = f"{pages:,} pages, {clocks:,} clocks"
-    found.cases["dmat"] = {"trace": found.path.name}
-
-
-def _part_of_trace(found: Found) -> None:
-    from gpuledger.readers import neutrino
-
-    found.format = f"Neutrino {found.path.name}"
-    if found.path.name == "event.log":
-        found.content = f"{len(neutrino.read_event_log(found.path).launches):,} launches"
-    elif found.path.name == "process.log":
-        log = neutrino.read_process_log(found.path)
-        found.content = log.kernel
-        found.problems += [log.failure] if log.failure else []
-    elif found.path.name == "kernel.info":
-        found.content = neutrino.read_kernel_info(found.path).kernel
-    elif found.path.name == "probe.toml":
-        found.content = f"{len(neutrino.read_probe(found.path).maps)} maps"
-    else:
-        found.content = f"{len(neutrino.read_tensor_trace(found.path)):,} tensors"
-
-
 def _data_sheets(found: Found) -> None:
     from gpuledger.readers.gpus import read_gpus
 
@@ -386,12 +336,3 @@ def _dataset(path: Path) -> Found:
     except InputError as error:
         found.problems.append(f"{error.place}: {error.problem}; {error.remedy}" if error.place else error.problem)
     return found
-
-
-def _size(path: Path) -> str:
-    size = float(os.path.getsize(path))
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -8,6 +8,15 @@ from matplotlib.figure import Figure
 from gpuledger.ledger import figures, provenance
 
 
+class Chosen(list):
+    """The cases that a figure draws, where it has no room for all."""
+
+    def __init__(self, cases: Iterable, drawn: int, of: int, what: str):
+        super().__init__(cases)
+        #: Says how many of `what` are drawn; empty if all are.
+        self.words = f" ({drawn} of {of:,} {what} drawn)" if drawn < of else ""
+
+
 def without_cases() -> Figure:
     """Return what stands in the place of a figure where no case has what it compares."""
     figure = plt.figure(figsize=(7.0, 1.0))

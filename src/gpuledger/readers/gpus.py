@@ -1,10 +1,8 @@
 """GPU data sheets: ``resources/gpus.csv``, and users' own tables in the same form."""
 
-import csv
 import math
 import re
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -373,42 +371,12 @@ def _check_identity(path: Path, place: str, gpu: Gpu) -> None:
         raise InputError(path, f"{place}, GPU {gpu.name}", problem, remedy)
 
 
-_LARGEST_SHEET_BYTES = 16 * 2**20
-
-
-def _cell_text(cell: object) -> str:
-    # Excel makes its own true and false of these words.
-    return "" if cell is None else str(cell).lower() if isinstance(cell, bool) else str(cell).strip()
-
-
 def _read_excel(path: Path) -> dict[str, Gpu]:
     """Read the first sheet of an Excel file like a CSV."""
-    import openpyxl  # takes 0.2 s
+    from gpuledger.readers.workbooks import first_sheet  # takes 0.2 s
 
-    if not path.is_file():
-        raise InputError(path, "", "the file does not exist", "put it there, or correct the path")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(member.file_size for member in archive.infolist() if member.filename.endswith(".xml"))
-        if unpacked > _LARGEST_SHEET_BYTES:
-            problem = f"it unpacks to {unpacked:,} bytes, more than the {_LARGEST_SHEET_BYTES:,} that are read"
-            raise InputError(path, "", problem, "remove what is not the table, or save it as CSV")
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True, max_row=10_000, max_col=200)]
-        book.close()
-    except InputError:
-        raise
-    except Exception as error:  # a damaged file raises almost anything
-        raise InputError(path, "", f"not an Excel file ({error})", "save it as .xlsx or as CSV") from None
-    rows = [[_cell_text(cell) for cell in row] for row in rows]
-    # Ignore empty rows and columns at the end of the sheet.
-    while rows and not any(rows[-1]):
-        rows.pop()
-    width = max((column for row in rows for column, cell in enumerate(row, 1) if cell), default=0)
     with tempfile.TemporaryDirectory() as folder:
-        table = Path(folder, "sheet.csv")
-        with table.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows(row[:width] for row in rows)
+        table = first_sheet(path, Path(folder, "sheet.csv"))
         try:
             return {name: replace(gpu, file=path) for name, gpu in _read_table(table).items()}
         except InputError as error:

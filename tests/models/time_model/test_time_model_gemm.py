@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -251,6 +252,9 @@ def test_constants_of_unfitted_gpus():
     for name, donor in (("gh200-96gb", "h100-sxm"), ("a100-pcie-40gb", "a100-sxm-80gb"), ("l4", "l40s")):
         assert constants_of(find_gpu(name)).source.startswith(f"transferred from {donor}: fitted")
     assert "of AIConfigurator 0.12.0: h100_sxm/gemm" in constants_of(H100).source
+    # The counts of shapes as people write them.
+    counts = re.compile(r"fitted to [0-9]{1,3}(,[0-9]{3})* measured shapes of [0-9]{1,3}(,[0-9]{3})* of ")
+    assert counts.match(constants_of(H100).source)
     assert "bf16" in constants_of(A100, "fp8").source
     # Of several kernels, the one with the shortest launch: others' tables hold the host's calls.
     launches = [e.constants.launch_s for e in read_table("gemm") if (e.gpu, e.precision) == (H100.name, "fp8_block")]

@@ -54,6 +54,20 @@ def test_every_dialect_in_parts(file, values, monkeypatch):
     assert len(parts) == (launches if values == 1 else 1)
 
 
+@pytest.mark.parametrize("page", ["wide", "long"])
+def test_launches_of_few_metrics_fill_a_part_too(tmp_path, page, monkeypatch):
+    """A million launches of two metrics were one part, whose launch columns took most of the memory."""
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 64)
+    if page == "wide":
+        header = ("ID", "Process ID", "Kernel Name", "dram__bytes.sum")
+        rows = [("", "", "", "byte"), *((number, 1, "k", 8) for number in range(40))]
+    else:
+        header, metric = LONG, [("dram__bytes.sum", "byte", 8)]
+        rows = [row for number in range(40) for row in launch(number, metric)]
+    parts = assert_parts_are_whole(write(tmp_path / "few.csv", rows, header), 80)
+    assert len(parts) >= 4
+
+
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=12),
     values=st.integers(1, 20),

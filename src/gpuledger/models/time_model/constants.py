@@ -1,6 +1,7 @@
 """The constants of a GEMM on one GPU, each with a physical meaning, and the table of all fitted constants."""
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -255,6 +256,8 @@ KINDS = MappingProxyType(
 KEYS = ("kind", "gpu", "framework", "kernel", "precision")
 #: Columns that say how many shapes were held back from the fit, and their mean absolute error (%).
 JUDGED = ("held_back_shapes", "held_back_percent")
+#: Counts in a source, as in "fitted to 2226 measured shapes of 35742 of AIConfigurator 0.12.0", which people read.
+_COUNTS = re.compile(r"(?<= )[0-9]{4,}(?= (?:measured|of) )")
 
 
 def read_table(kind: str, path: str | Path = TABLE) -> tuple[Entry, ...]:
@@ -285,6 +288,7 @@ def _read(path: Path, kind: str) -> tuple[Entry, ...]:
         values = {f.name: row.get(f.name) for f in dataclasses.fields(KINDS[kind])}
         if missing := [name for name, value in values.items() if pd.isna(value) or value == ""]:
             raise InputError(path, f"line {line}", f"{missing[0]} of a {kind} kernel is missing", "give it")
+        values["source"] = _COUNTS.sub(lambda digits: f"{int(digits[0]):,}", values["source"])
         error = row.get(JUDGED[1])
         error = np.nan if error is None else float(error)
         entries.append(Entry(*(row[name] or "" for name in KEYS[1:]), KINDS[kind](**values), error))

@@ -1,4 +1,4 @@
-"""Time of linear attention and SSMs instead of a cache: causal convolutions, the gated delta rule, updates of the state.
+"""Time of linear attention and SSMs: causal convolutions, the gated delta rule, updates of the state.
 
     convolution    launch + rows one after the other + ‖ blocks of an SM, memory ‖
     state update   launch + tokens one after the other + memory

@@ -68,8 +68,8 @@ request: ``sparse_attention`` and ``decode_sparse_attention``, n the places of t
 attend to everything, expanded. With a compressed past (DeepSeek-V4), they are those of the window and the complete
 entries, one per 4 or 128 tokens.
 
-**recurrent** (linear attention and SSMs): delta_rule, with batch = requests × value heads on the device and k = width of
-a key; delta_conv and ssm_conv, with batch = requests and k = tokens that a result depends on. m = new tokens of a
+**recurrent** (linear attention and SSMs): delta_rule, with batch = requests × value heads on the device and k = width
+of a key; delta_conv and ssm_conv, with batch = requests and k = tokens that a result depends on. m = new tokens of a
 request, the mean rounded up; n = values of a token. Requests with one new token, or with up to 16 behind a longer
 context, are decoding (decode_delta_rule, decode_delta_conv, …), where a state is written after each token.
 

@@ -22,6 +22,8 @@ from gpuledger.readers.ncu.units import base_unit
 FIELDS = tuple(ATTRIBUTES.values())
 KEYS = ("section", "label", "metric", "unit")
 _VALUES = ("value", "minimum", "maximum")
+#: A launch takes about as much memory as so many values, however few it has.
+LAUNCH_VALUES = 8
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Rows:
     runs : dict of str to list of str
         By launch column, one entry per run; ``""`` if the table has no such column.
     identities : numpy.ndarray of int, shape (runs,)
-        Equal for runs with the same launch columns below the same header.
+        Equal for runs with the same launch columns below the same header; of a wide page, where each run is a launch,
+        all differ.
     columns : dict of str to numpy.ndarray, shape (rows,)
         run (int32, ascending), key (int32, a row of `keys`), value (float64, NaN for text), text (int32, a place in
         `texts`, or -1), for summaries minimum and maximum.
@@ -109,29 +112,33 @@ class Collector:
         runs = len(self._table_of_run)
         if values is not None and self.page == "wide":
             # Each run is a launch. Counting them, not values, cuts alike however the values are printed.
-            wanted = max(values // self._metrics, 1)
+            wanted = max(values // max(self._metrics, LAUNCH_VALUES), 1)
             if runs < wanted:
                 return None
             runs = wanted
         elif values is not None:
             runs -= 1  # the last run may go on
-            if runs < 1 or len(self) < values:
+            if runs < 1 or max(len(self), LAUNCH_VALUES * runs) < values:
                 return None
         columns = {name: np.concatenate([part.pop(name) for part in self._parts]) for name in [*self._parts[0]]}
         at = int(np.searchsorted(columns["run"], np.int32(runs)))
         given = {name: column[:at] for name, column in columns.items()}
         left = {name: column[at:].copy() for name, column in columns.items()}
         left["run"] -= runs
-        identities = list(zip(self._table_of_run, *self._runs.values(), strict=True))[:runs]
-        if self.page != "wide" and values is not None:
-            self._refuse_torn_launches(identities, given)
+        numbers = np.arange(runs) if self.page == "wide" else self._identities(runs, given, values is not None)
         attributes = {name: texts[:runs] for name, texts in self._runs.items()}
         self._runs = {name: texts[runs:] for name, texts in self._runs.items()}
         self._table_of_run = self._table_of_run[runs:]
         self._parts, self._length = [left], len(left["run"])
-        known: dict[tuple, int] = {}
-        numbers = np.array([known.setdefault(identity, len(known)) for identity in identities], np.int64)
         return Rows(attributes, numbers, given, pd.DataFrame(list(self._keys), columns=[*KEYS]), list(self._texts))
+
+    def _identities(self, runs: int, given: dict[str, np.ndarray], parted: bool) -> np.ndarray:
+        """Number the first runs by their launch columns and header, and refuse launches that are in several parts."""
+        identities = list(zip(self._table_of_run, *self._runs.values(), strict=True))[:runs]
+        if parted:
+            self._refuse_torn_launches(identities, given)
+        known: dict[tuple, int] = {}
+        return np.array([known.setdefault(identity, len(known)) for identity in identities], np.int64)
 
     def _refuse_torn_launches(self, identities: list[tuple], given: dict[str, np.ndarray]) -> None:
         """Raise if a run given earlier goes on; one that begins with the same metric is of another launch."""
@@ -158,8 +165,7 @@ class Collector:
             starts[1:] |= codes[1:] != codes[:-1]
         attributes = {}
         for name, column in columns.items():
-            texts = np.array(column.dictionary.to_pylist(), dtype=object)
-            attributes[name] = texts[column.indices.to_numpy()[starts]].tolist()
+            attributes[name] = _texts(column, column.indices.to_numpy()[starts])
         before = len(self._table_of_run)
         run = np.cumsum(starts, dtype=np.int32) - 1 + before
         same_table = before and self._table_of_run[-1] == table
@@ -203,8 +209,12 @@ class Collector:
         if not launches:
             return
         for name in FIELDS:
-            texts = rows[str(layout.columns[name])].to_pylist() if name in layout.columns else [""] * launches
-            self._runs[name] += texts
+            if name in layout.columns:
+                # Equal texts are one object: of most columns there are few.
+                column = single(rows[str(layout.columns[name])].dictionary_encode())
+                self._runs[name] += _texts(column, column.indices.to_numpy())
+            else:
+                self._runs[name] += [""] * launches
         run = np.repeat(np.arange(launches, dtype=np.int32) + len(self._table_of_run), self._metrics)
         self._table_of_run += [table] * launches
         metrics = [("", "", name.strip(), unit) for (_, name), unit in zip(layout.metrics, layout.units, strict=True)]
@@ -250,3 +260,7 @@ class Collector:
             columns = {name: column[filled] for name, column in columns.items()}
         self._parts.append(columns)
         self._length += len(columns["run"])
+
+
+def _texts(column: pa.DictionaryArray, codes: np.ndarray) -> list[str]:
+    return np.array(column.dictionary.to_pylist(), dtype=object)[codes].tolist()

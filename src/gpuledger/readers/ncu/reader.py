@@ -54,7 +54,8 @@ def read_parts(path: str | Path, decimal: str | None = None, values: int | None 
     path, decimal
         As for `read`.
     values : int, optional
-        After so many of them a part ends with the launch; None for one part.
+        After so many of them a part ends with the launch, which counts as eight of them at least; None for
+        one part.
 
     Yields
     ------

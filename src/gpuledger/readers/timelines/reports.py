@@ -3,7 +3,9 @@
 Columns of rocprof: "Using rocprofv3" of ROCprofiler-SDK's documentation, "Using rocprof" of the older ROCProfiler's.
 """
 
+import codecs
 import csv
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +113,10 @@ def read_report(path: str | Path) -> Timeline:
     """
     path = Path(path)
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as raw:
+            file = raw
+            if raw.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # PowerShell redirects to UTF-16
+                file = io.BytesIO(raw.read().decode("utf-16", "replace").encode("utf-8", "replace"))
             for _ in range(_MOST_LINES):
                 line = file.readline(1 << 20).decode("utf-8-sig", "replace")
                 if not line or (report := _report_of(line)):

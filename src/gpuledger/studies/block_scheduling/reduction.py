@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from gpuledger.errors import warn
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.passes import Passes, at_ranks
@@ -15,6 +16,8 @@ GAP_BINS = 40
 EMPTY = "empty"
 #: How much of a timeline fits in a figure: slots, and consecutive blocks in each.
 SHOWN_SLOTS, SHOWN_BLOCKS = 32, 9
+#: From this many cycles on, the 32 bits of an elapsed time start again at 0.
+WRAP_CYCLES = 2**32
 
 
 def reduce(
@@ -70,6 +73,7 @@ def reduce(
         result.add("blocks_without_record", found.blocks - found.recorded, "block")
     if trace.shared:
         result.add("partial_warps", "first records may be of the block before and were left out", "text")
+    _warn_of_wraps(trace, sms)
     _summarise(result, sms, gaps)
     _compare_upstream(result, found)
     _add_times(result, case)
@@ -97,6 +101,18 @@ def parts(data: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
     """
     split = [data[data["part"] == part].drop(columns="part") for part in ("sm", "gap", "block")]
     return tuple(part.dropna(axis=1, how="all").reset_index(drop=True) for part in split)
+
+
+def _warn_of_wraps(trace: BlockTrace, sms: pd.DataFrame) -> None:
+    """Warn if an SM ran blocks for so long that the elapsed time of one may have started again at 0.
+
+    A start has 64 bits, an elapsed time 32. Which blocks are affected, a record does not say: after a block that looks
+    short the SM looks idle until the next one starts, as it does when something else ran there.
+    """
+    if (longest := int(sms["span_cycles"].max())) >= WRAP_CYCLES:
+        problem = f"an SM ran blocks for {longest:,} cycles, but an elapsed time has 32 bits"
+        done = f"a block of {WRAP_CYCLES:,} cycles or more looks short, and the rest of its time counts as a gap"
+        warn(trace.path, f"section {trace.section}", problem, done)
 
 
 def _slots(found: Pairs, shown_slots: int, shown_blocks: int) -> pd.DataFrame:

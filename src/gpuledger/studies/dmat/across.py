@@ -8,6 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpuledger.ledger import figures
+from gpuledger.ledger.across import Chosen
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.studies.dmat.figures import depth_handles, draw_grid, tensor_colors
 
@@ -15,16 +16,17 @@ from gpuledger.studies.dmat.figures import depth_handles, draw_grid, tensor_colo
 MOST = 4
 
 
-def choose(results: Sequence[CaseResult]) -> list[CaseResult]:
+def choose(results: Sequence[CaseResult]) -> Chosen:
     """Return the timelines that are drawn: measured ones first, then simulated ones."""
-    return sorted(results, key=lambda result: result.provenance["kind"] == "simulated")[:MOST]
+    chosen = sorted(results, key=lambda result: result.provenance["kind"] == "simulated")[:MOST]
+    return Chosen(chosen, len(chosen), len(results), "timelines")
 
 
 def _name(result: CaseResult) -> str:
     return str(result.get("kernel", result.provenance["case"]))
 
 
-def draw(results: Sequence[CaseResult]) -> Figure:
+def draw(results: Chosen) -> Figure:
     """Draw timelines, their tensors in the same colours, with one axis and one legend; results of :func:`choose`."""
     tensors = list(dict.fromkeys(tensor for result in results for tensor in result.data["tensor"].unique()))
     colors = tensor_colors(tensors)
@@ -48,10 +50,10 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     figure.legend(handles=keys, loc="outside lower left", ncols=6, handlelength=1, fontsize=6.8, columnspacing=1)
     lasts = {result["max_clock"]: result for result in results}
     fastest, slowest = lasts[min(lasts)], lasts[max(lasts)]
-    words = f"{_name(slowest)} runs {max(lasts) / max(min(lasts), 1):.1f} times as many cycles as {_name(fastest)}"
+    words = f"{_name(slowest)} runs {max(lasts) / max(min(lasts), 1):,.1f} times as many cycles as {_name(fastest)}"
     if len(lasts) == 1:
         words = f"{_name(slowest)} accesses memory for {max(lasts):,} cycles"
     if any(result.provenance["kind"] == "simulated" for result in (fastest, slowest)):
         words = f"Simulated: {words}"
-    figures.headline(figure, words[0].upper() + words[1:])
+    figures.headline(figure, words[0].upper() + words[1:] + results.words)
     return figure

@@ -23,6 +23,8 @@ ACTIVITIES = (
 )
 #: How much longer than the shortest launch of the same size a collective has to take to count as one that waits.
 WAITING = 2.0
+#: The shortest pause, in seconds.
+SHORTEST = 1e-12
 
 
 def merge(start: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -72,6 +74,25 @@ def busy(rows: pd.DataFrame) -> np.ndarray:
     return merge(start, start + rows["duration_s"].to_numpy(float))
 
 
+def without_kernel(rows: pd.DataFrame) -> np.ndarray:
+    """Return the times in the span of a step's kernels at which none runs: disjoint, ascending intervals.
+
+    A kernel of no length can be the first or the last, and the span begins or ends with it. What is shorter than a
+    picosecond is the rounding of moments.
+    """
+    kernels = rows[rows["kind"] == "kernel"]
+    start = kernels["start_s"].to_numpy(float)
+    span = merge(start.min(keepdims=True), (start + kernels["duration_s"].to_numpy(float)).max(keepdims=True))
+    found = subtract(span, busy(kernels))
+    return found[found[:, 1] - found[:, 0] > SHORTEST]
+
+
+def longest_pause(rows: pd.DataFrame) -> np.ndarray | None:
+    """Return the start and end of the longest time without a kernel, the first of equal ones."""
+    found = without_kernel(rows)
+    return found[np.round(found[:, 1] - found[:, 0], 12).argmax()] if len(found) else None
+
+
 def explain_idle(rows: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
     """Find the times at which no kernel runs, and what goes on then.
 
@@ -88,8 +109,7 @@ def explain_idle(rows: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
         Disjoint intervals within the step's span, ascending: ``start_s, duration_s, activity`` (of `ACTIVITIES`) and
         ``call`` (the runtime call or operator in the middle of it, or empty).
     """
-    kernels = busy(rows[rows["kind"] == "kernel"])
-    left = np.column_stack([kernels[:-1, 1], kernels[1:, 0]])
+    left = without_kernel(rows)
     threads = set(rows["thread"]) - {""}
     own = host[host["thread"].isin(threads)] if threads else host
     call, name = own["kind"] == "call", own["name"]
@@ -109,8 +129,7 @@ def explain_idle(rows: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
         left = rest
     parts.append(_interval_table(ACTIVITIES[-1], left, own.iloc[:0]))
     found = pd.concat(parts, ignore_index=True).sort_values("start_s", kind="stable", ignore_index=True)
-    # Less than a picosecond is the rounding of moments.
-    return found[found["duration_s"] > 1e-12].reset_index(drop=True)
+    return found[found["duration_s"] > SHORTEST].reset_index(drop=True)
 
 
 def _interval_table(activity: str, intervals: np.ndarray, events: pd.DataFrame) -> pd.DataFrame:

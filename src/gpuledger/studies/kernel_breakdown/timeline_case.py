@@ -23,9 +23,11 @@ from gpuledger.studies.kernel_breakdown.timeline_activity import (
     busy,
     explain_idle,
     length,
+    longest_pause,
     mostly_waits,
     subtract,
     waiting_times,
+    without_kernel,
 )
 from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
 from gpuledger.studies.kernel_breakdown.timeline_step import Step, find_layers, find_step
@@ -78,7 +80,7 @@ def reduce_timeline(
         _add_prediction(result, rows[rows["kind"] == "kernel"], predicted, scenario)
     if timeline.has_times:
         parts["idle"] = settle_frame(explain_idle(step.rows, step.host))
-        _add_idle(result, parts["idle"])
+        _add_idle(result, parts["idle"], longest_pause(step.rows))
     result.data = join_parts(launches=settle_frame(rows), host=settle_frame(step.host), **parts)
     simulated = "Simulated: " * case.dataset.made_here
     result.add("finding", simulated + _finding(result), "text")
@@ -177,7 +179,7 @@ def _add_times(result: CaseResult, timeline: Timeline, step: Step, rows: pd.Data
     span = float((kernels["start_s"] + kernels["duration_s"]).max() - kernels["start_s"].min())
     running = busy(kernels)
     result.add("span", span, "s")
-    result.add("idle_percent", 100 * (1 - length(running) / span) if span else 0.0, "%")
+    result.add("idle_percent", 100 * length(without_kernel(kernels)) / span if span else 0.0, "%")
     result.add("overlap_time", max(0.0, round(total - length(running), 12)), "s")
     result.add("streams", int(kernels["stream"].nunique()), "stream")
     computing = busy(kernels[kernels["kernel_class"] != "communication"])
@@ -190,14 +192,17 @@ def _add_times(result: CaseResult, timeline: Timeline, step: Step, rows: pd.Data
         result.add("layer_kernel_time_median", float(by_layer["duration_s"].sum().median()), "s")
 
 
-def _add_idle(result: CaseResult, idle: pd.DataFrame) -> None:
+def _add_idle(result: CaseResult, idle: pd.DataFrame, longest: np.ndarray | None) -> None:
     result.add("idle_time", float(idle["duration_s"].sum()), "s")
-    if len(idle):
+    if longest is not None:
         by = idle.groupby("activity")["duration_s"].sum().sort_values(ascending=False, kind="stable")
         result.add("idle_mostly", by.index[0], "text")
-        longest = idle.loc[idle["duration_s"].idxmax()]
-        result.add("longest_idle", float(longest["duration_s"]), "s")
-        result.add("longest_idle_in", longest["call"] or longest["activity"], "text")
+        result.add("longest_idle", float(longest[1] - longest[0]), "s")
+        # The host may do one thing after the other in a pause.
+        inside = idle[(idle["start_s"] + idle["duration_s"] / 2).between(*longest)]
+        what = inside["call"].where(inside["call"] != "", inside["activity"])
+        times = inside["duration_s"].groupby(what, sort=False).sum().round(12)
+        result.add("longest_idle_in", times.idxmax(), "text")
 
 
 def _add_prediction(result: CaseResult, kernels: pd.DataFrame, predicted: pd.DataFrame, scenario: Scenario) -> None:

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import time_unit
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy
+from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy, longest_pause
 
 #: Colours of kernel classes; all others are grey.
 COLOURS = {
@@ -55,7 +55,7 @@ def draw_step(axes: Axes, result: Mapping, predicted: bool) -> None:
     words = f"no kernel for {format_time(idle)}, {100 * idle / span:.0f} %"
     if wide and not figures.for_columns and float(result["longest_idle"]) > idle / 2:
         longest = format_time(float(result["longest_idle"]))
-        words += f" ({longest} of it in one pause, in {figures.plain(str(result['longest_idle_in']))})"
+        words += f" ({longest} of it in one pause, mostly in {figures.plain(str(result['longest_idle_in']))})"
     style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
     place = (scale * (span - idle / 2 if wide else span), 0)
     axes.annotate(words, place, (0 if wide else 4, 0), **style).set_ha("center" if wide else "left")
@@ -172,17 +172,16 @@ def draw_timeline(axes: Axes, rows: pd.DataFrame, idle: pd.DataFrame, first_s: f
 
 def mark_longest_pause(axes: Axes, rows: pd.DataFrame) -> None:
     """Mark the longest time without a kernel in and above the lanes of :func:`draw_timeline`."""
-    running = busy(rows[rows["kind"] == "kernel"])
-    if len(running) < 2:
+    if (pause := longest_pause(rows)) is None:
         return
-    pauses = np.round(running[1:, 0] - running[:-1, 1], 12)
-    scale, unit = time_unit(float(running[-1, 1]))
-    start, end = scale * running[pauses.argmax(), 1], scale * running[pauses.argmax() + 1, 0]
+    last_s = float(busy(rows[rows["kind"] == "kernel"])[-1, 1])
+    scale, unit = time_unit(last_s)
+    start, end = scale * pause
     axes.axvspan(start, end, color=figures.VERMILLION, alpha=0.18, linewidth=0, zorder=0)
     mark = {"color": figures.VERMILLION, "linewidth": 2.5, "clip_on": False, "solid_capstyle": "butt"}
     axes.plot([start, end], [1.03, 1.03], transform=axes.get_xaxis_transform(), **mark)
     # As many digits as the axis can show.
-    decimals = max(0, 3 - len(str(int(scale * running[-1, 1]))))
+    decimals = max(0, 3 - len(str(int(scale * last_s))))
     words = f"longest pause, from {start:.{decimals}f} {unit}"
     axes.set_title(words, loc="right", fontsize=6.8, color=figures.VERMILLION)
 

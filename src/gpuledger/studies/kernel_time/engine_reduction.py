@@ -60,7 +60,7 @@ _UNITS = {
 
 
 def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
-    """Reduce measured kernels of one layout: attention, experts, collectives, linear attention and SSMs, kernels around them.
+    """Reduce measured kernels of one layout: (linear) attention, experts, SSMs, collectives, kernels around them.
 
     Constants are fitted per kernel and data type, to one half of the shapes.
 

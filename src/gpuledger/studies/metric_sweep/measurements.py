@@ -220,6 +220,10 @@ def _output(path: Path, sizes: Mapping, wanted: Collection[str]) -> _Output:
     rows = report.metrics.merge(pairs, on=["metric", "unit"])
     empty = rows["value"].isna()
     rows = rows[~empty]
+    negative = rows[(rows["value"] < 0) & rows["name"].str.contains(_COUNTER)]
+    for row in negative.head(1).itertuples():
+        remedy = "correct the value, or name the metrics to read under the key metrics"
+        raise InputError(path, f"launch {row.launch}, {row.name}", f"a counter of {row.value:g} is negative", remedy)
     # A metric may be on the page under its label and, asked for with --metrics, under its name, with more digits.
     named = pd.MultiIndex.from_frame(rows.loc[~rows["labelled"], ["launch", "name"]])
     rows = rows[~(rows["labelled"] & pd.MultiIndex.from_frame(rows[["launch", "name"]]).isin(named))]

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpuledger.ledger import figures
+from gpuledger.ledger.across import Chosen
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.studies.warp_scheduling.reduction import parts
 
@@ -15,21 +16,24 @@ COLOURS = {"exclusive": figures.BLUE, "shared": figures.ORANGE}
 MOST = 4
 
 
-def draw(results: Sequence[CaseResult]) -> Figure:
+def choose(results: Sequence[CaseResult]) -> Chosen:
+    """Return the cases of the kernels that are drawn, first those with both kinds of blocks."""
+    cases = _cases(results)
+    kernels = sorted(_kernels(cases), key=lambda kernel: (not _compared(cases, kernel), kernel))
+    chosen = [result for result in results if _kernel(result) in kernels[:MOST]]
+    return Chosen(chosen, len(kernels[:MOST]), len(kernels), "kernels")
+
+
+def draw(results: Chosen) -> Figure:
     """Draw the distributions against the fastest warp: traces as lines, points of a table as markers.
 
     Parameters
     ----------
-    results : sequence of CaseResult
-        Of :func:`gpuledger.studies.warp_scheduling.reduce`; one of each kernel, kind of blocks and provenance is drawn,
-        of up to four kernels, first those with both kinds of blocks.
+    results : Chosen
+        Of :func:`choose`; one of each kernel, kind of blocks and provenance is drawn.
     """
-    cases = {
-        (result.get("kernel", result.provenance["case"]), result.get("blocks", "all"), _kind(result)): result
-        for result in reversed(results)
-    }
-    kernels = sorted({kernel for kernel, _, _ in cases}, key=lambda kernel: (not _compared(cases, kernel), kernel))
-    kernels = sorted(kernels[:MOST])
+    cases = _cases(results)
+    kernels = _kernels(cases)
     rows, columns = -(-len(kernels) // 2), min(len(kernels), 2)
     figure, grid = plt.subplots(rows, columns, figsize=(7.0, 0.5 + 2.4 * rows), sharey=True, squeeze=False)
     for unused in grid.flat[len(kernels) :]:
@@ -49,8 +53,21 @@ def draw(results: Sequence[CaseResult]) -> Figure:
     last.plot([], [], color="#666666", label="every warp of a trace")
     last.plot([], [], label="points of a table", **marks)
     last.legend(loc="lower right")
-    figures.headline(figure, _finding(cases, kernels))
+    figures.headline(figure, _finding(cases, kernels) + results.words)
     return figure
+
+
+def _kernel(result: CaseResult) -> str:
+    return result.get("kernel", result.provenance["case"])
+
+
+def _cases(results: Sequence[CaseResult]) -> dict[tuple[str, str, str], CaseResult]:
+    """Return one case of each kernel, kind of blocks and provenance: the first."""
+    return {(_kernel(result), result.get("blocks", "all"), _kind(result)): result for result in reversed(results)}
+
+
+def _kernels(cases: Mapping[tuple[str, str, str], CaseResult]) -> list[str]:
+    return sorted({kernel for kernel, _, _ in cases})
 
 
 def draw_against_fastest(axes: Axes, result: CaseResult, color: str) -> None:
