@@ -176,7 +176,8 @@ def snakemake(folder, *arguments, forked=True, **environment):
     given = json.dumps({"arguments": command[3:], "server": job_server()})
     environment |= {"RUN_SNAKEMAKE": given, fork_server.VARIABLE: ""}
     script = str(ROOT / "tests/support/run_snakemake.py")
-    job = {"modules": SNAKEMAKE, "script": script, "folder": str(folder), "path": sys.path, "environment": environment}
+    job = {"modules": SNAKEMAKE, "once": [], "script": script, "folder": str(folder), "path": sys.path}
+    job |= {"environment": environment}
     with (
         socket.socket(socket.AF_UNIX) as server,
         open(os.devnull) as nothing,

@@ -283,15 +283,13 @@ def test_the_engines_term_is_found_on_one_half_and_holds_on_the_other(tmp_path):
     result = reduced(tmp_path, *slower)
     assert result["host_per_layer_vllm"] == pytest.approx(6e-5, rel=0.01)
     assert result["tpot_median_error_percent"] < 0.5 < result["tpot_median_error_unfitted_percent"]
-    assert 40 <= result["held_back_runs"] <= 80 and "with one fitted overhead per engine" in result.finding
+    assert 40 <= result["held_back_runs"] <= 80
     faster = [{**shape, "silicon_tpot_ms": 900 * t} for shape, t in zip(shapes, alone["kernels_s"], strict=True)]
     alone = reduced(tmp_path, *faster)
     assert alone["host_per_layer_vllm"] == 0, "a host takes no negative time"
-    assert "half" not in alone.finding, "a term of zero changes nothing"
     table = error_table(result.data)
     back = table["median_unfitted_held_back_percent"].iloc[0]
     assert back == pytest.approx(result["tpot_median_error_unfitted_held_back_percent"])
-    assert f"; held-back half: {back:.1f} %, " in result.finding, "both numbers are of one half"
     assert table["mode"].tolist() == ["agg"] * 4
     assert table["engine"].tolist() == ["all", *["vllm"] * 3] and table["runs"].tolist() == [120, 120, 60, 60]
     assert table["median_percent"].iloc[0] == pytest.approx(result["tpot_median_error_percent"])

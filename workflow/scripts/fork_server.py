@@ -86,7 +86,9 @@ def hand_over(*modules, once=()):
         socket.send_fds(server, [b"."], [0, 1, 2])
         job = {"modules": [*PREAMBLE, *modules], "once": once, "script": sys.argv[0], "folder": os.getcwd()}
         server.sendall(json.dumps(job | {"path": sys.path, "environment": dict(os.environ)}).encode() + b"\n")
-        status = server.makefile().readline()
+        status = ""
+        with suppress(ConnectionError):
+            status = server.makefile().readline()
     if not status:
         print("the job was killed, perhaps because memory ran out; try with fewer --cores", file=sys.stderr)
     sys.exit(int(status or 1))
@@ -106,6 +108,8 @@ def serve(address):
                 job = json.loads(connection.makefile().readline())
                 _load(job["modules"])
                 if os.fork() == 0:
+                    # Should the server die, scripts that wait for it end at once, not with this fork.
+                    listener.close()
                     _become(job, files, connection)
                 for file in files:
                     os.close(file)

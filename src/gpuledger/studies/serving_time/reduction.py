@@ -255,11 +255,7 @@ def _finding(result: CaseResult, gpu: Gpu) -> str:
 
 def _error_words(result: CaseResult, prefix: str) -> str:
     median, mean = (result[f"{prefix}tpot_{name}_unfitted_percent"] for name in ("median_error", "mape"))
-    words = f"{median:.1f} % (mean {mean:.1f} %)"
-    if any(result[name] > 0 for name in result.summary if name.startswith(f"{prefix}host_per_layer_")):
-        back, fitted = (result[f"{prefix}tpot_median_error_{name}percent"] for name in ("unfitted_held_back_", ""))
-        words = f"{words[:-1]}; held-back half: {back:.1f} %, {fitted:.1f} % with one fitted overhead per engine)"
-    return words
+    return f"{median:.1f} % (mean {mean:.1f} %)"
 
 
 def _counted(refused: Counter) -> str:
