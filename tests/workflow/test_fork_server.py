@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 from conftest import PATIENCE_S, ROOT
@@ -13,10 +14,9 @@ FOLDER = ROOT / "workflow" / "scripts"
 HEAD = f"import sys; sys.path.append({str(FOLDER)!r}); import fork_server; fork_server.hand_over('colorsys'); "
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory):
-    """An environment in which a server is running, although the path of a socket in TMPDIR would be too long."""
-    folder = tmp_path_factory.mktemp("x" * 120)
+@contextmanager
+def running_server(folder):
+    """Start a server, although the path of a socket in TMPDIR would be too long, and yield what names it."""
     code = (
         "import fork_server, os, sys; fork_server.start(); print(os.environ[fork_server.VARIABLE], flush=True); input()"
     )
@@ -25,9 +25,15 @@ def started(tmp_path_factory):
         [sys.executable, "-c", code], cwd=FOLDER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env=environment | {"TMPDIR": str(folder)},
     )  # fmt: skip
-    address = holder.stdout.readline() + holder.stdout.readline()
-    yield os.environ | {"GPULEDGER_FORK_SERVER": address.rstrip("\n")}
+    yield (holder.stdout.readline() + holder.stdout.readline()).rstrip("\n")
     holder.communicate("\n", timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """An environment in which a server is running."""
+    with running_server(tmp_path_factory.mktemp("x" * 120)) as address:
+        yield os.environ | {"GPULEDGER_FORK_SERVER": address}
     wait_until(lambda: not os.path.exists(address.split("\n")[0]))
 
 
@@ -63,6 +69,22 @@ def test_what_is_loaded_once_is_there_for_later_scripts(started, tmp_path):
         done = subprocess.run(command, env=started, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path)
         said.append(done.stdout)
     assert said == ["False\n", "True\n"]
+
+
+def test_nobody_waits_for_a_server_that_died(tmp_path):
+    """A fork that outlives it must not keep its socket open."""
+    with running_server(tmp_path) as address:
+        environment = os.environ | {"GPULEDGER_FORK_SERVER": address}
+        (tmp_path / "long.py").write_text(
+            HEAD + "import os, time; os.kill(os.getppid(), 9); open('dead', 'w'); time.sleep(20)", "utf-8"
+        )
+        first = subprocess.Popen([sys.executable, "long.py"], env=environment, cwd=tmp_path)
+        wait_until((tmp_path / "dead").exists)
+        done = run("print('by itself')", tmp_path, environment)
+        assert first.poll() is None, "the fork still runs"
+        assert (done.returncode, done.stdout) == (0, "by itself\n")
+        first.kill()
+        first.wait()
 
 
 @pytest.mark.parametrize("module", ["draw_once", "predict_once"])
