@@ -1,6 +1,7 @@
 """Fixtures: the checkout, copies of it to run the workflow in, and the mirror of public measurements."""
 
 import functools
+import gc
 import json
 import os
 import re
@@ -54,6 +55,11 @@ LONGEST = {"test_dmat", "test_record", "test_kernel_breakdown", "test_fetch_data
 def pytest_collection_modifyitems(items):
     """Begin with what takes longest."""
     items.sort(key=lambda item: ("workflow" not in item.path.parts, item.path.stem not in LONGEST))
+
+
+def pytest_collection_finish():
+    """Do not search what all tests have imported for garbage, again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ environment, `hand_over` does nothing, and the script goes on by itself.
 """
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -107,6 +108,8 @@ def serve(address):
                 _, files, _, _ = socket.recv_fds(connection, 1, 3)
                 job = json.loads(connection.makefile().readline())
                 _load(job["modules"])
+                # Forks need not search what was loaded for garbage, which would also copy its pages.
+                gc.freeze()
                 if os.fork() == 0:
                     # Should the server die, scripts that wait for it end at once, not with this fork.
                     listener.close()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import matplotlib as mpl
@@ -229,10 +230,18 @@ def save(figure: Figure, record: Mapping, folder: str | Path | None, name: str =
 
 @cache
 def _embed_glyphs_only() -> None:
-    """Leave out of embedded fonts what shapes text: a PDF places each glyph, and reading these tables takes 0.1 s."""
-    from fontTools import subset
+    """Leave out of embedded fonts what shapes text: a PDF places each glyph, and these tables take longest to read."""
+    from fontTools import subset, ttLib
 
-    getattr(subset.Options, "_drop_tables_default", []).extend(["GDEF", "GPOS", "GSUB", "MATH"])
+    load = subset.load_font
+
+    def load_glyphs(*arguments: Any, **options: Any) -> ttLib.TTFont:
+        font = load(*arguments, **options)
+        for table in {"GDEF", "GPOS", "GSUB", "MATH", "kern"} & set(font.keys()):
+            del font[table]
+        return font
+
+    subset.load_font = load_glyphs
 
 
 def _lay_out(figure: Figure, record: Mapping) -> Bbox:
