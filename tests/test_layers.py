@@ -58,6 +58,15 @@ def test_every_module_has_its_layer():
     assert {path.stem for path in LIBRARY.iterdir() if path.name != "__pycache__"} == {"__init__", *ALLOWED}
 
 
+def test_no_two_classes_have_the_same_name():
+    classes = {}
+    for module in MODULES:
+        for node in ast.parse(module.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(module.relative_to(LIBRARY).as_posix())
+    assert {name: modules for name, modules in classes.items() if len(modules) > 1} == {}
+
+
 STUDIES = [study for study in read_studies().values() if study.code]
 
 
