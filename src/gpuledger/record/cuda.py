@@ -102,7 +102,6 @@ class DeviceArray:
 
     Parameters
     ----------
-    shape : tuple of int
     alignment : int
         Bytes to which the address is aligned, beyond the driver's own 256.
     """

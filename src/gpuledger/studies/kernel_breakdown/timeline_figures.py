@@ -38,15 +38,7 @@ def colour_of(kernel_class: str) -> str:
 
 
 def draw_step(axes: Axes, result: Mapping, predicted: bool) -> None:
-    """Draw the span of a step as a bar, divided into kernels and none, and below it the predicted time of its kernels.
-
-    Parameters
-    ----------
-    result : mapping
-        Of a timed step.
-    predicted : bool
-        Whether there is a prediction.
-    """
+    """Draw a step's span as a bar, divided into kernels and none, and below it the predicted time of its kernels."""
     span, idle = float(result["span"]), float(result["idle_time"])
     running, wide = span - idle, idle > 0.4 * span
     scale, unit = time_unit(span)
