@@ -99,14 +99,11 @@ def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
         edges = [_DARK_YELLOW if colour == figures.YELLOW else colour for colour in colours]
         outline = {"facecolor": "white", "edgecolor": edges, **_HATCHED}
         axes.barh(at + height / 2, scale * table["predicted"], height, **outline)
-    axes.set_yticks(at, [_shorten(name) for name in table.index], fontsize=6.8)
+    names = [figures.plain(name if len(name) <= 34 else f"{name[:33]}…") for name in table.index]
+    axes.set_yticks(at, names, fontsize=6.8)
     axes.invert_yaxis()
     axes.set_xlabel(f"time in the step ({unit})")
     return list(table.index)
-
-
-def _shorten(name: str) -> str:
-    return figures.plain(name if len(name) <= 34 else f"{name[:33]}…")
 
 
 def draw_errors(axes: Axes, rows: pd.DataFrame, parts: list[str]) -> None:
