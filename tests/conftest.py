@@ -74,6 +74,15 @@ def folder(tmp_path):
     return tmp_path / "mine"
 
 
+@pytest.fixture
+def source(tmp_path):
+    """The dataset.yaml of a dataset that is to be downloaded, in a folder of its own."""
+    file = tmp_path / "set" / "dataset.yaml"
+    file.parent.mkdir()
+    file.write_text("kind: downloaded\n")
+    return file
+
+
 @pytest.fixture(scope="session")
 def mirror():
     """The folder <host>/<path> of public measurements, where it is at hand."""

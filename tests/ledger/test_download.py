@@ -817,14 +817,6 @@ def test_what_stands_in_the_folder_is_no_way_out(tmp_path):
 # ---------------------------------------------------------------------------------------------------- datasets
 
 
-@pytest.fixture
-def source(tmp_path):
-    file = tmp_path / "set" / "dataset.yaml"
-    file.parent.mkdir()
-    file.write_text("kind: downloaded\n")
-    return file
-
-
 def test_a_dataset_is_fetched_unpacked_and_then_present(site, tmp_path, source):
     archive = zipped(tmp_path / "made.zip", {"trace/a.bin": b"a", "b.csv": b"b"}).read_bytes()
     entries = [

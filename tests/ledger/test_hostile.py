@@ -8,14 +8,12 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT, snakemake
-from own_cases import own_case, refused
+from own_cases import own_case, reduced, refused
 
 from gpuledger import schemas
 from gpuledger.errors import HIDDEN, InputError
 from gpuledger.ledger import latex, pages, tables
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
-from gpuledger.studies import flop_reconciliation, kernel_overhead
 
 PUBLISHED = ROOT / "traces/published"
 RUNS = ("setup", "forward", "forward_backward")
@@ -33,11 +31,11 @@ def network(tmp_path, changes=lambda text: text, **shape):
 
 def test_another_network_is_reconciled_and_what_is_not_known_is_said(tmp_path):
     case = network(tmp_path, lambda text: text.replace("ampere_sgemm_64x32_sliced1x4_nn", "ampere_sgemm_fancy_nn"))
-    result = reduce_case(case, flop_reconciliation.reduce, {})
+    result = reduced(case)
     assert result["forward_gemm_flops"] == 2702704640
     assert result["forward_predicted_gemm_flops"] == "unknown"
     assert result["backward_predicted_gemm_flops"] == 5120196608
-    result = reduce_case(network(tmp_path / "b", layers=5), flop_reconciliation.reduce, {})
+    result = reduced(network(tmp_path / "b", layers=5))
     assert result["forward_theoretical_gemm_flops"] == 2684354560 // 2
 
 
@@ -55,14 +53,14 @@ def test_another_network_is_reconciled_and_what_is_not_known_is_said(tmp_path):
 )
 def test_wrong_counters_are_one_line(tmp_path, old, new, message):
     with pytest.raises(InputError, match=message):
-        reduce_case(network(tmp_path, lambda text: text.replace(old, new)), flop_reconciliation.reduce, {})
+        reduced(network(tmp_path, lambda text: text.replace(old, new)))
 
 
 def test_a_run_that_adds_nothing_is_refused(tmp_path):
     case = network(tmp_path)
     (tmp_path / "mine/forward.csv").write_text((tmp_path / "mine/setup.csv").read_text())
     with pytest.raises(InputError, match=r"forward\.csv, launch 4: nothing is launched beyond setup\.csv"):
-        reduce_case(case, flop_reconciliation.reduce, {})
+        reduced(case)
 
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -153,19 +151,16 @@ def test_what_would_be_read_for_ever_is_refused(tmp_path, make):
     folder = tmp_path / "mine"
     folder.mkdir()
     make(folder / "a.csv")
-    content = {"title": "t", "kind": "local", "source": "s", "license": "CC0-1.0"}
-    content["studies"] = {"kernel_overhead": {"one": {"table": "a.csv"}}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content))
-    with pytest.raises(InputError, match=r"kernel_overhead\.one\.table: 'a\.csv' is a pipe or a device"):
-        Dataset.load(folder / "dataset.yaml").case("kernel_overhead", "one")
+    with pytest.raises(InputError, match=r"kernel_overhead\.mine\.table: 'a\.csv' is a pipe or a device"):
+        own_case(folder, "kernel_overhead", {"table": "a.csv"})
 
 
 def test_knobs_of_the_wrong_type_are_named():
     case = Dataset.load(PUBLISHED / "dataset.yaml").case("kernel_overhead", "table2")
     with pytest.raises(InputError, match=r"knobs\.kernel_overhead\.dmat_probes: 'mem_trace' is not a list"):
-        reduce_case(case, kernel_overhead.reduce, {"dmat_probes": "mem_trace"})
+        reduced(case, dmat_probes="mem_trace")
     with pytest.raises(InputError, match=r"knobs\.kernel_overhead: unknown key 'dmat'; known are: dmat_probes"):
-        reduce_case(case, kernel_overhead.reduce, {"dmat": []})
+        reduced(case, dmat=[])
 
 
 def test_hostile_names_are_text_on_every_page(checkout):

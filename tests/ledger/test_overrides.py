@@ -2,11 +2,9 @@
 
 import pytest
 from conftest import ROOT
-from own_cases import refused
+from own_cases import reduced, refused
 
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Repository
-from gpuledger.studies import kernel_breakdown
 
 LLAMA = "published/kernel_breakdown/llama-3.1-8b"
 
@@ -17,7 +15,7 @@ def test_an_override_changes_its_case_and_no_other():
     repository = Repository(ROOT, {"overrides": {LLAMA: changed}})
     repository.check_config()
     knobs = {"largest_context": 512, "largest_batch": 4}
-    result = reduce_case(repository.case(*LLAMA.split("/")), kernel_breakdown.reduce, knobs)
+    result = reduced(repository.case(*LLAMA.split("/")), **knobs)
     assert (result["model"], result["hardware"]) == ("gpt2", "NVIDIA L4")
     assert {key for key in result.summary if key.endswith("_time")} == {"decode_time"}
     assert result["decode_batch"] == 2

@@ -124,14 +124,6 @@ def no_pip(monkeypatch):
     return lambda: monkeypatch.setattr(subprocess, "Popen", asked)
 
 
-@pytest.fixture
-def source(tmp_path):
-    file = tmp_path / "set" / "dataset.yaml"
-    file.parent.mkdir()
-    file.write_text("kind: downloaded\n")
-    return file
-
-
 def fetch(source, entry, **how):
     return fetch_dataset([entry], source.parent, source_file=source, **how)[0]
 

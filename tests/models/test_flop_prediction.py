@@ -9,9 +9,9 @@ import pytest
 from conftest import MIRROR, ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_cases import reduced
 
 from gpuledger.errors import InputError, InputWarning
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Repository
 from gpuledger.models.flop_prediction import (
     linear_accuracy,
@@ -22,7 +22,6 @@ from gpuledger.models.flop_prediction import (
     predict_split_k_reduce,
     predict_sum_reduction,
 )
-from gpuledger.studies import flop_reconciliation
 
 NETWORK = {"layers": 10, "hidden_dim": 1024, "tokens": 128}
 # Published counters of the toy network, launches of a kernel added up.
@@ -70,7 +69,7 @@ def test_published_network_kernel_by_kernel():
 
 def test_published_totals():
     case = Repository.find(ROOT).dataset("published").case("flop_reconciliation", "toy_network")
-    summary = reduce_case(case, flop_reconciliation.reduce, {})
+    summary = reduced(case)
     expected = {
         "forward_gemm_flops": 2_702_704_640,
         "forward_split_k_flops": 3_932_160,

@@ -11,16 +11,15 @@ import pytest
 import record_fakes
 from fake_driver import FakeDriver
 from ncu_values import wide
+from own_cases import reduced
 from record_fakes import calls, made
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import ncu as ncu_reader
 from gpuledger.record import __main__ as command
 from gpuledger.record import designs, device, driver, latency, metrics, plan, profiler, recording, run, session
 from gpuledger.record.parts import BUDGET_S, LEAST_S, PARTS
-from gpuledger.studies import metric_sweep
 
 tools = record_fakes.tools
 #: As planned; the tests record fewer points.
@@ -436,7 +435,7 @@ def test_whether_layers_matter_is_measured_on_the_whole_model(tools, tmp_path, m
     dataset = load(tmp_path / "out")
     assert dataset.cases() == [("metric_sweep", "gpt2"), ("metric_sweep", "gpt2_totals")]
     stores = "smsp__sass_inst_executed_op_global_st_sum"
-    per_launch, totals = (reduce_case(dataset.case(*case), metric_sweep.reduce, {}) for case in dataset.cases())
+    per_launch, totals = (reduced(dataset.case(*case)) for case in dataset.cases())
     assert per_launch[f"fmha_{stores}_by_n_layer_law"] == ("proportional" if differ else "constant")
     assert totals[f"fmha_{stores}_by_n_layer_law"] == ("quadratic" if differ else "proportional")
     # The LM head launches a GEMM beside those of the layers.

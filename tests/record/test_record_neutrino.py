@@ -12,14 +12,13 @@ import pytest
 from compiled import needs_compiler
 from emulation import EmulatedRunner, run_on_cpu
 from fake_driver import FakeDriver
+from own_cases import reduced
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.record import cuda, neutrino, plan
 from gpuledger.record.parts import PARTS, Recorded
 from gpuledger.record.probes import exposed, plain, traces, workloads
-from gpuledger.studies import block_scheduling, kernel_overhead
 
 #: Leaves what a process under Neutrino leaves: a trace directory named after its start, from the folder `ready` beside
 #: it. `faults` names what goes wrong.
@@ -97,9 +96,9 @@ def test_both_kinds_of_probes_are_compared_and_traces_drop_in_as_they_are(instal
     assert sorted(dataset.cases()) == [
         ("block_scheduling", "neutrino_gemm"), ("kernel_overhead", "neutrino")
     ]  # fmt: skip
-    blocks = reduce_case(dataset.case("block_scheduling", "neutrino_gemm"), block_scheduling.reduce, {})
+    blocks = reduced(dataset.case("block_scheduling", "neutrino_gemm"))
     assert blocks["blocks"] == 1
-    costs = reduce_case(dataset.case("kernel_overhead", "neutrino"), kernel_overhead.reduce, {})
+    costs = reduced(dataset.case("kernel_overhead", "neutrino"))
     assert costs["registers_mean"] == 6 and costs["operators"] == 1
 
 

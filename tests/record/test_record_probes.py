@@ -41,26 +41,13 @@ def recorded(tmp_path_factory, request):
     for study, record in cases.STEPS.values():
         studies.setdefault(study, {}).update(record(folder, runner, SIZES))
     studies["block_scheduling"] = blocks.record_shape(folder, runner, 128, 128)
-    content = {
-        "title": "Emulated",
-        "kind": "simulated",
-        "source": "the tests",
-        "license": "CC0-1.0",
-        "studies": studies,
-    }
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
+    write_dataset(folder, studies)
     return repository(root, request).dataset("emulated")
 
 
 def write_dataset(folder, studies):
-    content = {
-        "title": "Emulated",
-        "kind": "simulated",
-        "source": "the tests",
-        "license": "CC0-1.0",
-        "studies": studies,
-    }
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
+    content = {"title": "Emulated", "kind": "simulated", "source": "the tests", "license": "CC0-1.0"}
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(content | {"studies": studies}), "utf-8")
 
 
 def repository(root, request):

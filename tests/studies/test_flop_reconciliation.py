@@ -10,10 +10,8 @@ from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import claims, notebooks
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.ledger.download.dataset import fetch_dataset
-from gpuledger.studies import flop_reconciliation
 from gpuledger.studies.flop_reconciliation import tables
 
 #: What the contract asks of every case with launches.
@@ -277,7 +275,7 @@ PRINTED = [(347, "fmul", 1_048_576), (354, "fadd", 262_144), (356, "fmul", 131_0
 @pytest.fixture(scope="module")
 def published(root):
     case = Repository.find(root).case("published", "flop_reconciliation", "toy_network")
-    return reduce_case(case, flop_reconciliation.reduce, {})
+    return reduced(case)
 
 
 def test_printed_row_numbers_tell_how_many_launches_each_run_has(published):
@@ -328,7 +326,7 @@ def recorded(root, mirror, tmp_path_factory):
     dataset = Dataset.load(folder / "dataset.yaml")
     done = fetch_dataset(dataset.content["download"], folder, mirror=mirror, source_file=dataset.file)
     assert {file.origin for file in done} == {"mirror"}
-    return reduce_case(dataset.case("flop_reconciliation", "linear"), flop_reconciliation.reduce, {})
+    return reduced(dataset.case("flop_reconciliation", "linear"))
 
 
 def test_every_claim_about_the_public_recording_holds(root, recorded):

@@ -15,11 +15,10 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.text import Annotation, Text
-from own_cases import refused
+from own_cases import reduced, refused
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures, tables, viewer
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.claims import compare, load
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.provenance import caption
@@ -29,7 +28,7 @@ from gpuledger.models.time_model import choice, gemm_plan
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Parallel, Precision, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu, read_gpus
-from gpuledger.studies import kernel_breakdown, open_case
+from gpuledger.studies import open_case
 from gpuledger.studies.kernel_breakdown import source_model, split_parts
 from gpuledger.studies.kernel_breakdown.deployment_figures import keep_apart
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
@@ -60,7 +59,7 @@ def source_times():
 
 
 def reduce(file, name, **knobs):
-    return reduce_case(Dataset.load(file).case("kernel_breakdown", name), kernel_breakdown.reduce, knobs)
+    return reduced(Dataset.load(file).case("kernel_breakdown", name), **knobs)
 
 
 @functools.cache

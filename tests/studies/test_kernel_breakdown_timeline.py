@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.provenance import sources
 from gpuledger.models.time_model.step import predict
 from gpuledger.models.transformer import kernels, prefill, read_model
 from gpuledger.readers.gpus import read_gpus
 from gpuledger.readers.timelines import read_timeline
-from gpuledger.studies import kernel_breakdown
 from gpuledger.studies.kernel_breakdown import split_parts
 from gpuledger.studies.kernel_breakdown.timeline_activity import (
     explain_idle,
@@ -577,7 +575,7 @@ def tracelens(mirror, tmp_path_factory):
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_recordings(tracelens, name):
     known = PUBLIC[name]
-    result = reduce_case(tracelens.case("kernel_breakdown", name), kernel_breakdown.reduce)
+    result = reduced(tracelens.case("kernel_breakdown", name))
     assert (result["kernels"], result["dropped_kernels"]) == (known["kernels"], known["dropped"])
     assert result["kernel_time"] == pytest.approx(known["time"], rel=1e-5)
     assert (result["layers"], result["step_found_by"]) == (known["layers"], "annotation")

@@ -12,7 +12,6 @@ from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures, tables
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Repository
 from gpuledger.studies import kernel_profile
 from gpuledger.studies.kernel_profile import figures as panels
@@ -287,7 +286,7 @@ def test_launches_without_a_time_are_said(reduce):
 def test_published_toy_network():
     """The counters of the source document: forward 2,727,606,586 FLOP, backward 5,134,952,944, beside the set-up's."""
     repository = Repository.find(ROOT)
-    result = reduce_case(repository.case("published", "kernel_profile", "toy_network"), kernel_profile.reduce)
+    result = reduced(repository.case("published", "kernel_profile", "toy_network"))
     table = kernel_table(result.data)
     setup = table["kernel"].str.contains("distribution_elementwise")
     assert int(table.loc[~setup, "flops"].sum()) == 2_727_606_586 + 5_134_952_944

@@ -8,10 +8,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.ledger.provenance import caption
 from gpuledger.models.time_model import Constants, gemm_time_s
@@ -30,22 +29,8 @@ HARDWARE = (
 TRUE = Constants(launch_s=4e-6, dram_share=0.8, tensor_share=0.7, l2_bytes_per_clock=60.0, step_s=1.0e-7)
 
 
-def opened(folder, inputs, name="case"):
-    folder.mkdir(exist_ok=True)
-    content = {
-        "title": "Made up",
-        "kind": "recorded",
-        "device": {"name": "made up"},
-        "source": "a test",
-        "license": "CC0-1.0",
-        "studies": {"kernel_time": {name: inputs}},
-    }
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return Dataset.load(folder / "dataset.yaml").case("kernel_time", name)
-
-
 def result(folder, inputs):
-    return reduce_case(opened(folder, inputs), kernel_time.reduce, {})
+    return reduced(own_case(folder, "kernel_time", inputs, device={"name": "made up"}, source="a test"))
 
 
 def shapes(count=600, seed=0):
@@ -68,7 +53,7 @@ def made_up(tmp_path):
     return folder, measured, gpu
 
 
-CASE = {"measurements": "gemm.csv", "gpu": "made-up", "unit": "ms", "hardware": "gpus.csv"}
+CASE = {"hardware": "gpus.csv", "gpu": "made-up", "measurements": "gemm.csv", "unit": "ms"}
 
 
 def test_constants_of_a_made_up_gpu_come_out_again(made_up):
@@ -183,7 +168,7 @@ def test_predictions_name_their_model_constants_and_the_data_sheet_that_they_use
     assert "resources/gpus.csv" not in caption(record)
     assert "fitted to" in record["inputs"][-1]["note"]
     dataset = Dataset.load(ROOT / "traces/published/dataset.yaml")
-    record = reduce_case(dataset.case("kernel_time", "square_a100"), kernel_time.reduce).provenance
+    record = reduced(dataset.case("kernel_time", "square_a100")).provenance
     assert (record["kind"], record["label"]) == ("predicted", "predicted, compared with times (published)")
     assert record["title"].startswith("Predicted times of kernels on NVIDIA A100-SXM4-40GB")
     assert "Neutrino" not in caption(record) and "Triton documentation" in caption(record)
@@ -282,7 +267,7 @@ BAD = {
     "unknown GPU": (
         None,
         {"gpu": "h300-sxm"},
-        r"kernel_time\.case\.gpu: unknown GPU 'h300-sxm'; did you mean 'h200-sxm'",
+        r"kernel_time\.mine\.gpu: unknown GPU 'h300-sxm'; did you mean 'h200-sxm'",
     ),
     "two layouts": (None, {"operators": "gemm.csv"}, r"do not go together"),
     "missing file": (None, {"measurements": "other.csv"}, r"the file .*other\.csv does not exist"),
@@ -309,7 +294,7 @@ def test_a_corrupt_parquet_file_is_refused(made_up):
 
 def test_another_gpu_s_times_are_refused(made_up):
     folder, _, gpu = made_up
-    case = opened(folder, CASE)
+    case = own_case(folder, "kernel_time", CASE)
     with pytest.raises(InputError, match="times shorter"):
         check_plausible(case, folder / "gemm.csv", gpu, np.ones(5), np.full(5, 0.01))
 
@@ -373,7 +358,7 @@ def test_baselines_are_what_they_say():
 
 def test_the_committed_case_is_predicted_better_than_by_the_baselines(tmp_path):
     dataset = Dataset.load(ROOT / "traces/published/dataset.yaml")
-    found = reduce_case(dataset.case("kernel_time", "square_a100"), kernel_time.reduce, {})
+    found = reduced(dataset.case("kernel_time", "square_a100"))
     assert found["shapes"] == 31
     held = found["mape_held_back_percent"]
     assert held < found["mape_derate_held_back_percent"] < found["mape_roofline_held_back_percent"]
@@ -398,7 +383,7 @@ def judged(mirror, tmp_path_factory):
             address = part["url"].removeprefix("https://")
             shutil.copy(mirror / address, folder / part.get("to", address.rpartition("/")[2]))
         for study, case in dataset.cases("kernel_time"):
-            found[case] = reduce_case(dataset.case(study, case), kernel_time.reduce, {})
+            found[case] = reduced(dataset.case(study, case))
     return found
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms
 from gpuledger.models.time_model.decode_law import DecodeConstants
 from gpuledger.models.time_model.moe import MoeConstants
@@ -27,18 +25,11 @@ H100 = find_gpu("h100-sxm")
 RNG = np.random.default_rng(0)
 
 
-def opened(folder, inputs):
-    content = {"title": "Made up", "kind": "recorded", "device": {"name": "made up"}, "source": "a test"}
-    content |= {"license": "CC0-1.0", "studies": {"kernel_time": {"case": inputs}}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return Dataset.load(folder / "dataset.yaml").case("kernel_time", "case")
-
-
 def timed(folder, name, table, read, constants):
     """Write a table with the times (ms) that a law gives it, and return its case."""
     path = folder / f"{name}.csv"
     table.assign(latency=1.0).to_csv(path, index=False)
-    case = opened(folder, {name: path.name, "gpu": "h100-sxm", "unit": "ms"})
+    case = own_case(folder, "kernel_time", {name: path.name, "gpu": "h100-sxm", "unit": "ms"})
     rows = _prepared(H100, read(case, path)[0])
     kind = engine_prediction.kind_of(rows["operator"].iloc[0])
     rows["measured_s"] = engine_prediction.terms(H100, kind, constants, rows)["time_s"]
@@ -107,7 +98,7 @@ def test_a_case_is_judged_beside_its_baselines(tmp_path, name, table, read, cons
     table = table.reset_index(drop=True)
     written = _rewritten(table, rows, name)
     written.to_csv(tmp_path / f"{name}.csv", index=False)
-    result = reduce_case(case, kernel_time.reduce, {})
+    result = reduced(case)
     assert result["shapes"] == len(rows)
     assert result["mape_held_back_percent"] < 1.5 < result["mape_derated_percent"]
     assert result["mape_held_back_percent"] < result["mape_lookup_percent"]
@@ -186,7 +177,7 @@ def test_latent_attention_and_types(tmp_path):
     table = table.assign(op_name="mla_generation", mla_dtype="bfloat16", kv_cache_dtype=caches, num_heads=128)
     table = pd.concat([table, table.iloc[:3].assign(mla_dtype="fp3")]).assign(latency=0.1)
     table.to_csv(tmp_path / "mla.csv", index=False)
-    case = opened(tmp_path, {"attention": "mla.csv", "gpu": "h100-sxm", "unit": "ms"})
+    case = own_case(tmp_path, "kernel_time", {"attention": "mla.csv", "gpu": "h100-sxm", "unit": "ms"})
     frame, skipped = read_attention(case, tmp_path / "mla.csv")
     assert skipped == ["fp3"] and set(frame["group"]) == {"16-bit", "bf16, fp8 cache"}
     assert (frame["cache_values"] == 576).all() and (frame["kv_heads"] == 1).all() and (frame["head_dim"] == 544).all()
@@ -200,7 +191,7 @@ def test_a_missing_gate_shows_in_the_weights_rate(tmp_path):
         # 90 ms for 425 experts of 84 MB are the same rate as 18 ms for 114 of 63 MB.
         table = pd.concat([nemotron.assign(latency=latency), gated.assign(latency=18.0)])
         table.to_csv(tmp_path / "moe.csv", index=False)
-        case = opened(tmp_path, {"moe": "moe.csv", "gpu": "h100-sxm", "unit": "ms"})
+        case = own_case(tmp_path, "kernel_time", {"moe": "moe.csv", "gpu": "h100-sxm", "unit": "ms"})
         frame, _ = read_moe(case, tmp_path / "moe.csv")
         assert set(frame["gates"][frame["experts"] == 512]) == {gates}, latency
         assert set(frame["gates"][frame["experts"] == 128]) == {2}
@@ -214,13 +205,14 @@ def test_layers_that_compute_other_ranks_choices_take_as_long_on_each_number_of_
     time = table["num_tokens"] / 1024
     written = pd.concat([table.assign(latency=time), other.assign(latency=time / table["moe_ep_size"] ** 0.6)])
     written.to_csv(tmp_path / "moe.csv", index=False)
-    frame, _ = read_moe(opened(tmp_path, {"moe": "moe.csv", "gpu": "h100-sxm", "unit": "ms"}), tmp_path / "moe.csv")
+    case = own_case(tmp_path, "kernel_time", {"moe": "moe.csv", "gpu": "h100-sxm", "unit": "ms"})
+    frame, _ = read_moe(case, tmp_path / "moe.csv")
     assert frame["foreign"].tolist() == (frame["hidden"] == 2048).tolist()
 
 
 def read(folder, table):
     table.assign(latency=0.1).to_csv(folder / "table.csv", index=False)
-    case = opened(folder, {"attention": "table.csv", "gpu": "h100-sxm", "unit": "ms"})
+    case = own_case(folder, "kernel_time", {"attention": "table.csv", "gpu": "h100-sxm", "unit": "ms"})
     return read_attention(case, folder / "table.csv")[0]
 
 
@@ -254,7 +246,7 @@ def test_caches_that_memory_cannot_read_so_fast_are_left_out(tmp_path):
     assert 0 < large.sum() < len(table)
     for device, left in (("NVIDIA H100 80GB HBM3", (~large).sum()), ("unknown", len(table))):
         table.assign(latency=0.1, device=device).to_csv(tmp_path / "table.csv", index=False)
-        case = opened(tmp_path, {"attention": "table.csv", "gpu": "h100-sxm", "unit": "ms"})
+        case = own_case(tmp_path, "kernel_time", {"attention": "table.csv", "gpu": "h100-sxm", "unit": "ms"})
         frame, skipped = read_attention(case, tmp_path / "table.csv")
         assert len(frame) == left
         assert skipped == ([f"{large.sum()} caches read faster than memory can be"] if device != "unknown" else [])
@@ -264,7 +256,7 @@ def test_tables_of_host_calls_are_recognised(tmp_path):
     constants = CollectiveConstants(6e-5, 0.1, 9e-5, 0.4, 3e-4, 0.8, 1e-6)
     case, rows = timed(tmp_path, "collectives", messages(), read_collectives, constants)
     _rewritten(messages(), rows, "collectives").to_csv(tmp_path / "collectives.csv", index=False)
-    result = reduce_case(case, kernel_time.reduce, {})
+    result = reduced(case)
     assert result["host_bound"] == "NCCL (61 µs)"
     assert collective_terms(H100, constants, "all_reduce", np.array([4.0]), np.array([2.0]))["time_s"] > 6e-5
 
@@ -291,9 +283,9 @@ def test_tables_of_host_calls_are_recognised(tmp_path):
 def test_hostile_tables_are_refused_in_one_line(tmp_path, name, table, changed, message):
     table = table.assign(**{"latency": 0.05} | changed)
     table.to_csv(tmp_path / "table.csv", index=False)
-    case = opened(tmp_path, {name: "table.csv", "gpu": "h100-sxm", "unit": "ms"})
+    case = own_case(tmp_path, "kernel_time", {name: "table.csv", "gpu": "h100-sxm", "unit": "ms"})
     with pytest.raises(InputError, match=message) as error:
-        reduce_case(case, kernel_time.reduce, {})
+        reduced(case)
     assert "\n" not in str(error.value)
 
 
@@ -301,9 +293,9 @@ def test_a_table_beside_must_be_there_and_a_gpu_without_links_cannot_communicate
     messages().assign(latency=0.05).to_csv(tmp_path / "table.csv", index=False)
     inputs = {"collectives": "table.csv", "gpu": "h100-sxm", "unit": "ms"}
     with pytest.raises(InputError, match=r"beside\[0\].*absent.csv does not exist"):
-        reduce_case(opened(tmp_path, inputs | {"beside": ["absent.csv"]}), kernel_time.reduce, {})
+        reduced(own_case(tmp_path, "kernel_time", inputs | {"beside": ["absent.csv"]}))
     with pytest.raises(InputError, match="no known link"):
-        reduce_case(opened(tmp_path, inputs | {"gpu": "nvl-ax"}), kernel_time.reduce, {})
+        reduced(own_case(tmp_path, "kernel_time", inputs | {"gpu": "nvl-ax"}))
 
 
 def constants_tool():
@@ -352,7 +344,7 @@ def test_constants_are_of_a_whole_table_though_a_newer_one_adds_a_model(tmp_path
 def test_custom_all_reduces_end_at_a_tray_of_four(tmp_path, device, kernel, across):
     table = messages(device=device, kernel_source=kernel, latency=0.05)
     table.to_csv(tmp_path / "table.csv", index=False)
-    case = opened(tmp_path, {"collectives": "table.csv", "gpu": "gb300", "unit": "ms"})
+    case = own_case(tmp_path, "kernel_time", {"collectives": "table.csv", "gpu": "gb300", "unit": "ms"})
     frame, _ = read_collectives(case, tmp_path / "table.csv")
     names = {gpus: set(part["kernel"]) for gpus, part in frame.groupby("devices")}
     assert names == {2: {kernel}, 4: {kernel}, 8: {f"{kernel}, across nodes" if across else kernel}}

@@ -5,12 +5,10 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
+from own_cases import own_case, reduced
 
 from gpuledger.cli.tables import find_table
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.time_model.recurrent_law import ChunkedConstants, ConvolutionConstants, UpdateConstants
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies import kernel_time
@@ -49,11 +47,7 @@ def delta(name="gdn", **values):
 
 def opened(folder, table):
     table.to_csv(folder / "table.csv", index=False)
-    content = {"title": "Made up", "kind": "recorded", "device": {"name": "made up"}, "source": "a test"}
-    inputs = {"recurrent": "table.csv", "gpu": "h100-sxm", "unit": "ms"}
-    content |= {"license": "CC0-1.0", "studies": {"kernel_time": {"case": inputs}}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return Dataset.load(folder / "dataset.yaml").case("kernel_time", "case")
+    return own_case(folder, "kernel_time", {"recurrent": "table.csv", "gpu": "h100-sxm", "unit": "ms"})
 
 
 def read(folder, table):
@@ -132,7 +126,7 @@ def test_made_up_kernels_come_out_again(made_up):
 
 def test_a_case_is_judged_beside_its_baselines(made_up):
     case, frame = made_up
-    result = reduce_case(case, kernel_time.reduce, {})
+    result = reduced(case)
     judged = result.data
     assert set(judged["operator"]) == set(CONSTANTS) and result["skipped_kernels"] == "none"
     assert (
@@ -146,7 +140,7 @@ def test_a_case_is_judged_beside_its_baselines(made_up):
 
 def test_eager_kernels_are_recognised(tmp_path):
     table = delta().assign(latency=lambda rows: 0.4 + 1e-6 * rows["batch_size"] * rows["seq_len"])
-    result = reduce_case(opened(tmp_path, table), kernel_time.reduce, {})
+    result = reduced(opened(tmp_path, table))
     assert "causal_conv1d_fn (400 µs)" in result["host_bound"]
 
 
@@ -166,7 +160,7 @@ def test_eager_kernels_are_recognised(tmp_path):
 def test_hostile_tables_are_refused_in_one_line(tmp_path, changed, message):
     table = delta() if changed == {"latency": 1e-9} else rows()
     with pytest.raises(InputError, match=message) as error:
-        reduce_case(opened(tmp_path, table.assign(**changed)), kernel_time.reduce, {})
+        reduced(opened(tmp_path, table.assign(**changed)))
     assert "\n" not in str(error.value)
 
 
@@ -177,7 +171,7 @@ def test_tables_without_a_column_or_of_several_operations_are_refused(tmp_path):
     with pytest.raises(InputError, match="several operations"):
         read(tmp_path, pd.concat([rows(), rows(op_name="kda", num_k_heads=64)]))
     with pytest.raises(InputError, match="no kernel has 20 shapes"):
-        reduce_case(opened(tmp_path, rows()), kernel_time.reduce, {})
+        reduced(opened(tmp_path, rows()))
 
 
 def test_such_tables_are_recognised():

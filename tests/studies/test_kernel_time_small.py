@@ -3,11 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.time_model.encoder_law import EncoderConstants
 from gpuledger.models.time_model.latent_products import START as PRODUCTS
 from gpuledger.models.time_model.quantise import QuantiseConstants
@@ -24,10 +22,7 @@ RNG = np.random.default_rng(0)
 
 
 def opened(folder, inputs):
-    content = {"title": "Made up", "kind": "recorded", "device": {"name": "made up"}, "source": "a test"}
-    content |= {"license": "CC0-1.0", "studies": {"kernel_time": {"case": {"gpu": "h100-sxm", "unit": "ms"} | inputs}}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return Dataset.load(folder / "dataset.yaml").case("kernel_time", "case")
+    return own_case(folder, "kernel_time", {"gpu": "h100-sxm", "unit": "ms"} | inputs)
 
 
 def encoder(count=400, **values):
@@ -75,7 +70,7 @@ def test_a_made_up_kernel_comes_out_again_and_is_judged(tmp_path, name):
     # The made-up latency says which row it was.
     table["latency"] = pd.Series(1e3 * time_s, index=np.rint(rows["measured_s"] * 1e3).astype(int) - 1)
     table.to_csv(path, index=False)
-    result = reduce_case(case, kernel_time.reduce, {})
+    result = reduced(case)
     suffix = "_fp8" if name == "quantise" else ""
     assert result[f"shapes{suffix}"] == len(rows)
     assert result[f"mape_held_back_percent{suffix}"] < 1.0
@@ -171,7 +166,5 @@ def test_a_difference_that_is_no_time_is_one_line(tmp_path):
 def test_a_rate_is_for_gemms(tmp_path, key):
     others = {"modules": {"configs": "."}, "layers": {"model": "Llama-3.1-8B"}}.get(key, {})
     case = opened(tmp_path, {key: "table.csv", "unit": "TFLOP/s", **others})
-    with pytest.raises(
-        InputError, match=r"kernel_time\.case\.unit: TFLOP/s is for measurements of GEMMs; give the unit"
-    ):
+    with pytest.raises(InputError, match=r"kernel_time\.mine\.unit: TFLOP/s is for measurements of GEMMs"):
         kernel_time.reduce(case)

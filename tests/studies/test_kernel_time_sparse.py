@@ -6,14 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
+from own_cases import own_case, reduced
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.time_model import sparse_law
 from gpuledger.readers.gpus import find_gpu
-from gpuledger.studies import kernel_time
 from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.engine_reduction import _prepared
 from gpuledger.studies.kernel_time.module_measurements import block_of, read_models, read_modules
@@ -76,10 +73,7 @@ COMPRESSED = {
 
 
 def opened(folder, inputs):
-    content = {"title": "Made up", "kind": "recorded", "device": {"name": "made up"}, "source": "a test"}
-    content |= {"license": "CC0-1.0", "studies": {"kernel_time": {"case": inputs | {"gpu": "h200-sxm", "unit": "ms"}}}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
-    return Dataset.load(folder / "dataset.yaml").case("kernel_time", "case")
+    return own_case(folder, "kernel_time", inputs | {"gpu": "h200-sxm", "unit": "ms"})
 
 
 def kernels(operation="glm5_dsa_attn_module", count=500, **values):
@@ -124,7 +118,7 @@ def test_a_made_up_kernel_comes_out_again(tmp_path, name, operation, constants):
     written = {"requests": "batch_size", "tokens": "isl", "context": "step"}
     written = rows[[*written, "latency"]].rename(columns=written)
     written.assign(op_name=name, kernel_source="made up", num_heads=64).to_csv(tmp_path / "table.csv", index=False)
-    result = reduce_case(case, kernel_time.reduce, {})
+    result = reduced(case)
     group = "" if operation in ("attention", "top-k") else "_fp8"
     assert result[f"mape_held_back_percent{group}"] < 1.5 < result[f"mape_roofline_percent{group}"]
     assert result[f"mape_held_back_percent{group}"] < result[f"mape_lookup_percent{group}"]
@@ -157,7 +151,7 @@ def test_a_selection_of_equal_scores_or_of_nothing_is_left_out(tmp_path):
 def test_hostile_kernels_are_refused_in_one_line(tmp_path, changed, message):
     kernels(count=80).assign(**changed).to_csv(tmp_path / "table.csv", index=False)
     with pytest.raises(InputError, match=message) as error:
-        reduce_case(opened(tmp_path, {"sparse": "table.csv"}), kernel_time.reduce, {})
+        reduced(opened(tmp_path, {"sparse": "table.csv"}))
     assert "\n" not in str(error.value)
 
 
@@ -174,7 +168,7 @@ def test_made_up_blocks_come_out_again(tmp_path, phase):
     names |= {"framework": "framework", "kernel": "kernel_source"}
     same = {"op_name": f"dsa_{phase}_module", "gemm_type": "bfloat16", "kv_cache_dtype": "bfloat16"}
     case = of_blocks(tmp_path, frame[[*names]].rename(columns=names).assign(latency=1e3 * times, **same))
-    result = reduce_case(case, kernel_time.reduce, {})
+    result = reduced(case)
     assert result["mape_held_back_percent"] < 1.5 < result["mape_shipped_percent"]
     assert result["mape_held_back_percent"] < result["mape_lookup_percent"] and result["launched_by_host"] == "none"
     assert {"attention", "other kernels"} >= set(result.data["bound"])
@@ -187,7 +181,7 @@ def test_blocks_that_the_host_launches_are_told_apart(tmp_path):
     frame = read_modules(case, tmp_path / "table.csv")[0]
     assert (frame["eager"] == (frame["requests"] > 32)).all()
     assert set(frame["group"]) == {"16-bit", "16-bit, eager"}
-    result = reduce_case(case, kernel_time.reduce, {})
+    result = reduced(case)
     assert result["launched_by_host"] == "sglang, decode attention with fp8 cache, 16-bit, eager (900 µs)"
     assert result["mape_held_back_percent_16_bit_eager"] < 1
     prompts = read_modules(of_blocks(tmp_path, blocks(phase="context", framework="VLLM")), tmp_path / "table.csv")[0]
@@ -223,19 +217,19 @@ def test_what_a_benchmark_leaves_out_is_not_predicted(tmp_path):
 def test_hostile_blocks_are_refused_in_one_line(tmp_path, changed, message):
     case = of_blocks(tmp_path, blocks(120).assign(**changed))
     with pytest.raises(InputError, match=message) as error:
-        reduce_case(case, kernel_time.reduce, {})
+        reduced(case)
     assert "\n" not in str(error.value)
 
 
 def test_too_few_blocks_and_models_without_an_indexer_are_refused(tmp_path):
     case = of_blocks(tmp_path, blocks(12))
     with pytest.raises(InputError, match="no kernel has 20 blocks"):
-        reduce_case(case, kernel_time.reduce, {})
+        reduced(case)
     dense = {name: value for name, value in CONFIG.items() if not name.startswith("index_")}
     file = tmp_path / "configs" / f"{MODEL.replace('/', '--')}_config.json"
     file.write_text(json.dumps(dense | {"model_type": "deepseek_v3"}), "utf-8")
     with pytest.raises(InputError, match="no layer with dsa"):
-        reduce_case(case, kernel_time.reduce, {})
+        reduced(case)
 
 
 @pytest.mark.parametrize("kind", ["csa", "hca"])
@@ -255,7 +249,7 @@ def test_made_up_blocks_of_compressed_sequences_come_out_again(tmp_path, kind, p
     names = {"heads": "num_heads", "requests": "batch_size", "tokens": "isl", "context": "step", "model": "model"}
     names |= {"framework": "framework", "kernel": "kernel_source"}
     table = frame[[*names]].rename(columns=names).assign(latency=1e3 * block_times(H200, parts, truth), **same)
-    result = reduce_case(of_blocks(tmp_path, table, COMPRESSED), kernel_time.reduce, {})
+    result = reduced(of_blocks(tmp_path, table, COMPRESSED))
     held_back = result["mape_held_back_percent_fp8_block"]
     assert held_back < 1.5 < result["mape_shipped_percent_fp8_block"]
     assert ("rank" in result["constants"]) == (kind == "csa")
@@ -296,7 +290,7 @@ def test_made_up_blocks_of_selected_blocks_of_keys_come_out_again(tmp_path):
     names = {"heads": "num_heads", "requests": "batch_size", "tokens": "isl", "context": "step", "model": "model"}
     names |= {"framework": "framework", "kernel": "kernel_source"}
     table = frame[[*names]].rename(columns=names).assign(latency=1e3 * block_times(H200, parts, truth), **same)
-    result = reduce_case(of_blocks(tmp_path, table, config), kernel_time.reduce, {})
+    result = reduced(of_blocks(tmp_path, table, config))
     assert result["mape_held_back_percent"] < 1.5 < result["mape_shipped_percent"]
     eager = of_blocks(tmp_path, blocks(phase="context", framework="SGLang", **same), config)
     assert read_modules(eager, tmp_path / "table.csv")[0]["eager"].all()

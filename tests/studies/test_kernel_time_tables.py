@@ -5,14 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
+from own_cases import own_case, reduced
 from support.notebooks import run_notebook
 
 from gpuledger import files
 from gpuledger.errors import InputError
 from gpuledger.ledger import figures
-from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.time_model.constants import JUDGED, TABLE, read_table
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies import kernel_time
@@ -25,12 +23,8 @@ GPUS = {"h100_sxm": "h100-sxm", "l40s": "l40s"}
 
 
 def opened(folder, gpus=None):
-    inputs = {"tables": "data", "gpus": gpus or GPUS, "unit": "s"}
-    content = {"title": "Made up", "kind": "recorded", "device": {"name": "made up"}, "source": "a test"}
-    content |= {"license": "CC0-1.0", "studies": {"kernel_time": {"case": inputs}}}
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
     (folder / "data").mkdir(exist_ok=True)
-    return Dataset.load(folder / "dataset.yaml").case("kernel_time", "case")
+    return own_case(folder, "kernel_time", {"tables": "data", "gpus": gpus or GPUS, "unit": "s"})
 
 
 def constants(kind, gpu, framework, precision):
@@ -82,7 +76,7 @@ def judged(tmp_path):
     write_gemms(tmp_path, "h100_sxm", "sglang", 0.8, count=400)
     write_gemms(tmp_path, "l40s", "vllm", 1.0)
     write_all_reduce(tmp_path, 2.0)
-    return reduce_case(opened(tmp_path), kernel_time.reduce)
+    return reduced(opened(tmp_path))
 
 
 def test_planted_errors_come_out(judged):
@@ -133,16 +127,16 @@ def test_the_newest_whole_table_counts(tmp_path):
 def test_what_cannot_be_judged_is_one_line(tmp_path):
     case = opened(tmp_path)
     with pytest.raises(InputError, match="there is no folder 'h100_sxm' of tables"):
-        reduce_case(case, kernel_time.reduce)
+        reduced(case)
     for gpu in GPUS:
         (tmp_path / "data" / gpu).mkdir()
     with pytest.raises(InputError, match="no kernel of its tables has constants"):
-        reduce_case(case, kernel_time.reduce)
+        reduced(case)
     with pytest.raises(InputError, match=r"gpus\.h100_sxm"):
-        reduce_case(opened(tmp_path, {"h100_sxm": "h1000"}), kernel_time.reduce)
+        reduced(opened(tmp_path, {"h100_sxm": "h1000"}))
     table_path(tmp_path, "l40s", "gemm/vllm/1.0/gemm_perf.parquet").write_bytes(b"PAR1 damaged")
     with pytest.raises(InputError, match="not a Parquet file, or a damaged one"):
-        reduce_case(case, kernel_time.reduce)
+        reduced(case)
 
 
 def test_a_framework_of_ones_own_has_a_column_of_its_own(judged):

@@ -6,11 +6,11 @@ import pytest
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_cases import own_case, refused
+from own_cases import own_case, reduced, refused
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import tables
-from gpuledger.ledger.case_result import CaseResult, reduce_case
+from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Repository
 from gpuledger.studies import metric_sweep
 from gpuledger.studies.metric_sweep import anomalies, classification, laws, measurements, sweeps, unit_switches
@@ -48,7 +48,7 @@ def write(tmp_path):
 
 
 def reduce(case):
-    result = reduce_case(case, metric_sweep.reduce, {})
+    result = reduced(case)
     return result, metric_sweep.Sweep.from_frame(result.data)
 
 

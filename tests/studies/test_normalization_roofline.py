@@ -12,7 +12,6 @@ from own_cases import own_case, reduced, refused
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import claims
-from gpuledger.ledger.case_result import reduce_case
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.simulate import normalization as model
 from gpuledger.models.simulate import simulate_dataset
@@ -209,7 +208,7 @@ def test_the_simulated_case_finds_what_its_model_was_given(tmp_path):
     assert sorted(path.name for path in written) == ["ceilings.csv", "rows.csv"]
     assert all("not measured" in origin for origin in written.values())
     case = dataset.case("normalization_roofline", "model_h200")
-    result = reduce_case(case, normalization_roofline.reduce, {})
+    result = reduced(case)
     assert result.provenance["label"] == "simulated, not measured"
     assert result.finding.startswith("In a simple model")
     assert result["dram_roof"] == pytest.approx(model.COPY_SHARE * model.DRAM_BYTES_PER_S, rel=0.01)
@@ -335,10 +334,7 @@ def test_the_public_benchmarks_reach_what_was_read_off_them(mirror, tmp_path):
     dataset = Dataset.load(folder / "dataset.yaml")
     entry = dataset.content["download"][0]
     (folder / "all_benchmark_data.csv").write_bytes((mirror / entry["url"].removeprefix("https://")).read_bytes())
-    results = {
-        name: reduce_case(dataset.case(study, name), normalization_roofline.reduce, {})
-        for study, name in dataset.cases()
-    }
+    results = {name: reduced(dataset.case(study, name)) for study, name in dataset.cases()}
     largest = {name: result["large_cold_data_sheet_max_percent"] for name, result in results.items()}
     assert {name: round(share) for name, share in largest.items()} == {
         "layer_norm_a100": 82,

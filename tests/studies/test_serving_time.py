@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from conftest import ROOT
+from own_cases import own_case
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
-from gpuledger.ledger.datasets import Dataset
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Parallel, decode, kernels, read_model
 from gpuledger.readers.gpus import find_gpu
@@ -29,10 +28,7 @@ def a_case(tmp_path, *changed, gpu="h200", drop=()):
     rows = [{**RUN, "id": str(at), **change} for at, change in enumerate(changed or [{}])]
     (tmp_path / "mine").mkdir(exist_ok=True)
     pd.DataFrame(rows).drop(columns=list(drop)).to_csv(tmp_path / "mine/runs.csv", index=False)
-    content = {"title": "t", "kind": "recorded", "source": "s", "license": "CC0-1.0"}
-    content["studies"] = {"serving_time": {"first": {"runs": "runs.csv", "gpu": gpu}}}
-    (tmp_path / "mine/dataset.yaml").write_text(yaml.safe_dump(content))
-    return Dataset.load(tmp_path / "mine/dataset.yaml").case("serving_time", "first")
+    return own_case(tmp_path / "mine", "serving_time", {"runs": "runs.csv", "gpu": gpu}, "first")
 
 
 def reduced(*args, **more):

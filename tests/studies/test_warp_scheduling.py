@@ -17,7 +17,7 @@ from own_cases import own_case, reduced, refused
 
 from gpuledger.errors import InputError
 from gpuledger.ledger import claims
-from gpuledger.ledger.case_result import CaseResult, reduce_case
+from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Dataset, Repository
 from gpuledger.models.simulate import simulate_dataset
 from gpuledger.readers import neutrino
@@ -45,7 +45,7 @@ def reduce(folder, text, **options):
 )
 def test_published_tails(case, percent, fastest, slowest):
     opened = Repository.find(ROOT).dataset("published").case("warp_scheduling", case)
-    result = reduce_case(opened, warp_scheduling.reduce, {})
+    result = reduced(opened)
     assert round(100 * result["tail_ratio"], 2) == percent
     assert (result["cycles_p0"], result["cycles_p100"]) == (fastest, slowest)
     assert [result[f"cycles_p{p}"] for p in (0, 25, 50, 75, 95, 100)] == result.data["elapsed_cycles"].tolist()
@@ -177,7 +177,7 @@ def test_a_trace_gives_percentiles_that_some_warp_took(tmp_path_factory, cycles)
     folder = tmp_path_factory.mktemp("mine")
     blocks = np.zeros((len(cycles) // 2, 2, 1), neutrino.BLOCK_SCHED)
     blocks["start"], blocks["elapsed"] = 5, np.reshape(cycles, (-1, 2, 1))
-    result = reduce_case(write_case(folder, blocks), warp_scheduling.reduce, {})
+    result = reduced(write_case(folder, blocks))
     assert result["warps"] == len(cycles)
     ordered = sorted(cycles)
     for percent in warp_scheduling.PERCENTILES:
@@ -343,7 +343,7 @@ def simulated(tmp_path_factory):
     (folder / "dataset.yaml").write_text(yaml.safe_dump(content), "utf-8")
     dataset = Dataset.load(folder / "dataset.yaml")
     simulate_dataset(dataset)
-    return {name: reduce_case(dataset.case(study, name), warp_scheduling.reduce, {}) for study, name in dataset.cases()}
+    return {name: reduced(dataset.case(study, name)) for study, name in dataset.cases()}
 
 
 def test_fig13b_and_fig13cd_are_one_launch(simulated):

@@ -40,7 +40,8 @@ def apply(figure: Figure) -> None:
             across = PLAIN if text is ax.xaxis.label else BOLD
             text.set_text("\n".join(_fill(line, across) for line in text.get_text().split("\n")))
         for text in ax.texts:
-            if not _is_beside(text):
+            # An annotation that points away from its place stays in one line.
+            if not isinstance(text, Annotation) or len(text.get_text()) > NOTE:
                 across = PLAIN if "\n" in text.get_text() else NOTE
                 text.set_text("\n".join(_fill(line, across) for line in text.get_text().split("\n")))
         _wrap_ticks(ax.yaxis)
@@ -57,11 +58,6 @@ def limit_texts(figure: Figure) -> None:
     """Give every text of a figure a size that a column has."""
     for text in figure.findobj(Text):
         text.set_fontsize(min(LARGEST, max(SMALLEST, 0.85 * text.get_fontsize())))
-
-
-def _is_beside(text: Text) -> bool:
-    """Whether a text is an annotation that points away from its place, which must stay in one line."""
-    return isinstance(text, Annotation) and len(text.get_text()) <= NOTE
 
 
 def _narrow_legend(ax: Axes) -> int:

@@ -29,8 +29,6 @@ def page(outcomes: Iterable[Outcome], card: pd.DataFrame, paper: Iterable[Mappin
 
     Parameters
     ----------
-    card : DataFrame
-        The scorecard.
     paper : iterable of mapping
         The figures and tables of the paper, as in ``resources/paper.yaml``.
     root : path

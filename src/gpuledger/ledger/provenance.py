@@ -23,14 +23,8 @@ def label(kind: str, device: str | None = None) -> str:
 
     The device is left out for published values, which may come from several, and for simulated ones.
     """
-    words = KINDS[kind]
-    if device and kind == "local":
-        return f"recorded on this machine, {device}"
-    if device and kind == "recorded":
-        return f"recorded on {device}"
-    if device and kind == "downloaded":
-        return f"downloaded, recorded on {device}"
-    return words
+    on = {"local": "recorded on this machine, ", "recorded": "recorded on ", "downloaded": "downloaded, recorded on "}
+    return on[kind] + device if device and kind in on else KINDS[kind]
 
 
 def describe_file(path: Path, root: Path, about: Mapping | None = None) -> dict:

@@ -94,19 +94,12 @@ PATTERNS: tuple[Pattern, ...] = _table(
 def extend_patterns(
     extra: Iterable[Mapping[str, str]], patterns: Sequence[Pattern] = PATTERNS, *, file: str | Path = "kernel patterns"
 ) -> tuple[Pattern, ...]:
-    """Put a user's patterns before others.
+    """Put a user's patterns, in their order, before others.
 
     Parameters
     ----------
     extra : iterable of mappings
         Keys ``name``, ``regex``, ``class`` and optionally ``family`` and ``on`` (``path``, the default, or ``full``).
-    patterns : sequence of Pattern
-        The others.
-
-    Returns
-    -------
-    tuple of Pattern
-        The user's patterns first, in their order.
 
     Raises
     ------

@@ -81,8 +81,6 @@ def read_cells(path: Path, columns: Iterable[str], **options: object) -> pd.Data
 
     Parameters
     ----------
-    path : Path
-        The file.
     columns : iterable of str
         What an empty file is told to have.
     **options

@@ -60,8 +60,6 @@ def main(options: Sequence[str], target: Sequence[str]) -> int:
     ----------
     options : sequence of str
         Options before ``--``; ``--help`` lists them.
-    target : sequence of str
-        The program and its arguments.
 
     Returns
     -------

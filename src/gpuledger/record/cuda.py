@@ -102,7 +102,6 @@ class DeviceArray:
 
     Parameters
     ----------
-    shape : tuple of int
     alignment : int
         Bytes to which the address is aligned, beyond the driver's own 256.
     """
@@ -225,13 +224,7 @@ class LoadedModule:
         self._module, self.name = module, name
 
     def kernel(self, name: str) -> LoadedKernel:
-        """Return a kernel by its ``extern "C"`` name.
-
-        Raises
-        ------
-        InputError
-            The module has no such kernel.
-        """
+        """Return a kernel by its ``extern "C"`` name."""
         with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
             return LoadedKernel(name, driver().function(self._module, name))
 

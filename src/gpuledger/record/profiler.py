@@ -125,8 +125,6 @@ def command_line(
 
     Parameters
     ----------
-    program : str
-        Path of ncu.
     target : sequence of str
         The workload's command; it calls cudaProfilerStart and cudaProfilerStop around the launches to profile.
     log : path
@@ -164,8 +162,6 @@ def profile(
         See :func:`command_line`.
     paths : mapping
         The CSV to write, by the name of the range; an empty name alone stands for all launches.
-    environment : mapping, optional
-        Additional environment variables.
     kept : path, optional
         Where ncu's whole table goes if it cannot be split: GPU time may not be had again.
 

@@ -36,12 +36,8 @@ def record_parts(
         Names in :data:`PARTS`.
     python : str, optional
         Python of the workloads, with PyTorch; default: the current one.
-    control : Control, optional
-        Clock and cache control.
     options : mapping, optional
         By part, keyword arguments of its function.
-    keep_going : bool
-        Whether to continue with the other parts if one fails.
 
     Returns
     -------

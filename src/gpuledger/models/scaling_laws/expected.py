@@ -39,8 +39,6 @@ def evaluate(formula: str, values: Mapping[str, float | np.ndarray]) -> np.ndarr
     ----------
     formula : str
         Names, numbers, brackets, ``+ - * / // % **``, and ``ceil floor log2 sqrt max min``.
-    values : mapping of str to float or array of float64
-        Values of the names.
 
     Raises
     ------

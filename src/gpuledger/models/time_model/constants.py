@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 
 from gpuledger import files
 from gpuledger.errors import InputError
+from gpuledger.ledger.provenance import describe_file
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
 from gpuledger.models.time_model.donors import alike, nearest_gpu, sm_rate
@@ -304,3 +306,10 @@ def _rows(path: Path) -> list[tuple[int, dict]]:
     cells = [Column(name, words[of], minimum=0, optional=True) for name, of in names.items()]
     labels = [Column("kind", choices=tuple(KINDS)), *(Column(name, optional=name == "precision") for name in KEYS[1:])]
     return list(enumerate(read_csv(path, [*labels, *cells, Column("source")], KEYS).to_dict("records"), 2))
+
+
+def describe_constants(used: Iterable[str]) -> dict:
+    """Describe the table as an input of a prediction, with what the constants that it used were fitted to."""
+    note = ". ".join(["Constants of the time model", *filter(None, ["; ".join(used)])])
+    about = {"source": "constants of the time model (resources/time_constants.csv)", "note": note}
+    return describe_file(TABLE, files.ROOT, about)

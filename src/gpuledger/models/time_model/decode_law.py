@@ -36,6 +36,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpuledger.models.time_model import decode_latent, decode_splits
+from gpuledger.models.time_model.fit_law import with_own
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.overlap import norm
 from gpuledger.readers.gpus import Gpu
@@ -133,8 +134,7 @@ def started(constants: DecodeConstants) -> tuple[DecodeConstants, dict[str, tupl
         bounds = {name: (BOUNDS | _LATENT)[name] for name in values}
         return replace(start, packing="always", **values), bounds
     own = _SINGLE if _ruled(constants) else _EXTRA.get(constants.pattern, {})
-    start = replace(constants, **{name: values[0] for name, values in own.items()})
-    return start, BOUNDS | {name: values[1:] for name, values in own.items()}
+    return with_own(constants, BOUNDS, own)
 
 
 def decode_terms(gpu: Gpu, constants: DecodeConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpuledger.models.time_model import encoder_tiles
+from gpuledger.models.time_model.fit_law import with_own
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.overlap import norm
 from gpuledger.readers.gpus import Gpu
@@ -70,9 +71,7 @@ def starts(of: list[EncoderConstants], kernel: str) -> list[EncoderConstants]:
 
 def started(constants: EncoderConstants) -> tuple[EncoderConstants, dict[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of all constants that such a kernel has."""
-    own = _EXTRA.get(constants.pattern, {})
-    start = replace(constants, **{name: first for name, (first, *_) in own.items()})
-    return start, BOUNDS | {name: (low, high) for name, (_, low, high) in own.items()}
+    return with_own(constants, BOUNDS, _EXTRA.get(constants.pattern, {}))
 
 
 def encoder_terms(gpu: Gpu, constants: EncoderConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

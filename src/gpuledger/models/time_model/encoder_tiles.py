@@ -68,7 +68,8 @@ def tiles_of(pattern: str, gpu: Gpu, shapes: Shapes, rows: int, keys: int) -> Ti
         memory = gpu.shared_memory_bytes_per_sm if gpu.shared_memory_bytes_per_sm > 0 else 0.0
         return Tiles(size, size, one, 0 * one, np.maximum(1, np.floor(memory / held)))
     if pattern == "flash 3":
-        rows, keys = np.where(_short(shapes), 64.0, 192.0), np.where(dim <= _NARROW, 192.0, 144.0)
+        rows = np.where((tokens <= _SHORT) & (dim <= _NARROW), 64.0, 192.0)
+        keys = np.where(dim <= _NARROW, 192.0, 144.0)
         tiles, steps = np.ceil(tokens / rows), np.ceil(tokens / keys)
         most = _parts_of_one(shapes["heads"] * tiles, steps, gpu.sms)
         a_block = np.ceil(1.1 * shapes["requests"] * shapes["heads"] * tiles * steps / gpu.sms)
@@ -85,10 +86,6 @@ def tiles_of(pattern: str, gpu: Gpu, shapes: Shapes, rows: int, keys: int) -> Ti
 def share_of_block(pattern: str, shapes: Shapes, rows: np.ndarray) -> np.ndarray:
     """Return what share of the fixed time of a full block a block takes."""
     return np.where((pattern == "flash 3") & (shapes["head_dim"] <= _NARROW), rows / 192, 1.0)
-
-
-def _short(shapes: Shapes) -> np.ndarray:
-    return (shapes["tokens"] <= _SHORT) & (shapes["head_dim"] <= _NARROW)
 
 
 def _parts_of_one(blocks: np.ndarray, steps: np.ndarray, sms: int) -> np.ndarray:

@@ -35,8 +35,6 @@ def fit_law(times: Callable[[T], np.ndarray], start: T, bounds: Mapping[str, tup
     ----------
     times : callable
         From constants to predicted times (s).
-    start : dataclass
-        The constants to start from.
     bounds : mapping of str to (float, float)
         Of the constants that are fitted; the others stay as they are.
     measured_s : float array
@@ -61,6 +59,14 @@ def fit_law(times: Callable[[T], np.ndarray], start: T, bounds: Mapping[str, tup
     place = np.rint(np.log([getattr(start, name) for name in names]) / LATTICE)
     place = least(residuals, np.clip(place, lowest, highest), lowest, highest)
     return dataclasses.replace(start, **at(place, 3))
+
+
+def with_own(
+    constants: T, bounds: Mapping[str, tuple[float, float]], own: Mapping[str, tuple[float, float, float]]
+) -> tuple[T, dict[str, tuple[float, float]]]:
+    """Return where a fit starts, and its bounds, with constants of a kernel's own: their start and their bounds."""
+    start = dataclasses.replace(constants, **{name: values[0] for name, values in own.items()})
+    return start, bounds | {name: values[1:] for name, values in own.items()}
 
 
 def least(

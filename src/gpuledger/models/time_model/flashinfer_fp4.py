@@ -65,7 +65,6 @@ def tiles_of(m: np.ndarray, n: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.
     Parameters
     ----------
     m, n, k : ndarray of int64, shape (shapes,)
-    sms : int
 
     Returns
     -------
@@ -104,7 +103,6 @@ def persistent(
     name : str
         One of `NAMES`.
     m, n, k, tile_m, tile_n : ndarray, shape (shapes,)
-    sms : int
     """
     used = (np.minimum(tile_m, m) + np.minimum(tile_n, n)) / (tile_m + tile_n)
     abreast = np.maximum(1.0, np.floor(sms / np.ceil(m / tile_m)))

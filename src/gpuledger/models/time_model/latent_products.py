@@ -7,11 +7,11 @@ take turns.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
 from gpuledger.models.time_model.constants import ProductConstants
+from gpuledger.models.time_model.fit_law import with_own
 from gpuledger.models.time_model.gemm import gemm_plan
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.readers.gpus import Gpu
@@ -33,9 +33,7 @@ _CONVERSION = {"conversion_bytes": (3.0, 0.1, 100.0), "conversion_row_s": (1e-8,
 
 def started(constants: ProductConstants, precision: str) -> tuple[ProductConstants, dict[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of all constants that products in a precision have."""
-    own = _CONVERSION if precision == "fp8" else {}
-    start = replace(constants, **{name: first for name, (first, *_) in own.items()})
-    return start, BOUNDS | {name: (low, high) for name, (_, low, high) in own.items()}
+    return with_own(constants, BOUNDS, _CONVERSION if precision == "fp8" else {})
 
 
 def product_terms(

@@ -49,7 +49,6 @@ def tiles_of(m: np.ndarray, n: np.ndarray, k: np.ndarray, sms: int) -> tuple[np.
     Parameters
     ----------
     m, n, k : ndarray of int64, shape (shapes,)
-    sms : int
 
     Returns
     -------

@@ -41,12 +41,13 @@ FlashInfer's autotuner does.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
+from gpuledger.models.time_model.fit_law import with_own
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.tiles import WARP_GROUP, generation_of
 from gpuledger.readers.gpus import Gpu
@@ -123,8 +124,7 @@ def started(constants: MoeConstants, kernel: str) -> tuple[MoeConstants, dict[st
     own = {"narrow_share": (1.0, 0.1, 1.5)} if constants.tiles == NARROWING else {}
     # CUTLASS's products read rows that another kernel has brought into order.
     own = _FILLING if constants.tiles in _GATHERING and "cutlass" not in kernel else own
-    start = replace(constants, **{name: values[0] for name, values in own.items()})
-    return start, BOUNDS | {name: values[1:] for name, values in own.items()}
+    return with_own(constants, BOUNDS, own)
 
 
 def expert_loads(

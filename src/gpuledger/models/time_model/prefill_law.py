@@ -21,12 +21,13 @@ Sources: T. Dao, FlashAttention-2, 2023 (tiles, one block per head and query til
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from gpuledger.models.time_model import prefill_tiles
 from gpuledger.models.time_model.decode_law import UNEQUAL_DIM, UNEQUAL_S, packed_heads
+from gpuledger.models.time_model.fit_law import with_own
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.overlap import norm
 from gpuledger.readers.gpus import Gpu
@@ -91,8 +92,7 @@ def started(
     if len(np.unique(np.maximum(head_dims, _HEAD))) == 1:
         del bounds["wide_factor"]
     own = ["step_s"] * (kernel == "triton") + ["single_s"] * (kernel == "triton" or "flash " in constants.pattern)
-    start = replace(constants, **{name: _EXTRA[name][0] for name in own})
-    return start, bounds | {name: _EXTRA[name][1:] for name in own}
+    return with_own(constants, bounds, {name: _EXTRA[name] for name in own})
 
 
 def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

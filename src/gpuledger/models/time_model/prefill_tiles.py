@@ -83,7 +83,8 @@ def tiles_of(pattern: str, gpu: Gpu, shapes: Shapes, packed: np.ndarray, rows: i
     if pattern == "vllm triton":
         return Tiles(np.maximum(16, 2 ** np.ceil(np.log2(group))), 32 * one, group, one)
     if pattern == "sglang triton":
-        table = _SMALL if generation_of(gpu) is not WARP_GROUP else _HOPPER if _hopper(gpu) else _BLACKWELL
+        large = _HOPPER if gpu.architecture == "hopper" else _BLACKWELL
+        table = large if generation_of(gpu) is WARP_GROUP else _SMALL
         size = (dim > 128).astype(int) + (dim > 256)
         return Tiles(table[0, size].astype(float), table[1, size].astype(float), one, one)
     if pattern == "flashinfer":
@@ -109,10 +110,6 @@ def late(pattern: str, shapes: Shapes, packed: np.ndarray) -> np.ndarray:
 def copying_blocks(pattern: str, shapes: Shapes) -> np.ndarray | float:
     """Return the blocks for a new token in the kernel that writes the cache."""
     return shapes["heads"] if pattern.startswith("tensorrt") else 1.0
-
-
-def _hopper(gpu: Gpu) -> bool:
-    return gpu.architecture == "hopper"
 
 
 def _flashinfer(gpu: Gpu, s: Shapes, group: np.ndarray) -> Tiles:

@@ -28,10 +28,11 @@ kernels); ``causal_conv1d.py`` of vLLM and SGLang, T. Dao's ``causal-conv1d`` (b
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpuledger.models.time_model.fit_law import with_own
 from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.overlap import norm
 from gpuledger.readers.gpus import Gpu
@@ -107,14 +108,12 @@ CHUNKED_BOUNDS = _MEMORY | {
     "moved_factor": (0.1, 50.0),
 }
 #: Where the time of a further token starts in kernels that were measured with several, and its bounds.
-_STEP = (5e-7, (1e-10, 1e-4))
+_STEP = {"step_s": (5e-7, 1e-10, 1e-4)}
 
 
 def started(constants: UpdateConstants, tokens: np.ndarray) -> tuple[UpdateConstants, dict[str, tuple[float, float]]]:
     """Return where the fit of a state update starts, and the bounds of the constants that its shapes tell of."""
-    if (tokens == 1).all():
-        return constants, dict(UPDATE_BOUNDS)
-    return replace(constants, step_s=_STEP[0]), UPDATE_BOUNDS | {"step_s": _STEP[1]}
+    return with_own(constants, UPDATE_BOUNDS, {} if (tokens == 1).all() else _STEP)
 
 
 def _memory_s(

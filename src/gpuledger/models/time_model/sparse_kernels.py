@@ -76,10 +76,6 @@ def sparse_parts(rows: Rows, gpu: Gpu) -> tuple[str, tuple[str, ...], dict[str, 
         "width": k + value_dim,
         "key_bytes": 0 * one,
         "moved": moved,
-        "peak": np.full_like(m, gpu.peak_flop_per_s(_math(gpu, values))),
+        "peak": np.full_like(m, gpu.peak_flop_per_s(values if values in gpu.precisions else "bf16")),
     }
     return operation, precisions_of(operation, cache.startswith("fp8")), shapes, moved
-
-
-def _math(gpu: Gpu, values: str) -> str:
-    return values if values in gpu.precisions else "bf16"

@@ -34,7 +34,6 @@ def tiles_of(name: str, compiled_for: str, m: np.ndarray, n: np.ndarray, sms: in
     name, compiled_for : str
         A key of `RULES`.
     m, n : ndarray of int64, shape (shapes,)
-    sms : int
 
     Returns
     -------

@@ -69,8 +69,6 @@ class Block:
         ----------
         context : int64 array
             Tokens of the request.
-        bits : int
-            Bits of a cached value.
         """
         kept = context if self.window is None else np.minimum(context, self.window)
         return kept * (-(-self.device_cache_width(tensor) * bits // 8) + self.side_cache_bytes)

@@ -61,8 +61,6 @@ class Collector:
 
     Parameters
     ----------
-    path : path
-        The file, for messages.
     sign : DecimalSign
         Told of every value before it is read.
 

@@ -21,8 +21,6 @@ class DecimalSign:
 
     Parameters
     ----------
-    path : path
-        The file, for messages.
     given : {".", ","}, optional
         The sign, where it is known.
     assumed : {".", ","}

@@ -27,12 +27,8 @@ def _read_sqlite(path: Path) -> Timeline:
     return read_database(path, _of_database)
 
 
-def _read_nsys_report(path: Path) -> Timeline:
-    return read_report_of_nsys(path, _read_sqlite)
-
-
 _READERS = {"kineto": read_kineto, "xla": read_xla, "proton": read_proton, "report": read_report}
-_READERS |= {"sqlite": _read_sqlite, "nsys": _read_nsys_report}
+_READERS |= {"sqlite": _read_sqlite, "nsys": lambda path: read_report_of_nsys(path, _read_sqlite)}
 _PROTON = re.compile(rb'\[\s*\{\s*"(?:children|frame|metrics)"\s*:')
 #: The names of processes, at the beginning of a trace of XLA's profiler.
 _XLA = re.compile(rb'"name"\s*:\s*"[^"]{0,200}/(?:device:|host:CPU)')

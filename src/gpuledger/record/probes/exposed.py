@@ -43,10 +43,6 @@ def measure(
     ----------
     count : callable
         Runs a command under ncu, or without it if the first argument (the metrics) is empty.
-    python : str
-        The Python of the command.
-    sizes : mapping
-        By workload.
     metrics : mapping
         By probe, what ncu collects; a probe that is not in it is left out.
     """

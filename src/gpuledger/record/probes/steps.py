@@ -48,7 +48,8 @@ def record_steps(
     """
     sizes = sizes or Sizes()
     parts = folder / "parts"
-    stamp = json.loads(json.dumps({"device": asdict(runner.device), "sizes": asdict(sizes), "sources": _sources()}))
+    sources = hash_sources([*Path(__file__).parent.glob("*.py"), *cuda.SOURCES.glob("*.cu*")])
+    stamp = json.loads(json.dumps({"device": asdict(runner.device), "sizes": asdict(sizes), "sources": sources}))
     # Of each step: number of starts, cases, failures.
     kept = {
         name: {"begun": 0, "cases": None, "failures": []} | read_state(parts / f"{name}.json", stamp) for name in steps
@@ -99,7 +100,3 @@ def _take_over(scratch: Path, folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         case.replace(target)
     shutil.rmtree(scratch)
-
-
-def _sources() -> str:
-    return hash_sources([*Path(__file__).parent.glob("*.py"), *cuda.SOURCES.glob("*.cu*")])

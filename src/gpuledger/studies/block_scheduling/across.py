@@ -35,8 +35,6 @@ def draw(results: Sequence[CaseResult], published: Mapping[str, float]) -> Figur
 
     Parameters
     ----------
-    results : sequence of CaseResult
-        Of :func:`choose`.
     published : mapping
         By quantity; ``original_time`` and ``persistent_time`` in ns.
     """

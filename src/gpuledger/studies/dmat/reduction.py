@@ -87,7 +87,9 @@ def reduce(
         raise InputError("config/config.yaml", "key knobs.dmat", problem, "give at least one of each")
     path = tensors.find_trace(case.path("trace"))
     result = CaseResult(pd.DataFrame())
-    log_path, trace_path = (_log(case, key, name) for key, name in LOGS.items())
+    log_path, trace_path = (
+        case.path(key) if key in case.inputs else case.beside("trace", name) for key, name in LOGS.items()
+    )
     log = neutrino.read_event_log(log_path) if log_path else None
     trace = neutrino.read_tensor_trace(trace_path) if trace_path else None
     kernel = case.inputs.get("kernel") or tensors.kernel_name(log, path)
@@ -160,11 +162,6 @@ def _as_counted_upstream(survey: Survey) -> Survey:
         return survey
     pages = survey.pages if survey.pages[0] == 0 else np.concatenate([np.zeros(1, np.uint64), survey.pages])
     return Survey(**vars(survey) | {"pages": pages, "clocks": survey.clocks + (not survey.zero_clock)})
-
-
-def _log(case: Case, key: str, name: str) -> Path | None:
-    """Return the declared log, or the one beside the trace; None without either."""
-    return case.path(key) if key in case.inputs else case.beside("trace", name)
 
 
 def _known_tensors(

@@ -8,7 +8,7 @@ from gpuledger import files
 from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model.constants import TABLE as CONSTANTS
+from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.transformer.configuration import MODELS
 from gpuledger.studies.kernel_breakdown.parts import one_part
 from gpuledger.studies.kernel_breakdown.prediction_case import reduce_prediction
@@ -92,11 +92,7 @@ def _constants(rows: pd.DataFrame) -> dict:
     """Describe the constants that predicted kernels used: the file, and whose they are by GPU and kind of kernel."""
     of = rows.groupby(["hardware", "kind"], sort=True)["constants"].unique()
     fits = [f"{gpu}, {kind}: {' | '.join(sorted(names))}" for (gpu, kind), names in of.items()]
-    about = {
-        "source": "constants of the time model (resources/time_constants.csv)",
-        "note": "Constants of the time model. " + "; ".join(fits),
-    }
-    return provenance.describe_file(CONSTANTS, files.ROOT, about)
+    return describe_constants(fits)
 
 
 def _configuration(scenario: Scenario) -> list[dict]:

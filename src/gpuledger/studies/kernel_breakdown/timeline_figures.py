@@ -38,15 +38,7 @@ def colour_of(kernel_class: str) -> str:
 
 
 def draw_step(axes: Axes, result: Mapping, predicted: bool) -> None:
-    """Draw the span of a step as a bar, divided into kernels and none, and below it the predicted time of its kernels.
-
-    Parameters
-    ----------
-    result : mapping
-        Of a timed step.
-    predicted : bool
-        Whether there is a prediction.
-    """
+    """Draw a step's span as a bar, divided into kernels and none, and below it the predicted time of its kernels."""
     span, idle = float(result["span"]), float(result["idle_time"])
     running, wide = span - idle, idle > 0.4 * span
     scale, unit = time_unit(span)
@@ -107,14 +99,11 @@ def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
         edges = [_DARK_YELLOW if colour == figures.YELLOW else colour for colour in colours]
         outline = {"facecolor": "white", "edgecolor": edges, **_HATCHED}
         axes.barh(at + height / 2, scale * table["predicted"], height, **outline)
-    axes.set_yticks(at, [_shorten(name) for name in table.index], fontsize=6.8)
+    names = [figures.plain(name if len(name) <= 34 else f"{name[:33]}…") for name in table.index]
+    axes.set_yticks(at, names, fontsize=6.8)
     axes.invert_yaxis()
     axes.set_xlabel(f"time in the step ({unit})")
     return list(table.index)
-
-
-def _shorten(name: str) -> str:
-    return figures.plain(name if len(name) <= 34 else f"{name[:33]}…")
 
 
 def draw_errors(axes: Axes, rows: pd.DataFrame, parts: list[str]) -> None:

@@ -24,13 +24,7 @@ def _kernels(result: CaseResult) -> pd.DataFrame:
 
 
 def draw(results: Sequence[CaseResult]) -> Figure:
-    """Draw a row per recording: its time by limit, and how near its kernels come to the nearest roof.
-
-    Parameters
-    ----------
-    results : sequence of CaseResult
-        Of :func:`choose`.
-    """
+    """Draw a row per recording: its time by limit, and how near its kernels come to the nearest roof."""
     named = {}
     for result in results:
         where = result.provenance
@@ -54,7 +48,6 @@ def draw_limits(axes: Axes, named: dict[str, pd.DataFrame]) -> None:
 
     Parameters
     ----------
-    axes : Axes
     named : dict of str to DataFrame
         Rows of `kernel_table` by the recording's name.
     """
@@ -70,13 +63,7 @@ def draw_limits(axes: Axes, named: dict[str, pd.DataFrame]) -> None:
 
 
 def draw_nearness(axes: Axes, named: dict[str, pd.DataFrame]) -> None:
-    """Draw a dot per kernel of 5 % of the time or more, as large as its time, over its share of the nearest roof.
-
-    Parameters
-    ----------
-    axes : Axes
-    named : dict of str to DataFrame
-    """
+    """Draw a dot per kernel of 5 % of the time or more, as large as its time, over its share of the nearest roof."""
     for row, kernels in enumerate(named.values()):
         large = kernels[kernels["share_percent"] >= LABELLED_PERCENT]
         colours = [COLOURS[bound] for bound in large["bound"]]

@@ -49,8 +49,6 @@ def draw_roofline(axes: Axes, points: pd.DataFrame, result: CaseResult) -> None:
     ----------
     points : DataFrame
         From `roofline_points`.
-    result : CaseResult
-        For the roofs.
     """
     kinds = {"dram": points["dram_intensity_flop_per_byte"], "l2": points["l2_intensity_flop_per_byte"]}
     found = pd.concat(list(kinds.values())).dropna()

@@ -121,7 +121,6 @@ def _sparse(operation: str) -> Kind:
         sparse_law.CHOICES[operation],
         _sparse_work,
         shape,
-        shape,
         ("context", (-1, 255, 2047, 16383, 2**20)),
     )
 
@@ -138,7 +137,6 @@ ATTENTION: Mapping[str, Kind] = MappingProxyType(
             {"packing": ("never", "one token", "up to 32", "always"), "query_tile": (16, 32, 64, 128)},
             _attention_work,
             _SHAPE,
-            _SHAPE,
             ("tokens", (0, 64, 512, 4096, 2**20)),
         ),
         "decode": Kind(
@@ -149,7 +147,6 @@ ATTENTION: Mapping[str, Kind] = MappingProxyType(
             decode_law.BOUNDS,
             {"packing": ("never", "no window", "up to 32", "always", "enough blocks", "enough blocks, whole")},
             _attention_work,
-            _SHAPE,
             _SHAPE,
             ("context", (-1, 255, 2047, 16383, 2**20)),
         ),
@@ -162,7 +159,6 @@ ATTENTION: Mapping[str, Kind] = MappingProxyType(
             {"query_tile": (64, 128, 256), "key_tile": (64, 128)},
             _encoder_work,
             _ENCODER,
-            _ENCODER,
             ("tokens", (0, 64, 512, 4096, 2**20)),
         ),
         "bmm": Kind(
@@ -173,7 +169,6 @@ ATTENTION: Mapping[str, Kind] = MappingProxyType(
             latent_products.BOUNDS,
             {},
             _product_work,
-            _PRODUCT,
             _PRODUCT,
             ("tokens", (0, 64, 512, 4096, 2**20)),
         ),

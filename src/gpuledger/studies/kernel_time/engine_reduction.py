@@ -104,13 +104,9 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
             too_few.append(f"{kernel} {precision}")
             continue
         constants = engine_prediction.fit(gpu, kind, held_in)
-        found = pd.concat(
-            [
-                engine_prediction.predict(gpu, kind, constants, rows),
-                add_baselines(rows, rows["compute_s"].to_numpy(), rows["traffic_s"].to_numpy(), kind.look_up),
-            ],
-            axis=1,
-        )
+        work = rows["compute_s"].to_numpy(), rows["traffic_s"].to_numpy()
+        baselines = add_baselines(rows, *work, kind.look_up or kind.sizes)
+        found = pd.concat([engine_prediction.predict(gpu, kind, constants, rows), baselines], axis=1)
         frame.loc[rows.index, found.columns] = found
         words.setdefault(group, []).append(f"{kernel}: {in_words(constants)}")
         foreign = unseen_constants(kind.name, gpu, kernel, precision)

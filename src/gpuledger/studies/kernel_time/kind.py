@@ -26,8 +26,8 @@ class Kind:
     #: From GPU and rows to FLOP, bytes from DRAM or over the link, and the matrix units' peak (FLOP/s).
     work: Callable[[Gpu, pd.DataFrame], tuple[np.ndarray, np.ndarray, np.ndarray]]
     sizes: tuple[str, ...]  # columns that are a row's shape: they are hashed to hold rows back
-    look_up: tuple[str, ...]  # columns that a table look-up measures distances by
     region: tuple[str, tuple[int, ...]]  # column and edges of the regions that errors are given by
+    look_up: tuple[str, ...] = ()  # columns that a table look-up measures distances by, if others than `sizes`
 
 
 def numbers_of(rows: pd.DataFrame, names: Iterable[str]) -> dict[str, np.ndarray]:

@@ -70,7 +70,6 @@ _CONVOLUTION = Kind(
     {"pattern": recurrent_law.PATTERNS},
     _recurrent_work,
     _CHANNELS,
-    _CHANNELS,
     _NEW_TOKENS,
 )
 
@@ -96,8 +95,8 @@ LAYERS: Mapping[str, Kind] = MappingProxyType(
             {"tiles": moe.RULES},
             _moe_work,
             _EXPERTS,
-            (*_EXPERTS, "power"),
             ("tokens", (0, 64, 512, 4096, 2**20)),
+            (*_EXPERTS, "power"),
         ),
         "collective": Kind(
             "collective",
@@ -107,7 +106,6 @@ LAYERS: Mapping[str, Kind] = MappingProxyType(
             collectives.BOUNDS,
             {"pattern": ("ring", "one shot")},
             _collective_work,
-            ("message_bytes", "devices"),
             ("message_bytes", "devices"),
             ("message_bytes", (0, 2**14, 2**20, 2**26, 2**50)),
         ),
@@ -122,7 +120,6 @@ LAYERS: Mapping[str, Kind] = MappingProxyType(
             {"resident": (1, 2, 4, 8)},
             _recurrent_work,
             _STATE,
-            _STATE,
             _NEW_TOKENS,
         ),
         "state update": Kind(
@@ -134,7 +131,6 @@ LAYERS: Mapping[str, Kind] = MappingProxyType(
             {},
             _recurrent_work,
             _STATE,
-            _STATE,
             _NEW_TOKENS,
         ),
         "quantise": Kind(
@@ -145,7 +141,6 @@ LAYERS: Mapping[str, Kind] = MappingProxyType(
             quantise.BOUNDS,
             {},
             _quantise_work,
-            ("tokens", "columns"),
             ("tokens", "columns"),
             ("tokens", (0, 64, 512, 4096, 2**20)),
         ),

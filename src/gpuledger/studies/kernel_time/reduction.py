@@ -6,13 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model.constants import TABLE as CONSTANTS
-from gpuledger.models.time_model.constants import unseen_constants
+from gpuledger.ledger.provenance import describe_data_sheets
+from gpuledger.models.time_model.constants import describe_constants, unseen_constants
 from gpuledger.models.time_model.operators import UNITS as OPERATOR_UNITS
 from gpuledger.models.time_model.operators import OperatorConstants
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
@@ -116,20 +114,13 @@ def reduce(case: Case) -> CaseResult:
 def _provenance(case: Case, gpus: list[Gpu], result: CaseResult) -> dict:
     """Say what predicts the times, with which constants and data sheet, and what they are compared with."""
     fits = dict.fromkeys(str(result[name]) for name in result.summary if name.startswith("constants_source"))
-    constants = {
-        "source": "constants of the time model (resources/time_constants.csv)",
-        "note": ". ".join(["Constants of the time model", *(["; ".join(fits)] if fits else [])]),
-    }
     titles = ", ".join(gpu.title for gpu in gpus)
     return {
         "kind": "predicted",
         "label": f"predicted, compared with times ({case.label})",
         "title": f"Predicted times of kernels on {titles}, compared with: {case.dataset.content['title']}",
         "source": "gpuledger's time model, compared with the inputs",
-        "inputs": [
-            *provenance.describe_data_sheets(gpus, case.dataset.folder),
-            provenance.describe_file(CONSTANTS, files.ROOT, constants),
-        ],
+        "inputs": [*describe_data_sheets(gpus, case.dataset.folder), describe_constants(fits)],
     }
 
 

@@ -33,8 +33,6 @@ def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> None:
     ----------
     table : DataFrame
         Of :func:`gpuledger.studies.kernel_time.every_table.class_table`.
-    column : str
-        The error (%) to draw.
     """
     frameworks = sorted(set(table["framework"]) - {COMMON}) or [COMMON]
     known, width, narrow = read_gpus(), len(frameworks), figures.for_columns

@@ -39,11 +39,6 @@ _HMMA = re.compile(r"__inst_executed_pipe_tensor_op_hmma\.sum$")
 def dependence(laws: pd.DataFrame) -> pd.DataFrame:
     """Return, for each class and metric, how it depends on each variable.
 
-    Parameters
-    ----------
-    laws : DataFrame
-        The law table.
-
     Returns
     -------
     DataFrame
@@ -66,11 +61,6 @@ def dependence(laws: pd.DataFrame) -> pd.DataFrame:
 
 def gemm_separation(points: pd.DataFrame, gemm_classes: Collection[str]) -> pd.DataFrame:
     """Rank metrics by how well they distinguish GEMMs from all other kernels.
-
-    Parameters
-    ----------
-    gemm_classes : collection of str
-        Classes that are GEMMs.
 
     Returns
     -------
@@ -113,8 +103,6 @@ def tensor_core_kernels(kernels: pd.DataFrame, observations: pd.DataFrame, model
     ----------
     kernels : DataFrame
         Points of single kernels.
-    model : str
-        The model that the points belong to.
 
     Returns
     -------

@@ -62,10 +62,9 @@ def _add_series(result: CaseResult, sweep, case: Case) -> None:
             problem = f"two series would both be called '{name}' in summary.json"
             remedy = "tell kernel classes and metrics apart by letters and digits"
             raise InputError(case.dataset.file, case.place, problem, remedy)
-        result.add(f"{name}_law", row["law"], "text")
-        result.add(f"{name}_formula", row["formula"], "text")
-        result.add(f"{name}_error_percent", row["error_percent"], "%")
-        result.add(f"{name}_largest_error_percent", row["largest_error_percent"], "%")
+        units = {"law": "text", "formula": "text", "error_percent": "%", "largest_error_percent": "%"}
+        for quantity, unit in units.items():
+            result.add(f"{name}_{quantity}", row[quantity], unit)
         own = groups.get((row["kernel_class"], row["metric"], row["variable"]))
         if own is None:
             continue

@@ -55,7 +55,6 @@ def draw_engines(axes: Axes, groups: SeriesGroupBy) -> None:
 
     Parameters
     ----------
-    axes : Axes
     groups : SeriesGroupBy
         Ratios of predicted to measured time by GPU, dataset, mode and engine.
     """

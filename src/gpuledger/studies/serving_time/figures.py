@@ -122,8 +122,6 @@ def draw_ratios(
 
     Parameters
     ----------
-    axes : Axes
-    groups : SeriesGroupBy
     y : sequence of float
         Where each group is drawn.
     color : color, or one for each group

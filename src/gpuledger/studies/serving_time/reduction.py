@@ -5,13 +5,12 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 
-from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.ledger import provenance
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
+from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model import held_back
-from gpuledger.models.time_model.constants import TABLE as CONSTANTS
+from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import chunk, decode, join, kernels, prefill
 from gpuledger.readers.gpus import Gpu, find_gpu
@@ -85,12 +84,10 @@ def reduce(case: Case) -> CaseResult:
     result.add("disagg_runs", int((once["mode"] == APART).sum()), "run")
     result.add("disagg_runs_expressed", int(apart.sum()), "run")
     result.add("not_expressed", _counted(refused), "text")
-    for engine, term in sorted(terms.items()):
-        result.add(f"host_per_layer_{engine}", float(f"{term:.3g}"), "s")
-    for engine, term in sorted(first_terms.items()):
-        result.add(f"ttft_host_{engine}", float(f"{term:.3g}"), "s")
-    for engine, term in sorted(decode_terms.items()):
-        result.add(f"disagg_host_per_layer_{engine}", float(f"{term:.3g}"), "s")
+    fitted = {"host_per_layer": terms, "ttft_host": first_terms, "disagg_host_per_layer": decode_terms}
+    for name, found in fitted.items():
+        for engine, term in sorted(found.items()):
+            result.add(f"{name}_{engine}", term, "s")
     if not apart.all():
         _add_errors(result, data[~apart])
         _add_first_tokens(result, data[~apart])
@@ -99,19 +96,12 @@ def reduce(case: Case) -> CaseResult:
         full = errors_percent(data["full_s"], data["measured_s"])[apart].abs()
         result.add("disagg_tpot_median_error_all_in_flight_percent", full.median(), "%")
     result.add("finding", _finding(result, gpu), "text")
-    about = {
-        "source": "constants of the time model (resources/time_constants.csv)",
-        "note": "Constants of the time model. " + "; ".join(sorted(used)),
-    }
     result.provenance = {
         "kind": "predicted",
         "label": "predicted by a time model, beside measured served runs",
         "source": f"gpuledger's time model; measured runs: {case.dataset.content['source']}",
         "title": f"Served runs on {gpu.title}, and their steps as kernels",
-        "inputs": [
-            *provenance.describe_data_sheets([gpu], case.dataset.folder),
-            provenance.describe_file(CONSTANTS, files.ROOT, about),
-        ],
+        "inputs": [*describe_data_sheets([gpu], case.dataset.folder), describe_constants(sorted(used))],
     }
     return result
 

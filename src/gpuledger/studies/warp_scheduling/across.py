@@ -63,7 +63,10 @@ def _kernel(result: CaseResult) -> str:
 
 def _cases(results: Sequence[CaseResult]) -> dict[tuple[str, str, str], CaseResult]:
     """Return one case of each kernel, kind of blocks and provenance: the first."""
-    return {(_kernel(result), result.get("blocks", "all"), _kind(result)): result for result in reversed(results)}
+    return {
+        (_kernel(result), result.get("blocks", "all"), result.provenance["kind"]): result
+        for result in reversed(results)
+    }
 
 
 def _kernels(cases: Mapping[tuple[str, str, str], CaseResult]) -> list[str]:
@@ -82,10 +85,6 @@ def draw_against_fastest(axes: Axes, result: CaseResult, color: str) -> None:
 
 def _compared(cases: Mapping[tuple[str, str, str], CaseResult], kernel: str) -> bool:
     return {"exclusive", "shared"} <= {blocks for of, blocks, _ in cases if of == kernel}
-
-
-def _kind(result: CaseResult) -> str:
-    return result.provenance["kind"]
 
 
 def _name_curves(axes: Axes, cases: Mapping[tuple[str, str, str], CaseResult]) -> None:

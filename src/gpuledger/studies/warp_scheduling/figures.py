@@ -31,8 +31,6 @@ def draw_distribution(
     points : DataFrame
         See :func:`gpuledger.studies.warp_scheduling.parts`. Of a trace they are drawn as a line, published ones as
         markers.
-    color, tail_color : color
-        Of the curve, and of the tail.
     """
     fastest, p95, slowest = (result[f"cycles_p{percent}"] for percent in (0, 95, 100))
     spread = max(slowest - fastest, 1)
