@@ -13,7 +13,7 @@ from gpuledger import files
 CYCLE_S = 1e-9
 
 
-class Trace:
+class PerfettoTrace:
     """A timeline of slices on tracks, grouped by process, with arrows between slices.
 
     The format counts in µs and viewers show whatever fits. Clocks in cycles are written with 1 cycle as 1 ns; their

@@ -44,7 +44,7 @@ _NO_TOOL = "neither counters nor a timeline can be recorded"
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramRun:
     """One run of the program."""
 
     tool: str  # {"ncu", "nsys", "kineto"}
@@ -149,7 +149,7 @@ def _record(given: argparse.Namespace, target: list[str]) -> int:
 
 def plan_steps(
     given: argparse.Namespace, target: list[str], found: device.Device | None, scratch: Path
-) -> tuple[list[Step], list[str]]:
+) -> tuple[list[ProgramRun], list[str]]:
     """Return the runs of the program, and why others are not possible."""
     steps, reasons = [], []
     lack = plan.counters_lack()
@@ -162,7 +162,7 @@ def plan_steps(
     if program := shutil.which("nsys"):
         options = ("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true", "--export=sqlite")
         command = (program, "profile", *options, f"--output={scratch / 'timeline'}", *target)
-        steps.append(Step("nsys", command, scratch / "timeline.sqlite"))
+        steps.append(ProgramRun("nsys", command, scratch / "timeline.sqlite"))
     elif not steps and _is_python(target):
         steps.append(_kineto(target, scratch))
     elif not steps:
@@ -182,7 +182,7 @@ def _ncu(dry: bool, chip: str) -> tuple[Ncu | None, str]:
 
 def _count(
     given: argparse.Namespace, target: list[str], found: device.Device | None, ncu: Ncu | None, scratch: Path
-) -> Step:
+) -> ProgramRun:
     capability = found.compute_capability if found else ""
     capability = metrics.capability_of(given.chip) if given.dry_run and given.chip else capability
     names, missing = metrics.for_purposes(given.purposes.split(","), capability, ncu.metrics if ncu else None)
@@ -202,7 +202,7 @@ def _count(
         *("--section", "LaunchStats", "--section", "Occupancy"),
         *("--metrics", ",".join(names), "--log-file", str(log), *target),
     ]
-    return Step("ncu", tuple(command), log, tuple(names))
+    return ProgramRun("ncu", tuple(command), log, tuple(names))
 
 
 def _filters(name: str) -> list[str]:
@@ -221,9 +221,9 @@ def _is_python(target: list[str]) -> bool:
     return bool(called) and (not target[1].startswith("-") or (target[1] in ("-m", "-c") and len(target) > 2))
 
 
-def _kineto(target: list[str], scratch: Path) -> Step:
+def _kineto(target: list[str], scratch: Path) -> ProgramRun:
     made = scratch / "timeline.json"
-    return Step("kineto", (target[0], str(_TIMELINE), str(made), *target[1:]), made)
+    return ProgramRun("kineto", (target[0], str(_TIMELINE), str(made), *target[1:]), made)
 
 
 def _run_steps(
@@ -231,7 +231,7 @@ def _run_steps(
     target: list[str],
     found: device.Device,
     recording: Recording,
-    steps: list[Step],
+    steps: list[ProgramRun],
     scratch: Path,
     environment: dict[str, str],
 ) -> int:
@@ -265,7 +265,9 @@ def _run_steps(
     return 130 if ended == "by Ctrl-C" else failed
 
 
-def _take(step: Step, folder: Path, name: str, status: int, ended: str) -> tuple[dict, dict[str, str], dict[str, Any]]:
+def _take(
+    step: ProgramRun, folder: Path, name: str, status: int, ended: str
+) -> tuple[dict, dict[str, str], dict[str, Any]]:
     """Move what a tool made into the recording; return its cases, notes and provenance."""
     note = "" if ended == "by itself" else f"Ended {ended}: what was recorded until then."
     if status and not note:

@@ -5,13 +5,13 @@ import logging
 from gpuledger.record import metrics
 from gpuledger.record.designs import NETWORK, NETWORK_LAUNCHES, TOY_NETWORK
 from gpuledger.record.parts import Recorded
-from gpuledger.record.session import Session
+from gpuledger.record.session import RecordingSession
 
 LOG = logging.getLogger("gpuledger")
 _NOTE = "All launches between start and stop of profiling, in fp32 without TF32."
 
 
-def record_counters(session: Session) -> Recorded:
+def record_counters(session: RecordingSession) -> Recorded:
     """Record the three runs, each of which starts with the set-up, in one process."""
     names, missing = metrics.flop_metrics(session.device.compute_capability, session.ncu.metrics)
     paths = {passes: path for path, passes in TOY_NETWORK.tables.items()}

@@ -15,7 +15,7 @@ class Part:
     title: str
     #: The function that records it and returns :class:`Recorded`. With `own_process` it takes a folder, in which the
     #: paths of the cases are, and ``control`` if it needs ncu; otherwise it takes a
-    #: :class:`gpuledger.record.session.Session`.
+    #: :class:`gpuledger.record.session.RecordingSession`.
     module: str
     function: str
     needs: tuple[str, ...]  # among ``torch``, ``nvrtc``, ``ncu`` and ``neutrino``

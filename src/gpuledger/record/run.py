@@ -13,7 +13,7 @@ from gpuledger.errors import InputError
 from gpuledger.record import device, plan, profiler, session
 from gpuledger.record.parts import PARTS, Part, Recorded
 from gpuledger.record.recording import OutOfTimeError, Recording, hash_sources, key_of
-from gpuledger.record.session import Session
+from gpuledger.record.session import RecordingSession
 
 LOG = logging.getLogger("gpuledger")
 _HERE = Path(__file__).parent
@@ -72,7 +72,7 @@ def record_parts(
                 if ncu:
                     versions["ncu"] = ncu.version
                 control = control or profiler.Control()
-                now = Session(recording, found, python, versions, control, ncu, (options or {}).get(name, {}))
+                now = RecordingSession(recording, found, python, versions, control, ncu, (options or {}).get(name, {}))
                 (_record_apart if part.own_process else _record_part)(now, part)
                 LOG.info("%s: recorded", name)
             except (OutOfTimeError, InputError) as error:
@@ -92,13 +92,13 @@ def record_parts(
         return failed
 
 
-def _record_part(now: Session, part: Part) -> None:
+def _record_part(now: RecordingSession, part: Part) -> None:
     now.recording.begin(part.name, part.seconds, part.least_s)
     made: Recorded = getattr(import_module(part.module), part.function)(now, *part.arguments)
     now.recording.finish(part.name, made.cases, now.about(**made.about), made.notes)
 
 
-def _record_apart(now: Session, part: Part) -> None:
+def _record_apart(now: RecordingSession, part: Part) -> None:
     """Record a part in its own process, into a scratch folder whose contents are moved when it is complete.
 
     If the part fails, the scratch folder is kept so that the part can resume, as long as its key does not change.

@@ -78,7 +78,7 @@ class Tools:
 
 
 @dataclass
-class Session:
+class RecordingSession:
     """One call of the recorder."""
 
     recording: Recording

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from gpuledger import files
 from gpuledger.record import designs, metrics
 from gpuledger.record.parts import Recorded
-from gpuledger.record.session import Session
+from gpuledger.record.session import RecordingSession
 
 LOG = logging.getLogger("gpuledger")
 
@@ -19,7 +19,7 @@ CLASSES = [
 _NOTE = "Of each point: all launches of one {} pass of the whole model, after a warm-up pass; random weights."
 
 
-def record_sweep(session: Session, name: str) -> Recorded:
+def record_sweep(session: RecordingSession, name: str) -> Recorded:
     """Record a sweep with one run of ncu, in which every point is an NVTX range of its own.
 
     It becomes a case with the values per launch and, if the number of layers varies, a case with the totals per pass.

@@ -13,7 +13,7 @@ import requests
 BLOCK_S = 120
 
 
-class Session(requests.Session):
+class DownloadSession(requests.Session):
     """A session that sends no credentials and follows no redirect from a public host to a private address."""
 
     def __init__(self):

@@ -30,7 +30,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.download.entries import mirrored
 from gpuledger.ledger.download.names import shown
 from gpuledger.ledger.download.partial import note_of, own_part
-from gpuledger.ledger.download.session import BLOCK_S, Session, watched
+from gpuledger.ledger.download.session import BLOCK_S, DownloadSession, watched
 
 CHUNK_BYTES = 1 << 18
 MAX_FILE_BYTES = 64 * 2**30  # bound of a file whose size is not pinned
@@ -224,7 +224,7 @@ class _Transfer:
         # urllib3 counts attempts and spaces them; its own loop would not see a body that breaks off.
         budget = urllib3.Retry(total=max(retries, 0), backoff_factor=BACKOFF_S, backoff_max=MAX_PAUSE_S)
         try:
-            with Session() as session:
+            with DownloadSession() as session:
                 while True:
                     try:
                         return self.attempt(session)

@@ -92,13 +92,13 @@ def predict_network(
         ``explanation``, and ``from_counters``: which counters are explained rather than predicted (separated by
         spaces), because the prediction was derived from them. Counts are Int64, ``<NA>`` where unknown.
     """
-    table = _Rows(kernels, layers, hidden_dim, tokens, patterns, file)
+    table = _NetworkRows(kernels, layers, hidden_dim, tokens, patterns, file)
     _predict_reductions(table, _predict_gemms(table, bias, file), bias)
     _predict_small(table, activation)
     return table.result()
 
 
-class _Rows:
+class _NetworkRows:
     """The result under construction: input rows, roles, launches per row and predictions."""
 
     def __init__(self, kernels, layers, hidden_dim, tokens, patterns, file):
@@ -147,7 +147,7 @@ class _Rows:
         return out[[*order, "from_counters", "explanation"]]
 
 
-def _gradient_roles(table: _Rows, rows: pd.Index, forward: set[str | None]) -> dict[str, str]:
+def _gradient_roles(table: _NetworkRows, rows: pd.Index, forward: set[str | None]) -> dict[str, str]:
     """Tell input gradients from weight gradients: by their layouts if these decide, else by the number of launches."""
     names = list(table.out.loc[rows, "kernel"].unique())
     layouts = {name: parse(name).transpose for name in names}
@@ -173,7 +173,7 @@ def _gradient_roles(table: _Rows, rows: pd.Index, forward: set[str | None]) -> d
     return {}
 
 
-def _predict_gemms(table: _Rows, bias: bool, file: str | Path) -> pd.DataFrame:
+def _predict_gemms(table: _NetworkRows, bias: bool, file: str | Path) -> pd.DataFrame:
     """Assign roles, launches and shapes to the GEMM rows and apply the closed form."""
     out, frame = table.out, table.frame
     forward, backward = table.rows("forward", "gemm", "gemv"), table.rows("backward", "gemm", "gemv")
@@ -224,7 +224,7 @@ def _predict_gemms(table: _Rows, bias: bool, file: str | Path) -> pd.DataFrame:
     return gemm
 
 
-def _count_gemms(table: _Rows, rows: pd.Index, shape: pd.DataFrame, file: str | Path) -> None:
+def _count_gemms(table: _NetworkRows, rows: pd.Index, shape: pd.DataFrame, file: str | Path) -> None:
     """Fill in the launches of grouped GEMM rows: the network's, divided by FFMA if kernels share a role."""
     out = table.out
     if out.loc[rows, "launches"].notna().all():
@@ -243,7 +243,7 @@ def _count_gemms(table: _Rows, rows: pd.Index, shape: pd.DataFrame, file: str | 
                 table.count(pd.Index([row]), None if pd.isna(counted[row]) else int(counted[row]), "counters")
 
 
-def _predict_reductions(table: _Rows, gemm: pd.DataFrame, bias: bool) -> None:
+def _predict_reductions(table: _NetworkRows, gemm: pd.DataFrame, bias: bool) -> None:
     """Predict split-K reductions from the GEMM launches that they follow."""
     out = table.out
     for phase in ("forward", "backward"):
@@ -269,7 +269,7 @@ def _predict_reductions(table: _Rows, gemm: pd.DataFrame, bias: bool) -> None:
             out.at[row, "explanation"] = f"each launch: {factors} sums and one multiplication by alpha per output"
 
 
-def _predict_small(table: _Rows, activation: str) -> None:
+def _predict_small(table: _NetworkRows, activation: str) -> None:
     """Predict activations, the reduction of the loss, and kernels that execute no arithmetic."""
     out, outputs = table.out, table.hidden_dim * table.tokens
     for phase in ("forward", "backward"):

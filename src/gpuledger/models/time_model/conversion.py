@@ -17,7 +17,7 @@ from gpuledger.models.time_model.l2 import L2
 _CONVERTED = 2048  # values of a row that a block converts at once: 256 threads of 8 values
 
 
-class Machine(Protocol):
+class ConversionRates(Protocol):
     """What of a GPU and its constants a conversion needs, in base units."""
 
     dram: float
@@ -29,7 +29,7 @@ class Machine(Protocol):
 
 
 def conversion_s(
-    machine: Machine,
+    machine: ConversionRates,
     l2: L2,
     flat: Sequence[np.ndarray],
     weights: np.ndarray,

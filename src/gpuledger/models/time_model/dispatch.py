@@ -77,7 +77,7 @@ _ALL = np.iinfo(np.int64).max
 _HELD = 2.0 * 128 * 128
 
 
-class _Rule(NamedTuple):
+class _TileRule(NamedTuple):
     """A tile (m × n) for shapes of at most so many rows and columns.
 
     `step` elements along k are fetched at once; so many blocks along m and n start together, needed or not; an SM holds
@@ -124,74 +124,74 @@ _TOGETHER = ("tensorrt-deepgemm",)
 _PARTIAL, _SLOW_CYCLES = {"sm100": 12.0}, 110.0
 
 # The first rule that covers a shape holds.
-_TABLES: dict[tuple[str, str], tuple[_Rule, ...]] = {
+_TABLES: dict[tuple[str, str], tuple[_TileRule, ...]] = {
     ("vllm-fp8", "sm89"): (
-        _Rule(16, 8192, 16, 64),
-        _Rule(16, 16384, 16, 128, 64),
-        _Rule(32, 8192, 32, 64, launches=0.8),
-        _Rule(32, 16384, 32, 128),
-        _Rule(32, _ALL, 32, 64),
-        _Rule(64, 8192, 64, 64, launches=0.8),
-        _Rule(64, 16384, 64, 128),
-        _Rule(64, _ALL, 64, 64),
-        _Rule(128, 8192, 64, 128),
-        _Rule(128, 16384, 128, 128, 64),
-        _Rule(128, _ALL, 128, 64),
-        _Rule(256, 4096, 64, 128),
-        _Rule(_ALL, 4096, 128, 128, 64),
-        _Rule(256, _ALL, 128, 128, 64),
-        _Rule(_ALL, 8192, 256, 128, 64),
-        _Rule(_ALL, _ALL, 128, 128, 64),
+        _TileRule(16, 8192, 16, 64),
+        _TileRule(16, 16384, 16, 128, 64),
+        _TileRule(32, 8192, 32, 64, launches=0.8),
+        _TileRule(32, 16384, 32, 128),
+        _TileRule(32, _ALL, 32, 64),
+        _TileRule(64, 8192, 64, 64, launches=0.8),
+        _TileRule(64, 16384, 64, 128),
+        _TileRule(64, _ALL, 64, 64),
+        _TileRule(128, 8192, 64, 128),
+        _TileRule(128, 16384, 128, 128, 64),
+        _TileRule(128, _ALL, 128, 64),
+        _TileRule(256, 4096, 64, 128),
+        _TileRule(_ALL, 4096, 128, 128, 64),
+        _TileRule(256, _ALL, 128, 128, 64),
+        _TileRule(_ALL, 8192, 256, 128, 64),
+        _TileRule(_ALL, _ALL, 128, 128, 64),
     ),
     ("vllm-fp8", "sm90"): (
-        _Rule(16, 1280, 16, 64, 256, 2),
-        _Rule(16, _ALL, 16, 64, 256),
-        _Rule(64, 1280, 16, 64, 256, 4),
-        _Rule(64, _ALL, 64, 64, 256),
-        _Rule(128, _ALL, 64, 128, 128, 2),
-        _Rule(_ALL, _ALL, 128, 128, 128, 2),
+        _TileRule(16, 1280, 16, 64, 256, 2),
+        _TileRule(16, _ALL, 16, 64, 256),
+        _TileRule(64, 1280, 16, 64, 256, 4),
+        _TileRule(64, _ALL, 64, 64, 256),
+        _TileRule(128, _ALL, 64, 128, 128, 2),
+        _TileRule(_ALL, _ALL, 128, 128, 128, 2),
     ),
     ("vllm-fp8", "sm100"): (
-        _Rule(16, _ALL, 32, 64, 128, 1, 4),
-        _Rule(64, _ALL, 64, 64, 256, 1, 4),
-        _Rule(256, _ALL, 64, 128, 128, 2),
-        _Rule(_ALL, _ALL, 128, 128, 128, 2, 2),
+        _TileRule(16, _ALL, 32, 64, 128, 1, 4),
+        _TileRule(64, _ALL, 64, 64, 256, 1, 4),
+        _TileRule(256, _ALL, 64, 128, 128, 2),
+        _TileRule(_ALL, _ALL, 128, 128, 128, 2, 2),
     ),
     ("vllm-fp8", "sm120"): (
-        _Rule(16, _ALL, 16, 64),
-        _Rule(32, _ALL, 32, 64),
-        _Rule(256, _ALL, 64, 64),
-        _Rule(_ALL, _ALL, 128, 128),
+        _TileRule(16, _ALL, 16, 64),
+        _TileRule(32, _ALL, 32, 64),
+        _TileRule(256, _ALL, 64, 64),
+        _TileRule(_ALL, _ALL, 128, 128),
     ),
     ("sglang-fp8", "sm89"): (
-        _Rule(16, 8192, 16, 64),
-        _Rule(16, 16384, 32, 64),
-        _Rule(64, 16384, 32, 64),
-        _Rule(64, _ALL, 16, 64),
-        _Rule(128, 16384, 64, 64),
-        _Rule(128, _ALL, 32, 64),
-        _Rule(256, 8192, 128, 64, 64),
-        _Rule(256, 16384, 64, 128, 64),
-        _Rule(256, _ALL, 128, 64),
-        _Rule(_ALL, _ALL, 128, 128, 64),
+        _TileRule(16, 8192, 16, 64),
+        _TileRule(16, 16384, 32, 64),
+        _TileRule(64, 16384, 32, 64),
+        _TileRule(64, _ALL, 16, 64),
+        _TileRule(128, 16384, 64, 64),
+        _TileRule(128, _ALL, 32, 64),
+        _TileRule(256, 8192, 128, 64, 64),
+        _TileRule(256, 16384, 64, 128, 64),
+        _TileRule(256, _ALL, 128, 64),
+        _TileRule(_ALL, _ALL, 128, 128, 64),
     ),
     ("sglang-fp8", "sm100"): (
-        _Rule(16, _ALL, 64, 64, 128, 1, 4),
-        _Rule(64, _ALL, 64, 64),
-        _Rule(256, _ALL, 64, 128, 128, 2),
-        _Rule(_ALL, _ALL, 128, 128, 64, 2, 2),
+        _TileRule(16, _ALL, 64, 64, 128, 1, 4),
+        _TileRule(64, _ALL, 64, 64),
+        _TileRule(256, _ALL, 64, 128, 128, 2),
+        _TileRule(_ALL, _ALL, 128, 128, 64, 2, 2),
     ),
-    ("sglang-fp8", "sm120"): (_Rule(_ALL, _ALL, 128, 128),),
+    ("sglang-fp8", "sm120"): (_TileRule(_ALL, _ALL, 128, 128),),
 }
 # SGLang took over vLLM's dispatch for Hopper.
 _TABLES["sglang-fp8", "sm90"] = _TABLES["vllm-fp8", "sm90"]
 # Tiles of a profiled kernel that are compiled; one fills an SM.
 _COMPILED = {
-    ("tensorrt-nvfp4", "sm100"): tuple(_Rule(_ALL, _ALL, 128, columns, 256) for columns in (256, 192, 128, 64)),
-    ("tensorrt-nvfp4", "sm103"): tuple(_Rule(_ALL, _ALL, 128, columns, 768) for columns in (256, 128)),
+    ("tensorrt-nvfp4", "sm100"): tuple(_TileRule(_ALL, _ALL, 128, columns, 256) for columns in (256, 192, 128, 64)),
+    ("tensorrt-nvfp4", "sm103"): tuple(_TileRule(_ALL, _ALL, 128, columns, 768) for columns in (256, 128)),
 }
 # Kernels for vectors, beside a free choice for more rows.
-_VECTORS = {"tensorrt-int8": _Rule(4, _ALL, 4, 8, 2048, held=1024)}
+_VECTORS = {"tensorrt-int8": _TileRule(4, _ALL, 4, 8, 2048, held=1024)}
 # Further launches' worth of time for a single row.
 _ROW_LAUNCHES = {("vllm-fp8", "sm100"): 3.0}
 # Cycles for which a block holds up all others, by the rows of its tile.

@@ -37,7 +37,7 @@ _MOST = 128  # parts
 Shapes = Mapping[str, np.ndarray]
 
 
-class Tiles(NamedTuple):
+class EncoderTiles(NamedTuple):
     """Tiles of each launch, arrays of shape (launches,)."""
 
     #: Queries of a block and keys of a step.
@@ -55,32 +55,32 @@ def pattern_of(kernel: str) -> str:
     return "triton" if name == "triton" else ends.get(name[-3:], "fixed")
 
 
-def tiles_of(pattern: str, gpu: Gpu, shapes: Shapes, rows: int, keys: int) -> Tiles:
+def tiles_of(pattern: str, gpu: Gpu, shapes: Shapes, rows: int, keys: int) -> EncoderTiles:
     """Return the tiles of each launch; *rows* and *keys* are those of a kernel without a rule."""
     tokens, dim = shapes["tokens"], shapes["head_dim"]
     one = np.ones_like(tokens)
     if pattern == "flash 2":
-        return Tiles(128 * one, np.where(dim <= _NARROW, 128.0, 64.0), one, 0 * one, 0 * one)
+        return EncoderTiles(128 * one, np.where(dim <= _NARROW, 128.0, 64.0), one, 0 * one, 0 * one)
     if pattern == "triton":
         size = (64 if gpu.architecture in ("volta", "turing", "ampere", "ada") else 128) * one
         # Queries, and keys and values of two steps, in shared memory.
         held = 5 * size * 2 ** np.ceil(np.log2(dim)) * shapes["value_bytes"]
         memory = gpu.shared_memory_bytes_per_sm if gpu.shared_memory_bytes_per_sm > 0 else 0.0
-        return Tiles(size, size, one, 0 * one, np.maximum(1, np.floor(memory / held)))
+        return EncoderTiles(size, size, one, 0 * one, np.maximum(1, np.floor(memory / held)))
     if pattern == "flash 3":
         rows = np.where((tokens <= _SHORT) & (dim <= _NARROW), 64.0, 192.0)
         keys = np.where(dim <= _NARROW, 192.0, 144.0)
         tiles, steps = np.ceil(tokens / rows), np.ceil(tokens / keys)
         most = _parts_of_one(shapes["heads"] * tiles, steps, gpu.sms)
         a_block = np.ceil(1.1 * shapes["requests"] * shapes["heads"] * tiles * steps / gpu.sms)
-        return Tiles(rows, keys, np.clip(np.ceil(steps / a_block), 1, most), (most > 1) * one, 0 * one)
+        return EncoderTiles(rows, keys, np.clip(np.ceil(steps / a_block), 1, most), (most > 1) * one, 0 * one)
     if pattern == "flash 4":
         rows, keys = np.where(tokens <= 128, 128.0, 256.0), 128 * one
         blocks = shapes["requests"] * shapes["heads"] * np.ceil(tokens / rows)
         steps = np.ceil(tokens / keys)
         parts = np.where(steps > _FEW, np.clip(np.floor(gpu.sms / blocks), 1, np.minimum(steps, _MOST)), 1.0)
-        return Tiles(rows, keys, parts, (parts > 1) * one, 0 * one)
-    return Tiles(rows * one, keys * one, one, 0 * one, 0 * one)
+        return EncoderTiles(rows, keys, parts, (parts > 1) * one, 0 * one)
+    return EncoderTiles(rows * one, keys * one, one, 0 * one, 0 * one)
 
 
 def share_of_block(pattern: str, shapes: Shapes, rows: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import pandas as pd
 _LABELS = ("kernel", "kind", "precision", "weight_precision", "phase", "routing")
 
 
-class Rows:
+class KernelRows:
     """Columns of kernels as arrays, and the rows of them that one law is for.
 
     A pass has a few thousand kernels of a dozen laws; pandas takes longer to divide a frame than the laws to compute.
@@ -19,7 +19,7 @@ class Rows:
         self._columns, self._codes, self.where = columns, codes, where
 
     @classmethod
-    def of(cls, frame: pd.DataFrame) -> "Rows":
+    def of(cls, frame: pd.DataFrame) -> "KernelRows":
         """Take every row of a frame."""
         columns, codes = {}, {}
         for name in frame:
@@ -47,9 +47,9 @@ class Rows:
         """Return the first row's entry of a column."""
         return str(self._columns[name][self.where[0]])
 
-    def at(self, chosen: np.ndarray) -> "Rows":
+    def at(self, chosen: np.ndarray) -> "KernelRows":
         """Return some of the rows, by a mask or by their places among these."""
-        return Rows(self._columns, self._codes, self.where[chosen])
+        return KernelRows(self._columns, self._codes, self.where[chosen])
 
     def codes(self, name: str) -> np.ndarray:
         """Return a number per row that is the same where the column is: of a missing label -1."""
@@ -57,7 +57,7 @@ class Rows:
             return self._codes[name][self.where]
         return np.unique(self[name], return_inverse=True)[1].reshape(-1)
 
-    def groups(self, names: Sequence[str]) -> list["Rows"]:
+    def groups(self, names: Sequence[str]) -> list["KernelRows"]:
         """Return the rows that share the columns' entries, in the order of their first."""
         code = np.zeros(len(self), dtype=np.int64)
         for name in names:

@@ -12,7 +12,7 @@ from gpuledger.models.time_model.collectives import NODE, TRAYS, collective_term
 from gpuledger.models.time_model.constants import Constants, Entry
 from gpuledger.models.time_model.decode_law import decode_terms
 from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
-from gpuledger.models.time_model.kernel_rows import Rows
+from gpuledger.models.time_model.kernel_rows import KernelRows
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
 from gpuledger.models.time_model.prefill_law import prefill_terms
 from gpuledger.models.time_model.sparse_kernels import SELECTION, WIDEST_HEAD, is_sparse, sparse_parts
@@ -84,7 +84,7 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
         terms = np.column_stack([np.broadcast_to(parts.get(f"{name}_s", 0.0), len(where)) for name in BOUNDS])
         bound[where], used[where] = terms.argmax(axis=1), parts["constants"]
 
-    every = Rows.of(frame)
+    every = KernelRows.of(frame)
     for kind_rows in every.groups(["kind"]):
         if (kind := kind_rows.label("kind")) not in _KINDS:
             raise ValueError(f"unknown kind of kernel '{kind}'; one of {', '.join(_KINDS)}")
@@ -117,7 +117,7 @@ def gemm_precision(precision: str, weight_precision: str) -> str:
     return "fp8_block" if (precision, weight_precision) == ("fp8", "fp8_block") else precision
 
 
-def _gemms(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+def _gemms(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     precision = gemm_precision(*map(rows.label, ("precision", "weight_precision")))
     own = constants.gemm.get(precision)
     given = [Entry(gpu.name, "", "", precision, own)] if own else None
@@ -146,14 +146,14 @@ def _gemms(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.nda
     return parts | ({"constants": own.source} if own else {})
 
 
-def _sparse(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+def _sparse(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     operation, precisions, shapes, moved = sparse_parts(rows, gpu)
     found = choice.candidates("sparse", gpu, precisions, constants.engine)
     terms = _fastest(found, lambda entry: sparse_terms(gpu, entry.constants, shapes, operation))
     return terms | {"fixed_s": terms["launch_s"], "dram_bytes": moved, "l2_bytes": moved}
 
 
-def _attention(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+def _attention(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     if is_sparse(rows.label("kernel")):
         return _sparse(rows, gpu, constants)
     values, cache = map(rows.label, ("precision", "weight_precision"))
@@ -213,7 +213,7 @@ def _shares(kept: np.ndarray, k: np.ndarray, width: np.ndarray, kv_heads: np.nda
     return bool(shared and kv_heads.max() == 1)
 
 
-def _elementwise(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+def _elementwise(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     # Today's engines load norms, activations and RoPE vectorised, unlike those of 2024 (the law's other operators).
     operators = ["softmax" if str(name).endswith("softmax") else "vectorised" for name in rows["kernel"]]
     m, batch, n, read, write, weight, cache = rows.floats(
@@ -227,7 +227,7 @@ def _elementwise(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, 
     return parts | {"constants": "operators of an A100, data sheet rates of this GPU"}
 
 
-def _recurrent(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+def _recurrent(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     kernel, value_bytes = rows.label("kernel"), _CACHE_BITS.get(rows.label("precision"), 16) / 8
     decode = kernel.startswith("decode_")
     tokens, channels, k, batch, heads, key_heads, value_dim, decays, read, write, weight = rows.floats(
@@ -263,7 +263,7 @@ def _recurrent(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np
 _CHUNKED = "chunked_rule", recurrent_law.chunked_terms
 
 
-def _collectives(rows: Rows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+def _collectives(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     if not gpu.link_bytes_per_s > 0:
         remedy = "add link_gb_per_s, its bandwidth per direction (half of what data sheets give for both together)"
         raise InputError(gpu.file, f"GPU {gpu.name}", "it has no link to other GPUs", remedy)
@@ -304,7 +304,7 @@ SORTED = ("sglang",)
 FUSED = ("router_topk", "expert_act", "expert_combine")
 
 
-def _experts(every: Rows, gpu: Gpu, constants: KernelConstants, single: Mapping):
+def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Mapping):
     """Yield the rows of fused mixture-of-experts layers and their times, instead of single kernels'.
 
     The law gives the time of a layer. Its grouped GEMMs share what they take by their MACs, the other kernels the rest

@@ -20,7 +20,7 @@ CROWD = 0.4  #: Blocks over SMs that are many.
 _DIRTY = 1.3  # room that results need in L2, over that of what is only read
 
 
-class Machine(Protocol):
+class ElementSizes(Protocol):
     """Bytes of an operand's element and of a result's."""
 
     operand: float
@@ -28,7 +28,7 @@ class Machine(Protocol):
 
 
 def traffic(
-    machine: Machine,
+    machine: ElementSizes,
     l2: L2,
     flat: Sequence[np.ndarray],
     weights: np.ndarray,

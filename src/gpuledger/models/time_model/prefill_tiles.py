@@ -44,7 +44,7 @@ _SMALL, _HOPPER, _BLACKWELL = (
 Shapes = Mapping[str, np.ndarray]
 
 
-class Tiles(NamedTuple):
+class PrefillTiles(NamedTuple):
     """Tiles of each launch, arrays of shape (launches,)."""
 
     #: Rows of scores of a block (queries of all packed heads), and keys of a step.
@@ -67,7 +67,7 @@ def pattern_of(kernel: str, gpu: Gpu, precision: str = "") -> str:
     return names.get(kernel, "sglang triton" if kernel in ("triton", "MLA triton") else "fixed")
 
 
-def tiles_of(pattern: str, gpu: Gpu, shapes: Shapes, packed: np.ndarray, rows: int) -> Tiles:
+def tiles_of(pattern: str, gpu: Gpu, shapes: Shapes, packed: np.ndarray, rows: int) -> PrefillTiles:
     """Return the tiles of each launch.
 
     Parameters
@@ -79,19 +79,19 @@ def tiles_of(pattern: str, gpu: Gpu, shapes: Shapes, packed: np.ndarray, rows: i
     one = np.ones(len(packed))
     group, dim = s["heads"] / s["kv_heads"], s["head_dim"]
     if pattern == "flash 2":
-        return Tiles(64 * one, flash_tile(s), np.where((s["tokens"] == 1) & (s["window"] == 0), group, 1), one)
+        return PrefillTiles(64 * one, flash_tile(s), np.where((s["tokens"] == 1) & (s["window"] == 0), group, 1), one)
     if pattern == "vllm triton":
-        return Tiles(np.maximum(16, 2 ** np.ceil(np.log2(group))), 32 * one, group, one)
+        return PrefillTiles(np.maximum(16, 2 ** np.ceil(np.log2(group))), 32 * one, group, one)
     if pattern == "sglang triton":
         large = _HOPPER if gpu.architecture == "hopper" else _BLACKWELL
         table = large if generation_of(gpu) is WARP_GROUP else _SMALL
         size = (dim > 128).astype(int) + (dim > 256)
-        return Tiles(table[0, size].astype(float), table[1, size].astype(float), one, one)
+        return PrefillTiles(table[0, size].astype(float), table[1, size].astype(float), one, one)
     if pattern == "flashinfer":
         return _flashinfer(gpu, s, group)
     if pattern == "tensorrt fp8":
-        return Tiles(np.where(dim <= 64, 128.0, 64.0), np.where(dim <= 64, 128.0, 32.0), one, one)
-    return Tiles(rows * one, np.maximum(rows, 32) * one, packed, one)
+        return PrefillTiles(np.where(dim <= 64, 128.0, 64.0), np.where(dim <= 64, 128.0, 32.0), one, one)
+    return PrefillTiles(rows * one, np.maximum(rows, 32) * one, packed, one)
 
 
 def late(pattern: str, shapes: Shapes, packed: np.ndarray) -> np.ndarray:
@@ -112,7 +112,7 @@ def copying_blocks(pattern: str, shapes: Shapes) -> np.ndarray | float:
     return shapes["heads"] if pattern.startswith("tensorrt") else 1.0
 
 
-def _flashinfer(gpu: Gpu, s: Shapes, group: np.ndarray) -> Tiles:
+def _flashinfer(gpu: Gpu, s: Shapes, group: np.ndarray) -> PrefillTiles:
     dim, queries = s["head_dim"], s["tokens"] * group
     rows = np.where((queries > 64) & (dim < 256), 128, np.where(queries > 16, 64, 16))
     # Sixteen rows leave three of four warps to the keys. Two blocks share an SM if each can hold a step of 16 keys.
@@ -129,4 +129,4 @@ def _flashinfer(gpu: Gpu, s: Shapes, group: np.ndarray) -> Tiles:
     fit = np.floor(np.floor(2 * gpu.sms / s["kv_heads"]) / (s["requests"] * np.ceil(queries / rows)))
     part = seen / np.clip(fit, 1, np.ceil(seen / _FLASHINFER_PART))
     parts = np.ceil(seen / np.maximum(np.ceil(part), _FLASHINFER_PART))
-    return Tiles(rows.astype(float), keys, group, parts)
+    return PrefillTiles(rows.astype(float), keys, group, parts)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpuledger.models.time_model.kernel_rows import Rows
+from gpuledger.models.time_model.kernel_rows import KernelRows
 from gpuledger.models.time_model.sparse_law import ROWS
 from gpuledger.readers.gpus import Gpu
 
@@ -37,7 +37,7 @@ def precisions_of(operation: str, narrow_cache: bool) -> tuple[str, ...]:
     return (*narrow, operation, *other)
 
 
-def sparse_parts(rows: Rows, gpu: Gpu) -> tuple[str, tuple[str, ...], dict[str, np.ndarray], np.ndarray]:
+def sparse_parts(rows: KernelRows, gpu: Gpu) -> tuple[str, tuple[str, ...], dict[str, np.ndarray], np.ndarray]:
     """Return the operation, the names of its constants, the law's shapes and the bytes moved, of one kernel's rows."""
     kernel = rows.label("kernel")
     operation = _OPERATIONS[kernel]

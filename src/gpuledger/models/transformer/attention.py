@@ -3,7 +3,7 @@
 import pandas as pd
 
 from gpuledger.models.transformer.attention_rows import (
-    Keys,
+    AttendedKeys,
     add_gate,
     add_index,
     add_rope_and_cache,
@@ -20,7 +20,7 @@ from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.recurrent_attention import add_delta, add_state_space
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
-from gpuledger.models.transformer.rows import Rows
+from gpuledger.models.transformer.rows import KernelList
 from gpuledger.models.transformer.workloads import Workload
 
 
@@ -36,12 +36,12 @@ def attention_kernels(
     fused : frozenset of str
         As for :func:`gpuledger.models.transformer.kernels`.
     """
-    rows = Rows(model, workload, Parallel(), precision, fused, layers=0)
+    rows = KernelList(model, workload, Parallel(), precision, fused, layers=0)
     add_attention(rows, group)
     return rows.frame()
 
 
-def add_attention(rows: Rows, group: Layers) -> None:
+def add_attention(rows: KernelList, group: Layers) -> None:
     """Add the kernels between the norm before attention and the residual add."""
     by_kernel: dict[str, list] = {}
     for linear in group.attention.linears(rows.model.hidden):
@@ -57,7 +57,7 @@ def first_attention_kernel(attention: object) -> str:
     return _FIRST[type(attention)]
 
 
-def _heads(rows: Rows, attention: Attention, by_kernel: dict[str, list]) -> None:
+def _heads(rows: KernelList, attention: Attention, by_kernel: dict[str, list]) -> None:
     """Add multi-head, grouped-query or multi-query attention."""
     work, tokens, value, tensor = rows.work, rows.work.tokens, rows.value_bytes, rows.parallel.tensor
     fused, projections = "qkv" in rows.fused, ("qkv_proj", "index_q_proj", "index_k_proj")
@@ -81,10 +81,10 @@ def _heads(rows: Rows, attention: Attention, by_kernel: dict[str, list]) -> None
     cached = attention.device_cache_width(tensor)
     keys_turned = own * kv_heads
     add_rope_and_cache(rows, (heads + keys_turned) * attention.rotary_dim, attention.rotary_dim, cached, keys_turned)
-    keys, places = Keys.within(work, attention.window), None
+    keys, places = AttendedKeys.within(work, attention.window), None
     if attention.indexer:
         add_index(rows, attention.indexer, by_kernel, keys)
-        keys, places = Keys.within(work, attention.indexer.selected), attention.indexer.selected
+        keys, places = AttendedKeys.within(work, attention.indexer.selected), attention.indexer.selected
     written, sizes = rows.operand_bytes("out_proj"), ((heads, kv_heads), (width, attention.value_dim))
     read = row_bytes(rows, attention.device_key_width(tensor))
     for decoding, requests in split(rows, few(rows)).items():

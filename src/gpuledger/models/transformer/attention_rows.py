@@ -7,12 +7,12 @@ import numpy as np
 
 from gpuledger.models.transformer.blocks import Indexer
 from gpuledger.models.transformer.precision import BITS
-from gpuledger.models.transformer.rows import Rows
+from gpuledger.models.transformer.rows import KernelList
 from gpuledger.models.transformer.workloads import Workload
 
 
 @dataclass(frozen=True)
-class Keys:
+class AttendedKeys:
     """The keys that the requests of each row of a workload attend to: int64 arrays of shape (rows,), per request."""
 
     pairs: np.ndarray  # (query, key) pairs
@@ -24,10 +24,10 @@ class Keys:
         return cls(work.pairs(window), work.visible(window), work.new_tokens + work.past_tokens)
 
     def __add__(self, other: Self) -> Self:
-        return Keys(self.pairs + other.pairs, self.distinct + other.distinct, self.context + other.context)
+        return AttendedKeys(self.pairs + other.pairs, self.distinct + other.distinct, self.context + other.context)
 
 
-def row_bytes(rows: Rows, width: int) -> int:
+def row_bytes(rows: KernelList, width: int) -> int:
     """Return the bytes of *width* cached values of a token."""
     return -(-width * BITS[rows.precision.cache] // 8)
 
@@ -37,7 +37,7 @@ def row_bytes(rows: Rows, width: int) -> int:
 FEW = 16
 
 
-def split(rows: Rows, decodes: np.ndarray | bool = False) -> dict[bool, np.ndarray]:
+def split(rows: KernelList, decodes: np.ndarray | bool = False) -> dict[bool, np.ndarray]:
     """Return, per workload row, the number of requests that kernels for decoding (True) and for prompts process.
 
     Those with one new token, and those that *decodes* tells, are decoding.
@@ -46,18 +46,18 @@ def split(rows: Rows, decodes: np.ndarray | bool = False) -> dict[bool, np.ndarr
     return {decoding: np.where((single | decodes) == decoding, requests, 0) for decoding in (False, True)}
 
 
-def few(rows: Rows) -> np.ndarray:
+def few(rows: KernelList) -> np.ndarray:
     """Return which requests have few new tokens behind a longer context."""
     work = rows.work
     return (work.new_tokens <= FEW) & (work.past_tokens > work.new_tokens)
 
 
-def add_rope(rows: Rows, width: int, table: int, kernel: str = "rope") -> None:
+def add_rope(rows: KernelList, width: int, table: int, kernel: str = "rope") -> None:
     """Add the rotation of *width* values per token, with a table of *table* values per position."""
     rows.per_token(kernel, width, width + table, width)
 
 
-def add_rope_and_cache(rows: Rows, turned: int, table: int, cached: int, keys: int) -> None:
+def add_rope_and_cache(rows: KernelList, turned: int, table: int, cached: int, keys: int) -> None:
     """Add RoPE over *turned* values a token, *keys* heads of them keys, and the copy of *cached* ones to the cache."""
     tokens, value, stored = rows.work.tokens, rows.value_bytes, row_bytes(rows, cached)
     if "rope_kv" in rows.fused and turned and cached:
@@ -72,19 +72,19 @@ def add_rope_and_cache(rows: Rows, turned: int, table: int, cached: int, keys: i
         rows.elementwise("kv_write", tokens, cached, tokens * (cached * value), tokens * stored)
 
 
-def add_gate(rows: Rows, width: int, gates: int) -> None:
+def add_gate(rows: KernelList, width: int, gates: int) -> None:
     """Add the product of *width* values of attention's output and *gates* gates per token."""
     rows.per_token("attn_gate", width, width + gates, width, "out_proj")
 
 
 def attend(
-    rows: Rows,
+    rows: KernelList,
     decoding: bool,
     requests: np.ndarray,
     heads_of: tuple[int, int],
     dims: tuple[int, int],
     written: float,
-    keys: Keys,
+    keys: AttendedKeys,
     cached_row: int = 0,
     expanded_row: int = 0,
     places: np.ndarray | int | None = None,
@@ -144,7 +144,11 @@ def attend(
 
 
 def add_index(
-    rows: Rows, index: Indexer, by_kernel: dict[str, list], keys: Keys, chosen_for: np.ndarray | bool = True
+    rows: KernelList,
+    index: Indexer,
+    by_kernel: dict[str, list],
+    keys: AttendedKeys,
+    chosen_for: np.ndarray | bool = True,
 ) -> None:
     """Add the selection of keys: scores of all pairs, then the largest of each token.
 

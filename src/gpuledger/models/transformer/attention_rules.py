@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuledger.errors import warn
 from gpuledger.models.transformer.blocks import Attention, Block, Indexer
-from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, Keys
+from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 Windows = list[int | None]
 
 
-def _bias(keys: Keys, rule: bool | str) -> bool:
+def _bias(keys: ConfigKeys, rule: bool | str) -> bool:
     return keys.flag(rule) if isinstance(rule, str) else rule
 
 
-def _rotated(keys: Keys, share: float | None, head_dim: int) -> int:
+def _rotated(keys: ConfigKeys, share: float | None, head_dim: int) -> int:
     if share is not None and not 0 <= share <= 1:
         raise keys.error("partial_rotary_factor", f"{share:g} is not within 0 … 1", "correct it")
     return int(head_dim * (1 if share is None else share))
 
 
-def _grouped(keys: Keys, family: ModelFamily, hidden: int) -> Attention:
+def _grouped(keys: ConfigKeys, family: ModelFamily, hidden: int) -> Attention:
     """Return attention with query heads in groups that share a key/value head, without a window."""
     heads = keys.integer("num_attention_heads", MAX_HEADS)
     kv_heads = _divisor(keys, "num_key_value_heads", heads, heads)
@@ -57,7 +57,7 @@ def _grouped(keys: Keys, family: ModelFamily, hidden: int) -> Attention:
     )
 
 
-def _divisor(keys: Keys, key: str, heads: int, *default: int) -> int:
+def _divisor(keys: ConfigKeys, key: str, heads: int, *default: int) -> int:
     kv_heads = keys.integer(key, MAX_HEADS, *default)
     if heads % kv_heads:
         raise keys.error(key, f"{heads} query heads are not a multiple of {kv_heads}", "correct one of them")
@@ -69,16 +69,16 @@ def _per_window(one: Attention, windows: Windows, sliding: Attention | None = No
     return [replace(sliding or one, window=window) if window else one for window in windows]
 
 
-def grouped(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def grouped(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     return _per_window(_grouped(keys, family, hidden), windows)
 
 
-def optional_norm(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def optional_norm(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Queries and keys are normalised per head if ``use_qk_norm`` says so (GLM-4.5)."""
     return _per_window(replace(_grouped(keys, family, hidden), qk_norm="head" * keys.flag("use_qk_norm")), windows)
 
 
-def smollm3(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def smollm3(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Layers that ``no_rope_layers`` marks with 1 have RoPE; without it, all but every fourth."""
     one, layers = _grouped(keys, family, hidden), len(windows)
     every = keys.integer("no_rope_layer_interval", MAX_LAYERS, 4)
@@ -88,21 +88,21 @@ def smollm3(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> l
     return [one if turned else replace(one, rotary_dim=0) for turned in rotated]
 
 
-def llama4(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def llama4(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Only layers with a window have RoPE, and a norm of queries and keys without weights."""
     one = _grouped(keys, family, hidden)
     norm = "unweighted" if keys.flag("use_qk_norm", True) else ""
     return _per_window(replace(one, rotary_dim=0), windows, replace(one, qk_norm=norm))
 
 
-def falcon(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def falcon(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """One key/value head for all queries, but in the newer architecture, which says how many."""
     one = _grouped(keys, family, hidden)
     single = keys.flag("multi_query") and not keys.flag("new_decoder_architecture")
     return [replace(one, kv_heads=1) if single else one] * len(windows)
 
 
-def cohere(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def cohere(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Heads may be normalised, each with weights of its own; with windows, only those layers have RoPE."""
     one = replace(_grouped(keys, family, hidden), qk_norm="heads" if keys.flag("use_qk_norm") else "")
     keys.known |= {"logit_scale", "use_parallel_block", "use_parallel_embedding", "use_gated_activation"}
@@ -114,7 +114,7 @@ def cohere(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> li
     return _per_window(one, windows)
 
 
-def gemma4(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def gemma4(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Layers without a window have wider and fewer key/value heads, whose keys are the values too."""
     sliding = replace(_grouped(keys, family, hidden), value_norm=True)
     dim = keys.integer("global_head_dim", MAX_WIDTH, sliding.head_dim)
@@ -136,7 +136,7 @@ def gemma4(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> li
     return every[:first] + [replace(one, own_keys=False) for one in every[first:]]
 
 
-def mimo_v2(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def mimo_v2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Layers with a window have more key/value heads, and sinks; values are narrower than keys."""
     full = replace(_grouped(keys, family, hidden), value_width=keys.integer("v_head_dim", MAX_WIDTH))
     heads = keys.integer("swa_num_attention_heads", MAX_HEADS, full.heads)
@@ -153,7 +153,7 @@ def mimo_v2(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> l
     return _per_window(replace(full, sinks=keys.flag("add_full_attention_sink_bias")), windows, sliding)
 
 
-def step(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def step(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Layers with a window have more query heads; a gate per head scales the output."""
     gate = "head" if keys.flag("use_head_wise_attn_gate", True) else ""
     full = replace(_grouped(keys, family, hidden), gate=gate)
@@ -173,7 +173,7 @@ def step(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list
     found = _per_window(full, windows, sliding)
     if not shares:
         return found
-    listed = Keys({str(i): share for i, share in enumerate(shares)}, keys.file, "partial_rotary_factors")
+    listed = ConfigKeys({str(i): share for i, share in enumerate(shares)}, keys.file, "partial_rotary_factors")
     rotated = [_rotated(keys, listed.number(str(i), None), one.head_dim) for i, one in enumerate(found)]
     return [replace(one, rotary_dim=dim) for one, dim in zip(found, rotated, strict=True)]
 
@@ -182,7 +182,7 @@ def step(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list
 _STEP_SLIDING_HEADS = 96
 
 
-def minimax_m3(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def minimax_m3(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """An indexer selects blocks of keys in the layers that are listed."""
     one, layers = _grouped(keys, family, hidden), len(windows)
     for key, wanted in {"qk_norm_type": "per_head", "use_qk_norm": True, "attention_output_gate": False}.items():
@@ -206,7 +206,7 @@ def minimax_m3(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -
     return [indexed if chosen else one for chosen in sparse]
 
 
-def with_delta(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def with_delta(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Gated delta rule in the layers that are listed, full attention with a gate in the others (Qwen3.5)."""
     layers = len(windows)
     interval = keys.integer("full_attention_interval", MAX_LAYERS)
@@ -220,7 +220,7 @@ def with_delta(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -
     return [delta if kind == "linear_attention" else full for kind in types]
 
 
-def _delta(keys: Keys) -> DeltaAttention:
+def _delta(keys: ConfigKeys) -> DeltaAttention:
     key_heads, value_heads = (keys.integer(f"linear_num_{part}_heads", MAX_HEADS) for part in ("key", "value"))
     key_dim, value_dim = (keys.integer(f"linear_{part}_head_dim", MAX_WIDTH) for part in ("key", "value"))
     if value_heads % key_heads:
@@ -234,7 +234,7 @@ def _delta(keys: Keys) -> DeltaAttention:
     return DeltaAttention(key_heads, key_dim, value_heads, value_dim, conv, bits)
 
 
-def _latent(keys: Keys, family: ModelFamily) -> LatentAttention:
+def _latent(keys: ConfigKeys, family: ModelFamily) -> LatentAttention:
     heads = keys.integer("num_attention_heads", MAX_HEADS)
     rank = keys.integer("q_lora_rank", MAX_WIDTH, None)
     names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -244,11 +244,11 @@ def _latent(keys: Keys, family: ModelFamily) -> LatentAttention:
     return LatentAttention(heads, rank, *sizes, _bias(keys, family.out_bias))
 
 
-def latent(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     return [_latent(keys, family)] * len(windows)
 
 
-def sparse_latent(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def sparse_latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """An indexer selects the tokens that latent attention reads; layers may share its selection (GLM-5.2)."""
     layers, attention = len(windows), _latent(keys, family)
     heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
@@ -271,7 +271,7 @@ def sparse_latent(keys: Keys, family: ModelFamily, hidden: int, windows: Windows
 _RATIOS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 
 
-def compressed(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def compressed(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """A window, and a past that is compressed by a ratio per layer (DeepSeek-V4)."""
     layers = len(windows)
     types = keys.strings("layer_types")
@@ -295,7 +295,7 @@ def compressed(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -
     return [kinds[ratio] for ratio in ratios]
 
 
-def kimi_linear(keys: Keys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+def kimi_linear(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Kimi Delta Attention in the layers that are listed, latent attention in the others; numbers are from 1."""
     layers, settings = len(windows), keys.inner("linear_attn_config")
     full = replace(_latent(keys, family), rope=not keys.flag("mla_use_nope"), gate=keys.flag("mla_use_output_gate"))

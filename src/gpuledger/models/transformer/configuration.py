@@ -16,7 +16,7 @@ from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import name_fault, shown
 from gpuledger.models.transformer.blocks import Experts
 from gpuledger.models.transformer.families import FAMILIES, ModelFamily
-from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, Keys
+from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.layer_kinds import read_layers
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.precision import Precision
@@ -98,8 +98,8 @@ def read_model(
     if family is None:
         raise _unknown_architecture(kind, inner, shown_file)
     defaults = {**(_LEFT_OUT.get(kind, {}) if inside else {}), **family.defaults}
-    keys = Keys(inner, shown_file, inside, defaults, family.renamed)
-    outer = Keys(content, shown_file)
+    keys = ConfigKeys(inner, shown_file, inside, defaults, family.renamed)
+    outer = ConfigKeys(content, shown_file)
     hidden = keys.integer("hidden_size", MAX_WIDTH)
     vocab = keys.integer("vocab_size", MAX_VOCAB)
     _check_fixed(keys, family)
@@ -253,7 +253,7 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
     found = []
     routed = any(re.search("expert|moe", key) for key in content)
     for name, family in FAMILIES.items():
-        keys = Keys(content, file, "", family.defaults, family.renamed)
+        keys = ConfigKeys(content, file, "", family.defaults, family.renamed)
         with suppress(InputError), warnings.catch_warnings(action="ignore"):
             _check_fixed(keys, family)
             layers = read_layers(keys, family, keys.integer("hidden_size", MAX_WIDTH))
@@ -275,12 +275,12 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
     return InputError(file, "key model_type", problem, f"{remedy}; known architectures: {', '.join(FAMILIES)}")
 
 
-def _check_fixed(keys: Keys, family: ModelFamily) -> None:
+def _check_fixed(keys: ConfigKeys, family: ModelFamily) -> None:
     for key, wanted in {**family.fixed, "is_encoder_decoder": False}.items():
         keys.fixed(key, wanted, "another kind of layer")
 
 
-def _unknown_keys(keys: Keys, outer: Keys, nested: bool) -> list[str]:
+def _unknown_keys(keys: ConfigKeys, outer: ConfigKeys, nested: bool) -> list[str]:
     # Multi-token prediction layers are left out.
     strange = keys.unknown({"quantization_config", "num_nextn_predict_layers", "expert_dtype"})
     if nested:

@@ -12,7 +12,7 @@ from gpuledger.models.transformer import attention_rules as attention
 from gpuledger.models.transformer import family_rules as rules
 from gpuledger.models.transformer.blocks import Block, Experts, FeedForward
 from gpuledger.models.transformer.family_rules import dense, no_window, window_every_second, window_everywhere
-from gpuledger.models.transformer.keys import Keys
+from gpuledger.models.transformer.keys import ConfigKeys
 
 ACTIVATIONS = frozenset(
     {"silu", "swish", "relu", "relu2", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu"}
@@ -52,8 +52,8 @@ class ModelFamily:
     The other attributes are those of the classes in :mod:`gpuledger.models.transformer.model`.
     """
 
-    window: Callable[[Keys, int], list[int | None]]
-    ffn: Callable[[Keys, int, FeedForward], list[FeedForward | Experts]]
+    window: Callable[[ConfigKeys, int], list[int | None]]
+    ffn: Callable[[ConfigKeys, int, FeedForward], list[FeedForward | Experts]]
     defaults: Mapping = field(default_factory=dict)
     fixed: Mapping = field(default_factory=dict)
     qkv_bias: bool | str = "attention_bias"

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from gpuledger.ledger.download.names import shown
 from gpuledger.models.transformer.blocks import Experts, FeedForward
-from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, Keys
+from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 
 
-def _layer_types(keys: Keys, layers: int) -> list[bool] | None:
+def _layer_types(keys: ConfigKeys, layers: int) -> list[bool] | None:
     """Return which layers have a window according to ``layer_types``; None without that key."""
     types = keys.strings("layer_types")
     if not types:
@@ -23,7 +23,7 @@ def _layer_types(keys: Keys, layers: int) -> list[bool] | None:
     return [name == "sliding_attention" for name in types]
 
 
-def _windows(keys: Keys, layers: int, slides: Callable[[int], bool]) -> list[int | None]:
+def _windows(keys: ConfigKeys, layers: int, slides: Callable[[int], bool]) -> list[int | None]:
     window = keys.integer("sliding_window", MAX_POSITIONS, None)
     types = _layer_types(keys, layers)
     if types is None:
@@ -34,31 +34,31 @@ def _windows(keys: Keys, layers: int, slides: Callable[[int], bool]) -> list[int
     return [window if slide else None for slide in types]
 
 
-def no_window(keys: Keys, layers: int) -> list[int | None]:
+def no_window(keys: ConfigKeys, layers: int) -> list[int | None]:
     return [None] * layers
 
 
-def window_everywhere(keys: Keys, layers: int) -> list[int | None]:
+def window_everywhere(keys: ConfigKeys, layers: int) -> list[int | None]:
     return _windows(keys, layers, lambda i: True)
 
 
-def window_every_second(keys: Keys, layers: int) -> list[int | None]:
+def window_every_second(keys: ConfigKeys, layers: int) -> list[int | None]:
     size = keys.integer("sliding_window_size", MAX_POSITIONS, None)
     if size not in (None, keys.integer("sliding_window", MAX_POSITIONS, None)):
         raise keys.error("sliding_window_size", f"{size} differs from sliding_window", "correct one of them")
     return _windows(keys, layers, lambda i: i % 2 == 0)
 
 
-def window_but_every_nth(keys: Keys, layers: int) -> list[int | None]:
+def window_but_every_nth(keys: ConfigKeys, layers: int) -> list[int | None]:
     period = keys.integer("_sliding_window_pattern", MAX_LAYERS, None)
     period = keys.integer("sliding_window_pattern", MAX_LAYERS, period or 6)
     return _windows(keys, layers, lambda i: (i + 1) % period != 0)
 
 
-def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[Keys, int], list[int | None]]:
+def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[ConfigKeys, int], list[int | None]]:
     """Windows of Qwen models: ``sliding_window`` only applies with ``use_sliding_window``."""
 
-    def windows(keys: Keys, layers: int) -> list[int | None]:
+    def windows(keys: ConfigKeys, layers: int) -> list[int | None]:
         first = keys.integer("max_window_layers", MAX_LAYERS, 28, low=0)
         if not keys.flag("use_sliding_window"):
             keys.known |= {"sliding_window", "layer_types"}
@@ -68,7 +68,7 @@ def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[Keys, int], 
     return windows
 
 
-def window_of_chunks(keys: Keys, layers: int) -> list[int | None]:
+def window_of_chunks(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Llama 4: three of four layers attend within chunks, taken as windows of that length, which is an upper bound."""
     chunk = keys.integer("attention_chunk_size", MAX_POSITIONS, 8192)
     if keys.content.get("no_rope_layers") == []:
@@ -81,7 +81,7 @@ def window_of_chunks(keys: Keys, layers: int) -> list[int | None]:
     return [chunk if value else None for value in local]
 
 
-def window_of_mimo_v2(keys: Keys, layers: int) -> list[int | None]:
+def window_of_mimo_v2(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Windows in the layers that ``hybrid_layer_pattern`` marks, or ``layer_types``."""
     size = keys.integer("sliding_window", MAX_POSITIONS)
     keys.fixed("sliding_window_size", size, "differs from sliding_window")
@@ -91,17 +91,17 @@ def window_of_mimo_v2(keys: Keys, layers: int) -> list[int | None]:
     return [size if slides else None for slides in marked]
 
 
-def dense(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+def dense(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     return [block] * layers
 
 
-def dense_falcon(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+def dense_falcon(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """A block four times as wide as the residual stream, unless the file says otherwise."""
     width = keys.integer("intermediate_size", MAX_WIDTH, 4 * keys.integer("hidden_size", MAX_WIDTH))
     return [replace(block, width=width)] * layers
 
 
-def routed_experts(keys: Keys, experts: str, width: str, bias=False, gated=True, **more: object) -> Experts:
+def routed_experts(keys: ConfigKeys, experts: str, width: str, bias=False, gated=True, **more: object) -> Experts:
     """Return routed experts whose number and width are under these keys; *more* are other attributes of the class."""
     count = keys.integer(experts, MAX_EXPERTS)
     active = keys.integer("num_experts_per_tok", MAX_EXPERTS)
@@ -112,7 +112,7 @@ def routed_experts(keys: Keys, experts: str, width: str, bias=False, gated=True,
     return Experts(count, active, expert, **{"router_bias": bias, **more})
 
 
-def _selection_bias(keys: Keys) -> bool:
+def _selection_bias(keys: ConfigKeys) -> bool:
     """Whether the selection of experts has a bias per expert."""
     return keys.choice("topk_method", {"noaux_tc", "greedy", "group_limited_greedy"}, "noaux_tc") == "noaux_tc"
 
@@ -120,7 +120,7 @@ def _selection_bias(keys: Keys) -> bool:
 def all_routed(experts: str, bias: bool = False) -> Callable:
     """Every layer has experts of width ``intermediate_size``."""
 
-    def ffns(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    def ffns(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
         return [routed_experts(keys, experts, "intermediate_size", bias)] * layers
 
     return ffns
@@ -129,7 +129,7 @@ def all_routed(experts: str, bias: bool = False) -> Callable:
 def sparse_steps(shared: bool) -> Callable:
     """Every ``decoder_sparse_step``-th layer has experts, except those in ``mlp_only_layers`` (Qwen)."""
 
-    def ffns(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    def ffns(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
         step = keys.integer("decoder_sparse_step", MAX_LAYERS, 1)
         only = keys.value("mlp_only_layers", None) or []
         if not isinstance(only, list) or not all(type(i) is int for i in only):
@@ -147,7 +147,7 @@ def sparse_steps(shared: bool) -> Callable:
 def deepseek(router_bias: bool) -> Callable:
     """The first layers are dense, then every ``moe_layer_freq``-th layer has routed and shared experts."""
 
-    def ffns(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    def ffns(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
         first = keys.integer("first_k_dense_replace", MAX_LAYERS, 0, low=0)
         step = keys.integer("moe_layer_freq", MAX_LAYERS, 1)
         if keys.value("n_routed_experts", None) is None:
@@ -165,7 +165,7 @@ def deepseek(router_bias: bool) -> Callable:
     return ffns
 
 
-def llama4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+def llama4(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Every n-th layer has experts beside a shared one, all of the width of ``block``; the others are wider."""
     step = keys.integer("interleave_moe_layer_step", MAX_LAYERS, 1)
     routed = routed_experts(keys, "num_local_experts", "intermediate_size", shared=block)
@@ -175,7 +175,7 @@ def llama4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Ex
     return [routed if i in sparse else wide for i in range(layers)]
 
 
-def minimax(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+def minimax(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Every layer has experts; full attention and one norm over all heads are what the keys must say."""
     for key, wanted in {"qk_norm_type": "per_layer", "use_qk_norm": True, "attn_type_list": [1] * layers}.items():
         keys.fixed(key, wanted, "another kind of attention")
@@ -185,7 +185,7 @@ def minimax(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | E
     return [routed_experts(keys, "num_local_experts", "intermediate_size", router_bias=bias)] * layers
 
 
-def _sparse_layers(keys: Keys, layers: int) -> list[bool]:
+def _sparse_layers(keys: ConfigKeys, layers: int) -> list[bool]:
     """Return which layers have experts, according to ``mlp_layer_types`` or a list in ``moe_layer_freq``."""
     types = keys.strings("mlp_layer_types")
     if types and (set(types) - {"dense", "sparse"} or len(types) != layers):
@@ -198,14 +198,14 @@ def _sparse_layers(keys: Keys, layers: int) -> list[bool]:
     return sparse
 
 
-def mimo_v2(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+def mimo_v2(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Listed layers have experts, none of them shared."""
     keys.fixed("n_shared_experts", 0, "shared experts")
     routed = routed_experts(keys, "n_routed_experts", "moe_intermediate_size", router_bias=_selection_bias(keys))
     return [routed if sparse else block for sparse in _sparse_layers(keys, layers)]
 
 
-def minimax_m3(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+def minimax_m3(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Listed layers have experts, the others a wider block."""
     keys.fixed("moe_intermediate_size", block.width, "differs from intermediate_size")
     shared = keys.integer("n_shared_experts", MAX_EXPERTS, 1, low=0) * keys.integer(
@@ -219,7 +219,7 @@ def minimax_m3(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward 
     return [routed if sparse else wide for sparse in _sparse_layers(keys, layers)]
 
 
-def gemma4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+def gemma4(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Every layer is dense or, with ``enable_moe_block``, has routed experts beside the dense block."""
     keys.known.add("use_bidirectional_attention")
     if keys.content.get("hidden_size_per_layer_input"):
@@ -234,7 +234,7 @@ def gemma4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Ex
     return [routed] * layers
 
 
-def step(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+def step(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """All but the first layers have routed experts and a shared one."""
     named = keys.value("moe_layers_enum", None)
     if named is None:
@@ -257,7 +257,7 @@ def step(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Expe
     return [routed if i in sparse else block for i in range(layers)]
 
 
-def deepseek_v4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+def deepseek_v4(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Every layer has experts; the first ones choose them by a table of tokens, without a bias."""
     hashed = keys.integer("num_hash_layers", MAX_LAYERS, 3, low=0)
     keys.fixed("mlp_layer_types", ["hash_moe"] * hashed + ["moe"] * (layers - hashed), "differs from num_hash_layers")
@@ -267,7 +267,7 @@ def deepseek_v4(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward
     return [replace(routed, router_bias=bias and i >= hashed) for i in range(layers)]
 
 
-def kimi_linear(keys: Keys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+def kimi_linear(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """As DeepSeek-V3's; Kimi-K3's routed experts work on narrower tokens."""
     latent = keys.integer("routed_expert_hidden_size", MAX_WIDTH, None) or 0
     norm = keys.flag("latent_moe_use_norm") and bool(latent)

@@ -6,10 +6,10 @@ from gpuledger.models.transformer.blocks import Experts, FeedForward, Linear
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import ring_bytes
 from gpuledger.models.transformer.routing import Load, Routing
-from gpuledger.models.transformer.rows import Rows
+from gpuledger.models.transformer.rows import KernelList
 
 
-def add_feed_forward(rows: Rows, group: Layers, load: Load) -> None:
+def add_feed_forward(rows: KernelList, group: Layers, load: Load) -> None:
     """Add the kernels between the norm before the feed-forward block and the residual add."""
     if isinstance(group.ffn, Experts):
         _experts(rows, group.ffn, load)
@@ -23,7 +23,7 @@ def first_kernel(ffn: FeedForward | Experts) -> str:
     return prefix + ("gate_up_proj" if block.gated else "up_proj")
 
 
-def _dense(rows: Rows, block: FeedForward, prefix: str) -> None:
+def _dense(rows: KernelList, block: FeedForward, prefix: str) -> None:
     tokens = rows.work.tokens
     *up, down = block.linears(rows.model.hidden, prefix)
     rows.gemms(up, tokens, "gate_up" in rows.fused or block.stored_fused)
@@ -31,13 +31,13 @@ def _dense(rows: Rows, block: FeedForward, prefix: str) -> None:
     rows.gemms([down], tokens)
 
 
-def _activation(rows: Rows, block: FeedForward, prefix: str, m: np.ndarray, width: int) -> None:
+def _activation(rows: KernelList, block: FeedForward, prefix: str, m: np.ndarray, width: int) -> None:
     read = m * (width * rows.value_bytes * (2 if block.gated else 1))
     write = m * (width * rows.operand_bytes(prefix + "down_proj"))
     rows.elementwise(prefix + "act" if prefix else "ffn_act", m, width, read, write)
 
 
-def _experts(rows: Rows, ffn: Experts, load: Load) -> None:
+def _experts(rows: KernelList, ffn: Experts, load: Load) -> None:
     hidden, tokens, value, parallel = rows.model.hidden, rows.work.tokens, rows.value_bytes, rows.parallel
     router, *others = ffn.linears(hidden)
     if ffn.own_norms:
@@ -99,14 +99,14 @@ def _experts(rows: Rows, ffn: Experts, load: Load) -> None:
         rows.per_token("shared_add", hidden, 2 * hidden, hidden)
 
 
-def _exchanged(rows: Rows, own: np.ndarray, ffn: Experts, kernel: str) -> np.ndarray:
+def _exchanged(rows: KernelList, own: np.ndarray, ffn: Experts, kernel: str) -> np.ndarray:
     """Return the bytes that a device sends when its tokens go to, or come back from, the devices of their experts."""
     width = rows.operand_bytes(kernel) if kernel else rows.value_bytes
     return ring_bytes(own * (ffn.active * (ffn.latent or rows.model.hidden) * width), rows.parallel.expert)
 
 
 def _grouped(
-    rows: Rows,
+    rows: KernelList,
     bunch: list[Linear],
     experts: int,
     choices: np.ndarray,

@@ -14,7 +14,7 @@ from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
 from gpuledger.models.transformer.routing import Load, as_load
-from gpuledger.models.transformer.rows import Rows
+from gpuledger.models.transformer.rows import KernelList
 from gpuledger.models.transformer.workloads import Workload
 
 #: Groups of operations that may be fused into one launch.
@@ -72,7 +72,7 @@ def kernels(
         remedy = f"use {', '.join(sorted(FUSIONS | FURTHER))}"
         raise InputError("kernels", "fused", f"unknown fusion: {', '.join(sorted(map(str, unknown)))}", remedy)
     load = as_load(expert_load)
-    rows = Rows(model, workload, parallel, precision or model.precision, fusions)
+    rows = KernelList(model, workload, parallel, precision or model.precision, fusions)
     for stage, numbers in enumerate(parallel.stages(model.layer_count)):
         rows.stage, last = stage, stage == parallel.pipeline - 1
         rows.layers, rows.count, rows.precision = -1, 1, precision or model.precision
@@ -94,7 +94,7 @@ def kernels(
     return rows.frame()
 
 
-def _add_embedding(rows: Rows) -> None:
+def _add_embedding(rows: KernelList) -> None:
     model, tokens, value, tensor = rows.model, rows.work.tokens, rows.value_bytes, rows.parallel.tensor
     stream = tokens * (model.hidden * value)
 
@@ -117,7 +117,7 @@ def _add_embedding(rows: Rows) -> None:
         rows.gemms([model.embeddings[0]], tokens)
 
 
-def _add_layer_embeddings(rows: Rows, width: int) -> None:
+def _add_layer_embeddings(rows: KernelList, width: int) -> None:
     """Add the embeddings of all layers, *width* values per token: from a table, and projected from the token's own."""
     model, tokens, value = rows.model, rows.work.tokens, rows.value_bytes
     stream = tokens * (width * value)
@@ -132,7 +132,7 @@ def _add_layer_embeddings(rows: Rows, width: int) -> None:
     rows.per_token("per_layer_norm", width, 2 * width, width, weight=rows.plain_bytes(own))
 
 
-def _add_layer_embedding(rows: Rows, group: Layers) -> None:
+def _add_layer_embedding(rows: KernelList, group: Layers) -> None:
     """Add what a layer does with its embeddings: a gate, which reads the finished sum, scales them; then back."""
     tokens, width = rows.work.tokens, group.per_layer
     gate, projection = list(group.linears(rows.model.hidden))[-2:]
@@ -143,7 +143,7 @@ def _add_layer_embedding(rows: Rows, group: Layers) -> None:
     _add_norm(rows, "per_layer_post_norm", "", False, rows.count)
 
 
-def _add_norm(rows: Rows, kernel: str, reader: str, with_residual: bool, count: int) -> None:
+def _add_norm(rows: KernelList, kernel: str, reader: str, with_residual: bool, count: int) -> None:
     """Add *count* norms whose output the GEMM *reader* reads (empty: none); optionally fused with the residual add."""
     tokens, hidden = rows.work.tokens, rows.model.hidden
     stream = tokens * (hidden * rows.value_bytes)
@@ -153,12 +153,12 @@ def _add_norm(rows: Rows, kernel: str, reader: str, with_residual: bool, count: 
     rows.elementwise(kernel, tokens, hidden, read, write, weight=weight, count=count)
 
 
-def _add_residual(rows: Rows, kernel: str, count: int) -> None:
+def _add_residual(rows: KernelList, kernel: str, count: int) -> None:
     hidden = rows.model.hidden
     rows.per_token(kernel, hidden, 2 * hidden, hidden, count=count)
 
 
-def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: Load) -> None:
+def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, load: Load) -> None:
     fused, count, plain = "residual_norm" in rows.fused, rows.count, group.residuals is None
     # The previous stage sends the sum, so the first norm of a stage has no residual to add.
     alone = (int(numbers.start in group.numbers) if fused else count) if plain else count
@@ -196,7 +196,7 @@ def _add_layers(rows: Rows, group: Layers, numbers: range, last: bool, load: Loa
     _add_output(rows, group, "ffn_residual", ends_stage if fused else count)
 
 
-def _add_input(rows: Rows, group: Layers, numbers: range, block: int) -> None:
+def _add_input(rows: KernelList, group: Layers, numbers: range, block: int) -> None:
     """Add what makes the input of a block, 0 (attention) or 1 (feed-forward), of something else than one sum."""
     hidden, residuals = rows.model.hidden, group.residuals
     if isinstance(residuals, HyperConnections):
@@ -208,13 +208,13 @@ def _add_input(rows: Rows, group: Layers, numbers: range, block: int) -> None:
             rows.per_token("residual_sum", hidden, sources * hidden, hidden, **more)
 
 
-def _add_streams_sum(rows: Rows, residuals: HyperConnections, linear: Linear) -> None:
+def _add_streams_sum(rows: KernelList, residuals: HyperConnections, linear: Linear) -> None:
     hidden = rows.model.hidden
     rows.gemms([linear], rows.work.tokens)
     rows.per_token("hyper_sum", hidden, residuals.streams * hidden + linear.outputs, hidden)
 
 
-def _add_output(rows: Rows, group: Layers, kernel: str, count: int) -> None:
+def _add_output(rows: KernelList, group: Layers, kernel: str, count: int) -> None:
     """Add a block's output to the residual stream: *count* plain sums, if no other scheme replaces them."""
     if isinstance(group.residuals, HyperConnections):
         hidden = rows.model.hidden
@@ -224,7 +224,7 @@ def _add_output(rows: Rows, group: Layers, kernel: str, count: int) -> None:
         _add_residual(rows, kernel, rows.count if group.residuals else count)
 
 
-def _add_head(rows: Rows) -> None:
+def _add_head(rows: KernelList) -> None:
     model, tokens, tensor = rows.model, rows.work.logit_tokens, rows.parallel.tensor
     if isinstance(model.residuals, HyperConnections):
         _add_streams_sum(rows, model.residuals, model.residuals.final_linears(model.hidden)[0])

@@ -36,7 +36,7 @@ MAX_WIDTH, MAX_HEADS, MAX_LAYERS, MAX_VOCAB, MAX_EXPERTS = 2**20, 2**14, 10_000,
 MAX_POSITIONS, MAX_NUMBER = 2**31, 1e30
 
 
-class Keys:
+class ConfigKeys:
     """The keys of one object of a config.json; ``known`` collects those that were read.
 
     Parameters
@@ -117,7 +117,7 @@ class Keys:
 
     def inner(self, key: str) -> Self:
         """Return the keys of the object that *key* holds; of an empty one if missing or null."""
-        return Keys(self.mapping(key), self.file, f"{self.inside}.{key}" if self.inside else key)
+        return ConfigKeys(self.mapping(key), self.file, f"{self.inside}.{key}" if self.inside else key)
 
     def flags(self, key: str, layers: int) -> list[bool] | None:
         """Return a list of zeros and ones, one per layer; None if missing or null."""

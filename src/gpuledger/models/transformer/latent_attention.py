@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpuledger.models.transformer.attention_rows import (
-    Keys,
+    AttendedKeys,
     add_gate,
     add_index,
     add_rope,
@@ -15,13 +15,13 @@ from gpuledger.models.transformer.attention_rows import (
 )
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.names import PHASES
-from gpuledger.models.transformer.rows import Rows
+from gpuledger.models.transformer.rows import KernelList
 
 #: Keys of a step that SGLang expands at most (``get_max_chunk_capacity``).
 _MOST_EXPANDED = 2**17
 
 
-def add_latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]) -> None:
+def add_latent(rows: KernelList, attention: LatentAttention, by_kernel: dict[str, list]) -> None:
     """Add multi-head latent attention, from the compression to the values."""
     work, value, tensor = rows.work, rows.value_bytes, rows.parallel.tensor
     tokens, heads, rank = work.tokens, attention.heads // tensor, attention.kv_rank
@@ -43,14 +43,14 @@ def add_latent(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list
         if absorbed.any():  # all query heads share one compressed head of keys and values
             _absorb(rows, "q_absorb", absorbed, heads, rank, attention.nope_dim, value)
             sizes = (heads, 1), (attention.cache_width, rank)
-            attend(rows, True, of_form[True], *sizes, value, Keys.within(work), cached_row=row)
+            attend(rows, True, of_form[True], *sizes, value, AttendedKeys.within(work), cached_row=row)
             _absorb(rows, "value_absorb", absorbed, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
     if attention.gate:
         rows.gemms(by_kernel["attn_gate_proj"], tokens)
         add_gate(rows, heads * attention.value_dim, heads * attention.value_dim)
 
 
-def _expanded(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list], requests: np.ndarray) -> None:
+def _expanded(rows: KernelList, attention: LatentAttention, by_kernel: dict[str, list], requests: np.ndarray) -> None:
     """Add attention of *requests* with separate keys and values for every head, and their expansion."""
     if not requests.any():
         return
@@ -59,10 +59,10 @@ def _expanded(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list]
     _expand_context(rows, attention, by_kernel["kv_b_proj"][0], work.total(requests * work.past_tokens))
     expanded = heads * (attention.query_dim + attention.value_dim) * rows.value_bytes
     dims, written = (attention.query_dim, attention.value_dim), rows.operand_bytes("out_proj")
-    attend(rows, False, requests, (heads, heads), dims, written, Keys.within(work), expanded_row=expanded)
+    attend(rows, False, requests, (heads, heads), dims, written, AttendedKeys.within(work), expanded_row=expanded)
 
 
-def _fewer_macs_absorbed(rows: Rows, attention: LatentAttention) -> np.ndarray:
+def _fewer_macs_absorbed(rows: KernelList, attention: LatentAttention) -> np.ndarray:
     """Return which requests need fewer multiplications absorbed than if the cached tokens were expanded again.
 
     For DeepSeek-V3, those with up to 170 new tokens behind a long context. Engines draw the line at a number of new
@@ -74,7 +74,7 @@ def _fewer_macs_absorbed(rows: Rows, attention: LatentAttention) -> np.ndarray:
     return work.pairs() * float(wider) < work.past_tokens * float(expansion)
 
 
-def _compress(rows: Rows, rank: int, by_kernel: dict[str, list]) -> None:
+def _compress(rows: KernelList, rank: int, by_kernel: dict[str, list]) -> None:
     """Add the compression of queries, keys and values, and the expansion of queries from *rank* values."""
     tokens = rows.work.tokens
     rows.gemms(by_kernel["qkv_a_proj"], tokens, "qkv" in rows.fused)
@@ -82,20 +82,20 @@ def _compress(rows: Rows, rank: int, by_kernel: dict[str, list]) -> None:
     rows.gemms(by_kernel["q_b_proj"], tokens)
 
 
-def _expand_context(rows: Rows, attention: LatentAttention, linear, past: np.ndarray) -> None:
+def _expand_context(rows: KernelList, attention: LatentAttention, linear, past: np.ndarray) -> None:
     """Add the expansion of tokens cached by earlier chunks, which are read from the cache and expanded again."""
     n, k, weight = rows.matrices([linear], rows.parallel.tensor)
     traffic = {"write": past * (n * rows.value_bytes), "cache": past * row_bytes(rows, attention.cache_width)}
     rows.gemm("context_kv_b_proj", past, n, k, weight=weight, **traffic, **rows.formats("kv_b_proj"))
 
 
-def _absorb(rows: Rows, kernel: str, m: np.ndarray, heads: int, n: int, k: int, written: float) -> None:
+def _absorb(rows: KernelList, kernel: str, m: np.ndarray, heads: int, n: int, k: int, written: float) -> None:
     """Add a per-head product with a part of ``kv_b_proj``, which engines keep unquantised for this."""
     read, write = m * (heads * k * rows.value_bytes), m * (heads * n * written)
     rows.gemm(kernel, m, n, k, heads, weight=rows.plain_bytes(heads * n * k), read=read, write=write)
 
 
-def _sparse(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list], row: int) -> None:
+def _sparse(rows: KernelList, attention: LatentAttention, by_kernel: dict[str, list], row: int) -> None:
     """Add attention to the tokens that an indexer selects, in the absorbed form.
 
     Prompts that end within the selection attend to everything, expanded, and select nothing, as in SGLang, unless many
@@ -111,20 +111,20 @@ def _sparse(rows: Rows, attention: LatentAttention, by_kernel: dict[str, list], 
     selects = ~(short & ("sparse_prompts" not in rows.fused))
     if attention.indexer.own:
         always = rows.fused & {"index_always", "sparse_prompts"}
-        add_index(rows, attention.indexer, by_kernel, Keys.within(work), bool(always) | selects)
+        add_index(rows, attention.indexer, by_kernel, AttendedKeys.within(work), bool(always) | selects)
     _expanded(rows, attention, by_kernel, np.where(selects, 0, work.requests))
     tokens = work.total(selects * work.requests * work.new_tokens)
     if not tokens.any():
         return
     _absorb(rows, "q_absorb", tokens, heads, rank, attention.nope_dim, rows.value_bytes)
-    dims, keys = (attention.cache_width, rank), Keys.within(work, selected)
+    dims, keys = (attention.cache_width, rank), AttendedKeys.within(work, selected)
     for decoding, requests in split(rows, few(rows)).items():
         sizes = (heads, 1), dims, rows.value_bytes, keys
         attend(rows, decoding, requests * selects, *sizes, cached_row=row, places=selected)
     _absorb(rows, "value_absorb", tokens, heads, attention.value_dim, rank, rows.operand_bytes("out_proj"))
 
 
-def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[str, list]) -> None:
+def add_compressed(rows: KernelList, attention: CompressedAttention, by_kernel: dict[str, list]) -> None:
     """Add attention to a window and to pooled entries of the past, from the compression to the groups' projection."""
     work, value, tensor = rows.work, rows.value_bytes, rows.parallel.tensor
     tokens, heads, dim = work.tokens, attention.heads // tensor, attention.head_dim
@@ -132,16 +132,16 @@ def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[s
     rows.norm("kv_a_norm", dim)
     rows.norm("qk_norm", heads * dim, weights=0)
     add_rope_and_cache(rows, (heads + 1) * attention.rope_dim, attention.rope_dim, dim, 1)
-    keys, places = Keys.within(work, attention.window), attention.window
+    keys, places = AttendedKeys.within(work, attention.window), attention.window
     for kernel, width in attention.pools.items():
         _pool(rows, attention, kernel, width, by_kernel[kernel])
     if attention.ratio:
         entries, pairs = work.entries(attention.ratio), work.entry_pairs(attention.ratio)
-        everything, index = Keys(pairs, entries, entries), attention.indexer
+        everything, index = AttendedKeys(pairs, entries, entries), attention.indexer
         if index:
             add_index(rows, index, by_kernel, everything)
             some = np.minimum(entries, index.selected + work.new_tokens // attention.ratio)
-            everything = Keys(work.entry_pairs(attention.ratio, index.selected), some, entries)
+            everything = AttendedKeys(work.entry_pairs(attention.ratio, index.selected), some, entries)
         keys, places = keys + everything, places + (index.selected if index else work.largest(entries))
     # Each token has a list of the keys that it attends to.
     for decoding, requests in split(rows, few(rows)).items():
@@ -159,7 +159,7 @@ def add_compressed(rows: Rows, attention: CompressedAttention, by_kernel: dict[s
     rows.gemm("out_a_proj", tokens, n, k, count, **traffic, **rows.formats("out_a_proj"))
 
 
-def _pool(rows: Rows, attention: CompressedAttention, kernel: str, width: int, linears: list) -> None:
+def _pool(rows: KernelList, attention: CompressedAttention, kernel: str, width: int, linears: list) -> None:
     """Add the projections of values and weights, and the pooling of the windows that the new tokens complete."""
     work = rows.work
     rows.gemms(linears, work.tokens)

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from gpuledger.models.transformer.blocks import Attention, Block, Experts, FeedForward, Nothing
 from gpuledger.models.transformer.families import ACTIVATIONS, ModelFamily
 from gpuledger.models.transformer.family_rules import routed_experts
-from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, Keys
+from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.recurrent_blocks import StateSpace
 from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
 
 
-def read_layers(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
+def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
     """Return the layers of a model, grouped by kind, in the order of their first occurrence."""
     if family.single == "hybrid_override_pattern":
         return _group(_single_blocks(keys), family)
@@ -34,14 +34,14 @@ def read_layers(keys: Keys, family: ModelFamily, hidden: int) -> tuple[Layers, .
     return _group(zip(attentions, ffns, strict=True), family, _residuals(keys, family), parallel, side)
 
 
-def _parallel_norms(keys: Keys, family: ModelFamily) -> int:
+def _parallel_norms(keys: ConfigKeys, family: ModelFamily) -> int:
     """Return the norms of layers whose blocks run side by side; 0: they follow each other."""
     if not family.parallel or not keys.flag("new_decoder_architecture"):
         return int(family.parallel)
     return keys.integer("num_ln_in_parallel_attn", 2, 2)  # Falcon-40B: one for each block
 
 
-def _residuals(keys: Keys, family: ModelFamily) -> HyperConnections | BlockResiduals | None:
+def _residuals(keys: ConfigKeys, family: ModelFamily) -> HyperConnections | BlockResiduals | None:
     if family.residuals == "hyper":
         return HyperConnections(keys.integer("hc_mult", MAX_HEADS, 4))
     every = keys.integer("attn_res_block_size", MAX_LAYERS, None) if family.residuals else None
@@ -67,7 +67,7 @@ def _group(
 _BLOCKS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
 
 
-def _single_blocks(keys: Keys) -> list[tuple[Block, Block]]:
+def _single_blocks(keys: ConfigKeys) -> list[tuple[Block, Block]]:
     """Return the layers of Nemotron-H, each of which has one block."""
     names = keys.strings("layers_block_type")
     if not names:
@@ -90,7 +90,7 @@ def _single_blocks(keys: Keys) -> list[tuple[Block, Block]]:
     ]
 
 
-def _described_blocks(keys: Keys, hidden: int) -> list[tuple[Block, Block]]:
+def _described_blocks(keys: ConfigKeys, hidden: int) -> list[tuple[Block, Block]]:
     """Return the layers of Nemotron-NAS, whose blocks differ in size or are left out."""
     count = keys.integer("num_hidden_layers", MAX_LAYERS)
     described = keys.value("block_configs")
@@ -104,7 +104,7 @@ def _described_blocks(keys: Keys, hidden: int) -> list[tuple[Block, Block]]:
     for number, block in enumerate(described):
         if not isinstance(block, dict):
             raise keys.error("block_configs", f"block {number} is not an object", "correct it")
-        parts = Keys(block, keys.file, f"block_configs[{number}]")
+        parts = ConfigKeys(block, keys.file, f"block_configs[{number}]")
         attention, ffn = parts.inner("attention"), parts.inner("ffn")
         for part in (attention, ffn):
             part.fixed("replace_with_linear", False, "a block replaced by one matrix")
@@ -123,7 +123,7 @@ def _described_blocks(keys: Keys, hidden: int) -> list[tuple[Block, Block]]:
     return found
 
 
-def _described_width(ffn: Keys, hidden: int) -> int:
+def _described_width(ffn: ConfigKeys, hidden: int) -> int:
     """Return the width of a block: two thirds of a multiple of *hidden*, up to the next multiple of 256."""
     multiple = ffn.number("ffn_mult", None)
     if multiple is None:
@@ -134,7 +134,7 @@ def _described_width(ffn: Keys, hidden: int) -> int:
     return width
 
 
-def _state_space(keys: Keys) -> StateSpace:
+def _state_space(keys: ConfigKeys) -> StateSpace:
     heads, head_dim = keys.integer("mamba_num_heads", MAX_HEADS), keys.integer("mamba_head_dim", MAX_WIDTH)
     groups, state = keys.integer("n_groups", MAX_HEADS), keys.integer("ssm_state_size", MAX_WIDTH)
     if heads % groups:
@@ -145,16 +145,16 @@ def _state_space(keys: Keys) -> StateSpace:
     return StateSpace(heads, head_dim, groups, state, conv, keys.flag("use_conv_bias", True), bits)
 
 
-def _plain_attention(keys: Keys) -> Attention:
+def _plain_attention(keys: ConfigKeys) -> Attention:
     heads = keys.integer("num_attention_heads", MAX_HEADS)
     return Attention(heads, keys.integer("num_key_value_heads", MAX_HEADS), keys.integer("head_dim", MAX_WIDTH))
 
 
-def _plain_ffn(keys: Keys) -> FeedForward:
+def _plain_ffn(keys: ConfigKeys) -> FeedForward:
     return FeedForward(keys.integer("intermediate_size", MAX_WIDTH), gated=False)
 
 
-def _latent_experts(keys: Keys) -> Experts:
+def _latent_experts(keys: ConfigKeys) -> Experts:
     shared = keys.integer("n_shared_experts", MAX_EXPERTS, 0, low=0)
     width = keys.integer("moe_shared_expert_intermediate_size", MAX_WIDTH) if shared else 0
     keys.fixed("n_shared_experts", 1, "several shared experts")

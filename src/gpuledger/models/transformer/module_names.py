@@ -8,7 +8,7 @@ from functools import lru_cache
 from gpuledger.errors import InputError
 from gpuledger.ledger.download.names import shown
 from gpuledger.models.transformer.blocks import Experts
-from gpuledger.models.transformer.keys import Keys
+from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
 from gpuledger.models.transformer.precision import Precision, number_format
@@ -81,7 +81,7 @@ def _alternatives(name: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _FormatRule:
     """Formats (weights, operands) of the kernels that hold a module, in one layer or (None) in all of them."""
 
     layer: int | None
@@ -98,7 +98,7 @@ class _Rule:
         return not ((kind == "self_attn" and delta and not delta.decay_rank) or (kind == "linear_attn" and not delta))
 
 
-def _rules(name: str, formats: Formats, layers: tuple[Layers, ...], keys: Keys) -> Iterator[_Rule]:
+def _rules(name: str, formats: Formats, layers: tuple[Layers, ...], keys: ConfigKeys) -> Iterator[_FormatRule]:
     count = sum(group.count for group in layers)
     for one in _alternatives(name):
         plain = one.removeprefix("re:").replace("\\.", ".").replace(".*", "*").strip("^$*")
@@ -116,17 +116,17 @@ def _rules(name: str, formats: Formats, layers: tuple[Layers, ...], keys: Keys) 
         if kernels is None:
             problem = f"unknown module {shown(name)}"
             raise InputError(keys.file, f"key {keys.inside}", problem, "name modules of the architecture")
-        yield _Rule(layer, module, kernels, formats)
+        yield _FormatRule(layer, module, kernels, formats)
 
 
 def by_module(
-    layers: tuple[Layers, ...], keys: Keys, modules: Sequence[tuple[str, Formats]], precision: Precision
+    layers: tuple[Layers, ...], keys: ConfigKeys, modules: Sequence[tuple[str, Formats]], precision: Precision
 ) -> tuple[Layers, ...]:
     """Split layers where their modules are stored in different formats.
 
     Parameters
     ----------
-    keys : Keys
+    keys : ConfigKeys
         Of the object that names the modules, for error messages.
     modules : sequence of (name, (format of the weights, format of the operands))
         Names or patterns; an empty format: unquantised. Of several formats of a kernel's parts, the widest counts.
@@ -140,7 +140,7 @@ def by_module(
     """
     found = [rule for name, formats in modules for rule in _rules(name, formats, layers, keys)]
     everywhere = [rule for rule in found if rule.layer is None]
-    of_layer: dict[int | None, list[_Rule]] = {}
+    of_layer: dict[int | None, list[_FormatRule]] = {}
     for rule in found:
         of_layer.setdefault(rule.layer, []).append(rule)
     split: list[Layers] = []

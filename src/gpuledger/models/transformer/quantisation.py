@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuledger.ledger.download.names import shown
 from gpuledger.models.transformer.blocks import Experts
-from gpuledger.models.transformer.keys import Keys
+from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.module_names import by_module
 from gpuledger.models.transformer.precision import Precision
@@ -18,7 +18,9 @@ MAX_GROUP = 65_536
 EXCLUDED = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules")
 
 
-def read_precision(keys: Keys, outer: Keys, layers: tuple[Layers, ...]) -> tuple[Precision, tuple[Layers, ...]]:
+def read_precision(
+    keys: ConfigKeys, outer: ConfigKeys, layers: tuple[Layers, ...]
+) -> tuple[Precision, tuple[Layers, ...]]:
     """Return the precision of a checkpoint, and its layers, split where they differ in the formats of their weights.
 
     Raises
@@ -40,7 +42,7 @@ def read_precision(keys: Keys, outer: Keys, layers: tuple[Layers, ...]) -> tuple
     if not settings:
         precision = Precision(plain, plain, plain)
         return precision, by_module(layers, keys, experts, precision)
-    inner = Keys(settings, keys.file, "quantization_config")
+    inner = ConfigKeys(settings, keys.file, "quantization_config")
     # Early files of Model Optimizer omit the method.
     by = inner.mapping("producer").get("name")
     method = inner.value("quant_method", "modelopt" if by == "modelopt" else "")
@@ -78,19 +80,19 @@ class _Scheme:
     modules: tuple[tuple[str, tuple[str, str | None]], ...] = ()
 
 
-def _fp8(keys: Keys, plain: str) -> _Scheme:
+def _fp8(keys: ConfigKeys, plain: str) -> _Scheme:
     block = keys.value("weight_block_size", None)
     return _Scheme("fp8" if block is None else _block_format(keys, block), "fp8")
 
 
-def _block_format(keys: Keys, block: Any) -> str:
+def _block_format(keys: ConfigKeys, block: Any) -> str:
     sides = set(block) if isinstance(block, list) and all(type(side) is int for side in block) else set()
     if len(sides) != 1 or not 0 < (side := sides.pop()) < 10_000:
         raise keys.error("weight_block_size", f"{shown(block)} is not a square block", "only square ones are modelled")
     return f"fp8_block{side}"
 
 
-def _integers(keys: Keys, plain: str) -> _Scheme:
+def _integers(keys: ConfigKeys, plain: str) -> _Scheme:
     """4- and 8-bit integers with a scale per group; the arithmetic is in the format of the activations (AWQ, GPTQ)."""
     base = _integer_format(keys)
     modules = []
@@ -102,7 +104,7 @@ def _integers(keys: Keys, plain: str) -> _Scheme:
     return _Scheme(base, modules=tuple(modules))
 
 
-def _integer_format(keys: Keys, usual: Keys | None = None) -> str:
+def _integer_format(keys: ConfigKeys, usual: ConfigKeys | None = None) -> str:
     """Return the format that *keys* state, with those of *usual* for what they do not."""
     usual = usual or keys
     bits = keys.integer("bits", 8, None) or usual.integer("bits", 8, 4)
@@ -113,12 +115,12 @@ def _integer_format(keys: Keys, usual: Keys | None = None) -> str:
     return f"int{bits}_g{group}{zero}" if group > 0 else f"int{bits}"
 
 
-def _mxfp4(keys: Keys, plain: str) -> _Scheme:
+def _mxfp4(keys: ConfigKeys, plain: str) -> _Scheme:
     experts = ("expert_gate_up_proj", "expert_up_proj", "expert_down_proj")
     return _Scheme({"*": plain, **dict.fromkeys(experts, "mxfp4")})
 
 
-def _compressed(keys: Keys, plain: str) -> _Scheme:
+def _compressed(keys: ConfigKeys, plain: str) -> _Scheme:
     """Groups of modules with a scheme each; one group may be that of all linear layers."""
     everywhere: set[tuple[str, str | None]] = set()
     modules: list[tuple[str, tuple[str, str | None]]] = []
@@ -138,7 +140,7 @@ def _compressed(keys: Keys, plain: str) -> _Scheme:
     return _Scheme(weights, operands, "fp8" if scheme else None, tuple(modules))
 
 
-def _weight_format(weights: Keys, plain: str) -> str:
+def _weight_format(weights: ConfigKeys, plain: str) -> str:
     bits, kind = weights.integer("num_bits", 16), weights.choice("type", {"int", "float"}, "int")
     strategy = weights.choice("strategy", {"tensor", "channel", "group", "block", "tensor_group"}, "tensor")
     group = weights.integer("group_size", MAX_GROUP, None, low=-1)
@@ -156,7 +158,7 @@ def _weight_format(weights: Keys, plain: str) -> str:
     return _block_format(weights, weights.value("block_structure")) if strategy == "block" else values
 
 
-def _operand_format(inputs: Keys) -> str | None:
+def _operand_format(inputs: ConfigKeys) -> str | None:
     if not inputs.content:
         return None
     bits, kind = inputs.integer("num_bits", 16), inputs.choice("type", {"int", "float"}, "int")
@@ -178,7 +180,7 @@ MODELOPT = {
 }
 
 
-def _modelopt(keys: Keys, plain: str) -> _Scheme:
+def _modelopt(keys: ConfigKeys, plain: str) -> _Scheme:
     algorithm = keys.value("quant_algo", None)
     if algorithm is None and keys.content.get("config_groups"):
         return _compressed(keys, plain)

@@ -7,13 +7,13 @@ traffic, a lower bound for long prompts.
 
 from gpuledger.models.transformer.attention_rows import few, split
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
-from gpuledger.models.transformer.rows import Number, Rows
+from gpuledger.models.transformer.rows import KernelList, Number
 
 #: Tokens of a chunk, within which several new tokens are a product of matrices (FLA, vLLM, SGLang; Mamba-2).
 _DELTA_CHUNK, _SCAN_CHUNK = 64, 128
 
 
-def add_delta(rows: Rows, attention: DeltaAttention, by_kernel: dict[str, list]) -> None:
+def add_delta(rows: KernelList, attention: DeltaAttention, by_kernel: dict[str, list]) -> None:
     """Add the gated delta rule."""
     tensor = rows.parallel.tensor
     for kernel in ("delta_in_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj"):
@@ -45,7 +45,7 @@ def add_delta(rows: Rows, attention: DeltaAttention, by_kernel: dict[str, list])
     rows.per_token("delta_norm", width, 2 * width, width, "out_proj")
 
 
-def add_state_space(rows: Rows, attention: StateSpace, by_kernel: dict[str, list]) -> None:
+def add_state_space(rows: KernelList, attention: StateSpace, by_kernel: dict[str, list]) -> None:
     """Add a Mamba-2 scan."""
     tensor = rows.parallel.tensor
     rows.gemms(by_kernel["ssm_in_proj"], rows.work.tokens)
@@ -68,7 +68,7 @@ def add_state_space(rows: Rows, attention: StateSpace, by_kernel: dict[str, list
     rows.per_token("ssm_norm", width, 2 * width, width, "out_proj")
 
 
-def _convolution(rows: Rows, kernel: str, width: int, span: int, weights: int, heads: int, decays: int) -> None:
+def _convolution(rows: KernelList, kernel: str, width: int, span: int, weights: int, heads: int, decays: int) -> None:
     """Add a causal convolution over *span* tokens of *width* channels with *weights* parameters each."""
     work, weight = rows.work, rows.plain_bytes(width * weights)
     for decoding, own in split(rows, few(rows)).items():
@@ -84,7 +84,7 @@ def _convolution(rows: Rows, kernel: str, width: int, span: int, weights: int, h
 
 
 def _recurrence(
-    rows: Rows,
+    rows: KernelList,
     kernel: str,
     inputs: int,
     width: int,

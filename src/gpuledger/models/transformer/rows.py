@@ -28,7 +28,7 @@ Number = int | np.ndarray
 
 
 @dataclass
-class Rows:
+class KernelList:
     """Kernels added so far; ``stage``, ``layers``, ``count`` and ``precision`` apply to the rows added next."""
 
     model: Model

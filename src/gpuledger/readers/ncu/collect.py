@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from gpuledger.errors import InputError
 from gpuledger.readers.ncu.decimal_sign import DecimalSign
 from gpuledger.readers.ncu.launches import COUNT_METRICS
-from gpuledger.readers.ncu.layout import ATTRIBUTES, Layout, single
+from gpuledger.readers.ncu.layout import ATTRIBUTES, TableLayout, single
 from gpuledger.readers.ncu.numbers import loses_digits, parse_numbers, scale_numbers
 from gpuledger.readers.ncu.units import base_unit
 
@@ -27,7 +27,7 @@ LAUNCH_VALUES = 8
 
 
 @dataclass(frozen=True)
-class Rows:
+class MetricRows:
     """Metric rows of some launches.
 
     Attributes
@@ -84,7 +84,7 @@ class Collector:
     def __len__(self) -> int:
         return self._length
 
-    def add(self, table: int, layout: Layout, rows: pa.Table) -> None:
+    def add(self, table: int, layout: TableLayout, rows: pa.Table) -> None:
         """Add rows of one table.
 
         Raises
@@ -99,7 +99,7 @@ class Collector:
         self.page = layout.page
         (self._add_wide if layout.page == "wide" else self._add_long)(table, layout, rows)
 
-    def give(self, values: int | None = None) -> Rows | None:
+    def give(self, values: int | None = None) -> MetricRows | None:
         """Give away the rows collected so far; with a number, those of whole launches if there are so many, or None.
 
         Raises
@@ -128,7 +128,9 @@ class Collector:
         self._runs = {name: texts[runs:] for name, texts in self._runs.items()}
         self._table_of_run = self._table_of_run[runs:]
         self._parts, self._length = [left], len(left["run"])
-        return Rows(attributes, numbers, given, pd.DataFrame(list(self._keys), columns=[*KEYS]), list(self._texts))
+        return MetricRows(
+            attributes, numbers, given, pd.DataFrame(list(self._keys), columns=[*KEYS]), list(self._texts)
+        )
 
     def _identities(self, runs: int, given: dict[str, np.ndarray], parted: bool) -> np.ndarray:
         """Number the first runs by their launch columns and header, and refuse launches that are in several parts."""
@@ -148,7 +150,7 @@ class Collector:
                 raise InputError(self._path, "", problem, "sort its rows by ID")
         self._first_keys.update(zip(map(hash, identities), first_keys, strict=True))
 
-    def _add_long(self, table: int, layout: Layout, rows: pa.Table) -> None:
+    def _add_long(self, table: int, layout: TableLayout, rows: pa.Table) -> None:
         metric = single(rows[str(layout.columns["metric"])])
         named = [bool(text.strip()) for text in metric.dictionary.to_pylist()]
         if not all(named):  # rule rows have no metric
@@ -178,7 +180,7 @@ class Collector:
         printed = [single(rows[str(layout.columns[name])]) for name in _VALUES if name in layout.columns]
         self._add_values(printed, run, key, power)
 
-    def _long_keys(self, layout: Layout, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    def _long_keys(self, layout: TableLayout, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         """Return the key of each row, and the power of ten that converts its value to the base unit."""
         code = np.zeros(rows.num_rows, np.int64)
         names, places = [np.array([""], dtype=object)] * len(KEYS), [code] * len(KEYS)
@@ -202,7 +204,7 @@ class Collector:
         keys, powers = np.array(found, np.int32).reshape(-1, 2).T
         return keys[code], powers[code]
 
-    def _add_wide(self, table: int, layout: Layout, rows: pa.Table) -> None:
+    def _add_wide(self, table: int, layout: TableLayout, rows: pa.Table) -> None:
         launches, self._metrics = rows.num_rows, len(layout.metrics)
         if not launches:
             return

@@ -43,7 +43,7 @@ _REMEDY = "export it again with ncu --csv --page raw (or details)"
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """Columns of one table."""
 
     page: str  # {"long", "wide", "summary"}
@@ -69,7 +69,7 @@ def split_line(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def parse_header(path: str | Path, line: str, line_number: Callable[[], int]) -> Layout | None:
+def parse_header(path: str | Path, line: str, line_number: Callable[[], int]) -> TableLayout | None:
     """Return the layout that a header line describes, or None if the line is not the header of a metric table.
 
     Raises
@@ -91,7 +91,7 @@ def parse_header(path: str | Path, line: str, line_number: Callable[[], int]) ->
 
 def _layout(
     path: str | Path, line_number: Callable[[], int], page: str, names: tuple[str, ...], delimiter: str, quoted: bool
-) -> Layout:
+) -> TableLayout:
     wanted = {**ATTRIBUTES, **_METRIC, **_VALUES.get(page, {})} if page != "wide" else ATTRIBUTES
     for name in wanted:
         if names.count(name) > 1:
@@ -112,13 +112,13 @@ def _layout(
         if not metrics:
             raise InputError(path, f"line {line_number()}", "the table has no metric column", _REMEDY)
     needed = len(names) if page == "wide" else 1 + max(columns[field] for field in columns if field in _ROW_FIELDS)
-    return Layout(page, names, columns, metrics, ("",) * len(metrics), delimiter, quoted, needed)
+    return TableLayout(page, names, columns, metrics, ("",) * len(metrics), delimiter, quoted, needed)
 
 
 _ROW_FIELDS = {"id", "process_id", "kernel", "metric", "unit", "value", "minimum", "maximum"}
 
 
-def parse_units(layout: Layout, line: str) -> Layout | None:
+def parse_units(layout: TableLayout, line: str) -> TableLayout | None:
     """Return the layout with the units of a wide page's second line, or None if that line is a row of values."""
     fields = [field.strip() for field in split_line(line, layout.delimiter)]
     if layout.page != "wide" or len(fields) < len(layout.names):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError, warn
-from gpuledger.readers.ncu.collect import Collector, Rows
+from gpuledger.readers.ncu.collect import Collector, MetricRows
 from gpuledger.readers.ncu.decimal_sign import DecimalSign
 from gpuledger.readers.ncu.diagnose import explain_missing_table
 from gpuledger.readers.ncu.labels import raw_name
@@ -125,7 +125,7 @@ def _parts(path: str | Path, sign: DecimalSign, values: int | None, scaled: bool
         yield _report(path, collector.page, collector.give(), launches, scanner)
 
 
-def _report(path: str | Path, page: str, rows: Rows, first: int, scanner: TableScanner) -> Report:
+def _report(path: str | Path, page: str, rows: MetricRows, first: int, scanner: TableScanner) -> Report:
     """Return the rows as a report whose launches are numbered from `first`."""
     run, key, values = (rows.columns[name] for name in ("run", "key", "value"))
     if page == "wide":

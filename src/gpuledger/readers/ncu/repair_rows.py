@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from gpuledger.readers.ncu.layout import Layout
+from gpuledger.readers.ncu.layout import TableLayout
 
 _NEWLINE, _QUOTE, _ZERO, _NINE = b'\n"09'
 _JOINED_LINES = 200  # lines that one quoted field may span
@@ -16,7 +16,7 @@ class RepairedRows:
 
     Parameters
     ----------
-    layout : Layout
+    layout : TableLayout
         The table's columns.
     piece : bytes
         Lines after its header, up to the next header or the end of the block.
@@ -35,7 +35,7 @@ class RepairedRows:
         Bytes of the piece that were processed; the rest needs the next block.
     """
 
-    def __init__(self, layout: Layout, piece: bytes, last: bool):
+    def __init__(self, layout: TableLayout, piece: bytes, last: bool):
         self._layout, self._delimiter = layout, ord(layout.delimiter)
         self._row_start = _row_start(layout)
         self.used, self.noise, self.suspects = len(piece), [], []
@@ -156,7 +156,7 @@ class RepairedRows:
         return letters[keep].tobytes()
 
 
-def _row_start(layout: Layout) -> re.Pattern[bytes]:
+def _row_start(layout: TableLayout) -> re.Pattern[bytes]:
     """Return the pattern of a row's start, so that a truncated row is not taken for noise."""
     mark = re.escape(layout.delimiter).encode()
     quote = b'"' if layout.quoted else b""

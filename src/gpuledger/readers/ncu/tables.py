@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from gpuledger.errors import InputError
-from gpuledger.readers.ncu.layout import Layout, parse_header, parse_units, single
+from gpuledger.readers.ncu.layout import TableLayout, parse_header, parse_units, single
 from gpuledger.readers.ncu.repair_rows import RepairedRows
 from gpuledger.readers.ncu.sources import byte_blocks
 
@@ -67,12 +67,12 @@ class TableScanner:
     def __init__(self, path: str | Path, scaled: bool = False):
         self.path, self.noise, self.tables = path, Noise(), 0
         self._scaled = scaled
-        self._layout: Layout | None = None
+        self._layout: TableLayout | None = None
         self._want_units = False
         self._before = 0  # bytes before the current block
         self._processes: set[str] = set()
 
-    def __iter__(self) -> Iterator[tuple[int, Layout, pa.Table]]:
+    def __iter__(self) -> Iterator[tuple[int, TableLayout, pa.Table]]:
         """Yield (number of the table, layout, rows); columns are named by position, strings or dictionaries."""
         stream, ahead, carry, ended = byte_blocks(self.path, self._scaled), deque(), b"", False
         # Arrow parses the next blocks while the file is read and these rows are collected.
@@ -96,7 +96,9 @@ class TableScanner:
     def _in_rows(self) -> bool:
         return self._layout is not None and not self._want_units
 
-    def _tables_in(self, block: bytes, parsed: Future | None, last: bool) -> Iterator[tuple[int, Layout, pa.Table]]:
+    def _tables_in(
+        self, block: bytes, parsed: Future | None, last: bool
+    ) -> Iterator[tuple[int, TableLayout, pa.Table]]:
         """Yield the tables in a block, and return the bytes at its end that need the next block."""
         rows = parsed.result() if parsed else self._parse_whole(block, self._layout) if self._in_rows else None
         if rows is not None and self._with_number_keys(rows) is rows:
@@ -110,7 +112,7 @@ class TableScanner:
 
     # Blocks of complete rows
 
-    def _parse_whole(self, block: bytes, layout: Layout) -> pa.Table | None:
+    def _parse_whole(self, block: bytes, layout: TableLayout) -> pa.Table | None:
         """Return the rows of a block, or None if anything in it is not a complete row."""
         if block.count(b'"') % 2:  # Arrow would close a quote left open at the end
             return None
@@ -118,7 +120,7 @@ class TableScanner:
             return self._parse(block, layout)
         return None
 
-    def _parse(self, block: bytes, layout: Layout) -> pa.Table:
+    def _parse(self, block: bytes, layout: TableLayout) -> pa.Table:
         columns = [*layout.columns.values(), *(column for column, _ in layout.metrics)]
         plain = {layout.columns.get(name) for name in ("value", "minimum", "maximum")}
         types = {
@@ -174,7 +176,7 @@ class TableScanner:
             self._want_units = self._layout.page == "wide"
             yield None, start
 
-    def _find_header(self, block: bytes, start: int) -> tuple[int, int, Layout] | None:
+    def _find_header(self, block: bytes, start: int) -> tuple[int, int, TableLayout] | None:
         """Find the next header line: its start, end and layout."""
         for match in re.finditer(rb"Kernel Name|Metric Name", block[start:]) if _has_header(block, start) else ():
             at = start + match.start()

@@ -26,7 +26,7 @@ ONES = np.uint64(2**64 - 1)
 
 
 @dataclass(frozen=True)
-class Blocks:
+class TracedBlocks:
     """When the blocks of a launch ran, in grid order."""
 
     path: Path  # the trace
@@ -53,7 +53,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class SmTimeline:
     """Starts and ends of the blocks of one SM, each sorted, in cycles.
 
     Attributes
@@ -89,7 +89,7 @@ class BlockTrace:
     #: Blocks of the launch and warps of each.
     blocks: int
     warps: int
-    shared: bool  # see :class:`Blocks`
+    shared: bool  # see :class:`TracedBlocks`
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -111,7 +111,7 @@ class BlockTrace:
         units = section.units_per_block
         return cls(path, section.index, section.offset, section.blocks, units, trace.threads % 32 != 0)
 
-    def read(self, first: int, end: int, warps: bool = False) -> Blocks:
+    def read(self, first: int, end: int, warps: bool = False) -> TracedBlocks:
         """Read a range of blocks, of which none may have a record.
 
         A record of zeros (or ones, in traces of the first driver) belongs to a warp that saved nothing.
@@ -141,7 +141,7 @@ class BlockTrace:
             if wrong >= 0:
                 place = f"section {self.section}, block {first + at + wrong}"
                 raise _refusal(self.path, place, records[wrong, ignored:])
-        return Blocks(self.path, firsts, elapsed, sm, start, ends, self.shared)
+        return TracedBlocks(self.path, firsts, elapsed, sm, start, ends, self.shared)
 
     def without_records(self) -> InputError:
         """Return the error for a trace in which no warp saved a record."""
@@ -181,7 +181,7 @@ class BlockTrace:
                 yield at, records
 
 
-def read_blocks(path: str | Path) -> Blocks:
+def read_blocks(path: str | Path) -> TracedBlocks:
     """Read all blocks of a ``block_sched`` trace; see :meth:`BlockTrace.open` and :meth:`BlockTrace.read`."""
     trace = BlockTrace.open(path)
     blocks = trace.read(0, trace.blocks)
@@ -220,14 +220,14 @@ def _summarise(records: np.ndarray, ignored: int) -> tuple[np.ndarray, np.ndarra
     return np.where(empty, -1, highest), start, rest.max(axis=0), int(wrong.argmax()) if wrong.any() else -1
 
 
-def timeline(sm: int, starts: np.ndarray, ends: np.ndarray) -> Timeline:
+def timeline(sm: int, starts: np.ndarray, ends: np.ndarray) -> SmTimeline:
     """Return the timeline of one SM, from the starts and ends of its blocks in any order."""
     # Both are nearly in order already, which only this kind makes use of.
     starts, ends = np.sort(starts, kind="stable"), np.sort(ends, kind="stable")
     # The fewest slots with which no gap is negative; blocks that took no time were resident all the same.
     enough = range(1, len(starts))
     found = bisect_left(enough, True, key=lambda slots: bool((ends[:-slots] <= starts[slots:]).all()))
-    return Timeline(sm, starts, ends, 1 + found)
+    return SmTimeline(sm, starts, ends, 1 + found)
 
 
 def _refusal(path: Path, place: str, warps: np.ndarray) -> InputError:

@@ -31,7 +31,7 @@ def read_kineto(path: str | Path) -> Timeline:
     path = Path(path)
     # As text: a category may be a list, which has no hash.
     stream = TraceEvents(path, _WANTED, lambda event: str(event.get("cat")) in _CATEGORIES)
-    rows = _Rows()
+    rows = _EventColumns()
     collecting = gc.isenabled()
     gc.disable()  # millions of events make no cycles, and looking for some takes a third of the time
     try:
@@ -50,7 +50,7 @@ def read_kineto(path: str | Path) -> Timeline:
     return finish(path, "torch.profiler trace (Kineto)", columns, kept, names, rows.left_out)
 
 
-class _Rows:
+class _EventColumns:
     """Events as columns: numbers in arrays, texts once each."""
 
     def __init__(self):

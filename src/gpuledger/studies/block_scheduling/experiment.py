@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.readers.neutrino.block_trace import Blocks
+from gpuledger.readers.neutrino.block_trace import TracedBlocks
 from gpuledger.readers.neutrino.records import BLOCK_SCHED
 from gpuledger.studies.block_scheduling.pairing import timelines
 from gpuledger.studies.block_scheduling.upstream import upstream_estimate
@@ -52,7 +52,7 @@ def spread_experiment(
 
 def make_blocks(
     spread: float, blocks: int, sms: int, slots: int, run_cycles: float, gap_cycles: tuple[int, int], seed: int
-) -> tuple[Blocks, float]:
+) -> tuple[TracedBlocks, float]:
     """Make blocks that take the first free slot of their SM; also return the true gap cycles per SM."""
     random = np.random.default_rng(seed)
     rounds = -(-blocks // sms)
@@ -74,4 +74,4 @@ def make_blocks(
     begun, run, sm = begun[order], run[order], sm[order]
     first = np.zeros(blocks, BLOCK_SCHED)
     first["start"], first["elapsed"], first["cuid"] = begun, run, sm
-    return Blocks(Path("synthetic"), first, np.empty((blocks, 0), np.uint32), sm, begun, begun + run, False), true
+    return TracedBlocks(Path("synthetic"), first, np.empty((blocks, 0), np.uint32), sm, begun, begun + run, False), true

@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from gpuledger.ledger.trace_json import CYCLE_S, Trace
+from gpuledger.ledger.trace_json import CYCLE_S, PerfettoTrace
 
 
-def export_slots(blocks: pd.DataFrame) -> Trace:
+def export_slots(blocks: pd.DataFrame) -> PerfettoTrace:
     """Make a trace of the shown blocks: a track for each slot, with arrows from the moment a slot is free to its block.
 
     Parameters
@@ -13,7 +13,7 @@ def export_slots(blocks: pd.DataFrame) -> Trace:
     blocks : DataFrame
         Of :func:`gpuledger.studies.block_scheduling.reduction.parts`.
     """
-    trace = Trace()
+    trace = PerfettoTrace()
     for row in blocks.sort_values(["slot", "start_cycles"]).itertuples():
         process, track = f"SM {row.sm} (1 cycle as 1 ns)", f"slot {row.slot}"
         free = getattr(row, "free_cycles", None)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.passes import Partial, add_counts, count_values
-from gpuledger.readers.neutrino.block_trace import Blocks, BlockTrace, Timeline, timeline
+from gpuledger.readers.neutrino.block_trace import BlockTrace, SmTimeline, TracedBlocks, timeline
 from gpuledger.studies.block_scheduling.upstream import Estimate, by_key, combine, first_in_list
 
 RUN_BLOCKS = 2**19
@@ -28,7 +28,7 @@ class Pairs:
     recorded: int
     sms: pd.DataFrame  # see :func:`gpuledger.studies.block_scheduling.reduction.parts`
     gaps: tuple[np.ndarray, np.ndarray]  # the distinct gaps, ascending, in cycles, and how often each occurs
-    typical: Timeline  # of the SM whose share of lost time is the median
+    typical: SmTimeline  # of the SM whose share of lost time is the median
     #: int64: of the blocks of that SM, in grid order.
     start: np.ndarray
     end: np.ndarray
@@ -45,7 +45,7 @@ def group(trace: BlockTrace, first: int, end: int, threads: int) -> Iterator[Par
             yield from pool.map(lambda at: group_run(trace.read(at, min(at + RUN_BLOCKS, end)), at), starts)
 
 
-def group_run(blocks: Blocks, at: int) -> Partial:
+def group_run(blocks: TracedBlocks, at: int) -> Partial:
     """Group blocks of which the first is block number `at`."""
     order, named, named_counts = by_key(blocks.first["cuid"])
     first, sms, counts = blocks.first.take(order), named, named_counts
@@ -93,7 +93,7 @@ def pair(partials: Sequence[Partial], threads: int) -> Pairs | None:
     )
 
 
-def timelines(blocks: Blocks) -> Iterator[Timeline]:
+def timelines(blocks: TracedBlocks) -> Iterator[SmTimeline]:
     """Yield the timeline of every SM that ran a block, in the order of their numbers."""
     groups = _Groups([group_run(blocks, 0)], "sm", "blocks", ("start", "end"))
     yield from (timeline(sm, *groups.read(sm)) for sm in groups.keys)

@@ -22,7 +22,7 @@ LEAST_ROWS = 2
 
 
 @dataclass(frozen=True)
-class Layout:
+class GridLayout:
     """A plan for counting, and what its lines mean."""
 
     plan: Plan
@@ -38,7 +38,7 @@ class Layout:
         return int(self.pages[lines][shared < 0].sum()) + np.unique(shared[shared >= 0]).size
 
 
-def by_tensor(survey: Survey, memory: Map, rows: int, columns: int) -> Layout:
+def by_tensor(survey: Survey, memory: Map, rows: int, columns: int) -> GridLayout:
     """Lay out rows by tensor.
 
     Row 0 has the lowest addresses. A page that tensors share is divided at the byte.
@@ -73,7 +73,7 @@ def by_tensor(survey: Survey, memory: Map, rows: int, columns: int) -> Layout:
     owners = [(int(one),) for one in np.concatenate([lines[:, 1], owner[shared]])]
     line_rows = np.concatenate([lines[:, 0], row[shared]])
     line_pages = np.concatenate([pages, np.ones(parts, np.int64)])
-    return Layout(plan, line_rows, owners, line_pages, np.concatenate([np.full(len(lines), -1), page[shared]]))
+    return GridLayout(plan, line_rows, owners, line_pages, np.concatenate([np.full(len(lines), -1), page[shared]]))
 
 
 def _parts(pages: np.ndarray, memory: Map) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -107,7 +107,7 @@ def _rows(page: np.ndarray, owner: np.ndarray, rows: int) -> np.ndarray:
     return before[band] + (np.arange(page.size) - passed[band]) * height[band] // size[band]
 
 
-def compatible(survey: Survey, tensors: Sequence[Tensor]) -> Layout:
+def compatible(survey: Survey, tensors: Sequence[Tensor]) -> GridLayout:
     """Lay out rows as the script that comes with the traces does.
 
     Row 100 has the lowest addresses. A page counts for every tensor that holds the page's address, or ends there; so
@@ -145,4 +145,4 @@ def compatible(survey: Survey, tensors: Sequence[Tensor]) -> Layout:
     )
     owners = [names[one] for one in lines[:, 1]]
     pages = np.bincount(line.ravel(), minlength=len(lines))
-    return Layout(plan, lines[:, 0], owners, pages, np.full(len(lines), -1))
+    return GridLayout(plan, lines[:, 0], owners, pages, np.full(len(lines), -1))

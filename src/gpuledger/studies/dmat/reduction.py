@@ -17,7 +17,7 @@ from gpuledger.readers import neutrino
 from gpuledger.studies.dmat import bursts, tensors
 
 if TYPE_CHECKING:
-    from gpuledger.studies.dmat.grid import Layout
+    from gpuledger.studies.dmat.grid import GridLayout
     from gpuledger.studies.dmat.scan import Accesses, Counts, Survey
 
 PAGE_BYTES = neutrino.PAGE_BYTES
@@ -187,7 +187,7 @@ def _known_tensors(
 
 
 def _frames(
-    layout: Layout, counts: Counts, known: list[tensors.Tensor], shown: int | None
+    layout: GridLayout, counts: Counts, known: list[tensors.Tensor], shown: int | None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the grid, and of each tensor what the lines say of it.
 
@@ -262,7 +262,7 @@ def _distinct(names: pd.Series) -> pd.Series:
     return names.where(~names.duplicated(keep=False), names + " (" + again + ")")
 
 
-def _summarise(result: CaseResult, survey: Survey, upstream: Survey, layout: Layout, counts: Counts) -> None:
+def _summarise(result: CaseResult, survey: Survey, upstream: Survey, layout: GridLayout, counts: Counts) -> None:
     data = result.data
     unmatched = data.loc[data["tensor"] == tensors.UNKNOWN, "accesses"].sum()
     result.add("records", survey.records, "record")

@@ -30,7 +30,7 @@ from gpuledger.studies.kernel_breakdown.timeline_activity import (
     without_kernel,
 )
 from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
-from gpuledger.studies.kernel_breakdown.timeline_step import Step, find_layers, find_step
+from gpuledger.studies.kernel_breakdown.timeline_step import TimelineStep, find_layers, find_step
 
 #: Keys of a case that describe a prediction.
 _PREDICTED = ("hardware", "phases", "parallel", "precision", "fused", "expert_load")
@@ -87,7 +87,7 @@ def reduce_timeline(
     return result, scenario, predicted
 
 
-def _describe(step: Step, timeline: Timeline) -> pd.DataFrame:
+def _describe(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:
     """Add each launch's class, short name, layer and time of waiting."""
     rows = step.rows
     with warnings.catch_warnings():
@@ -124,7 +124,7 @@ def _expert_tile(rows: pd.DataFrame) -> int:
     return max(set(sizes), key=sizes.count) if sizes else 0
 
 
-def _scenario(case: Case, step: Step, mirror: str | Path | None) -> Scenario | None:
+def _scenario(case: Case, step: TimelineStep, mirror: str | Path | None) -> Scenario | None:
     """Read what to predict: the phase that the case declares, else the one that the annotation states."""
     file = case.dataset.file
     if "model" not in case.inputs:
@@ -155,7 +155,7 @@ def _phases(name: str) -> dict[str, Any]:
     return {}
 
 
-def _add_times(result: CaseResult, timeline: Timeline, step: Step, rows: pd.DataFrame) -> None:
+def _add_times(result: CaseResult, timeline: Timeline, step: TimelineStep, rows: pd.DataFrame) -> None:
     kernels, others = rows[rows["kind"] == "kernel"], rows[rows["kind"] != "kernel"]
     total = float(kernels["duration_s"].sum())
     result.add("recording", timeline.format, "text")

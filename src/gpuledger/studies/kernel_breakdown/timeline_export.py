@@ -4,19 +4,19 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
-from gpuledger.ledger.trace_json import Trace
+from gpuledger.ledger.trace_json import PerfettoTrace
 from gpuledger.studies.kernel_breakdown.parts import split_parts
 
 #: Processes of the trace.
 RECORDED, PREDICTED, HOST = "GPU, recorded", "GPU, predicted durations at recorded starts", "host, recorded"
 
 
-def export_step(result: CaseResult) -> Trace:
+def export_step(result: CaseResult) -> PerfettoTrace:
     """Make a trace of a step: its streams, what launched each kernel, and the predicted durations beside them.
 
     A recording of sums only gives an empty trace.
     """
-    trace, parts = Trace(), split_parts(result.data)
+    trace, parts = PerfettoTrace(), split_parts(result.data)
     rows = parts["launches"]
     if result["span"] == "unknown":
         return trace
@@ -45,7 +45,7 @@ def export_step(result: CaseResult) -> Trace:
     return trace
 
 
-def export_passes(kernels: pd.DataFrame) -> Trace:
+def export_passes(kernels: pd.DataFrame) -> PerfettoTrace:
     """Make a trace of predicted passes: a track for each phase and GPU, in it a slice per kernel for all its launches.
 
     Parameters
@@ -54,7 +54,7 @@ def export_passes(kernels: pd.DataFrame) -> Trace:
         The kernels of :func:`gpuledger.studies.kernel_breakdown.parts.split_parts`, in the order of the model;
         ``time_s`` is that of all launches. The predictions say nothing of the order of single launches.
     """
-    trace = Trace()
+    trace = PerfettoTrace()
     for (hardware, phase), rows in kernels.groupby(["hardware", "phase"], sort=False):
         starts = rows["time_s"].cumsum() - rows["time_s"]
         for row, start in zip(rows.itertuples(), starts, strict=True):

@@ -20,7 +20,7 @@ _STEPS = re.compile(r"(?i)step|iter|batch|execute|generat|decode|prefill|token")
 
 
 @dataclass(frozen=True)
-class Step:
+class TimelineStep:
     """One step of a timeline."""
 
     #: Its launches on one GPU, copies included: the timeline's columns, times from the start of its first kernel.
@@ -33,7 +33,7 @@ class Step:
     dropped_kernels: int
 
 
-def find_step(timeline: Timeline, wanted: str | None = None) -> Step:
+def find_step(timeline: Timeline, wanted: str | None = None) -> TimelineStep:
     """Find a step on the GPU that has most of the kernel time.
 
     Annotated steps come first: the outermost annotations, of the name (numbers apart) that has most kernel time. A
@@ -53,7 +53,7 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> Step:
         warn(timeline.file, "", f"kernels of {len(busy)} GPUs", only)
     rows = rows[rows["device"] == busy.idxmax()].reset_index(drop=True)
     if not timeline.has_times:
-        return Step(rows, timeline.host.iloc[:0], "", "whole recording", 1, 0)
+        return TimelineStep(rows, timeline.host.iloc[:0], "", "whole recording", 1, 0)
     label, name = _annotated(timeline, rows, wanted)
     found_by = "annotation"
     if label is None:
@@ -73,7 +73,9 @@ def find_step(timeline: Timeline, wanted: str | None = None) -> Step:
     host = timeline.host.assign(start_s=timeline.host["start_s"] - first)
     span = float((own["start_s"] + own["duration_s"]).max())
     during = (host["start_s"] < span) & (host["start_s"] + host["duration_s"] > min(0.0, own["launch_s"].min()))
-    return Step(own, host[during].reset_index(drop=True), name, found_by, len(times), int((kernel & (label < 0)).sum()))
+    return TimelineStep(
+        own, host[during].reset_index(drop=True), name, found_by, len(times), int((kernel & (label < 0)).sum())
+    )
 
 
 def _annotated(timeline: Timeline, rows: pd.DataFrame, wanted: str | None) -> tuple[np.ndarray | None, list[str]]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from gpuledger.models.time_model import sparse_law
 from gpuledger.models.time_model.fit_law import fit_law
-from gpuledger.models.time_model.kernel_rows import Rows
+from gpuledger.models.time_model.kernel_rows import KernelRows
 from gpuledger.models.time_model.kernels import KernelConstants, kernel_times
 from gpuledger.models.time_model.sparse_kernels import sparse_parts
 from gpuledger.models.transformer import Model, decode, prefill
@@ -35,7 +35,7 @@ _ONE_LAYER = 1
 _BEYOND_HOST = 1.2
 
 
-class Blocks(NamedTuple):
+class PredictedBlocks(NamedTuple):
     """Predicted parts of measured blocks."""
 
     rest_s: np.ndarray  # the other kernels' time (s)
@@ -55,11 +55,11 @@ class Blocks(NamedTuple):
     launched: np.ndarray
     ranks: np.ndarray  # comparisons of equal scores by the SM that has most of them (:func:`_ranks`)
 
-    def at(self, chosen: np.ndarray) -> "Blocks":
+    def at(self, chosen: np.ndarray) -> "PredictedBlocks":
         """Return some of the blocks, by a mask."""
         shapes = {name: values[chosen[self.sparse]] for name, values in self.shapes.items()}
         rest = {name: getattr(self, name)[chosen] for name in self._fields if name not in ("operation", "shapes")}
-        return Blocks(operation=self.operation, shapes=shapes, **rest)
+        return PredictedBlocks(operation=self.operation, shapes=shapes, **rest)
 
 
 def fusions_of(gpu: Gpu, engine: str) -> frozenset[str]:
@@ -70,7 +70,7 @@ def fusions_of(gpu: Gpu, engine: str) -> frozenset[str]:
     return FUSIONS | {"sparse_prompts"} if engine == "vllm" else FUSIONS
 
 
-def predict_blocks(gpu: Gpu, models: Measured, rows: pd.DataFrame) -> Blocks:
+def predict_blocks(gpu: Gpu, models: Measured, rows: pd.DataFrame) -> PredictedBlocks:
     """Predict the kernels of the blocks of one phase, framework and cache.
 
     Parameters
@@ -90,8 +90,8 @@ def predict_blocks(gpu: Gpu, models: Measured, rows: pd.DataFrame) -> Blocks:
     operation, shapes = _ATTENTION_OF[rows["operator"].iloc[0]], {}
     if own.any():
         order = np.argsort(block[own], kind="stable")
-        operation, _, shapes, _ = sparse_parts(Rows.of(kernels[own].iloc[order]), gpu)
-    return Blocks(
+        operation, _, shapes, _ = sparse_parts(KernelRows.of(kernels[own].iloc[order]), gpu)
+    return PredictedBlocks(
         np.bincount(block, time_s, count) - attention,
         attention,
         operation,
@@ -186,7 +186,7 @@ _BESIDES = {"besides_s": (1e-7, 3e-4), "token_s": (1e-11, 3e-7), "cached_s": (1e
 _BEGIN = {"besides_s": 2e-5, "token_s": 1e-8, "cached_s": 1e-10, "rank_s": 3e-11}
 
 
-def fit_blocks(gpu: Gpu, blocks: Blocks, measured_s: np.ndarray) -> BlockConstants:
+def fit_blocks(gpu: Gpu, blocks: PredictedBlocks, measured_s: np.ndarray) -> BlockConstants:
     """Fit what the kernels' constants do not say of blocks with one kernel of attention.
 
     Its attention is fitted where enough blocks attend to selected keys and the host does not hide them.
@@ -232,7 +232,7 @@ def _own(start: sparse_law.SparseConstants) -> dict:
     return {f.name: getattr(start, f.name) for f in fields(start) if f.name not in ("launch_s", "source")}
 
 
-def block_times(gpu: Gpu, blocks: Blocks, constants: BlockConstants | None = None) -> np.ndarray:
+def block_times(gpu: Gpu, blocks: PredictedBlocks, constants: BlockConstants | None = None) -> np.ndarray:
     """Return the times of the blocks' kernels (s): with these constants, or those that come with the checkout."""
     if constants is None:
         return blocks.rest_s + blocks.attention_s
@@ -254,7 +254,7 @@ def fit_hosts(kernels_s: np.ndarray, measured_s: np.ndarray, launched: np.ndarra
     kernels_s, measured_s : arrays
         Of the blocks' kernels, and of the blocks.
     launched : array of str
-        As in :class:`Blocks`.
+        As in :class:`PredictedBlocks`.
     """
     hosts = {}
     for group in sorted(set(launched) - {""}):
@@ -265,6 +265,6 @@ def fit_hosts(kernels_s: np.ndarray, measured_s: np.ndarray, launched: np.ndarra
     return hosts
 
 
-def least_times(blocks: Blocks, hosts: Mapping[str, float]) -> np.ndarray:
+def least_times(blocks: PredictedBlocks, hosts: Mapping[str, float]) -> np.ndarray:
     """Return the least times of blocks (s) that the host allows."""
     return np.array([hosts.get(group, 0.0) for group in blocks.launched])

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pandas as pd
 
-from gpuledger.ledger.trace_json import CYCLE_S, Trace
+from gpuledger.ledger.trace_json import CYCLE_S, PerfettoTrace
 
 
-def export_warps(warps: pd.DataFrame, lines: pd.DataFrame) -> Trace:
+def export_warps(warps: pd.DataFrame, lines: pd.DataFrame) -> PerfettoTrace:
     """Make a trace of warps on one SM and, where branches were recorded, of the shown blocks' iterations.
 
     Parameters
@@ -17,7 +17,7 @@ def export_warps(warps: pd.DataFrame, lines: pd.DataFrame) -> Trace:
     lines : DataFrame
         Of :func:`gpuledger.studies.warp_scheduling.reduction.parts`.
     """
-    trace = Trace()
+    trace = PerfettoTrace()
     for row in warps.itertuples():
         name, cycles = f"block {row.block}, warp {row.warp}", int(row.elapsed_cycles)
         process = f"SM {row.sm} (1 cycle as 1 ns)"

@@ -13,7 +13,7 @@ import pandas as pd
 
 from gpuledger.errors import InputError
 from gpuledger.readers import neutrino
-from gpuledger.readers.neutrino.block_trace import Blocks
+from gpuledger.readers.neutrino.block_trace import TracedBlocks
 from gpuledger.readers.neutrino.records import PROGRAM_PROGRESS
 from gpuledger.studies.warp_scheduling.pickled import REMEDY, load_plain
 
@@ -149,7 +149,7 @@ def find_transitions(clocks: Clocks, gain_percent: float) -> pd.DataFrame:
     return pd.DataFrame({"found": found, "clock": clock, "slow_cycles": slow, "fast_cycles": fast})
 
 
-def match(clocks: Clocks, blocks: Blocks) -> None:
+def match(clocks: Clocks, blocks: TracedBlocks) -> None:
     """Check that a trace of starts and ends belongs to the same launch as the clocks.
 
     Raises
@@ -170,7 +170,7 @@ def match(clocks: Clocks, blocks: Blocks) -> None:
         raise InputError(clocks.path, "", problem, remedy)
 
 
-def ends_of_older(blocks: Blocks) -> np.ndarray:
+def ends_of_older(blocks: TracedBlocks) -> np.ndarray:
     """Return, for each block, when the last older block on its SM ended; -1 where there was none.
 
     Of two blocks that start in the same cycle, the one with the lower number is the older.

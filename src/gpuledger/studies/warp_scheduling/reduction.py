@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.passes import Passes, count_values
-from gpuledger.readers.neutrino.block_trace import Blocks, BlockTrace, read_blocks
+from gpuledger.readers.neutrino.block_trace import BlockTrace, TracedBlocks, read_blocks
 from gpuledger.studies.warp_scheduling import distribution
 from gpuledger.studies.warp_scheduling.distribution import PERCENTILES
 from gpuledger.studies.warp_scheduling.progress import (
@@ -209,7 +209,7 @@ def _count_transitions(result: CaseResult, speeds: pd.DataFrame) -> str:
     return f"{up:,} of {len(speeds):,} blocks speed up once, by {gain:.0f} %"
 
 
-def _tie(result: CaseResult, speeds: pd.DataFrame, clocks: Clocks, blocks: Blocks, tied_iterations: float) -> str:
+def _tie(result: CaseResult, speeds: pd.DataFrame, clocks: Clocks, blocks: TracedBlocks, tied_iterations: float) -> str:
     """Compare transitions with the ends of older blocks; return what that adds to the finding."""
     start, end = blocks.start[clocks.block], blocks.end[clocks.block]
     older = ends_of_older(blocks)[clocks.block]
