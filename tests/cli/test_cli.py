@@ -427,11 +427,23 @@ def test_new_dataset_says_why_a_file_is_left_out(tmp_path):
     ]
 
 
+def test_new_dataset_leaves_out_files_with_names_that_no_path_can_have(tmp_path):
+    names = [b"a{b}.csv", b"good.csv", b"in\xff.csv", b"new\nline.csv", b"s\\t.csv", b"x" * 201 + b".csv"]
+    for name in names:
+        (tmp_path / os.fsdecode(name)).write_text(ncu(["k"]))
+    done = script("new-dataset", str(tmp_path))
+    lines = done.stderr.splitlines()
+    assert done.returncode == 0 and len(lines) == 5
+    assert lines[0].startswith("left out 'a{b}.csv': a dataset.yaml cannot hold this path; rename it: at most 200")
+    assert all(line.endswith("without { } \\ and control characters") for line in lines)
+    assert Dataset.load(tmp_path / "dataset.yaml").cases("kernel_profile") == [("kernel_profile", "good")]
+
+
 def test_new_dataset_of_this_folder_leaves_no_draft_that_is_not_valid(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path / "mine")
     (tmp_path / "mine/a{b}.csv").write_text(ncu(["k"]))
-    with pytest.raises(InputError, match="cannot be a path here; use at most 200 characters, without"):
+    with pytest.raises(InputError, match="no file in it is of a kind that a study uses"):
         run("new-dataset", ".")
     (tmp_path / "mine/a{b}.csv").rename(f"{'x' * 190}.csv")
     assert run("new-dataset", ".") == "dataset.yaml\n"
