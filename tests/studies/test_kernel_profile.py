@@ -17,7 +17,7 @@ from gpuledger.ledger.datasets import Repository
 from gpuledger.studies import kernel_profile
 from gpuledger.studies.kernel_profile import figures as panels
 from gpuledger.studies.kernel_profile import kernel_table, labels, tensor_table
-from gpuledger.studies.kernel_profile.tables import baseline_table, table_for_people
+from gpuledger.studies.kernel_profile.tables import baseline_table, instruction_table, table_for_people
 from gpuledger.studies.kernel_profile.view import view
 
 HEADER = (
@@ -292,6 +292,11 @@ def test_published_toy_network():
     setup = table["kernel"].str.contains("distribution_elementwise")
     assert int(table.loc[~setup, "flops"].sum()) == 2_727_606_586 + 5_134_952_944
     assert table["time_s"].isna().all() and "missing_time_s" in result.summary
+    counted = instruction_table(result.data)
+    assert list(counted["kernel"]) == list(table["kernel"])
+    assert (2 * counted["fma"] + counted["multiply"] + counted["add"]).tolist() == table["flops"].tolist()
+    said = "98 % of the FP32 instructions are FMAs: the kernels reach 99 % of the FP32 peak at most"
+    assert panels.instruction_headline(counted) == said
 
 
 def test_recorded_attention_is_exact():

@@ -27,6 +27,7 @@ COLOURS = {
 }
 _PEAKS = {"tensor": ("tensor cores", "-"), "fp32": ("FP32", "-"), "fp64": ("FP64", ":")}
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
+_INSTRUCTIONS = (("fma", "FMA", BLUE), ("multiply", "multiplication", SKY), ("add", "addition", ORANGE))
 _LEAST_AREA, _AREA = 8, 900
 _PLACE = ("dram_intensity_flop_per_byte", "flop_per_s")
 _SAME = 8  # points that are closer than this share a label (printer's points)
@@ -220,6 +221,48 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     share = ", and share of all" if figures.for_columns or not timed else ""
     pale = "; pale: the baseline" if before.notna().any() else ""
     axes.set_xlabel(f"time ({unit}){share}{pale}" if timed else f"{unit}{share}")
+
+
+def draw_instructions(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
+    """Draw what the FP32 instructions of each kernel are, and which share of the FP32 peak they can reach at most.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `gpuledger.studies.kernel_profile.tables.instruction_table`.
+    """
+    rows = table.head(shown).reset_index(drop=True)
+    left = np.zeros(len(rows))
+    for name, label, colour in _INSTRUCTIONS:
+        percent = (100 * rows[name] / _instructions(rows)).to_numpy()
+        axes.barh(rows.index, percent, 0.6, left=left, color=colour, label=label, zorder=2)
+        left += percent
+    for place, peak in enumerate(_peak_percent(rows)):
+        words = f"≤ {peak:.0f} % of the FP32 peak"
+        axes.annotate(words, (100, place), (4, 0), textcoords="offset points", va="center", fontsize=7)
+    axes.set_yticks(rows.index, [plain(name) for name in labels(rows["kernel"], 22 if figures.for_columns else 32)])
+    axes.tick_params(axis="y", length=0, labelsize=7.5)
+    axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 190 if figures.for_columns else 130), xticks=range(0, 101, 20))
+    axes.set_xlabel("FP32 instructions (%)")
+
+
+def instruction_headline(table: pd.DataFrame) -> str:
+    """Return what the bars of `draw_instructions` say in sum."""
+    whole = table[["fma", "multiply", "add"]].sum().to_frame().T
+    share, peak = 100 * whole["fma"] / _instructions(whole), _peak_percent(whole)
+    return (
+        f"{share.item():.0f} % of the FP32 instructions are FMAs: "
+        f"the kernels reach {peak.item():.0f} % of the FP32 peak at most"
+    )
+
+
+def _instructions(table: pd.DataFrame) -> pd.Series:
+    return table["fma"] + table["multiply"] + table["add"]
+
+
+def _peak_percent(table: pd.DataFrame) -> pd.Series:
+    """Return the share of the peak with all issue slots filled: an FMA is two operations, others are one."""
+    return 100 * (_instructions(table) + table["fma"]) / (2 * _instructions(table))
 
 
 def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = None, shown: int = 12) -> None:

@@ -150,6 +150,24 @@ def _with_baseline(table: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def instruction_table(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the FP32 instructions of each kernel, in the order of `kernel_table`, from launches that count them all.
+
+    Returns
+    -------
+    DataFrame
+        ``kernel, fma, multiply, add`` (instructions of threads).
+    """
+    rows = data[data["recording"] == "report"].dropna(subset=["fp32_flops", "fadd_instructions", "fmul_instructions"])
+    count = rows["launches"].astype("float64")
+    names = {"fma": "fp32_flops", "multiply": "fmul_instructions", "add": "fadd_instructions"}
+    sums = pd.DataFrame({name: rows[column].astype("float64") * count for name, column in names.items()})
+    sums = sums.groupby(rows["kernel"], sort=False).sum()
+    sums["fma"] = (sums["fma"] - sums["multiply"] - sums["add"]) / 2
+    sums = sums.reindex([name for name in kernel_table(data)["kernel"] if name in sums.index])
+    return sums[sums.sum(axis=1) > 0].rename_axis("kernel").reset_index()
+
+
 def tensor_table(data: pd.DataFrame) -> pd.DataFrame:
     """Return one row per tensor-core launch of the report, and per split-K reduction after one."""
     rows = data[(data["recording"] == "report") & (data["explanation"] != "")]
