@@ -246,6 +246,8 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
     if isinstance(top["bound"], str) and top["bound"]:
         near = f"{top['achieved_percent']:.0f} % of the nearest roof, {top['nearest_roof']}"
         words += f", bound by latency (at {near})" if top["bound"] == "latency" else f", at {near}"
+    elif pd.notna(top["achieved_percent"]):
+        words += f", at {top['achieved_percent']:.0f} % of the nearest roof that is known, {top['nearest_roof']}"
     return words
 
 
