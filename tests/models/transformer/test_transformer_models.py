@@ -735,7 +735,7 @@ HOSTILE = [
         {**LLAMA, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
         "unknown value 'bitsandbytes' .known: .*; remove quantization_config from a copy of the file, and state the",
     ),
-    ({"model_type": "gpt2", "n_embd": 768.5, "vocab_size": 1}, "key n_embd: '768.5' is not a whole number"),
+    ({"model_type": "gpt2", "n_embd": 768.5, "vocab_size": 1}, "key n_embd: 768.5 is not a whole number"),
 ]
 
 

@@ -122,7 +122,8 @@ def read_model(
         warn(shown_file, "key model_type", shown(stated), f"read as {kind}, at your own risk{ignored}")
     elif strange:
         problem = f"unknown keys for the architecture {kind}, which may change its kernels"
-        remedy = f"remove them if they change no kernel, or ignore them at your own risk with treat_as: {kind}"
+        remedy = "remove them if they change no kernel, or ignore them at your own risk"
+        remedy += f" with treat_as: {kind} (--treat-as)"
         raise InputError(shown_file, f"keys {', '.join(sorted(strange))}", problem, remedy)
     if (named := _NAMED_FORMAT.search(name)) and set(_formats(precision, layers)) == {precision.plain}:
         problem = f"the name says {named[0]}, but neither this file nor hf_quant_config.json states a quantisation"
@@ -296,7 +297,8 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
         return InputError(file, "key model_type", problem, f"known architectures: {', '.join(FAMILIES)}")
     *_, nearest, strange = min(found)
     unread = f" but {', '.join(strange)}" if strange else ""
-    remedy = f"the nearest is {nearest}, which knows all of its keys{unread}: at your own risk, treat_as: {nearest}"
+    remedy = f"the nearest is {nearest}, which knows all of its keys{unread}: at your own risk,"
+    remedy += f" treat_as: {nearest} (--treat-as)"
     return InputError(file, "key model_type", problem, f"{remedy}; known architectures: {', '.join(FAMILIES)}")
 
 
