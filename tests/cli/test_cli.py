@@ -420,10 +420,13 @@ def test_new_dataset_is_valid_and_needs_no_more(tmp_path):
 
 
 def test_new_dataset_says_why_a_file_is_left_out(tmp_path):
-    for name, content in (("r.csv", ncu(["k"])), ("header.csv", NCU + "\n"), ("notes.txt", "hello")):
+    cut = '{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "pid": 0'
+    files = {"r.csv": ncu(["k"]), "header.csv": NCU + "\n", "notes.txt": "hello", "cut.json": cut}
+    for name, content in files.items():
         (tmp_path / name).write_text(content)
     done = script("new-dataset", str(tmp_path))
     assert done.stderr.splitlines() == [
+        "look at cut.json: the file is truncated: it does not end as JSON",
         "left out header.csv: Nsight Compute (the table has a header but no row with a metric)",
         "left out notes.txt: unknown",
     ]

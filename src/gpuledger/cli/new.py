@@ -60,6 +60,8 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
         place = entry.path.relative_to(folder)
         if not entry.studies:
             say(f"left out {place}: {entry.format}" + (f" ({entry.problems[0]})" if entry.problems else ""), err=True)
+        elif entry.problems:
+            say(f"look at {place}: {entry.problems[0].removeprefix(f'{entry.path}: ')}", err=True)
         for study in entry.studies:
             inputs = _complete(entry.cases[study], place, entry.path.is_dir(), device.name if device else None)
             if inputs is None:
