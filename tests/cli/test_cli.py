@@ -17,7 +17,7 @@ from conftest import ROOT
 from own_cases import own_case
 
 from gpuledger.cli import __main__ as cli
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import neutrino
 
@@ -341,6 +341,10 @@ def test_profile_knows_roofs_of_a_gpu(tmp_path):
     # Half of DRAM's roof, and nothing says how near it is to those of computing.
     assert found["achieved_percent"] == pytest.approx(50) and found["bound"] is None
     assert "at 50 % of the nearest roof that is known, DRAM" in run("profile", tmp_path / "r.csv", "--gpu", "h100-sxm")
+    with pytest.warns(
+        InputWarning, match=r"558 % of the DRAM roof of NVIDIA L4; the number is kept: check that this GPU"
+    ):
+        run("profile", tmp_path / "r.csv", "--gpu", "l4", "--json")
     with pytest.raises(InputError, match="unknown GPU"):
         run("profile", tmp_path / "r.csv", "--gpu", "h1000")
 

@@ -282,6 +282,9 @@ def test_launches_without_a_time_are_said(reduce):
     untimed = work("n/a", 5)
     found = reduce(report(("k", work(2000, 5)), ("l", untimed))).finding
     assert found.startswith("2 launches of 2 kernels (1 of them without a time) take 2 µs; 100 % go to k")
+    # The other launch of l is in the sum, but not in a share.
+    found = reduce(report(("k", work(2000, 5)), ("l", untimed), ("l", work(6000, 5)))).finding
+    assert found.startswith("3 launches of 2 kernels (1 of them without a time) take 8 µs; k")
 
 
 def test_published_toy_network():
