@@ -158,14 +158,15 @@ def _choices(
             left = end[0] - size[0] * (1 - np.sign(across)) / 2
             low = end[1] - size[1] * (1 - np.sign(up)) / 2
             box = (left, low, left + size[0], low + size[1])
-            leader, covers = np.empty((0, 2)), drawn.cost(box)
+            # Within its own mark, the leader is over whatever that covers. Other texts between a mark and its label
+            # mislead without a leader, too.
+            leader = np.linspace(centre + (end - centre) * radius / (radius + distance), end, 24)
+            covers = drawn.cost(box) + 400 * sum(_inside(other, leader) for other in drawn.boxes)
             if distance > _LINE:
-                # Within its own mark, the leader is over whatever that covers.
-                leader = np.linspace(centre + (end - centre) * radius / (radius + distance), end, 24)
                 gaps = np.hypot(*(leader[:, None] - foreign[:, :2]).T).min(axis=1)
-                covers += 600 * int((gaps < foreign[:, 2]).sum()) + 400 * sum(
-                    _inside(box, leader) for box in drawn.boxes
-                )
+                covers += 600 * int((gaps < foreign[:, 2]).sum())
+            else:
+                leader = leader[:0]
             side = (float(np.sign(across)), float(np.sign(up)))
             found.append(_Place(text, centre, end, leader, box, side, distance, 0.9 * distance + 0.2 * rank, covers))
     return found
