@@ -17,7 +17,7 @@ from conftest import ROOT
 from own_cases import own_case
 
 from gpuledger.cli import __main__ as cli
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.ledger.datasets import Dataset
 from gpuledger.readers import neutrino
 
@@ -338,7 +338,13 @@ def test_profile_knows_roofs_of_a_gpu(tmp_path):
         ncu(["k"], {"gpu__time_duration.sum": ("us", 1), "dram__bytes.sum": ("byte", "1675000")})
     )
     found = json.loads(run("profile", tmp_path / "r.csv", "--gpu", "h100-sxm", "--json"))["kernels"][0]
-    assert found["achieved_percent"] == pytest.approx(50) and found["bound"] == "latency"
+    # Half of DRAM's roof, and nothing says how near it is to those of computing.
+    assert found["achieved_percent"] == pytest.approx(50) and found["bound"] is None
+    assert "at 50 % of the nearest roof that is known, DRAM" in run("profile", tmp_path / "r.csv", "--gpu", "h100-sxm")
+    with pytest.warns(
+        InputWarning, match=r"558 % of the DRAM roof of NVIDIA L4; the number is kept: check that this GPU"
+    ):
+        run("profile", tmp_path / "r.csv", "--gpu", "l4", "--json")
     with pytest.raises(InputError, match="unknown GPU"):
         run("profile", tmp_path / "r.csv", "--gpu", "h1000")
 
@@ -418,20 +424,35 @@ def test_new_dataset_is_valid_and_needs_no_more(tmp_path):
 
 
 def test_new_dataset_says_why_a_file_is_left_out(tmp_path):
-    for name, content in (("r.csv", ncu(["k"])), ("header.csv", NCU + "\n"), ("notes.txt", "hello")):
+    cut = '{"schemaVersion": 1, "traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "pid": 0'
+    files = {"r.csv": ncu(["k"]), "header.csv": NCU + "\n", "notes.txt": "hello", "cut.json": cut}
+    for name, content in files.items():
         (tmp_path / name).write_text(content)
     done = script("new-dataset", str(tmp_path))
     assert done.stderr.splitlines() == [
+        "look at cut.json: the file is truncated: it does not end as JSON",
         "left out header.csv: Nsight Compute (the table has a header but no row with a metric)",
         "left out notes.txt: unknown",
     ]
+
+
+def test_new_dataset_leaves_out_files_with_names_that_no_path_can_have(tmp_path):
+    names = [b"a{b}.csv", b"good.csv", b"in\xff.csv", b"new\nline.csv", b"s\\t.csv", b"x" * 201 + b".csv"]
+    for name in names:
+        (tmp_path / os.fsdecode(name)).write_text(ncu(["k"]))
+    done = script("new-dataset", str(tmp_path))
+    lines = done.stderr.splitlines()
+    assert done.returncode == 0 and len(lines) == 5
+    assert lines[0].startswith("left out 'a{b}.csv': a dataset.yaml cannot hold this path; rename it: at most 200")
+    assert all(line.endswith("without { } \\ and control characters") for line in lines)
+    assert Dataset.load(tmp_path / "dataset.yaml").cases("kernel_profile") == [("kernel_profile", "good")]
 
 
 def test_new_dataset_of_this_folder_leaves_no_draft_that_is_not_valid(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path / "mine")
     (tmp_path / "mine/a{b}.csv").write_text(ncu(["k"]))
-    with pytest.raises(InputError, match="cannot be a path here; use at most 200 characters, without"):
+    with pytest.raises(InputError, match="no file in it is of a kind that a study uses"):
         run("new-dataset", ".")
     (tmp_path / "mine/a{b}.csv").rename(f"{'x' * 190}.csv")
     assert run("new-dataset", ".") == "dataset.yaml\n"

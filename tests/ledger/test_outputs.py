@@ -210,6 +210,22 @@ def test_leader_lines_do_not_cross(seed):
         assert not ((at > 0) & (at < 1)).all()
 
 
+def test_labels_cover_no_mark_and_optional_ones_only_where_there_is_room():
+    axes = plt.figure(figsize=(6, 4)).subplots()
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    points = np.array([[0.5, 0.5], [0.6, 0.55], [0.2, 0.2], [0.62, 0.56], [0.1, 0.9]])
+    radii = np.array([30.0, 8, 4, 4, 4])
+    axes.scatter(*points.T, s=(2 * radii) ** 2)
+    place_labels(axes, points, [f"kernel {place}" for place in range(5)], radii, needed=2)
+    assert [note.get_text() for note in axes.texts] == ["kernel 0", "kernel 1", "kernel 2", "kernel 4"]
+    scale = axes.figure.dpi / 72
+    for note in axes.texts:
+        box = note.get_window_extent()
+        for (x, y), radius in zip(axes.transData.transform(points), scale * radii, strict=True):
+            near = np.clip([x, y], (box.x0, box.y0), (box.x1, box.y1))
+            assert np.hypot(*(near - (x, y))) > radius
+
+
 def test_panels_of_a_column_are_below_one_another(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "for_columns", True)
     figures.use_style()

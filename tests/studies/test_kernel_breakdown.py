@@ -29,7 +29,7 @@ from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Parallel, Precision, chunk, decode, join, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu, read_gpus
 from gpuledger.studies import open_case
-from gpuledger.studies.kernel_breakdown import source_model, split_parts
+from gpuledger.studies.kernel_breakdown import formatting, source_model, split_parts
 from gpuledger.studies.kernel_breakdown.deployment_figures import keep_apart
 from gpuledger.studies.kernel_breakdown.scenario import Scenario
 from gpuledger.studies.kernel_breakdown.source_model import Chunk, SourceChip, SourceModel
@@ -722,3 +722,8 @@ def test_labels_of_narrow_parts_do_not_overlap(labels):
 
 def test_labels_that_meet_move_to_both_sides():
     assert keep_apart(np.array([10.0, 50.0, 52.0]), np.array([4.0, 5.0, 5.0])).tolist() == [10, 46, 56]
+
+
+def test_times_have_three_digits_everywhere():
+    times = {0: "0 s", 0.01304: "13.0 ms", 0.01314: "13.1 ms", 0.9996e-3: "1.00 ms", 0.464: "464 ms", 1234: "1,230 s"}
+    assert {seconds: formatting.format_time(seconds) for seconds in times} == times

@@ -292,6 +292,7 @@ def test_the_longest_pause_is_the_one_that_is_marked(tmp_path):
     start, end = longest_pause(split_parts(result.data)["launches"])
     assert result["longest_idle"] == pytest.approx(end - start) == pytest.approx(29 * US)
     assert result["longest_idle_in"] == "aten::slow"
+    assert "is idle for 64 % (29.0 µs of it in one pause, mostly in aten::slow)" in result.finding
 
 
 def test_overlap_of_streams_and_exposed_communication(tmp_path):
@@ -597,4 +598,4 @@ def test_kernels_that_take_no_time_are_refused_in_one_line(tmp_path):
     (tmp_path / "trace.json").unlink()
     recording.kernel("k", 3.0)
     recording.write(tmp_path)
-    assert reduce(tmp_path).finding.startswith("2 kernels run for 3 µs")
+    assert reduce(tmp_path).finding.startswith("2 kernels run for 3.00 µs")

@@ -16,7 +16,7 @@ from gpuledger.ledger.datasets import Repository
 from gpuledger.studies import kernel_profile
 from gpuledger.studies.kernel_profile import figures as panels
 from gpuledger.studies.kernel_profile import kernel_table, labels, tensor_table
-from gpuledger.studies.kernel_profile.tables import baseline_table, table_for_people
+from gpuledger.studies.kernel_profile.tables import baseline_table, instruction_table, table_for_people
 from gpuledger.studies.kernel_profile.view import view
 
 HEADER = (
@@ -281,6 +281,9 @@ def test_launches_without_a_time_are_said(reduce):
     untimed = work("n/a", 5)
     found = reduce(report(("k", work(2000, 5)), ("l", untimed))).finding
     assert found.startswith("2 launches of 2 kernels (1 of them without a time) take 2 µs; 100 % go to k")
+    # The other launch of l is in the sum, but not in a share.
+    found = reduce(report(("k", work(2000, 5)), ("l", untimed), ("l", work(6000, 5)))).finding
+    assert found.startswith("3 launches of 2 kernels (1 of them without a time) take 8 µs; k")
 
 
 def test_published_toy_network():
@@ -291,6 +294,11 @@ def test_published_toy_network():
     setup = table["kernel"].str.contains("distribution_elementwise")
     assert int(table.loc[~setup, "flops"].sum()) == 2_727_606_586 + 5_134_952_944
     assert table["time_s"].isna().all() and "missing_time_s" in result.summary
+    counted = instruction_table(result.data)
+    assert list(counted["kernel"]) == list(table["kernel"])
+    assert (2 * counted["fma"] + counted["multiply"] + counted["add"]).tolist() == table["flops"].tolist()
+    said = "98 % of the FP32 instructions are FMAs: the kernels reach 99 % of the FP32 peak at most"
+    assert panels.instruction_headline(counted) == said
 
 
 def test_recorded_attention_is_exact():

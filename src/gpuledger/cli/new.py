@@ -38,7 +38,7 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
     """Draft FOLDER/dataset.yaml by looking at the files in FOLDER."""
     from gpuledger import files
     from gpuledger.cli.recognise import recognise
-    from gpuledger.ledger.datasets import NAME, Dataset
+    from gpuledger.ledger.datasets import NAME, Case, Dataset
     from gpuledger.readers.gpus import find_gpu
 
     target = folder / "dataset.yaml"
@@ -51,16 +51,28 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
         remedy = "rename the folder: letters, digits, '.', '_' and '-'"
         raise InputError(folder, "", f"a dataset cannot be called {name!r}", remedy)
     device = find_gpu(gpu, file="command line", place="--gpu") if gpu else None
-    studies: dict[str, dict[str, Any]] = {}
+    content: dict[str, Any] = {"title": name, "kind": "recorded"}
+    if device is not None:
+        content["device"] = {"name": device.title}
+    content |= {"source": "who recorded this, when and how", "license": "not stated", "studies": {}}
+    studies = content["studies"]
     for entry in recognise(folder):
         place = entry.path.relative_to(folder)
         if not entry.studies:
             say(f"left out {place}: {entry.format}" + (f" ({entry.problems[0]})" if entry.problems else ""), err=True)
+        elif entry.problems:
+            say(f"look at {place}: {entry.problems[0].removeprefix(f'{entry.path}: ')}", err=True)
         for study in entry.studies:
             inputs = _complete(entry.cases[study], place, entry.path.is_dir(), device.name if device else None)
             if inputs is None:
                 say(f"left out {place} of {study}: say on which GPU it was recorded (--gpu)", err=True)
                 continue
+            try:
+                Case(Dataset(target.absolute(), content), study, "draft", inputs).check_paths(target, "")
+            except InputError:
+                problem = "a dataset.yaml cannot hold this path; rename it: at most 200 bytes of UTF-8"
+                say(f"left out {str(place)[:60]!r}: {problem}, without {{ }} \\ and control characters", err=True)
+                break
             cases = studies.setdefault(study, {})
             # Llama-3.1-8B.json is a case Llama_3_1_8B, report.csv.gz a case report.
             stem = re.sub(r"(\.[A-Za-z][\w-]*)+$", "", place.name)
@@ -68,17 +80,12 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
             cases[_unused(stem[:60] or "case", cases)] = inputs
     if not studies:
         raise InputError(folder, "", "no file in it is of a kind that a study uses", "see gpuledger inspect FOLDER")
-    content: dict[str, Any] = {"title": name, "kind": "recorded"}
-    if device is not None:
-        content["device"] = {"name": device.title}
-    content |= {"source": "who recorded this, when and how", "license": "not stated", "studies": studies}
     files.write_text(target, as_yaml(content))
     try:
         dataset = Dataset.load(target.absolute())
         for case in dataset.cases():
             dataset.case(*case)
     except InputError:
-        # A file may have a name that no case can give.
         target.unlink()
         raise
     say(target)

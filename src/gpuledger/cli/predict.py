@@ -79,8 +79,8 @@ def predict(
     save: Path | None,
     as_json: bool,
 ) -> None:
-    """Predict the prefill of one prompt and decode steps of the model CONFIG: a config.json, a folder with one, or the
-    name of a model in resources/models.
+    """Predict the prefill of one prompt and decode steps of the model CONFIG: a config.json, a folder with one, the
+    name of a model in resources/models, or a Hugging Face id.
 
     Times are those of the kernels alone, from a time model: the host's work, queueing and sampling are not included.
     """

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from gpuledger import __version__, files, schemas
-from gpuledger.errors import InputError, visible
+from gpuledger.errors import HIDDEN, InputError, visible
 from gpuledger.ledger import provenance
 from gpuledger.ledger.download.names import matches
 from gpuledger.ledger.study import read_studies
@@ -121,8 +121,9 @@ class Case:
         """Refuse impossible paths, paths outside the dataset's folder and pipes, as errors in `file` at `place`."""
         for key, value, _ in _path_values(self.inputs, self.schema):
             path = PurePosixPath(value)
-            if not value or re.search(r"[{}\x00-\x1f]", value) or len(value.encode()) > 200:
-                remedy = "use at most 200 characters, without braces and control characters"
+            odd = re.search(r"[{}\x00-\x1f]", value) or HIDDEN.search(value)
+            if not value or odd or len(value.encode()) > 200:
+                remedy = "use at most 200 bytes of UTF-8, without braces and control characters"
                 raise InputError(file, f"{place}.{key}", f"{value[:60]!r} cannot be a path here", remedy)
             if path.is_absolute() or ".." in path.parts or "\\" in value:
                 remedy = "give a path inside the dataset's folder, with forward slashes"

@@ -735,7 +735,7 @@ HOSTILE = [
         {**LLAMA, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
         "unknown value 'bitsandbytes' .known: .*; remove quantization_config from a copy of the file, and state the",
     ),
-    ({"model_type": "gpt2", "n_embd": 768.5, "vocab_size": 1}, "key n_embd: '768.5' is not a whole number"),
+    ({"model_type": "gpt2", "n_embd": 768.5, "vocab_size": 1}, "key n_embd: 768.5 is not a whole number"),
 ]
 
 
@@ -848,6 +848,29 @@ def test_the_hub_is_asked_last(monkeypatch, tmp_path, config):
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 2}), "utf-8")
     assert read_model("unsloth/Llama-3.2-1B", mirror=tmp_path).layer_count == 2
+
+
+@pytest.mark.parametrize(
+    ("folder", "stated", "name"),
+    [
+        ("my-run", {"_name_or_path": "meta-llama/Llama-3.2-1B"}, "my-run (Llama-3.2-1B)"),
+        ("llama_3.2 1b-mine", {"_name_or_path": "meta-llama/Llama-3.2-1B"}, "llama_3.2 1b-mine"),
+        ("my-run", {"_name_or_path": "/home/me/checkpoint-100"}, "my-run (llama)"),
+        ("my-run", {"_name_or_path": 7}, "my-run (llama)"),
+        ("tiny-llama", {}, "tiny-llama"),
+        (f"models--unsloth--Llama-3.2-1B/snapshots/{'0a' * 20}", {}, "unsloth/Llama-3.2-1B"),
+        ("huggingface.co/unsloth/Llama-3.2-1B/resolve/main", {}, "unsloth/Llama-3.2-1B"),
+    ],
+)
+def test_a_config_json_is_named_after_its_folder_and_what_it_says(tmp_path, monkeypatch, folder, stated, name):
+    file = tmp_path / folder / "config.json"
+    file.parent.mkdir(parents=True)
+    # The hub's cache holds links to files that are called by their digest.
+    (tmp_path / "blob").write_text(json.dumps(LLAMA | stated), "utf-8")
+    file.symlink_to(tmp_path / "blob")
+    assert read_model(file).name == read_model(file.parent).name == name
+    monkeypatch.chdir(file.parent)
+    assert read_model("config.json").name == read_model(".").name == name
 
 
 def test_the_hub_is_asked_for_model_optimizers_file(monkeypatch, config):

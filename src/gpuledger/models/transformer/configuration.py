@@ -26,7 +26,11 @@ MODELS = files.RESOURCES / "models"
 MAX_BYTES = 8 * 2**20
 #: How long the hub may take to answer at all (s).
 HUB_SECONDS = 5
+#: Folders of files in the hub's cache and in a mirror.
+_CACHED = re.compile(r".*/models--([^/]+)--([^/]+)/snapshots/[0-9a-f]{40}")
+_MIRRORED = re.compile(r".*/huggingface\.co/([^/]+)/([^/]+)/resolve/main")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_WORD = re.compile(r"[\w.-]+")
 #: Multimodal architectures, and the model_type of their text part where the file omits it.
 _NESTED = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "minimax_m3_vl": "minimax_m3", "step3p7": "step3p5"}
 #: Multimodal architectures whose text part is another architecture's, in most files with its keys at the top.
@@ -83,6 +87,8 @@ def read_model(
         raise InputError(source, "treat_as", problem, f"known architectures: {', '.join(FAMILIES)}")
     name, file = _find(str(source), Path(mirror) if mirror is not None else None, paths)
     content = _with_model_optimizer(_load(file), file)
+    if paths and os.path.exists(source) and file.name == "config.json":
+        name = _name_in_folder(Path(os.path.abspath(file)).parent, content)
     shown_file = str(file)
     inner, inside, kind = content, "", content.get("model_type")
     if isinstance(content.get("text_config"), Mapping):
@@ -116,7 +122,8 @@ def read_model(
         warn(shown_file, "key model_type", shown(stated), f"read as {kind}, at your own risk{ignored}")
     elif strange:
         problem = f"unknown keys for the architecture {kind}, which may change its kernels"
-        remedy = f"remove them if they change no kernel, or ignore them at your own risk with treat_as: {kind}"
+        remedy = "remove them if they change no kernel, or ignore them at your own risk"
+        remedy += f" with treat_as: {kind} (--treat-as)"
         raise InputError(shown_file, f"keys {', '.join(sorted(strange))}", problem, remedy)
     if (named := _NAMED_FORMAT.search(name)) and set(_formats(precision, layers)) == {precision.plain}:
         problem = f"the name says {named[0]}, but neither this file nor hf_quant_config.json states a quantisation"
@@ -142,9 +149,9 @@ def _find(source: str, mirror: Path | None, paths: bool) -> tuple[str, Path]:
     path = Path(source)
     # Those of os.path also answer for texts that cannot be a path.
     if paths and os.path.isdir(source):
-        return path.resolve().name, path / "config.json"
+        return path.name, path / "config.json"
     if paths and os.path.isfile(source):
-        return path.resolve().parent.name if path.name == "config.json" else path.stem, path
+        return path.stem, path
     known = {file.stem.lower(): file for file in sorted(MODELS.glob("*.json"))}
     if found := known.get(source.lower()):
         return found.stem, found
@@ -161,6 +168,25 @@ def _find(source: str, mirror: Path | None, paths: bool) -> tuple[str, Path]:
         if _load(file).get("_source") == address:
             return source, file
     return source, _from_hub(source, mirror)
+
+
+def _name_in_folder(folder: Path, content: Mapping[str, Any]) -> str:
+    """Return the folder's name, and in brackets what the file says that it is, unless the folder's name says that.
+
+    The file's own word alone would mislead: a fine-tuned model, or one with other sizes, keeps what it was made from.
+    In the hub's cache and in a mirror, whose folders have other names, the name is the model's id.
+    """
+    if found := _CACHED.fullmatch(folder.as_posix()) or _MIRRORED.fullmatch(folder.as_posix()):
+        return "/".join(found.groups())
+    # Without an owner, `_name_or_path` was a folder of the machine that wrote the file.
+    stated = (("_name_or_path", _HUB_ID), ("model_type", _WORD))
+    said = (str(content[key]).rpartition("/")[2] for key, form in stated if form.fullmatch(str(content.get(key, ""))))
+    name = next(said, "")[:96]
+    return folder.name if _letters(name) in _letters(folder.name) else f"{folder.name} ({name})".strip()
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _from_hub(source: str, mirror: Path | None) -> Path:
@@ -271,7 +297,8 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
         return InputError(file, "key model_type", problem, f"known architectures: {', '.join(FAMILIES)}")
     *_, nearest, strange = min(found)
     unread = f" but {', '.join(strange)}" if strange else ""
-    remedy = f"the nearest is {nearest}, which knows all of its keys{unread}: at your own risk, treat_as: {nearest}"
+    remedy = f"the nearest is {nearest}, which knows all of its keys{unread}: at your own risk,"
+    remedy += f" treat_as: {nearest} (--treat-as)"
     return InputError(file, "key model_type", problem, f"{remedy}; known architectures: {', '.join(FAMILIES)}")
 
 

@@ -1,5 +1,6 @@
 """Checked access to the keys of a config.json: presence, type and plausible range."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -81,7 +82,7 @@ class ConfigKeys:
         if value is None and default is not _REQUIRED:
             return default
         if type(value) is not int:
-            raise self.error(key, f"{shown(value)} is not a whole number", "correct it")
+            raise self.error(key, f"{_written(value)} is not a whole number", "correct it")
         if not low <= value <= high:
             # Python refuses to write very long numbers.
             text = value if abs(value) < 2**63 else "a number of more than 18 digits"
@@ -91,7 +92,7 @@ class ConfigKeys:
     def flag(self, key: str, default: bool = False) -> bool:
         value = self.value(key, default)
         if type(value) is not bool and value is not None:
-            raise self.error(key, f"{shown(value)} is neither true nor false", "correct it")
+            raise self.error(key, f"{_written(value)} is neither true nor false", "correct it")
         return default if value is None else value
 
     def number(self, key: str, default: float | None) -> float | None:
@@ -99,20 +100,20 @@ class ConfigKeys:
         if value is None:
             return None
         if type(value) not in (int, float) or not abs(value) <= MAX_NUMBER:
-            raise self.error(key, f"{shown(value)} is not a number within ±{MAX_NUMBER:g}", "correct it")
+            raise self.error(key, f"{_written(value)} is not a number within ±{MAX_NUMBER:g}", "correct it")
         return value
 
     def choice(self, key: str, choices: Iterable[str], default: str) -> str:
         value = self.value(key, default)
         if not isinstance(value, str) or value not in choices:
-            raise self.error(key, f"unknown value {shown(value)}", f"known values: {', '.join(sorted(choices))}")
+            raise self.error(key, f"unknown value {_written(value)}", f"known values: {', '.join(sorted(choices))}")
         return value
 
     def mapping(self, key: str) -> Mapping[str, Any]:
         """Return an object; an empty one if missing or null."""
         value = self.value(key, None)
         if value is not None and not isinstance(value, Mapping):
-            raise self.error(key, f"{shown(value)} is not an object", "correct it")
+            raise self.error(key, f"{_written(value)} is not an object", "correct it")
         return value or {}
 
     def inner(self, key: str) -> Self:
@@ -131,13 +132,13 @@ class ConfigKeys:
     def strings(self, key: str) -> list[str]:
         value = self.value(key, None)
         if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-            raise self.error(key, f"{shown(value)} is not a list of names", "correct it")
+            raise self.error(key, f"{_written(value)} is not a list of names", "correct it")
         return value or []
 
     def fixed(self, key: str, wanted: Any, why: str) -> None:
         """Raise an error that says *why* unless the value is *wanted*, null or missing."""
         if (value := self.value(key, wanted)) is not None and value != wanted:
-            raise self.error(key, f"{shown(value)}: {why}", f"only {shown(wanted)} is modelled")
+            raise self.error(key, f"{_written(value)}: {why}", f"only {shown(wanted)} is modelled")
 
     def unknown(self, allowed: Iterable[str] = ()) -> list[str]:
         """Return the keys that were not read, are not neutral or *allowed*, and have a non-empty value."""
@@ -151,3 +152,8 @@ class ConfigKeys:
             and not key.endswith(NEUTRAL_ENDS)
             and value not in (None, False, 0, "", [], {})
         ]
+
+
+def _written(value: Any) -> str:
+    """Return a value as the file has it: null, true, 1.5, 'text'."""
+    return shown(value) if isinstance(value, str) else shown(json.dumps(value))[1:-1]

@@ -96,7 +96,8 @@ def finish(
     if not (table["kind"] == "kernel").any():
         raise InputError(file, "", "there is no GPU kernel in it", "record the activities of the GPU (CUDA) too")
     if left_out:
-        warn(file, "", f"{left_out:,} events have no valid time or duration", "they are left out")
+        have = "event has" if left_out == 1 else "events have"
+        warn(file, "", f"{left_out:,} {have} no valid time or duration", "left out")
     first = table["start_s"].min()
     if np.isfinite(first):
         for times, names in ((table, ("start_s", "launch_s")), (calls, ("start_s",))):

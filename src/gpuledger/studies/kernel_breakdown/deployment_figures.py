@@ -162,7 +162,7 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None)
     if tpot_s:
         axes.axvline(1 / tpot_s, color=figures.GREY, linestyle="--", linewidth=1, zorder=1)
         style = {"fontsize": 6.5, "color": "#555555", "ha": "center", "va": "bottom"}
-        axes.text(1 / tpot_s, 1.01, f"{format_time(tpot_s)} per token", transform=axes.get_xaxis_transform(), **style)
+        axes.text(1 / tpot_s, 1.01, f"{1e3 * tpot_s:g} ms per token", transform=axes.get_xaxis_transform(), **style)
     # Lines bulge to the upper right, and what does not fit is above on the left.
     blank = {"frameon": True, "framealpha": 1, "edgecolor": "none", "fancybox": False}
     axes.legend(fontsize=6.5, loc="lower left", borderaxespad=0.1, handlelength=1.4, **blank)

@@ -23,7 +23,7 @@ from gpuledger.studies.kernel_breakdown.deployment_figures import (
 )
 from gpuledger.studies.kernel_breakdown.formatting import format_bandwidth, format_binary, format_decimal, format_time
 from gpuledger.studies.kernel_breakdown.groups import GROUPS
-from gpuledger.studies.kernel_breakdown.roofline import Roofs
+from gpuledger.studies.kernel_breakdown.roofline import Roofs, mark_area
 
 #: What bounds a pass: name and colour.
 BOUNDS = {
@@ -38,8 +38,6 @@ BOUNDS = {
 LINKS = 25
 #: Smallest share of the phase's time that gives a kernel a number in a roofline.
 LEAST_SHARE = 0.05
-#: Area of a kernel's point (printer's points squared): for no time, and added for all of the phase's time.
-_LEAST_AREA, _AREA = 10, 420
 _HALO = [withStroke(linewidth=2.2, foreground="white")]
 
 
@@ -115,7 +113,7 @@ def draw_roofline(
     at_dram, at_l2 = points.loc[seen, "dram_intensity"], points.loc[seen, "l2_intensity"]
     axes.hlines(level[seen], at_l2, at_dram, color=list(group[seen]), linewidth=0.6, alpha=0.55, zorder=3)
     filled = {"color": list(group[seen]), "alpha": 0.85, "edgecolor": "white", "linewidth": 0.6, "zorder": 5}
-    axes.scatter(at_dram, level[seen], s=_LEAST_AREA + _AREA * points.loc[seen, "share"], **filled)
+    axes.scatter(at_dram, level[seen], s=mark_area(points.loc[seen, "share"]), **filled)
 
 
 def _has_dram_point(axes: Axes, points: pd.DataFrame) -> pd.Series:
@@ -164,7 +162,7 @@ def number_kernels(axes: Axes, key: Axes, points: pd.DataFrame) -> None:
     """
     named = numbered(points)
     at = named["dram_intensity"].where(_has_dram_point(axes, named), named["l2_intensity"])
-    radii = np.sqrt(_LEAST_AREA + _AREA * named["share"].to_numpy()) / 2
+    radii = np.sqrt(mark_area(named["share"]).to_numpy()) / 2
     places = np.column_stack([at, named["flop_per_s"] / 1e12])
     lines = [
         f"{kernel.replace('_', ' ')} {100 * share:.0f} %" for kernel, share in named[["kernel", "share"]].to_numpy()

@@ -9,9 +9,13 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Write a time in s, ms, µs or ns: 12.9 ms."""
-    factor, unit = time_unit(seconds)
-    return f"{seconds * factor:.3g} {unit}"
+    """Write a time in s, ms, µs or ns with three digits, zeros included: 13.0 ms beside 13.1 ms; zero as 0 s."""
+    rounded = float(f"{seconds:.3g}")
+    if not rounded:
+        return "0 s"
+    factor, unit = time_unit(rounded)
+    value = rounded * factor
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:#.3g} {unit}"
 
 
 def format_decimal(value: float, _: object = None) -> str:

@@ -11,6 +11,11 @@ from gpuledger.ledger.case_result import CaseResult
 from gpuledger.models.deployment.speculation import DRAFT
 from gpuledger.models.time_model.kernels import FUSED
 
+#: Areas of marks (square points): the least, and how much larger one is that takes the whole step.
+_LEAST_AREA, _AREA = 10, 420
+#: Width and height of the smallest panel of a roofline (points), and the intensity below which none goes (FLOP/byte).
+_WIDTH, _HEIGHT, _LEAST_INTENSITY = 95, 160, 1e-2
+
 
 @dataclass(frozen=True)
 class Roofs:
@@ -61,11 +66,27 @@ def roofline_points(kernels: pd.DataFrame) -> pd.DataFrame:
     return points.sort_values("share", ascending=False, kind="stable")
 
 
+def mark_area(share: pd.Series) -> pd.Series:
+    """Return the areas of marks (square points) of kernels with this share of the step."""
+    return _LEAST_AREA + _AREA * share
+
+
 def roofline_limits(points: pd.DataFrame, roofs: Roofs) -> dict[str, tuple[float, float]]:
-    """Return axes limits (FLOP/byte, TFLOP/s) that hold all points and the ridge of DRAM."""
+    """Return axes limits (FLOP/byte, TFLOP/s) that hold all points, with the whole marks, and the ridge of DRAM."""
     peak = max(roofs.peaks.values())
     intensities = points[["dram_intensity", "l2_intensity"]]
-    left = max(intensities.min().min(), 1e-2) / 1.6
+    left = max(intensities.min().min(), _LEAST_INTENSITY) / 1.6
     largest = intensities[points["macs"] > 0].max().max()
     right = 10 ** np.ceil(np.log10(max(min(largest, 2e4), 4 * peak / roofs.dram_bytes_per_s)))
-    return {"xlim": (left, right), "ylim": (points["flop_per_s"].min() / 2.5 / 1e12, 3.2 * peak / 1e12)}
+    rate = points["flop_per_s"] / 1e12
+    bottom, top = rate.min() / 2.5, 3.2 * peak / 1e12
+    radius = 1.1 * np.sqrt(mark_area(points["share"])) / 2
+    left = min(left, _edge(points["dram_intensity"].clip(lower=_LEAST_INTENSITY), right, radius / _WIDTH))
+    return {"xlim": (left, right), "ylim": (min(bottom, _edge(rate, top, radius / _HEIGHT)), top)}
+
+
+def _edge(places: pd.Series, end: float, radius: pd.Series) -> float:
+    """Return where a logarithmic axis up to `end` begins, so that all marks fit; their radii are shares of the axis."""
+    # log(place / edge) = radius * log(end / edge)
+    edges = (places / end**radius) ** (1 / (1 - radius))
+    return float(edges[places > 0].min())

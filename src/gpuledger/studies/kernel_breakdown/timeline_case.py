@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,14 @@ def _add_prediction(result: CaseResult, kernels: pd.DataFrame, predicted: pd.Dat
             result.add(key, value, "request" if key == "batch" else "token")
 
 
+def describe_pause(result: Mapping) -> str:
+    """Return in words the pause that makes most of a step idle, and what went on then; empty if no pause does."""
+    if not float(result["idle_percent"]) > 40 or not float(result["longest_idle"]) > float(result["idle_time"]) / 2:
+        return ""
+    longest = format_time(float(result["longest_idle"]))
+    return f"{longest} of it in one pause, mostly in {str(result['longest_idle_in'])[:60]}"
+
+
 def _finding(result: CaseResult) -> str:
     kernels, time = int(result["kernels"]), format_time(float(result["kernel_time"]))
     run = "kernel runs" if kernels == 1 else "kernels run"
@@ -235,6 +244,8 @@ def _finding(result: CaseResult) -> str:
     if result["span"] != "unknown":
         span, idle = format_time(float(result["span"])), float(result["idle_percent"])
         words = [f"{kernels:,} {run} for {time} of a step of {span}, which is idle for {idle:.0f} %"]
+        if pause := describe_pause(result):
+            words[0] += f" ({pause})"
     if "most_mispredicted" in result.summary:
         predicted, matched = format_time(float(result["predicted_kernel_time"])), float(result["matched_percent"])
         excess = float(result["most_mispredicted_percent"])

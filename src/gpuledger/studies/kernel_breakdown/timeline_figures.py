@@ -12,6 +12,7 @@ from gpuledger.ledger import figures
 from gpuledger.ledger.case_result import time_unit
 from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy, longest_pause
+from gpuledger.studies.kernel_breakdown.timeline_case import describe_pause
 
 #: Colours of kernel classes; all others are grey.
 COLOURS = {
@@ -45,9 +46,8 @@ def draw_step(axes: Axes, result: Mapping, predicted: bool) -> None:
     axes.barh(0, scale * running, color=_RUNNING)
     axes.barh(0, scale * idle, left=scale * running, color=figures.PALE)
     words = f"no kernel for {format_time(idle)}, {100 * idle / span:.0f} %"
-    if wide and not figures.for_columns and float(result["longest_idle"]) > idle / 2:
-        longest = format_time(float(result["longest_idle"]))
-        words += f" ({longest} of it in one pause, mostly in {figures.plain(str(result['longest_idle_in']))})"
+    if not figures.for_columns and (pause := describe_pause(result)):
+        words += f" ({figures.plain(pause)})"
     style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
     place = (scale * (span - idle / 2 if wide else span), 0)
     axes.annotate(words, place, (0 if wide else 4, 0), **style).set_ha("center" if wide else "left")

@@ -27,8 +27,10 @@ COLOURS = {
 }
 _PEAKS = {"tensor": ("tensor cores", "-"), "fp32": ("FP32", "-"), "fp64": ("FP64", ":")}
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
+_INSTRUCTIONS = (("fma", "FMA", BLUE), ("multiply", "multiplication", SKY), ("add", "addition", ORANGE))
 _LEAST_AREA, _AREA = 8, 900
 _PLACE = ("dram_intensity_flop_per_byte", "flop_per_s")
+_SAME = 8  # points that are closer than this share a label (printer's points)
 #: What the points of a baseline are called.
 BASELINE = "baseline"
 _ROOF = "roof"  # marks the names of roofs
@@ -117,20 +119,21 @@ def draw_baseline(axes: Axes, points: pd.DataFrame, before: pd.DataFrame) -> Non
 
 
 def label_points(axes: Axes, points: pd.DataFrame) -> None:
-    """Name the kernels that take 5 % of the time or more, and turn the roofs' names along them.
+    """Name the kernels that take 5 % of the time or more, others where there is room, and turn the roofs' names.
 
     The figure must have its final layout.
     """
     for text in axes.texts:
         if text.get_gid() == _ROOF:
             text.set_rotation(_angle(axes))
-    _guard(axes)
-    large = points[points["share_percent"] >= LABELLED_PERCENT]
-    large = large.assign(x=large["dram_intensity_flop_per_byte"].fillna(large["l2_intensity_flop_per_byte"]))
-    names = labels(points["kernel"], 20 if figures.for_columns else 24)[large.index]
-    texts = [f"{plain(name)} {share:.0f} %" for name, share in zip(names, large["share_percent"], strict=True)]
+    needed = int((points["share_percent"] >= LABELLED_PERCENT).sum())
+    points = points.sort_values("share_percent", ascending=False, kind="stable")
+    x = points["dram_intensity_flop_per_byte"].fillna(points["l2_intensity_flop_per_byte"])
+    names = labels(points["kernel"], 20 if figures.for_columns else 24)
+    texts = [f"{plain(name)} {_percent(share)} %" for name, share in zip(names, points["share_percent"], strict=True)]
     if texts:
-        place_labels(axes, large[["x", "flop_per_s"]].to_numpy(float), texts, np.sqrt(large["area"].to_numpy()) / 2)
+        places, radii = np.column_stack([x, points["flop_per_s"]]).astype(float), np.sqrt(points["area"].to_numpy()) / 2
+        place_labels(axes, places, texts, radii, near=_SAME, needed=needed)
 
 
 def time_headline(table: pd.DataFrame, finding: str) -> str:
@@ -218,18 +221,46 @@ def draw_times(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
     axes.set_xlabel(f"time ({unit}){share}{pale}" if timed else f"{unit}{share}")
 
 
-def _guard(axes: Axes) -> None:
-    """Put invisible points around large dots, so that labels keep off them."""
-    around = np.linspace(0, 2 * np.pi, 16, endpoint=False)
-    ring = np.column_stack([np.cos(around), np.sin(around)]) * axes.figure.dpi / 72
-    rings = []
-    for dots in axes.collections:
-        places = axes.transData.transform(np.asarray(dots.get_offsets()).reshape(-1, 2))
-        for place, area in zip(places, np.broadcast_to(dots.get_sizes(), len(places)), strict=True):
-            rings += [place + share * ring * np.sqrt(area) / 2 for share in (0.5, 1)]
-    if rings:
-        x, y = axes.transData.inverted().transform(np.concatenate(rings)).T
-        axes.scatter(x, y, s=0.01, alpha=0)
+def draw_instructions(axes: Axes, table: pd.DataFrame, shown: int = 15) -> None:
+    """Draw what the FP32 instructions of each kernel are, and which share of the FP32 peak they can reach at most.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `gpuledger.studies.kernel_profile.tables.instruction_table`.
+    """
+    rows = table.head(shown).reset_index(drop=True)
+    left = np.zeros(len(rows))
+    for name, label, colour in _INSTRUCTIONS:
+        percent = (100 * rows[name] / _instructions(rows)).to_numpy()
+        axes.barh(rows.index, percent, 0.6, left=left, color=colour, label=label, zorder=2)
+        left += percent
+    for place, peak in enumerate(_peak_percent(rows)):
+        words = f"≤ {peak:.0f} % of the FP32 peak"
+        axes.annotate(words, (100, place), (4, 0), textcoords="offset points", va="center", fontsize=7)
+    axes.set_yticks(rows.index, [plain(name) for name in labels(rows["kernel"], 22 if figures.for_columns else 32)])
+    axes.tick_params(axis="y", length=0, labelsize=7.5)
+    axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, 190 if figures.for_columns else 130), xticks=range(0, 101, 20))
+    axes.set_xlabel("FP32 instructions (%)")
+
+
+def instruction_headline(table: pd.DataFrame) -> str:
+    """Return what the bars of `draw_instructions` say in sum."""
+    whole = table[["fma", "multiply", "add"]].sum().to_frame().T
+    share, peak = 100 * whole["fma"] / _instructions(whole), _peak_percent(whole)
+    return (
+        f"{share.item():.0f} % of the FP32 instructions are FMAs: "
+        f"the kernels reach {peak.item():.0f} % of the FP32 peak at most"
+    )
+
+
+def _instructions(table: pd.DataFrame) -> pd.Series:
+    return table["fma"] + table["multiply"] + table["add"]
+
+
+def _peak_percent(table: pd.DataFrame) -> pd.Series:
+    """Return the share of the peak with all issue slots filled: an FMA is two operations, others are one."""
+    return 100 * (_instructions(table) + table["fma"]) / (2 * _instructions(table))
 
 
 def draw_shares(axes: Axes, table: pd.DataFrame, before: pd.DataFrame | None = None, shown: int = 12) -> None:

@@ -17,8 +17,11 @@ from gpuledger.readers import ncu
 from gpuledger.readers.gpus import Gpu, read_gpus
 from gpuledger.readers.kernel_names import parse
 from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
-from gpuledger.studies.kernel_profile.roofs import find_roofs, gpu_of, shares
+from gpuledger.studies.kernel_profile.roofs import RESOURCES, find_roofs, gpu_of, shares
 from gpuledger.studies.kernel_profile.tables import kernel_table, labels
+
+#: A share of a roof (percent) that only another GPU, or a wrong number, explains.
+_IMPOSSIBLE_PERCENT = 120
 
 
 def reduce(case: Case) -> CaseResult:
@@ -123,7 +126,11 @@ def _launches(
     tensor = predict_tensor(query, file=path).rename(columns={"predicted": "predicted_instructions"})
     _explain_reductions(launches, tensor)
     roofs = find_roofs(launches, gpu)
-    near = shares(launches, roofs).add_suffix("_share_percent")
+    near = shares(launches, roofs)
+    if gpu is not None and (most := near.max().max()) > _IMPOSSIBLE_PERCENT:
+        problem = f"a kernel reaches {most:.0f} % of the {RESOURCES[near.max().idxmax()]} roof of {gpu.title}"
+        warn(path, "", problem, "the number is kept: check that this GPU was recorded")
+    near = near.add_suffix("_share_percent")
     data = pd.concat([launches, near, tensor.drop(columns="recorded")], axis=1).reset_index(names="launch")
     if report.page == "summary":
         problem = "this is a summary (--print-summary): values are averages over a kernel's launches"
@@ -230,6 +237,7 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
     words = f"{launches:,} launch{'es' if launches != 1 else ''} of {f'{kernels:,} kernels' if kernels != 1 else name}"
     report = result.data[result.data["recording"] == "report"]
     untimed = int(report.loc[report["time_s"].isna(), "launches"].sum())
+    timed = report.loc[report["time_s"].notna(), "kernel"]
     if isinstance(time, str):
         known = own["flops"].notna().any()
         most = f"; most FLOPs are in {name}" if known and kernels != 1 else ""
@@ -242,10 +250,14 @@ def _finding(result: CaseResult, table: pd.DataFrame) -> str:
         return f"{words} {take} {seconds(time)}, {against}{_unshared(result)}"
     words += f" {take} {seconds(time)}"
     if kernels > 1:
-        words += f"; {top['share_percent']:.0f} % go to {name}" if pd.notna(top["share_percent"]) else f"; {name}"
+        # Of kernels with a launch without a time, no share is known.
+        whole = pd.notna(top["share_percent"]) and not own.loc[own["time_s"].isna(), "kernel"].isin(timed).any()
+        words += f"; {top['share_percent']:.0f} % go to {name}" if whole else f"; {name}"
     if isinstance(top["bound"], str) and top["bound"]:
         near = f"{top['achieved_percent']:.0f} % of the nearest roof, {top['nearest_roof']}"
         words += f", bound by latency (at {near})" if top["bound"] == "latency" else f", at {near}"
+    elif pd.notna(top["achieved_percent"]):
+        words += f", at {top['achieved_percent']:.0f} % of the nearest roof that is known, {top['nearest_roof']}"
     return words
 
 

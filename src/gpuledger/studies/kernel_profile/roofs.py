@@ -15,7 +15,7 @@ RESOURCES = {
     "dram": "DRAM",
     "l2": "L2",
     "l1": "L1",
-    "sm": "SM issue and pipes",
+    "sm": "SM throughput",
     "fp64": "FP64",
     "fp32": "FP32",
     "tensor": "tensor cores",

@@ -25,7 +25,8 @@ def kernel_table(data: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         `COLUMNS`; the last ones are the shares of each roof. Sums are over all launches, and missing if one of them
         lacks the value; percentages are means weighted with time. ``bound`` is the nearest roof, or ``latency`` if
-        the kernel reaches less than 60 % of every roof. With a baseline also ``baseline_kernel, baseline_launches,
+        the kernel reaches less than 60 % of every roof; missing if no roof is that near and the share of DRAM, or of
+        computing, is not known. With a baseline also ``baseline_kernel, baseline_launches,
         baseline_time_s, speedup``; kernels that only the baseline has follow at the end, without launches.
     """
     table = _kernels(data[data["recording"] == "report"])
@@ -57,7 +58,10 @@ def _kernels(launches: pd.DataFrame) -> pd.DataFrame:
         if near:
             nearest = _nearest(near)
             row |= {"achieved_percent": near[nearest], "nearest_roof": RESOURCES[nearest]}
-            row["bound"] = nearest if near[nearest] >= LATENCY_PERCENT else "latency"
+            # Far from the roofs that are known, a kernel may still be near another.
+            whole = "dram" in near and bool(near.keys() & {"sm", "fp32", "fp64", "tensor"})
+            if near[nearest] >= LATENCY_PERCENT or whole:
+                row["bound"] = nearest if near[nearest] >= LATENCY_PERCENT else "latency"
         for column in ("dram", "l2"):
             known = row[f"{column}_bytes"] and row["flops"] is not None
             row[f"{column}_intensity_flop_per_byte"] = row["flops"] / row[f"{column}_bytes"] if known else None
@@ -148,6 +152,24 @@ def _with_baseline(table: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
         )
         table = pd.concat([table, gone.reindex(columns=table.columns).astype(table.dtypes)], ignore_index=True)
     return table
+
+
+def instruction_table(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the FP32 instructions of each kernel, in the order of `kernel_table`, from launches that count them all.
+
+    Returns
+    -------
+    DataFrame
+        ``kernel, fma, multiply, add`` (instructions of threads).
+    """
+    rows = data[data["recording"] == "report"].dropna(subset=["fp32_flops", "fadd_instructions", "fmul_instructions"])
+    count = rows["launches"].astype("float64")
+    names = {"fma": "fp32_flops", "multiply": "fmul_instructions", "add": "fadd_instructions"}
+    sums = pd.DataFrame({name: rows[column].astype("float64") * count for name, column in names.items()})
+    sums = sums.groupby(rows["kernel"], sort=False).sum()
+    sums["fma"] = (sums["fma"] - sums["multiply"] - sums["add"]) / 2
+    sums = sums.reindex([name for name in kernel_table(data)["kernel"] if name in sums.index])
+    return sums[sums.sum(axis=1) > 0].rename_axis("kernel").reset_index()
 
 
 def tensor_table(data: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 from pandas.core.groupby import SeriesGroupBy
 
 from gpuledger.ledger import figures
@@ -25,6 +25,8 @@ COLOURS = (
 FEW_RUNS = 24
 #: Band of errors (%) that the panels shade.
 BAND_PERCENT = 20
+#: With so many classes of runs, their panel leaves room for one below the times.
+MANY_CLASSES = 20
 
 
 def colours(data: pd.DataFrame) -> dict[str, str]:
@@ -72,6 +74,24 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] < 20 * ends[0] else (1,)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
+
+
+def draw_over_batch(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
+    """Draw predicted over measured time of every run over its requests, with the marks of `draw_times`."""
+    axes.axhspan(1 - BAND_PERCENT / 100, 1 + BAND_PERCENT / 100, color=figures.PALE, linewidth=0)
+    axes.axhline(1, color=figures.BLACK, linewidth=0.6)
+    ratio, apart = data["kernels_s"] / data["measured_s"], data["mode"] == APART
+    color = data["model"].map(short_name).map(of_model)
+    dots, diamonds = {"s": 5, "linewidth": 0, "alpha": 0.75}, {"s": 11, "marker": "D", "linewidth": 0.5, "zorder": 3}
+    axes.scatter(data["requests"][~apart], ratio[~apart], color=list(color[~apart]), rasterized=True, **dots)
+    diamonds["edgecolor"] = figures.BLACK
+    axes.scatter(data["requests"][apart], ratio[apart], color=list(color[apart]), **diamonds)
+    axes.set(xscale="log", yscale="log", xlabel="requests in flight, of a replica", ylabel="predicted / measured")
+    axes.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
+    axes.yaxis.set_major_locator(FixedLocator([0.25, 0.5, 1, 2, 4]))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axis.set_minor_locator(NullLocator())
 
 
 def draw_runs(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
