@@ -211,7 +211,7 @@ def test_what_is_left_out_or_counts_twice_is_said(tmp_path):
     base = ("--gpu", "h100-sxm", "--batch", 1)
     done = CliRunner().invoke(cli.commands, ["predict", "Llama-3.1-8B", *map(str, base), "--tp", "1,3,5", "--json"])
     assert [row["phase"] for row in json.loads(done.stdout)] == ["prefill", "decode"]
-    assert "2 of 3 deployments left out: Llama-3.1-8B, parallel.tensor" in done.stderr
+    assert "2 of 3 deployments left out: Llama-3.1-8B, --tp: " in done.stderr
     assert "8 replicas of all but the experts, each with a batch of its own" in run("DeepSeek-V3", *base, "--ep", 8)
     config = json.loads((ROOT / "resources/models/Qwen3-8B.json").read_text("utf-8"))
     seeing = {"model_type": "qwen3_vl", "text_config": config | {"model_type": "qwen3_vl_text"}, "vision_config": {}}
@@ -284,6 +284,8 @@ def test_figures_and_tables_are_saved(tmp_path):
         (("--gpu", "a100", "--input", "1,2"), "'1,2' is not a whole number"),
         (("--gpu", "a100", "--batch", "1..200001"), "200,001 numbers; ask for at most 100,000"),
         (("--gpu", "a100", "--ep", "2"), "no experts"),
+        (("--gpu", "a100", "--expert-load", "1.2"), "--expert-load: this model has no experts"),
+        (("--gpu", "a100", "--tp", "7"), "--tp: "),
         (("--gpu", "a100", "--acceptance", "0.7"), "add --draft"),
         (("--gpu", "a100", "--price", "3.5"), "add --slo"),
         (("--gpu", "a100", "--tp", "5"), "cannot be split evenly"),
@@ -299,7 +301,6 @@ def test_figures_and_tables_are_saved(tmp_path):
         (("--gpu", "a100", "--draft", "Llama-3.1-8B"), "of the same vocabulary"),
         (("--gpu", "a100", "--draft", "mtp", "--draft-tokens", "65"), "is out of range"),
         (("--gpu", "a100", "--draft", "mtp", "--acceptance", "1.5"), "is no probability"),
-        (("--gpu", "a100", "--expert-load", "-1"), "not an expert load"),
         (("--gpu", "a100", "--host-us", "-1"), "is out of range"),
     ],
 )

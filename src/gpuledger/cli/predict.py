@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from gpuledger.readers.gpus import Gpu
 
 MAX_NUMBER, MAX_ROWS = 2**31, 100_000
+#: The options of what a ``dataset.yaml`` calls so.
+_OPTIONS = {"parallel.tensor": "--tp", "parallel.pipeline": "--pp", "parallel.expert": "--ep"}
 
 
 @click.command(
@@ -103,8 +105,11 @@ def predict(
     model = read_model(config, treat_as=treat_as)
     formats = _precision(precision.lower(), model.precision) if precision else None
     drafts = _speculation(draft, model, _number(draft_tokens, "--draft-tokens"), acceptance) if draft else None
-    if max(splits[2]) > 1 and not any(isinstance(group.ffn, Experts) for group in model.layers):
-        raise InputError(model.name, "--ep", "this model has no experts", "leave it out; use --tp or --pp")
+    if not any(isinstance(group.ffn, Experts) for group in model.layers):
+        if max(splits[2]) > 1:
+            raise InputError(model.name, "--ep", "this model has no experts", "leave it out; use --tp or --pp")
+        if expert_load != "0":
+            raise InputError(model.name, "--expert-load", "this model has no experts", "leave it out")
     count = len(chosen) * len(batches) * len(splits[0]) * len(splits[1]) * len(splits[2])
     if count > MAX_ROWS:
         raise InputError("command line", "", f"{count:,} combinations", f"ask for at most {MAX_ROWS:,}")
@@ -116,7 +121,8 @@ def predict(
             parallel = Parallel(*degrees)
             parallel.check(model)
         except InputError as error:
-            refused.append(error)
+            place = _OPTIONS.get(error.place, error.place)
+            refused.append(InputError(error.file, place, error.problem, error.remedy))
             continue
         requests = tokens_in, tokens_out, parallel, formats, engine or "", tokens_cached
         deployments.append(Deployment(model, gpu, *requests, drafts, load, host_us * 1e-6))
