@@ -90,6 +90,10 @@ def test_baseline_kernel_by_kernel(reduce):
         {"same": 4e-6, "renamed<2>": 1.5e-6, "gone": 7e-9, "lost": 3e-9}
     )
     assert table.loc["same", ["launches", "baseline_launches", "speedup"]].tolist() == [2, 1, pytest.approx(2)]
+    shown = table_for_people(kernel_table(result.data)).set_index("kernel")
+    assert shown.loc[["same", "gone"], "launches before"].tolist() == [1, 1] and pd.isna(
+        shown["launches before"]["new"]
+    )
     data = result.data[result.data["recording"] == "report"]
     assert data["baseline_time_s"].fillna(-1).tolist() == pytest.approx([4e-6, -1, -1, -1])
     assert table.loc["gone", "launches"] == 0 and pd.isna(table.loc["new", "baseline_time_s"])
@@ -106,6 +110,7 @@ def test_totals_of_the_same_kernels_are_compared_without_more_words(reduce):
     result = reduce(report(("a", work(10)), ("b", work(20))), report(("b", work(30)), ("a", work(30))))
     assert result.finding.endswith("2× as fast as the baseline (60 ns)")
     assert result["common_time"] == pytest.approx(result["time"])
+    assert "launches before" not in table_for_people(kernel_table(result.data))
 
 
 @pytest.mark.parametrize(

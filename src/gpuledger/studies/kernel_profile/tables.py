@@ -219,6 +219,9 @@ def table_for_people(table: pd.DataFrame) -> pd.DataFrame:
     shown["occupancy (%)"] = table["occupancy_percent"]
     shown["registers"] = table["registers"]
     if "baseline_time_s" in table:
+        # A speedup is of all of a kernel's launches, which may be more or fewer than before.
+        if (table["launches"] != table["baseline_launches"].fillna(0)).any():
+            shown["launches before"] = table["baseline_launches"]
         shown["before (µs)"] = table["baseline_time_s"] * 1e6
         shown["speedup (1)"] = table["speedup"]
     return shown.loc[:, shown.notna().any()]
