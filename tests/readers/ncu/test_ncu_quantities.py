@@ -1,8 +1,10 @@
 """What each launch did, from whatever a page prints: known answers for every dialect, and impossible values refused."""
 
+import warnings
+
 import pytest
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, InputWarning
 from gpuledger.readers import ncu
 from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
 
@@ -41,6 +43,21 @@ def test_sums_from_rates_per_cycle(quantities):
     assert found["fp32_flops"] == 5 + 7 + 2 * 50_000
     assert found["time_s"] == pytest.approx(2e-6) and found["clock_hz"] == 2e9
     assert found["dram_bytes"] == pytest.approx(200_000)
+
+
+@pytest.mark.parametrize("text", ["abc", "1,5.2", "1.2.3"])
+def test_a_text_where_a_number_should_be_is_warned_of(quantities, text):
+    times = [row("gpu__time_duration.sum", "ns", value, launch) for launch, value in enumerate((7, text, text))]
+    with pytest.warns(InputWarning, match=f"launch 1, gpu__time_duration.sum: '{text}' is not a number") as caught:
+        assert quantities(*times)["time_s"].isna().tolist() == [False, True, True]
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("text", ["n/a", "(!) n/a", "nan", "-nan(ind)", "no data"])
+def test_what_ncu_prints_without_a_number_is_not_warned_of(quantities, text):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quantities(row("gpu__time_duration.sum", "ns", 7), row("dram__bytes.sum", "byte", text))
 
 
 def test_share_of_a_recorded_peak_gives_the_sum(quantities):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.readers.ncu.labels import raw_name
 from gpuledger.readers.ncu.report import Report
 
@@ -30,6 +30,8 @@ _CLOCKS = (
     *(f"{unit}__cycles_elapsed.avg.per_second" for unit in ("sm", "smsp", "gpc")),
     *("gpc__cycles_elapsed.max.per_second", "SM Frequency"),
 )
+#: What ncu prints where it has no number.
+_NOTHING = re.compile(r"\W*(n/?a|no data|-?nan|-?inf|)\W*(\(ind\))?", re.IGNORECASE)
 _RATE = re.compile(
     r"(?P<counter>.+\.sum)\.(?P<how>per_second|per_cycle_elapsed|per_cycle_active|pct_of_peak_sustained_(?:elapsed|active))"
 )
@@ -60,6 +62,9 @@ class Values:
         self._rows = np.split(order, np.cumsum(np.bincount(which, minlength=1))[:-1])
         self._launch, self._value = rows["launch"].to_numpy(), rows["value"].to_numpy(np.float64)
         self._found: dict[str, pd.Series | None] = {}
+        texts = report.metrics[report.metrics["value"].isna() & report.metrics["text"].notna()]
+        by_metric = texts.groupby("metric", observed=True)
+        self._texts = {raw_name(str(name), str(rows["unit"].iloc[0])): rows for name, rows in by_metric}
 
     def names(self) -> Iterable[str]:
         """Return the names of all metrics with a number."""
@@ -78,7 +83,18 @@ class Values:
             found[0] = found[0].fillna(values)
         return found[0] if found else None
 
+    def _warn_of_texts(self, name: str) -> None:
+        rows = self._texts.pop(name, None)
+        if rows is None:
+            return
+        odd = [text for text in rows["text"].unique() if not _NOTHING.fullmatch(text)]
+        if odd:
+            launch = rows["launch"][rows["text"] == odd[0]].iloc[0]
+            done = "taken as not recorded; where it is a number, correct it or the decimal sign"
+            warn(self.report.path, f"launch {launch}, {name}", f"{odd[0]!r} is not a number", done)
+
     def _one(self, name: str) -> pd.Series | None:
+        self._warn_of_texts(name)
         if name in self._found or name not in self._places:
             return self._found.setdefault(name, None)
         allowed = next((units for pattern, units in _UNITS if pattern.search(name)), None)
