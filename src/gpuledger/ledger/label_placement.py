@@ -1,5 +1,6 @@
 """Labels that cover neither one another nor what is drawn."""
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -132,6 +133,11 @@ class _Place:
     far: float  # cost of distance and direction
     covers: float  # cost of what the label and its leader cover
 
+    @property
+    def alone(self) -> float:
+        """What the place costs if there is no other label."""
+        return self.far + self.covers
+
     def disturbs(self, other: "_Place") -> float:
         """Rate what two labels and their leaders cover of each other."""
         cost = _overlap(self.box, other.box) + 400 * (_inside(self.box, other.leader) + _inside(other.box, self.leader))
@@ -147,7 +153,7 @@ def _choices(
     scale: float,
     drawn: _Drawn,
 ) -> list[_Place]:
-    """Return the places that a label of this size (pixels) may have beside a mark of this radius (printer's points)."""
+    """Return the places for a label of this size (pixels) beside a mark of this radius (printer's points), sorted."""
     centre, radius = mark
     foreign = drawn.marks[np.hypot(*(drawn.marks[:, :2] - centre).T) > radius * scale]
     found = []
@@ -169,7 +175,7 @@ def _choices(
                 leader = leader[:0]
             side = (float(np.sign(across)), float(np.sign(up)))
             found.append(_Place(text, centre, end, leader, box, side, distance, 0.9 * distance + 0.2 * rank, covers))
-    return found
+    return sorted(found, key=lambda place: place.alone)
 
 
 def _settle(labels: list[list[_Place]]) -> list[_Place]:
@@ -183,7 +189,7 @@ def _settle(labels: list[list[_Place]]) -> list[_Place]:
         if _cost(chosen[one], [*rest, chosen[other]]) - chosen[one].far < _BAD:
             continue
         cost = _cost(chosen[one], rest) + _cost(chosen[other], [*rest, chosen[one]])
-        for place in _best(labels[one], rest)[:_TRIED]:
+        for place in _best(labels[one], rest, _TRIED):
             answer = _best(labels[other], [*rest, place])[0]
             if (new := _cost(place, rest) + _cost(answer, [*rest, place])) < cost:
                 chosen[one], chosen[other], cost = place, answer, new
@@ -192,14 +198,19 @@ def _settle(labels: list[list[_Place]]) -> list[_Place]:
     return list(chosen.values())
 
 
-def _best(places: list[_Place], others: Iterable[_Place]) -> list[_Place]:
-    """Return the places of a label in view of others, the best first."""
-    others = list(others)
-    return sorted(places, key=lambda place: _cost(place, others))
+def _best(places: list[_Place], others: Iterable[_Place], count: int = 1) -> list[_Place]:
+    """Return the best places of a label in view of others, from places in the order of what they cost alone."""
+    others, found = list(others), []
+    for place in places:
+        if len(found) == count and place.alone >= found[-1][0]:
+            break
+        insort(found, (_cost(place, others), place), key=lambda entry: entry[0])
+        del found[count:]
+    return [place for _, place in found]
 
 
 def _cost(place: _Place, others: Iterable[_Place]) -> float:
-    return place.far + place.covers + sum(map(place.disturbs, others))
+    return place.alone + sum(map(place.disturbs, others))
 
 
 def _write(axes: Axes, place: _Place) -> None:
