@@ -246,6 +246,7 @@ def read_or_refuse(content: bytes) -> None:
             assert "\n" not in str(error) and re.search(r": .+; .+", str(error))
 
 
+@pytest.mark.filterwarnings("ignore::gpuledger.errors.InputWarning")
 @pytest.mark.parametrize("seed", range(8))
 def test_mutated_bytes_are_read_or_refused(seed):
     chance = random.Random(seed)
