@@ -224,7 +224,13 @@ class LoadedModule:
         self._module, self.name = module, name
 
     def kernel(self, name: str) -> LoadedKernel:
-        """Return a kernel by its ``extern "C"`` name."""
+        """Return a kernel by its ``extern "C"`` name.
+
+        Raises
+        ------
+        InputError
+            The module has no such kernel.
+        """
         with named_errors(f"{self.name}, kernel {name}", "check the kernel's name"):
             return LoadedKernel(name, driver().function(self._module, name))
 

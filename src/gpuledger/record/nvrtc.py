@@ -45,7 +45,13 @@ def _load() -> ctypes.CDLL:
 
 
 def version() -> str:
-    """Return the version of NVRTC: ``13.0``."""
+    """Return the version of NVRTC: ``13.0``.
+
+    Raises
+    ------
+    InputError
+        NVRTC is not installed.
+    """
     major, minor = c_int(), c_int()
     _load().nvrtcVersion(byref(major), byref(minor))
     return f"{major.value}.{minor.value}"

@@ -20,7 +20,13 @@ _OPERATOR = re.compile(r"([\w:.]{1,200}), (?:seq|op_id) = .{0,60}?sizes = (\[.*\
 
 
 def read_nsys(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timeline:
-    """Read a report that ``nsys export --type sqlite`` wrote."""
+    """Read a report that ``nsys export --type sqlite`` wrote.
+
+    Raises
+    ------
+    InputError
+        No kernels.
+    """
     if not tables & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
         remedy = "record with nsys profile --trace=cuda,nvtx, and export that report"
         raise InputError(path, "", "there is no table CUPTI_ACTIVITY_KIND_KERNEL", remedy)

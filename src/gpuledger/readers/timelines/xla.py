@@ -35,6 +35,11 @@ def read_xla(path: str | Path) -> Timeline:
     (``jit_train_step``; what follows itself without an annotated step between is shown as one). Both are on the GPU's
     clock, so ``launch_s`` is left out.
 
+    Raises
+    ------
+    InputError
+        Not a JSON trace; no kernels.
+
     Warns
     -----
     InputWarning
