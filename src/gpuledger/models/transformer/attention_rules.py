@@ -117,8 +117,7 @@ def cohere(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows)
 def gemma4(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Layers without a window have wider and fewer key/value heads, whose keys are the values too."""
     sliding = replace(_grouped(keys, family, hidden), value_norm=True)
-    dim = keys.integer("global_head_dim", MAX_WIDTH, sliding.head_dim)
-    fewer = _divisor(keys, "num_global_key_value_heads", sliding.heads, sliding.kv_heads)
+    dim, fewer = _of_full_layers(keys, sliding, windows)
     shared = keys.flag("attention_k_eq_v")
     share = keys.inner("rope_parameters").inner("full_attention").number("partial_rotary_factor", None)
     full = replace(
@@ -134,6 +133,24 @@ def gemma4(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows)
     if first < len(windows) and not {*every[first:]} <= {*every[:first]}:
         raise keys.error("num_kv_shared_layers", "no earlier layer has keys and values to share", "correct it")
     return every[:first] + [replace(one, own_keys=False) for one in every[first:]]
+
+
+def _of_full_layers(keys: ConfigKeys, one: Attention, windows: Windows) -> tuple[int, int]:
+    """Return the width and the number of key/value heads in Gemma 4's layers without a window."""
+    described = keys.mapping("per_layer_config")  # as transformers 5.10 writes it, by number of the layer
+    if not described:
+        dim = keys.integer("global_head_dim", MAX_WIDTH, one.head_dim)
+        return dim, _divisor(keys, "num_global_key_value_heads", one.heads, one.kv_heads)
+    full = [i for i, window in enumerate(windows) if not window]
+    same = all(value == next(iter(described.values())) for value in described.values())
+    if not same or sorted(key.lstrip("0") or "0" for key in described) != sorted(map(str, full)):
+        raise keys.error("per_layer_config", "not the same for the layers without a window alone", "correct it")
+    inner = keys.inner("per_layer_config").inner(next(iter(described)))
+    dim = inner.integer("head_dim", MAX_WIDTH, one.head_dim)
+    fewer = _divisor(inner, "num_key_value_heads", one.heads, one.kv_heads)
+    if strange := inner.unknown():
+        raise inner.error(strange[0], "it differs between layers", "only sizes of heads may")
+    return dim, fewer
 
 
 def mimo_v2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
@@ -170,6 +187,12 @@ def step(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -
     if shares is not None and not (isinstance(shares, list) and len(shares) >= len(windows)):
         raise keys.error("partial_rotary_factors", "not a list with a number per layer", "correct it")
     keys.known |= {"use_qk_norm", "att_impl_type", "use_rope_layers", "yarn_only_types", "sink", "zero_centered"}
+    keys.known |= {"mtp_layer_types", "mtp_mlp_layer_types"}  # multi-token prediction is left out
+    # transformers 5.10 says the same once more, layer by layer.
+    described = {key.lstrip("0") or "0": value for key, value in keys.mapping("per_layer_config").items()}
+    more = {str(i): {"num_attention_heads": heads} for i, window in enumerate(windows) if window}
+    if described and described != more:
+        raise keys.error("per_layer_config", "differs from num_sliding_attention_heads", "correct one of them")
     found = _per_window(full, windows, sliding)
     if not shares:
         return found
@@ -189,6 +212,8 @@ def minimax_m3(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Wind
         keys.fixed(key, wanted, "another kind of attention")
     keys.known.add("use_gemma_norm")
     settings = keys.inner("sparse_attention_config")
+    if not settings.content and keys.content.get("layer_types"):
+        settings = _flat_selection(keys, layers)
     if not settings.flag("use_sparse_attention"):
         return [one] * layers
     for key, wanted in {"sparse_score_type": "max", "sparse_init_block": 0}.items():
@@ -204,6 +229,25 @@ def minimax_m3(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Wind
         raise settings.error("sparse_disable_index_value", "an indexer with values", "only one without is modelled")
     indexed = replace(one, indexer=Indexer(heads, dim, min(block * blocks, MAX_POSITIONS), block=block))
     return [indexed if chosen else one for chosen in sparse]
+
+
+_FLAT_SELECTION = {
+    **{"index_n_heads": "sparse_num_index_heads", "index_head_dim": "sparse_index_dim"},
+    **{"index_block_size": "sparse_block_size", "index_topk_blocks": "sparse_topk_blocks"},
+}
+
+
+def _flat_selection(keys: ConfigKeys, layers: int) -> ConfigKeys:
+    """Return MiniMax-M3's selection of keys, which transformers 5 writes beside the other keys."""
+    types = keys.strings("layer_types")
+    if set(types) - {"full_attention", "minimax_m3_sparse"} or len(types) != layers:
+        problem = f"not full_attention or minimax_m3_sparse for each of {layers} layers"
+        raise keys.error("layer_types", problem, "correct it")
+    chosen = [int(kind == "minimax_m3_sparse") for kind in types]
+    content = {key: keys.content[key] for key in _FLAT_SELECTION if key in keys.content}
+    content |= {"use_sparse_attention": any(chosen), "sparse_attention_freq": chosen}
+    keys.known |= {*_FLAT_SELECTION, "index_local_blocks"}
+    return ConfigKeys(content, keys.file, keys.inside, renamed=_FLAT_SELECTION)
 
 
 def with_delta(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
@@ -248,13 +292,18 @@ def latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows)
     return [_latent(keys, family)] * len(windows)
 
 
+_INDEXED = ["indexed_attention"]
+
+
 def sparse_latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """An indexer selects the tokens that latent attention reads; layers may share its selection (GLM-5.2)."""
     layers, attention = len(windows), _latent(keys, family)
     heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
     selected = keys.integer("index_topk", MAX_POSITIONS)
     keys.known |= {"indexer_rope_interleave", "moe_router_dtype"}
-    keys.fixed("layer_types", ["deepseek_sparse_attention"] * layers, "another kind of attention")
+    # The second is what transformers 5 calls it.
+    kind = "deepseek_sparse_attention" if keys.strings("layer_types")[:1] != _INDEXED else _INDEXED[0]
+    keys.fixed("layer_types", [kind] * layers, "another kind of attention")
     keys.fixed("num_experts", keys.integer("n_routed_experts", MAX_EXPERTS), "differs from n_routed_experts")
     types = keys.strings("indexer_types")
     if not types:
@@ -283,7 +332,15 @@ def compressed(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Wind
         raise keys.error(key, f"not a ratio of 0, 4 or 128 for each of {layers} layers", "correct it")
     keys.fixed("compress_rates", {kind: one for kind, one in _RATIOS.items() if one}, "other ratios")
     keys.fixed("num_key_value_heads", 1, "more than one key/value head")
-    keys.known |= {"compress_ratios", "compress_rope_theta", "hc_eps", "hc_sinkhorn_iters", "expert_dtype"}
+    # What follows from the others: the share of a head that is rotated.
+    keys.known |= {
+        "partial_rotary_factor",
+        "compress_ratios",
+        "compress_rope_theta",
+        "hc_eps",
+        "hc_sinkhorn_iters",
+        "expert_dtype",
+    }
     heads = keys.integer("num_attention_heads", MAX_HEADS)
     groups = _divisor(keys, "o_groups", heads)
     dims = keys.integer("head_dim", MAX_WIDTH), keys.integer("qk_rope_head_dim", MAX_WIDTH)
@@ -295,10 +352,30 @@ def compressed(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Wind
     return [kinds[ratio] for ratio in ratios]
 
 
+_FLAT_DELTA = {
+    **{"linear_num_heads": "num_heads", "linear_head_dim": "head_dim"},
+    "linear_conv_kernel_dim": "short_conv_kernel_size",
+}
+
+
+def _flat_delta(keys: ConfigKeys) -> ConfigKeys:
+    """Return the settings of Kimi Delta Attention, which transformers 5 writes beside the other keys."""
+    types = keys.strings("layer_types")
+    content = {key: keys.content[key] for key in _FLAT_DELTA if key in keys.content}
+    if types or content:
+        for own, kind in {"kda_layers": "linear_attention", "full_attn_layers": "full_attention"}.items():
+            content[own] = [i + 1 for i, name in enumerate(types) if name == kind]
+    return ConfigKeys(content, keys.file, "" if content else "linear_attn_config", renamed=_FLAT_DELTA)
+
+
 def kimi_linear(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Kimi Delta Attention in the layers that are listed, latent attention in the others; numbers are from 1."""
-    layers, settings = len(windows), keys.inner("linear_attn_config")
-    full = replace(_latent(keys, family), rope=not keys.flag("mla_use_nope"), gate=keys.flag("mla_use_output_gate"))
+    layers, settings, flat = len(windows), keys.inner("linear_attn_config"), not keys.content.get("linear_attn_config")
+    keys.known |= {"layer_types", *_FLAT_DELTA}
+    if flat:
+        settings = _flat_delta(keys)
+    rope = not keys.flag("mla_use_nope", flat)
+    full = replace(_latent(keys, family), rope=rope, gate=keys.flag("mla_use_output_gate"))
     listed = {}
     for key in ("kda_layers", "full_attn_layers"):
         numbers = settings.value(key)

@@ -40,7 +40,7 @@ _LLAMA = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 
 _LEFT_OUT = {"llama": {**_LLAMA, "vocab_size": 32000}, "mistral": {**_LLAMA, "intermediate_size": 14336}}
 #: Keys beside ``text_config`` that describe the parts in front of the text model.
 _OTHER_MODALITIES = re.compile(
-    "(vision|image|img_|video|audio|mm_|projector|process_image|multimodal|media_|spatial_merge|bo[ia]_|eo[ia]_|"
+    "(vision|image|img_|video|audio|mm_|projector|projection_|merged_hidden|process_image|multimodal|media_|spatial_merge|bo[ia]_|eo[ia]_|"
     "ignore_index|use_unified_vision|use_im_|understand_|im_).*"
 )
 #: An architecture is proposed for a file of an unknown one if it knows all of its keys but so many, and none of these,
@@ -110,7 +110,11 @@ def read_model(
     vocab = keys.integer("vocab_size", MAX_VOCAB)
     _check_fixed(keys, family)
     layers = read_layers(keys, family, hidden)
-    tied = keys.flag("tie_word_embeddings", outer.flag("tie_word_embeddings", family.tied))
+    tied = outer.flag("tie_word_embeddings", family.tied)
+    # transformers 5 goes by the outer key and writes its default into the inner one.
+    if not (inside and _by_transformers_5(content) and "tie_word_embeddings" in content):
+        tied = keys.flag("tie_word_embeddings", tied)
+    keys.known.add("tie_word_embeddings")
     positions = keys.integer("max_position_embeddings", MAX_POSITIONS, None)
     if family.positions and positions is None:
         raise keys.error("max_position_embeddings", "it is missing", "use a model's complete config.json")
@@ -143,6 +147,11 @@ def read_model(
         precision=precision,
         towers=tuple(sense for sense in ("vision", "audio") if isinstance(content.get(f"{sense}_config"), Mapping)),
     )
+
+
+def _by_transformers_5(content: Mapping[str, Any]) -> bool:
+    version = re.match(r"(\d+)\.", str(content.get("transformers_version", "")))
+    return bool(version) and int(version[1]) >= 5
 
 
 def _find(source: str, mirror: Path | None, paths: bool) -> tuple[str, Path]:

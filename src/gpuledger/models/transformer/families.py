@@ -108,6 +108,7 @@ _QWEN3_MOE = ModelFamily(
     {"num_key_value_heads": 4, "sliding_window": 4096},
     {"use_qk_norm": True},
     qk_norm="head",
+    renamed={"num_local_experts": "num_experts"},  # transformers 5
 )
 _QWEN35 = {"attn_output_gate": True, "full_attention_interval": 4}
 _GEMMA = {"tied": True, "scaled_embedding": True}
@@ -124,7 +125,7 @@ _MLA = {"defaults": _DEEPSEEK, "window": no_window, "fixed": {"mlp_bias": False}
 _FALCON_NAMES = {
     **{"n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_embed": "hidden_size"},
     **{"num_kv_heads": "num_key_value_heads", "n_head_kv": "num_key_value_heads", "bias": "attention_bias"},
-    "ffn_hidden_size": "intermediate_size",
+    **{"ffn_hidden_size": "intermediate_size", "activation": "hidden_act"},
 }
 _COHERE = {"tied": True, "parallel": True}
 _MINIMAX_M3 = ModelFamily(
@@ -330,10 +331,8 @@ FAMILIES = {
         parallel=True,
     ),
     "smollm3": ModelFamily(no_window, dense, mlp_bias="mlp_bias", attention=attention.smollm3, tied=True),
-    "dots1": ModelFamily(no_window, rules.deepseek(router_bias=True), qk_norm="head"),
+    "dots1": ModelFamily(rules.window_of_last, rules.deepseek(router_bias=True), qk_norm="head"),
     # The bias of its LM head is not counted.
-    "phimoe": ModelFamily(
-        window_everywhere, rules.all_routed("num_local_experts"), fixed={"lm_head_bias": True}, norm_bias=True
-    ),
+    "phimoe": ModelFamily(window_everywhere, rules.all_routed("num_local_experts"), norm_bias=True),
     "olmoe": ModelFamily(no_window, rules.all_routed("num_experts"), qk_norm="full"),
 }

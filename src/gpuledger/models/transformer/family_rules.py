@@ -68,6 +68,13 @@ def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[ConfigKeys, 
     return windows
 
 
+def window_of_last(keys: ConfigKeys, layers: int) -> list[int | None]:
+    """Windows from layer ``max_window_layers`` on."""
+    first = keys.integer("max_window_layers", MAX_LAYERS, layers, low=0)
+    keys.known.add("use_sliding_window")
+    return _windows(keys, layers, lambda i: i >= first)
+
+
 def window_of_chunks(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Llama 4: three of four layers attend within chunks, taken as windows of that length, which is an upper bound."""
     chunk = keys.integer("attention_chunk_size", MAX_POSITIONS, 8192)
@@ -76,7 +83,10 @@ def window_of_chunks(keys: ConfigKeys, layers: int) -> list[int | None]:
         local = None
     else:
         local = keys.flags("no_rope_layers", layers)
-    local = local or [(i + 1) % 4 != 0 for i in range(layers)]
+    every = keys.integer("no_rope_layer_interval", MAX_LAYERS, 4)
+    local = local or [(i + 1) % every != 0 for i in range(layers)]
+    types = ["chunked_attention" if value else "full_attention" for value in local]
+    keys.fixed("layer_types", types, "differs from no_rope_layers")
     keys.known |= {"use_qk_norm", "attn_temperature_tuning", "attn_scale", "floor_scale", "for_llm_compressor"}
     return [chunk if value else None for value in local]
 
@@ -84,11 +94,15 @@ def window_of_chunks(keys: ConfigKeys, layers: int) -> list[int | None]:
 def window_of_mimo_v2(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Windows in the layers that ``hybrid_layer_pattern`` marks, or ``layer_types``."""
     size = keys.integer("sliding_window", MAX_POSITIONS)
-    keys.fixed("sliding_window_size", size, "differs from sliding_window")
-    marked = keys.flags("hybrid_layer_pattern", layers) or _layer_types(keys, layers)
-    if marked is None:
+    before = keys.integer("sliding_window_size", MAX_POSITIONS, size)
+    if size not in (before, before + 1):  # transformers 5 counts the query itself
+        raise keys.error("sliding_window_size", f"{before} differs from sliding_window", "correct one of them")
+    marked, types = keys.flags("hybrid_layer_pattern", layers), _layer_types(keys, layers)
+    if marked is None and types is None:
         raise keys.error("hybrid_layer_pattern", "it is missing", "use a model's complete config.json")
-    return [size if slides else None for slides in marked]
+    if marked and types and marked != types:
+        raise keys.error("hybrid_layer_pattern", "differs from layer_types", "correct one of them")
+    return [before if slides else None for slides in marked or types or []]
 
 
 def dense(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
@@ -154,8 +168,10 @@ def deepseek(router_bias: bool) -> Callable:
             return [block] * layers
         width = keys.integer("moe_intermediate_size", MAX_WIDTH)
         shared = keys.integer("n_shared_experts", MAX_EXPERTS, 0, low=0)
-        # Newer files say the same once more, layer by layer.
         types = ["sparse" if i >= first and i % step == 0 else "dense" for i in range(layers)]
+        if keys.content.get("first_k_dense_replace") is None and keys.content.get("mlp_layer_types"):
+            types = ["sparse" if sparse else "dense" for sparse in _sparse_layers(keys, layers)]
+        # Newer files say the same once more, layer by layer.
         keys.fixed("mlp_layer_types", types, "differs from first_k_dense_replace and moe_layer_freq")
         more = {"shared": FeedForward(shared * width)} if shared else {}
         more["router_bias"] = router_bias and _selection_bias(keys)
@@ -190,9 +206,13 @@ def _sparse_layers(keys: ConfigKeys, layers: int) -> list[bool]:
     types = keys.strings("mlp_layer_types")
     if types and (set(types) - {"dense", "sparse"} or len(types) != layers):
         raise keys.error("mlp_layer_types", f"not dense or sparse for each of {layers} layers", "correct it")
-    sparse = [kind == "sparse" for kind in types] if types else keys.flags("moe_layer_freq", layers)
+    listed = isinstance(keys.content.get("moe_layer_freq"), list) or not types
+    marked = keys.flags("moe_layer_freq", layers) if listed else None
+    sparse = [kind == "sparse" for kind in types] if types else marked
     if sparse is None:
         raise keys.error("moe_layer_freq", "it is missing", "use a model's complete config.json")
+    if marked is not None and marked != sparse:
+        raise keys.error("moe_layer_freq", "differs from mlp_layer_types", "correct one of them")
     first = sparse.index(True) if True in sparse else layers
     keys.fixed("first_k_dense_replace", first, "differs from moe_layer_freq")
     return sparse
@@ -237,7 +257,9 @@ def gemma4(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForwar
 def step(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """All but the first layers have routed experts and a shared one."""
     named = keys.value("moe_layers_enum", None)
-    if named is None:
+    if keys.content.get("mlp_layer_types"):
+        sparse = {i for i, chosen in enumerate(_sparse_layers(keys, layers)) if chosen}
+    elif named is None:
         first = keys.integer("first_k_dense_replace", MAX_LAYERS, 3, low=0)
         sparse = set(range(first, layers))
     else:
@@ -259,7 +281,8 @@ def step(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward 
 
 def deepseek_v4(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Every layer has experts; the first ones choose them by a table of tokens, without a bias."""
-    hashed = keys.integer("num_hash_layers", MAX_LAYERS, 3, low=0)
+    listed = keys.strings("mlp_layer_types")
+    hashed = keys.integer("num_hash_layers", MAX_LAYERS, listed.count("hash_moe") if listed else 3, low=0)
     keys.fixed("mlp_layer_types", ["hash_moe"] * hashed + ["moe"] * (layers - hashed), "differs from num_hash_layers")
     width, shared = keys.integer("moe_intermediate_size", MAX_WIDTH), keys.integer("n_shared_experts", MAX_EXPERTS)
     routed = routed_experts(keys, "n_routed_experts", "moe_intermediate_size", shared=FeedForward(shared * width))

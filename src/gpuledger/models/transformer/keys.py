@@ -27,7 +27,7 @@ NEUTRAL = frozenset(
     summary_first_dropout summary_proj_to_labels summary_type summary_use_proj n_ctx model_name base_model_name_or_path
     output_past predict_special_tokens n_special model_max_length residual_dropout embedding_dropout
     embedding_multiplier logits_scaling residual_multiplier attention_multiplier
-    is_llama_config norm_epsilon attention_softmax_in_fp32 scale_attention_softmax_in_fp32
+    is_llama_config norm_epsilon attention_softmax_in_fp32 scale_attention_softmax_in_fp32 lm_head_bias
     """.split()  # noqa: SIM905
 )
 NEUTRAL_STARTS = ("_", "rope_", "unsloth", "transformers")

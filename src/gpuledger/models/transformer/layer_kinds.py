@@ -65,6 +65,8 @@ def _group(
 
 
 _BLOCKS = {"M": "mamba", "*": "attention", "E": "moe", "-": "mlp"}
+#: The names of transformers 5.
+_BLOCKS |= {"linear_attention": "mamba", "full_attention": "attention"}
 
 
 def _single_blocks(keys: ConfigKeys) -> list[tuple[Block, Block]]:
@@ -72,7 +74,8 @@ def _single_blocks(keys: ConfigKeys) -> list[tuple[Block, Block]]:
     names = keys.strings("layers_block_type")
     if not names:
         pattern = keys.value("hybrid_override_pattern")
-        names = [_BLOCKS.get(sign, sign) for sign in pattern] if isinstance(pattern, str) else []
+        names = list(pattern) if isinstance(pattern, str) else []
+    names = [_BLOCKS.get(name, name) for name in names]
     if not names or set(names) - set(_BLOCKS.values()):
         key = "hybrid_override_pattern" if "hybrid_override_pattern" in keys.known else "layers_block_type"
         raise keys.error(key, "not a sequence of mamba, attention, moe and mlp", "correct it")
@@ -85,6 +88,9 @@ def _single_blocks(keys: ConfigKeys) -> list[tuple[Block, Block]]:
     keys.known |= {"moe_shared_expert_overlap", "partial_rotary_factor", "intermediate_size", "sliding_window"}
     makers = {"mamba": _state_space, "attention": _plain_attention, "moe": _latent_experts, "mlp": _plain_ffn}
     blocks = {name: makers[name](keys) for name in dict.fromkeys(names)}
+    if "moe" not in blocks:  # transformers 5 writes them all the same
+        keys.known |= {"n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size"}
+        keys.known |= {"moe_latent_size", "moe_shared_expert_intermediate_size"}
     return [
         (blocks[name], Nothing()) if name in ("mamba", "attention") else (Nothing(), blocks[name]) for name in names
     ]
