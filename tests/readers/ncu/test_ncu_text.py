@@ -107,6 +107,20 @@ def test_windows_line_ends_and_a_cut(tmp_path):
     assert len(read(tmp_path, DETAILS[: DETAILS.index("DRAM Throughput")]).metrics) == 2
 
 
+def test_what_somebody_pasted_into_a_page(tmp_path):
+    start = DETAILS.index("\n", DETAILS.index("[77]")) + 1
+    whole = launch_quantities(read(tmp_path, DETAILS))
+    for text in (DETAILS[start:], "".join(f"      {line}\n" for line in DETAILS.splitlines())):
+        frame = launch_quantities(read(tmp_path, text))
+        assert frame["time_s"].tolist() == whole["time_s"].tolist()
+        assert frame["kernel"].tolist() == whole["kernel"].tolist()
+
+
+def test_labels_of_2019(tmp_path):
+    text = DETAILS.replace("DRAM Throughput", "SOL FB         ")
+    assert launch_quantities(read(tmp_path, text))["dram_percent"].tolist()[0] == 91.75
+
+
 def test_lines_keep_their_numbers():
     lines = b"".join(csv_of_text([DETAILS.encode()])).decode().split("\n")
     assert len(lines) == len(DETAILS.split("\n"))

@@ -1,6 +1,6 @@
 """Labels of the details page, and the names of the same metrics on the raw page.
 
-Source: the section files of Nsight Compute 2020 to 2024 (SpeedOfLight and its roofline charts, MemoryWorkloadAnalysis,
+Source: the section files of Nsight Compute 2019 to 2024 (SpeedOfLight and its roofline charts, MemoryWorkloadAnalysis,
 ComputeWorkloadAnalysis, Occupancy, InstructionStatistics); ``ncu --print-metric-name label-name`` prints both. Labels
 whose metric depends on the version (Elapsed Cycles, SM Frequency) are not listed.
 """
@@ -14,6 +14,11 @@ NAMES = {
     ("SM [%]", "%"): "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     ("Memory [%]", "%"): "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
     ("SOL DRAM", "%"): "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    # Of 2019 and 2020.1.
+    ("SOL FB", "%"): "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+    ("SOL TEX", "%"): "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    ("SOL L2", "%"): "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    ("Memory Frequency", "hz"): "dram__cycles_elapsed.avg.per_second",
     ("SOL L1/TEX Cache", "%"): "l1tex__throughput.avg.pct_of_peak_sustained_active",
     ("SOL L2 Cache", "%"): "lts__throughput.avg.pct_of_peak_sustained_elapsed",
     ("Memory Throughput", "%"): "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",

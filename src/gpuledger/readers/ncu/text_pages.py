@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 _KERNEL = re.compile(
-    r"^  (?P<kernel>\S.*?)(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?(?:, \d{4}-\w{3}-\d{2} [\d:]+)?"
+    r"^ *(?P<kernel>\S.*?)(?: (?P<grid>\(\d+, \d+, \d+\))x(?P<block>\(\d+, \d+, \d+\)))?(?:, \d{4}-\w{3}-\d{2} [\d:]+)?"
     r", Context (?P<context>\d+), Stream (?P<stream>\d+)(?:, Device (?P<device>\d+), CC (?P<cc>[\d.]+))?\s*$"
 )
 _SUMMARY = re.compile(
-    r"^  (?P<kernel>\S.*), Block Size (?P<block>.+?), Grid Size (?P<grid>.+?), Device (?P<device>\d+)"
+    r"^ *(?P<kernel>\S.*), Block Size (?P<block>.+?), Grid Size (?P<grid>.+?), Device (?P<device>\d+)"
     r", (?P<invocations>\d+) invocations?\s*$"
 )
-_PROCESS = re.compile(r"^\[(?P<process>\d+)\] \S.*@\S+\s*$")
+_PROCESS = re.compile(r"^ *\[(?P<process>\d+)\] \S.*@\S+\s*$")
 _RULE = re.compile(r"^\s*-{3,}(?: -{3,}){2,}\s*$")
 _TITLE = re.compile(r"^\s*Metric Name\s+Metric Unit\s+(Metric Value|Minimum\s+Maximum\s+Average)\s*$")
 _CSV = re.compile(rb'"Metric Name"|"Kernel Name"|,Metric Name,|,Kernel Name,')
@@ -52,7 +52,8 @@ class _TextPage:
     def __init__(self, summary: bool):
         self._values = ("Minimum", "Maximum", "Average") if summary else ("Metric Value",)
         self._launch: dict[str, str] = {}
-        self._process, self._section, self._count = "", "", 0
+        # Without the line of the process, as what somebody cut out and pasted into a page, there is one.
+        self._process, self._section, self._count = "0", "", 0
         #: Where the columns begin, while the lines are rows of a table.
         self._columns: list[int] = []
         self._begun = False
