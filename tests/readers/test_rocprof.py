@@ -49,6 +49,21 @@ def test_columns_of_any_case_and_order_and_earlier_versions(read):
     assert kernels.loc[0, ["grid", "block", "stream"]].tolist() == ["", "", -1]
 
 
+def test_a_dispatch_with_a_row_per_counter_counts_once(read):
+    header = TRACE.replace('"Scratch_Size"', '"Scratch_Size","Counter_Name","Counter_Value"')
+    rows = [f'{GEMM},"{name}",{value},256,1,1,65536,4,1\n' for name, value in (("SQ_WAVES", 16), ("GRBM_COUNT", 9.5))]
+    kernels = read(header + "".join(rows) + rows[0].replace(",9,2,", ",9,3,")).kernels
+    assert len(kernels) == 2 and kernels["duration_s"].tolist() == pytest.approx([11040e-9] * 2)
+
+
+def test_rows_of_something_else_and_backwards(read):
+    header = "Kind,Kernel_Name,Start_Timestamp,End_Timestamp\n"
+    rows = "KERNEL_DISPATCH,k,100,1100\nMEMORY_COPY,memcpy,0,9999999\nKERNEL_DISPATCH,backwards,500,100\n"
+    with pytest.warns(InputWarning, match="1 event has no valid time or duration; left out"):
+        kernels = read(header + rows).kernels
+    assert kernels["kernel"].tolist() == ["k"] and kernels["duration_s"].tolist() == pytest.approx([1e-6])
+
+
 def test_trace_of_the_older_rocprof(read):
     text = '"Index","KernelName","gpu-id","queue-id","grd","wgr","DispatchNs","BeginNs","EndNs","CompleteNs","Ns"\n'
     kernels = read(text + '0,"bodyForce(Body*, float, int) [clone .kd]",0,2,65536,256,100,200,950,990,750\n').kernels

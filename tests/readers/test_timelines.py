@@ -363,6 +363,50 @@ def test_csv_of_every_launch(tmp_path):
         read_timeline(tmp_path / "bad.csv")
 
 
+def test_csv_of_several_reports(tmp_path):
+    sums = "Time (%),Total Time (ns),{},Avg (ns),Name\n"
+    text = (
+        "Processing [a.sqlite] with [api.py]... \n" + sums.format("Num Calls") + "80.0,800,8,100.0,cudaMalloc\n"
+        "\nProcessing [a.sqlite] with [kern.py]... \n" + sums.format("Instances") + "60.0,6000,2,3000.0,a\n"
+        "40.0,4000,4,1000.0,b\n\nTime (%),Total Time (ns),Count,Avg (ns),Operation\n100.0,5,5,1.0,[CUDA memcpy HtoD]\n"
+    )
+    (tmp_path / "all.csv").write_text(text, newline="")
+    (tmp_path / "windows.csv").write_text(text.replace("\n", "\r\n"), newline="")
+    for name in ("all.csv", "windows.csv"):
+        kernels = read_timeline(tmp_path / name).kernels
+        assert kernels[["kernel", "launches"]].to_numpy().tolist() == [["a", 2], ["b", 4]]
+
+
+def test_rows_of_another_width_are_told_of(tmp_path):
+    (tmp_path / "cut.csv").write_text(TRACE_CSV + "9900,5\n")
+    with pytest.warns(InputWarning, match=r"cut\.csv: 1 of \d rows have another number of cells than the header"):
+        read_timeline(tmp_path / "cut.csv")
+
+
+def test_csv_of_nvprof(tmp_path):
+    (tmp_path / "trace.csv").write_text(
+        "==12== NVPROF is profiling process 12, command: ./a.out\n==12== Profiling result:\n"
+        '"Start","Duration","Grid X","Grid Y","Grid Z","Block X","Block Y","Block Z","Size","Device","Stream","Name"\n'
+        "ms,us,,,,,,,MB,,,\n"
+        '214.33,1.216,,,,,,,0.004,"Tesla V100-SXM2-16GB (0)","7","[CUDA memcpy HtoD]"\n'
+        '214.40,605.0,32,2,1,256,1,1,,"Tesla V100-SXM2-16GB (0)","7","sgemm(float*, int) [120]"\n'
+    )
+    timeline = read_timeline(tmp_path / "trace.csv")
+    assert timeline.devices == ["Tesla V100-SXM2-16GB"]
+    assert timeline.kernels["kind"].tolist() == ["copy", "kernel"]
+    kernel = timeline.kernels.iloc[1]
+    assert (kernel["kernel"], kernel["grid"], kernel["block"]) == ("sgemm(float*, int)", "32x2x1", "256x1x1")
+    assert (kernel["start_s"], kernel["duration_s"]) == pytest.approx((0.07e-3, 605e-6))
+    (tmp_path / "sums.csv").write_text(
+        '==12== Profiling result:\n"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n,%,ms,,us,us,us,\n'
+        '"GPU activities",60.5,6.05,10,605.0,600.0,610.0,"sgemm(float*, int)"\n'
+        '"API calls",99.0,100.0,3,33333.0,1.0,99999.0,"cudaMalloc"\n==12== Generated result file: a.nvvp\n'
+    )
+    kernels = read_timeline(tmp_path / "sums.csv").kernels
+    assert kernels[["kernel", "launches"]].to_numpy().tolist() == [["sgemm(float*, int)", 10]]
+    assert kernels["duration_s"].tolist() == pytest.approx([6.05e-3])
+
+
 def test_csv_of_sums(tmp_path):
     (tmp_path / "sums.csv").write_text(
         'Time (%),Total Time (ns),Instances,Avg (ns),Name\n80.0,8000,4,2000,"gemm<int, 2>"\n20.0,2000,1,2000,add\n'

@@ -18,6 +18,7 @@ _SESSION = re.compile(
 )
 _TEXT_PAGE = re.compile(r"^Section: |^-{5,} -{5,}|^Metric Name\s{2,}Metric Unit")
 _SYSTEMS = re.compile(r"^\W*Time \(%\)|Total Time \(ns\)|CUPTI_ACTIVITY|nsys\b")
+_NVPROF = re.compile(r"NVPROF|\bMetric Description\b")
 _PIVOTED = re.compile(
     r'^"?(?:Metric Name|metric|Metric)"?[,;\t]|^"?[a-z0-9]{2,10}__\w+\.(?:sum|avg|max|min)[\w.]*"?[,;\t]'
 )
@@ -64,6 +65,9 @@ def explain_missing_table(path: str | Path, scanner: TableScanner) -> InputError
         return InputError(path, "", "this is text output of ncu, not CSV", "run ncu with --csv")
     if has(_ROW):
         return InputError(path, "line 1", "the rows have no header", "keep the header line, which begins with ID")
+    if has(_NVPROF):
+        problem = "these are metrics of nvprof, whose names and units are not those of Nsight Compute"
+        return InputError(path, "", problem, "profile with ncu --csv")
     if has(_SYSTEMS):
         return InputError(path, "", "this is output of Nsight Systems, not Nsight Compute", "profile with ncu --csv")
     if all(line.startswith("==") for line in lines):

@@ -1,6 +1,7 @@
-"""CSV reports: cuda_gpu_trace and cuda_gpu_kern_sum of Nsight Systems, kernel traces and statistics of rocprof.
+"""CSV reports: cuda_gpu_trace and cuda_gpu_kern_sum of Nsight Systems, traces and sums of rocprof and nvprof.
 
 Columns of rocprof: "Using rocprofv3" of ROCprofiler-SDK's documentation, "Using rocprof" of the older ROCProfiler's.
+Columns of nvprof, whose units are in a row of their own: "CSV" of the CUDA profiler's user guide.
 """
 
 import codecs
@@ -15,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from gpuledger.errors import InputError
+from gpuledger.errors import InputError, warn
 from gpuledger.readers.timelines.table import Timeline, finish, grid_in_blocks, sizes
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "μs": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -41,13 +42,28 @@ class _Report:
     grid: tuple[str, ...] = ()
     block: tuple[str, ...] = ()
     in_blocks: bool = True  # the grid; AMD's are in work-items
+    needs: tuple[str, ...] = ()  # what tells it from other reports
+    only: tuple[str, str] = ("", "")  # a column, and its value in the rows of kernels and copies
 
     def columns(self) -> set[str]:
         """Return the columns that a file of this kind has at least."""
-        return {name for name in (self.name, self.start, self.end or self.duration, self.launches) if name}
+        names = (self.name, self.start, self.end or self.duration, self.launches, *self.needs)
+        return {name for name in names if name}
 
 
 _REPORTS = (
+    _Report(
+        "nvprof trace",
+        "name",
+        "start",
+        duration="duration",
+        stream="stream",
+        device="device",
+        grid=("grid x", "grid y", "grid z"),
+        block=("block x", "block y", "block z"),
+        needs=("grid x",),
+    ),
+    _Report("nvprof sums", "name", duration="time", launches="calls", needs=("type",), only=("type", "GPU activities")),
     _Report(
         "Nsight Systems CSV report",
         "name",
@@ -69,6 +85,7 @@ _REPORTS = (
         grid=tuple(f"grid_size_{axis}" for axis in "xyz"),
         block=tuple(f"workgroup_size_{axis}" for axis in "xyz"),
         in_blocks=False,
+        only=("kind", "KERNEL_DISPATCH"),
     ),
     _Report("rocprof kernel trace", "kernelname", "beginns", "endns", stream="queue-id", device="gpu-id"),
     _Report("rocprof statistics (sums)", "name", duration="totaldurationns", launches="calls"),
@@ -124,28 +141,42 @@ def read_report(path: str | Path) -> Timeline:
             if not line or report is None:
                 remedy = "give a JSON trace, a database, or the CSV of nsys stats --report cuda_gpu_trace or rocprofv3"
                 raise InputError(path, "", "neither a timeline nor a report of Nsight Systems or rocprof", remedy)
-            return _Table(path, report, _columns(line), _rows(file.read(), len(_cells(line)))).timeline()
+            rows = _rows(path, _until_the_next_report(file.read()), len(_cells(line)))
+            return _Table(path, report, _columns(line), rows).timeline()
     except OSError as error:
         raise InputError(path, "", f"cannot be read ({error})", "give a trace, an SQLite export or a CSV") from None
     except pa.ArrowInvalid as error:
         raise InputError(path, "", f"not a CSV table ({error})", "export the report with --format csv") from None
 
 
-def _rows(content: bytes, width: int) -> pa.Table:
-    """Read the rows below the header as texts; lines of another number of cells are left out."""
+def _until_the_next_report(content: bytes) -> bytes:
+    """Return the lines up to an empty one, behind which ``nsys stats`` prints its next report."""
+    content = content.replace(b"\r\n", b"\n")
+    return content[: end.start()] if (end := re.search(rb"\n\s*\n|\n==\d+==", content)) else content
+
+
+def _rows(path: Path, content: bytes, width: int) -> pa.Table:
+    """Read the rows below the header as texts; lines of another number of cells are left out, with a warning."""
     names = [str(place) for place in range(width)]
+    skipped = []
     if not content.strip():
         return pa.table({name: pa.array([], pa.string()) for name in names})
     if not content.isascii():
         content = content.decode("utf-8", "replace").encode()
-    return pa_csv.read_csv(
+    rows = pa_csv.read_csv(
         pa.py_buffer(content),
         read_options=pa_csv.ReadOptions(column_names=names),
-        parse_options=pa_csv.ParseOptions(invalid_row_handler=lambda row: "skip", newlines_in_values=True),
+        parse_options=pa_csv.ParseOptions(
+            invalid_row_handler=lambda row: skipped.append(row.actual_columns) or "skip", newlines_in_values=True
+        ),
         convert_options=pa_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False
         ),
     )
+    if skipped:
+        problem = f"{len(skipped):,} of {len(rows) + len(skipped):,} rows have another number of cells than the header"
+        warn(path, "", problem, "left out")
+    return rows
 
 
 class _Table:
@@ -156,7 +187,10 @@ class _Table:
 
     def timeline(self) -> Timeline:
         report = self._report
-        names = self._text(report.name).str.strip().str.replace(r"(?: \[clone \.kd\]|\.kd)$", "", regex=True)
+        self._take_units()
+        self._take_kernels()
+        behind = r" \[\d+\]$" if "nvprof" in report.title else r"(?: \[clone \.kd\]|\.kd)$"
+        names = self._text(report.name).str.strip().str.replace(behind, "", regex=True)
         if "rocprof" in report.title and report.launches and names.str.fullmatch(_NO_KERNEL).any():
             remedy = "give kernel_stats.csv, or better kernel_trace.csv"
             raise InputError(self._path, "", "statistics of calls or domains, not of kernels", remedy)
@@ -176,6 +210,7 @@ class _Table:
             if report.end
             else self._seconds(report.duration)
         )
+        backwards = columns["duration_s"] < 0
         columns["stream"] = np.nan_to_num(self._numbers(report.stream, needed=False), nan=-1).astype("int64")
         devices = self._text(report.device) if report.device in self._places else pd.Series([""] * len(self._rows))
         columns["device"], numbers = pd.factorize(devices)
@@ -185,8 +220,29 @@ class _Table:
                 for names in (report.grid, report.block)
             )
             columns |= {"grid": sizes(grid if report.in_blocks else grid_in_blocks(grid, block)), "block": sizes(block)}
-        named = [re.sub(r" \(\d+\)$", "", name) for name in numbers] if "Nsight" in report.title else ()
-        return finish(self._path, report.title, columns, devices=named)
+        named = [] if "rocprof" in report.title else [re.sub(r" \(\d+\)$", "", name) for name in numbers]
+        if backwards.any():
+            columns = {name: np.asarray(values)[~backwards] for name, values in columns.items()}
+        return finish(self._path, report.title, columns, devices=named, left_out=int(backwards.sum()))
+
+    def _take_units(self) -> None:
+        """Take the units from the first row, where nvprof has them."""
+        first = [column[0].as_py() for column in self._rows.columns] if len(self._rows) else []
+        time = self._places[self._report.duration or self._report.end][0]
+        if first and first[time] in _UNITS:
+            self._rows = self._rows.slice(1)
+            self._places = {name: (at, first[at], said) for name, (at, _, said) in self._places.items()}
+
+    def _take_kernels(self) -> None:
+        """Leave out rows of something else, and all but one of a dispatch that has a row for each of its counters."""
+        column, value = self._report.only
+        if column in self._places and (chosen := (self._text(column) == value).to_numpy()).any():
+            self._rows = self._rows.filter(pa.array(chosen))
+        if {"counter_name", "dispatch_id"} <= self._places.keys():
+            keys = ("dispatch_id", "process_id", "agent_id", self._report.start)
+            same = [name for name in keys if name in self._places]
+            repeated = pd.DataFrame({name: self._text(name) for name in same}).duplicated()
+            self._rows = self._rows.filter(pa.array(~repeated.to_numpy()))
 
     def _text(self, name: str) -> pd.Series:
         return self._rows.column(self._places[name][0]).to_pandas()
