@@ -143,6 +143,8 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
     [
         ("empty.csv", b"", "the file is empty"),
         ("notes.txt", b"hello", "nothing here reads this kind of file"),
+        ("gemm.csv", b"M,N,K,time\n1,1,1,2\n", "as a table of GEMM times it would need the columns gemm_dtype, m, n,"),
+        ("mnk.csv", b"m,n,k,latency\n1,1,1,2\n", "as a table of GEMM times it would need the column gemm_dtype"),
         ("prof.csv", b"==PROF== Connected\n==ERROR== The application returned an error code (1).\n", "ncu failed"),
         ("cut.json", b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"a":', "truncated"),
         ("bad.json", b"{oops", "not valid JSON"),

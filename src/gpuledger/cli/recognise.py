@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpuledger.cli import probe_files
 from gpuledger.cli.found import Found, size_of
-from gpuledger.cli.tables import find_table
+from gpuledger.cli.tables import find_table, nearly_a_table
 from gpuledger.errors import InputError, InputWarning
 
 HEAD_BYTES = 1 << 16
@@ -136,6 +136,8 @@ def _text(found: Found, head: bytes) -> None:
     elif _NSYS_TEXT.search(text):
         found.format = "text of nsys stats"
         found.problems.append("columns of text are cut: export it with nsys stats --format csv")
+    elif near := nearly_a_table(columns):
+        found.problems.append(f"nothing here reads this table; {near}")
 
 
 def _utf_16(found: Found, text: str) -> None:

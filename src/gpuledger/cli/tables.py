@@ -76,3 +76,14 @@ def find_table(columns: Collection[str], file: str) -> tuple[str, dict[str, dict
             study, key = place.split()
             return title, {study: {key: file, **others}}
     return "", {}
+
+
+def nearly_a_table(columns: Collection[str]) -> str:
+    """Say what a table with these columns would be if one or two of them were there; empty if nothing is near."""
+    have = {column.lower() for column in columns}
+    for title, needed, *_ in _TABLES:
+        absent = set(needed.split()) - have
+        if len(absent) <= min(2, len(needed.split()) - 3):
+            missing = [column for column in needed.split() if column not in columns]
+            return f"as a {title} it would need the column{'s' * (len(missing) > 1)} {', '.join(missing)}"
+    return ""
