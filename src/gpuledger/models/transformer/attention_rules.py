@@ -9,7 +9,6 @@ from gpuledger.errors import warn
 from gpuledger.models.transformer.blocks import Attention, Block, Indexer
 from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention
 
 if TYPE_CHECKING:
     from gpuledger.models.transformer.families import ModelFamily
@@ -27,7 +26,7 @@ def _rotated(keys: ConfigKeys, share: float | None, head_dim: int) -> int:
     return int(head_dim * (1 if share is None else share))
 
 
-def _grouped(keys: ConfigKeys, family: ModelFamily, hidden: int) -> Attention:
+def grouped_attention(keys: ConfigKeys, family: ModelFamily, hidden: int) -> Attention:
     """Return attention with query heads in groups that share a key/value head, without a window."""
     heads = keys.integer("num_attention_heads", MAX_HEADS)
     kv_heads = _divisor(keys, "num_key_value_heads", heads, heads)
@@ -70,17 +69,19 @@ def _per_window(one: Attention, windows: Windows, sliding: Attention | None = No
 
 
 def grouped(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
-    return _per_window(_grouped(keys, family, hidden), windows)
+    return _per_window(grouped_attention(keys, family, hidden), windows)
 
 
 def optional_norm(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Queries and keys are normalised per head if ``use_qk_norm`` says so (GLM-4.5)."""
-    return _per_window(replace(_grouped(keys, family, hidden), qk_norm="head" * keys.flag("use_qk_norm")), windows)
+    return _per_window(
+        replace(grouped_attention(keys, family, hidden), qk_norm="head" * keys.flag("use_qk_norm")), windows
+    )
 
 
 def smollm3(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Layers that ``no_rope_layers`` marks with 1 have RoPE; without it, all but every fourth."""
-    one, layers = _grouped(keys, family, hidden), len(windows)
+    one, layers = grouped_attention(keys, family, hidden), len(windows)
     every = keys.integer("no_rope_layer_interval", MAX_LAYERS, 4)
     rotated = keys.flags("no_rope_layers", layers) or [(i + 1) % every != 0 for i in range(layers)]
     keys.fixed("use_sliding_window", False, "attention with a window")
@@ -90,21 +91,21 @@ def smollm3(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows
 
 def llama4(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Only layers with a window have RoPE, and a norm of queries and keys without weights."""
-    one = _grouped(keys, family, hidden)
+    one = grouped_attention(keys, family, hidden)
     norm = "unweighted" if keys.flag("use_qk_norm", True) else ""
     return _per_window(replace(one, rotary_dim=0), windows, replace(one, qk_norm=norm))
 
 
 def falcon(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """One key/value head for all queries, but in the newer architecture, which says how many."""
-    one = _grouped(keys, family, hidden)
+    one = grouped_attention(keys, family, hidden)
     single = keys.flag("multi_query") and not keys.flag("new_decoder_architecture")
     return [replace(one, kv_heads=1) if single else one] * len(windows)
 
 
 def cohere(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Heads may be normalised, each with weights of its own; with windows, only those layers have RoPE."""
-    one = replace(_grouped(keys, family, hidden), qk_norm="heads" if keys.flag("use_qk_norm") else "")
+    one = replace(grouped_attention(keys, family, hidden), qk_norm="heads" if keys.flag("use_qk_norm") else "")
     keys.known |= {"logit_scale", "use_parallel_block", "use_parallel_embedding", "use_gated_activation"}
     keys.known |= {"use_embedding_sharing", "position_embedding_type", "rotary_pct"}
     # The order of layers with a window, once more.
@@ -114,9 +115,26 @@ def cohere(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows)
     return _per_window(one, windows)
 
 
+def rope_with_window(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """If some layers have a window, only those have RoPE (EXAONE 4)."""
+    one = grouped_attention(keys, family, hidden)
+    return _per_window(replace(one, rotary_dim=0), windows, one) if any(windows) else _per_window(one, windows)
+
+
+def hunyuan(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    for key in ("use_cla", "use_mla"):
+        keys.fixed(key, False, "another kind of attention")
+    keys.fixed("use_qk_norm", True, "no norm of queries and keys")
+    # Tokens, the same sizes once more, and parts in front of and behind the model that are not in use.
+    keys.known |= {"attention_head_dim", "cla_share_factor", "dense_list", "enable_lm_head_fp32", "norm_type"}
+    keys.known |= {"org_vocab_size", "pool_type", "use_rotary_pos_emb", "use_mixed_mlp_moe"}
+    keys.known |= {key for key in keys.content if key.endswith(("_id", "_ids"))}
+    return grouped(keys, family, hidden, windows)
+
+
 def gemma4(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Layers without a window have wider and fewer key/value heads, whose keys are the values too."""
-    sliding = replace(_grouped(keys, family, hidden), value_norm=True)
+    sliding = replace(grouped_attention(keys, family, hidden), value_norm=True)
     dim, fewer = _of_full_layers(keys, sliding, windows)
     shared = keys.flag("attention_k_eq_v")
     share = keys.inner("rope_parameters").inner("full_attention").number("partial_rotary_factor", None)
@@ -155,7 +173,7 @@ def _of_full_layers(keys: ConfigKeys, one: Attention, windows: Windows) -> tuple
 
 def mimo_v2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Layers with a window have more key/value heads, and sinks; values are narrower than keys."""
-    full = replace(_grouped(keys, family, hidden), value_width=keys.integer("v_head_dim", MAX_WIDTH))
+    full = replace(grouped_attention(keys, family, hidden), value_width=keys.integer("v_head_dim", MAX_WIDTH))
     heads = keys.integer("swa_num_attention_heads", MAX_HEADS, full.heads)
     sliding = replace(
         full,
@@ -173,7 +191,7 @@ def mimo_v2(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows
 def step(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """Layers with a window have more query heads; a gate per head scales the output."""
     gate = "head" if keys.flag("use_head_wise_attn_gate", True) else ""
-    full = replace(_grouped(keys, family, hidden), gate=gate)
+    full = replace(grouped_attention(keys, family, hidden), gate=gate)
     other = keys.inner("attention_other_setting")
     heads = keys.integer("num_sliding_attention_heads", MAX_HEADS, None)
     if heads is None and (heads := other.integer("num_attention_heads", MAX_HEADS, None)) is None:
@@ -207,7 +225,7 @@ _STEP_SLIDING_HEADS = 96
 
 def minimax_m3(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """An indexer selects blocks of keys in the layers that are listed."""
-    one, layers = _grouped(keys, family, hidden), len(windows)
+    one, layers = grouped_attention(keys, family, hidden), len(windows)
     for key, wanted in {"qk_norm_type": "per_head", "use_qk_norm": True, "attention_output_gate": False}.items():
         keys.fixed(key, wanted, "another kind of attention")
     keys.known.add("use_gemma_norm")
@@ -250,35 +268,7 @@ def _flat_selection(keys: ConfigKeys, layers: int) -> ConfigKeys:
     return ConfigKeys(content, keys.file, keys.inside, renamed=_FLAT_SELECTION)
 
 
-def with_delta(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
-    """Gated delta rule in the layers that are listed, full attention with a gate in the others (Qwen3.5)."""
-    layers = len(windows)
-    interval = keys.integer("full_attention_interval", MAX_LAYERS)
-    types = keys.strings("layer_types")
-    types = types or [("linear" if (i + 1) % interval else "full") + "_attention" for i in range(layers)]
-    if set(types) - {"linear_attention", "full_attention"} or len(types) != layers:
-        problem = f"not linear_attention or full_attention for each of {layers} layers"
-        raise keys.error("layer_types", problem, "correct it")
-    gate = "value" if keys.flag("attn_output_gate") else ""
-    full, delta = replace(_grouped(keys, family, hidden), gate=gate), _delta(keys)
-    return [delta if kind == "linear_attention" else full for kind in types]
-
-
-def _delta(keys: ConfigKeys) -> DeltaAttention:
-    key_heads, value_heads = (keys.integer(f"linear_num_{part}_heads", MAX_HEADS) for part in ("key", "value"))
-    key_dim, value_dim = (keys.integer(f"linear_{part}_head_dim", MAX_WIDTH) for part in ("key", "value"))
-    if value_heads % key_heads:
-        problem = f"{value_heads} value heads are not a multiple of {key_heads} key heads"
-        raise keys.error("linear_num_value_heads", problem, "correct one of them")
-    # Multi-token prediction is left out.
-    keys.known |= {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"}
-    keys.fixed("output_gate_type", "swish", "another gate")
-    conv = keys.integer("linear_conv_kernel_dim", MAX_WIDTH)
-    bits = 32 if keys.choice("mamba_ssm_dtype", {"float32", "bfloat16", "float16"}, "float32") == "float32" else 16
-    return DeltaAttention(key_heads, key_dim, value_heads, value_dim, conv, bits)
-
-
-def _latent(keys: ConfigKeys, family: ModelFamily) -> LatentAttention:
+def latent_attention(keys: ConfigKeys, family: ModelFamily) -> LatentAttention:
     heads = keys.integer("num_attention_heads", MAX_HEADS)
     rank = keys.integer("q_lora_rank", MAX_WIDTH, None)
     names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -289,7 +279,7 @@ def _latent(keys: ConfigKeys, family: ModelFamily) -> LatentAttention:
 
 
 def latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
-    return [_latent(keys, family)] * len(windows)
+    return [latent_attention(keys, family)] * len(windows)
 
 
 _INDEXED = ["indexed_attention"]
@@ -297,7 +287,7 @@ _INDEXED = ["indexed_attention"]
 
 def sparse_latent(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
     """An indexer selects the tokens that latent attention reads; layers may share its selection (GLM-5.2)."""
-    layers, attention = len(windows), _latent(keys, family)
+    layers, attention = len(windows), latent_attention(keys, family)
     heads, dim = keys.integer("index_n_heads", MAX_HEADS), keys.integer("index_head_dim", MAX_WIDTH)
     selected = keys.integer("index_topk", MAX_POSITIONS)
     keys.known |= {"indexer_rope_interleave", "moe_router_dtype"}
@@ -350,43 +340,3 @@ def compressed(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Wind
     indexer = Indexer(index_heads, dim, keys.integer("index_topk", MAX_POSITIONS))
     kinds = {0: plain, 4: replace(plain, ratio=4, overlap=True, indexer=indexer), 128: replace(plain, ratio=128)}
     return [kinds[ratio] for ratio in ratios]
-
-
-_FLAT_DELTA = {
-    **{"linear_num_heads": "num_heads", "linear_head_dim": "head_dim"},
-    "linear_conv_kernel_dim": "short_conv_kernel_size",
-}
-
-
-def _flat_delta(keys: ConfigKeys) -> ConfigKeys:
-    """Return the settings of Kimi Delta Attention, which transformers 5 writes beside the other keys."""
-    types = keys.strings("layer_types")
-    content = {key: keys.content[key] for key in _FLAT_DELTA if key in keys.content}
-    if types or content:
-        for own, kind in {"kda_layers": "linear_attention", "full_attn_layers": "full_attention"}.items():
-            content[own] = [i + 1 for i, name in enumerate(types) if name == kind]
-    return ConfigKeys(content, keys.file, "" if content else "linear_attn_config", renamed=_FLAT_DELTA)
-
-
-def kimi_linear(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
-    """Kimi Delta Attention in the layers that are listed, latent attention in the others; numbers are from 1."""
-    layers, settings, flat = len(windows), keys.inner("linear_attn_config"), not keys.content.get("linear_attn_config")
-    keys.known |= {"layer_types", *_FLAT_DELTA}
-    if flat:
-        settings = _flat_delta(keys)
-    rope = not keys.flag("mla_use_nope", flat)
-    full = replace(_latent(keys, family), rope=rope, gate=keys.flag("mla_use_output_gate"))
-    listed = {}
-    for key in ("kda_layers", "full_attn_layers"):
-        numbers = settings.value(key)
-        if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
-            raise settings.error(key, "not a list of layer numbers", "correct it")
-        listed[key] = set(numbers)
-    linear, others = listed.values()
-    if linear & others or linear | others != set(range(1, layers + 1)):
-        raise settings.error("kda_layers", f"with full_attn_layers, not the layers 1 … {layers}", "correct it")
-    heads, dim = settings.integer("num_heads", MAX_HEADS), settings.integer("head_dim", MAX_WIDTH)
-    conv = settings.integer("short_conv_kernel_size", MAX_WIDTH)
-    gate_rank = 0 if settings.flag("use_full_rank_gate") else dim
-    delta = DeltaAttention(heads, dim, heads, dim, conv, decay_rank=dim, gate_rank=gate_rank)
-    return [delta if i + 1 in linear else full for i in range(layers)]

@@ -34,14 +34,21 @@ _WORD = re.compile(r"[\w.-]+")
 #: Multimodal architectures, and the model_type of their text part where the file omits it.
 _NESTED = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "minimax_m3_vl": "minimax_m3", "step3p7": "step3p5"}
 #: Multimodal architectures whose text part is another architecture's, in most files with its keys at the top.
-_TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2")
+_TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"), "qwen2") | {
+    **{"qwen3_omni_moe_text": "qwen3_moe", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe"},
+    "gemma4_unified_text": "gemma4_text",
+}
+#: What the text part is called, and the part of an omni model that reads and writes text.
+_INNER, _THINKER = ("text_config", "llm_config"), "thinker_config"
 #: What files of transformers leave out of a ``text_config`` where it is the architecture's default, as LLaVA's do.
 _LLAMA = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
 _LEFT_OUT = {"llama": {**_LLAMA, "vocab_size": 32000}, "mistral": {**_LLAMA, "intermediate_size": 14336}}
 #: Keys beside ``text_config`` that describe the parts in front of the text model.
 _OTHER_MODALITIES = re.compile(
     "(vision|image|img_|video|audio|mm_|projector|projection_|merged_hidden|process_image|multimodal|media_|spatial_merge|bo[ia]_|eo[ia]_|"
-    "ignore_index|use_unified_vision|use_im_|understand_|im_).*"
+    "ignore_index|use_unified_vision|use_im_|understand_|im_|downsample_|dynamic_image|force_image|(max|min)_dynamic|"
+    "pad2square|ps_version|select_layer|template|use_thumbnail|use_(backbone|llm)_lora|scale_factor|adapter_|"
+    "alignment_|spatial_pool|system_message|position_id_per|seconds_per|user_token).*"
 )
 #: An architecture is proposed for a file of an unknown one if it knows all of its keys but so many, and none of these,
 #: which say that layers are of another kind.
@@ -91,8 +98,13 @@ def read_model(
         name = _name_in_folder(Path(os.path.abspath(file)).parent, content)
     shown_file = str(file)
     inner, inside, kind = content, "", content.get("model_type")
-    if isinstance(content.get("text_config"), Mapping):
-        inner, inside = content["text_config"], "text_config"
+    if isinstance(content.get(_THINKER), Mapping):
+        # What writes sound (its talker) is left out.
+        said = {key: content[key] for key in ("transformers_version", "quantization_config") if key in content}
+        content = {**content[_THINKER], **said}
+    if nested := [key for key in _INNER if isinstance(content.get(key), Mapping)]:
+        inside = nested[0]
+        inner = content[inside]
         kind = inner.get("model_type", _NESTED.get(str(kind)))
     elif str(kind) in _TEXT:
         inner = {key: value for key, value in content.items() if not _OTHER_MODALITIES.fullmatch(key)}
@@ -320,7 +332,8 @@ def _unknown_keys(keys: ConfigKeys, outer: ConfigKeys, nested: bool) -> list[str
     # Multi-token prediction layers are left out.
     strange = keys.unknown({"quantization_config", "num_nextn_predict_layers", "expert_dtype"})
     if nested:
-        beside = outer.unknown({"text_config", "quantization_config"})
+        # Some say the text part's sizes once more.
+        beside = outer.unknown({*_INNER, "quantization_config", "hidden_size", "vocab_size"})
         strange += [key for key in beside if not _OTHER_MODALITIES.fullmatch(key)]
     return strange
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 from gpuledger.models.transformer import attention_rules as attention
 from gpuledger.models.transformer import family_rules as rules
+from gpuledger.models.transformer import recurrent_rules as recurrent
 from gpuledger.models.transformer.blocks import Block, Experts, FeedForward
 from gpuledger.models.transformer.family_rules import dense, no_window, window_every_second, window_everywhere
 from gpuledger.models.transformer.keys import ConfigKeys
 
 ACTIVATIONS = frozenset(
     {"silu", "swish", "relu", "relu2", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu"}
-    | {"swigluoai", "situ"}
+    | {"swigluoai", "situ", "xielu"}
 )
 
 
@@ -44,8 +45,8 @@ class ModelFamily:
         What replaces the sum of the residual stream: ``hyper`` (DeepSeek-V4), ``blocks`` (Kimi-K3), or empty.
     per_layer : str
         The key with the width of embeddings that every layer adds; empty: none.
-    parallel : bool
-        Attention and the feed-forward block of a layer read the same input and are added together.
+    parallel : int
+        Norms of a layer whose blocks read the same input and are added together; 0: they follow each other.
     renamed : mapping
         The architecture's own key names, and the usual ones.
 
@@ -68,7 +69,7 @@ class ModelFamily:
     single: str = ""
     residuals: str = ""
     per_layer: str = ""
-    parallel: bool = False
+    parallel: int = 0
     positions: bool = False
     norm_bias: bool = False
     tied: bool = False
@@ -97,6 +98,12 @@ _DEEPSEEK = {
     "v_head_dim": 128,
 }
 _NO_BIAS = {"attention_bias": False, "mlp_bias": False, "lm_head_bias": False}
+_MISTRAL = ModelFamily(
+    window_everywhere, dense, {"num_key_value_heads": 8, "sliding_window": 4096}, _NO_BIAS, False, False
+)
+_GLM4 = {"attention_bias": True, "num_key_value_heads": 2, "head_dim": 128, "partial_rotary_factor": 0.5}
+_APERTUS = {"qk_norm": True, "post_norm": False, "mlp_bias": False}
+_ERNIE = dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), "use_bias") | {"tied": True}
 _QWEN = {
     "defaults": {"num_key_value_heads": 32, "sliding_window": 4096},
     "window": rules.window_if_used(lambda i, first: i >= first),
@@ -127,7 +134,7 @@ _FALCON_NAMES = {
     **{"num_kv_heads": "num_key_value_heads", "n_head_kv": "num_key_value_heads", "bias": "attention_bias"},
     **{"ffn_hidden_size": "intermediate_size", "activation": "hidden_act"},
 }
-_COHERE = {"tied": True, "parallel": True}
+_COHERE = {"tied": True, "parallel": 1}
 _MINIMAX_M3 = ModelFamily(
     no_window, rules.minimax_m3, {"attention_bias": False}, qk_norm="head", attention=attention.minimax_m3
 )
@@ -146,9 +153,7 @@ _DEEPSEEK_V4 = ModelFamily(
 
 FAMILIES = {
     "llama": ModelFamily(no_window, dense, mlp_bias="mlp_bias"),
-    "mistral": ModelFamily(
-        window_everywhere, dense, {"num_key_value_heads": 8, "sliding_window": 4096}, _NO_BIAS, False, False
-    ),
+    "mistral": _MISTRAL,
     "seed_oss": ModelFamily(no_window, dense, out_bias="attention_out_bias", mlp_bias="mlp_bias"),
     "mixtral": ModelFamily(
         window_everywhere, rules.all_routed("num_local_experts"), {"num_key_value_heads": 8}, _NO_BIAS, False, False
@@ -167,16 +172,16 @@ FAMILIES = {
     "qwen3_vl_text": _QWEN3,
     "qwen3_moe": _QWEN3_MOE,
     "qwen3_vl_moe_text": _QWEN3_MOE,
-    "qwen3_5_text": ModelFamily(no_window, dense, _QWEN35, qk_norm="head", attention=attention.with_delta),
+    "qwen3_5_text": ModelFamily(no_window, dense, _QWEN35, qk_norm="head", attention=recurrent.with_delta),
     "qwen3_5_moe_text": ModelFamily(
-        no_window, rules.sparse_steps(shared=True), _QWEN35, qk_norm="head", attention=attention.with_delta
+        no_window, rules.sparse_steps(shared=True), _QWEN35, qk_norm="head", attention=recurrent.with_delta
     ),
     "qwen3_next": ModelFamily(
         no_window,
         rules.sparse_steps(shared=True),
         {**_QWEN35, "partial_rotary_factor": 0.25},
         qk_norm="head",
-        attention=attention.with_delta,
+        attention=recurrent.with_delta,
     ),
     "llama4_text": ModelFamily(
         rules.window_of_chunks, rules.llama4, {"num_key_value_heads": 8}, attention=attention.llama4
@@ -270,7 +275,7 @@ FAMILIES = {
         no_window,
         rules.kimi_linear,
         {"num_expert_group": 1},
-        attention=attention.kimi_linear,
+        attention=recurrent.kimi_linear,
         residuals="blocks",
         renamed={
             **{"num_experts": "n_routed_experts", "num_experts_per_token": "num_experts_per_tok"},
@@ -293,7 +298,7 @@ FAMILIES = {
         stored_fused=True,
         gated=False,
         attention=attention.falcon,
-        parallel=True,
+        parallel=1,
         norm_bias=True,
         tied=True,
         renamed=_FALCON_NAMES,
@@ -328,11 +333,60 @@ FAMILIES = {
         **dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), True),
         gated=False,
         norm_bias=True,
-        parallel=True,
+        parallel=1,
     ),
     "smollm3": ModelFamily(no_window, dense, mlp_bias="mlp_bias", attention=attention.smollm3, tied=True),
     "dots1": ModelFamily(rules.window_of_last, rules.deepseek(router_bias=True), qk_norm="head"),
     # The bias of its LM head is not counted.
     "phimoe": ModelFamily(window_everywhere, rules.all_routed("num_local_experts"), norm_bias=True),
     "olmoe": ModelFamily(no_window, rules.all_routed("num_experts"), qk_norm="full"),
+    "flex_olmo": ModelFamily(no_window, rules.all_routed("num_experts"), qk_norm="full"),
+    "ministral": _MISTRAL,
+    "ministral3": _MISTRAL,
+    "mistral4": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=False), attention=attention.latent),
+    "cwm": ModelFamily(window_everywhere, dense, mlp_bias="mlp_bias"),
+    "arcee": ModelFamily(no_window, dense, {"hidden_act": "relu2"}, mlp_bias="mlp_bias", gated=False),
+    "apertus": ModelFamily(no_window, dense, {"hidden_act": "xielu"}, _APERTUS, qk_norm="head", gated=False),
+    # Nemotron-4 and Minitron.
+    "nemotron": ModelFamily(
+        no_window,
+        dense,
+        {"hidden_act": "relu2", "partial_rotary_factor": 0.5},
+        mlp_bias="mlp_bias",
+        gated=False,
+        norm_bias=True,
+    ),
+    "glm4": ModelFamily(no_window, dense, _GLM4, out_bias=False, stored_fused=True, post_norms=True),
+    "glm": ModelFamily(no_window, dense, _GLM4, out_bias=False, stored_fused=True),
+    "solar_open": ModelFamily(
+        no_window, rules.deepseek(router_bias=True), {"num_key_value_heads": 8}, attention=attention.optional_norm
+    ),
+    # Its norms follow the blocks, which takes the same kernels; with windows, only those layers have RoPE.
+    "exaone4": ModelFamily(rules.window_of_exaone, dense, qk_norm="head", attention=attention.rope_with_window),
+    **dict.fromkeys(
+        ("hunyuan_v1_dense", "hunyuan_v1_moe"),
+        ModelFamily(no_window, rules.hunyuan, fixed=_NO_BIAS, qk_norm="head", attention=attention.hunyuan),
+    ),
+    "ernie4_5": ModelFamily(no_window, dense, **_ERNIE),
+    "ernie4_5_moe": ModelFamily(
+        no_window,
+        rules.ernie,
+        **_ERNIE,
+        renamed={"moe_num_experts": "n_routed_experts", "moe_k": "num_experts_per_tok"},
+    ),
+    **dict.fromkeys(("granitemoe", "granitemoeshared"), ModelFamily(no_window, rules.granite, scaled_embedding=True)),
+    "granitemoehybrid": ModelFamily(no_window, rules.granite, attention=recurrent.granite, scaled_embedding=True),
+    # Pythia.
+    "gpt_neox": ModelFamily(
+        no_window,
+        dense,
+        {"attention_bias": True, "hidden_act": "gelu"},
+        {"use_parallel_residual": True},
+        mlp_bias=True,
+        stored_fused=True,
+        gated=False,
+        parallel=2,
+        norm_bias=True,
+        renamed={"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"},
+    ),
 }

@@ -68,6 +68,13 @@ def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[ConfigKeys, 
     return windows
 
 
+def window_of_exaone(keys: ConfigKeys, layers: int) -> list[int | None]:
+    """Windows but in every fourth layer, written as a number or as LLLG; none without ``sliding_window``."""
+    pattern = keys.value("sliding_window_pattern", None)
+    every = keys.integer("sliding_window_pattern", MAX_LAYERS, 4, 0) if type(pattern) is int else len(str(pattern))
+    return _windows(keys, layers, lambda i: (i + 1) % (every or 4) != 0)
+
+
 def window_of_last(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Windows from layer ``max_window_layers`` on."""
     first = keys.integer("max_window_layers", MAX_LAYERS, layers, low=0)
@@ -179,6 +186,54 @@ def deepseek(router_bias: bool) -> Callable:
         return [routed if kind == "sparse" else block for kind in types]
 
     return ffns
+
+
+def granite(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Routed experts of width ``intermediate_size`` and a shared block, or that block alone."""
+    width = keys.integer("shared_intermediate_size", MAX_WIDTH, 0, low=0)
+    shared = FeedForward(width) if width else None
+    if shared and not keys.integer("num_local_experts", MAX_EXPERTS, 0, low=0):
+        keys.known.add("num_experts_per_tok")
+        return [shared] * layers
+    return [routed_experts(keys, "num_local_experts", "intermediate_size", shared=shared)] * layers
+
+
+def ernie(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every ``moe_layer_interval``-th layer of a range has routed and shared experts (ERNIE 4.5)."""
+    first = keys.integer("moe_layer_start_index", MAX_LAYERS, 0, low=0)
+    last = keys.integer("moe_layer_end_index", MAX_LAYERS, layers - 1, low=-1)
+    step = keys.integer("moe_layer_interval", MAX_LAYERS, 1)
+    last = layers - 1 if last == -1 else last
+    shared = keys.integer("moe_num_shared_experts", MAX_EXPERTS, 0, low=0)
+    width = keys.integer("moe_intermediate_size", MAX_WIDTH)
+    more = {"shared": FeedForward(shared * width)} if shared else {}
+    # How tokens are chosen while training, and a limit of the weights' sum.
+    keys.known |= {"moe_capacity", "moe_gate", "moe_norm_min"}
+    bias = keys.flag("moe_use_aux_free", True)
+    routed = routed_experts(keys, "n_routed_experts", "moe_intermediate_size", router_bias=bias, **more)
+    return [routed if (i + 1) % step == 0 and first <= i <= last else block for i in range(layers)]
+
+
+def _alike(keys: ConfigKeys, key: str, high: int, *default: int) -> int:
+    """Return a whole number that may be written once for every layer."""
+    value = keys.content.get(key)
+    if not isinstance(value, list) or not value or value.count(value[0]) < len(value):
+        return keys.integer(key, high, *default)
+    keys.known.add(key)
+    return ConfigKeys({key: value[0]}, keys.file, keys.inside).integer(key, high)
+
+
+def hunyuan(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Every layer has routed and shared experts, unless there is one expert (Hunyuan)."""
+    count = _alike(keys, "num_experts", MAX_EXPERTS, 1)
+    active, shared = _alike(keys, "moe_topk", MAX_EXPERTS, 1), _alike(keys, "num_shared_expert", MAX_EXPERTS, 1)
+    width = _alike(keys, "moe_intermediate_size", MAX_WIDTH, block.width)
+    keys.fixed("moe_layer_num_skipped", 0, "dense layers among those with experts")
+    if count == 1:
+        return [block] * layers
+    if active > count:
+        raise keys.error("moe_topk", f"a token uses {active} of {count} experts", "correct one of them")
+    return [Experts(count, active, FeedForward(width), shared=FeedForward(shared * width))] * layers
 
 
 def llama4(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:

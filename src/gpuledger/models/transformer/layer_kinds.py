@@ -37,7 +37,7 @@ def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Lay
 def _parallel_norms(keys: ConfigKeys, family: ModelFamily) -> int:
     """Return the norms of layers whose blocks run side by side; 0: they follow each other."""
     if not family.parallel or not keys.flag("new_decoder_architecture"):
-        return int(family.parallel)
+        return family.parallel
     return keys.integer("num_ln_in_parallel_attn", 2, 2)  # Falcon-40B: one for each block
 
 

@@ -1,0 +1,117 @@
+"""From the keys of a config.json to the layers that keep a state, and to the attention between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuledger.models.transformer.attention_rules import Windows, grouped_attention, latent_attention
+from gpuledger.models.transformer.blocks import Block
+from gpuledger.models.transformer.keys import MAX_HEADS, MAX_LAYERS, MAX_WIDTH, ConfigKeys
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
+
+if TYPE_CHECKING:
+    from gpuledger.models.transformer.families import ModelFamily
+
+
+def with_delta(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Gated delta rule in the layers that are listed, full attention with a gate in the others (Qwen3.5)."""
+    layers = len(windows)
+    interval = keys.integer("full_attention_interval", MAX_LAYERS)
+    types = keys.strings("layer_types")
+    types = types or [("linear" if (i + 1) % interval else "full") + "_attention" for i in range(layers)]
+    if set(types) - {"linear_attention", "full_attention"} or len(types) != layers:
+        problem = f"not linear_attention or full_attention for each of {layers} layers"
+        raise keys.error("layer_types", problem, "correct it")
+    gate = "value" if keys.flag("attn_output_gate") else ""
+    full, delta = replace(grouped_attention(keys, family, hidden), gate=gate), _delta(keys)
+    return [delta if kind == "linear_attention" else full for kind in types]
+
+
+def _delta(keys: ConfigKeys) -> DeltaAttention:
+    key_heads, value_heads = (keys.integer(f"linear_num_{part}_heads", MAX_HEADS) for part in ("key", "value"))
+    key_dim, value_dim = (keys.integer(f"linear_{part}_head_dim", MAX_WIDTH) for part in ("key", "value"))
+    if value_heads % key_heads:
+        problem = f"{value_heads} value heads are not a multiple of {key_heads} key heads"
+        raise keys.error("linear_num_value_heads", problem, "correct one of them")
+    # Multi-token prediction is left out.
+    keys.known |= {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"}
+    keys.fixed("output_gate_type", "swish", "another gate")
+    conv = keys.integer("linear_conv_kernel_dim", MAX_WIDTH)
+    bits = 32 if keys.choice("mamba_ssm_dtype", {"float32", "bfloat16", "float16"}, "float32") == "float32" else 16
+    return DeltaAttention(key_heads, key_dim, value_heads, value_dim, conv, bits)
+
+
+_FLAT_DELTA = {
+    **{"linear_num_heads": "num_heads", "linear_head_dim": "head_dim"},
+    "linear_conv_kernel_dim": "short_conv_kernel_size",
+}
+
+
+def _flat_delta(keys: ConfigKeys) -> ConfigKeys:
+    """Return the settings of Kimi Delta Attention, which transformers 5 writes beside the other keys."""
+    types = keys.strings("layer_types")
+    content = {key: keys.content[key] for key in _FLAT_DELTA if key in keys.content}
+    if types or content:
+        for own, kind in {"kda_layers": "linear_attention", "full_attn_layers": "full_attention"}.items():
+            content[own] = [i + 1 for i, name in enumerate(types) if name == kind]
+    return ConfigKeys(content, keys.file, "" if content else "linear_attn_config", renamed=_FLAT_DELTA)
+
+
+def kimi_linear(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Kimi Delta Attention in the layers that are listed, latent attention in the others; numbers are from 1."""
+    layers, settings, flat = len(windows), keys.inner("linear_attn_config"), not keys.content.get("linear_attn_config")
+    keys.known |= {"layer_types", *_FLAT_DELTA}
+    if flat:
+        settings = _flat_delta(keys)
+    rope = not keys.flag("mla_use_nope", flat)
+    full = replace(latent_attention(keys, family), rope=rope, gate=keys.flag("mla_use_output_gate"))
+    listed = {}
+    for key in ("kda_layers", "full_attn_layers"):
+        numbers = settings.value(key)
+        if not isinstance(numbers, list) or not all(type(number) is int for number in numbers):
+            raise settings.error(key, "not a list of layer numbers", "correct it")
+        listed[key] = set(numbers)
+    linear, others = listed.values()
+    if linear & others or linear | others != set(range(1, layers + 1)):
+        raise settings.error("kda_layers", f"with full_attn_layers, not the layers 1 … {layers}", "correct it")
+    heads, dim = settings.integer("num_heads", MAX_HEADS), settings.integer("head_dim", MAX_WIDTH)
+    conv = settings.integer("short_conv_kernel_size", MAX_WIDTH)
+    gate_rank = 0 if settings.flag("use_full_rank_gate") else dim
+    delta = DeltaAttention(heads, dim, heads, dim, conv, decay_rank=dim, gate_rank=gate_rank)
+    return [delta if i + 1 in linear else full for i in range(layers)]
+
+
+#: Granite's names of layers, and those of transformers 5.
+_POSITIONS = "position_embedding_type", ("nope", "rope"), "nope"
+_GRANITE = {"mamba": True, "linear_attention": True, "attention": False, "full_attention": False}
+
+
+def granite(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Mamba-2 in the layers that are listed, attention in the others (Granite 4)."""
+    full, types = grouped_attention(keys, family, hidden), keys.strings("layer_types")
+    if len(types) != len(windows) or set(types) - _GRANITE.keys():
+        raise keys.error("layer_types", f"not mamba or attention for each of {len(windows)} layers", "correct it")
+    if keys.value("position_embedding_type", None) is None or keys.choice(*_POSITIONS) == "nope":
+        full = replace(full, rotary_dim=0)
+    # A step's limits, what changes no kernel, and the sizes of layers that there are none of.
+    keys.known |= {"mamba_chunk_size", "mamba_expand", "time_step_limit", "normalization_function", "init_method"}
+    if not any(_GRANITE[kind] for kind in types):
+        keys.known |= {key for key in keys.content if key.startswith("mamba_")}
+        return [full] * len(types)
+    keys.fixed("mamba_proj_bias", False, "projections with a bias")
+    heads, dim = keys.integer("mamba_n_heads", MAX_HEADS), keys.content.get("mamba_d_head")
+    inner = keys.number("mamba_expand", 2) * hidden
+    keys.known.add("mamba_d_head")
+    dim = int(inner // heads) if dim in (None, "auto") else keys.integer("mamba_d_head", MAX_WIDTH)
+    if heads * dim != inner:
+        raise keys.error("mamba_n_heads", f"{heads} heads of {dim} are not {inner:g} wide", "correct one of them")
+    groups, state = keys.integer("mamba_n_groups", MAX_HEADS), keys.integer("mamba_d_state", MAX_WIDTH)
+    if heads % groups:
+        raise keys.error("mamba_n_groups", f"{heads} heads are not a multiple of {groups}", "correct one of them")
+    conv, bias = keys.integer("mamba_d_conv", MAX_WIDTH), keys.flag("mamba_conv_bias", True)
+    # Its state has the type of the activations, unless the file says otherwise.
+    kinds = {"float32", "bfloat16", "float16"}
+    bits = 32 if keys.choice("mamba_ssm_cache_dtype", kinds, "bfloat16") == "float32" else 16
+    mamba = StateSpace(heads, dim, groups, state, conv, bias, bits)
+    return [mamba if _GRANITE[kind] else full for kind in types]

@@ -1,0 +1,154 @@
+"""Architectures of 2023 to 2025: parameters as transformers counts them, and bytes of the KV cache per token."""
+
+import json
+
+import pytest
+
+from gpuledger.errors import InputError
+from gpuledger.models.time_model.step import predict
+from gpuledger.models.transformer import decode, kernels, prefill, read_model
+from gpuledger.readers.gpus import find_gpu
+
+
+def sizes(kind, hidden, layers, heads, kv_heads, inner, vocab, **more):
+    return {
+        **{"model_type": kind, "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads},
+        **{"num_key_value_heads": kv_heads, "intermediate_size": inner, "vocab_size": vocab, **more},
+    }
+
+
+def granite(*heads, layers=40, attention=(5, 15, 25, 35), **more):
+    types = ["attention" if i in attention else "mamba" for i in range(layers)]
+    return {
+        **sizes("granitemoehybrid", *heads, tie_word_embeddings=True, layer_types=types),
+        **{"position_embedding_type": "nope", "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_d_conv": 4},
+        **{"mamba_d_head": 64, "mamba_expand": 2, "mamba_chunk_size": 256, "normalization_function": "rmsnorm", **more},
+    }
+
+
+GRANITE_SMALL = granite(
+    *(4096, 40, 32, 8, 768, 100352),
+    **{"shared_intermediate_size": 1536, "num_local_experts": 72, "num_experts_per_tok": 10, "mamba_n_heads": 128},
+)
+GRANITE_MICRO = granite(
+    *(2048, 40, 32, 8, 8192, 100352),
+    **{"shared_intermediate_size": 8192, "num_local_experts": 0, "num_experts_per_tok": 0, "mamba_n_heads": 64},
+)
+ERNIE = {
+    **sizes("ernie4_5_moe", 2560, 28, 20, 4, 12288, 103424, tie_word_embeddings=True, use_bias=False),
+    **{"moe_num_experts": 64, "moe_k": 6, "moe_intermediate_size": 1536, "moe_num_shared_experts": 2},
+    **{"moe_layer_start_index": 1, "moe_layer_end_index": -1, "moe_capacity": [64, 64, 64], "moe_gate": "topk"},
+}
+HUNYUAN = {
+    **sizes("hunyuan_v1_moe", 4096, 32, 32, 8, 3072, 128167, head_dim=128, attention_head_dim=128, use_qk_norm=True),
+    **{"num_experts": 64, "moe_topk": [8] * 32, "num_shared_expert": [1] * 32, "moe_intermediate_size": [3072] * 32},
+    **{"tie_word_embeddings": True, "use_mixed_mlp_moe": True, "use_cla": False, "cla_share_factor": 2, "pad_id": 1},
+}
+EXAONE = sizes(
+    *("exaone4", 5120, 64, 40, 8, 27392, 102400),
+    **{"head_dim": 128, "sliding_window": 4096, "sliding_window_pattern": "LLLG", "max_position_embeddings": 131072},
+)
+PYTHIA = sizes("gpt_neox", 4096, 32, 32, 32, 16384, 50432, rotary_pct=0.25, hidden_act="gelu", rotary_emb_base=10000)
+MINITRON = sizes("nemotron", 4096, 32, 48, 8, 16384, 256000, head_dim=128, hidden_act="relu2", norm_eps=1e-5)
+GLM4 = sizes("glm4", 4096, 40, 32, 2, 13696, 151552, attention_bias=True, head_dim=128, partial_rotary_factor=0.5)
+GLM45V = {
+    "text_config": sizes(
+        *("glm4v_moe_text", 4096, 46, 96, 8, 10944, 151552),
+        **{"attention_bias": True, "head_dim": 128, "n_routed_experts": 128, "n_shared_experts": 1, "topk_group": 1},
+        **{"num_experts_per_tok": 8, "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "use_qk_norm": False},
+    ),
+    **{"model_type": "glm4v_moe", "vision_config": {"hidden_size": 1536}, "tie_word_embeddings": False},
+}
+MINISTRAL3 = {
+    "text_config": sizes("ministral3", 4096, 34, 32, 8, 14336, 131072, head_dim=128, sliding_window=None),
+    **{"model_type": "mistral3", "vision_config": {"hidden_size": 1024}, "image_token_index": 10},
+}
+OMNI = {
+    "thinker_config": {
+        "text_config": sizes(
+            *("qwen3_omni_moe_text", 2048, 48, 32, 4, 768, 152064),
+            **{"head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
+        ),
+        **{"model_type": "qwen3_omni_moe_thinker", "audio_config": {"d_model": 1280}, "position_id_per_seconds": 13},
+    },
+    **{"model_type": "qwen3_omni_moe", "talker_config": {}, "code2wav_config": {}, "transformers_version": "4.57.0"},
+}
+INTERNVL = {
+    "llm_config": sizes("qwen2", 3584, 28, 28, 4, 18944, 151674, tie_word_embeddings=False),
+    **{"model_type": "internvl_chat", "vision_config": {}, "hidden_size": 3584, "downsample_ratio": 0.5},
+    **{"force_image_size": 448, "max_dynamic_patch": 12, "ps_version": "v2", "select_layer": -1, "template": "x"},
+}
+COUNTED = {
+    "granite-4.0-h-small": (GRANITE_SMALL, 32207337984, 16384),
+    "granite-4.0-h-micro": (GRANITE_MICRO, 3191396096, 8192),
+    "ERNIE-4.5-21B-A3B": (ERNIE, 21825437888, 57344),
+    "Hunyuan-A13B": (HUNYUAN, 80393183232, 131072),
+    "EXAONE-4.0-32B": (EXAONE, 32003216384, 262144),
+    "pythia-6.9b": (PYTHIA, 6857302016, 524288),
+    "Minitron-8B": (MINITRON, 8271699968, 131072),
+    "GLM-4-9B-0414": (GLM4, 9400279040, 40960),
+    "GLM-4.5V": (GLM45V, 106852245504 + 45 * 128, 188416),
+    "Ministral-3-8B": (MINISTRAL3, 8489553920, 139264),
+    "Qwen3-Omni-30B-A3B": (OMNI, 30532646912, 98304),
+    "InternVL3-8B": (INTERNVL, 7612820992, 57344),
+    "AFM-4.5B": (
+        sizes("arcee", 2560, 36, 20, 4, 18432, 128004, head_dim=128, hidden_act="relu2"),
+        4619184640,
+        73728,
+    ),
+    # Two constants of each layer's activation are not counted.
+    "Apertus-8B": (
+        sizes("apertus", 4096, 32, 32, 8, 21504, 131072, hidden_act="xielu", qk_norm=True),
+        8053338112,
+        131072,
+    ),
+}
+
+
+@pytest.fixture
+def config(tmp_path):
+    def write(content):
+        file = tmp_path / "model.json"
+        file.write_text(json.dumps(content), "utf-8")
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_parameters_and_cache(config, name):
+    content, parameters, cached = COUNTED[name]
+    model = read_model(config(content))
+    assert (model.parameters, model.kv_bytes_per_token()) == (parameters, cached)
+    for step in (prefill(256), decode(512, batch=4)):
+        assert predict(kernels(model, step), find_gpu("h100-sxm"))["time_s"].gt(0).all()
+
+
+def test_only_layers_with_a_window_have_a_rotation(config):
+    model = read_model(config(EXAONE))
+    assert {(group.attention.window, group.attention.rotary_dim) for group in model.layers} == {(4096, 128), (None, 0)}
+    assert sum(group.count for group in model.layers if group.attention.window) == 48
+
+
+def test_a_state_of_granite_has_16_bits(config):
+    # 36 layers: 128 heads of 64 × 128, and three tokens of 8,192 + 2 · 128 values.
+    assert read_model(config(GRANITE_SMALL)).state_bytes == 36 * (128 * 64 * 128 * 2 + 3 * (8192 + 256) * 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ({**GRANITE_SMALL, "layer_types": ["mamba"] * 39}, "layer_types: not mamba or attention for each of 40 layers"),
+        ({**GRANITE_SMALL, "mamba_d_head": 32}, "mamba_n_heads: 128 heads of 32 are not 8192 wide"),
+        ({**GRANITE_SMALL, "mamba_n_groups": 3}, "mamba_n_groups: 128 heads are not a multiple of 3"),
+        ({**GRANITE_SMALL, "position_embedding_type": "alibi"}, "position_embedding_type: unknown value 'alibi'"),
+        ({**HUNYUAN, "moe_topk": [8] * 31 + [4]}, "moe_topk: .*not a whole number"),
+        ({**HUNYUAN, "moe_topk": 65}, "moe_topk: a token uses 65 of 64 experts"),
+        ({**HUNYUAN, "use_cla": True}, "use_cla: true: another kind of attention"),
+        ({**PYTHIA, "use_parallel_residual": False}, "use_parallel_residual: false: another kind of layer"),
+        ({**ERNIE, "moe_k": 65}, "moe_k: a token uses 65 of 64 experts"),
+    ],
+)
+def test_what_is_not_modelled_is_refused(config, content, problem):
+    with pytest.raises(InputError, match=problem):
+        read_model(config(content))
