@@ -578,6 +578,17 @@ def test_modules_that_gptq_stores_otherwise(config):
     assert model.precision.weights == "int4_g128_zero"
 
 
+def test_modules_that_auto_round_stores_otherwise(config):
+    other = {".*self_attn.*": {"bits": 16, "data_type": "fp"}, "model.layers.1.mlp.down_proj": {"bits": 8}}
+    settings = {"quant_method": "auto-round", "bits": 4, "group_size": 128, "data_type": "int", "extra_config": other}
+    model = read_model(config({**LLAMA, "quantization_config": settings}))
+    assert [(group.numbers[0], group.count) for group in model.layers] == [(0, 15), (1, 1)]
+    assert ("down_proj", "int8_g128_zero", None) in model.layers[1].formats
+    assert {("out_proj", "", None), ("qkv_proj", "", None)} <= set(model.layers[0].formats)
+    with pytest.raises(InputError, match="data_type: unknown value 'nv_fp'"):
+        read_model(config({**LLAMA, "quantization_config": {**settings, "data_type": "nv_fp"}}))
+
+
 def test_experts_alone_converted_by_model_optimizer(config):
     """As nvidia/DeepSeek-V4-Flash-NVFP4: what its list ignores stays in fp8."""
     settings = {**V4_FLASH["quantization_config"], "moe_quant_algo": "NVFP4", "ignore": ["*.attn.*", "head", "mtp.*"]}

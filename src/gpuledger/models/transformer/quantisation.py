@@ -104,6 +104,18 @@ def _integers(keys: ConfigKeys, plain: str) -> _Scheme:
     return _Scheme(base, modules=tuple(modules))
 
 
+def _auto_round(keys: ConfigKeys, plain: str) -> _Scheme:
+    """AutoRound: integers as GPTQ and AWQ pack them; single modules are stored in other widths or not quantised."""
+    keys.choice("data_type", {"int"}, "int")
+    keys.fixed("act_bits", 16, "quantised activations")
+    modules = []
+    for name in (other := keys.inner("extra_config")).content:
+        one = other.inner(name)
+        own = "" if one.integer("bits", 32, None) in (16, 32) else _integer_format(one, keys)
+        modules.append((name, (own, None)))
+    return _Scheme(_integer_format(keys), modules=tuple(modules))
+
+
 def _integer_format(keys: ConfigKeys, usual: ConfigKeys | None = None) -> str:
     """Return the format that *keys* state, with those of *usual* for what they do not."""
     usual = usual or keys
@@ -203,6 +215,7 @@ METHODS: dict[str, Callable] = {
     "fbgemm_fp8": lambda keys, plain: _Scheme("fp8", "fp8"),
     "awq": _integers,
     "gptq": _integers,
+    **dict.fromkeys(("auto-round", "intel/auto-round"), _auto_round),
     "mxfp4": _mxfp4,
     "compressed-tensors": _compressed,
     "modelopt": _modelopt,
