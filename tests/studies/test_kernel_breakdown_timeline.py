@@ -129,6 +129,18 @@ def test_a_step_by_annotation_drops_what_was_launched_before(tmp_path):
     assert row["waiting_ms"] == pytest.approx(0.04)
 
 
+def test_a_recording_of_another_gpu_is_told_of(tmp_path):
+    recording = Recording()
+    layer(recording)
+    properties = [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]
+    content = {"deviceProperties": properties, "traceEvents": recording.events}
+    for device, count in (("NVIDIA A100-SXM4-80GB", 1), ("NVIDIA H100 80GB HBM3", 0), ("a GPU of our own", 0)):
+        case = own_case(tmp_path, "kernel_breakdown", {"timeline": "trace.json"}, "case", device={"name": device})
+        (tmp_path / "trace.json").write_text(json.dumps(content), "utf-8")
+        said = [line for line in reduced(case).warnings if "it was recorded on NVIDIA H100 80GB HBM3, and" in line]
+        assert len(said) == count
+
+
 def test_the_median_of_several_annotated_steps_is_taken(tmp_path):
     recording = Recording()
     for number, scale in enumerate((3.0, 1.0, 2.0)):

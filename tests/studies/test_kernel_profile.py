@@ -69,6 +69,20 @@ def test_sums_by_full_name(reduce):
     assert list(table)[: len(columns)] == columns
 
 
+def test_a_report_of_another_gpu_is_told_of(reduce):
+    by_name = report(("gemm", work(1000) | {"device__attribute_display_name": ("", "NVIDIA A100-SXM4-80GB")}))
+    head = HEADER.replace('"Grid Size"', '"Grid Size","CC"')
+    by_capability = by_name.splitlines()[1:4]
+    by_capability = "\n".join([head, *(line.replace('"(8, 1, 1)"', '"(8, 1, 1)","7.5"') for line in by_capability)])
+    for text, recorded in ((by_name, "NVIDIA A100-SXM4-80GB"), (by_capability, "a GPU of compute capability 7.5")):
+        problem = (
+            f"r.csv: it was recorded on {recorded}, not on NVIDIA H100 SXM5; the roofs are those of NVIDIA H100 SXM5"
+        )
+        assert reduce(text, gpu="h100-sxm").warnings == [problem]
+    assert not reduce(by_name, gpu="a100-sxm-80gb").warnings
+    assert not reduce(by_capability.replace("7.5", "9.0"), gpu="h100-sxm").warnings
+
+
 def test_nearest_roof_and_latency(reduce):
     """Half of 2 TB/s for one kernel, nearly all for the other; the data sheet's roof where the report has none."""
     near, far = work(1000, 0, 1_900_000), work(1000, 0, 1_000_000)

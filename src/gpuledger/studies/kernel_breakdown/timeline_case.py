@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpuledger.errors import InputError, InputWarning
+from gpuledger.errors import InputError, InputWarning, warn
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.time_model.moe import TILES
 from gpuledger.models.time_model.step import predict
+from gpuledger.readers.gpu_identity import another_gpu
+from gpuledger.readers.gpus import find_gpu
 from gpuledger.readers.kernel_names import classify, parse, short_name
 from gpuledger.readers.timelines import Timeline, read_timeline
 from gpuledger.studies.kernel_breakdown.formatting import format_time
@@ -62,6 +65,7 @@ def reduce_timeline(
         An unreadable recording, an unknown annotation; a model without hardware, or without a phase to predict.
     """
     timeline = read_timeline(case.path("timeline"))
+    _check_device(case, timeline)
     step = find_step(timeline, case.inputs.get("step"))
     rows = _describe(step, timeline)
     result = CaseResult(pd.DataFrame())
@@ -86,6 +90,15 @@ def reduce_timeline(
     simulated = "Simulated: " * case.dataset.made_here
     result.add("finding", simulated + _finding(result), "text")
     return result, scenario, predicted
+
+
+def _check_device(case: Case, timeline: Timeline) -> None:
+    """Warn of a recording of another GPU than the dataset says that it is of."""
+    declared = case.dataset.content.get("device", {}).get("name")
+    with suppress(InputError):
+        if declared and (other := another_gpu(find_gpu(declared), timeline.devices)):
+            problem = f"it was recorded on {other}, and {case.dataset.file} says on {declared}"
+            warn(timeline.file, "", problem, "correct the device there")
 
 
 def _describe(step: TimelineStep, timeline: Timeline) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.flop_prediction import predict_half_reduction, predict_tensor
 from gpuledger.readers import ncu
+from gpuledger.readers.gpu_identity import another_gpu
 from gpuledger.readers.gpus import Gpu, read_gpus
 from gpuledger.readers.kernel_names import parse
 from gpuledger.readers.ncu.quantities import launch_quantities, missing_options
@@ -103,12 +104,15 @@ def _launches(
     path: str | Path, gpu: Gpu | None, shapes: Sequence[dict[str, int]], place: tuple[str, str], decimal: str | None
 ) -> tuple[pd.DataFrame, dict[str, tuple[Any, str]]]:
     """Return one row per launch, and quantities of the recording, with their units."""
-    parts, device, unnumbered = [], None, True
+    parts, device, unnumbered, capabilities = [], None, True, set()
     for report in ncu.read_parts(path, decimal):
         parts.append(launch_quantities(report))
         device = device or _device(report)
+        capabilities |= set(report.launches["compute_capability"].dropna().astype(str))
         unnumbered = unnumbered and report.launches["id"].isna().all()
     launches = pd.concat(parts)
+    if gpu is not None and (other := another_gpu(gpu, [device] if device else [], sorted(capabilities))):
+        warn(path, "", f"it was recorded on {other}, not on {gpu.title}", f"the roofs are those of {gpu.title}")
     gpu = gpu or gpu_of(None, device, place)
     if (launches["kernel"].str.strip() == "").any():
         remedy = "profile again with --print-kernel-base demangled"
