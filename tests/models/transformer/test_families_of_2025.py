@@ -78,6 +78,11 @@ INTERNVL = {
     **{"model_type": "internvl_chat", "vision_config": {}, "hidden_size": 3584, "downsample_ratio": 0.5},
     **{"force_image_size": 448, "max_dynamic_patch": 12, "ps_version": "v2", "select_layer": -1, "template": "x"},
 }
+LING_MINI = {
+    **sizes("bailing_moe_v2", 2048, 20, 16, 4, 5120, 157184, head_dim=128, first_k_dense_replace=1, use_qk_norm=True),
+    **{"num_experts": 256, "num_experts_per_tok": 8, "num_shared_experts": 1, "moe_intermediate_size": 512},
+    **{"moe_router_enable_expert_bias": True, "score_function": "sigmoid", "router_dtype": "fp32", "use_bias": False},
+}
 COUNTED = {
     "granite-4.0-h-small": (GRANITE_SMALL, 32207337984, 16384),
     "granite-4.0-h-micro": (GRANITE_MICRO, 3191396096, 8192),
@@ -96,6 +101,8 @@ COUNTED = {
         4619184640,
         73728,
     ),
+    # 16.26 billion; norms of heads, and a bias of each expert's choice.
+    "Ling-mini-2.0": (LING_MINI, 16255643392, 40960),
     # Two constants of each layer's activation are not counted.
     "Apertus-8B": (
         sizes("apertus", 4096, 32, 32, 8, 21504, 131072, hidden_act="xielu", qk_norm=True),

@@ -101,8 +101,12 @@ _NO_BIAS = {"attention_bias": False, "mlp_bias": False, "lm_head_bias": False}
 _MISTRAL = ModelFamily(
     window_everywhere, dense, {"num_key_value_heads": 8, "sliding_window": 4096}, _NO_BIAS, False, False
 )
-_GLM4 = {"attention_bias": True, "num_key_value_heads": 2, "head_dim": 128, "partial_rotary_factor": 0.5}
+_GLM = {
+    "defaults": {"attention_bias": True, "num_key_value_heads": 2, "head_dim": 128, "partial_rotary_factor": 0.5},
+    **{"out_bias": False, "stored_fused": True},
+}
 _APERTUS = {"qk_norm": True, "post_norm": False, "mlp_bias": False}
+_NEMOTRON = {"hidden_act": "relu2", "partial_rotary_factor": 0.5}
 _ERNIE = dict.fromkeys(("qkv_bias", "out_bias", "mlp_bias"), "use_bias") | {"tied": True}
 _QWEN = {
     "defaults": {"num_key_value_heads": 32, "sliding_window": 4096},
@@ -153,7 +157,7 @@ _DEEPSEEK_V4 = ModelFamily(
 
 FAMILIES = {
     "llama": ModelFamily(no_window, dense, mlp_bias="mlp_bias"),
-    "mistral": _MISTRAL,
+    **dict.fromkeys(("mistral", "ministral", "ministral3"), _MISTRAL),
     "seed_oss": ModelFamily(no_window, dense, out_bias="attention_out_bias", mlp_bias="mlp_bias"),
     "mixtral": ModelFamily(
         window_everywhere, rules.all_routed("num_local_experts"), {"num_key_value_heads": 8}, _NO_BIAS, False, False
@@ -339,25 +343,15 @@ FAMILIES = {
     "dots1": ModelFamily(rules.window_of_last, rules.deepseek(router_bias=True), qk_norm="head"),
     # The bias of its LM head is not counted.
     "phimoe": ModelFamily(window_everywhere, rules.all_routed("num_local_experts"), norm_bias=True),
-    "olmoe": ModelFamily(no_window, rules.all_routed("num_experts"), qk_norm="full"),
-    "flex_olmo": ModelFamily(no_window, rules.all_routed("num_experts"), qk_norm="full"),
-    "ministral": _MISTRAL,
-    "ministral3": _MISTRAL,
+    **dict.fromkeys(("olmoe", "flex_olmo"), ModelFamily(no_window, rules.all_routed("num_experts"), qk_norm="full")),
     "mistral4": ModelFamily(**_MLA, ffn=rules.deepseek(router_bias=False), attention=attention.latent),
     "cwm": ModelFamily(window_everywhere, dense, mlp_bias="mlp_bias"),
     "arcee": ModelFamily(no_window, dense, {"hidden_act": "relu2"}, mlp_bias="mlp_bias", gated=False),
     "apertus": ModelFamily(no_window, dense, {"hidden_act": "xielu"}, _APERTUS, qk_norm="head", gated=False),
     # Nemotron-4 and Minitron.
-    "nemotron": ModelFamily(
-        no_window,
-        dense,
-        {"hidden_act": "relu2", "partial_rotary_factor": 0.5},
-        mlp_bias="mlp_bias",
-        gated=False,
-        norm_bias=True,
-    ),
-    "glm4": ModelFamily(no_window, dense, _GLM4, out_bias=False, stored_fused=True, post_norms=True),
-    "glm": ModelFamily(no_window, dense, _GLM4, out_bias=False, stored_fused=True),
+    "nemotron": ModelFamily(no_window, dense, _NEMOTRON, mlp_bias="mlp_bias", gated=False, norm_bias=True),
+    "glm": ModelFamily(no_window, dense, **_GLM),
+    "glm4": ModelFamily(no_window, dense, post_norms=True, **_GLM),
     "solar_open": ModelFamily(
         no_window, rules.deepseek(router_bias=True), {"num_key_value_heads": 8}, attention=attention.optional_norm
     ),
@@ -376,6 +370,18 @@ FAMILIES = {
     ),
     **dict.fromkeys(("granitemoe", "granitemoeshared"), ModelFamily(no_window, rules.granite, scaled_embedding=True)),
     "granitemoehybrid": ModelFamily(no_window, rules.granite, attention=recurrent.granite, scaled_embedding=True),
+    # Ling and Ring.
+    **dict.fromkeys(
+        ("bailing_moe", "bailing_moe_v2"),
+        ModelFamily(
+            no_window,
+            rules.bailing,
+            qkv_bias="use_qkv_bias",
+            out_bias="use_bias",
+            attention=attention.optional_norm,
+            renamed={"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"},
+        ),
+    ),
     # Pythia.
     "gpt_neox": ModelFamily(
         no_window,

@@ -236,6 +236,18 @@ def hunyuan(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForwa
     return [Experts(count, active, FeedForward(width), shared=FeedForward(shared * width))] * layers
 
 
+def bailing(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """As DeepSeek-V3's (Ling and Ring)."""
+    keys.fixed("norm_head", False, "a normalised LM head")
+    keys.fixed("use_sliding_window", False, "attention with a window")
+    width = keys.integer("moe_intermediate_size", MAX_WIDTH)
+    keys.fixed("moe_shared_expert_intermediate_size", width, "differs from moe_intermediate_size")
+    # How scores are computed; what is not in use.
+    keys.known |= {"score_function", "router_dtype", "router_type", "moe_router_enable_shared_expert", "use_rmsnorm"}
+    keys.known |= {"sliding_window", "output_dropout", "multi_gate", "group_norm_size", "mtp_loss_scaling_factor"}
+    return deepseek(router_bias=keys.flag("moe_router_enable_expert_bias"))(keys, layers, block)
+
+
 def llama4(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """Every n-th layer has experts beside a shared one, all of the width of ``block``; the others are wider."""
     step = keys.integer("interleave_moe_layer_step", MAX_LAYERS, 1)
