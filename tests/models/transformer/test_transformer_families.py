@@ -618,6 +618,9 @@ def test_an_unknown_architecture_is_read_as_another_at_the_readers_risk(config):
     routed = config({**LLAMA, "model_type": "lama_x", "moe_of_its_own": 8}, "routed.json")
     with pytest.raises(InputError, match="'lama_x', and none of the known ones can read its keys; known"):
         read_model(routed)
+    # Nor is one that would take its own sizes.
+    with pytest.raises(InputError, match="'vit', and none of the known ones can read its keys; known"):
+        read_model(config({"model_type": "vit", "hidden_size": 768}, "vit.json"))
     message = "'lama_x'; read as llama, at your own risk, without its keys residual_order"
     with pytest.warns(InputWarning, match=message):
         model = read_model(strange, treat_as="llama")

@@ -301,6 +301,9 @@ def _unknown_architecture(kind: Any, content: Mapping[str, Any], file: str) -> I
     routed = any(re.search("expert|moe", key) for key in content)
     for name, family in FAMILIES.items():
         keys = ConfigKeys(content, file, "", family.defaults, family.renamed)
+        # An architecture that would take its own sizes for the file's is not near.
+        if not {"hidden_size", "num_hidden_layers", "num_attention_heads"} <= keys.content.keys():
+            continue
         with suppress(InputError), warnings.catch_warnings(action="ignore"):
             _check_fixed(keys, family)
             layers = read_layers(keys, family, keys.integer("hidden_size", MAX_WIDTH))
