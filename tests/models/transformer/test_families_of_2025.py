@@ -83,6 +83,12 @@ LING_MINI = {
     **{"num_experts": 256, "num_experts_per_tok": 8, "num_shared_experts": 1, "moe_intermediate_size": 512},
     **{"moe_router_enable_expert_bias": True, "score_function": "sigmoid", "router_dtype": "fp32", "use_bias": False},
 }
+# Its pattern, and a name of Megatron's for the key/value heads.
+NANO_9B = {
+    **sizes("nemotron_h", 4480, 56, 40, 8, 15680, 131072, head_dim=128, num_query_groups=8, mlp_hidden_act="relu2"),
+    "hybrid_override_pattern": "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
+    **{"mamba_num_heads": 128, "mamba_head_dim": 80, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4},
+}
 COUNTED = {
     "granite-4.0-h-small": (GRANITE_SMALL, 32207337984, 16384),
     "granite-4.0-h-micro": (GRANITE_MICRO, 3191396096, 8192),
@@ -102,6 +108,7 @@ COUNTED = {
         73728,
     ),
     # 16.26 billion; norms of heads, and a bias of each expert's choice.
+    "Nemotron-Nano-9B-v2": (NANO_9B, 8888227328, 16384),
     "Ling-mini-2.0": (LING_MINI, 16255643392, 40960),
     # Two constants of each layer's activation are not counted.
     "Apertus-8B": (

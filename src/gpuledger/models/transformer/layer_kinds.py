@@ -152,8 +152,9 @@ def _state_space(keys: ConfigKeys) -> StateSpace:
 
 
 def _plain_attention(keys: ConfigKeys) -> Attention:
-    heads = keys.integer("num_attention_heads", MAX_HEADS)
-    return Attention(heads, keys.integer("num_key_value_heads", MAX_HEADS), keys.integer("head_dim", MAX_WIDTH))
+    heads, kv_heads = keys.integer("num_attention_heads", MAX_HEADS), keys.integer("num_key_value_heads", MAX_HEADS)
+    keys.fixed("num_query_groups", kv_heads, "differs from num_key_value_heads")
+    return Attention(heads, kv_heads, keys.integer("head_dim", MAX_WIDTH))
 
 
 def _plain_ffn(keys: ConfigKeys) -> FeedForward:
