@@ -163,6 +163,12 @@ def test_inspect_says_what_is_wrong(tmp_path, name, content, problem):
     assert any(problem in said for said in found["problems"]), found
 
 
+def test_a_list_of_events_is_a_timeline(tmp_path):
+    event = {"ph": "X", "cat": "Kernel", "name": "gemm", "ts": 1, "dur": 2, "args": {"stream": 7}}
+    (tmp_path / "old.json").write_text(json.dumps([event, event]))
+    assert inspect(tmp_path / "old.json")[0]["studies"] == ["kernel_breakdown"]
+
+
 @pytest.mark.parametrize("installed", [False, True])
 def test_a_report_of_nsys_needs_nsys(tmp_path, monkeypatch, installed):
     (tmp_path / "x.nsys-rep").write_bytes(b"\0\1\2")

@@ -29,6 +29,8 @@ _NCU_TEXT = re.compile(rb"^\[\d+\] \S+@\S+\s*$|^ +Section: ", re.MULTILINE)
 #: Headings of text that nsys stats printed.
 _NSYS_TEXT = re.compile(r"^ \*\* .+ \(\w+\):$", re.MULTILINE)
 _EVENTS = b'"traceEvents"'
+#: A list of events alone, of which each has a phase.
+_LISTED = re.compile(rb'\[\s*\{[^{}]{0,1000}"ph"\s*:\s*"')
 
 
 def recognise(path: Path) -> list[Found]:
@@ -205,8 +207,10 @@ def _json(found: Found, head: bytes) -> None:
 def _title_of_timeline(head: bytes) -> str | None:
     from gpuledger.readers.timelines import json_format
 
-    form = json_format(head.removeprefix(b"\xef\xbb\xbf").lstrip())
-    if form != "proton" and _EVENTS not in head and not (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
+    head = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    form = json_format(head)
+    listed = _EVENTS in head or _LISTED.match(head)
+    if form != "proton" and not listed and not (b'"schemaVersion"' in head and b'"deviceProperties"' in head):
         return None
     return {
         "kineto": "timeline of torch.profiler (Kineto)",
