@@ -150,6 +150,34 @@ def test_a_state_of_granite_has_16_bits(config):
 
 
 @pytest.mark.parametrize(
+    ("content", "ignored", "plain"),
+    [
+        (GRANITE_SMALL, "re:.*mamba.*", {("StateSpace", "out_proj"), ("StateSpace", "ssm_in_proj")}),
+        (GRANITE_SMALL, "re:.*self_attn.*", {("Attention", "out_proj"), ("Attention", "qkv_proj")}),
+        (
+            GRANITE_SMALL,
+            "re:.*shared_mlp.output_linear",
+            {("Attention", "shared_down_proj"), ("StateSpace", "shared_down_proj")},
+        ),
+        (
+            GRANITE_MICRO,
+            "re:.*shared_mlp.input_linear",
+            {("Attention", "gate_up_proj"), ("StateSpace", "gate_up_proj")},
+        ),
+        (HUNYUAN, "re:.*shared_mlp.*", {("Attention", f"shared_{name}_proj") for name in ("down", "gate_up")}),
+        (HUNYUAN, "model.layers.3.mlp.shared_mlp.down_proj", {("Attention", "shared_down_proj")}),
+        (LING_MINI, "re:.*attention.query_key_value", {("Attention", "qkv_proj")}),
+    ],
+)
+def test_modules_that_are_not_quantised(config, content, ignored, plain):
+    groups = {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "channel"}}}
+    settings = {"quant_method": "compressed-tensors", "config_groups": groups, "ignore": ["lm_head", ignored]}
+    model = read_model(config({**content, "quantization_config": settings}))
+    found = {(type(group.attention).__name__, kernel) for group in model.layers for kernel, *_ in group.formats}
+    assert found == plain
+
+
+@pytest.mark.parametrize(
     ("content", "problem"),
     [
         ({**GRANITE_SMALL, "layer_types": ["mamba"] * 39}, "layer_types: not mamba or attention for each of 40 layers"),

@@ -12,11 +12,12 @@ from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
 from gpuledger.models.transformer.precision import Precision, number_format
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
 
 Formats = tuple[str, str | None]
 
-_PROJECTIONS = "gate_proj|up_proj|gate_up_proj|down_proj|w1|w2|w3"
+_PROJECTIONS = "gate_proj|up_proj|gate_up_proj|down_proj|w1|w2|w3|input_linear|output_linear"
+_DOWN = ("down_proj", "w2", "output_linear")
 #: Patterns of module names after the layer's number, and the kernels that hold their weights.
 _MODULES = (
     (r"(self_attn|attn|attention|linear_attn)(\.\w+)?", "attention"),
@@ -25,6 +26,9 @@ _MODULES = (
     (rf"(mlp|ffn|block_sparse_moe|feed_forward|mixer)?\.?shared_experts?(\.({_PROJECTIONS}))?", "shared_"),
     (rf"(mlp|ffn|block_sparse_moe|feed_forward|mixer)?\.?experts(\.[\w*]+)?(\.({_PROJECTIONS}))?", "expert_"),
     (r"mixer\.(in_proj|out_proj|q_proj|k_proj|v_proj|o_proj|conv1d)", "attention"),
+    (r"mamba(\.(in_proj|out_proj|conv1d))?", "attention"),
+    (rf"(mlp\.)?shared_mlp(\.({_PROJECTIONS}))?", "shared_mlp"),
+    (rf"block_sparse_moe\.({_PROJECTIONS})", "expert_"),
     (r"mixer\.fc[12]_latent_proj", "latent"),
     (rf"(mlp|ffn|feed_forward)(\.({_PROJECTIONS}))?", ""),
     (rf"mixer\.({_PROJECTIONS})", ""),
@@ -39,7 +43,8 @@ _ATTENTION_PARTS = {
     **{part: {"delta_gates_proj"} for part in ("in_proj_a", "in_proj_b", "in_proj_ba")},
     **{"in_proj_qkvz": {"delta_in_proj"}, "g_proj": {"attn_gate_proj"}},
     **{"index_q_proj": {"index_q_proj"}, "index_k_proj": {"index_k_proj"}},
-    **{"in_proj": {"ssm_in_proj"}, "out_proj": {"out_proj"}},
+    **{"in_proj": {"ssm_in_proj"}, "out_proj": {"out_proj"}, "mamba": {"ssm_in_proj", "out_proj"}},
+    **{"query_key_value": {"qkv_proj"}, "dense": {"out_proj"}},
     **{"conv1d": set(), "linear_attn": {"delta_in_proj", "out_proj"}},
 }
 _ALL_ATTENTION = {"qkv_proj", "q_proj", "out_proj", "qkv_a_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"} | {
@@ -61,10 +66,13 @@ def _kernels_of(module: str) -> frozenset[str] | None:
             last = module.rpartition(".")[2]
             if where == "latent":
                 return frozenset({"latent_down_proj" if "fc1" in last else "latent_up_proj"})
+            if where == "shared_mlp":  # Granite's blocks are so called without experts, too
+                shared = _kernels_of(module.removeprefix("mlp.").replace("shared_mlp", "shared_experts")) or frozenset()
+                return shared | {kernel.removeprefix("shared_") for kernel in shared}
             if where == "attention":
                 return frozenset(_ATTENTION_PARTS.get(last, _ALL_ATTENTION))
             kernels = frozenset({f"{where}gate_up_proj", f"{where}up_proj", f"{where}down_proj"})
-            if last in ("down_proj", "w2"):
+            if last in _DOWN:
                 return kernels & {f"{where}down_proj"}
             if last in _PROJECTIONS.split("|"):
                 return kernels - {f"{where}down_proj"}
@@ -95,6 +103,10 @@ class _FormatRule:
         # Qwen3.5 calls the two kinds of attention differently, Kimi-K3 calls both self_attn.
         delta = group.attention if isinstance(group.attention, DeltaAttention) else None
         kind = self.module.partition(".")[0]
+        if isinstance(group.attention, StateSpace) and kind == "self_attn":
+            return False
+        if kind == "mamba" and not isinstance(group.attention, StateSpace):
+            return False
         return not ((kind == "self_attn" and delta and not delta.decay_rank) or (kind == "linear_attn" and not delta))
 
 
