@@ -3,10 +3,11 @@
 import json
 
 import pytest
+from transformer_counts import multiplied_per_token
 
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.step import predict
-from gpuledger.models.transformer import decode, kernels, prefill, read_model
+from gpuledger.models.transformer import Parallel, Precision, decode, kernels, prefill, read_model
 from gpuledger.readers.gpus import find_gpu
 
 
@@ -136,6 +137,16 @@ def test_parameters_and_cache(config, name):
     assert (model.parameters, model.kv_bytes_per_token()) == (parameters, cached)
     for step in (prefill(256), decode(512, batch=4)):
         assert predict(kernels(model, step), find_gpu("h100-sxm"))["time_s"].gt(0).all()
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_every_weight_is_multiplied_once_per_token(config, name):
+    model = read_model(config(COUNTED[name][0]))
+    for parallel, fused in ((Parallel(), True), (Parallel(pipeline=2), False)):
+        frame = kernels(model, prefill(11, 3), parallel, Precision(), fused)
+        gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"]) & ~frame["kernel"].str.startswith("attention_")]
+        head = 3 * model.vocab * model.hidden
+        assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + head
 
 
 def test_only_layers_with_a_window_have_a_rotation(config):
