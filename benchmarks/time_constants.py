@@ -9,6 +9,7 @@ kernel_time does not hold back; the other half says what they are worth, their m
 
 import argparse
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,8 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import settle
 from gpuledger.models.time_model import held_back
-from gpuledger.models.time_model.constants import JUDGED, KEYS, KINDS, TABLE, AnyConstants, read_table
+from gpuledger.models.time_model.choice import ATTENTION
+from gpuledger.models.time_model.constants import HEADS, JUDGED, KEYS, KINDS, TABLE, AnyConstants, read_table
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_time import engine_prediction, module_prediction, prediction
 from gpuledger.studies.kernel_time.every_table import TABLES, kernels_of, newest, predict
@@ -69,7 +71,11 @@ def fits(gpu, path: Path, pattern: str, known: Mapping[tuple, AnyConstants]) -> 
             constants = dataclasses.replace(constants, source=source)
         error = 100 * np.abs(predict(gpu, constants, measured, back) / back["measured_s"].to_numpy() - 1).mean()
         worth = {"held_back_shapes": len(back), "held_back_percent": round(float(error), 2)}
-        rows.append(dict(zip(KEYS, names, strict=True)) | dataclasses.asdict(constants) | worth)
+        if measured.kind in ATTENTION:
+            worth[HEADS] = " ".join(f"{dim:g}" for dim in sorted(part["head_dim"].unique()))
+        row = dict(zip(KEYS, names, strict=True)) | dataclasses.asdict(constants) | worth
+        # Of known constants, counts are read with separators.
+        rows.append(row | {"source": re.sub(r"(?<=\d),(?=\d{3})", "", row["source"])})
         print(*names, worth["held_back_percent"], flush=True)
     return rows
 
@@ -129,7 +135,7 @@ def main() -> None:
     names = [f.name for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"]
     # A table that exists keeps the order of its columns.
     old = pd.read_csv(TABLE, dtype=str, keep_default_na=False) if TABLE.exists() else pd.DataFrame(columns=KEYS)
-    last = [*JUDGED, "source"]
+    last = [HEADS, *JUDGED, "source"]
     columns = [*dict.fromkeys([*old.columns.drop(last, errors="ignore"), *names]), *last]
     table = pd.DataFrame(rows, columns=columns)
     if arguments.gpu or arguments.tables or known:

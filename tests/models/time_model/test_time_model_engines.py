@@ -683,6 +683,39 @@ def test_data_centre_blackwell_has_constants_of_its_own(gpu, kind, precision):
         assert not any("across nodes" in entry.kernel for entry in found)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "engine", "kind", "head_dim", "kernels"),
+    [
+        # Measured with heads of 256 and 512 only, which others are predicted to be fastest with.
+        ("b200", "trtllm", "prefill", 128, {"torch_flow"}),
+        ("b200", "trtllm", "decode", 512, {"torch_flow_flashinfer"}),
+        ("b200", "trtllm", "decode", 0, {"torch_flow", "torch_flow_flashinfer"}),
+        # No default for other heads, but what vLLM and SGLang run on these.
+        ("h100-sxm", "vllm", "prefill", 512, {"vllm_flash_attn_fa4"}),
+        ("h100-sxm", "vllm", "prefill", 256, {"vllm_flash_attn_fa3"}),
+        ("h100-sxm", "sglang", "decode", 512, {"triton"}),
+        # Heads that nobody measured are between others.
+        ("b200", "trtllm", "prefill", 96, {"torch_flow"}),
+        ("b200", "trtllm", "prefill", 1024, {"torch_flow", "torch_flow_flashinfer"}),
+        # Another GPU's kernels: those of an L40S.
+        ("rtx-4090", "sglang", "prefill", 128, {"flashinfer"}),
+    ],
+)
+def test_attention_takes_kernels_that_were_measured_with_such_heads(gpu, engine, kind, head_dim, kernels):
+    found = choice.candidates(kind, find_gpu(gpu), ("bf16/bf16",), engine, head_dim=head_dim)
+    assert {entry.kernel for entry in found} == kernels
+
+
+def test_dimensions_of_heads_are_numbers(tmp_path):
+    table = pd.read_csv(TABLE, dtype=str, keep_default_na=False)
+    table = table[table["kind"] == "decode"].head(1).assign(head_dims="64 wide")
+    table.to_csv(path := tmp_path / "constants.csv", index=False)
+    with pytest.raises(InputError, match=r"line 2, column head_dims: '64 wide' is no list of dimensions"):
+        read_table("decode", path)
+    table.drop(columns="head_dims").to_csv(path := tmp_path / "older.csv", index=False)
+    assert read_table("decode", path)[0].head_dims == ()
+
+
 def test_experts_that_a_gpus_table_lacks_come_from_a_gpu_that_runs_the_same_code():
     """TensorRT-LLM's for few tokens in nvfp4 were measured on B200 and GB200; a GB300 runs them, a desktop does not."""
 

@@ -35,7 +35,7 @@ _SLOW_EXPERTS = ("deepgemm",)
 
 
 def candidates(
-    kind: str, gpu: Gpu, precisions: Sequence[str], engine: str = "", latent: bool = False
+    kind: str, gpu: Gpu, precisions: Sequence[str], engine: str = "", latent: bool = False, head_dim: float = 0
 ) -> Sequence[Entry]:
     """Return the constants of the kernels that may run on a GPU.
 
@@ -49,6 +49,9 @@ def candidates(
         ``trtllm``, ``vllm`` or ``sglang``: its kernels, where they were measured. Empty: all engines'.
     latent : bool
         Of multi-head latent attention.
+    head_dim : float
+        Of attention, mean of keys and values: kernels that were measured with such heads come before those with
+        narrower and wider ones, and these before all others. Engines have kernels for some heads only.
 
     Returns
     -------
@@ -58,10 +61,14 @@ def candidates(
     """
     entries = [entry for entry in read_table(kind) if entry.kernel.startswith("MLA") == latent or kind not in ATTENTION]
     usual = [entry for entry in entries if _usual(kind, entry)]
+    if head_dim:
+        exact = [entry for entry in entries if head_dim in entry.head_dims]
+        covered = {(entry.gpu, entry.framework, entry.precision) for entry in exact if _usual(kind, entry)}
+        usual += [entry for entry in exact if (entry.gpu, entry.framework, entry.precision) not in covered]
     for own in (usual, entries):
         for precision in precisions:
             same = [entry for entry in own if entry.precision == precision]
-            here = _of_engine([entry for entry in same if entry.gpu == gpu.name], engine)
+            here = _of_heads(_of_engine([entry for entry in same if entry.gpu == gpu.name], engine), head_dim)
             if here:
                 known = here if precision == precisions[0] else [entry._replace(error_percent=nan) for entry in here]
                 return [*known, *_unmeasured(kind, here, same, gpu)]
@@ -78,7 +85,13 @@ def candidates(
 
     donor = min(gpus, key=rank)
     same = [entry for entry in others if entry.gpu == donor and entry.precision == precisions[ranks[donor]]]
-    return [_transferred(entry, gpus[donor], gpu) for entry in _of_engine(same, engine)]
+    return [_transferred(entry, gpus[donor], gpu) for entry in _of_heads(_of_engine(same, engine), head_dim)]
+
+
+def _of_heads(entries: Sequence[Entry], head_dim: float) -> Sequence[Entry]:
+    exact = [entry for entry in entries if head_dim in entry.head_dims]
+    between = [entry for entry in entries if entry.head_dims and entry.head_dims[0] < head_dim < entry.head_dims[-1]]
+    return exact or between or entries
 
 
 def _unmeasured(kind: str, here: Sequence[Entry], same: Sequence[Entry], gpu: Gpu) -> Sequence[Entry]:

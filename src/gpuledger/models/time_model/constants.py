@@ -235,6 +235,8 @@ class Entry(NamedTuple):
     constants: AnyConstants
     #: Mean absolute percentage error of the shapes that were held back from the fit; NaN if unknown.
     error_percent: float = np.nan
+    #: Dimensions of the heads that attention was measured with (mean of keys and values); empty if unknown.
+    head_dims: tuple[float, ...] = ()
 
 
 #: What the constants of a kind of kernel are held in.
@@ -258,6 +260,8 @@ KINDS = MappingProxyType(
 KEYS = ("kind", "gpu", "framework", "kernel", "precision")
 #: Columns that say how many shapes were held back from the fit, and their mean absolute error (%).
 JUDGED = ("held_back_shapes", "held_back_percent")
+#: The column of the dimensions of heads that attention was measured with, as ``64 128``.
+HEADS = "head_dims"
 #: Counts in a source, as in "fitted to 2226 measured shapes of 35742 of AIConfigurator 0.12.0", which people read.
 _COUNTS = re.compile(r"(?<= )[0-9]{4,}(?= (?:measured|of) )")
 
@@ -270,13 +274,14 @@ def read_table(kind: str, path: str | Path = TABLE) -> tuple[Entry, ...]:
     kind : str
         One of `KINDS`.
     path : path
-        A CSV of `KEYS`, every constant of every kind (empty where a kind has no such constant), `JUDGED` (optional)
-        and ``source``.
+        A CSV of `KEYS`, every constant of every kind (empty where a kind has no such constant), `HEADS` and `JUDGED`
+        (optional) and ``source``.
 
     Raises
     ------
     InputError
-        A missing or negative constant; see also :func:`gpuledger.readers.tabular.read_csv`.
+        A missing or negative constant, a dimension that is no number; see also
+        :func:`gpuledger.readers.tabular.read_csv`.
     """
     return _read(Path(path), kind)
 
@@ -293,7 +298,12 @@ def _read(path: Path, kind: str) -> tuple[Entry, ...]:
         values["source"] = _COUNTS.sub(lambda digits: f"{int(digits[0]):,}", values["source"])
         error = row.get(JUDGED[1])
         error = np.nan if error is None else float(error)
-        entries.append(Entry(*(row[name] or "" for name in KEYS[1:]), KINDS[kind](**values), error))
+        try:
+            dims = tuple(map(float, (row.get(HEADS) or "").split()))
+        except ValueError:
+            problem = f"'{row[HEADS]}' is no list of dimensions"
+            raise InputError(path, f"line {line}, column {HEADS}", problem, "write 64 128") from None
+        entries.append(Entry(*(row[name] or "" for name in KEYS[1:]), KINDS[kind](**values), error, dims))
     return tuple(entries)
 
 
@@ -302,7 +312,7 @@ def _rows(path: Path) -> list[tuple[int, dict]]:
     """Return the rows of every kind, each with its line."""
     names = {f.name: f.type for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"}
     words = {float: "number", int: "integer", str: "text"}
-    names |= dict(zip(JUDGED, (int, float), strict=True))
+    names |= dict(zip((*JUDGED, HEADS), (int, float, str), strict=True))
     cells = [Column(name, words[of], minimum=0, optional=True) for name, of in names.items()]
     labels = [Column("kind", choices=tuple(KINDS)), *(Column(name, optional=name == "precision") for name in KEYS[1:])]
     return list(enumerate(read_csv(path, [*labels, *cells, Column("source")], KEYS).to_dict("records"), 2))

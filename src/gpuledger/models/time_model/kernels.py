@@ -196,7 +196,8 @@ def _attention(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[s
     }
     kind, law = ("decode", decode_terms) if decode else ("prefill", prefill_terms)
     narrow = ("bf16/fp8", "fp8/fp8", "bf16/bf16")
-    found = choice.candidates(kind, gpu, narrow if cache_bytes <= 1 else ("bf16/bf16",), constants.engine, latent)
+    formats = narrow if cache_bytes <= 1 else ("bf16/bf16",)
+    found = choice.candidates(kind, gpu, formats, constants.engine, latent, float(shapes["head_dim"][0]))
     terms = _fastest(found, lambda entry: law(gpu, entry.constants, shapes))
     terms["fixed_s"] = terms["launch_s"]
     # A block of decoding waits for its part of the cache; one of prefill computes.
