@@ -421,6 +421,28 @@ def test_memory_overlaps_and_wide_heads_are_slower():
     assert time_s() == pytest.approx(compute_s + dram_s, rel=0.01)
     assert time_s(overlap=4.0) == pytest.approx((compute_s**4 + dram_s**4) ** 0.25, rel=0.01)
     assert time_s(wide_factor=0.5) == pytest.approx(2 * compute_s + dram_s, rel=0.01)
+    assert time_s(widest_factor=0.5) == time_s()
+    shapes = attention(requests=64, tokens=512, head_dim=512)
+    assert time_s(wide_factor=0.5) == pytest.approx(8 * compute_s + 2 * dram_s, rel=0.01)
+    assert time_s(widest_factor=0.5) == pytest.approx(4 * compute_s + 2 * dram_s, rel=0.01)
+
+
+def test_two_sms_share_a_tile_of_the_widest_heads_on_data_centre_blackwell():
+    """Of a single head, the last tile is alone: with two SMs it takes half as long; many tiles take as long."""
+
+    alone = {"launch_s": 0.0, "block_s": 1e-12, "dram_share": 1e6, "copy_factor": 0.0, "exp_per_clock": 1e6}
+
+    def widened(gpu, **shape):
+        """What doubling heads of 256 does to the time of computing alone."""
+        constants = dataclasses.replace(PREFILL, **alone)
+        narrow, wide = (attention(tokens=8192, head_dim=dim, **shape) for dim in (256, 512))
+        return prefill_terms(gpu, constants, wide)["time_s"] / prefill_terms(gpu, constants, narrow)["time_s"]
+
+    for name, of_one in (("b200", 1.0), ("h100-sxm", 2.0), ("rtx-pro-6000", 2.0)):
+        gpu = find_gpu(name)
+        assert prefill_tiles.pattern_of("trtllm_mha", gpu) == PREFILL.pattern == "fixed"
+        assert widened(gpu, heads=1, kv_heads=1)[0] == pytest.approx(of_one, rel=0.05), name
+        assert widened(gpu, requests=64, heads=64, kv_heads=64)[0] == pytest.approx(2.0, rel=0.05), name
 
 
 @settings(max_examples=60, deadline=None)

@@ -32,7 +32,7 @@ from gpuledger.models.time_model.l2 import l2_of
 from gpuledger.models.time_model.overlap import norm
 from gpuledger.readers.gpus import Gpu
 
-_HEAD = 128  # head dimension above which the rate of the matrix units may differ
+_HEAD, _WIDE = 128, 256  # head dimensions above which the rate of the matrix units may differ, and once more
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,9 @@ class PrefillConstants:
     #: `packing` and `query_tile`, and so do those of FlashAttention-3.
     pattern: str = "fixed"
     wide_factor: float = 1.0  # rate of the matrix units for heads of 256 dimensions, relative to 128
+    #: Rate for heads of 512 dimensions relative to 256, over that of 256 to 128: their results alone fill the tensor
+    #: memory of a Blackwell SM.
+    widest_factor: float = 1.0
     #: Exponent of the norm of computing and moving q, k, v and o: 1 one after the other, 4 hardly longer than the
     #: longer of both.
     overlap: float = 1.0
@@ -76,6 +79,7 @@ BOUNDS = {
     "exp_per_clock": (0.1, 256.0),
     "dram_share": (0.05, 1.0),
     "wide_factor": (0.1, 4.0),
+    "widest_factor": (0.1, 4.0),
     "overlap": (1.0, 4.0),
     "copy_factor": (0.01, 100.0),
     "row_s": (1e-10, 1e-5),
@@ -89,8 +93,9 @@ def started(
 ) -> tuple[PrefillConstants, dict[str, tuple[float, float]]]:
     """Return where a fit starts, and the bounds of all constants that heads of these sizes tell of such a kernel."""
     bounds = dict(BOUNDS)
-    if len(np.unique(np.maximum(head_dims, _HEAD))) == 1:
-        del bounds["wide_factor"]
+    for name, least in (("wide_factor", _HEAD), ("widest_factor", _WIDE)):
+        if len(np.unique(np.maximum(head_dims, least))) == 1:
+            del bounds[name]
     own = ["step_s"] * (kernel == "triton") + ["single_s"] * (kernel == "triton" or "flash " in constants.pattern)
     return with_own(constants, bounds, {name: _EXTRA[name] for name in own})
 
@@ -115,6 +120,7 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     s, c = shapes, constants
     rows, keys, packed, parts = prefill_tiles.tiles_of(c.pattern, gpu, s, packed_heads(c.packing, s, gpu), c.query_tile)
     share = c.tensor_share * c.wide_factor ** np.maximum(np.log2(s["head_dim"] / _HEAD), 0)
+    share = share * c.widest_factor ** np.maximum(np.log2(s["head_dim"] / _WIDE), 0)
     tile_flop_s = 4 * rows * keys * s["head_dim"] * gpu.sms / (share * s["peak"])
     tile_s = norm(tile_flop_s, rows * keys / (c.exp_per_clock * gpu.clock_hz))
     # Heads that do not fit one block; FlashInfer's blocks end within a token.
@@ -133,7 +139,8 @@ def prefill_terms(gpu: Gpu, constants: PrefillConstants, shapes: Mapping[str, np
     visited = tiles * np.maximum((s["context"] + (tiles + 1) / 2 * tokens) / keys, 1)
     work_s = steps * tile_s + visited * masked_s
     compute_s, block_s = heads * work_s / gpu.sms, heads * tiles * parts * c.block_s / gpu.sms
-    one_s = c.block_s + np.ceil(longest / parts / keys) * tile_s + np.ceil(seen / keys) * masked_s
+    together = prefill_tiles.sms_of_block(c.pattern, gpu, s)
+    one_s = c.block_s + np.ceil(longest / parts / keys) * tile_s / together + np.ceil(seen / keys) * masked_s
 
     new, l2 = s["requests"] * s["tokens"], l2_of(gpu)
     moved = new * 2 * s["head_dim"] * (s["heads"] + s["kv_heads"]) * s["value_bytes"]

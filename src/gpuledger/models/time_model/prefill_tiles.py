@@ -34,6 +34,7 @@ PATTERNS = (
 
 _FLASHINFER_PART = 128  # tokens of a part at least
 _ONE_WARP_GROUP = 64  # packed rows
+_ONE_SM = 256  # head dimensions whose results leave room for scores
 # SGLang's rows and keys for head dimensions up to 128, up to 256 and above: GPUs without warp groups, Hopper, others.
 _SMALL, _HOPPER, _BLACKWELL = (
     np.array([[64, 64, 32], [128, 64, 32]]),
@@ -105,6 +106,16 @@ def late(pattern: str, shapes: Shapes, packed: np.ndarray) -> np.ndarray:
     if pattern == "flash 2":
         return (packed > 1) & (shapes["requests"] > 1) & (shapes["kv_heads"] > 1)
     return pattern.endswith("flash 3") & (shapes["tokens"] * packed > _ONE_WARP_GROUP)
+
+
+def sms_of_block(pattern: str, gpu: Gpu, shapes: Shapes) -> np.ndarray | float:
+    """Return how many SMs share a tile of queries.
+
+    On data centre Blackwell two do where the results of a tile (128 rows of 512 float32) would fill all tensor memory
+    of one: of a single head, 64 tiles take 192 µs on a B200's 148 SMs, 80 tiles 340 µs.
+    """
+    paired = pattern == "fixed" and gpu.architecture == "blackwell" and generation_of(gpu) is WARP_GROUP
+    return np.where(shapes["head_dim"] > _ONE_SM, 2.0, 1.0) if paired else 1.0
 
 
 def copying_blocks(pattern: str, shapes: Shapes) -> np.ndarray | float:
