@@ -7,7 +7,9 @@ import warnings
 import click
 
 from gpuledger import __version__
+from gpuledger.cli.attention import attention
 from gpuledger.cli.diagnose import diagnose
+from gpuledger.cli.gemm import gemm
 from gpuledger.cli.gpus import gpus
 from gpuledger.cli.inspect import inspect
 from gpuledger.cli.new import new_dataset, new_study
@@ -23,6 +25,7 @@ Examples:
   gpuledger inspect report.csv trace/
   gpuledger profile report.csv --gpu h100-sxm
   gpuledger predict Llama-3.1-70B --gpu h200-sxm --tp 8
+  gpuledger gemm 64 4096 14336 --precision fp8
 
 Exit status: 0 fine, 1 something was found wrong in what was asked about, 2 bad input.
 
@@ -38,7 +41,7 @@ def commands() -> None:
     """What GPU kernels did, from the files that profilers and probes leave behind."""
 
 
-for command in (inspect, diagnose, profile, predict, gpus, record, new_dataset, new_study):
+for command in (inspect, diagnose, profile, predict, gemm, attention, gpus, record, new_dataset, new_study):
     commands.add_command(command)
 
 

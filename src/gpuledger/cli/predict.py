@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuledger import files
+from gpuledger.cli.options import MAX_ROWS, chosen_gpus, number, numbers
 from gpuledger.cli.predict_report import evaluate, report, report_objective, save_report
 from gpuledger.cli.terminal import json_option, say
 from gpuledger.errors import InputError
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from gpuledger.models.transformer import Model, Precision
     from gpuledger.readers.gpus import Gpu
 
-MAX_NUMBER, MAX_ROWS = 2**31, 100_000
 #: The options of what a ``dataset.yaml`` calls so.
 _OPTIONS = {"parallel.tensor": "--tp", "parallel.pipeline": "--pp", "parallel.expert": "--ep"}
 
@@ -94,17 +94,19 @@ def predict(
     from gpuledger.models.transformer import Experts, Parallel, read_model
 
     objective = Objective.parse(slo, "--slo") if slo else None
-    batches = _numbers(batch or ",".join(str(2**i) for i in range(9)), "--batch")
-    tokens_in, tokens_out = _number(input_tokens, "--input"), _number(output_tokens, "--output")
-    tokens_cached = _number(cached, "--cached") if cached != "0" else 0
-    splits = [_numbers(text, name) for text, name in ((tp, "--tp"), (pp, "--pp"), (ep, "--ep"))]
-    chosen = _gpus(gpu_ids, gpu_file)
+    batches = numbers(batch or ",".join(str(2**i) for i in range(9)), "--batch")
+    tokens_in, tokens_out = number(input_tokens, "--input"), number(output_tokens, "--output")
+    tokens_cached = number(cached, "--cached") if cached != "0" else 0
+    splits = [numbers(text, name) for text, name in ((tp, "--tp"), (pp, "--pp"), (ep, "--ep"))]
+    chosen = chosen_gpus(gpu_ids, gpu_file)
+    if not chosen:
+        raise InputError("command line", "--gpu", "no GPU is given", "name one, such as h200-sxm (gpuledger gpus)")
     prices = _prices(price, chosen)
     if prices and not objective:
         raise InputError("command line", "--price", "no cost is asked for", "add --slo ttft=1s,tpot=30ms")
     model = read_model(config, treat_as=treat_as)
     formats = _precision(precision.lower(), model.precision) if precision else None
-    drafts = _speculation(draft, model, _number(draft_tokens, "--draft-tokens"), acceptance) if draft else None
+    drafts = _speculation(draft, model, number(draft_tokens, "--draft-tokens"), acceptance) if draft else None
     if not any(isinstance(group.ffn, Experts) for group in model.layers):
         if max(splits[2]) > 1:
             raise InputError(model.name, "--ep", "this model has no experts", "leave it out; use --tp or --pp")
@@ -144,52 +146,12 @@ def predict(
         report(deployments, parts, as_json)
 
 
-def _number(text: str, option: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 11 and 1 <= int(text) <= MAX_NUMBER):
-        problem = f"'{text}' is not a whole number from 1 to {MAX_NUMBER:,}"
-        raise InputError("command line", option, problem, "write one, such as 1024")
-    return int(text)
-
-
 def _speculation(name: str, model: Model, drafted: int, acceptance: float) -> Speculation:
     from gpuledger.models.deployment import speculate
     from gpuledger.models.transformer import read_model
 
     draft = name if name == "mtp" else read_model(name)
     return speculate(model, draft, drafted, acceptance, ("command line", "--draft"))
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    """Read ``64``, ``1,8,64`` and ``1..256``, also mixed."""
-    found: list[int] = []
-    for part in text.split(","):
-        ends = part.strip().split("..")
-        if len(ends) > 2 or not all(end.isascii() and end.isdigit() and 0 < len(end) < 11 for end in ends):
-            raise InputError(
-                "command line", option, f"'{part}' is not a positive whole number", "write 64, 1,8,64 or 1..256"
-            )
-        low, high = int(ends[0]), int(ends[-1])
-        if not 1 <= low <= high <= MAX_NUMBER:
-            remedy = f"use 1 to {MAX_NUMBER:,}" + (", the smaller number first" if ".." in part else "")
-            raise InputError("command line", option, f"'{part}' is out of range", remedy)
-        if high - low >= MAX_ROWS:
-            problem = f"'{part}' is {high - low + 1:,} numbers"
-            raise InputError("command line", option, problem, f"ask for at most {MAX_ROWS:,}")
-        found += range(low, high + 1)
-    return list(dict.fromkeys(found))
-
-
-def _gpus(ids: tuple[str, ...], file: Path | None) -> list[Gpu]:
-    from gpuledger.readers.gpus import find_gpu, read_gpus
-
-    own = read_gpus(file) if file else {}
-    ids = tuple(name.strip() for text in ids for name in text.split(","))
-    if not ids and not own:
-        raise InputError("command line", "--gpu", "no GPU is given", "name one, such as h200-sxm (gpuledger gpus)")
-    # The user's table takes precedence: it may redefine a GPU of the built-in table.
-    every = {**own, **{name: gpu for name, gpu in read_gpus().items() if name not in own}}
-    found = [find_gpu(name, every, "command line", "--gpu") for name in ids] or list(own.values())
-    return list({gpu.name: gpu for gpu in found}.values())
 
 
 def _prices(texts: tuple[str, ...], gpus: list[Gpu]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuledger.cli.terminal import print_json, print_table, say
+from gpuledger.cli.terminal import print_json, print_table, say, three_digits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,22 +65,20 @@ def machine_table(deployments: Sequence[Deployment], parts: Sequence[pd.DataFram
 
 
 def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
-    from gpuledger.ledger.case_result import brief
-
     unknown = isnan(deployment.gpu.dram_bytes)
     shown = {
         "phase": table["phase"],
         "batch": [f"{value:,}" for value in table["batch"]],
-        "time (ms)": [brief(value * 1e3, 3) for value in table["time_s"]],
-        "tokens/s": [brief(value, 3) for value in table["tokens_per_s"]],
-        "tokens/s/GPU": [brief(value, 3) for value in table["tokens_per_s_per_gpu"]],
+        "time (ms)": [three_digits(value * 1e3) for value in table["time_s"]],
+        "tokens/s": [three_digits(value) for value in table["tokens_per_s"]],
+        "tokens/s/GPU": [three_digits(value) for value in table["tokens_per_s_per_gpu"]],
         "memory (GB)": [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]],
         "fits": ["unknown" if unknown else "yes" if fits else "no" for fits in table["fits"]],
         "limited by": table["bound"],
         "communication (%)": [f"{value:.1f}" for value in table["communication_percent"]],
     }
     if deployment.speculation or deployment.parallel.pipeline > 1:
-        shown["TPOT (ms)"] = ["" if value != value else brief(value * 1e3, 3) for value in table["tpot_s"]]
+        shown["TPOT (ms)"] = [three_digits(value * 1e3) for value in table["tpot_s"]]
     if deployment.parallel.pipeline > 1:
         shown["bubble (%)"] = [f"{abs(value):.1f}" for value in table["bubble_percent"]]
     left = ("phase", "fits", "limited by")
@@ -138,19 +136,17 @@ def report_objective(
         rows = table.to_dict("records")
         print_json([row | {"notes": said[tuple(row[name] for name in ("gpu", *SPLIT))]} for row in rows])
     elif not table.empty:
-        from gpuledger.ledger.case_result import brief
-
         headers = ["GPU", "TP", "PP", "EP", "GPUs", "batch", "TTFT (ms)", "TPOT (ms)", "output tokens/s/GPU"]
         headers += ["USD per 10⁶ tokens", "J per token, at most", "memory (GB)"]
         rows = [
             [
                 row["gpu"],
                 *(f"{row[name]:,}" for name in (*SPLIT, "gpus", "batch")),
-                brief(row["ttft_s"] * 1e3, 3),
-                brief(row["tpot_s"] * 1e3, 3),
-                brief(row["output_tokens_per_s_per_gpu"], 3),
+                three_digits(row["ttft_s"] * 1e3),
+                three_digits(row["tpot_s"] * 1e3),
+                three_digits(row["output_tokens_per_s_per_gpu"]),
                 *(
-                    "" if row[name] != row[name] else brief(row[name], 3)
+                    three_digits(row[name])
                     for name in ("usd_per_million_output_tokens", "joule_per_output_token_at_most")
                 ),
                 f"{row['memory_bytes'] / 1e9:,.1f}",
@@ -229,8 +225,6 @@ def _describe(deployment: Deployment) -> str:
 
 def _best(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame]) -> str:
     """Say where decoding gives most tokens per GPU, of the batches that fit; nothing where none does."""
-    from gpuledger.ledger.case_result import brief
-
     found = []
     for deployment, part in zip(deployments, parts, strict=True):
         steps = part[(part["phase"] == "decode") & part["fits"]]
@@ -240,8 +234,8 @@ def _best(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame]) -> s
     if not found:
         return ""
     rate, batch, tpot_s, where = max(found, key=lambda entry: entry[0])
-    times = f"{brief(float(tpot_s) * 1e3, 3)} ms per token"
-    return f": decodes at most {brief(float(rate), 3)} tokens/s per GPU on {where}, batch {batch:,} ({times})"
+    times = f"{three_digits(float(tpot_s) * 1e3)} ms per token"
+    return f": decodes at most {three_digits(float(rate))} tokens/s per GPU on {where}, batch {batch:,} ({times})"
 
 
 def save_report(

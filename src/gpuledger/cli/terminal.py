@@ -28,6 +28,18 @@ def say(text: str = "", *, bold: bool = False, err: bool = False) -> None:
     click.echo(click.style(text, bold=True) if bold else text, err=err)
 
 
+def three_digits(value: float) -> str:
+    """Format a number with three significant digits, zeros included: ``1.60``, ``16.0``, ``1,600``; empty if NaN."""
+    if value != value:
+        return ""
+    rounded = float(f"{value:.3g}")
+    if not math.isfinite(rounded):
+        return "–"
+    if rounded and not 1e-4 <= abs(rounded) < 1e15:
+        return f"{rounded:.2e}"
+    return f"{rounded:,.{max(0, 2 - math.floor(math.log10(abs(rounded)))) if rounded else 0}f}"
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}

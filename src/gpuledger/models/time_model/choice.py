@@ -68,7 +68,7 @@ def candidates(
     for own in (usual, entries):
         for precision in precisions:
             same = [entry for entry in own if entry.precision == precision]
-            here = _of_heads(_of_engine([entry for entry in same if entry.gpu == gpu.name], engine), head_dim)
+            here = of_heads(_of_engine([entry for entry in same if entry.gpu == gpu.name], engine), head_dim)
             if here:
                 known = here if precision == precisions[0] else [entry._replace(error_percent=nan) for entry in here]
                 return [*known, *_unmeasured(kind, here, same, gpu)]
@@ -85,10 +85,11 @@ def candidates(
 
     donor = min(gpus, key=rank)
     same = [entry for entry in others if entry.gpu == donor and entry.precision == precisions[ranks[donor]]]
-    return [_transferred(entry, gpus[donor], gpu) for entry in _of_heads(_of_engine(same, engine), head_dim)]
+    return [_transferred(entry, gpus[donor], gpu) for entry in of_heads(_of_engine(same, engine), head_dim)]
 
 
-def _of_heads(entries: Sequence[Entry], head_dim: float) -> Sequence[Entry]:
+def of_heads(entries: Sequence[Entry], head_dim: float) -> Sequence[Entry]:
+    """Return the kernels that were measured with such heads, else those with narrower and wider ones, else all."""
     exact = [entry for entry in entries if head_dim in entry.head_dims]
     between = [entry for entry in entries if entry.head_dims and entry.head_dims[0] < head_dim < entry.head_dims[-1]]
     return exact or between or entries

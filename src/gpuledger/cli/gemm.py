@@ -1,0 +1,42 @@
+"""``gpuledger gemm``: how long a matrix multiplication takes, by GPU, engine and kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuledger.cli.kernel_report import kernel_options, report
+from gpuledger.cli.options import numbers, shapes_of
+
+PRECISIONS = {"nvfp4": "fp4"} | {name: name for name in ("bf16", "fp16", "fp8", "fp8_block", "int8", "tf32", "fp32")}
+
+
+@click.command(
+    short_help="How long a matrix multiplication takes on GPUs.",
+    epilog="Example: gpuledger gemm 1,64,4096 4096 14336 --gpu h100-sxm,b200 --precision fp8",
+)
+@click.argument("m")
+@click.argument("n")
+@click.argument("k")
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), default="bf16", show_default=True)
+@click.option("--same-operands", is_flag=True, help="A loop over the same operands: L2 may hold them.")
+@kernel_options
+def gemm(
+    m: str, n: str, k: str, precision: str, same_operands: bool, engine: str | None, gpu_ids: tuple[str, ...], **options
+) -> None:
+    """Predict the time of M × K by K × N (activations by weights) in the kernels that engines were measured with.
+
+    M, N and K may each be several: 64, 1,8,64 or 1..256. Without --gpu: the fastest kernel of each measured GPU. Each
+    kernel has its mean error on shapes that nothing was fitted to and, where the measured tables are, the nearest
+    measured shape with its measured and its predicted time.
+    """
+    from gpuledger.studies.kernel_time.single_kernels import measured_gpus, single_gemms
+
+    shapes = shapes_of(m=numbers(m, "M"), n=numbers(n, "N"), k=numbers(k, "K"))
+    name = PRECISIONS[precision]
+
+    def predict(gpu, tables: Path | None):
+        return single_gemms(gpu, shapes, name, engine or "", same_operands, tables)
+
+    report(shapes, predict, measured_gpus("gemm", name, engine or ""), gpu_ids, **options)

@@ -1,0 +1,153 @@
+"""What ``gpuledger gemm`` and ``gpuledger attention`` share: their options, and the table that they print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuledger import files
+from gpuledger.cli.options import MAX_ROWS, chosen_gpus
+from gpuledger.cli.terminal import json_option, print_json, print_table, say, three_digits
+from gpuledger.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpuledger.readers.gpus import Gpu
+
+#: Where the dataset ``aiconfigurator`` keeps its tables.
+TABLES = "traces/aiconfigurator/aiconfigurator_core/systems/data"
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_OPTIONS = (
+    click.option("--gpu", "gpu_ids", multiple=True, help="GPU; several: a100,h200-sxm.  [default: all measured ones]"),
+    click.option(
+        "--gpu-file",
+        type=click.Path(path_type=Path),
+        help="GPUs of your own: CSV with the columns of resources/gpus.csv.",
+    ),
+    click.option("--engine", type=click.Choice(["trtllm", "vllm", "sglang"]), help="Whose kernels.  [default: all]"),
+    click.option("--measured", help="A time that you measured, such as 215us, to compare with."),
+    click.option(
+        "--tables",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        help=f"AIConfigurator's measured tables.  [default: {TABLES}, where it is]",
+    ),
+    json_option,
+)
+_BOUNDS = {"l2": "L2", "dram": "DRAM"}
+
+
+def kernel_options(command: Callable) -> Callable:
+    """Add the options that commands about single kernels share."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def report(
+    shapes: pd.DataFrame,
+    predict: Callable[[Gpu, Path | None], pd.DataFrame],
+    measured_gpus: Sequence[Gpu],
+    gpu_ids: tuple[str, ...],
+    gpu_file: Path | None,
+    measured: str | None,
+    tables: Path | None,
+    as_json: bool,
+) -> None:
+    """Predict shapes on GPUs and print them; without GPUs, the fastest kernel of each measured one.
+
+    Parameters
+    ----------
+    shapes : DataFrame
+        A column for each size.
+    predict : function
+        From a GPU and the folder of measured tables to the columns of
+        :func:`gpuledger.studies.kernel_time.single_kernels.single_gemms`.
+    """
+    import pandas as pd
+
+    own_s = _seconds(measured) if measured else None
+    gpus = chosen_gpus(gpu_ids, gpu_file)
+    asked = gpus or measured_gpus
+    if not asked:
+        raise InputError("command line", "--gpu", "no GPU was measured with such kernels", "name one, such as a100")
+    if len(shapes) * len(asked) > MAX_ROWS:
+        problem = f"{len(shapes) * len(asked):,} combinations"
+        raise InputError("command line", "", problem, f"ask for at most {MAX_ROWS:,}")
+    if own_s and len(shapes) > 1:
+        raise InputError("command line", "--measured", f"it is one time for {len(shapes):,} shapes", "give one shape")
+    found = files.ROOT / TABLES
+    tables = tables or (found if found.is_dir() else None)
+    table = pd.concat([predict(gpu, tables) for gpu in asked], ignore_index=True)
+    sizes, by_gpu = list(shapes), table["gpu"].map({gpu.name: place for place, gpu in enumerate(asked)})
+    # Kernels whose error is known come first.
+    order = table.assign(place=by_gpu, unknown=table["error_percent"].isna())
+    table = table.loc[order.sort_values([*sizes, "place", "unknown", "time_s"], kind="stable").index]
+    if not gpus:
+        table = table.groupby([*sizes, "gpu"], sort=False).head(1)
+    if own_s:
+        table = table.assign(yours_per_predicted=own_s / table["time_s"])
+    if as_json:
+        print_json(table.to_dict("records"))
+    else:
+        _print(table, sizes)
+
+
+def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
+    from gpuledger.models.time_model.choice import origin
+
+    first = table.iloc[0]
+    several = [name for name in sizes if table[name].nunique() > 1]
+    one = ", ".join(_named(name, first[name]) for name in sizes if name not in several and first[name])
+    if not several:
+        work = f"{three_digits(first['flop'] / 1e9)} GFLOP, {three_digits(first['bytes'] / 1e6)} MB"
+        one += f": {work}, {three_digits(first['flop'] / first['bytes'])} FLOP/byte"
+    say(f"{first['precision']}, {one}\n" if one else f"{first['precision']}\n")
+    shown = {"kernel": table["kernel"], "engine": table["engine"], "GPU": table["gpu"]}
+    shown |= {name.replace("_", " "): [f"{value:,}" for value in table[name]] for name in several}
+    shown["time (µs)"] = [three_digits(value * 1e6) for value in table["time_s"]]
+    shown["error (%)"] = ["unknown" if value != value else f"{value:.1f}" for value in table["error_percent"]]
+    shown["TFLOP/s"] = [three_digits(value / 1e12) for value in table["flop"] / table["time_s"]]
+    shown["GB/s"] = [three_digits(value / 1e9) for value in table["bytes"] / table["time_s"]]
+    shown["of roof (%)"] = [f"{value:.0f}" for value in 100 * table["roofline_s"] / table["time_s"]]
+    if "tile_m" in table:
+        shown["tile"] = [f"{m:.0f}×{n:.0f}" for m, n in zip(table["tile_m"], table["tile_n"], strict=True)]
+        shown |= {name.replace("_", "-"): [f"{value:.0f}" for value in table[name]] for name in ("split_k", "waves")}
+    shown["limited by"] = table["bound"].replace(_BOUNDS)
+    if "yours_per_predicted" in table:
+        shown["yours/predicted"] = [f"{value:.2f}" for value in table["yours_per_predicted"]]
+    if "measured_s" in table and table["measured_s"].notna().any():
+        shown["nearest measured"] = [_nearest(row, sizes) for row in table.to_dict("records")]
+        shown["measured (µs)"] = [three_digits(value * 1e6) for value in table["measured_s"]]
+        shown["predicted (µs)"] = [three_digits(value * 1e6) for value in table["predicted_there_s"]]
+    left = ("kernel", "engine", "GPU", "limited by", "nearest measured")
+    right = [number for number, name in enumerate(shown) if name not in left]
+    print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right)
+    say("\nTimes are predicted; the error is the mean over measured shapes that the kernel was not fitted to.")
+    stand_in = table[table["error_percent"].isna()]
+    for gpu, rows in stand_in.groupby("gpu", sort=False):
+        origins = ", ".join(dict.fromkeys(map(origin, rows["constants"])))
+        say(f"Unknown errors: {gpu} was not measured so; constants of {origins}.")
+
+
+def _nearest(row: dict, sizes: Sequence[str]) -> str:
+    if row["measured_s"] != row["measured_s"]:
+        return ""
+    found = {name: int(row[f"measured_{name}"]) for name in sizes}
+    return ", ".join(_named(name, size) for name, size in found.items() if size != row[name]) or "this shape"
+
+
+def _named(name: str, size: int) -> str:
+    return f"{name.replace('_', ' ')} {size:,}"
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(s|ms|us|µs|ns)\s*", text, re.ASCII)
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if not 0 < seconds < 3600:
+        raise InputError("command line", "--measured", f"'{text}' is not a time", "write it with its unit: 215us")
+    return seconds

@@ -1,0 +1,67 @@
+"""Options that commands share: numbers and lists of them, GPUs."""
+
+from __future__ import annotations
+
+import itertools
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuledger.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpuledger.readers.gpus import Gpu
+
+MAX_NUMBER, MAX_ROWS = 2**31, 100_000
+
+
+def number(text: str, option: str) -> int:
+    """Read a whole number; `option` names the option in the error."""
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and 1 <= int(text) <= MAX_NUMBER):
+        problem = f"'{text}' is not a whole number from 1 to {MAX_NUMBER:,}"
+        raise InputError("command line", option, problem, "write one, such as 1024")
+    return int(text)
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """Read ``64``, ``1,8,64`` and ``1..256``, also mixed."""
+    found: list[int] = []
+    for part in text.split(","):
+        ends = part.strip().split("..")
+        if len(ends) > 2 or not all(end.isascii() and end.isdigit() and 0 < len(end) < 11 for end in ends):
+            raise InputError(
+                "command line", option, f"'{part}' is not a positive whole number", "write 64, 1,8,64 or 1..256"
+            )
+        low, high = int(ends[0]), int(ends[-1])
+        if not 1 <= low <= high <= MAX_NUMBER:
+            remedy = f"use 1 to {MAX_NUMBER:,}" + (", the smaller number first" if ".." in part else "")
+            raise InputError("command line", option, f"'{part}' is out of range", remedy)
+        if high - low >= MAX_ROWS:
+            problem = f"'{part}' is {high - low + 1:,} numbers"
+            raise InputError("command line", option, problem, f"ask for at most {MAX_ROWS:,}")
+        found += range(low, high + 1)
+    return list(dict.fromkeys(found))
+
+
+def chosen_gpus(ids: tuple[str, ...], file: Path | None) -> list[Gpu]:
+    """Return the GPUs of ``--gpu`` (each may list several), or all of ``--gpu-file``; none without both."""
+    from gpuledger.readers.gpus import find_gpu, read_gpus
+
+    own = read_gpus(file) if file else {}
+    ids = tuple(name.strip() for text in ids for name in text.split(","))
+    # The user's table takes precedence: it may redefine a GPU of the built-in table.
+    every = {**own, **{name: gpu for name, gpu in read_gpus().items() if name not in own}}
+    found = [find_gpu(name, every, "command line", "--gpu") for name in ids] or list(own.values())
+    return list({gpu.name: gpu for gpu in found}.values())
+
+
+def shapes_of(**sizes: list[int]) -> pd.DataFrame:
+    """Return every combination of sizes, one column each; refuse more than `MAX_ROWS`."""
+    import pandas as pd
+
+    count = prod(map(len, sizes.values()))
+    if count > MAX_ROWS:
+        raise InputError("command line", "", f"{count:,} shapes", f"ask for at most {MAX_ROWS:,}")
+    return pd.DataFrame(itertools.product(*sizes.values()), columns=list(sizes))

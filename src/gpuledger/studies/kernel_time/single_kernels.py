@@ -1,0 +1,223 @@
+"""What is known of single kernels: predicted times by engine, their errors, and the nearest measured shape."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.errors import InputError
+from gpuledger.models.time_model.choice import candidates, of_heads
+from gpuledger.models.time_model.constants import RELATED, Entry, read_table
+from gpuledger.models.time_model.gemm import gemm_plan
+from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.studies.kernel_time import engine_prediction
+from gpuledger.studies.kernel_time.benchmark_loops import copies_in_turn, shown
+from gpuledger.studies.kernel_time.engine_measurements import read_attention
+from gpuledger.studies.kernel_time.measurements import read_gemms
+from gpuledger.studies.kernel_time.prediction import baselines, weight_bytes
+
+#: What benchmarks' loops call a precision where its name is another (groups of
+#: :data:`gpuledger.studies.kernel_time.measurements.DTYPES`).
+_GROUPS = {"bf16": "16-bit", "fp16": "16-bit", "fp4": "nvfp4"}
+#: Precisions whose units do each other's work at the same rate.
+_SAME_WIDTH = dict.fromkeys(("bf16", "fp16"), ("bf16", "fp16"))
+_PLAN = ("tile_m", "tile_n", "split_k", "waves", "bound")
+#: Of a size in the distance of shapes, where others count once: engines have kernels by the heads' dimension.
+_WEIGHTS = {"head_dim": 100, "window": 10}
+#: Bytes of a value of attention.
+_VALUE_BYTES = {"bf16": 2, "fp8": 1}
+
+
+class _Tables(NamedTuple):
+    """What the readers of tables ask of a case."""
+
+    inputs: Mapping[str, str] = MappingProxyType({"unit": "ms"})
+
+
+def measured_gpus(kind: str, precision: str, engine: str = "") -> list[Gpu]:
+    """Return the GPUs on which a kernel of this kind and precision was measured, in one engine or in any."""
+    entries = _usual(read_table(kind), precision, engine)
+    return [find_gpu(name) for name in dict.fromkeys(entry.gpu for entry in entries)]
+
+
+def single_gemms(
+    gpu: Gpu, shapes: pd.DataFrame, precision: str, engine: str = "", repeated: bool = False, tables: Path | None = None
+) -> pd.DataFrame:
+    """Predict GEMMs by every kernel that was measured on a GPU, else by those of the nearest measured one.
+
+    Parameters
+    ----------
+    shapes : DataFrame, shape (shapes, 3)
+        ``m, n, k``.
+    precision : str
+        A key of :data:`gpuledger.models.time_model.gemm.OPERAND_BYTES`.
+    engine : str
+        ``trtllm``, ``vllm`` or ``sglang``: its kernels only.
+    repeated : bool
+        Whether the same operands are multiplied again and again, so that L2 may hold them. Else as the engine's own
+        benchmark does, which takes several weights in turn.
+    tables : path, optional
+        Folder with AIConfigurator's tables, for the nearest measured shapes.
+
+    Returns
+    -------
+    DataFrame, one row per shape and kernel
+        The sizes, ``gpu, precision, engine, kernel, time_s``; ``error_percent``, the mean absolute error of the shapes
+        that the kernel's constants were not fitted to (NaN: not measured on this GPU in this precision, or with such
+        heads); ``flop``, ``bytes``, ``roofline_s``; ``bound``, ``tile_m``, ``tile_n``, ``split_k``, ``waves`` as of
+        :func:`gpuledger.models.time_model.gemm.gemm_plan`; ``constants``, in words. With `tables` also
+        ``measured_<size>``, ``measured_s`` and ``predicted_there_s`` (NaN: none).
+
+    Raises
+    ------
+    InputError
+        A precision that the GPU cannot do, an engine without such a kernel, a damaged table.
+    """
+    _require_units(gpu, "fp8" if precision == "fp8_block" else precision)
+    entries = _entries("gemm", gpu, tuple(dict.fromkeys((precision, *RELATED.get(precision, ("bf16",))))), engine)
+
+    def law(entry: Entry, at: pd.DataFrame, repeated: bool) -> dict[str, np.ndarray]:
+        group = _GROUPS.get(precision, precision)
+        frame = baselines(gpu, at.assign(group=group, precision=precision))
+        weights, groups = weight_bytes(frame), [group] * len(frame)
+        copies, own = copies_in_turn(entry.framework, groups, weights, gpu.l2_bytes)
+        operands = {"weights_in_turn": 1} if repeated else {"weights_in_turn": copies, "own_activations": own}
+        sizes = (at[name].to_numpy() for name in ("m", "n", "k"))
+        plan = gemm_plan(gpu, entry.constants, *sizes, 1, precision, weight_bytes=weights, **operands)
+        time_s = plan["time_s"].to_numpy()
+        found = {"time_s": time_s if repeated else shown(gpu, entry.framework, groups, time_s)}
+        found |= {name: frame[name].to_numpy() for name in ("flop", "bytes", "roofline_s")}
+        return found | {name: plan[name].to_numpy() for name in _PLAN}
+
+    return _predicted(gpu, precision, entries, shapes, law, (tables, read_gemms), repeated)
+
+
+def single_attention(
+    gpu: Gpu, shapes: pd.DataFrame, precision: str, engine: str = "", tables: Path | None = None
+) -> pd.DataFrame:
+    """Predict attention by every kernel that was measured on a GPU, else by those of the nearest measured one.
+
+    Parameters
+    ----------
+    shapes : DataFrame, shape (shapes, 7)
+        ``requests, tokens`` (new ones of each request), ``context`` (tokens before them), ``heads, kv_heads, head_dim``
+        and ``window`` (0: none). Either all with one new token, which is decoding, or none; of one `head_dim`: kernels
+        that were not measured with it are left out if the engine has others.
+    precision : str
+        Of the values and of the cache: ``bf16/bf16``, ``bf16/fp8`` or ``fp8/fp8``.
+
+    Returns
+    -------
+    DataFrame, one row per shape and kernel
+        As :func:`single_gemms`, without tiles.
+
+    Raises
+    ------
+    InputError
+        As :func:`single_gemms`; heads that are no multiple of those of keys and values.
+    """
+    values, stored = precision.split("/")
+    _require_units(gpu, values)
+    if (shapes["heads"] % shapes["kv_heads"]).any():
+        raise InputError("command line", "--heads", "it is no multiple of --kv-heads", "correct one of them")
+    operator = "decode" if shapes["tokens"].max() == 1 else "prefill"
+    kind = engine_prediction.kind_of(operator)
+
+    def law(entry: Entry, at: pd.DataFrame, _: bool) -> dict[str, np.ndarray]:
+        width = 2.0 * at["head_dim"] * at["kv_heads"]
+        rows = at.assign(operator=operator, precision=precision, cache_values=width)
+        rows = rows.assign(value_bytes=_VALUE_BYTES[values], cache_bytes=_VALUE_BYTES[stored])
+        found = engine_prediction.predict(gpu, kind, entry.constants, rows)
+        flop, moved, peak = kind.work(gpu, rows)
+        roofline_s = np.maximum(flop / peak, moved / gpu.dram_bytes_per_s)
+        time_s = found["predicted_s"].to_numpy()
+        return {"time_s": time_s, "flop": flop, "bytes": moved, "roofline_s": roofline_s, "bound": found["bound"]}
+
+    entries = _entries(operator, gpu, (precision,), engine, float(shapes["head_dim"].iloc[0]))
+    return _predicted(gpu, precision, entries, shapes, law, (tables, read_attention))
+
+
+def _require_units(gpu: Gpu, precision: str) -> None:
+    if not any(gpu.flops.get(name) for name in _SAME_WIDTH.get(precision, (precision,))):
+        problem = f"{gpu.name} has no matrix units for {precision}"
+        raise InputError("command line", "--precision", problem, f"choose of {', '.join(gpu.precisions)}")
+
+
+def _usual(entries: Sequence[Entry], precision: str, engine: str = "") -> list[Entry]:
+    # Latent attention has other shapes.
+    known = [entry for entry in entries if entry.precision == precision and not entry.kernel.startswith("MLA")]
+    return [entry for entry in known if engine in ("", entry.framework)]
+
+
+def _entries(kind: str, gpu: Gpu, precisions: Sequence[str], engine: str, head_dim: float = 0) -> Sequence[Entry]:
+    every = [entry for precision in precisions for entry in _usual(read_table(kind), precision)]
+    if not every:
+        problem = f"no kernel was measured in {precisions[0]} for {kind}"
+        raise InputError("command line", "--precision", problem, "choose another, or --cache alone")
+    own = [entry for entry in every if (entry.gpu, entry.precision) == (gpu.name, precisions[0])]
+    found = own or candidates(kind, gpu, precisions, engine, head_dim=head_dim)
+    chosen = [entry for entry in found if engine in ("", entry.framework)]
+    if not chosen:
+        known = ", ".join(sorted({entry.framework for entry in found}))
+        problem = f"no kernel of {engine} in {precisions[0]} is known for the {gpu.name}"
+        raise InputError("command line", "--engine", problem, f"leave it out, or use {known}")
+    engines = dict.fromkeys(entry.framework for entry in chosen)
+    fitting = [
+        entry for name in engines for entry in of_heads([one for one in chosen if one.framework == name], head_dim)
+    ]
+    # What an error says of other heads is not known.
+    return [
+        entry if not head_dim or head_dim in entry.head_dims else entry._replace(error_percent=np.nan)
+        for entry in fitting
+    ]
+
+
+def _predicted(
+    gpu: Gpu,
+    precision: str,
+    entries: Sequence[Entry],
+    shapes: pd.DataFrame,
+    law: Callable[[Entry, pd.DataFrame, bool], dict[str, np.ndarray]],
+    source: tuple[Path | None, Callable],
+    repeated: bool = False,
+) -> pd.DataFrame:
+    """Return what a law says of every shape and entry, and of the shapes nearest to them in its measured table."""
+    found = []
+    folder, read = source
+    for entry in entries:
+        rows = shapes.assign(gpu=gpu.name, precision=precision, engine=entry.framework, kernel=entry.kernel)
+        rows = rows.assign(**law(entry, shapes, repeated), error_percent=entry.error_percent)
+        rows["constants"] = entry.constants.source
+        # A source ends with the table that the constants were fitted to.
+        path = folder / entry.constants.source.rpartition(": ")[2] if folder else None
+        own = path and path.is_file() and (entry.gpu, entry.precision) == (gpu.name, precision)
+        near = _nearest(_table(read, path), entry, shapes) if own else pd.DataFrame()
+        if len(near):
+            rows = rows.assign(**{f"measured_{name}": near[name].to_numpy() for name in near})
+            rows["predicted_there_s"] = law(entry, near[list(shapes)], False)["time_s"]
+        found.append(rows)
+    return pd.concat(found, ignore_index=True)
+
+
+@cache
+def _table(read: Callable, path: Path) -> pd.DataFrame:
+    return read(_Tables(), path)[0]
+
+
+def _nearest(table: pd.DataFrame, entry: Entry, shapes: pd.DataFrame) -> pd.DataFrame:
+    """Return size and time of the measured shape nearest to each: of the least distance in all sizes' logarithms.
+
+    Empty if the table has none of the kernel.
+    """
+    own = table[(table["kernel"] == entry.kernel) & (table["precision"] == entry.precision)]
+    apart = np.zeros((len(shapes), len(own)))
+    for name in shapes:
+        # A context or a window may be empty.
+        sides = (np.log2(1.0 + frame[name].to_numpy()) for frame in (shapes, own))
+        apart += _WEIGHTS.get(name, 1) * np.subtract.outer(*sides) ** 2
+    near = own.iloc[apart.argmin(axis=1) if len(own) else []].reset_index(drop=True)
+    return near[list(shapes)].astype(np.int64).assign(s=near["measured_s"])

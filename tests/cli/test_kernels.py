@@ -1,0 +1,189 @@
+"""``gpuledger gemm`` and ``gpuledger attention``: the laws that kernel_time judges, measured shapes, bad input."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from gpuledger.cli import __main__ as cli
+from gpuledger.cli.terminal import three_digits
+from gpuledger.errors import InputError
+from gpuledger.models.time_model.constants import read_table
+from gpuledger.models.time_model.gemm import gemm_time_s
+from gpuledger.readers.gpus import find_gpu
+
+SOURCE = r"(\S+)/(gemm_perf|\w+_attention_perf)\.parquet$"
+
+
+def run(*arguments, status=0):
+    done = CliRunner().invoke(cli.commands, list(map(str, arguments)), env={"COLUMNS": "200"})
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == status, done.output
+    return done.stdout
+
+
+def rows(*arguments):
+    return pd.DataFrame(json.loads(run(*arguments, "--json")))
+
+
+@pytest.fixture
+def empty(tmp_path):
+    (tmp_path / "empty").mkdir()
+    return tmp_path / "empty"
+
+
+def measured(folder, kind, gpu, framework, table):
+    """Write a measured table where the constants of a GPU's kernels say that it is; return one of these kernels."""
+    entry = next(
+        e
+        for e in read_table(kind)
+        if (e.gpu, e.framework, e.precision[:4]) == (gpu, framework, "bf16") and not e.kernel.startswith("MLA")
+    )
+    path = folder / re.search(SOURCE, entry.constants.source)[0]
+    path.parent.mkdir(parents=True)
+    table.assign(kernel_source=entry.kernel).to_parquet(path)
+    return entry
+
+
+def test_gemms_are_those_of_the_time_model(empty):
+    found = rows(
+        "gemm", "1,4096", 4096, 14336, "--gpu", "h100", "--engine", "vllm", "--same-operands", "--tables", empty
+    )
+    assert list(found["m"]) == [1, 4096] and set(found["kernel"]) == {"torch.nn.functional.linear"}
+    gpu = find_gpu("h100")
+    entry = next(e for e in read_table("gemm") if (e.gpu, e.framework, e.precision) == (gpu.name, "vllm", "bf16"))
+    expected = gemm_time_s(gpu, entry.constants, np.array([1, 4096]), 4096, 14336, weights_in_turn=1)
+    assert found["time_s"].to_numpy() == pytest.approx(expected)
+    assert set(found["error_percent"]) == {entry.error_percent}
+    assert found["flop"].iloc[1] == 2 * 4096 * 4096 * 14336
+    assert found["bytes"].iloc[1] == 2 * (4096 * 14336 + 14336 * 4096 + 4096 * 4096)
+    assert found["roofline_s"].iloc[1] == pytest.approx(found["flop"].iloc[1] / gpu.flops["bf16"], rel=1e-4)
+    # Weights that L2 does not hold come from DRAM.
+    cold = rows("gemm", 1, 4096, 4096, "--gpu", "h100", "--engine", "vllm", "--tables", empty)["time_s"][0]
+    warm = rows("gemm", 1, 4096, 4096, "--gpu", "h100", "--engine", "vllm", "--same-operands", "--tables", empty)
+    assert cold > 1.3 * warm["time_s"][0]
+
+
+def test_without_a_gpu_the_fastest_kernel_of_each_measured_one(empty):
+    each = rows("gemm", 64, 4096, 4096, "--precision", "fp8", "--tables", empty)
+    gpus = {entry.gpu for entry in read_table("gemm") if entry.precision == "fp8"}
+    assert set(each["gpu"]) == gpus and each["gpu"].is_unique
+    for gpu, fastest in zip(each["gpu"], each["time_s"], strict=True):
+        assert (
+            fastest
+            == rows("gemm", 64, 4096, 4096, "--precision", "fp8", "--gpu", gpu, "--tables", empty)["time_s"].min()
+        )
+
+
+def test_the_nearest_measured_shape_stands_beside(tmp_path):
+    table = pd.DataFrame({"gemm_dtype": ["bfloat16"] * 4 + ["fp8"], "m": [64, 64, 128, 4096, 60], "n": 4096, "k": 4096})
+    # In milliseconds; the median of equal shapes.
+    table["latency"] = [0.014, 0.016, 0.02, 0.3, 0.001]
+    entry = measured(tmp_path, "gemm", "h100-sxm", "vllm", table)
+    found = rows("gemm", "64,90", 4096, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
+    assert list(found["measured_m"]) == [64, 64] and found["measured_s"].to_numpy() == pytest.approx([15e-6] * 2)
+    assert found["predicted_there_s"].to_numpy() == pytest.approx([found["time_s"][0]] * 2)
+    text = run("gemm", "64,90", 4096, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
+    assert "this shape" in text and "m 64" in text and f"{entry.error_percent:.1f}" in text
+    # Of a loop over the same operands nothing was measured, but the shape is predicted as it was.
+    warm = rows("gemm", 64, 4096, 4096, "--gpu", "h100", "--engine", "vllm", "--tables", tmp_path, "--same-operands")
+    assert warm["predicted_there_s"][0] == found["time_s"][0] > warm["time_s"][0]
+
+
+def test_a_measured_time_is_compared(empty):
+    found = rows("gemm", 4096, 4096, 4096, "--gpu", "a100", "--measured", "0.6 ms", "--tables", empty)
+    assert (found["yours_per_predicted"] * found["time_s"]).to_numpy() == pytest.approx([6e-4] * len(found))
+    assert "yours/predicted" in run("gemm", 4096, 4096, 4096, "--gpu", "a100", "--measured", "600us", "--tables", empty)
+
+
+def test_a_gpu_that_nobody_measured_says_whose_constants_it_takes(empty):
+    text = run("gemm", 64, 4096, 4096, "--gpu", "h100-nvl", "--tables", empty)
+    assert "unknown" in text and "Unknown errors: h100-nvl was not measured so; constants of h100-sxm." in text
+    text = run("gemm", 64, 4096, 4096, "--gpu", "a100", "--precision", "fp16", "--tables", empty)
+    assert "constants of the same GPU in another format." in text
+
+
+def test_attention_is_that_of_the_time_model(tmp_path):
+    decode = pd.DataFrame({"op_name": ["generation_attention"], "kv_cache_dtype": "bfloat16", "attn_dtype": "bfloat16"})
+    decode = decode.assign(batch_size=32, isl=1, step=8191, num_heads=32, num_key_value_heads=8, head_dim=128)
+    measured(tmp_path, "decode", "h100-sxm", "vllm", decode.assign(window_size=0, latency=0.36))
+    found = rows("attention", "1,32", 1, 8192, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
+    assert list(found["requests"]) == [1, 32] and set(found["kernel"]) == {"vllm_flash_attn_fa3"}
+    values = 2 * 8 * 128 * 8193
+    assert found["bytes"].to_numpy() == pytest.approx(np.array([1, 32]) * 2 * (values + 2 * 32 * 128))
+    assert found["flop"].to_numpy() == pytest.approx(np.array([1, 32]) * 4 * 32 * 128 * 8193)
+    assert (found["time_s"] > found["roofline_s"]).iloc[1] and found["measured_s"].to_numpy() == pytest.approx(36e-5)
+    assert found["measured_context"].tolist() == [8191] * 2
+    text = run("attention", 32, 1, 8192, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
+    assert "context 8,191  " in text and "window" not in text
+    # Causal: half of all pairs.
+    prefill = rows("attention", 1, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
+    assert set(prefill["flop"]) == {4 * 32 * 128 * 4096 * 4097 / 2}
+
+
+def test_attention_of_heads_that_an_engine_has_no_measured_kernel_for(empty):
+    found = rows("attention", 1, 8192, "--head-dim", 512, "--gpu", "h100-sxm", "--tables", empty)
+    known = found.set_index("engine")["error_percent"].notna()
+    assert known.to_dict() == {"vllm": True, "sglang": True, "trtllm": False}
+    # Those that were measured come first.
+    assert found["engine"].iloc[-1] == "trtllm" and set(found["kernel"]) == {
+        "vllm_flash_attn_fa4",
+        "triton",
+        "torch_flow",
+    }
+    assert "torch_flow_flashinfer" not in set(rows("attention", 1, 8192, "--gpu", "b200", "--tables", empty)["kernel"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "problem"),
+    [
+        (("gemm", 0, 1, 1), "M", "'0' is out of range"),
+        (("gemm", 1, "x", 1), "N", "'x' is not a positive whole number"),
+        (("gemm", "1..400", "1..400", 1), "", "160,000 shapes"),
+        (("gemm", "1..9999", "1..10", 1), "", "combinations"),
+        (("gemm", "1,2", 1, 1, "--measured", "3us"), "--measured", "it is one time for 2 shapes"),
+        *(
+            (("gemm", 1, 1, 1, "--measured", text), "--measured", "is not a time")
+            for text in ("3", "-1us", "1e9s", "us")
+        ),
+        (("gemm", 1, 1, 1, "--gpu", "a100", "--precision", "fp8"), "--precision", "has no matrix units for fp8"),
+        (
+            ("gemm", 1, 1, 1, "--gpu", "a100", "--engine", "vllm", "--precision", "int8"),
+            "--engine",
+            "no kernel of vllm",
+        ),
+        (("gemm", 1, 1, 1, "--precision", "tf32"), "--gpu", "no GPU was measured with such kernels"),
+        (("gemm", 1, 1, 1, "--gpu", "h1000"), "--gpu", "unknown GPU 'h1000'"),
+        (("attention", 1, 1), "CONTEXT", "decoding needs some"),
+        (("attention", 1, "1,2", 5), "TOKENS", "1 is decoding, more is prefill"),
+        (("attention", 1, 8, "--heads", 9), "--heads", "no multiple of --kv-heads"),
+        (("attention", 1, 8, "--precision", "fp8", "--cache", "bf16"), "--cache", "no kernel computes in fp8"),
+        (
+            ("attention", 1, 1, 8, "--precision", "fp8", "--gpu", "h100"),
+            "--precision",
+            "was measured in fp8/fp8 for decode",
+        ),
+        (("attention", 1, 8, "--head-dim", "0"), "--head-dim", "'0' is not a whole number"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, place, problem):
+    with pytest.raises(InputError) as error:
+        run(*arguments)
+    assert error.value.place == place and problem in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_damaged_table_is_one_line(tmp_path):
+    table = pd.DataFrame({"gemm_dtype": ["bfloat16"], "m": [0], "n": 1, "k": 1, "latency": 1.0})
+    measured(tmp_path, "gemm", "h100-sxm", "vllm", table)
+    with pytest.raises(InputError, match="row 1, column m: '0' is not a whole number"):
+        run("gemm", 64, 4096, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
+
+
+def test_numbers_have_three_digits():
+    values = (1.6, 0.016, 16.04, 159.96, 1599.6, 0.0, 123456789.0, 9.996, 1e-7, float("nan"), float("inf"))
+    expected = ["1.60", "0.0160", "16.0", "160", "1,600", "0", "123,000,000", "10.0", "1.00e-07", "", "–"]
+    assert list(map(three_digits, values)) == expected
