@@ -19,8 +19,7 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import settle
 from gpuledger.models.time_model import held_back
-from gpuledger.models.time_model.choice import ATTENTION
-from gpuledger.models.time_model.constants import HEADS, JUDGED, KEYS, KINDS, TABLE, AnyConstants, read_table
+from gpuledger.models.time_model.constants import JUDGED, KEYS, KINDS, SHAPES, TABLE, AnyConstants, read_table
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.kernel_time import engine_prediction, module_prediction, prediction
 from gpuledger.studies.kernel_time.every_table import TABLES, kernels_of, newest, predict
@@ -44,6 +43,8 @@ BLOCKS = (
     # TensorRT-LLM's blocks of MiniMax-M3 take up to 100 times as long as the others': not what anyone would serve with.
     "msa/[sv]*/*/msa_*_module_perf.parquet",
 )
+#: Columns of a kernel's shapes, as :attr:`gpuledger.models.time_model.constants.Entry.shapes` has them.
+_SHAPES = {"prefill": ["head_dim"], "decode": ["head_dim"], "moe": ["experts", "hidden", "chosen"]}
 #: Blocks of a kernel that are predicted at most.
 MOST_BLOCKS = 3000
 
@@ -71,8 +72,9 @@ def fits(gpu, path: Path, pattern: str, known: Mapping[tuple, AnyConstants]) -> 
             constants = dataclasses.replace(constants, source=source)
         error = 100 * np.abs(predict(gpu, constants, measured, back) / back["measured_s"].to_numpy() - 1).mean()
         worth = {"held_back_shapes": len(back), "held_back_percent": round(float(error), 2)}
-        if measured.kind in ATTENTION:
-            worth[HEADS] = " ".join(f"{dim:g}" for dim in sorted(part["head_dim"].unique()))
+        if sizes := _SHAPES.get(measured.kind):
+            shapes = part[sizes].drop_duplicates().sort_values(sizes)
+            worth[SHAPES] = " ".join("x".join(f"{size:g}" for size in shape) for shape in shapes.to_numpy())
         row = dict(zip(KEYS, names, strict=True)) | dataclasses.asdict(constants) | worth
         # Of known constants, counts are read with separators.
         rows.append(row | {"source": re.sub(r"(?<=\d),(?=\d{3})", "", row["source"])})
@@ -135,7 +137,7 @@ def main() -> None:
     names = [f.name for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"]
     # A table that exists keeps the order of its columns.
     old = pd.read_csv(TABLE, dtype=str, keep_default_na=False) if TABLE.exists() else pd.DataFrame(columns=KEYS)
-    last = [HEADS, *JUDGED, "source"]
+    last = [SHAPES, *JUDGED, "source"]
     columns = [*dict.fromkeys([*old.columns.drop(last, errors="ignore"), *names]), *last]
     table = pd.DataFrame(rows, columns=columns)
     if arguments.gpu or arguments.tables or known:

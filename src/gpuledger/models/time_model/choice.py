@@ -33,9 +33,18 @@ _SET_ASIDE = re.compile(
 #: kernels of the other two engines they agree.
 _SLOW_EXPERTS = ("deepgemm",)
 
+#: Engines that choose experts' kernels by the model, so that their tables say which run. TensorRT-LLM leaves that to its
+#: user: Kimi-K2.5 is served faster than with the only kernel that its tables have for it.
+DISPATCHING = ("vllm", "sglang")
+
 
 def candidates(
-    kind: str, gpu: Gpu, precisions: Sequence[str], engine: str = "", latent: bool = False, head_dim: float = 0
+    kind: str,
+    gpu: Gpu,
+    precisions: Sequence[str],
+    engine: str = "",
+    latent: bool = False,
+    shape: tuple[float, ...] = (),
 ) -> Sequence[Entry]:
     """Return the constants of the kernels that may run on a GPU.
 
@@ -49,9 +58,10 @@ def candidates(
         ``trtllm``, ``vllm`` or ``sglang``: its kernels, where they were measured. Empty: all engines'.
     latent : bool
         Of multi-head latent attention.
-    head_dim : float
-        Of attention, mean of keys and values: kernels that were measured with such heads come before those with
-        narrower and wider ones, and these before all others. Engines have kernels for some heads only.
+    shape : tuple of float
+        As in :attr:`gpuledger.models.time_model.constants.Entry.shapes`. An engine has kernels for some heads or
+        experts only, and its tables say which it runs: those that were measured with such a shape come before those
+        with narrower and wider heads, and these before all others.
 
     Returns
     -------
@@ -61,17 +71,17 @@ def candidates(
     """
     entries = [entry for entry in read_table(kind) if entry.kernel.startswith("MLA") == latent or kind not in ATTENTION]
     usual = [entry for entry in entries if _usual(kind, entry)]
-    if head_dim:
-        exact = [entry for entry in entries if head_dim in entry.head_dims]
+    if shape:
+        exact = [entry for entry in entries if shape in entry.shapes and entry.kernel not in _SLOW_EXPERTS]
         covered = {(entry.gpu, entry.framework, entry.precision) for entry in exact if _usual(kind, entry)}
         usual += [entry for entry in exact if (entry.gpu, entry.framework, entry.precision) not in covered]
     for own in (usual, entries):
         for precision in precisions:
             same = [entry for entry in own if entry.precision == precision]
-            here = of_heads(_of_engine([entry for entry in same if entry.gpu == gpu.name], engine), head_dim)
+            here = of_shape(_of_engine([entry for entry in same if entry.gpu == gpu.name], engine), shape)
             if here:
                 known = here if precision == precisions[0] else [entry._replace(error_percent=nan) for entry in here]
-                return [*known, *_unmeasured(kind, here, same, gpu)]
+                return of_shape([*known, *_unmeasured(kind, here, same, gpu)], shape)
     others = [entry for entry in usual if entry.precision in precisions]
     if not others:
         raise ValueError(f"{TABLE} holds no constants of a {kind} kernel in {' or '.join(precisions)}")
@@ -85,14 +95,14 @@ def candidates(
 
     donor = min(gpus, key=rank)
     same = [entry for entry in others if entry.gpu == donor and entry.precision == precisions[ranks[donor]]]
-    return [_transferred(entry, gpus[donor], gpu) for entry in of_heads(_of_engine(same, engine), head_dim)]
+    return [_transferred(entry, gpus[donor], gpu) for entry in of_shape(_of_engine(same, engine), shape)]
 
 
-def of_heads(entries: Sequence[Entry], head_dim: float) -> Sequence[Entry]:
-    """Return the kernels that were measured with such heads, else those with narrower and wider ones, else all."""
-    exact = [entry for entry in entries if head_dim in entry.head_dims]
-    between = [entry for entry in entries if entry.head_dims and entry.head_dims[0] < head_dim < entry.head_dims[-1]]
-    return exact or between or entries
+def of_shape(entries: Sequence[Entry], shape: tuple[float, ...]) -> Sequence[Entry]:
+    """Return the kernels that were measured with a shape, else with narrower and wider heads, else all."""
+    exact = [entry for entry in entries if shape in entry.shapes]
+    heads = [entry for entry in entries if entry.shapes and len(shape) == 1]
+    return exact or [entry for entry in heads if entry.shapes[0] < shape < entry.shapes[-1]] or entries
 
 
 def _unmeasured(kind: str, here: Sequence[Entry], same: Sequence[Entry], gpu: Gpu) -> Sequence[Entry]:

@@ -235,8 +235,9 @@ class Entry(NamedTuple):
     constants: AnyConstants
     #: Mean absolute percentage error of the shapes that were held back from the fit; NaN if unknown.
     error_percent: float = np.nan
-    #: Dimensions of the heads that attention was measured with (mean of keys and values); empty if unknown.
-    head_dims: tuple[float, ...] = ()
+    #: What the kernel was measured with, in order: of attention the dimension of heads (mean of keys and values), of a
+    #: mixture of experts their number, the hidden size and how many a token chooses. Empty if unknown.
+    shapes: tuple[tuple[float, ...], ...] = ()
 
 
 #: What the constants of a kind of kernel are held in.
@@ -260,8 +261,8 @@ KINDS = MappingProxyType(
 KEYS = ("kind", "gpu", "framework", "kernel", "precision")
 #: Columns that say how many shapes were held back from the fit, and their mean absolute error (%).
 JUDGED = ("held_back_shapes", "held_back_percent")
-#: The column of the dimensions of heads that attention was measured with, as ``64 128``.
-HEADS = "head_dims"
+#: The column of an entry's shapes: ``64 128`` of attention, ``8x4096x2 128x2048x8`` of experts.
+SHAPES = "shapes"
 #: Counts in a source, as in "fitted to 2226 measured shapes of 35742 of AIConfigurator 0.12.0", which people read.
 _COUNTS = re.compile(r"(?<= )[0-9]{4,}(?= (?:measured|of) )")
 
@@ -274,13 +275,13 @@ def read_table(kind: str, path: str | Path = TABLE) -> tuple[Entry, ...]:
     kind : str
         One of `KINDS`.
     path : path
-        A CSV of `KEYS`, every constant of every kind (empty where a kind has no such constant), `HEADS` and `JUDGED`
+        A CSV of `KEYS`, every constant of every kind (empty where a kind has no such constant), `SHAPES` and `JUDGED`
         (optional) and ``source``.
 
     Raises
     ------
     InputError
-        A missing or negative constant, a dimension that is no number; see also
+        A missing or negative constant, a shape that is no numbers; see also
         :func:`gpuledger.readers.tabular.read_csv`.
     """
     return _read(Path(path), kind)
@@ -299,11 +300,11 @@ def _read(path: Path, kind: str) -> tuple[Entry, ...]:
         error = row.get(JUDGED[1])
         error = np.nan if error is None else float(error)
         try:
-            dims = tuple(map(float, (row.get(HEADS) or "").split()))
+            shapes = tuple(tuple(map(float, shape.split("x"))) for shape in (row.get(SHAPES) or "").split())
         except ValueError:
-            problem = f"'{row[HEADS]}' is no list of dimensions"
-            raise InputError(path, f"line {line}, column {HEADS}", problem, "write 64 128") from None
-        entries.append(Entry(*(row[name] or "" for name in KEYS[1:]), KINDS[kind](**values), error, dims))
+            problem = f"'{row[SHAPES]}' is no list of shapes"
+            raise InputError(path, f"line {line}, column {SHAPES}", problem, "write 64 128, or 8x4096x2") from None
+        entries.append(Entry(*(row[name] or "" for name in KEYS[1:]), KINDS[kind](**values), error, shapes))
     return tuple(entries)
 
 
@@ -312,7 +313,7 @@ def _rows(path: Path) -> list[tuple[int, dict]]:
     """Return the rows of every kind, each with its line."""
     names = {f.name: f.type for of in KINDS.values() for f in dataclasses.fields(of) if f.name != "source"}
     words = {float: "number", int: "integer", str: "text"}
-    names |= dict(zip((*JUDGED, HEADS), (int, float, str), strict=True))
+    names |= dict(zip((*JUDGED, SHAPES), (int, float, str), strict=True))
     cells = [Column(name, words[of], minimum=0, optional=True) for name, of in names.items()]
     labels = [Column("kind", choices=tuple(KINDS)), *(Column(name, optional=name == "precision") for name in KEYS[1:])]
     return list(enumerate(read_csv(path, [*labels, *cells, Column("source")], KEYS).to_dict("records"), 2))

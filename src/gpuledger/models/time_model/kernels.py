@@ -197,7 +197,7 @@ def _attention(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[s
     kind, law = ("decode", decode_terms) if decode else ("prefill", prefill_terms)
     narrow = ("bf16/fp8", "fp8/fp8", "bf16/bf16")
     formats = narrow if cache_bytes <= 1 else ("bf16/bf16",)
-    found = choice.candidates(kind, gpu, formats, constants.engine, latent, float(shapes["head_dim"][0]))
+    found = choice.candidates(kind, gpu, formats, constants.engine, latent, (float(shapes["head_dim"][0]),))
     terms = _fastest(found, lambda entry: law(gpu, entry.constants, shapes))
     terms["fixed_s"] = terms["launch_s"]
     # A block of decoding waits for its part of the cache; one of prefill computes.
@@ -348,7 +348,14 @@ def _experts(every: KernelRows, gpu: Gpu, constants: KernelConstants, single: Ma
             **{f"tiles_{height}": count for height, count in zip(moe.TILES, tiles, strict=True)},
         }
         dtypes = choice.MOE_DTYPES.get((stored, math), (("bf16",),))
-        found = [entry for same in dtypes for entry in choice.candidates("moe", gpu, same, constants.engine)]
+        # All layers of a model have as many experts.
+        total, tokens, written = (
+            values[0] for values in every.at(name == "router_topk").floats("n", "m", "write_bytes")
+        )
+        shape = (total, float(k[0]), written / (tokens * 8)) if constants.engine in choice.DISPATCHING else ()
+        found = [
+            entry for same in dtypes for entry in choice.candidates("moe", gpu, same, constants.engine, shape=shape)
+        ]
         # Where 8-bit weights are widened, nothing was measured: a kernel in bf16 that reads half as much stands in.
         narrow = {"bf16": "w8a16"} if _CACHE_BITS.get(stored) == 8 and math in ("bf16", "fp16") else {}
         found = [entry._replace(error_percent=np.nan) if entry.precision in narrow else entry for entry in found]

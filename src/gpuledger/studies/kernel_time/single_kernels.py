@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.choice import candidates, of_heads
+from gpuledger.models.time_model.choice import candidates, of_shape
 from gpuledger.models.time_model.constants import RELATED, Entry, read_table
 from gpuledger.models.time_model.gemm import gemm_plan
 from gpuledger.readers.gpus import Gpu, find_gpu
@@ -137,7 +137,7 @@ def single_attention(
         time_s = found["predicted_s"].to_numpy()
         return {"time_s": time_s, "flop": flop, "bytes": moved, "roofline_s": roofline_s, "bound": found["bound"]}
 
-    entries = _entries(operator, gpu, (precision,), engine, float(shapes["head_dim"].iloc[0]))
+    entries = _entries(operator, gpu, (precision,), engine, (float(shapes["head_dim"].iloc[0]),))
     return _predicted(gpu, precision, entries, shapes, law, (tables, read_attention))
 
 
@@ -153,27 +153,24 @@ def _usual(entries: Sequence[Entry], precision: str, engine: str = "") -> list[E
     return [entry for entry in known if engine in ("", entry.framework)]
 
 
-def _entries(kind: str, gpu: Gpu, precisions: Sequence[str], engine: str, head_dim: float = 0) -> Sequence[Entry]:
+def _entries(
+    kind: str, gpu: Gpu, precisions: Sequence[str], engine: str, shape: tuple[float, ...] = ()
+) -> Sequence[Entry]:
     every = [entry for precision in precisions for entry in _usual(read_table(kind), precision)]
     if not every:
         problem = f"no kernel was measured in {precisions[0]} for {kind}"
         raise InputError("command line", "--precision", problem, "choose another, or --cache alone")
     own = [entry for entry in every if (entry.gpu, entry.precision) == (gpu.name, precisions[0])]
-    found = own or candidates(kind, gpu, precisions, engine, head_dim=head_dim)
+    found = own or candidates(kind, gpu, precisions, engine, shape=shape)
     chosen = [entry for entry in found if engine in ("", entry.framework)]
     if not chosen:
         known = ", ".join(sorted({entry.framework for entry in found}))
         problem = f"no kernel of {engine} in {precisions[0]} is known for the {gpu.name}"
         raise InputError("command line", "--engine", problem, f"leave it out, or use {known}")
     engines = dict.fromkeys(entry.framework for entry in chosen)
-    fitting = [
-        entry for name in engines for entry in of_heads([one for one in chosen if one.framework == name], head_dim)
-    ]
+    fitting = [entry for name in engines for entry in of_shape([one for one in chosen if one.framework == name], shape)]
     # What an error says of other heads is not known.
-    return [
-        entry if not head_dim or head_dim in entry.head_dims else entry._replace(error_percent=np.nan)
-        for entry in fitting
-    ]
+    return [entry if not shape or shape in entry.shapes else entry._replace(error_percent=np.nan) for entry in fitting]
 
 
 def _predicted(
