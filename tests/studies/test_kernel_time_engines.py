@@ -20,6 +20,7 @@ from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.baselines import fit_derate, look_up, noise_floor
 from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.engine_reduction import _prepared
+from gpuledger.studies.kernel_time.judgement import add_baselines
 
 H100 = find_gpu("h100-sxm")
 RNG = np.random.default_rng(0)
@@ -155,6 +156,21 @@ def test_look_up_and_derate_of_known_times():
     measured = np.maximum(compute / 0.6, traffic / 0.7) + 5e-6
     found = fit_derate(compute, traffic, measured)
     assert (found.launch_s, found.peak_share, found.dram_share) == pytest.approx((5e-6, 0.6, 0.7), rel=0.01)
+
+
+def test_neighbours_correct_what_a_model_is_off_by_everywhere():
+    """The model is 1.5 times too slow for few rows, twice too fast for many; rows in between are in between."""
+    m = np.array([1, 2, 4, 8, 1024, 2048, 4096, 8192] * 4)
+    rows = pd.DataFrame({"m": m, "n": np.repeat([1, 2, 3, 4], 8) * 64, "measured_s": 1e-6 * m})
+    rows["held_back"] = rows["m"].isin([2, 2048])
+    predicted_s = rows["measured_s"] * np.where(rows["m"] < 100, 1.5, 0.5)
+    work = 0.5 * rows["measured_s"].to_numpy()
+    found = add_baselines(rows, predicted_s, work, 0.1 * work, ["m", "n"])
+    assert found["corrected_s"].notna().equals(rows["held_back"])
+    back = rows["held_back"]
+    assert found.loc[back, "corrected_s"].to_numpy() == pytest.approx(rows.loc[back, "measured_s"].to_numpy(), rel=1e-5)
+    few = add_baselines(rows.head(8), predicted_s.head(8), work[:8], work[:8], ["m", "n"])
+    assert few.isna().all(axis=None)
 
 
 def test_look_up_depends_neither_on_the_order_of_shapes_nor_on_last_bits(monkeypatch):

@@ -124,10 +124,14 @@ def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
         shown["nearest measured"] = [_nearest(row, sizes) for row in table.to_dict("records")]
         shown["measured (µs)"] = [three_digits(value * 1e6) for value in table["measured_s"]]
         shown["predicted (µs)"] = [three_digits(value * 1e6) for value in table["predicted_there_s"]]
+    if "corrected_s" in table and table["corrected_s"].notna().any():
+        shown["corrected (µs)"] = [three_digits(value * 1e6) for value in table["corrected_s"]]
     left = ("kernel", "engine", "GPU", "limited by", "nearest measured")
     right = [number for number, name in enumerate(shown) if name not in left]
     print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right)
     say("\nTimes are predicted; the error is the mean over measured shapes that the kernel was not fitted to.")
+    if "corrected (µs)" in shown:
+        say("Corrected: the time, times measured over predicted time at the four nearest measured shapes.")
     stand_in = table[table["error_percent"].isna()]
     for gpu, rows in stand_in.groupby("gpu", sort=False):
         origins = ", ".join(dict.fromkeys(map(origin, rows["constants"])))

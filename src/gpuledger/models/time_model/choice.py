@@ -33,8 +33,8 @@ _SET_ASIDE = re.compile(
 #: kernels of the other two engines they agree.
 _SLOW_EXPERTS = ("deepgemm",)
 
-#: Engines that choose experts' kernels by the model, so that their tables say which run. TensorRT-LLM leaves that to its
-#: user: Kimi-K2.5 is served faster than with the only kernel that its tables have for it.
+#: Engines that choose experts' kernels by the model, so that their tables say which run. TensorRT-LLM leaves that to
+#: its user: Kimi-K2.5 is served faster than with the only kernel that its tables have for it.
 DISPATCHING = ("vllm", "sglang")
 
 

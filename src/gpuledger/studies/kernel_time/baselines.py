@@ -34,19 +34,19 @@ def fit_derate(compute_s: np.ndarray, traffic_s: np.ndarray, measured_s: np.ndar
     return fit_law(lambda found: found.time_s(compute_s, traffic_s), start, bounds, measured_s)
 
 
-def look_up(known: np.ndarray, known_s: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Interpolate times as tools that ship tables do: between the nearest measured shapes.
+def look_up(known: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Interpolate as tools that ship tables do: between the nearest measured shapes.
 
     Parameters
     ----------
     known, wanted : arrays of shape (shapes, sizes)
         At least 0; distances are between their logarithms (of size + 1).
-    known_s : array of shape (shapes,)
-        Measured times (s).
+    values : array of shape (shapes, …)
+        Of the known shapes: measured times, or how far a prediction is off there (as ratios).
 
     Returns
     -------
-    ndarray
+    ndarray of shape (wanted shapes, …)
         The geometric mean of the `NEIGHBOURS` nearest and of those as near as the last, weighted by inverse distance.
     """
     # Only here: importing it takes a third of a second.
@@ -57,7 +57,8 @@ def look_up(known: np.ndarray, known_s: np.ndarray, wanted: np.ndarray) -> np.nd
     distance, nearest = cKDTree(places).query(asked, k=range(1, count + 1))
     weight = 1 / np.maximum(distance, 1e-9 * STEPS)
     weight[distance > distance[:, [min(NEIGHBOURS, count) - 1]]] = 0
-    return np.exp((weight * np.log(known_s)[nearest]).sum(axis=1) / weight.sum(axis=1))
+    weight /= weight.sum(axis=1, keepdims=True)
+    return np.exp(np.einsum("ij,ij...->i...", weight, np.log(values)[nearest]))
 
 
 def noise_floor(tables: list[pd.DataFrame], keys: list[str]) -> tuple[float, int]:

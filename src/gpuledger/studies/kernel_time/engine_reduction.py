@@ -75,7 +75,7 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     -------
     CaseResult
         Data: ``operator, group, kernel, precision``, the shapes, ``flop, bytes, held_back, region, region_order,
-        bound, measured_s, predicted_s, roofline_s, derated_s, lookup_s``.
+        bound, measured_s, predicted_s, roofline_s, derated_s, lookup_s, corrected_s``.
     """
     read = LAYOUTS[layout]
     path = case.path(layout)
@@ -105,8 +105,8 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
             continue
         constants = engine_prediction.fit(gpu, kind, held_in)
         work = rows["compute_s"].to_numpy(), rows["traffic_s"].to_numpy()
-        baselines = add_baselines(rows, *work, kind.look_up or kind.sizes)
-        found = pd.concat([engine_prediction.predict(gpu, kind, constants, rows), baselines], axis=1)
+        found = engine_prediction.predict(gpu, kind, constants, rows)
+        found = found.join(add_baselines(rows, found["predicted_s"], *work, kind.look_up or kind.sizes))
         frame.loc[rows.index, found.columns] = found
         words.setdefault(group, []).append(f"{kernel}: {in_words(constants)}")
         foreign = unseen_constants(kind.name, gpu, kernel, precision)
@@ -163,7 +163,9 @@ def _prepared(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:
         rows["region"], rows["region_order"] = np.array(["", *names])[order], order
         parts.append(rows.assign(roofline_s=rounded(np.maximum(compute_s, traffic_s))))
     frame = pd.concat(parts)
-    return frame.assign(bound="", predicted_s=np.nan, derated_s=np.nan, lookup_s=np.nan).reset_index(drop=True)
+    return frame.assign(
+        bound="", predicted_s=np.nan, derated_s=np.nan, lookup_s=np.nan, corrected_s=np.nan
+    ).reset_index(drop=True)
 
 
 def _region(column: str, low: int, high: int) -> str:

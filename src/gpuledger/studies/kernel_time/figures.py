@@ -15,13 +15,14 @@ from matplotlib.transforms import Bbox
 
 from gpuledger.ledger import figures
 
-#: What predicts a time: its name, colour and marker. The simplest first.
+#: What predicts a time: its name, colour and marker. The simplest first, the model with a table's help last.
 PREDICTORS = {
     "roofline_s": ("roofline", figures.GREY, "o"),
     "derate_s": ("derated roofline", figures.ORANGE, "s"),
     "derated_s": ("fitted roofline", figures.GREEN, "D"),
     "lookup_s": ("look-up", figures.PURPLE, "^"),
     "predicted_s": ("time model", figures.BLUE, "o"),
+    "corrected_s": ("model + look-up", figures.VERMILLION, "v"),
 }
 #: Ratios of predicted to measured time are clipped to this range.
 RATIOS = (0.4, 2.2)
@@ -108,7 +109,8 @@ def _name_limits(axes: Axes, ratios: np.ndarray, edges: np.ndarray) -> None:
 
 def _draw_strip(axes: Axes, errors: Mapping[str, float], title: str) -> None:
     """Draw a bar per predictor with its mean error (%) above a panel, under the panel's title; all to one scale."""
-    shown = [(*PREDICTORS[name][:2], error) for name, error in errors.items() if not np.isnan(error)]
+    errors = {name: error for name, error in errors.items() if not np.isnan(error)}
+    shown = [(*PREDICTORS[name][:2], error) for name, error in errors.items()]
     strip = axes.inset_axes([0, 1, 1, 1])
 
     def place(_: Axes, __: object) -> Bbox:
@@ -119,9 +121,9 @@ def _draw_strip(axes: Axes, errors: Mapping[str, float], title: str) -> None:
     strip.set_axes_locator(place)
     names, colors, values = zip(*shown, strict=True)
     strip.barh(range(len(shown)), np.minimum(values, 100), height=0.72, color=colors, linewidth=0)
-    for row, value in enumerate(values):
+    for row, (name, value) in enumerate(errors.items()):
         words = f"{value:.1f} %" if value < 9.95 else f"{value:.0f} %"
-        weight = "bold" if row == len(shown) - 1 else "normal"
+        weight = "bold" if name == "predicted_s" else "normal"
         beside = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 6.5, "fontweight": weight}
         strip.annotate(words, (min(value, 100), row), (3, 0), **beside)
     strip.set(xlim=(0, 125), ylim=(len(shown) - 0.5, -0.5), xticks=[])

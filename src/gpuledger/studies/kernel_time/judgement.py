@@ -14,6 +14,7 @@ from gpuledger.studies.kernel_time.prediction import LARGE_FLOP
 #: Ways to predict, by the stem of their column, and what tables call them.
 PREDICTORS: Mapping[str, str] = {
     "predicted": "this model",
+    "corrected": "this model, corrected by its errors at the 4 nearest measured shapes",
     "shipped": "this model, constants as they come",
     "lookup": "look-up of the 4 nearest measured shapes",
     "derated": "roofline with 3 fitted constants",
@@ -21,7 +22,7 @@ PREDICTORS: Mapping[str, str] = {
     "roofline": "roofline",
 }
 #: Fitted to one half or taken from it: they are judged on the other half only.
-FITTED = ("lookup", "derated")
+FITTED = ("lookup", "derated", "corrected")
 
 
 def add_errors(result: CaseResult, rows: pd.DataFrame, prefix: str = "", suffix: str = "") -> None:
@@ -51,20 +52,29 @@ def predictors(data: pd.DataFrame) -> list[str]:
 
 
 def add_baselines(
-    rows: pd.DataFrame, compute_s: np.ndarray, traffic_s: np.ndarray, sizes: Sequence[str]
+    rows: pd.DataFrame, predicted_s: pd.Series, compute_s: np.ndarray, traffic_s: np.ndarray, sizes: Sequence[str]
 ) -> pd.DataFrame:
-    """Return ``derated_s`` and ``lookup_s`` of one kernel's rows, both from its fitting half; NaN below 20 rows."""
+    """Return what one kernel's fitting half says of its rows without the law, and beside it; NaN below 20 rows.
+
+    Returns
+    -------
+    DataFrame
+        ``derated_s``; of held-back rows ``lookup_s``, between the nearest measured times, and ``corrected_s``, the
+        prediction times its errors at the same shapes.
+    """
     held = rows["held_back"].to_numpy()
     if (~held).sum() < prediction.LEAST_SHAPES:
-        return pd.DataFrame({"derated_s": np.nan, "lookup_s": np.nan}, index=rows.index)
+        return pd.DataFrame({"derated_s": np.nan, "lookup_s": np.nan, "corrected_s": np.nan}, index=rows.index)
     measured = rows["measured_s"].to_numpy()[~held]
     few = slice(None, None, max(1, len(measured) // prediction.FIT_SHAPES))
     derate = fit_derate(compute_s[~held][few], traffic_s[~held][few], measured[few])
     shapes = rows[list(sizes)].fillna(0).to_numpy(dtype=float)
-    found = np.full(len(rows), np.nan)
-    found[held] = look_up(shapes[~held], measured, shapes[held])
-    derated = prediction.rounded(derate.time_s(compute_s, traffic_s))
-    return pd.DataFrame({"derated_s": derated, "lookup_s": prediction.rounded(found)}, index=rows.index)
+    model = predicted_s.to_numpy()
+    known = np.column_stack([measured, measured / model[~held]])
+    found = np.full((len(rows), 2), np.nan)
+    found[held] = look_up(shapes[~held], known, shapes[held]) * np.column_stack([np.ones(held.sum()), model[held]])
+    columns = {"derated_s": derate.time_s(compute_s, traffic_s), "lookup_s": found[:, 0], "corrected_s": found[:, 1]}
+    return pd.DataFrame({name: prediction.rounded(times) for name, times in columns.items()}, index=rows.index)
 
 
 def add_groups(

@@ -40,7 +40,7 @@ def reduce_modules(case: Case, gpu: Gpu) -> CaseResult:
     -------
     CaseResult
         Data: ``operator, group, kernel, precision, model``, the shapes, ``flop, bytes, held_back, region,
-        region_order, bound, measured_s, predicted_s, shipped_s, roofline_s, derated_s, lookup_s``.
+        region_order, bound, measured_s, predicted_s, shipped_s, roofline_s, derated_s, lookup_s, corrected_s``.
     """
     path = case.path("modules")
     frame, skipped = read_modules(case, path)
@@ -69,7 +69,9 @@ def reduce_modules(case: Case, gpu: Gpu) -> CaseResult:
         )
         peak = gpu.peak_flop_per_s("bf16")
         work = blocks.flop / peak, blocks.moved / gpu.dram_bytes_per_s
-        parts.append(pd.concat([found, add_baselines(found, *work, [*_SIZES, "selects"])], axis=1))
+        parts.append(
+            pd.concat([found, add_baselines(found, found["predicted_s"], *work, [*_SIZES, "selects"])], axis=1)
+        )
         words.append(f"{kernel}, {precision}: {in_words(constants)}")
         launched += [f"{kernel}, {precision}, {group} ({host_s * 1e6:.0f} µs)" for group, host_s in hosts.items()]
     if not parts:

@@ -130,7 +130,7 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
     frame, skipped = read(case, path)
     beside = [frame, *(read(case, other)[0] for other in other_tables(case))]
     frame = _prepared(case, gpu, frame.assign(operator="gemm"), path)
-    frame = frame.assign(region=_gemm_regions(gpu, frame), derated_s=np.nan, lookup_s=np.nan)
+    frame = frame.assign(region=_gemm_regions(gpu, frame), derated_s=np.nan, lookup_s=np.nan, corrected_s=np.nan)
     frame["region_order"] = np.searchsorted(FLOP_EDGES[1:], frame["flop"], side="right") + 0.5 * frame[
         "region"
     ].str.contains("compute")
@@ -144,11 +144,10 @@ def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
         for kernel, part in rows.groupby("kernel", sort=True):
             constants, fitted = prediction.gemm_constants(gpu, part[~part["held_back"]], precision)
             fits[str(kernel)] = constants, fitted
-            found = [prediction.predict_gemms(gpu, constants, part, precision)]
+            found = prediction.predict_gemms(gpu, constants, part, precision)
             peak = gpu.peak_flop_per_s("fp8" if precision == "fp8_block" else precision)
             work = part["flop"].to_numpy() / peak, part["bytes"].to_numpy() / gpu.dram_bytes_per_s
-            found.append(add_baselines(part, *work, ["m", "n", "k"]))
-            found = pd.concat(found, axis=1)
+            found = found.join(add_baselines(part, found["predicted_s"], *work, ["m", "n", "k"]))
             frame.loc[part.index, found.columns] = found
             foreign = unseen_constants("gemm", gpu, str(kernel), precision)
             back = part[part["held_back"]]

@@ -15,6 +15,7 @@ from gpuledger.models.time_model.constants import RELATED, Entry, read_table
 from gpuledger.models.time_model.gemm import gemm_plan
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.studies.kernel_time import engine_prediction
+from gpuledger.studies.kernel_time.baselines import NEIGHBOURS
 from gpuledger.studies.kernel_time.benchmark_loops import copies_in_turn, shown
 from gpuledger.studies.kernel_time.engine_measurements import read_attention
 from gpuledger.studies.kernel_time.measurements import read_gemms
@@ -26,8 +27,8 @@ _GROUPS = {"bf16": "16-bit", "fp16": "16-bit", "fp4": "nvfp4"}
 #: Precisions whose units do each other's work at the same rate.
 _SAME_WIDTH = dict.fromkeys(("bf16", "fp16"), ("bf16", "fp16"))
 _PLAN = ("tile_m", "tile_n", "split_k", "waves", "bound")
-#: Of a size in the distance of shapes, where others count once: engines have kernels by the heads' dimension.
-_WEIGHTS = {"head_dim": 100, "window": 10}
+#: How often the logarithm of a size counts in the distance of shapes, if not once: kernels differ by heads' dimension.
+_WEIGHTS = {"head_dim": 10, "window": 3}
 #: Bytes of a value of attention.
 _VALUE_BYTES = {"bf16": 2, "fp8": 1}
 
@@ -70,7 +71,8 @@ def single_gemms(
         that the kernel's constants were not fitted to (NaN: not measured on this GPU in this precision, or with such
         heads); ``flop``, ``bytes``, ``roofline_s``; ``bound``, ``tile_m``, ``tile_n``, ``split_k``, ``waves`` as of
         :func:`gpuledger.models.time_model.gemm.gemm_plan`; ``constants``, in words. With `tables` also
-        ``measured_<size>``, ``measured_s`` and ``predicted_there_s`` (NaN: none).
+        ``measured_<size>``, ``measured_s`` and ``predicted_there_s`` of the nearest measured shape, and
+        ``corrected_s``, the prediction corrected by its errors at the four nearest (not if `repeated`); NaN: none.
 
     Raises
     ------
@@ -192,10 +194,12 @@ def _predicted(
         # A source ends with the table that the constants were fitted to.
         path = folder / entry.constants.source.rpartition(": ")[2] if folder else None
         own = path and path.is_file() and (entry.gpu, entry.precision) == (gpu.name, precision)
-        near = _nearest(_table(read, path), entry, shapes) if own else pd.DataFrame()
-        if len(near):
-            rows = rows.assign(**{f"measured_{name}": near[name].to_numpy() for name in near})
-            rows["predicted_there_s"] = law(entry, near[list(shapes)], False)["time_s"]
+        if own and len(table := _rows_of(_table(read, path), entry)):
+            rows = rows.assign(**_beside(table, shapes, lambda at, entry=entry: law(entry, at, False)["time_s"]))
+            if repeated:
+                rows = rows.drop(columns="corrected_s")
+            else:
+                rows["corrected_s"] *= rows["time_s"]
         found.append(rows)
     return pd.concat(found, ignore_index=True)
 
@@ -205,16 +209,30 @@ def _table(read: Callable, path: Path) -> pd.DataFrame:
     return read(_Tables(), path)[0]
 
 
-def _nearest(table: pd.DataFrame, entry: Entry, shapes: pd.DataFrame) -> pd.DataFrame:
-    """Return size and time of the measured shape nearest to each: of the least distance in all sizes' logarithms.
+def _rows_of(table: pd.DataFrame, entry: Entry) -> pd.DataFrame:
+    return table[(table["kernel"] == entry.kernel) & (table["precision"] == entry.precision)]
 
-    Empty if the table has none of the kernel.
+
+def _beside(table: pd.DataFrame, shapes: pd.DataFrame, predict: Callable) -> dict[str, np.ndarray]:
+    """Return the measured shape nearest to each, as measured and as predicted, and ``corrected_s``, a factor.
+
+    The nearest have the least distance between the logarithms of all sizes. The factor is measured over predicted time,
+    the geometric mean of the `NEIGHBOURS` nearest by inverse distance.
     """
-    own = table[(table["kernel"] == entry.kernel) & (table["precision"] == entry.precision)]
-    apart = np.zeros((len(shapes), len(own)))
-    for name in shapes:
-        # A context or a window may be empty.
-        sides = (np.log2(1.0 + frame[name].to_numpy()) for frame in (shapes, own))
-        apart += _WEIGHTS.get(name, 1) * np.subtract.outer(*sides) ** 2
-    near = own.iloc[apart.argmin(axis=1) if len(own) else []].reset_index(drop=True)
-    return near[list(shapes)].astype(np.int64).assign(s=near["measured_s"])
+    from scipy.spatial import cKDTree
+
+    names = list(shapes)
+    # A context or a window may be empty.
+    places, asked = (
+        np.log1p(of[names].to_numpy(float)) * [_WEIGHTS.get(n, 1) for n in names] for of in (table, shapes)
+    )
+    distance, nearest = cKDTree(places).query(asked, k=range(1, min(NEIGHBOURS, len(table)) + 1))
+    weight = 1 / np.maximum(distance, 1e-9)
+    weight /= weight.sum(axis=1, keepdims=True)
+    near = table.iloc[nearest.ravel()].reset_index(drop=True)
+    predicted_s, measured_s = predict(near[names].astype(np.int64)), near["measured_s"].to_numpy()
+    ratios = np.log(measured_s / predicted_s).reshape(nearest.shape)
+    first = np.arange(len(shapes)) * nearest.shape[1]
+    found = {f"measured_{name}": near[name].to_numpy(np.int64)[first] for name in names}
+    found |= {"measured_s": measured_s[first], "predicted_there_s": predicted_s[first]}
+    return found | {"corrected_s": np.exp((weight * ratios).sum(axis=1))}
