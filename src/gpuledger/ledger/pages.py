@@ -64,7 +64,7 @@ def render(
             cell.source = formulas_to_mathml(cell.source)
         for part in cell.get("outputs", []):
             _arrange(part, about["finding"])
-    exporter = _exporter(str(templates))
+    exporter = _exporter(str(Path(templates).resolve()))
     metadata = {
         "name": title,
         "heading": heading or title,
