@@ -11,8 +11,11 @@ fork_server.hand_over(
     "gpuledger.ledger.viewer",
     "matplotlib.backends.backend_pdf",
     "matplotlib.backends.backend_svg",
+    "pyarrow.dataset",
+    "tabulate",
     f"gpuledger.studies.{study}.figures",
     f"gpuledger.studies.{study}.tables",
+    f"gpuledger.studies.{study}.view",
     once=["draw_once"],
 )
 
