@@ -1,18 +1,13 @@
 """The recorded programs on a CPU, where a Python with PyTorch is at hand."""
 
 import json
-import os
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch_python
-from conftest import PATIENCE_S
 
 from gpuledger.record import designs
 
-python = torch_python.python
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+python, run = torch_python.python, torch_python.run
 COUNT = """
 import json, sys, torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -57,19 +52,8 @@ print(json.dumps(found))
 """
 
 
-def run(python, *arguments):
-    return subprocess.run(
-        [python, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-    )
-
-
-def test_workloads_do_the_flops_that_they_are_said_to(python):
-    done = run(python, "-c", COUNT)
+def test_workloads_do_the_flops_that_they_are_said_to(run):
+    done = run("-c", COUNT)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     # Theory of the source notebook: 10 · 2 · 1024² · 128 forward, and 19 GEMMs more backward.
@@ -97,26 +81,26 @@ def test_workloads_do_the_flops_that_they_are_said_to(python):
     assert found["first"] == 0
 
 
-def test_the_training_step_has_the_launches_of_the_source(python):
+def test_the_training_step_has_the_launches_of_the_source(run):
     """Of the 81 launches on an A100, 19 reduce split-K GEMMs; all others are operators."""
-    done = run(python, "-c", OPERATORS)
+    done = run("-c", OPERATORS)
     assert done.returncode == 0, done.stderr
     reductions = {"setup": 0, "forward": 10, "forward_backward": 10 + 9}
     found = {passes: count + reductions[passes] for passes, count in json.loads(done.stdout).items()}
     assert found == designs.NETWORK_LAUNCHES == {"setup": 11, "forward": 41, "forward_backward": 81}
 
 
-def test_the_toy_network_runs_as_it_is_called(python):
-    done = run(python, *designs.TOY_NETWORK.command(python)[1:], "--point=setup", "--point=forward", "--device=cpu")
+def test_the_toy_network_runs_as_it_is_called(python, run):
+    done = run(*designs.TOY_NETWORK.command(python)[1:], "--point=setup", "--point=forward", "--device=cpu")
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", designs.SWEEPS)
-def test_models_run_as_they_are_called(python, name):
+def test_models_run_as_they_are_called(python, run, name):
     design = designs.SWEEPS[name]
     command = design.counting("").command(python)[1:]
     points = [designs.Point(1, 192 if design.n_head else 256, tokens) for tokens in (2, 3)]
-    done = run(python, *command, *(f"--point={design.sizes(point)}" for point in points), "--device=cpu")
+    done = run(*command, *(f"--point={design.sizes(point)}" for point in points), "--device=cpu")
     assert done.returncode == 0, done.stderr
-    done = run(python, *command, "--point=1x1001x4x16", "--device=cpu")
+    done = run(*command, "--point=1x1001x4x16", "--device=cpu")
     assert "not a multiple" in done.stderr
