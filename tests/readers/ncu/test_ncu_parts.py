@@ -69,7 +69,7 @@ def test_launches_of_few_metrics_fill_a_part_too(tmp_path, page, monkeypatch):
 
 
 @given(
-    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=12),
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=7),
     values=st.integers(1, 20),
     block=st.integers(1, 900),
     twice=st.booleans(),
