@@ -42,6 +42,10 @@ class KernelConstants:
     expert_tile: int = 0
 
 
+#: As a type, made once: an index of texts takes longer than what a short frame's rows take.
+_BOUNDS = pd.CategoricalDtype(list(BOUNDS))
+
+
 def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | None = None) -> pd.DataFrame:
     """Predict the time of every kernel.
 
@@ -96,7 +100,7 @@ def kernel_times(frame: pd.DataFrame, gpu: Gpu, constants: KernelConstants | Non
     for rows in every.at(every["kernel"] == SELECTION).groups(["kernel"]):
         put(rows.where, _sparse(rows, gpu, constants))
     of = pd.Categorical(used)
-    return frame.assign(**result, bound=pd.Categorical.from_codes(bound, categories=BOUNDS), constants=of)
+    return frame.assign(**result, bound=pd.Categorical.from_codes(bound, dtype=_BOUNDS), constants=of)
 
 
 def _fastest(entries: Sequence[Entry], law: Callable[[Entry], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

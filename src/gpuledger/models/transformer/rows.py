@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,12 @@ _MATH, _STORED = ({name: code for code, name in enumerate(names)} for names in (
 _MAX = float(2**63)
 
 Number = int | np.ndarray
+
+
+@cache
+def _categories(names: tuple[str, ...]) -> pd.CategoricalDtype:
+    # Made once: an index of texts takes longer than what a short frame's rows take.
+    return pd.CategoricalDtype(list(names))
 
 
 @dataclass
@@ -187,7 +194,7 @@ class KernelList:
         shape = np.broadcast_to(np.arange(shapes)[:, None], some.shape)[some]
 
         def category(codes: np.ndarray, names: Sequence[str]) -> pd.Categorical:
-            return pd.Categorical.from_codes(codes, categories=list(names))
+            return pd.Categorical.from_codes(codes, dtype=_categories(tuple(names)))
 
         return pd.DataFrame(
             {
