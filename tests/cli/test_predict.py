@@ -15,6 +15,7 @@ from gpuledger.cli.predict_report import COLUMNS
 from gpuledger.errors import InputError
 from gpuledger.models.deployment import reserve_bytes
 from gpuledger.models.transformer import Parallel
+from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import read_gpus
 
 
@@ -249,7 +250,12 @@ def test_drafts_pipelines_and_the_host_are_reported():
     assert "1 drafted, 1.8 tokens per step" in text and "bubble (%)" in text and "weights for drafts" in text
     # Of 64 requests a rank reads the weights of its one expert, however many rows it gets; of 512 it computes.
     uneven = ("Mixtral-8x7B-v0.1", "--gpu", "h200-sxm", "--tp", 8, "--ep", 8, "--batch", 512)
-    assert predict(*uneven, "--expert-load", 1)["time_s"][1] > 1.05 * predict(*uneven)["time_s"][1]
+    even, served, worse = (
+        predict(*uneven, *load)["time_s"][1] for load in (("--expert-load", 0), (), ("--expert-load", 1))
+    )
+    assert even < served < worse and served == predict(*uneven, "--expert-load", SERVED_LOAD)["time_s"][1]
+    assert f"Zipf exponent {SERVED_LOAD}" in run(*uneven) and "Zipf" not in run(*base)
+    assert f"[default: {SERVED_LOAD}," in " ".join(run("--help").split())
 
 
 def test_ten_thousand_batches_in_one_evaluation():

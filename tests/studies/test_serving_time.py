@@ -12,6 +12,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Parallel, decode, kernels, read_model
+from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.serving_time import reduce, sweeps
 from gpuledger.studies.serving_time.runs import read_runs
@@ -263,7 +264,8 @@ def test_experts_are_spread_as_the_run_says(tmp_path):
     assert "1 parallelism: sliced experts across replicas" in result["not_expressed"]
     assert "1 parallelism: sizes that contradict each other" in result["not_expressed"]
     assert result.data["decode_s"].nunique() == 3
-    whole = kernels(read_model("Qwen3-30B-A3B"), decode(1280, 16), Parallel(1, 1, 4))
+    work = decode(1280, 16)
+    whole = kernels(read_model("Qwen3-30B-A3B"), work, Parallel(1, 1, 4), expert_load=SERVED_LOAD)
     assert result.data.iloc[2]["decode_s"] == pytest.approx(
         totals(predict(whole, find_gpu("h200"), "vllm"), np.zeros(len(whole), int), 1)["time_s"][0], rel=1e-5
     )

@@ -48,9 +48,8 @@ _OPTIONS = {"parallel.tensor": "--tp", "parallel.pipeline": "--pp", "parallel.ex
 @click.option("--acceptance", default=0.8, show_default=True, help="Probability that a drafted token is accepted.")
 @click.option(
     "--expert-load",
-    default="0",
-    show_default=True,
-    help="How unevenly experts are chosen: power_law_1.2, as kernels are measured, or the exponent of a Zipf law.",
+    help="How unevenly experts are chosen: the exponent of a Zipf law (0: all alike), or power_law_1.2, as kernels are "
+    "measured.  [default: 0.55, as random tokens choose]",
 )
 @click.option("--host-us", default=0.0, help="Without CUDA graphs: µs that the host takes for a launch.")
 @click.option("--slo", help="Objective such as ttft=1s,tpot=30ms: list what meets it, the cheapest first.")
@@ -74,7 +73,7 @@ def predict(
     draft: str | None,
     draft_tokens: str,
     acceptance: float,
-    expert_load: str,
+    expert_load: str | None,
     host_us: float,
     slo: str | None,
     price: tuple[str, ...],
@@ -92,6 +91,7 @@ def predict(
         raise InputError("command line", "--draft", "it is missing: nothing is drafted", "add --draft mtp or a model")
     from gpuledger.models.deployment import Deployment, Objective, cheapest
     from gpuledger.models.transformer import Experts, Parallel, read_model
+    from gpuledger.models.transformer.routing import SERVED_LOAD
 
     objective = Objective.parse(slo, "--slo") if slo else None
     batches = numbers(batch or ",".join(str(2**i) for i in range(9)), "--batch")
@@ -110,12 +110,13 @@ def predict(
     if not any(isinstance(group.ffn, Experts) for group in model.layers):
         if max(splits[2]) > 1:
             raise InputError(model.name, "--ep", "this model has no experts", "leave it out; use --tp or --pp")
-        if expert_load != "0":
+        if expert_load is not None:
             raise InputError(model.name, "--expert-load", "this model has no experts", "leave it out")
     count = len(chosen) * len(batches) * len(splits[0]) * len(splits[1]) * len(splits[2])
     if count > MAX_ROWS:
         raise InputError("command line", "", f"{count:,} combinations", f"ask for at most {MAX_ROWS:,}")
-    load = float(expert_load) if re.fullmatch(r"\d{1,3}(\.\d+)?", expert_load) else expert_load
+    load = SERVED_LOAD if expert_load is None else expert_load
+    load = float(load) if re.fullmatch(r"\d{1,3}(\.\d+)?", str(load)) else load
     deployments: list[Deployment] = []
     refused: list[InputError] = []
     for gpu, degrees in itertools.product(chosen, itertools.product(*splits)):

@@ -31,7 +31,7 @@ from gpuledger.models.transformer import (
     read_model,
 )
 from gpuledger.models.transformer.kernels import FUSIONS
-from gpuledger.models.transformer.routing import Routing, choice_probability
+from gpuledger.models.transformer.routing import SERVED_LOAD, Routing, choice_probability
 from gpuledger.readers.gpus import find_gpu
 
 NAMES = sorted(file.stem for file in (ROOT / "resources/models").glob("*.json"))
@@ -452,6 +452,13 @@ def test_uneven_load_touches_fewer_experts_and_burdens_one_device():
     assert one[0]["weight_bytes"] == round(128 * (1 - (1 - 8 / 128) ** 32) * 768 * 2048 * 2)
     given_load = kernels(model, work, expert_load=[1.0] * 128).set_index("kernel").loc["expert_down_proj"]
     assert given_load["batch"] == 112 and given_load["m"] == -(-256 // 112)
+
+
+@pytest.mark.parametrize(("experts", "active"), [(64, 6), (128, 4), (256, 8), (512, 10)])
+def test_served_experts_are_as_unequal_as_measured(experts, active):
+    loads = np.sort(choice_probability(experts, active, SERVED_LOAD))
+    gini = 1 + 1 / experts - 2 * np.mean(np.cumsum(loads) / loads.sum())
+    assert 0.29 < gini < 0.38  # arXiv:2605.20982, abstract: MLA and GDN under mock tokens
 
 
 @given(experts=st.integers(2, 48), load=st.floats(0.1, 3), tokens=st.integers(1, 300))

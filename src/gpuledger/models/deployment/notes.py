@@ -7,6 +7,7 @@ from gpuledger.models.time_model.choice import candidates
 from gpuledger.models.time_model.collectives import NODE, TRAYS
 from gpuledger.models.time_model.donors import BRIDGED, ODD_SERVERS, PCIE_BYTES_PER_S, known
 from gpuledger.models.time_model.step import NARROW, widened
+from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 
 _GUESS = "A rough guess: "
@@ -23,6 +24,8 @@ def notes(deployment: Deployment) -> list[str]:
         else:
             what = f"{own} takes its place"
         found.append(f"No units for {name}: {what}.")
+    if deployment.expert_load == SERVED_LOAD and (rows["kind"] == "grouped_gemm").any():
+        found.append(f"Experts are chosen unevenly, as random tokens choose them (Zipf exponent {SERVED_LOAD}).")
     if not known(gpu):
         found.append(_GUESS + _unknown(gpu))
     group = max(parallel.tensor, parallel.expert)

@@ -5,6 +5,7 @@ import pandas as pd
 
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Model, Parallel, Precision, decode, kernels
+from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 from gpuledger.studies.serving_time import sweeps
 
@@ -59,7 +60,7 @@ def decode_steps(
     def step_s(requests: np.ndarray) -> np.ndarray:
         # On average, half of the output is in the cache.
         work = decode(new + out // 2, requests)
-        rows = predict(kernels(model, work, parallel, precision), gpu, engine)
+        rows = predict(kernels(model, work, parallel, precision, expert_load=SERVED_LOAD), gpu, engine)
         used.update(rows["constants"].astype(str).unique())
         # Whether half a request more decodes must not hang on the last bits.
         return np.round(totals(rows, rows["shape"].to_numpy(), work.shapes)["time_s"], 9)

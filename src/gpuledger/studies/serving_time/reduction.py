@@ -13,6 +13,7 @@ from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import chunk, decode, join, kernels, prefill
+from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.studies.serving_time import sweeps
 from gpuledger.studies.serving_time.apart import decode_steps, decoding_share
@@ -150,7 +151,7 @@ def _passes(model, precision, parallel, part: pd.DataFrame, gpu: Gpu, engine: st
     def steps_s(decoding: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the times of a decode step, of a prompt, and what the prompt adds to a step of the others."""
         work = join([decode(context, decoding), prefill(new), chunk(new, 0, np.maximum(decoding - 1, 0), context)])
-        rows = predict(kernels(model, work, parallel, precision), gpu, engine)
+        rows = predict(kernels(model, work, parallel, precision, expert_load=SERVED_LOAD), gpu, engine)
         used.update(rows["constants"].astype(str).unique())
         step_s, prompt_s, both_s = totals(rows, rows["shape"].to_numpy(), work.shapes)["time_s"].reshape(3, -1)
         return step_s, prompt_s, np.maximum(both_s - step_s, 0)
