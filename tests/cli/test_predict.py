@@ -61,7 +61,7 @@ def test_a_pass_is_that_of_kernel_breakdown(breakdown):
 def test_large_batches_and_memory_are_grouped_by_thousands():
     said = run("Llama-3.1-8B", "--gpu", "h100-sxm", "--batch", 16384)
     (row,) = (line.split() for line in said.splitlines() if line.startswith("decode"))
-    assert row[1] == "16,384" and row[5] == "2,769.3"
+    assert row[1] == "16,384" and row[6] == "2,769.3"
     assert "2,748.8 GB  KV cache" in said
 
 
@@ -72,7 +72,7 @@ def test_what_was_measured_is_said_with_its_error(breakdown):
     assert found["kernel_error_percent"].between(3, 15).all()
     low, high = (f"{found['judged_percent'].agg(which):.0f}" for which in ("min", "max"))
     assert f"{low} to {high} % of the time is in kernels that were measured on this GPU, with a mean error of" in said
-    assert said.splitlines()[6].endswith("; constants of the others are from data sheets.")
+    assert said.splitlines()[7].endswith("; constants of the others are from data sheets.")
     phases = {"prefill": {"batch": 1, "input": 1024}}
     case = breakdown(model="Llama-3.1-8B", hardware=["h100-sxm"], phases=phases)
     assert case["prefill_judged_percent"] == pytest.approx(found["judged_percent"][0], abs=1e-6)
@@ -177,7 +177,7 @@ def test_objectives_and_prices():
     first = found.iloc[0]
     options = ("--gpu", first["gpu"], "--tp", first["tensor"], "--batch", first["batch"] + 1)
     step = predict("Llama-3.1-8B", *options, "--input", 1024, "--output", 256).iloc[1]
-    assert first["batch"] == 64 or step["time_s"] > 0.008
+    assert first["batch"] == 64 or step["served_tpot_s"] > 0.008
     assert run(*base, "--slo", "ttft=1us", "--json", status=1) == "[]\n"
     rough = predict("Llama-3.1-8B", "--gpu", "v100-sxm2,h100-sxm", "--tp", "1,2", "--slo", "ttft=60s,tpot=1s")
     assert ["fp16 takes its place" in " ".join(said) for said in rough["notes"]] == (
@@ -227,9 +227,9 @@ def test_a_table_for_people(tmp_path):
     text = run(tmp_path, *options)
     assert "8.19 billion parameters" in text
     assert "communication buffers" in text
-    # Title; GPUs; header and three passes; what was measured; seven parts of the memory and their sum below a title;
-    # what fits.
-    assert len(text.strip().splitlines()) == 2 + 1 + 4 + 1 + 8 + 1
+    # Title; GPUs; header and three passes; what is served; what was measured; seven parts of the memory and their sum
+    # below a title; what fits.
+    assert len(text.strip().splitlines()) == 2 + 1 + 4 + 1 + 1 + 8 + 1
     parts = [line.split(" GB ")[0] for line in text.splitlines() if " GB  " in line]
     assert sum(map(float, parts[:-1])) == pytest.approx(float(parts[-1]), abs=0.4)
     narrow = predict(tmp_path, *options)

@@ -10,6 +10,7 @@ from own_cases import own_case
 
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import reduce_case
+from gpuledger.models.deployment import Deployment, passes
 from gpuledger.models.time_model.step import predict, totals
 from gpuledger.models.transformer import Parallel, decode, kernels, read_model
 from gpuledger.models.transformer.routing import SERVED_LOAD
@@ -45,6 +46,9 @@ def test_a_step_is_the_sum_of_its_kernels_and_of_other_requests_prompts(tmp_path
     # Seven other requests end in 512 steps; a prompt costs hardly more than alone.
     assert 0.5 < run["prompts_s"] / (7 / 512 * run["prompt_s"]) < 1.1
     assert run["kernels_s"] == pytest.approx(run["decode_s"] + run["prompts_s"], rel=1e-5)
+    # What `gpuledger predict` says of the same deployment.
+    same = Deployment(read_model("Llama-3.1-8B"), find_gpu("h200"), 1024, 512, engine="vllm")
+    assert run["kernels_s"] == pytest.approx(passes(same, [8])["served_tpot_s"][1], rel=1e-5)
     assert run["predicted_s"] == run["kernels_s"], "one run is too few to fit a term to"
     error = 100 * abs(run["kernels_s"] / 6e-3 - 1)
     assert result["tpot_median_error_unfitted_percent"] == pytest.approx(error, rel=1e-4)

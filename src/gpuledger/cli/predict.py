@@ -84,6 +84,7 @@ def predict(
     name of a model in resources/models, or a Hugging Face id.
 
     Times are those of the kernels alone, from a time model: the host's work, queueing and sampling are not included.
+    Served, a batch is kept full: the prompts of new requests delay the steps of the others.
     """
     if not 0 <= host_us < 1e6:
         raise InputError("command line", "--host-us", f"{host_us} is out of range", "give µs, such as 8")

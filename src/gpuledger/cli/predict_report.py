@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Columns of ``--json``, which has ``notes`` too; of a pipeline, and with drafts, there are more.
 COLUMNS = (
     *("gpu", "phase", "batch", "time_s", "tokens_per_s", "tokens_per_s_per_gpu", "memory_bytes", "fits", "bound"),
-    *("communication_percent", "judged_percent", "kernel_error_percent"),
+    *("communication_percent", "judged_percent", "kernel_error_percent", "served_tpot_s", "served_tokens_per_s"),
 )
 SPLIT = ("tensor", "pipeline", "expert")
 
@@ -46,6 +46,7 @@ def report(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame], as_
     for deployment, part in zip(deployments, parts, strict=True):
         say(f"\n{placed(deployment)}{_replicated(deployment)}")
         _print_passes(part, deployment)
+        say("Served TPOT: the batch is kept full, the prompts of new requests delay the steps of the others.")
         say(_accuracy(part))
         for sentence in notes(deployment):
             say(sentence)
@@ -72,13 +73,12 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
         "time (ms)": [three_digits(value * 1e3) for value in table["time_s"]],
         "tokens/s": [three_digits(value) for value in table["tokens_per_s"]],
         "tokens/s/GPU": [three_digits(value) for value in table["tokens_per_s_per_gpu"]],
+        "served TPOT (ms)": ["" if isnan(value) else three_digits(value * 1e3) for value in table["served_tpot_s"]],
         "memory (GB)": [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]],
         "fits": ["unknown" if unknown else "yes" if fits else "no" for fits in table["fits"]],
         "limited by": table["bound"],
         "communication (%)": [f"{value:.1f}" for value in table["communication_percent"]],
     }
-    if deployment.speculation or deployment.parallel.pipeline > 1:
-        shown["TPOT (ms)"] = [three_digits(value * 1e3) for value in table["tpot_s"]]
     if deployment.parallel.pipeline > 1:
         shown["bubble (%)"] = [f"{abs(value):.1f}" for value in table["bubble_percent"]]
     left = ("phase", "fits", "limited by")
@@ -154,7 +154,8 @@ def report_objective(
             for row in table.to_dict("records")
         ]
         print_table(headers, rows, right=range(1, len(headers)))
-        say("\nPredicted, kernels alone; energy: all GPUs at their board power all the time.")
+        say("\nPredicted, kernels alone; TTFT: a prompt alone; energy: all GPUs at their board power all the time.")
+        say("Batches are kept full: the prompts of new requests delay the steps of the others.")
         for sentence, names in _notes_of(table, deployments).items():
             say(f"{', '.join(names)}: {sentence}")
     if table.empty:
@@ -163,7 +164,7 @@ def report_objective(
         best = "none fits into memory"
         if fitting:
             ttft = 1e3 * min(part["time_s"].iloc[0] for part in fitting)
-            tpot = 1e3 * min(part["tpot_s"].min() for part in fitting)
+            tpot = 1e3 * min(part["served_tpot_s"].min() for part in fitting)
             best = f"those that fit into memory take at least {ttft:.3g} and {tpot:.3g} ms"
         say(f"gpuledger: {wanted}; {best}", err=True)
         raise SystemExit(1)

@@ -43,9 +43,8 @@ def cheapest(
 ) -> pd.DataFrame:
     """Return, of each deployment, the batch size with the cheapest output token that meets an objective.
 
-    A batch of requests is taken to be prefilled one prompt after the other and then decoded together, so that output
-    tokens per second = batch · output / (batch · prefill + output · step). Queueing, mixed steps and the host's work
-    are not included.
+    Batches are kept full, so that the prompts of new requests are processed in steps of the others (:func:`passes`).
+    Queueing and the host's work are not included.
 
     Parameters
     ----------
@@ -64,17 +63,11 @@ def cheapest(
         table = passes(deployment, batches)
         prompt, steps = table.iloc[0], table.iloc[1:]
         parallel, gpu = deployment.parallel, deployment.gpu
-        good = steps[steps["fits"] & (steps["tpot_s"] <= objective.tpot_s)]
+        good = steps[steps["fits"] & (steps["served_tpot_s"] <= objective.tpot_s)]
         if good.empty or not prompt["fits"] or prompt["time_s"] > objective.ttft_s:
             continue
-        batch = good["batch"].to_numpy(float)
-        # A pipeline holds one batch per stage, and each replica its own.
-        tokens = batch * deployment.output_tokens * parallel.replicas
-        new_tokens = deployment.input_tokens - deployment.cached_tokens
-        prompts_s = batch * new_tokens * parallel.replicas / prompt["tokens_per_s"]
-        rate = tokens / (prompts_s + tokens / good["tokens_per_s"].to_numpy())
-        best = rate.argmax()
-        row = good.iloc[best]
+        row = good.loc[good["served_tokens_per_s"].idxmax()]
+        rate = row["served_tokens_per_s"]
         price = (prices or {}).get(gpu.name, math.nan)
         found.append(
             {
@@ -85,12 +78,12 @@ def cheapest(
                 "gpus": parallel.devices,
                 "batch": int(row["batch"]),
                 "ttft_s": prompt["time_s"],
-                "tpot_s": row["tpot_s"],
+                "tpot_s": row["served_tpot_s"],
                 "memory_bytes": int(row["memory_bytes"]),
-                "output_tokens_per_s": rate[best],
-                "output_tokens_per_s_per_gpu": rate[best] / parallel.devices,
-                "usd_per_million_output_tokens": price * parallel.devices / 3600 / rate[best] * 1e6,
-                "joule_per_output_token_at_most": gpu.board_power_w * parallel.devices / rate[best],
+                "output_tokens_per_s": rate,
+                "output_tokens_per_s_per_gpu": rate / parallel.devices,
+                "usd_per_million_output_tokens": price * parallel.devices / 3600 / rate * 1e6,
+                "joule_per_output_token_at_most": gpu.board_power_w * parallel.devices / rate,
             }
         )
     table = pd.DataFrame(found)

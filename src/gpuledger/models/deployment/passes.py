@@ -12,7 +12,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.deployment.memory import PARTS, fits, memory_bytes, memory_rows
 from gpuledger.models.deployment.speculation import Speculation
 from gpuledger.models.time_model.step import BOUNDS, check_peaks, judged, other_constants, predict
-from gpuledger.models.transformer import Model, Parallel, Precision, Workload, decode, join, kernels, prefill
+from gpuledger.models.transformer import Model, Parallel, Precision, Workload, chunk, decode, join, kernels, prefill
 from gpuledger.readers.gpus import Gpu
 
 #: What limits a pass whose kernels wait for the host.
@@ -97,6 +97,10 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
     Its memory is that of the last step, when the caches are fullest. A prefill processes one whole prompt at once.
     With speculative decoding, a step includes drafting and adds ``tokens_per_step`` tokens to a request.
 
+    Served, every batch is kept full: while a request generates its output, each of the others ends once, and the prompt
+    of the one that takes its place is processed in a step of the others (with drafts: between two steps). The study
+    ``serving_time`` judges such times.
+
     Parameters
     ----------
     batches : sequence of int
@@ -111,6 +115,8 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
         (what limits kernels for the largest share of the time; ``host``: launches), ``communication_percent``;
         ``tokens_per_step`` (of a request), ``tpot_s`` (time per output token of a request, all stages busy; NaN for a
         prefill), ``bubble_percent`` (idle share of the pipeline stages, because they take unequally long);
+        ``served_tpot_s`` (with the prompts of other requests) and ``served_tokens_per_s`` (output tokens of all GPUs
+        together; both NaN for a prefill);
         ``judged_percent, kernel_error_percent, other_constants`` (see :mod:`gpuledger.models.time_model.step`); and the
         parts of the memory, ``weight_bytes, cache_bytes, activation_bytes``.
 
@@ -121,13 +127,16 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
     """
     gpu, parallel, own = deployment.gpu, deployment.parallel, deployment.speculation
     batch = np.asarray(batches, np.int64)
-    work = deployment.workload(batch, deployment.input_tokens + deployment.output_tokens // 2)
+    context = deployment.input_tokens + deployment.output_tokens // 2
+    work = deployment.workload(batch, context)
     whole, slowest, exchanged, bound, known = _sums(deployment, work)
     last = deployment.input_tokens + deployment.output_tokens - 1
     memory = memory_of(deployment, deployment.workload(batch, last))
     each = np.r_[1.0, np.full(len(batch), own.tokens_per_step if own else 1.0)]
     tokens = np.r_[work.tokens[0], each[1:] * batch]
     rate = tokens * parallel.replicas / slowest
+    tpot_s, requests = parallel.pipeline * slowest[1:] / each[1:], batch * parallel.pipeline
+    prompt_s = _added_by_prompt(deployment, batch, context, slowest) / deployment.output_tokens
     found = pd.DataFrame(
         {
             "gpu": gpu.name,
@@ -141,12 +150,29 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
             "bound": bound,
             "communication_percent": 100 * exchanged / whole,
             "tokens_per_step": each,
-            "tpot_s": np.r_[np.nan, parallel.pipeline * slowest[1:] / each[1:]],
+            "tpot_s": np.r_[np.nan, tpot_s],
+            "served_tpot_s": np.r_[np.nan, tpot_s + (requests - 1) * prompt_s],
+            "served_tokens_per_s": np.r_[np.nan, requests * parallel.replicas / (tpot_s + requests * prompt_s)],
             "bubble_percent": 100 * (1 - whole / (parallel.pipeline * slowest)),
             **known,
         }
     )
     return found.join(memory[list(PARTS)])
+
+
+def _added_by_prompt(deployment: Deployment, batch: np.ndarray, context: int, slowest_s: np.ndarray) -> np.ndarray:
+    """Return by how long another request's prompt delays a step of each batch size (s), in the slowest stage.
+
+    Parameters
+    ----------
+    slowest_s : float array of shape (1 + batches,)
+        What the slowest stage takes for a prompt alone, and for a step of each batch size.
+    """
+    if deployment.speculation:
+        return np.full(len(batch), slowest_s[0])
+    new, cached = deployment.input_tokens - deployment.cached_tokens, deployment.cached_tokens
+    both = chunk(new, cached, np.maximum(batch - 1, 0), context)
+    return np.maximum(_sums(deployment, both)[1] - slowest_s[1:], 0)
 
 
 def memory_of(deployment: Deployment, work: Workload) -> pd.DataFrame:
