@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -277,6 +278,11 @@ def test_figures_and_tables_are_saved(tmp_path):
     assert list(passes) == [*COLUMNS, "tensor", "provenance"] and len(passes) == 4 * 5
     assert passes["provenance"].str.startswith("predicted").all()
     assert set(pd.read_csv(tmp_path / "out/memory.csv")["part"]) >= {"weights", "KV cache", "activations", "sum"}
+
+
+def test_an_objective_of_the_first_token_alone_draws_no_line(tmp_path):
+    run("gpt2", "--gpu", "a100", "--input", 512, "--output", 64, "--slo", "ttft=1s", "--save", tmp_path)
+    assert max(plt.imread(tmp_path / "figure.png").shape) < 2000
 
 
 @pytest.mark.parametrize(

@@ -225,18 +225,19 @@ def _describe(deployment: Deployment) -> str:
 
 
 def _best(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame]) -> str:
-    """Say where decoding gives most tokens per GPU, of the batches that fit; nothing where none does."""
+    """Say which deployment gives most output tokens per GPU, of the batches that fit; nothing where none does."""
     found = []
     for deployment, part in zip(deployments, parts, strict=True):
         steps = part[(part["phase"] == "decode") & part["fits"]]
         if len(steps):
-            most = steps.loc[steps["tokens_per_s_per_gpu"].idxmax()]
-            found.append((most["tokens_per_s_per_gpu"], most["batch"], most["tpot_s"], placed(deployment)))
+            most = steps.loc[steps["served_tokens_per_s"].idxmax()]
+            rate = most["served_tokens_per_s"] / deployment.parallel.devices
+            found.append((rate, most["batch"], most["served_tpot_s"], placed(deployment)))
     if not found:
         return ""
     rate, batch, tpot_s, where = max(found, key=lambda entry: entry[0])
     times = f"{three_digits(float(tpot_s) * 1e3)} ms per token"
-    return f": decodes at most {three_digits(float(rate))} tokens/s per GPU on {where}, batch {batch:,} ({times})"
+    return f": gives at most {three_digits(float(rate))} output tokens/s per GPU on {where}, batch {batch:,} ({times})"
 
 
 def save_report(

@@ -251,8 +251,8 @@ def draw_deployments(
                 {
                     "hardware": name,
                     "requests": steps["batch"],
-                    "user_tokens_per_s": 1 / steps["tpot_s"],
-                    "gpu_tokens_per_s": steps["tokens_per_s_per_gpu"],
+                    "user_tokens_per_s": 1 / steps["served_tpot_s"],
+                    "gpu_tokens_per_s": steps["served_tokens_per_s"] / deployment.parallel.devices,
                     "fits": steps["fits"],
                 }
             )
@@ -269,11 +269,12 @@ def draw_deployments(
         height_ratios=[0.5 * len(bars), 2.7],
     )
     draw_passes(grid["passes"], bars, 5.7)
-    draw_throughput(grid["throughput"], pd.concat(lines, ignore_index=True), objective.tpot_s if objective else None)
+    tpot_s = objective.tpot_s if objective and np.isfinite(objective.tpot_s) else None
+    draw_throughput(grid["throughput"], pd.concat(lines, ignore_index=True), tpot_s)
     # Above the objective's name, which is above its line.
-    title = {"fontsize": 8.5, "pad": 17 if objective and objective.tpot_s else 6}
-    grid["throughput"].set_title(f"decode, {deployments[0].input_tokens:,} tokens in", **title)
+    title = {"fontsize": 8.5, "pad": 17 if tpot_s else 6}
     first = deployments[0]
+    grid["throughput"].set_title(f"served, {first.input_tokens:,} tokens in, {first.output_tokens:,} out", **title)
     longest = first.model.max_positions or 131072
     tokens = np.unique(np.geomspace(min(256, longest), longest, 40).astype(np.int64))
     needed = memory_of(first, decode(tokens - 1, np.full(len(tokens), batch), first.new_tokens))
