@@ -444,6 +444,14 @@ def test_new_dataset_says_why_a_file_is_left_out(tmp_path):
     ]
 
 
+def test_new_dataset_says_for_which_gpu_a_model_is_predicted(tmp_path):
+    (tmp_path / "model.json").write_text('{"model_type": "llama"}')
+    done = script("new-dataset", str(tmp_path))
+    assert done.stderr == "look at model.json: predicted for h100-sxm, no GPU is named (--gpu)\n"
+    (tmp_path / "dataset.yaml").unlink()
+    assert script("new-dataset", str(tmp_path), "--gpu", "l40s").stderr == ""
+
+
 def test_new_dataset_leaves_out_files_with_names_that_no_path_can_have(tmp_path):
     names = [b"a{b}.csv", b"good.csv", b"in\xff.csv", b"new\nline.csv", b"s\\t.csv", b"x" * 201 + b".csv"]
     for name in names:

@@ -411,6 +411,7 @@ def test_people_read_no_more_digits_than_there_are(published):
         (lambda f: f.drop(columns="unit"), "the column 'unit' is missing"),
         (lambda f: f.assign(unit=""), "column unit: '' is empty"),
         (lambda f: f.assign(unit="MB"), "unknown unit 'MB'"),
+        (lambda f: f.assign(value=-f["value"]), "is not within 0 to 1e+30"),
         (lambda f: f.assign(unit="Mibyte"), "unknown unit 'Mibyte'"),
         (lambda f: f.assign(unit="byte"), f"wrong unit: {STORES} is counted in inst, not in byte"),
         (lambda f: f.assign(value=np.nan), "column value: '' is empty"),

@@ -78,6 +78,8 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
             stem = re.sub(r"(\.[A-Za-z][\w-]*)+$", "", place.name)
             stem = re.sub(r"[^A-Za-z0-9]+", "_", stem).strip("_")
             cases[_unused(stem[:60] or "case", cases)] = inputs
+            if "hardware" in inputs and device is None:
+                say(f"look at {place}: predicted for {inputs['hardware'][0]}, no GPU is named (--gpu)", err=True)
     if not studies:
         raise InputError(folder, "", "no file in it is of a kind that a study uses", "see gpuledger inspect FOLDER")
     files.write_text(target, as_yaml(content))
