@@ -475,6 +475,19 @@ def test_new_dataset_of_this_folder_leaves_no_draft_that_is_not_valid(tmp_path, 
     assert inspect(".")[0]["problems"] == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("gem",), "gpuledger: no such command 'gem', did you mean 'gemm'; see gpuledger --help"),
+        (("gemm", "1"), "gpuledger gemm: missing argument 'N'; see gpuledger gemm --help"),
+        (("profile", "--x"), "gpuledger profile: no such option '--x'; see gpuledger profile --help"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(arguments, line):
+    done = script(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{line}\n")
+
+
 def test_new_study_refuses_bad_names():
     for name in ("Bad-Name", "../x", "9lives"):
         with pytest.raises(InputError, match="cannot name a study"):

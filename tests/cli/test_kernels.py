@@ -88,7 +88,10 @@ def test_the_nearest_measured_shape_stands_beside(tmp_path):
     assert list(found["measured_m"]) == [64, 64] and found["measured_s"].to_numpy() == pytest.approx([15e-6] * 2)
     assert found["predicted_there_s"].to_numpy() == pytest.approx([found["time_s"][0]] * 2)
     text = run("gemm", "64,90", 4096, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
-    assert "this shape" in text and "m 64" in text and f"{entry.error_percent:.1f}" in text
+    assert re.search(r"\b64 .*  15\.0  ", text) and "15.0 (m 64)" in text and f"{entry.error_percent:.1f}" in text
+    assert "bf16, n 4,096, k 4,096, vllm, h100-sxm, split-k 1" in text and "corrected" in text
+    here = run("gemm", 64, 4096, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
+    assert "15.0" in here and "corrected" not in here.lower()
     # Corrected by what the model is off at the nearest shapes; what was measured is left as it is.
     factor = found["corrected_s"] / found["time_s"]
     assert found["corrected_s"][0] == pytest.approx(15e-6, rel=1e-6)
@@ -123,7 +126,7 @@ def test_attention_is_that_of_the_time_model(tmp_path):
     assert (found["time_s"] > found["roofline_s"]).iloc[1] and found["measured_s"].to_numpy() == pytest.approx(36e-5)
     assert found["measured_context"].tolist() == [8191] * 2
     text = run("attention", 32, 1, 8192, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
-    assert "context 8,191  " in text and "window" not in text
+    assert "360 (context 8,191)  " in text and "window" not in text
     # Causal: half of all pairs.
     prefill = rows("attention", 1, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
     assert set(prefill["flop"]) == {4 * 32 * 128 * 4096 * 4097 / 2}

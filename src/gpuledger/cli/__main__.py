@@ -51,7 +51,17 @@ def main() -> None:
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", InputWarning)
     try:
-        commands.main(prog_name="gpuledger", standalone_mode=True)
+        sys.exit(commands.main(prog_name="gpuledger", standalone_mode=False) or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(BAD_INPUT)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "gpuledger"
+        problem = " ".join(error.format_message().split()).replace(". Did", ", did").rstrip(".?")
+        print(f"{command}: {problem[:1].lower()}{problem[1:]}; see {command} --help", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except click.Abort:
+        sys.exit(130)  # Ctrl-C
     except InputError as error:
         print(f"gpuledger: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)

@@ -106,30 +106,37 @@ def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
     if not several:
         work = f"{three_digits(first['flop'] / 1e9)} GFLOP, {three_digits(first['bytes'] / 1e6)} MB"
         one += f": {work}, {three_digits(first['flop'] / first['bytes'])} FLOP/byte"
-    say(f"{first['precision']}, {one}\n" if one else f"{first['precision']}\n")
+    head = [first["precision"], one]
     shown = {"kernel": table["kernel"], "engine": table["engine"], "GPU": table["gpu"]}
     shown |= {name.replace("_", " "): [f"{value:,}" for value in table[name]] for name in several}
     shown["time (µs)"] = [three_digits(value * 1e6) for value in table["time_s"]]
     shown["error (%)"] = ["unknown" if value != value else f"{value:.1f}" for value in table["error_percent"]]
+    if "yours_per_predicted" in table:
+        shown["yours/predicted"] = [f"{value:.2f}" for value in table["yours_per_predicted"]]
+    if "measured_s" in table and table["measured_s"].notna().any():
+        shown["measured (µs)"] = [_nearest(row, sizes) for row in table.to_dict("records")]
+    # A shape that was measured needs no correction.
+    if "corrected_s" in table and any("(" in text for text in shown.get("measured (µs)", ())):
+        shown["corrected (µs)"] = [three_digits(value * 1e6) for value in table["corrected_s"]]
     shown["TFLOP/s"] = [three_digits(value / 1e12) for value in table["flop"] / table["time_s"]]
     shown["GB/s"] = [three_digits(value / 1e9) for value in table["bytes"] / table["time_s"]]
-    shown["of roof (%)"] = [f"{value:.0f}" for value in 100 * table["roofline_s"] / table["time_s"]]
+    shown["roof (%)"] = [f"{value:.0f}" for value in 100 * table["roofline_s"] / table["time_s"]]
     if "tile_m" in table:
         shown["tile"] = [f"{m:.0f}×{n:.0f}" for m, n in zip(table["tile_m"], table["tile_n"], strict=True)]
         shown |= {name.replace("_", "-"): [f"{value:.0f}" for value in table[name]] for name in ("split_k", "waves")}
     shown["limited by"] = table["bound"].replace(_BOUNDS)
-    if "yours_per_predicted" in table:
-        shown["yours/predicted"] = [f"{value:.2f}" for value in table["yours_per_predicted"]]
-    if "measured_s" in table and table["measured_s"].notna().any():
-        shown["nearest measured"] = [_nearest(row, sizes) for row in table.to_dict("records")]
-        shown["measured (µs)"] = [three_digits(value * 1e6) for value in table["measured_s"]]
-        shown["predicted (µs)"] = [three_digits(value * 1e6) for value in table["predicted_there_s"]]
-    if "corrected_s" in table and table["corrected_s"].notna().any():
-        shown["corrected (µs)"] = [three_digits(value * 1e6) for value in table["corrected_s"]]
-    left = ("kernel", "engine", "GPU", "limited by", "nearest measured")
+    # What is the same in all rows is said once.
+    for name in ("engine", "GPU", "split-k"):
+        if len(table) > 1 and len(same := set(shown.get(name, ()))) == 1:
+            head.append(f"split-k {same.pop()}" if name == "split-k" else same.pop())
+            del shown[name]
+    say(", ".join(filter(None, head)) + "\n")
+    left = ("kernel", "engine", "GPU", "limited by", "measured (µs)")
     right = [number for number, name in enumerate(shown) if name not in left]
     print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right)
     say("\nTimes are predicted; the error is the mean over measured shapes that the kernel was not fitted to.")
+    if "measured (µs)" in shown:
+        say("Measured: this shape, or the nearest one where sizes are named.")
     if "corrected (µs)" in shown:
         say("Corrected: the time, times measured over predicted time at the four nearest measured shapes.")
     stand_in = table[table["error_percent"].isna()]
@@ -139,10 +146,12 @@ def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
 
 
 def _nearest(row: dict, sizes: Sequence[str]) -> str:
+    """Return the time of the nearest measured shape and, if it is another one, its sizes that differ."""
     if row["measured_s"] != row["measured_s"]:
         return ""
     found = {name: int(row[f"measured_{name}"]) for name in sizes}
-    return ", ".join(_named(name, size) for name, size in found.items() if size != row[name]) or "this shape"
+    others = ", ".join(_named(name, size) for name, size in found.items() if size != row[name])
+    return three_digits(row["measured_s"] * 1e6) + (f" ({others})" if others else "")
 
 
 def _named(name: str, size: int) -> str:
