@@ -35,6 +35,7 @@ FOLDERS = {
     "gb300": "gb300",
     "l40s": "l40s",
     "rtx_pro_6000_server": "rtx-pro-6000",
+    "b60": "b60",
 }
 #: Whole attention blocks, of whose kernels only the attention is fitted.
 BLOCKS = (

@@ -103,6 +103,8 @@ def test_what_was_measured_is_said_with_its_error(breakdown):
         ("--gpu rtx-4090 --tp 2", ["The GPUs are taken to share PCIe"]),
         ("--gpu h100 --tp 16", ["Links are taken to join all 16 GPUs as they join 8"]),
         ("--gpu h100 --precision fp8 --tp 8", []),
+        # Of another maker, but measured.
+        ("--gpu b60", []),
     ],
 )
 def test_what_a_prediction_assumes_is_said(options, words):

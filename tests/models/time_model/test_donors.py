@@ -8,7 +8,7 @@ import pytest
 
 from gpuledger.models.time_model import choice
 from gpuledger.models.time_model.collectives import TRAYS, collective_terms, sent_bytes
-from gpuledger.models.time_model.constants import read_table
+from gpuledger.models.time_model.constants import read_table, unseen_constants
 from gpuledger.models.time_model.donors import known, nearest_gpu, sm_rate
 from gpuledger.models.time_model.tiles import WARP, WARP_GROUP, generation_of, stacked
 from gpuledger.readers.gpus import find_gpu, read_gpus
@@ -60,8 +60,9 @@ def test_a_kernel_of_another_generation_does_not_stand_in_for_ones_own():
 
 
 def test_the_kind_of_memory_is_guessed_by_the_sm_where_a_table_does_not_say():
+    """By what NVIDIA's GPUs since 2020 have; the guess is wrong for older ones and other makers'."""
     for gpu in read_gpus().values():
-        if gpu.memory and gpu.name not in ("v100-sxm2", "v100-pcie", "mi300x"):
+        if gpu.memory and gpu.name not in ("v100-sxm2", "v100-pcie", "mi300x", "b60"):
             assert stacked(dataclasses.replace(gpu, memory="")) == stacked(gpu), gpu.name
     assert not stacked(dataclasses.replace(find_gpu("a100"), memory="gddr6"))
     assert stacked(dataclasses.replace(find_gpu("a100"), memory="", shared_memory_bytes_per_sm=math.nan))
@@ -107,7 +108,25 @@ def test_few_gpus_with_a_link_for_each_of_the_others_use_few_links():
 
 
 def test_architectures_without_measurements_are_known():
-    assert {gpu.name for gpu in read_gpus().values() if not known(gpu)} == {"mi300x", "nvl-ax", "jgs"}
+    assert {gpu.name for gpu in read_gpus().values() if not known(gpu)} == {"b60", "mi300x", "nvl-ax", "jgs"}
+
+
+def test_an_intel_gpus_constants_are_its_own_and_those_of_its_architecture():
+    """It was measured with one engine, and without graphs: it says nothing about kernels of other makers."""
+    measured = [find_gpu(name) for name in sorted({entry.gpu for entry in read_table("gemm")})]
+    own = find_gpu("b60")
+    assert own in measured
+    for gpu in read_gpus().values():
+        for kind in ("gemm", "prefill", "decode", "moe", "collective"):
+            assert (nearest_gpu(gpu, measured, kind) == own) == (gpu == own)
+    sibling = dataclasses.replace(own, name="b50", sms=16, dram_bytes_per_s=224e9)
+    assert nearest_gpu(sibling, measured, "gemm") == own
+    # SGLang and TensorRT-LLM do not have vLLM's kernel; a GEMM then takes what all have, but not from Intel's.
+    for kind, precision in (("gemm", "bf16"), ("prefill", "bf16/bf16"), ("decode", "bf16/bf16")):
+        for entry in read_table(kind):
+            if entry.precision == precision and entry.gpu != own.name:
+                found = unseen_constants(kind, find_gpu(entry.gpu), entry.kernel, precision)
+                assert found is None or "from b60" not in found.source
 
 
 def test_matrix_units_are_guessed_by_the_memory_where_a_table_does_not_say_what_an_sm_holds():

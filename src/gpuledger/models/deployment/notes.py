@@ -5,6 +5,7 @@ import numpy as np
 from gpuledger.models.deployment.passes import Deployment
 from gpuledger.models.time_model.choice import candidates
 from gpuledger.models.time_model.collectives import NODE, TRAYS
+from gpuledger.models.time_model.constants import read_table
 from gpuledger.models.time_model.donors import BRIDGED, ODD_SERVERS, PCIE_BYTES_PER_S, known
 from gpuledger.models.time_model.step import NARROW, widened
 from gpuledger.models.transformer.routing import SERVED_LOAD
@@ -26,7 +27,7 @@ def notes(deployment: Deployment) -> list[str]:
         found.append(f"No units for {name}: {what}.")
     if deployment.expert_load == SERVED_LOAD and (rows["kind"] == "grouped_gemm").any():
         found.append(f"Experts are chosen unevenly, as random tokens choose them (Zipf exponent {SERVED_LOAD}).")
-    if not known(gpu):
+    if not known(gpu) and all(entry.gpu != gpu.name for entry in read_table("gemm")):
         found.append(_GUESS + _unknown(gpu))
     group = max(parallel.tensor, parallel.expert)
     return found + _links(gpu, group, deployment.engine) if group > 1 else found

@@ -17,7 +17,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.provenance import describe_file
 from gpuledger.models.time_model.collectives import CollectiveConstants
 from gpuledger.models.time_model.decode_law import DecodeConstants
-from gpuledger.models.time_model.donors import alike, nearest_gpu, sm_rate
+from gpuledger.models.time_model.donors import alike, foreign, nearest_gpu, sm_rate
 from gpuledger.models.time_model.encoder_law import EncoderConstants
 from gpuledger.models.time_model.moe import MoeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
@@ -188,12 +188,14 @@ def unseen_constants(kind: str, gpu: Gpu, kernel: str, precision: str, path: str
         The nearest GPU's constants, transferred; None if no other GPU has the kernel in that precision.
     """
     others = [entry for entry in read_table(kind, path) if entry.gpu != gpu.name and entry.precision == precision]
+    gpus = {name: find_gpu(name, file=path, place=f"GPU {name}") for name in dict.fromkeys(e.gpu for e in others)}
+    others = [entry for entry in others if not foreign(gpu, gpus[entry.gpu])]
     same = [entry for entry in others if entry.kernel == kernel]
     if kind == "gemm":
         same = same or others
     if not same:
         return None
-    donors = {entry.gpu: find_gpu(entry.gpu, file=path, place=f"GPU {entry.gpu}") for entry in same}
+    donors = {entry.gpu: gpus[entry.gpu] for entry in same}
     nearest = nearest_gpu(gpu, donors.values(), kind, kernel.startswith("MLA"))
     own = [entry.constants for entry in same if entry.gpu == nearest.name]
     return transferred(min(own, key=_readiness), nearest, gpu)

@@ -31,6 +31,7 @@ BRIDGED = ("h100-nvl",)
 class Distance(NamedTuple):
     """How far a GPU's constants are from another's, the first difference before all others."""
 
+    foreign: bool
     first: bool
     second: bool
     generations: int  # between them
@@ -53,11 +54,11 @@ def distance(gpu: Gpu, other: Gpu, kind: str, latent: bool = False) -> Distance:
     if kind == "collective":
         fast = [one.link_bytes_per_s > PCIE_BYTES_PER_S for one in (gpu, other)]
         link = _ratio(gpu.link_bytes_per_s, other.link_bytes_per_s) if gpu.link_bytes_per_s > 0 else 1.0
-        return Distance(fast[0] != fast[1], other.name in ODD_SERVERS, steps, (link, rate))
+        return Distance(foreign(gpu, other), fast[0] != fast[1], other.name in ODD_SERVERS, steps, (link, rate))
     units = generation_of(gpu) is not generation_of(other)
     memory = stacked(gpu) != stacked(other)
     first, second = (memory, units) if kind in BY_MEMORY and not latent else (units, memory)
-    return Distance(first, second, steps, (rate,))
+    return Distance(foreign(gpu, other), first, second, steps, (rate,))
 
 
 def nearest_gpu(gpu: Gpu, donors: Iterable[Gpu], kind: str, latent: bool = False) -> Gpu:
@@ -73,6 +74,14 @@ def alike(one: Gpu, other: Gpu) -> bool:
 def sm_rate(gpu: Gpu) -> float:
     """FLOP of the matrix units of an SM in a cycle."""
     return gpu.peak_flop_per_s("bf16") / (gpu.sms * gpu.clock_hz)
+
+
+def foreign(gpu: Gpu, other: Gpu) -> bool:
+    """Return whether the other GPU is neither NVIDIA's nor of this GPU's architecture: its constants say little here.
+
+    Intel's B60 was measured with one engine and without graphs: to start a kernel takes the host 20 to 60 µs there.
+    """
+    return not known(other) and other.architecture != gpu.architecture
 
 
 def known(gpu: Gpu) -> bool:

@@ -44,6 +44,7 @@ TABLES: Mapping[str, Callable[[Case, Path], tuple[pd.DataFrame, list[str]]]] = M
         "mla/*/*/generation_mla_perf.parquet": read_attention,
         "moe/*/*/moe_perf.parquet": read_moe,
         "comm/nccl/*/nccl_perf.parquet": read_collectives,
+        "comm/oneccl/*/oneccl_perf.parquet": read_collectives,
         "comm/*/*/custom_allreduce_perf.parquet": read_collectives,
         "linear_attention/*/*/gdn_perf.parquet": read_recurrent,
         "linear_attention/*/*/mamba2_perf.parquet": read_recurrent,
@@ -68,7 +69,7 @@ WORDS = MappingProxyType(
         "MLA decode": "decode attention, MLA",
         "moe": "MoE",
         "all-reduce": "all-reduce in engines",
-        "nccl": "NCCL",
+        "nccl": "NCCL, oneCCL",
         "encoder": "encoder attention",
         "recurrent": "linear attention, SSM",
         "sparse": "sparse attention",
@@ -241,7 +242,7 @@ def _constants(kind: str) -> dict[tuple[str, ...], AnyConstants]:
 def _kind(measured: Measured) -> str:
     """Return the key of `WORDS`."""
     if measured.kind == "collective":
-        return "nccl" if "nccl" in measured.kernel.lower() else "all-reduce"
+        return "nccl" if measured.kernel.lower().startswith(("nccl", "oneccl")) else "all-reduce"
     if measured.kind in _RECURRENT:
         return "recurrent"
     return f"MLA {measured.kind}" if measured.kernel.startswith("MLA ") else measured.kind

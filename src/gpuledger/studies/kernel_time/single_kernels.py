@@ -79,7 +79,9 @@ def single_gemms(
     InputError
         A precision that the GPU cannot do, an engine without such a kernel, a damaged table.
     """
-    _require_units(gpu, "fp8" if precision == "fp8_block" else precision)
+    # An engine may have a kernel that widens: vLLM's fp8 on Intel's B60.
+    if all(entry.gpu != gpu.name for entry in _usual(read_table("gemm"), precision)):
+        _require_units(gpu, "fp8" if precision == "fp8_block" else precision)
     entries = _entries("gemm", gpu, tuple(dict.fromkeys((precision, *RELATED.get(precision, ("bf16",))))), engine)
 
     def law(entry: Entry, at: pd.DataFrame, repeated: bool) -> dict[str, np.ndarray]:

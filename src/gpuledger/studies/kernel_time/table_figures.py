@@ -15,8 +15,8 @@ from gpuledger.readers.gpus import read_gpus
 MOST_PERCENT = 20
 #: Short names of frameworks.
 FRAMEWORKS = {"sglang": "SGLang", "trtllm": "TRT-LLM", "vllm": "vLLM"}
-#: What no framework compiles itself: it has the width of all of a GPU's columns.
-COMMON = "nccl"
+#: Libraries that no framework compiles itself: they have the width of all of a GPU's columns.
+COMMON = ("nccl", "oneccl")
 
 
 def row_labels(table: pd.DataFrame) -> list[str]:
@@ -34,7 +34,7 @@ def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> None:
     table : DataFrame
         Of :func:`gpuledger.studies.kernel_time.every_table.class_table`.
     """
-    frameworks = sorted(set(table["framework"]) - {COMMON}) or [COMMON]
+    frameworks = sorted(set(table["framework"]).difference(COMMON)) or COMMON[:1]
     known, width, narrow = read_gpus(), len(frameworks), figures.for_columns
     rows, gpus = row_labels(table), list(table["gpu"].unique())
     values = np.full((len(rows), width * len(gpus)), np.nan)
@@ -67,7 +67,7 @@ def draw_error_map(axes: Axes, table: pd.DataFrame, column: str) -> None:
     else:
         axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=6.5)
     for place, gpu in enumerate(gpus):
-        title = known[gpu].title.removeprefix("NVIDIA ") if gpu in known else gpu
+        title = known[gpu].title.removeprefix("NVIDIA ").removeprefix("Intel ") if gpu in known else gpu
         # A number ends the name of a product; what follows is its form.
         short = re.match(r"\D*\d\w*|.*", title)[0]
         short = "\n".join(short.rsplit(" ", 1)) if len(short) > 8 and not narrow else short
