@@ -83,6 +83,8 @@ def test_the_nearest_measured_shape_stands_beside(tmp_path):
     table = pd.DataFrame({"gemm_dtype": ["bfloat16"] * 4 + ["fp8"], "m": [64, 64, 128, 4096, 60], "n": 4096, "k": 4096})
     # In milliseconds; the median of equal shapes.
     table["latency"] = [0.014, 0.016, 0.02, 0.3, 0.001]
+    far = pd.DataFrame({"gemm_dtype": "bfloat16", "m": 2 ** np.arange(20), "n": 64, "k": 64, "latency": 0.01})
+    table = pd.concat([table, far])
     entry = measured(tmp_path, "gemm", "h100-sxm", "vllm", table)
     found = rows("gemm", "64,90", 4096, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
     assert list(found["measured_m"]) == [64, 64] and found["measured_s"].to_numpy() == pytest.approx([15e-6] * 2)

@@ -159,7 +159,7 @@ def test_look_up_and_derate_of_known_times():
 
 
 def test_neighbours_correct_what_a_model_is_off_by_everywhere():
-    """The model is 1.5 times too slow for few rows, twice too fast for many; rows in between are in between."""
+    """The model is 1.5 times too slow for few rows, twice too fast for many."""
     m = np.array([1, 2, 4, 8, 1024, 2048, 4096, 8192] * 4)
     rows = pd.DataFrame({"m": m, "n": np.repeat([1, 2, 3, 4], 8) * 64, "measured_s": 1e-6 * m})
     rows["held_back"] = rows["m"].isin([2, 2048])

@@ -116,8 +116,13 @@ def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
     if "measured_s" in table and table["measured_s"].notna().any():
         shown["measured (µs)"] = [_nearest(row, sizes) for row in table.to_dict("records")]
     # A shape that was measured needs no correction.
-    if "corrected_s" in table and any("(" in text for text in shown.get("measured (µs)", ())):
-        shown["corrected (µs)"] = [three_digits(value * 1e6) for value in table["corrected_s"]]
+    others = ["(" in text for text in shown.get("measured (µs)", ())]
+    if "corrected_s" in table and any(others):
+        values = zip(table["corrected_s"] * 1e6, table["corrected_error_percent"], others, strict=True)
+        shown["corrected (µs)"] = [
+            f"{three_digits(value)} ± {error:.1f} %" if other and value == value else ""
+            for value, error, other in values
+        ]
     shown["TFLOP/s"] = [three_digits(value / 1e12) for value in table["flop"] / table["time_s"]]
     shown["GB/s"] = [three_digits(value / 1e9) for value in table["bytes"] / table["time_s"]]
     shown["roof (%)"] = [f"{value:.0f}" for value in 100 * table["roofline_s"] / table["time_s"]]
@@ -138,7 +143,9 @@ def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
     if "measured (µs)" in shown:
         say("Measured: this shape, or the nearest one where sizes are named.")
     if "corrected (µs)" in shown:
-        say("Corrected: the time, times measured over predicted time at the four nearest measured shapes.")
+        say(
+            "Corrected: the time, by what its errors at the nearest measured shapes have in common; ± the mean error so."
+        )
     stand_in = table[table["error_percent"].isna()]
     for gpu, rows in stand_in.groupby("gpu", sort=False):
         origins = ", ".join(dict.fromkeys(map(origin, rows["constants"])))

@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.time_model.fit_law import fit_law
+from gpuledger.models.time_model.neighbours import near, shared
 
-#: Neighbours that a look-up averages, and how many it looks at for more that are as near as the last of them.
-NEIGHBOURS, LOOKED_AT = 4, 16
-#: Steps of a logarithm in which distances are measured: exact sums, so that what is as near is so on every processor.
-STEPS = 2.0**20
+#: Neighbours that a look-up averages.
+NEIGHBOURS = 4
 
 
 @dataclass(frozen=True)
@@ -42,23 +41,14 @@ def look_up(known: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.nda
     known, wanted : arrays of shape (shapes, sizes)
         At least 0; distances are between their logarithms (of size + 1).
     values : array of shape (shapes, …)
-        Of the known shapes: measured times, or how far a prediction is off there (as ratios).
+        Of the known shapes: measured times.
 
     Returns
     -------
     ndarray of shape (wanted shapes, …)
         The geometric mean of the `NEIGHBOURS` nearest and of those as near as the last, weighted by inverse distance.
     """
-    # Only here: importing it takes a third of a second.
-    from scipy.spatial import cKDTree
-
-    places, asked = (np.round(STEPS * np.log1p(sizes)) for sizes in (known, wanted))
-    count = min(LOOKED_AT, len(known))
-    distance, nearest = cKDTree(places).query(asked, k=range(1, count + 1))
-    weight = 1 / np.maximum(distance, 1e-9 * STEPS)
-    weight[distance > distance[:, [min(NEIGHBOURS, count) - 1]]] = 0
-    weight /= weight.sum(axis=1, keepdims=True)
-    return np.exp(np.einsum("ij,ij...->i...", weight, np.log(values)[nearest]))
+    return np.exp(shared(np.log(values), *near(known, wanted, NEIGHBOURS)))
 
 
 def noise_floor(tables: list[pd.DataFrame], keys: list[str]) -> tuple[float, int]:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.models.time_model.fit import HOST_BOUND_S
+from gpuledger.models.time_model.neighbours import correction, fit_sharing
 from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.baselines import fit_derate, look_up, noise_floor
 from gpuledger.studies.kernel_time.prediction import LARGE_FLOP
@@ -14,7 +15,7 @@ from gpuledger.studies.kernel_time.prediction import LARGE_FLOP
 #: Ways to predict, by the stem of their column, and what tables call them.
 PREDICTORS: Mapping[str, str] = {
     "predicted": "this model",
-    "corrected": "this model, corrected by its errors at the 4 nearest measured shapes",
+    "corrected": "this model, corrected by what its errors at the nearest measured shapes have in common",
     "shipped": "this model, constants as they come",
     "lookup": "look-up of the 4 nearest measured shapes",
     "derated": "roofline with 3 fitted constants",
@@ -60,7 +61,7 @@ def add_baselines(
     -------
     DataFrame
         ``derated_s``; of held-back rows ``lookup_s``, between the nearest measured times, and ``corrected_s``, the
-        prediction times its errors at the same shapes.
+        prediction corrected by what its errors at the nearest shapes have in common.
     """
     held = rows["held_back"].to_numpy()
     if (~held).sum() < prediction.LEAST_SHAPES:
@@ -70,9 +71,10 @@ def add_baselines(
     derate = fit_derate(compute_s[~held][few], traffic_s[~held][few], measured[few])
     shapes = rows[list(sizes)].fillna(0).to_numpy(dtype=float)
     model = predicted_s.to_numpy()
-    known = np.column_stack([measured, measured / model[~held]])
+    known, ratios = shapes[~held], measured / model[~held]
     found = np.full((len(rows), 2), np.nan)
-    found[held] = look_up(shapes[~held], known, shapes[held]) * np.column_stack([np.ones(held.sum()), model[held]])
+    found[held, 0] = look_up(known, measured, shapes[held])
+    found[held, 1] = model[held] * correction(fit_sharing(known, ratios), known, ratios, shapes[held])
     columns = {"derated_s": derate.time_s(compute_s, traffic_s), "lookup_s": found[:, 0], "corrected_s": found[:, 1]}
     return pd.DataFrame({name: prediction.rounded(times) for name, times in columns.items()}, index=rows.index)
 

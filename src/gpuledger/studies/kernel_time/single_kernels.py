@@ -13,13 +13,13 @@ from gpuledger.errors import InputError
 from gpuledger.models.time_model.choice import candidates, of_shape
 from gpuledger.models.time_model.constants import RELATED, Entry, read_table
 from gpuledger.models.time_model.gemm import gemm_plan
+from gpuledger.models.time_model.neighbours import correction, fit_sharing, near
 from gpuledger.readers.gpus import Gpu, find_gpu
 from gpuledger.studies.kernel_time import engine_prediction
-from gpuledger.studies.kernel_time.baselines import NEIGHBOURS
 from gpuledger.studies.kernel_time.benchmark_loops import copies_in_turn, shown
 from gpuledger.studies.kernel_time.engine_measurements import read_attention
 from gpuledger.studies.kernel_time.measurements import read_gemms
-from gpuledger.studies.kernel_time.prediction import baselines, weight_bytes
+from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, baselines, weight_bytes
 
 #: What benchmarks' loops call a precision where its name is another (groups of
 #: :data:`gpuledger.studies.kernel_time.measurements.DTYPES`).
@@ -28,7 +28,7 @@ _GROUPS = {"bf16": "16-bit", "fp16": "16-bit", "fp4": "nvfp4"}
 _SAME_WIDTH = dict.fromkeys(("bf16", "fp16"), ("bf16", "fp16"))
 _PLAN = ("tile_m", "tile_n", "split_k", "waves", "bound")
 #: How often the logarithm of a size counts in the distance of shapes, if not once: kernels differ by heads' dimension.
-_WEIGHTS = {"head_dim": 10, "window": 3}
+_SCALES = {"head_dim": 10, "window": 3}
 #: Bytes of a value of attention.
 _VALUE_BYTES = {"bf16": 2, "fp8": 1}
 
@@ -71,8 +71,9 @@ def single_gemms(
         that the kernel's constants were not fitted to (NaN: not measured on this GPU in this precision, or with such
         heads); ``flop``, ``bytes``, ``roofline_s``; ``bound``, ``tile_m``, ``tile_n``, ``split_k``, ``waves`` as of
         :func:`gpuledger.models.time_model.gemm.gemm_plan`; ``constants``, in words. With `tables` also
-        ``measured_<size>``, ``measured_s`` and ``predicted_there_s`` of the nearest measured shape, and
-        ``corrected_s``, the prediction corrected by its errors at the four nearest (not if `repeated`); NaN: none.
+        ``measured_<size>``, ``measured_s`` and ``predicted_there_s`` of the nearest measured shape; ``corrected_s``,
+        the prediction corrected by what its errors at near shapes have in common, and ``corrected_error_percent``, the
+        mean error of measured shapes that the others correct (not if `repeated`); NaN: none.
 
     Raises
     ------
@@ -199,7 +200,7 @@ def _predicted(
         if own and len(table := _rows_of(_table(read, path), entry)):
             rows = rows.assign(**_beside(table, shapes, lambda at, entry=entry: law(entry, at, False)["time_s"]))
             if repeated:
-                rows = rows.drop(columns="corrected_s")
+                rows = rows.drop(columns=["corrected_s", "corrected_error_percent"])
             else:
                 rows["corrected_s"] *= rows["time_s"]
         found.append(rows)
@@ -216,25 +217,27 @@ def _rows_of(table: pd.DataFrame, entry: Entry) -> pd.DataFrame:
 
 
 def _beside(table: pd.DataFrame, shapes: pd.DataFrame, predict: Callable) -> dict[str, np.ndarray]:
-    """Return the measured shape nearest to each, as measured and as predicted, and ``corrected_s``, a factor.
+    """Return the measured shape nearest to each, as measured and as predicted, and how near ones correct predictions.
 
-    The nearest have the least distance between the logarithms of all sizes. The factor is measured over predicted time,
-    the geometric mean of the `NEIGHBOURS` nearest by inverse distance.
+    ``corrected_s`` is a factor (that of a shape that was measured makes it the measured time), and
+    ``corrected_error_percent`` the error of each measured shape when the others correct it; NaN for a table of few.
     """
-    from scipy.spatial import cKDTree
-
     names = list(shapes)
+    scales = np.array([_SCALES.get(name, 1) for name in names])
     # A context or a window may be empty.
-    places, asked = (
-        np.log1p(of[names].to_numpy(float)) * [_WEIGHTS.get(n, 1) for n in names] for of in (table, shapes)
-    )
-    distance, nearest = cKDTree(places).query(asked, k=range(1, min(NEIGHBOURS, len(table)) + 1))
-    weight = 1 / np.maximum(distance, 1e-9)
-    weight /= weight.sum(axis=1, keepdims=True)
-    near = table.iloc[nearest.ravel()].reset_index(drop=True)
-    predicted_s, measured_s = predict(near[names].astype(np.int64)), near["measured_s"].to_numpy()
-    ratios = np.log(measured_s / predicted_s).reshape(nearest.shape)
-    first = np.arange(len(shapes)) * nearest.shape[1]
-    found = {f"measured_{name}": near[name].to_numpy(np.int64)[first] for name in names}
+    known, asked = (of[names].to_numpy(float) for of in (table, shapes))
+    measured_s, predicted_s = table["measured_s"].to_numpy(), predict(table[names].astype(np.int64))
+    weights, places = near(known, asked, 1, scales=scales)
+    first = places[np.arange(len(asked)), weights.argmax(axis=1)]
+    found = {f"measured_{name}": table[name].to_numpy(np.int64)[first] for name in names}
     found |= {"measured_s": measured_s[first], "predicted_there_s": predicted_s[first]}
-    return found | {"corrected_s": np.exp((weight * ratios).sum(axis=1))}
+    if len(table) < LEAST_SHAPES:
+        return found | {"corrected_s": np.nan, "corrected_error_percent": np.nan}
+    ratios = measured_s / predicted_s
+    sharing = fit_sharing(known, ratios, scales)
+    factor = correction(sharing, known, ratios, asked, scales)
+    exact = (known[first] == asked).all(axis=1)
+    return found | {
+        "corrected_s": np.where(exact, ratios[first], factor),
+        "corrected_error_percent": sharing.error_percent,
+    }
