@@ -143,9 +143,7 @@ def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
     if "measured (µs)" in shown:
         say("Measured: this shape, or the nearest one where sizes are named.")
     if "corrected (µs)" in shown:
-        say(
-            "Corrected: the time, by what its errors at the nearest measured shapes have in common; ± the mean error so."
-        )
+        say("Corrected: the time, by what its errors at the nearest measured shapes share; ± the mean error left.")
     stand_in = table[table["error_percent"].isna()]
     for gpu, rows in stand_in.groupby("gpu", sort=False):
         origins = ", ".join(dict.fromkeys(map(origin, rows["constants"])))

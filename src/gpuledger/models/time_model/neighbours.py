@@ -1,9 +1,9 @@
 """What measured shapes near a shape say of it: their times, and the share of a law's errors that they have in common.
 
-A law's error at a shape is in part the kernel's (a tile that the library takes there, an alignment) and so about the same
-at the next shapes, in part noise of the one measurement. How much of it is shared is fitted: kriging with a nugget, with
-distances' inverses in place of a fitted covariance (D. Shepard, ACM National Conference, 1968; N. Cressie, Statistics for
-Spatial Data, 1993).
+A law's error at a shape is in part the kernel's (a tile that the library takes there, an alignment) and so about the
+same at the next shapes, in part noise of the one measurement. How much of it is shared is fitted: kriging with a
+nugget, with distances' inverses in place of a fitted covariance (D. Shepard, ACM National Conference, 1968; N. Cressie,
+Statistics for Spatial Data, 1993).
 """
 
 from typing import NamedTuple
