@@ -56,16 +56,9 @@ def memory_bytes(
         ``weight_bytes, cache_bytes, activation_bytes`` and their sum ``memory_bytes``.
     """
     weights, cache = _by_stage(model, parallel, precision, work)
-    seeing = (rows["layers"] == VISION).to_numpy()
-    largest = _largest(rows[~seeing], work.shapes)
-    stream = work.tokens * model.hidden * BITS[(precision or model.precision).activations] // 8
-    if seeing.any():
-        encoder = rows[seeing]
-        residual = encoder["write_bytes"].where(encoder["kernel"] == "image_ffn_residual", 0)
-        residual = residual.groupby(encoder["shape"]).max().reindex(range(work.shapes), fill_value=0).to_numpy()
-        largest = np.maximum(largest, _largest(encoder, work.shapes) + residual - stream)
+    activations, _ = _activations(model, precision or model.precision, work, rows)
     fullest = (weights + cache).argmax(axis=0), np.arange(work.shapes)
-    held = np.broadcast_to(weights, cache.shape)[fullest], cache[fullest], largest + stream
+    held = np.broadcast_to(weights, cache.shape)[fullest], cache[fullest], activations
     return pd.DataFrame(dict(zip(PARTS, held, strict=True))).assign(memory_bytes=sum(held))
 
 
@@ -79,6 +72,22 @@ def _by_stage(
     )
     bits = BITS[(precision or model.precision).cache]
     return weights, np.array([_cache_bytes(model, parallel, bits, numbers, work) for numbers in stages])
+
+
+def _activations(
+    model: Model, precision: Precision, work: Workload, rows: pd.DataFrame
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the activations of each shape (bytes), and whether those of the vision tower need most."""
+    seeing = (rows["layers"] == VISION).to_numpy()
+    stream = work.tokens * model.hidden * BITS[precision.activations] // 8
+    own = _largest(rows[~seeing], work.shapes) + stream
+    if not seeing.any():
+        return own, np.zeros(work.shapes, bool)
+    encoder = rows[seeing]
+    residual = encoder["write_bytes"].where(encoder["kernel"] == "image_ffn_residual", 0)
+    residual = residual.groupby(encoder["shape"]).max().reindex(range(work.shapes), fill_value=0).to_numpy()
+    tower = _largest(encoder, work.shapes) + residual
+    return np.maximum(own, tower), tower > own
 
 
 def _largest(rows: pd.DataFrame, shapes: int) -> np.ndarray:
@@ -148,8 +157,12 @@ def memory_rows(
     formulas = {
         "weights": f"Σ outputs × inputs × bits / 8{split}",
         "KV cache": cache,
-        "activations": f"{int(needed['activation_bytes']) - stream:,} (largest input and output of a kernel) + "
-        f"{tokens:,} × {model.hidden:,} × {value} (residual stream)",
+        "activations": (
+            "of the vision tower: largest input and output of a kernel + residual stream"
+            if _activations(model, precision, work, rows)[1][0]
+            else f"{int(needed['activation_bytes']) - stream:,} (largest input and output of a kernel) + "
+            f"{tokens:,} × {model.hidden:,} × {value} (residual stream)"
+        ),
         "communication buffers": "NCCL's, as observed with more than one GPU" if group > 1 else "",
         "CUDA context": "with loaded kernels, observed",
         "workspaces, CUDA graphs, fragmentation": (

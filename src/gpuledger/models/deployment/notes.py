@@ -7,6 +7,7 @@ from gpuledger.models.time_model.choice import candidates
 from gpuledger.models.time_model.collectives import NODE, TRAYS
 from gpuledger.models.time_model.donors import BRIDGED, ODD_SERVERS, PCIE_BYTES_PER_S, known
 from gpuledger.models.time_model.step import NARROW, widened
+from gpuledger.models.transformer.precision import number_format
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 
@@ -38,6 +39,10 @@ def _images(deployment: Deployment) -> list[str]:
     found = []
     if model.unread:
         found.append(f"The vision tower takes memory that is not counted: {model.unread}.")
+    weights = (deployment.precision or model.precision).weights
+    formats = [weights] if isinstance(weights, str) else weights.values()
+    if model.vision and any(number_format(name).bits < 16 for name in formats):
+        found.append("The vision tower is taken to be unquantised, as checkpoints leave it.")
     if model.vision and tensor > 1 and not model.vision.splits(tensor):
         found.append(f"The vision tower cannot be split among {tensor} GPUs: each holds and computes all of it.")
     if deployment.images:

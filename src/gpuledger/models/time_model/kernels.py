@@ -162,7 +162,7 @@ def _sparse(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str,
 
 def _encoder(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
     """Attention between all tokens of a sequence, as in vision towers."""
-    batch, heads, k, macs, read, write = rows.floats("batch", "heads", "k", "macs", "read_bytes", "write_bytes")
+    heads, k, macs, read, write = rows.floats("heads", "k", "macs", "read_bytes", "write_bytes")
     values = rows.label("precision")
     value_bytes = _CACHE_BITS.get(values, 16) / 8
     # Sequences of different lengths stand for as many of their mean length, weighted by their tokens.

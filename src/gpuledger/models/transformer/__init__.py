@@ -101,9 +101,9 @@ shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm, expert_nor
 final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused attention is attention_scores,
 softmax, attention_values (decode_attention_scores, decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 
-**Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, the preparation of images (decoding,
-resizing), videos and audio (:func:`read_model` accepts models that have them). Layers of multi-token prediction are models of their own
-(:meth:`Model.draft_layer`).
+**Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, the preparation of images
+(decoding, resizing), videos and audio (:func:`read_model` accepts models that take them). Layers of multi-token
+prediction are models of their own (:meth:`Model.draft_layer`).
 """
 
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward

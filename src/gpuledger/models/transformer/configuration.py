@@ -168,9 +168,7 @@ def read_model(
     )
 
 
-def _vision(
-    content: Mapping[str, Any], hidden: int, file: Path, shown_file: str
-) -> tuple[VisionTower | None, str]:
+def _vision(content: Mapping[str, Any], hidden: int, file: Path, shown_file: str) -> tuple[VisionTower | None, str]:
     """Read the vision tower, or say why it cannot be read: the text model is read all the same."""
     if not isinstance(content.get("vision_config"), Mapping):
         return None, ""

@@ -161,9 +161,7 @@ class LlamaTiles:
                 columns = tiles // rows
                 canvases.setdefault(rows / columns, []).append((rows, columns))
         every = [canvas for same in canvases.values() for canvas in same]
-        scales = [
-            min(columns * self.side / images.width, rows * self.side / images.height) for rows, columns in every
-        ]
+        scales = [min(columns * self.side / images.width, rows * self.side / images.height) for rows, columns in every]
         larger = [scale for scale in scales if scale >= 1]
         chosen = min(larger) if larger else max(scales)
         fitting = [canvas for canvas, scale in zip(every, scales, strict=True) if scale == chosen]

@@ -34,9 +34,7 @@ class Step:
     @property
     def linear(self) -> Linear:
         units = {"columns": self.outputs, "rows": self.inputs}.get(self.split, 1)
-        return Linear(
-            "image_merger_proj", "image_merger_proj", self.outputs, self.inputs, self.bias, self.split, units
-        )
+        return Linear("image_merger_proj", "image_merger_proj", self.outputs, self.inputs, self.bias, self.split, units)
 
 
 @dataclass(frozen=True)

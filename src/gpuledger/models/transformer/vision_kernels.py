@@ -58,9 +58,7 @@ class _Encoder:
         moved = images * self.grid.tokens * (width * rows.value_bytes)
         # Taps are added to the stream of the text model's first layers.
         rows.elementwise(f"{IMAGE}insert", images * self.grid.tokens, width, moved, moved)
-        rows.elementwise(
-            f"{IMAGE}insert", images * self.grid.tokens, width, 2 * moved, moved, count=tower.taps
-        )
+        rows.elementwise(f"{IMAGE}insert", images * self.grid.tokens, width, 2 * moved, moved, count=tower.taps)
 
     def _layers(self) -> None:
         rows, tower, devices = self.rows, self.tower, self.devices
