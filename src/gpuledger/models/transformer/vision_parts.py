@@ -83,11 +83,12 @@ def layer_numbers(keys: ConfigKeys, name: str, layers: int) -> list[int]:
     return sorted(set(value))
 
 
-def joined_patches(keys: ConfigKeys, ratio: float | None, side: int) -> int:
-    """Return how many patches a token joins, from the ratio of sides by which they become fewer."""
+def joined_patches(keys: ConfigKeys, name: str, side: int) -> int:
+    """Return how many patches a token joins: a key says the ratio of sides by which they become fewer."""
+    ratio = keys.number(name, 0.5)
     factor = round(1 / ratio) if ratio and 1 / 64 <= ratio <= 1 else 0
     if not factor or abs(factor * ratio - 1) > 1e-9 or side % factor:
-        raise keys.error("pixel_shuffle_ratio", f"{side} patches cannot be joined by {ratio}", "correct it")
+        raise keys.error(name, f"{side} patches cannot be joined by {ratio}", "correct it")
     return factor**2
 
 

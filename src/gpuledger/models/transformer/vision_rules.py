@@ -290,10 +290,10 @@ def _llama4(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
     sizes = {**SMALL, "num_hidden_layers": 34, "num_attention_heads": 16, "intermediate_size": 5632}
     sizes |= {"image_size": 448, "patch_size": 14, "projector_input_dim": 4096, "projector_output_dim": 4096}
     keys = vision_keys(outer, sizes | {"vision_output_dim": 7680})
-    side, ratio = patches_of(keys), keys.number("pixel_shuffle_ratio", 0.5)
+    side = patches_of(keys)
     more = {"class_token": True, "positions": side**2 + 1, "rotary": True, "pre_norm": True, "post_norm": True}
     parts, widths = encoder(keys, **more), [keys.integer(f"projector_{end}_dim", MAX_WIDTH) for end in _ENDS]
-    merged = joined_patches(keys, ratio, side)
+    merged = joined_patches(keys, "pixel_shuffle_ratio", side)
     if merged * parts["hidden"] != parts["ffn"].width:
         problem = f"{parts['ffn'].width} is not {merged} patches of {parts['hidden']} values, which its adapter reads"
         raise keys.error("intermediate_size", problem, "correct one of them")
@@ -328,7 +328,7 @@ def _internvl(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
         **{"qk_norm": 2 * hidden * normed, "normed": 2 * normed},
     )
     chat = outer.content["model_type"] == "internvl_chat"
-    merged = joined_patches(outer, outer.number("downsample_ratio", 0.5), side)
+    merged = joined_patches(outer, "downsample_ratio", side)
     width = merged * hidden
     steps = (Step("norm", width, width, merged, weights=2 * width), *mlp(width, text, text, merged, shared=False))
     last = outer.integer("select_layer" if chat else "vision_feature_layer", -1, -1, low=-parts["layers"])
