@@ -108,7 +108,7 @@ TOWERS = {
     "Qwen3.5-27B": {
         "model_type": "qwen3_5",
         "text_config": QWEN35,
-        "vision_config": {"depth": 27, "out_hidden_size": 5120, "deepstack_visual_indexes": []},
+        "vision_config": {"depth": 27, "out_hidden_size": 5120},
     },
     "gemma-3-4b": {
         **{"model_type": "gemma3", "text_config": GEMMA3, "mm_tokens_per_image": 256, "vision_config": SIGLIP},

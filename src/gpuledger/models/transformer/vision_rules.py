@@ -112,7 +112,8 @@ def _qwen_tower(keys: ConfigKeys, out: int, limits: ConfigKeys, least: int, most
 
 def _qwen3(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
     sizes = {"depth": 27, "hidden_size": 1152, "num_heads": 16, "patch_size": 16, "intermediate_size": 4304}
-    sizes |= {"out_hidden_size": text, "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24]}
+    taps = [] if outer.content["model_type"].startswith("qwen3_5") else [8, 16, 24]
+    sizes |= {"out_hidden_size": text, "num_position_embeddings": 2304, "deepstack_visual_indexes": taps}
     keys = vision_keys(outer, _usual(sizes) | {"spatial_merge_size": 2, "temporal_patch_size": 2}, _QWEN)
     positions = keys.integer("num_position_embeddings", MAX_PIXELS)
     taps = layer_numbers(keys, "deepstack_visual_indexes", keys.integer("num_hidden_layers", MAX_LAYERS))
@@ -346,7 +347,8 @@ def _internvl(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
 
 
 _FAMILIES: Mapping[str, Callable[[ConfigKeys, int, ConfigKeys], VisionTower]] = {
-    **{"qwen2_vl": _qwen2, "qwen2_5_vl": _qwen25, "glm4v": _glm, "glm4v_moe": _glm},
+    **{"qwen2_vl": _qwen2, "qwen2_5_vl": _qwen25},
+    **dict.fromkeys(("glm4v", "glm4v_moe", "glm46v"), _glm),
     **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), _qwen3),
     **dict.fromkeys(("llava", "llava_next", "llava_onevision"), _llava),
     **{"mistral3": _mistral3, "gemma3": _gemma3, "gemma4": _gemma4, "llama4": _llama4},
