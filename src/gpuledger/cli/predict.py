@@ -37,7 +37,7 @@ _OPTIONS = {"parallel.tensor": "--tp", "parallel.pipeline": "--pp", "parallel.ex
 @click.option("--pp", default="1", show_default=True, help="Pipeline stages.")
 @click.option("--ep", default="1", show_default=True, help="Expert parallelism.")
 @click.option("--batch", help="Requests per decode step: 64, 1,8,64 or 1..256.  [default: 1, 2, 4, …, 256]")
-@click.option("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt, without its images'.")
+@click.option("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt's text.")
 @click.option("--images", help="Images in every prompt, beside --input; 0: as loaded for text alone.")
 @click.option("--image-size", default="1024x1024", show_default=True, help="Their width and height in pixels.")
 @click.option("--output", "output_tokens", default="256", show_default=True, help="Tokens generated per request.")
