@@ -300,6 +300,8 @@ def test_bounds_of_pixels_beside_the_file_count(read):
     assert 1000 < model.image_tokens(images) <= 1280
     model = read(content, preprocessor_config={"size": {"shortest_edge": 3136, "longest_edge": 28 * 28 * 640}})
     assert 500 < model.image_tokens(images) <= 640
+    model = read(content, preprocessor_config={"size": [672, 672]})
+    assert model.image_tokens(images) == 2691
     model = read(content, preprocessor_config={"max_pixels": "many"})
     assert model.vision is None and "max_pixels: 'many' is not a whole number" in model.unread
 

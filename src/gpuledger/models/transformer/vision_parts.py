@@ -64,7 +64,12 @@ def _limit(limits: ConfigKeys, old: str, new: str, published: int) -> int:
     """Return a bound on an image's pixels: under its older key, within ``size``, or as published."""
     if limits.content.get(old) is not None:
         return limits.integer(old, MAX_PIXELS)
-    return limits.inner("size").integer(new, MAX_PIXELS, published)
+    return bounds_of(limits).integer(new, MAX_PIXELS, published)
+
+
+def bounds_of(limits: ConfigKeys) -> ConfigKeys:
+    """Return the bounds within ``size``; none where it is a list, which processors ignore (MiniMax-M3's)."""
+    return ConfigKeys({}, limits.file) if isinstance(limits.content.get("size"), list) else limits.inner("size")
 
 
 def resized(keys: ConfigKeys, limits: ConfigKeys, least: int, most: int, frames: int = 1) -> Resized:

@@ -29,6 +29,7 @@ from gpuledger.models.transformer.vision_parts import (
     MAX_PIXELS,
     MAX_TILES,
     SMALL,
+    bounds_of,
     encoder,
     feature_layers,
     joined_patches,
@@ -177,7 +178,7 @@ def _kimi(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
     width = merge**2 * hidden
     steps = [Step("norm", hidden, hidden, 1, weights=2 * hidden), *mlp(width, width, text, merge**2, shared=False)]
     most = limits.integer("max_patches", MAX_PIXELS, 16384)
-    longest = limits.inner("size").integer("max_height", MAX_SIDE, 512)
+    longest = bounds_of(limits).integer("max_height", MAX_SIDE, 512)
     return VisionTower(image=Padded(side_of(keys, "patch_size"), merge, most, longest), steps=tuple(steps), **parts)
 
 
@@ -194,7 +195,7 @@ def _llava(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
     classes = int(kind == "clip_vision_model")
     whole = outer.choice("vision_feature_select_strategy", ("default", "full"), "default" if classes else "full")
     if kind == "pixtral":
-        longest = limits.inner("size").integer("longest_edge", MAX_SIDE, side_of(keys, "image_size"))
+        longest = bounds_of(limits).integer("longest_edge", MAX_SIDE, side_of(keys, "image_size"))
         image = Rows(side_of(keys, "patch_size"), 1, longest)
     elif tiled == "llava":
         image = Square(patches_of(keys), patches_of(keys) ** 2 + classes - (whole == "default"))
@@ -245,7 +246,7 @@ def _mistral3(outer: ConfigKeys, text: int, limits: ConfigKeys) -> VisionTower:
         Step("proj", merge**2 * hidden, hidden, merge**2),
         *mlp(features * hidden, text, text, merge**2, bias),
     ]
-    longest = limits.inner("size").integer("longest_edge", MAX_SIDE, side_of(keys, "image_size"))
+    longest = bounds_of(limits).integer("longest_edge", MAX_SIDE, side_of(keys, "image_size"))
     image = Rows(side_of(keys, "patch_size"), merge, longest)
     return VisionTower(image=image, steps=tuple(steps), skipped=skipped, **parts)
 
