@@ -396,7 +396,8 @@ def test_one_gpu_holds_the_whole_model_and_several_share_it():
     for name in sorted(path.stem for path in (ROOT / "resources/models").glob("*.json")):
         alone = scenario(name)
         needed = alone.memory_bytes(work)
-        assert set(needed["weight_bytes"]) == {alone.model.weight_bytes()}
+        tower = alone.model.vision.weight_bytes(alone.precision) if alone.model.vision else 0
+        assert set(needed["weight_bytes"]) == {alone.model.weight_bytes() + tower}
         cache = alone.model.kv_bytes([64, 1000, 501]) * [1, 3, 7]
         assert needed["cache_bytes"].tolist() == cache.tolist()
     whole = scenario("Llama-3.1-70B").memory_bytes(work)

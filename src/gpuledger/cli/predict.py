@@ -17,7 +17,7 @@ from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
     from gpuledger.models.deployment import Deployment, Speculation
-    from gpuledger.models.transformer import Model, Precision
+    from gpuledger.models.transformer import Images, Model, Precision
     from gpuledger.readers.gpus import Gpu
 
 #: The options of what a ``dataset.yaml`` calls so.
@@ -37,7 +37,9 @@ _OPTIONS = {"parallel.tensor": "--tp", "parallel.pipeline": "--pp", "parallel.ex
 @click.option("--pp", default="1", show_default=True, help="Pipeline stages.")
 @click.option("--ep", default="1", show_default=True, help="Expert parallelism.")
 @click.option("--batch", help="Requests per decode step: 64, 1,8,64 or 1..256.  [default: 1, 2, 4, …, 256]")
-@click.option("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt.")
+@click.option("--input", "input_tokens", default="1024", show_default=True, help="Tokens of a prompt's text.")
+@click.option("--images", help="Images in every prompt, beside --input; 0: as loaded for text alone.")
+@click.option("--image-size", default="1024x1024", show_default=True, help="Their width and height in pixels.")
 @click.option("--output", "output_tokens", default="256", show_default=True, help="Tokens generated per request.")
 @click.option("--precision", help="fp8, or weights=fp8,operands=fp8,cache=fp8.  [default: that of the checkpoint]")
 @click.option("--treat-as", help="Read CONFIG as this known model_type, at your own risk.")
@@ -65,6 +67,8 @@ def predict(
     ep: str,
     batch: str | None,
     input_tokens: str,
+    images: str | None,
+    image_size: str,
     output_tokens: str,
     precision: str | None,
     treat_as: str | None,
@@ -84,6 +88,7 @@ def predict(
     name of a model in resources/models, or a Hugging Face id.
 
     Times are those of the kernels alone, from a time model: the host's work, queueing and sampling are not included.
+    Images are encoded before their prompt, and add tokens to it.
     Served, a batch is kept full: the prompts of new requests delay the steps of the others.
     """
     if not 0 <= host_us < 1e6:
@@ -106,6 +111,13 @@ def predict(
     if prices and not objective:
         raise InputError("command line", "--price", "no cost is asked for", "add --slo ttft=1s,tpot=30ms")
     model = read_model(config, treat_as=treat_as)
+    pictures = _images(images, image_size)
+    if images == "0":
+        model = model.without_vision()
+    text_tokens, tokens_in = tokens_in, tokens_in + _image_tokens(model, pictures)
+    if pictures and tokens_cached > text_tokens:
+        problem = f"{tokens_cached:,} tokens are cached, but only {text_tokens:,} of --input are no image's"
+        raise InputError("command line", "--cached", problem, "cache fewer, or leave the images out")
     formats = _precision(precision.lower(), model.precision) if precision else None
     drafts = _speculation(draft, model, number(draft_tokens, "--draft-tokens"), acceptance) if draft else None
     if not any(isinstance(group.ffn, Experts) for group in model.layers):
@@ -129,7 +141,7 @@ def predict(
             refused.append(InputError(error.file, place, error.problem, error.remedy))
             continue
         requests = tokens_in, tokens_out, parallel, formats, engine or "", tokens_cached
-        deployments.append(Deployment(model, gpu, *requests, drafts, load, host_us * 1e-6))
+        deployments.append(Deployment(model, gpu, *requests, drafts, load, host_us * 1e-6, pictures))
     if not deployments:
         raise refused[0]
     if refused:
@@ -146,6 +158,33 @@ def predict(
         report_objective(table, objective, deployments, parts, as_json)
     else:
         report(deployments, parts, as_json)
+
+
+def _images(number_of: str | None, size: str) -> Images | None:
+    """Read ``--images`` and ``--image-size``; None: a prompt has none."""
+    from gpuledger.models.transformer import Images
+
+    count = number(number_of, "--images") if number_of not in (None, "0") else 0
+    sides = re.fullmatch(r"(\d{1,6})[x×](\d{1,6})", size)
+    if not sides:
+        raise InputError("command line", "--image-size", f"'{size}' is not a size", "write 1024x768, in pixels")
+    if not count:
+        if size != "1024x1024":
+            raise InputError("command line", "--images", "it is missing: there are no images", "add --images 1")
+        return None
+    try:
+        return Images(count, int(sides[1]), int(sides[2]))
+    except InputError as error:
+        option = "--images" if error.place == "number" else "--image-size"
+        raise InputError("command line", option, error.problem, error.remedy) from None
+
+
+def _image_tokens(model: Model, images: Images | None) -> int:
+    try:
+        return model.image_tokens(images)
+    except InputError as error:
+        option = "--image-size" if error.place == "size" else "--images"
+        raise InputError(model.name, option, error.problem, error.remedy) from None
 
 
 def _speculation(name: str, model: Model, drafted: int, acceptance: float) -> Speculation:

@@ -28,7 +28,10 @@ def evaluate(deployments: Sequence[Deployment], batches: Sequence[int]) -> list[
     from gpuledger.models.deployment import passes
 
     return [
-        passes(deployment, batches).assign(**{name: getattr(deployment.parallel, name) for name in SPLIT})
+        passes(deployment, batches).assign(
+            image_tokens=deployment.model.image_tokens(deployment.images),
+            **{name: getattr(deployment.parallel, name) for name in SPLIT},
+        )
         for deployment in deployments
     ]
 
@@ -62,6 +65,7 @@ def machine_table(deployments: Sequence[Deployment], parts: Sequence[pd.DataFram
     several = [name for name in SPLIT if table[name].nunique() > 1]
     further = ["tokens_per_step", "tpot_s"] if deployments[0].speculation else []
     further += ["bubble_percent"] if (table["pipeline"] > 1).any() else []
+    further += ["image_tokens", "vision_time_s"] if deployments[0].images else []
     return table[[*COLUMNS, *further, *several]]
 
 
@@ -71,6 +75,7 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
         "phase": table["phase"],
         "batch": [f"{value:,}" for value in table["batch"]],
         "time (ms)": [three_digits(value * 1e3) for value in table["time_s"]],
+        "of it vision (ms)": [three_digits(value * 1e3) if value else "" for value in table["vision_time_s"]],
         "tokens/s": [three_digits(value) for value in table["tokens_per_s"]],
         "tokens/s/GPU": [three_digits(value) for value in table["tokens_per_s_per_gpu"]],
         "served TPOT (ms)": ["" if isnan(value) else three_digits(value * 1e3) for value in table["served_tpot_s"]],
@@ -79,6 +84,8 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
         "limited by": table["bound"],
         "communication (%)": [f"{value:.1f}" for value in table["communication_percent"]],
     }
+    if not deployment.images:
+        del shown["of it vision (ms)"]
     if deployment.parallel.pipeline > 1:
         shown["bubble (%)"] = [f"{abs(value):.1f}" for value in table["bubble_percent"]]
     left = ("phase", "fits", "limited by")
@@ -211,17 +218,28 @@ def _describe(deployment: Deployment) -> str:
     model, formats, drafts = deployment.model, deployment.precision, deployment.speculation
     active = "" if model.active_parameters == model.parameters else f" ({model.active_parameters / 1e9:.1f} active)"
     stored, cached = model.weight_bytes(formats) / 1e9, model.kv_bytes_per_token(formats)
-    prompt = f"{deployment.input_tokens:,} tokens in"
+    prompt = prompt_of(deployment)
     prompt += f" ({deployment.cached_tokens:,} of them cached)" if deployment.cached_tokens else ""
+    seen = f", {model.vision.parameters / 1e9:.2f} more in its vision tower" if model.vision else ""
     towers = f" without the {' and '.join(model.towers)} tower{'s' * (len(model.towers) > 1)}" if model.towers else ""
     drafted = ""
     if drafts:
         drafted = f" {drafts.draft.name}: {drafts.drafted} drafted, {drafts.tokens_per_step:.3g} tokens per step."
     return (
-        f"{model.name}: {model.parameters / 1e9:.2f} billion parameters{active}{towers}, "
+        f"{model.name}: {model.parameters / 1e9:.2f} billion parameters{active}{towers}{seen}, "
         f"{stored:.1f} GB, {cached:,} bytes of KV cache per token; {prompt}, "
         f"{deployment.output_tokens:,} out.{drafted} Predicted, kernels alone."
     )
+
+
+def prompt_of(deployment: Deployment) -> str:
+    """Say how many tokens a prompt has, and how many of them are its images'."""
+    images = deployment.images
+    words = f"{deployment.input_tokens:,} tokens in"
+    if images:
+        tokens, plural = deployment.model.image_tokens(images), "s" * (images.count > 1)
+        words += f" ({tokens:,} of them from {images.count} image{plural} of {images.width} × {images.height})"
+    return words
 
 
 def _best(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame]) -> str:
@@ -260,7 +278,7 @@ def save_report(
         "source": f"gpuledger's time model, applied to {first.model.name} and the GPUs' data sheets",
         "inputs": [],
     }
-    label = f"{first.model.name}, {first.input_tokens:,} tokens in, {first.output_tokens:,} out"
+    label = f"{first.model.name}, {prompt_of(first)}, {first.output_tokens:,} out"
     table = machine_table(deployments, parts)
     tables.write(table, record, folder, caption=f"Passes of {label}.", name="passes")
     rows = [

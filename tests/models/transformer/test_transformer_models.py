@@ -40,6 +40,7 @@ PUBLISHED = {
     "Qwen3-8B": 8_190_735_360,  # hub
     "Qwen3-30B-A3B": 30_532_122_624,  # gguf
     "Qwen2.5-7B-Instruct": 7_615_616_512,  # gguf
+    "Qwen2.5-VL-7B-Instruct": 8_292_166_656 - 676_550_144,  # hub, with the vision tower
     "gpt2": 124_439_808,  # code (Hugging Face transformers, KerasHub)
     "gemma-2-9b": 9_241_705_984,  # hub
     "gpt-oss-20b": 20_914_757_184,  # gguf

@@ -3,9 +3,11 @@
 A pass fits if ``weights + KV cache + activations ≤ (1 − RESERVE) · DRAM`` on the GPU that holds most:
 
 * *weights*: the GPU's share of every matrix; what is not split (norms, router, MLA's compression) is on every GPU;
+  those of a vision tower are in the first pipeline stage, and loaded whether or not a prompt has images;
 * *KV cache*: of every request, for the GPU's own key/value heads; heads that cannot be split further, and MLA's
   compressed cache, are on every GPU;
-* *activations*: the largest input and output of a kernel, and the residual stream.
+* *activations*: the largest input and output of a kernel, and the residual stream; of the vision tower or the text
+  model, whichever is larger.
 
 What the reserve is for, by :func:`reserve_bytes`: *communication* buffers, the CUDA *context* and loaded kernels, and
 the *rest* (workspaces of libraries and of attention, CUDA graphs, fragmentation).
@@ -21,6 +23,7 @@ from gpuledger.models.transformer.blocks import Linear
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.parallel import share
 from gpuledger.models.transformer.precision import BITS
+from gpuledger.models.transformer.vision_kernels import VISION
 from gpuledger.readers.gpus import Gpu
 
 #: Share of a GPU's DRAM that is left to what is not counted: CUDA context, workspaces of libraries and of attention,
@@ -52,17 +55,45 @@ def memory_bytes(
     DataFrame, one row per shape
         ``weight_bytes, cache_bytes, activation_bytes`` and their sum ``memory_bytes``.
     """
+    weights, cache = _by_stage(model, parallel, precision, work)
+    activations, _ = _activations(model, precision or model.precision, work, rows)
+    fullest = (weights + cache).argmax(axis=0), np.arange(work.shapes)
+    held = np.broadcast_to(weights, cache.shape)[fullest], cache[fullest], activations
+    return pd.DataFrame(dict(zip(PARTS, held, strict=True))).assign(memory_bytes=sum(held))
+
+
+def _by_stage(
+    model: Model, parallel: Parallel, precision: Precision | None, work: Workload
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights and the caches on a GPU of each stage: arrays of shape (stages, 1) and (stages, shapes)."""
     stages = parallel.stages(model.layer_count)
     weights = np.array(
         [[_weight_bytes(model, parallel, precision, stage, numbers)] for stage, numbers in enumerate(stages)]
     )
     bits = BITS[(precision or model.precision).cache]
-    cache = np.array([_cache_bytes(model, parallel, bits, numbers, work) for numbers in stages])
-    largest = (rows["read_bytes"] + rows["write_bytes"]).groupby(rows["shape"]).max().to_numpy()
-    stream = work.tokens * model.hidden * BITS[(precision or model.precision).activations] // 8
-    fullest = (weights + cache).argmax(axis=0), np.arange(work.shapes)
-    held = np.broadcast_to(weights, cache.shape)[fullest], cache[fullest], largest + stream
-    return pd.DataFrame(dict(zip(PARTS, held, strict=True))).assign(memory_bytes=sum(held))
+    return weights, np.array([_cache_bytes(model, parallel, bits, numbers, work) for numbers in stages])
+
+
+def _activations(
+    model: Model, precision: Precision, work: Workload, rows: pd.DataFrame
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the activations of each shape (bytes), and whether those of the vision tower need most."""
+    seeing = (rows["layers"] == VISION).to_numpy()
+    stream = work.tokens * model.hidden * BITS[precision.activations] // 8
+    own = _largest(rows[~seeing], work.shapes) + stream
+    if not seeing.any():
+        return own, np.zeros(work.shapes, bool)
+    encoder = rows[seeing]
+    residual = encoder["write_bytes"].where(encoder["kernel"] == "image_ffn_residual", 0)
+    residual = residual.groupby(encoder["shape"]).max().reindex(range(work.shapes), fill_value=0).to_numpy()
+    tower = _largest(encoder, work.shapes) + residual
+    return np.maximum(own, tower), tower > own
+
+
+def _largest(rows: pd.DataFrame, shapes: int) -> np.ndarray:
+    """Return the largest input and output of a kernel of each shape (bytes)."""
+    moved = (rows["read_bytes"] + rows["write_bytes"]).groupby(rows["shape"]).max()
+    return moved.reindex(range(shapes), fill_value=0).to_numpy()
 
 
 def fits(needed_bytes: np.ndarray, gpu: Gpu) -> np.ndarray:
@@ -120,18 +151,31 @@ def memory_rows(
     split = f" of {model.parameters / 1e9:.2f}·10⁹ parameters"
     split += "" if parallel.devices == 1 else f", what can be split divided among {parallel.devices} GPUs"
     group = max(parallel.tensor, parallel.expert, parallel.pipeline)
+    tower = model.vision.weight_bytes(precision, parallel.tensor) if model.vision else 0
+    # A later pipeline stage may hold more than the first, without the tower.
+    tower *= int(sum(_by_stage(model, parallel, precision, work))[:, 0].argmax() == 0)
     formulas = {
         "weights": f"Σ outputs × inputs × bits / 8{split}",
         "KV cache": cache,
-        "activations": f"{int(needed['activation_bytes']) - stream:,} (largest input and output of a kernel) + "
-        f"{tokens:,} × {model.hidden:,} × {value} (residual stream)",
+        "activations": (
+            "of the vision tower: largest input and output of a kernel + residual stream"
+            if _activations(model, precision, work, rows)[1][0]
+            else f"{int(needed['activation_bytes']) - stream:,} (largest input and output of a kernel) + "
+            f"{tokens:,} × {model.hidden:,} × {value} (residual stream)"
+        ),
         "communication buffers": "NCCL's, as observed with more than one GPU" if group > 1 else "",
         "CUDA context": "with loaded kernels, observed",
         "workspaces, CUDA graphs, fragmentation": (
             f"{100 * RESERVE:.0f} % of {gpu.dram_bytes / 1e9:.1f} GB, less the two above"
         ),
     }
-    sizes = [needed["weight_bytes"], cached, needed["activation_bytes"], *reserve.values()]
+    sizes = [needed["weight_bytes"] - tower, cached, needed["activation_bytes"], *reserve.values()]
+    if tower:
+        words = f"{model.vision.parameters / 1e9:.2f}·10⁹ parameters × {BITS[precision.plain]} bits / 8"
+        shared = parallel.tensor if model.vision.splits(parallel.tensor) else 1
+        words += f", its layers divided among {shared} GPUs" if shared > 1 else ""
+        formulas = {"weights": formulas.pop("weights"), "vision tower": words, **formulas}
+        sizes.insert(1, tower)
     table = pd.DataFrame({"part": list(formulas), "bytes": sizes, "formula": list(formulas.values())})
     # Of a GPU of unknown capacity, what is kept free is unknown.
     table = table.dropna().astype({"bytes": np.int64})
@@ -161,6 +205,8 @@ def _weight_bytes(model: Model, parallel: Parallel, given: Precision | None, sta
         kept.append(model.lm_head)
     vectors = model.final_vectors * last
     total = sum(map(stored, kept))
+    if model.vision and first:
+        total += model.vision.weight_bytes(precision, parallel.tensor)
     for group in model.layers:
         count = _count(group, numbers)
         of_group = model.precision_of(group, given)

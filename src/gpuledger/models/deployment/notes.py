@@ -8,6 +8,7 @@ from gpuledger.models.time_model.collectives import NODE, TRAYS
 from gpuledger.models.time_model.constants import read_table
 from gpuledger.models.time_model.donors import BRIDGED, ODD_SERVERS, PCIE_BYTES_PER_S, known
 from gpuledger.models.time_model.step import NARROW, widened
+from gpuledger.models.transformer.precision import number_format
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import Gpu
 
@@ -18,7 +19,7 @@ def notes(deployment: Deployment) -> list[str]:
     """Return what a deployment's prediction assumes of formats, of the GPU's architecture, and of its links."""
     gpu, parallel = deployment.gpu, deployment.parallel
     rows = deployment.kernels(deployment.workload(np.array([1]), deployment.input_tokens))
-    found = []
+    found = _images(deployment)
     for name, own in widened(rows, gpu).items():
         if name in NARROW:
             what = f"weights are widened to {own} as they are multiplied, activations are not narrowed (weight-only)"
@@ -31,6 +32,27 @@ def notes(deployment: Deployment) -> list[str]:
         found.append(_GUESS + _unknown(gpu))
     group = max(parallel.tensor, parallel.expert)
     return found + _links(gpu, group, deployment.engine) if group > 1 else found
+
+
+def _images(deployment: Deployment) -> list[str]:
+    """Say what is assumed of a vision tower: how it runs, or why it is left out."""
+    model, tensor = deployment.model, deployment.parallel.tensor
+    found = []
+    if model.unread:
+        found.append(f"The vision tower takes memory that is not counted: {model.unread}.")
+    weights = (deployment.precision or model.precision).weights
+    formats = [weights] if isinstance(weights, str) else weights.values()
+    if model.vision and any(number_format(name).bits < 16 for name in formats):
+        found.append("The vision tower is taken to be unquantised, as checkpoints leave it.")
+    if model.vision and tensor > 1 and not model.vision.splits(tensor):
+        found.append(f"The vision tower cannot be split among {tensor} GPUs: each holds and computes all of it.")
+    if deployment.images:
+        found.append(
+            "The vision tower's kernels follow each other without a gap, one for each norm, sum, rotation and "
+            "activation; engines that neither compile nor capture the tower take longer. Preparing images on the host "
+            "is not included."
+        )
+    return found
 
 
 def _unknown(gpu: Gpu) -> str:

@@ -12,7 +12,19 @@ from gpuledger.errors import InputError
 from gpuledger.models.deployment.memory import PARTS, fits, memory_bytes, memory_rows
 from gpuledger.models.deployment.speculation import Speculation
 from gpuledger.models.time_model.step import BOUNDS, check_peaks, judged, other_constants, predict
-from gpuledger.models.transformer import Model, Parallel, Precision, Workload, chunk, decode, join, kernels, prefill
+from gpuledger.models.transformer import (
+    Images,
+    Model,
+    Parallel,
+    Precision,
+    Workload,
+    chunk,
+    decode,
+    join,
+    kernels,
+    prefill,
+)
+from gpuledger.models.transformer.vision_kernels import VISION
 from gpuledger.readers.gpus import Gpu
 
 #: What limits a pass whose kernels wait for the host.
@@ -26,7 +38,9 @@ class Deployment:
     Attributes
     ----------
     input_tokens, output_tokens : int
-        Of every request.
+        Of every request; the tokens of its images count among the input.
+    images : Images or None
+        Of every prompt, encoded before it. Of a prefix cache's tokens, none are theirs.
     precision : Precision or None
         None: that of the checkpoint.
     engine : str
@@ -51,6 +65,7 @@ class Deployment:
     speculation: Speculation | None = None
     expert_load: float | str = 0.0
     host_s: float = 0.0
+    images: Images | None = None
 
     def __post_init__(self):
         longest, total = self.model.max_positions, self.input_tokens + self.output_tokens
@@ -66,7 +81,7 @@ class Deployment:
 
     def workload(self, batches: np.ndarray, context: int) -> Workload:
         """Return the prefill of one prompt, and a decode step of each batch size behind *context* tokens."""
-        prompt = prefill(self.input_tokens, cached_tokens=self.cached_tokens)
+        prompt = prefill(self.input_tokens, cached_tokens=self.cached_tokens, images=self.images)
         return join([prompt, decode(np.full(len(batches), context), batches, self.new_tokens)])
 
     def kernels(self, workload: Workload) -> pd.DataFrame:
@@ -87,7 +102,7 @@ class Deployment:
         """Return the same GPUs with the model that drafts, in one stage; another model in its own precision."""
         draft, parallel = self.speculation.draft, replace(self.parallel, pipeline=1)
         precision = self.precision if draft.drafts else None
-        return replace(self, model=draft, parallel=parallel, precision=precision, speculation=None)
+        return replace(self, model=draft, parallel=parallel, precision=precision, speculation=None, images=None)
 
 
 def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
@@ -117,7 +132,8 @@ def passes(deployment: Deployment, batches: Sequence[int]) -> pd.DataFrame:
         prefill), ``bubble_percent`` (idle share of the pipeline stages, because they take unequally long);
         ``served_tpot_s`` (with the prompts of other requests) and ``served_tokens_per_s`` (output tokens of all GPUs
         together; both NaN for a prefill);
-        ``judged_percent, kernel_error_percent, other_constants`` (see :mod:`gpuledger.models.time_model.step`); and the
+        ``judged_percent, kernel_error_percent, other_constants`` (see :mod:`gpuledger.models.time_model.step`);
+        ``vision_time_s``, what of the time is the vision tower's kernels'; and the
         parts of the memory, ``weight_bytes, cache_bytes, activation_bytes``.
 
     Raises
@@ -171,7 +187,7 @@ def _added_by_prompt(deployment: Deployment, batch: np.ndarray, context: int, sl
     if deployment.speculation:
         return np.full(len(batch), slowest_s[0])
     new, cached = deployment.input_tokens - deployment.cached_tokens, deployment.cached_tokens
-    both = chunk(new, cached, np.maximum(batch - 1, 0), context)
+    both = chunk(new, cached, np.maximum(batch - 1, 0), context, deployment.images)
     return np.maximum(_sums(deployment, both)[1] - slowest_s[1:], 0)
 
 
@@ -216,7 +232,8 @@ def with_drafts(table: pd.DataFrame, needed: pd.Series, speculation: Speculation
     name = speculation.draft.name
     parts = {"part": ["weights for drafts", "KV cache for drafts"], "formula": name}
     drafts = pd.DataFrame({**parts, "bytes": [needed["weight_bytes"], needed["cache_bytes"]]})
-    table = pd.concat([table.iloc[:3], drafts, table.iloc[3:]], ignore_index=True)
+    own = int((table["part"] == "activations").argmax()) + 1
+    table = pd.concat([table.iloc[:own], drafts, table.iloc[own:]], ignore_index=True)
     table.loc[len(table) - 1, "bytes"] = table["bytes"].iloc[:-1].sum()
     return table
 
@@ -239,4 +256,5 @@ def _sums(deployment: Deployment, work: Workload) -> tuple[np.ndarray, np.ndarra
     bound = [HOST if host else BOUNDS[i] for host, i in zip(late, by_bound.argmax(axis=1), strict=True)]
     by_stage = np.maximum(by_stage, waiting)
     known = judged(rows, shape, work.shapes) | {"other_constants": other_constants(rows, shape, work.shapes)}
+    known["vision_time_s"] = table((rows["layers"] == VISION).to_numpy().astype(np.int64), 2)[:, 1]
     return by_stage.sum(axis=1), by_stage.max(axis=1), exchanged, bound, known

@@ -78,7 +78,8 @@ def speculate(model: Model, draft: str | Model, drafted: int, acceptance: float,
     InputError
         A number out of range, or another vocabulary than the model's; *place* says where that is written.
     """
-    draft = model.draft_layer() if draft == "mtp" else draft
+    # A draft reads tokens alone: the tower of a multimodal one is not loaded.
+    draft = model.draft_layer() if draft == "mtp" else draft.without_vision()
     if draft.vocab != model.vocab:
         problem = f"{draft.name} has {draft.vocab:,} tokens in its vocabulary, {model.name} {model.vocab:,}"
         raise InputError(*place, problem, "draft with a model of the same vocabulary")

@@ -152,6 +152,26 @@ def recurrent_candidates(kind: str, gpu: Gpu, engine: str, family: str, named: s
     return [_transferred(entry, donor, gpu) for entry in found]
 
 
+def encoder_candidates(gpu: Gpu, engine: str, head_dim: float) -> Sequence[Entry]:
+    """Return the constants of the kernels of encoder attention that may run on a GPU; as :func:`candidates`.
+
+    Each width of a head is a kernel of its own. Of a width that nobody measured, those of the nearest stand in (their
+    law counts its work), and their error is not known.
+    """
+    # The last word of a kernel's name in the table is the width.
+    widths = {entry: int(entry.kernel.rpartition(" ")[2]) for entry in read_table("encoder")}
+    nearest = min(widths.values(), key=lambda width: (abs(width - head_dim), width))
+    entries = [entry for entry, width in widths.items() if width == nearest]
+    if nearest != head_dim:
+        entries = [entry._replace(error_percent=nan) for entry in entries]
+    here = [entry for entry in entries if entry.gpu == gpu.name]
+    if here:
+        return _of_engine(here, engine)
+    donor = nearest_gpu(gpu, {entry.gpu: find_gpu(entry.gpu, file=TABLE) for entry in entries}.values(), "encoder")
+    found = _of_engine([entry for entry in entries if entry.gpu == donor.name], engine)
+    return [_transferred(entry, donor, gpu) for entry in found]
+
+
 def _transferred(entry: Entry, donor: Gpu, gpu: Gpu) -> Entry:
     return entry._replace(constants=transferred(entry.constants, donor, gpu), error_percent=nan)
 

@@ -11,6 +11,7 @@ from gpuledger.models.time_model import choice, moe, recurrent_law
 from gpuledger.models.time_model.collectives import NODE, TRAYS, collective_terms
 from gpuledger.models.time_model.constants import Constants, Entry
 from gpuledger.models.time_model.decode_law import decode_terms
+from gpuledger.models.time_model.encoder_law import encoder_terms
 from gpuledger.models.time_model.gemm import OPERAND_BYTES, gemm_plan
 from gpuledger.models.time_model.kernel_rows import KernelRows
 from gpuledger.models.time_model.operators import OperatorConstants, operator_times
@@ -19,6 +20,8 @@ from gpuledger.models.time_model.sparse_kernels import SELECTION, WIDEST_HEAD, i
 from gpuledger.models.time_model.sparse_law import sparse_terms
 from gpuledger.readers.gpus import Gpu
 
+#: What the names of a vision tower's kernels begin with, and the one whose tokens attend to all others.
+IMAGE, ENCODER = "image_", "image_attention"
 #: What a kernel's time is bounded by. `launch` stands for all fixed latencies: the launch, steps that wait.
 BOUNDS = ("compute", "dram", "l2", "launch", "link")
 
@@ -157,7 +160,31 @@ def _sparse(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str,
     return terms | {"fixed_s": terms["launch_s"], "dram_bytes": moved, "l2_bytes": moved}
 
 
+def _encoder(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+    """Attention between all tokens of a sequence, as in vision towers."""
+    heads, k, macs, read, write = rows.floats("heads", "k", "macs", "read_bytes", "write_bytes")
+    values = rows.label("precision")
+    value_bytes = _CACHE_BITS.get(values, 16) / 8
+    # Sequences of different lengths stand for as many of their mean length, weighted by their tokens.
+    every = write / (heads * k * value_bytes)
+    tokens = macs / (2 * heads * k) / every
+    shapes = {
+        "requests": every / tokens,
+        "tokens": tokens,
+        "heads": heads,
+        "head_dim": k,
+        "value_bytes": np.full_like(k, value_bytes),
+        "peak": np.full_like(k, gpu.peak_flop_per_s(values)),
+    }
+    found = choice.encoder_candidates(gpu, constants.engine, float(k[0]))
+    terms = _fastest(found, lambda entry: encoder_terms(gpu, entry.constants, shapes))
+    moved = read + write
+    return terms | {"fixed_s": terms["launch_s"], "dram_bytes": moved, "l2_bytes": moved}
+
+
 def _attention(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict[str, np.ndarray]:
+    if rows.label("kernel") == ENCODER:
+        return _encoder(rows, gpu, constants)
     if is_sparse(rows.label("kernel")):
         return _sparse(rows, gpu, constants)
     values, cache = map(rows.label, ("precision", "weight_precision"))
@@ -272,7 +299,7 @@ def _collectives(rows: KernelRows, gpu: Gpu, constants: KernelConstants) -> dict
     if not gpu.link_bytes_per_s > 0:
         remedy = "add link_gb_per_s, its bandwidth per direction (half of what data sheets give for both together)"
         raise InputError(gpu.file, f"GPU {gpu.name}", "it has no link to other GPUs", remedy)
-    name = rows.label("kernel")
+    name = rows.label("kernel").removeprefix(IMAGE)
     sent, devices = rows.floats("comm_bytes", "devices")
     # Pipeline stages send to one neighbour.
     operation = {"all_to_all": "alltoall", "send": "alltoall"}.get(name, name)

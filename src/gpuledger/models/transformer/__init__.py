@@ -17,7 +17,7 @@ column             dtype     meaning
 shape              int64     index of the shape in the workload, 0 … ``workload.shapes - 1``
 phase              category  prefill, decode, chunked_prefill or mixed
 stage              int64     pipeline stage, 0 … ``parallel.pipeline - 1``
-layers             int64     index of the layer kind in ``model.layers``; −1 outside the layers
+layers             int64     index of the layer kind in ``model.layers``; −1 outside the layers, −2 in the vision tower
 kernel             category  see below
 kind               category  gemm, grouped_gemm, attention, recurrent, elementwise or collective
 count              int64     launches per pass on one device of the stage (never 0: rows without work are dropped)
@@ -73,11 +73,16 @@ of a key; delta_conv and ssm_conv, with batch = requests and k = tokens that a r
 request, the mean rounded up; n = values of a token. Requests with one new token, or with up to 16 behind a longer
 context, are decoding (decode_delta_rule, decode_delta_conv, …), where a state is written after each token.
 
+**vision tower** (names begin with ``image_``, :mod:`gpuledger.models.transformer.vision_kernels`): m = patches of all
+images of a shape; image_attention has no mask and no cache, and m and n are the tokens of its longest sequence.
+
 **elementwise**: m rows of n values, k = 1; ``macs`` are 0 but for ssm_scan. Outputs are written in the
 format that the following GEMM reads (``Precision.operands``).
 **collective**: m rows of n values are exchanged among ``devices``.
 
-**Kernels** in the order of a pass: embedding, embedding_scale, position_embedding, per_layer_embedding,
+**Kernels** in the order of a pass: of the vision tower image_patch_proj, image_position, image_pre_norm, per layer as
+the text model's with ``image_`` before their names, image_post_norm, image_pool, image_merger_norm, image_merger_proj,
+image_merger_act, image_insert, image_all_reduce; embedding, embedding_scale, position_embedding, per_layer_embedding,
 per_layer_model_proj and per_layer_norm (of models whose layers have embeddings of their own; after each layer
 per_layer_gate_proj, per_layer_act, per_layer_proj, per_layer_post_norm), of a draft layer draft_norm and draft_proj;
 per layer attn_norm, qkv_proj (q_proj, k_proj, v_proj), qk_norm, rope, kv_write (rope_kv_write), attention,
@@ -96,13 +101,14 @@ shared_act, shared_down_proj, shared_gate, shared_scale, shared_norm, expert_nor
 final_norm, lm_head, logit_softcap; all_reduce, all_gather, all_to_all, send. Unfused attention is attention_scores,
 softmax, attention_values (decode_attention_scores, decode_softmax, …); with ragged requests ``batch·m·n·k ≥ macs``.
 
-**Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, vision towers
-(:func:`read_model` accepts models that have them). Layers of multi-token prediction are models of their own
-(:meth:`Model.draft_layer`).
+**Not modelled**: sampling, dropout, split-K workspaces, cache reuse between launches, the preparation of images
+(decoding, resizing), videos and audio (:func:`read_model` accepts models that take them). Layers of multi-token
+prediction are models of their own (:meth:`Model.draft_layer`).
 """
 
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward
 from gpuledger.models.transformer.configuration import read_model
+from gpuledger.models.transformer.image_sizes import Images
 from gpuledger.models.transformer.kernels import kernels
 from gpuledger.models.transformer.latent_blocks import LatentAttention
 from gpuledger.models.transformer.model import Layers, Model

@@ -21,6 +21,8 @@ from gpuledger.models.transformer.layer_kinds import read_layers
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.quantisation import read_precision
+from gpuledger.models.transformer.vision import VisionTower
+from gpuledger.models.transformer.vision_rules import read_vision
 
 MODELS = files.RESOURCES / "models"
 MAX_BYTES = 8 * 2**20
@@ -64,7 +66,8 @@ def read_model(
 ) -> Model:
     """Read a model.
 
-    Only the text part of a multimodal checkpoint is read, without multi-token prediction layers.
+    Of a multimodal checkpoint the text part is read, without multi-token prediction layers, and the vision tower, if
+    a rule for it is known; `Model.unread` says why it was not.
 
     Parameters
     ----------
@@ -144,6 +147,8 @@ def read_model(
     if (named := _NAMED_FORMAT.search(name)) and set(_formats(precision, layers)) == {precision.plain}:
         problem = f"the name says {named[0]}, but neither this file nor hf_quant_config.json states a quantisation"
         warn(shown_file, "", problem, f"weights are taken as {precision.plain}; set precision: to change that")
+    tower, unread = _vision(content, hidden, file, shown_file)
+    others = ("vision", "audio") if tower is None else ("audio",)
     return Model(
         name=name,
         source=str(content.get("_source", shown_file)),
@@ -157,8 +162,31 @@ def read_model(
         scaled_embedding=family.scaled_embedding,
         logit_softcap=softcap,
         precision=precision,
-        towers=tuple(sense for sense in ("vision", "audio") if isinstance(content.get(f"{sense}_config"), Mapping)),
+        vision=tower,
+        towers=tuple(sense for sense in others if isinstance(content.get(f"{sense}_config"), Mapping)),
+        unread=unread,
     )
+
+
+def _vision(content: Mapping[str, Any], hidden: int, file: Path, shown_file: str) -> tuple[VisionTower | None, str]:
+    """Read the vision tower, or say why it cannot be read: the text model is read all the same."""
+    if not isinstance(content.get("vision_config"), Mapping):
+        return None, ""
+    try:
+        return read_vision(content, shown_file, hidden, _image_limits(file)), ""
+    except InputError as error:
+        return None, f"{error.place}: {error.problem}"
+
+
+def _image_limits(file: Path) -> ConfigKeys:
+    """Return what is said of images' sizes beside a config.json, or nothing."""
+    for name, key in (("preprocessor_config.json", ""), ("processor_config.json", "image_processor")):
+        beside = file.with_name(name)
+        if file.name == "config.json" and beside.is_file():
+            content = _load(beside)
+            if isinstance(content := content.get(key) if key else content, Mapping):
+                return ConfigKeys(content, str(beside), name)
+    return ConfigKeys({}, str(file))
 
 
 def _by_transformers_5(content: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from gpuledger.models.transformer.precision import Precision
 from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
 from gpuledger.models.transformer.routing import Load, as_load
 from gpuledger.models.transformer.rows import KernelList
+from gpuledger.models.transformer.vision_kernels import add_vision
 from gpuledger.models.transformer.workloads import Workload
 
 #: Groups of operations that may be fused into one launch.
@@ -77,6 +78,8 @@ def kernels(
         rows.stage, last = stage, stage == parallel.pipeline - 1
         rows.layers, rows.count, rows.precision = -1, 1, precision or model.precision
         if stage == 0:
+            if model.vision and workload.images:
+                add_vision(rows, model.vision)
             _add_embedding(rows)
         for i, group in enumerate(model.layers):
             rows.count = sum(number in numbers for number in group.numbers)

@@ -7,11 +7,14 @@ from typing import Self
 
 import numpy as np
 
+from gpuledger.errors import InputError
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
+from gpuledger.models.transformer.image_sizes import Images
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.precision import BITS, Precision
 from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
 from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
+from gpuledger.models.transformer.vision import VisionTower
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,12 @@ class Model:
         Precision of the checkpoint as an engine serves it: quantised weights as stored, 32-bit weights as bf16.
     drafts : bool
         This is the layer of another model that drafts its next tokens (:meth:`draft_layer`).
+    vision : VisionTower or None
+        What encodes images. It does not count among the model's own parameters and weights.
     towers : tuple of str
         Parts for other inputs than text that the checkpoint has and this does not: ``vision``, ``audio``.
+    unread : str
+        Why the vision tower was not read; empty: it was, or there is none.
     """
 
     name: str
@@ -102,7 +109,13 @@ class Model:
     logit_softcap: bool = False
     precision: Precision = field(default_factory=Precision)
     drafts: bool = False
+    vision: VisionTower | None = None
     towers: tuple[str, ...] = ()
+    unread: str = ""
+
+    def without_vision(self) -> Self:
+        """Return the model as engines load it for text alone."""
+        return replace(self, vision=None, towers=("vision", *self.towers)) if self.vision else self
 
     def draft_layer(self) -> Self:
         """Return a layer of multi-token prediction (DeepSeek-V3; EAGLE's drafts are alike) as a model of its own.
@@ -120,7 +133,7 @@ class Model:
         elif isinstance(attention, Attention):
             attention = replace(attention, own_keys=True)
         layer = replace(last, numbers=(0,), attention=attention, per_layer=0)
-        return replace(self, name=f"{self.name} (draft layer)", layers=(layer,), drafts=True)
+        return replace(self, name=f"{self.name} (draft layer)", layers=(layer,), drafts=True, vision=None)
 
     @property
     def residuals(self) -> HyperConnections | BlockResiduals | None:
@@ -176,6 +189,22 @@ class Model:
         if (chosen.weights, chosen.operands) != (stored.weights, stored.operands):
             return chosen
         return chosen.with_formats(group.formats)
+
+    def image_tokens(self, images: Images | None) -> int:
+        """Return the tokens that images add to a prompt.
+
+        Raises
+        ------
+        InputError
+            The model has no vision tower, or none that is known here; a size that it refuses.
+        """
+        if not images:
+            return 0
+        if not self.vision:
+            problem = "it has no vision tower" if "vision" not in self.towers else "its vision tower was not read"
+            problem += f": {self.unread}" if self.unread else ""
+            raise InputError(self.name, "images", problem, "leave images out")
+        return images.count * self.vision.image.grid(images).tokens
 
     @property
     def parameters(self) -> int:

@@ -13,7 +13,14 @@ def _attention(prefix: str) -> tuple[str, ...]:
     return tuple(prefix + name for name in ("attention", "attention_scores", "softmax", "attention_values"))
 
 
+_LAYER_OF_IMAGE = (
+    *("attn_norm", "qkv_proj", "q_proj", "k_proj", "v_proj", "qk_norm", "rope", "attention", "out_proj"),
+    *("attn_post_norm", "attn_residual", "ffn_norm", "gate_up_proj", "gate_proj", "up_proj", "act", "down_proj"),
+    *("ffn_post_norm", "ffn_residual", "post_norm", "pool", "merger_norm", "merger_proj", "merger_act", "insert"),
+)
 KERNELS = (
+    *("image_patch_proj", "image_position", "image_pre_norm", *(f"image_{name}" for name in _LAYER_OF_IMAGE)),
+    "image_all_reduce",
     *("embedding", "embedding_scale", "position_embedding", "draft_norm", "draft_proj"),
     *("per_layer_embedding", "per_layer_model_proj", "per_layer_norm"),
     *("hyper_proj", "hyper_sum", "residual_sum"),
@@ -41,6 +48,8 @@ KERNELS = (
 UNCONVERTED = frozenset({"embedding", "position_embedding", "draft_proj", "lm_head", "router", "shared_gate"}) | {
     *("index_weights_proj", "delta_gates_proj", "delta_decay_proj", "delta_gate_proj"),
     *("compress_proj", "index_compress_proj", "hyper_proj", "per_layer_embedding"),
+    # Of vision towers: checkpoints leave them unquantised.
+    *(f"image_{name}_proj" for name in ("patch", "qkv", "out", "gate_up", "up", "down", "merger")),
 }
 
 #: Kernels with a weight matrix, for which a precision can be set.

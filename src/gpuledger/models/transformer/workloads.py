@@ -5,13 +5,14 @@ weight matrix; lengths may be ragged.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from gpuledger.errors import InputError
+from gpuledger.models.transformer.image_sizes import Images
 from gpuledger.models.transformer.names import PHASES
 
 MAX_TOKENS = 2**31
@@ -30,6 +31,10 @@ class Workload:
         The shape that a row belongs to, ascending; every shape has at least one row.
     requests, new_tokens, past_tokens : int64 arrays of shape (rows,)
         Number of identical requests, and the new tokens and cached tokens of each of them.
+    images : Images or None
+        Of each prompt whose images a pass encodes.
+    prompts : int64 array of shape (shapes,), or None
+        Number of such prompts; None: there are no images.
     """
 
     phase: np.ndarray
@@ -37,6 +42,8 @@ class Workload:
     requests: np.ndarray
     new_tokens: np.ndarray
     past_tokens: np.ndarray
+    images: Images | None = None
+    prompts: np.ndarray | None = None
 
     @property
     def shapes(self) -> int:
@@ -147,13 +154,20 @@ def _workload(phase: str, shape: np.ndarray, requests: np.ndarray, new: np.ndarr
     return Workload(phases, shape, requests, new, past)
 
 
-def prefill(prompt_tokens: npt.ArrayLike, batch: npt.ArrayLike = 1, cached_tokens: npt.ArrayLike = 0) -> Workload:
+def prefill(
+    prompt_tokens: npt.ArrayLike,
+    batch: npt.ArrayLike = 1,
+    cached_tokens: npt.ArrayLike = 0,
+    images: Images | None = None,
+) -> Workload:
     """Return one shape per prompt length: *batch* equal prompts, each processed whole in one pass.
 
     Parameters
     ----------
     prompt_tokens, batch, cached_tokens : int or array of int, broadcast against each other
         Tokens of each prompt, number of prompts, and how many of a prompt's first tokens a prefix cache already holds.
+    images : Images, optional
+        Of each prompt, whose tokens count among the prompt's new ones.
 
     Raises
     ------
@@ -166,7 +180,8 @@ def prefill(prompt_tokens: npt.ArrayLike, batch: npt.ArrayLike = 1, cached_token
     if np.any(cached >= prompt):
         problem = f"{cached.max()} tokens of a prompt of {prompt.min()} are cached"
         raise InputError("workload", "cached_tokens", problem, "leave at least one token to be processed")
-    return _workload("prefill", np.arange(len(prompt)), requests, prompt - cached, cached)
+    work = _workload("prefill", np.arange(len(prompt)), requests, prompt - cached, cached)
+    return replace(work, images=images, prompts=requests) if images else work
 
 
 def decode(context_tokens: npt.ArrayLike, batch: npt.ArrayLike = 1, new_tokens: npt.ArrayLike = 1) -> Workload:
@@ -187,6 +202,7 @@ def chunk(
     past_tokens: npt.ArrayLike,
     decodes: npt.ArrayLike = 0,
     decode_context_tokens: npt.ArrayLike = 0,
+    images: Images | None = None,
 ) -> Workload:
     """Return one shape per chunk: a step with a piece of one prompt and *decodes* decoding requests.
 
@@ -196,13 +212,16 @@ def chunk(
         Prompt tokens in this chunk (0: only decodes), and in the chunks before it.
     decodes, decode_context_tokens : int or array of int
         Decoding requests in the same step, and the cached tokens of each.
+    images : Images, optional
+        Of the prompt, all encoded in this step.
     """
     sizes = {"new_tokens": new_tokens, "past_tokens": past_tokens, "decodes": decodes}
     sizes["decode_context_tokens"] = decode_context_tokens
     new, past, decodes, context = _together(**{name: (size, 0) for name, size in sizes.items()})
     one, shape = np.ones_like(new), np.arange(len(new))
     rows = (np.concatenate(pair) for pair in ((shape, shape), (one, decodes), (new, one), (past, context)))
-    return _workload("chunked_prefill", *rows)
+    work = _workload("chunked_prefill", *rows)
+    return replace(work, images=images, prompts=(new > 0).astype(np.int64)) if images else work
 
 
 def mixed(
@@ -228,8 +247,15 @@ def join(workloads: Sequence[Workload]) -> Workload:
         raise InputError("workload", "", "there are no workloads to join", "give at least one")
     before = np.cumsum([0, *(work.shapes for work in workloads)])
     names = ("requests", "new_tokens", "past_tokens")
-    return Workload(
+    joined = Workload(
         np.concatenate([work.phase for work in workloads]),
         np.concatenate([work.shape + start for work, start in zip(workloads, before, strict=False)]),
         *(np.concatenate([getattr(work, name) for work in workloads]) for name in names),
     )
+    seen = {work.images for work in workloads if work.images}
+    if not seen:
+        return joined
+    if len(seen) > 1:
+        raise InputError("workload", "images", "images of different sizes", "join prompts with the same images")
+    prompts = [np.zeros(work.shapes, np.int64) if work.prompts is None else work.prompts for work in workloads]
+    return replace(joined, images=seen.pop(), prompts=np.concatenate(prompts))

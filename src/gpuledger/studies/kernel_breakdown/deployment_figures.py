@@ -24,6 +24,7 @@ _GROUP_COLOURS = (
     figures.GREEN,
     figures.ORANGE,
     figures.GREY,
+    "#882255",  # wine, of Tol's muted scheme, which is apart from the others for any colour vision
     figures.YELLOW,
     figures.BLACK,
 )

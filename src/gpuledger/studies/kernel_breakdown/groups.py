@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.deployment.speculation import DRAFT
+from gpuledger.models.transformer.vision import IMAGE
 
 #: In the order in which figures stack them.
 GROUPS = (
-    *("attention", "projections", "feed-forward", "experts", "LM head", "norms and others", "drafts"),
+    *("attention", "projections", "feed-forward", "experts", "LM head", "norms and others", "vision tower", "drafts"),
     "communication",
 )
 
@@ -53,6 +54,8 @@ def step_shares(kernels: pd.DataFrame) -> pd.DataFrame:
 def _group(kernel: str, kind: str) -> str:
     if kernel.startswith(DRAFT):
         return "drafts"
+    if kernel.startswith(IMAGE):
+        return "vision tower"
     if kind == "collective":
         return "communication"
     unfused = "(decode_)?(attention_scores|softmax|attention_values)"

@@ -96,7 +96,12 @@ def _summarise_phase(
         add("new_tokens", int(work.tokens[0]), "token")
         if isinstance(given := scenario.phases[phase], Mapping):
             for key, value in given.items():
-                add(key, value, {"batch": "request"}.get(key, "token"))
+                if key != "images":
+                    add(key, value, {"batch": "request"}.get(key, "token"))
+        if images := scenario.images(phase):
+            add("images", f"{images.count} of {images.width} × {images.height} pixels in each prompt", "text")
+            add("image_tokens", scenario.model.image_tokens(images), "token")
+            add("vision_time", float(stages[rows["group"] == "vision tower"].sum()), "s")
         add("launches", int(rows["count"].sum()), "launch")
         add("macs", int((rows["macs"] * rows["count"]).sum()), "MAC")
         add("comm_bytes", int((rows["comm_bytes"] * rows["count"]).sum()), "byte")
@@ -193,9 +198,9 @@ def _time_shapes(scenario: Scenario) -> TimeShapes:
 
 
 def _corrections(scenario: Scenario, rows: pd.DataFrame) -> pd.DataFrame:
-    """Compare with the source notebook, if it can read the model and there is one device."""
+    """Compare with the source notebook, if it can read the model, there is one device and prompts have no images."""
     source = SourceModel.of(scenario.model)
-    if source is None or scenario.parallel.devices > 1:
+    if source is None or scenario.parallel.devices > 1 or any(map(scenario.images, scenario.phases)):
         return pd.DataFrame()
     gpu = scenario.gpus[0]
     chip = SourceChip.of(gpu, scenario.precision.activations)

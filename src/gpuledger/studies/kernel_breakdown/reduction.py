@@ -70,6 +70,8 @@ def reduce(
     result.add("active_parameters", scenario.model.active_parameters, "parameter")
     result.add("weight_bytes", scenario.model.weight_bytes(scenario.precision), "byte")
     result.add("kv_bytes_per_token", scenario.model.kv_bytes_per_token(scenario.precision), "byte")
+    if tower := scenario.model.vision:
+        result.add("vision_parameters", tower.parameters, "parameter")
     return result
 
 

@@ -15,6 +15,7 @@ from gpuledger.ledger.datasets import Case
 from gpuledger.models.deployment import Speculation, memory_bytes, speculate
 from gpuledger.models.time_model.step import check_peaks, predict
 from gpuledger.models.transformer import (
+    Images,
     Model,
     Parallel,
     Precision,
@@ -131,11 +132,18 @@ class Scenario:
         """Return passes of many sizes: prefills, or decode steps after this many tokens of context."""
         return prefill(tokens, requests) if phase == "prefill" else decode(tokens, requests, self.new_tokens)
 
+    def images(self, phase: str) -> Images | None:
+        """Return the images of each prompt of a phase."""
+        given = self.phases[phase].get("images") if phase == "prefill" else None
+        return Images(given.get("number", 1), given["width"], given["height"]) if given else None
+
     def workload(self, phase: str) -> Workload:
         """Return one forward pass of a phase."""
         given = self.phases[phase]
         if phase == "prefill":
-            return prefill(given["input"], given["batch"], given.get("cached", 0))
+            images = self.images(phase)
+            tokens = given["input"] + self.model.image_tokens(images)
+            return prefill(tokens, given["batch"], given.get("cached", 0), images)
         if phase == "decode":
             return decode(given["context"], given["batch"], self.new_tokens)
         if phase == "chunked_prefill":
@@ -186,6 +194,9 @@ def read_scenario(case: Case, mirror: str | Path | None = None) -> Scenario:
     for phase in scenario.phases:
         with _name_key(case, f"phases.{phase}"):
             work = scenario.workload(phase)
+        if scenario.images(phase) and scenario.phases[phase].get("cached", 0) > scenario.phases[phase]["input"]:
+            problem = "more tokens are cached than input has, and none of the images'"
+            raise InputError(file, f"{case.place}.phases.{phase}.cached", problem, "cache fewer")
         longest = int((work.new_tokens + work.past_tokens).max())
         if model.max_positions and longest > model.max_positions:
             problem = f"a context of {longest:,} tokens, but {model.name} supports {model.max_positions:,}"

@@ -171,8 +171,8 @@ def chunk_layers(model: SourceModel, chunk: Chunk) -> pd.DataFrame:
 
 
 def has_phase(phase: str, given: Mapping | Sequence) -> bool:
-    """Return whether the notebook has a phase with these keys: it has neither prefix caches nor drafts."""
-    return phase in PHASES and not {"cached", "new"} & set(given)
+    """Return whether the notebook has a phase with these keys: it has neither prefix caches, drafts nor images."""
+    return phase in PHASES and not {"cached", "new", "images"} & set(given)
 
 
 def layers_of(model: SourceModel, phases: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:

@@ -36,6 +36,11 @@ def structure_rows(model: Model, precision: Precision) -> pd.DataFrame:
     stored = model.weight_bytes(precision) - int(frame["weight_bytes"].sum())
     kind = "LayerNorm" if model.norm_bias else "RMSNorm"
     frame.loc[len(frame)] = ("norms and vectors", model.layer_count, kind, norms, stored, 0)
+    if tower := model.vision:
+        words = f"{tower.heads} heads of {tower.head_dim}, width {tower.hidden:,}, {_describe(tower.ffn)}"
+        words += f", windows of {tower.window} × {tower.window} patches" if tower.window else ""
+        size = tower.weight_bytes(precision)
+        frame.loc[len(frame)] = ("vision tower", tower.layers, words, tower.parameters, size, 0)
     return frame
 
 

@@ -207,6 +207,8 @@ def describe_scenario(result: CaseResult) -> str:
     parameters = f"{int(result['parameters']) / 1e9:.3f} billion parameters"
     if result["active_parameters"] != result["parameters"]:
         parameters += f" ({int(result['active_parameters']) / 1e9:.3f} billion active)"
+    if "vision_parameters" in result.summary:
+        parameters += f", {int(result['vision_parameters']) / 1e9:.3f} billion more in its vision tower"
     weights = int(result["weight_bytes"]) / 1e9
     paragraphs = [
         f"**{result['model']}**: {parameters}, {weights:.2f} GB of weights, "
@@ -216,6 +218,9 @@ def describe_scenario(result: CaseResult) -> str:
     ]
     if "drafts" in result.summary:
         paragraphs.insert(2, f"**Tokens drafted before each decode step**: {result['drafts']}.")
+    if "prefill_images" in result.summary:
+        words = f"{result['prefill_images']}, which add {text(result['prefill_image_tokens'])} tokens to it"
+        paragraphs.insert(2, f"**Images**: {words}.")
     if "time_constants" in result.summary:
         constants = f"Constants of GEMMs on the first GPU: {result['time_constants']}"
         constants = re.sub(r"\b\d{4,}(?= measured| of )", lambda count: f"{int(count[0]):,}", constants)

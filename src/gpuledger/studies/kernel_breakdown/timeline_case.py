@@ -239,7 +239,8 @@ def _add_prediction(result: CaseResult, kernels: pd.DataFrame, predicted: pd.Dat
     result.add("phase", phase, "text")
     if isinstance(given, dict):
         for key, value in given.items():
-            result.add(key, value, "request" if key == "batch" else "token")
+            if key != "images":
+                result.add(key, value, "request" if key == "batch" else "token")
 
 
 def describe_pause(result: Mapping) -> str:
