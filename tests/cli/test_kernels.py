@@ -101,6 +101,14 @@ def test_the_nearest_measured_shape_stands_beside(tmp_path):
     assert warm["predicted_there_s"][0] == found["time_s"][0] > warm["time_s"][0] and "corrected_s" not in warm
 
 
+def test_formats_are_called_as_they_are_asked_for_and_one_kernel_a_gpu_is_said(empty):
+    text = run("gemm", 64, 4096, 4096, "--precision", "nvfp4", "--tables", empty)
+    assert text.startswith("nvfp4, m 64, ") and "predicted, of the fastest kernel on each GPU;" in text
+    found = rows("gemm", 64, 4096, 4096, "--precision", "nvfp4", "--gpu", "b200", "--tables", empty)
+    assert set(found["precision"]) == {"nvfp4"}
+    assert "fastest" not in run("gemm", 64, 4096, 4096, "--gpu", "b200", "--tables", empty)
+
+
 def test_a_measured_time_is_compared(empty):
     found = rows("gemm", 4096, 4096, 4096, "--gpu", "a100", "--measured", "0.6 ms", "--tables", empty)
     assert (found["yours_per_predicted"] * found["time_s"]).to_numpy() == pytest.approx([6e-4] * len(found))

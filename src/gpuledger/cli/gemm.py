@@ -37,6 +37,6 @@ def gemm(
     name = PRECISIONS[precision]
 
     def predict(gpu, tables: Path | None):
-        return single_gemms(gpu, shapes, name, engine or "", same_operands, tables)
+        return single_gemms(gpu, shapes, name, engine or "", same_operands, tables).assign(precision=precision)
 
     report(shapes, predict, measured_gpus("gemm", name, engine or ""), gpu_ids, **options)

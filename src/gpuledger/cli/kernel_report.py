@@ -95,10 +95,10 @@ def report(
     if as_json:
         print_json(table.to_dict("records"))
     else:
-        _print(table, sizes)
+        _print(table, sizes, "" if gpus else ", of the fastest kernel on each GPU")
 
 
-def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
+def _print(table: pd.DataFrame, sizes: Sequence[str], which: str) -> None:
     first = table.iloc[0]
     several = [name for name in sizes if table[name].nunique() > 1]
     one = ", ".join(_named(name, first[name]) for name in sizes if name not in several and first[name])
@@ -133,7 +133,7 @@ def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
     left = ("kernel", "engine", "GPU", "limited by", "measured (µs)")
     right = [number for number, name in enumerate(shown) if name not in left]
     left_out = print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right, spare=_SPARE)
-    say("\nTimes are predicted; the error is the mean over measured shapes that the kernel was not fitted to.")
+    say(f"\nTimes are predicted{which}; the error is the mean over measured shapes that the kernel was not fitted to.")
     if "measured (µs)" in shown:
         say("Measured: this shape, or the nearest one where sizes are named.")
     if "corrected (µs)" in shown and "corrected (µs)" not in left_out:
