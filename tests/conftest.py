@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "workflow" / "scripts"))
 import fork_server  # noqa: E402
 
+# What is printed does not hang on the terminal that runs the tests; distributed ones get 80 columns.
+os.environ.pop("COLUMNS", None)
 #: How long to wait for what takes a second on an idle machine: a busy one is no failure.
 PATIENCE_S = 300
 #: What a run of Snakemake imports.

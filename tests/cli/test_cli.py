@@ -479,6 +479,11 @@ def test_new_dataset_of_this_folder_leaves_no_draft_that_is_not_valid(tmp_path, 
     ("arguments", "line"),
     [
         (("gem",), "gpuledger: no such command 'gem', did you mean 'gemm'; see gpuledger --help"),
+        (
+            ("predict", "--tpp"),
+            "gpuledger predict: no such option '--tpp', did you mean one of: '--ep', '--pp', '--tp'; "
+            "see gpuledger predict --help",
+        ),
         (("gemm", "1"), "gpuledger gemm: missing argument 'N'; see gpuledger gemm --help"),
         (("profile", "--x"), "gpuledger profile: no such option '--x'; see gpuledger profile --help"),
     ],

@@ -91,7 +91,7 @@ def test_the_nearest_measured_shape_stands_beside(tmp_path):
     assert found["predicted_there_s"].to_numpy() == pytest.approx([found["time_s"][0]] * 2)
     text = run("gemm", "64,90", 4096, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
     assert re.search(r"\b64 .*  15\.0  ", text) and "15.0 (m 64)" in text and f"{entry.error_percent:.1f}" in text
-    assert "bf16, n 4,096, k 4,096, vllm, h100-sxm, split-k 1" in text and "corrected" in text
+    assert "bf16, n 4,096, k 4,096, engine vllm, GPU h100-sxm, split-k 1" in text and "corrected" in text
     here = run("gemm", 64, 4096, 4096, "--gpu", "h100-sxm", "--engine", "vllm", "--tables", tmp_path)
     assert "15.0" in here and "corrected" not in here.lower()
     # Corrected by what the model is off at the nearest shapes; what was measured is left as it is.
@@ -101,6 +101,14 @@ def test_the_nearest_measured_shape_stands_beside(tmp_path):
     # Of a loop over the same operands nothing was measured, but the shape is predicted as it was.
     warm = rows("gemm", 64, 4096, 4096, "--gpu", "h100", "--engine", "vllm", "--tables", tmp_path, "--same-operands")
     assert warm["predicted_there_s"][0] == found["time_s"][0] > warm["time_s"][0] and "corrected_s" not in warm
+
+
+def test_formats_are_called_as_they_are_asked_for_and_one_kernel_a_gpu_is_said(empty):
+    text = run("gemm", 64, 4096, 4096, "--precision", "nvfp4", "--tables", empty)
+    assert text.startswith("nvfp4, m 64, ") and "predicted, of the fastest kernel on each GPU;" in text
+    found = rows("gemm", 64, 4096, 4096, "--precision", "nvfp4", "--gpu", "b200", "--tables", empty)
+    assert set(found["precision"]) == {"nvfp4"}
+    assert "fastest" not in run("gemm", 64, 4096, 4096, "--gpu", "b200", "--tables", empty)
 
 
 def test_a_measured_time_is_compared(empty):
@@ -145,6 +153,24 @@ def test_attention_of_heads_that_an_engine_has_no_measured_kernel_for(empty):
         "torch_flow",
     }
     assert "torch_flow_flashinfer" not in set(rows("attention", 1, 8192, "--gpu", "b200", "--tables", empty)["kernel"])
+    text = run("attention", 1, 8192, "--head-dim", 96, "--gpu", "b200", "--tables", empty)
+    assert "b200 was not measured so; constants of the same GPU with heads of other sizes." in text
+
+
+def test_a_kernel_of_decoding_predicts_no_prompt(empty):
+    """Measured tables of prompts hold what vLLM's kernels of decoding take for those of one token."""
+    fp8 = ("--cache", "fp8", "--engine", "vllm", "--tables", empty)
+    for gpu in ("b200", "l40s", "rtx-4090"):
+        prompt = set(rows("attention", 2, 1024, "--gpu", gpu, *fp8)["kernel"])
+        assert prompt and not any(kernel.endswith("decode") for kernel in prompt)
+    assert "vllm_flashinfer_trtllmdecode" in set(rows("attention", 2, 1, 1024, "--gpu", "b200", *fp8)["kernel"])
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_table_fits_the_terminal(empty, columns):
+    command = ["gemm", "64", "4096", "14336", "--precision", "fp8", "--tables", str(empty)]
+    text = CliRunner().invoke(cli.commands, command, env={"COLUMNS": str(columns)}).stdout
+    assert max(map(len, text.splitlines())) <= columns and ("Left out" in text) == (columns == 80)
 
 
 @pytest.mark.parametrize(

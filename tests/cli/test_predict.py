@@ -12,10 +12,11 @@ from conftest import ROOT
 from own_cases import own_case, reduced
 
 from gpuledger.cli import __main__ as cli
-from gpuledger.cli.predict_report import COLUMNS
+from gpuledger.cli.predict_report import COLUMNS, _best
+from gpuledger.cli.terminal import three_digits
 from gpuledger.errors import InputError
-from gpuledger.models.deployment import reserve_bytes
-from gpuledger.models.transformer import Parallel
+from gpuledger.models.deployment import Deployment, passes, reserve_bytes
+from gpuledger.models.transformer import Parallel, read_model
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import read_gpus
 
@@ -182,6 +183,9 @@ def test_objectives_and_prices():
     step = predict("Llama-3.1-8B", *options, "--input", 1024, "--output", 256).iloc[1]
     assert first["batch"] == 64 or step["served_tpot_s"] > 0.008
     assert run(*base, "--slo", "ttft=1us", "--json", status=1) == "[]\n"
+    # Costs are of output tokens, and there are none without prices.
+    free, paid = (run(*base, "--slo", "ttft=1s,tpot=8ms", *price) for price in ((), ("--price", 2)))
+    assert "USD" not in free and "USD per 10⁶ output tokens" in paid and "J per output token, at most" in free
     rough = predict("Llama-3.1-8B", "--gpu", "v100-sxm2,h100-sxm", "--tp", "1,2", "--slo", "ttft=60s,tpot=1s")
     assert ["fp16 takes its place" in " ".join(said) for said in rough["notes"]] == (
         rough["gpu"] == "v100-sxm2"
@@ -280,6 +284,16 @@ def test_figures_and_tables_are_saved(tmp_path):
     assert list(passes) == [*COLUMNS, "tensor", "provenance"] and len(passes) == 4 * 5
     assert passes["provenance"].str.startswith("predicted").all()
     assert set(pd.read_csv(tmp_path / "out/memory.csv")["part"]) >= {"weights", "KV cache", "activations", "sum"}
+
+
+def test_a_headline_names_the_batch_of_its_throughput():
+    options = ("Llama-3.1-8B", "--gpu", "h100-sxm", "--batch", "1,64")
+    model = read_model("Llama-3.1-8B")
+    deployment = Deployment(model, read_gpus()["h100-sxm"], 1024, 256)
+    step = predict(*options).iloc[2]
+    expected = f": up to {three_digits(step['served_tokens_per_s'])} output tokens/s per GPU at batch 64 ("
+    assert _best([deployment], [passes(deployment, [1, 64])]).startswith(expected)
+    assert "DRAM" in run(*options) and set(predict(*options)["bound"]) <= {"dram", "compute", "launch", "l2"}
 
 
 def test_an_objective_of_the_first_token_alone_draws_no_line(tmp_path):

@@ -18,6 +18,8 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 STUDY = "kernel_overhead"
+#: Shortened, as labels of kernels are, and joined so that no line ends within.
+LONG = "slow in distribution_elementwise_g…\u2060tride_kernel"
 METRIC = "sm__inst_executed_pipe_tensor_op_hmma.sum.pct_of_peak_sustained_active"
 PAPER = [{"place": "Table 3", "shows": "slowdown", "target": "table2", "study": STUDY, "case": "table2"}]
 
@@ -26,7 +28,8 @@ def outcome(dataset, case, kind, value):
     label = {"published": "published", "simulated": "simulated, not measured"}[kind]
     record = {"dataset": dataset, "study": STUDY, "case": case, "kind": kind, "label": label, "source": "me"}
     record |= {"inputs": [{"file": "a.csv", "sha256": "0" * 64, "device": "NVIDIA L4"}], "title": "A title"}
-    summary = {"slowdown_ratio": {"value": value, "unit": "1"}, "finding": {"value": f"{case} is slow", "unit": "text"}}
+    finding = {"value": f"{case} is {LONG}", "unit": "text"}
+    summary = {"slowdown_ratio": {"value": value, "unit": "1"}, "finding": finding}
     return Outcome(dataset, STUDY, case, summary, record)
 
 
@@ -46,7 +49,7 @@ def site(tmp_path_factory, root):
     table = tables.show(pd.DataFrame({"quantity": [METRIC], "value": [1]} | {f"column {n}": [n] for n in range(12)}))
     shown = nbformat.v4.new_output("display_data", {"text/html": table.to_html()})
     cells = [
-        nbformat.v4.new_markdown_cell("# Title\n\n## Method\n\n$a_1$"),
+        nbformat.v4.new_markdown_cell(f"# Title\n\n## Method\n\n$a_1$ and `{METRIC}`"),
         nbformat.v4.new_code_cell("x = 1", outputs=[picture, shown]),
     ]
     marks = pd.DataFrame({"x": [1, 2, 3], "y": [10, 20, 30], "group": ["slow", "slow", "fast"]})

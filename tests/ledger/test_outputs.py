@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import font_manager
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 
 from gpuledger import files
 from gpuledger.errors import InputError
@@ -260,6 +262,33 @@ def test_crowded_panels_fit_a_column(tmp_path, monkeypatch):
     assert shown[0] == "0" and 0 < shown.count("") < 11
     tops = [axes.get_position().y1 for axes in (grid[0, 0], grid[1, 0], grid[0, 1], grid[1, 1])]
     assert tops == sorted(tops, reverse=True), "each panel's key is below it"
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "simulated, not measured",
+        "predicted by a time model, beside measured served runs",
+        "predicted, compared with times (downloaded, recorded on NVIDIA RTX PRO 6000 Blackwell Server Edition)",
+    ],
+)
+def test_the_source_begins_behind_what_the_numbers_are(label):
+    """In a PDF the coloured words are wider than on the screen, and ran into the source."""
+    figure = draw(None, RECORD | {"kind": "predicted", "label": label})
+    source, words = figure.texts[-2:]
+    bold = FontProperties(size=figures.CAPTION_POINTS, weight="bold")
+    last = words.get_text().split("\n")[-1]
+    points = text_to_path.get_text_width_height_descent(last, bold, False)[0]
+    between = 72 * figure.get_figwidth() * (source.get_position()[0] - words.get_position()[0]) - points
+    assert 4 < between < 8 and source.get_text().count("\n") == words.get_text().count("\n")
+
+
+def test_a_source_that_does_not_fit_beside_begins_below():
+    label = "simulated, " + "x" * 98
+    figure = draw(None, RECORD | {"kind": "simulated", "label": label, "inputs": [{"file": "a", "source": "y" * 60}]})
+    below, beside, words = figure.texts[-3:]
+    assert (beside.get_text().strip(), below.get_text().strip("\n")) == ("", "y" * 60)
+    assert below.get_text().count("\n") == words.get_text().count("\n") + 1
 
 
 @pytest.mark.parametrize("kind", provenance.NOT_MEASURED)

@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,6 +31,7 @@ from gpuledger.studies.kernel_breakdown.timeline_activity import (
 )
 from gpuledger.studies.kernel_breakdown.timeline_case import _phases
 from gpuledger.studies.kernel_breakdown.timeline_export import export_step
+from gpuledger.studies.kernel_breakdown.timeline_figures import draw_errors, draw_layers, draw_step
 from gpuledger.studies.kernel_breakdown.timeline_match import match_launches, unmatched_kernels
 from gpuledger.studies.kernel_breakdown.timeline_shapes import kernels_of_shapes, product_sizes, read_shapes
 from gpuledger.studies.kernel_breakdown.timeline_step import find_layers, find_step
@@ -453,6 +455,16 @@ def test_what_cannot_be_predicted_is_one_line(tmp_path):
 # ------------------------------------------------------------------------------------------- results and exports
 
 
+def test_no_bar_of_a_layer_ends_at_the_edge():
+    """With a class that only other layers have, the last bar of a stack has no height, and no margin above it."""
+    rows = pd.DataFrame(
+        {"layer": [0, 1, -1], "kernel_class": ["other", "gemm", "gemm"], "duration_s": [US, US, 9 * US]}
+    )
+    _, axes = plt.subplots()
+    draw_layers(axes, rows)
+    assert axes.get_ylim() == pytest.approx((0, 1.05 * 9))
+
+
 def test_table_and_summary_add_up_and_the_notebook_runs(tmp_path):
     recording = Recording()
     for _ in range(3):
@@ -474,6 +486,16 @@ def test_table_and_summary_add_up_and_the_notebook_runs(tmp_path):
     errors = rows.groupby("part")[["predicted_s", "duration_s"]].sum().diff(axis=1)["duration_s"].abs()
     assert result["most_mispredicted"] == errors.idxmax(), "the figure has a bar for it"
     assert str(ROOT) not in json.dumps(result.provenance)
+    # What is simulated is nowhere called recorded.
+    _, axes = plt.subplots()
+    for kind, other in (("recorded", "simulated"), ("simulated", "recorded")):
+        result.provenance["kind"] = kind
+        draw_step(axes, result, True)
+        assert [label.get_text() for label in axes.get_yticklabels()] == [kind, "predicted"]
+        draw_errors(axes, result, rows, list(rows["part"].unique()))
+        words = [axes.get_xlabel(), str(kernel_table(result)["headers"]), kernel_table(result)["caption"]]
+        words += [" ".join(part_table(result)), str(vars(export_step(result)))]
+        assert all(kind in text and other not in text for text in words)
     variables, _ = run_notebook("kernel_breakdown_timeline", result, tmp_path / "out")
     assert variables["predicted"]
     written = {path.name for path in (tmp_path / "out").iterdir()}

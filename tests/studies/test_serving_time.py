@@ -2,6 +2,7 @@
 
 import json
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +17,7 @@ from gpuledger.models.transformer import Parallel, decode, kernels, read_model
 from gpuledger.models.transformer.routing import SERVED_LOAD
 from gpuledger.readers.gpus import find_gpu
 from gpuledger.studies.serving_time import reduce, sweeps
+from gpuledger.studies.serving_time.figures import colours, draw_classes
 from gpuledger.studies.serving_time.runs import read_runs
 from gpuledger.studies.serving_time.tables import error_table, short_name
 
@@ -150,6 +152,14 @@ def test_workers_that_only_decode_take_a_decode_step_per_token(tmp_path):
     alone = reduced(tmp_path, DECODES)
     assert "served runs on NVIDIA H200 SXM, whose workers only decode, with" in alone.finding
     assert "tpot_median_error_unfitted_percent" not in alone.summary, "there is no other run"
+
+
+def test_the_numbers_in_brackets_are_named(tmp_path):
+    data = reduced(tmp_path, *({"silicon_tpot_ms": 5 + number} for number in range(3))).data
+    _, axes = plt.subplots()
+    draw_classes(axes, data, colours(data))
+    (label,) = axes.get_yticklabels()
+    assert label.get_text().endswith("(3)") and axes.get_xlabel().endswith("in brackets: runs)")
 
 
 def test_requests_that_wait_for_their_first_token_do_not_decode(tmp_path):

@@ -1,6 +1,7 @@
 """The console script ``gpuledger``."""
 
 import os
+import re
 import sys
 import warnings
 
@@ -57,7 +58,8 @@ def main() -> None:
         sys.exit(BAD_INPUT)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "gpuledger"
-        problem = " ".join(error.format_message().split()).replace(". Did", ", did").rstrip(".?")
+        problem = " ".join(error.format_message().split())
+        problem = re.sub(r"\.? \(?Did you mean (.*?)\)?$", r", did you mean \1", problem).rstrip(".?")
         print(f"{command}: {problem[:1].lower()}{problem[1:]}; see {command} --help", file=sys.stderr)
         sys.exit(BAD_INPUT)
     except click.Abort:

@@ -43,8 +43,7 @@ def attention(
 
     One new token is decoding, more are prefill (causal). REQUESTS, TOKENS and CONTEXT may each be several: 64,
     1,8,64 or 1..256. Without --gpu: the fastest kernel of each measured GPU. Each kernel has its mean error on shapes
-    that nothing was fitted to and, where the measured tables are, the nearest measured shape with its measured and its
-    predicted time.
+    that nothing was fitted to and, where the measured tables are, the time of the nearest measured shape.
     """
     from gpuledger.studies.kernel_time.single_kernels import measured_gpus, single_attention
 

@@ -181,6 +181,6 @@ def _print(report: dict[str, Any]) -> None:
         numbers += [entry.get("kernel_ms"), around, entry.get("slowdown_ratio")]
         numbers += [entry["additional_registers"], entry["additional_spill_bytes"]]
         rows.append([entry["kernel"], "yes" if entry["probed"] else "no", *map(number, numbers), entry["reason"]])
-    print_table(headers, rows, right=range(2, 10))
+    print_table(headers, rows, right=range(2, 10), spare=headers[9:4:-1])
     for problem in report["problems"]:
         say(f"problem: {problem}")

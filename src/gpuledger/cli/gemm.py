@@ -28,8 +28,8 @@ def gemm(
     """Predict the time of M × K by K × N (activations by weights) in the kernels that engines were measured with.
 
     M, N and K may each be several: 64, 1,8,64 or 1..256. Without --gpu: the fastest kernel of each measured GPU. Each
-    kernel has its mean error on shapes that nothing was fitted to and, where the measured tables are, the nearest
-    measured shape with its measured and its predicted time.
+    kernel has its mean error on shapes that nothing was fitted to and, where the measured tables are, the time of the
+    nearest measured shape.
     """
     from gpuledger.studies.kernel_time.single_kernels import measured_gpus, single_gemms
 
@@ -37,6 +37,6 @@ def gemm(
     name = PRECISIONS[precision]
 
     def predict(gpu, tables: Path | None):
-        return single_gemms(gpu, shapes, name, engine or "", same_operands, tables)
+        return single_gemms(gpu, shapes, name, engine or "", same_operands, tables).assign(precision=precision)
 
     report(shapes, predict, measured_gpus("gemm", name, engine or ""), gpu_ids, **options)

@@ -46,7 +46,8 @@ def gpus(table: str | None, as_json: bool) -> None:
             *(f"{gpu.l2_bytes / 2**20:g}", _known(gpu.link_bytes_per_s / 1e9), _known(gpu.board_power_w)),
         ]
         rows.append([gpu.name, gpu.title, str(gpu.sms), *plain, *peaks])
-    print_table(headers, rows, right=range(2, len(headers)))
+    spare = ["title", *(f"{name} (TFLOP/s)" for name in ("FP64", "FP32", "TF32", "FP16", "FP4", "FP8"))]
+    print_table(headers, rows, right=range(2, len(headers)), spare=spare)
 
 
 def _known(value: float, form: str = ".0f") -> str:

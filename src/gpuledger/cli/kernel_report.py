@@ -11,7 +11,7 @@ import click
 
 from gpuledger import files
 from gpuledger.cli.options import MAX_ROWS, chosen_gpus
-from gpuledger.cli.terminal import json_option, print_json, print_table, say, three_digits
+from gpuledger.cli.terminal import BOUNDS, json_option, print_json, print_table, say, three_digits
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ _OPTIONS = (
     ),
     json_option,
 )
-_BOUNDS = {"l2": "L2", "dram": "DRAM"}
+#: What a narrow terminal leaves out.
+_SPARE = ("waves", "split-k", "tile", "GB/s", "TFLOP/s", "roof (%)", "corrected (µs)", "limited by")
 
 
 def kernel_options(command: Callable) -> Callable:
@@ -94,12 +95,10 @@ def report(
     if as_json:
         print_json(table.to_dict("records"))
     else:
-        _print(table, sizes)
+        _print(table, sizes, "" if gpus else ", of the fastest kernel on each GPU")
 
 
-def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
-    from gpuledger.models.time_model.choice import origin
-
+def _print(table: pd.DataFrame, sizes: Sequence[str], which: str) -> None:
     first = table.iloc[0]
     several = [name for name in sizes if table[name].nunique() > 1]
     one = ", ".join(_named(name, first[name]) for name in sizes if name not in several and first[name])
@@ -129,24 +128,24 @@ def _print(table: pd.DataFrame, sizes: Sequence[str]) -> None:
     if "tile_m" in table:
         shown["tile"] = [f"{m:.0f}×{n:.0f}" for m, n in zip(table["tile_m"], table["tile_n"], strict=True)]
         shown |= {name.replace("_", "-"): [f"{value:.0f}" for value in table[name]] for name in ("split_k", "waves")}
-    shown["limited by"] = table["bound"].replace(_BOUNDS)
+    shown["limited by"] = table["bound"].replace(BOUNDS)
     # What is the same in all rows is said once.
     for name in ("engine", "GPU", "split-k"):
         if len(table) > 1 and len(same := set(shown.get(name, ()))) == 1:
-            head.append(f"split-k {same.pop()}" if name == "split-k" else same.pop())
+            head.append(f"{name} {same.pop()}")
             del shown[name]
     say(", ".join(filter(None, head)) + "\n")
     left = ("kernel", "engine", "GPU", "limited by", "measured (µs)")
     right = [number for number, name in enumerate(shown) if name not in left]
-    print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right)
-    say("\nTimes are predicted; the error is the mean over measured shapes that the kernel was not fitted to.")
+    left_out = print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right, spare=_SPARE)
+    say(f"\nTimes are predicted{which}; the error is the mean over measured shapes that the kernel was not fitted to.")
     if "measured (µs)" in shown:
         say("Measured: this shape, or the nearest one where sizes are named.")
-    if "corrected (µs)" in shown:
+    if "corrected (µs)" in shown and "corrected (µs)" not in left_out:
         say("Corrected: the time, by what its errors at the nearest measured shapes share; ± the mean error left.")
     stand_in = table[table["error_percent"].isna()]
     for gpu, rows in stand_in.groupby("gpu", sort=False):
-        origins = ", ".join(dict.fromkeys(map(origin, rows["constants"])))
+        origins = ", ".join(dict.fromkeys(rows["stands_in"]))
         say(f"Unknown errors: {gpu} was not measured so; constants of {origins}.")
 
 

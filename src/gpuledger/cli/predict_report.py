@@ -8,7 +8,7 @@ from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuledger.cli.terminal import print_json, print_table, say, three_digits
+from gpuledger.cli.terminal import BOUNDS, print_json, print_table, say, three_digits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +21,16 @@ COLUMNS = (
     *("communication_percent", "judged_percent", "kernel_error_percent", "served_tpot_s", "served_tokens_per_s"),
 )
 SPLIT = ("tensor", "pipeline", "expert")
+#: Columns of a list of deployments, what they hold, and a factor on it.
+_OBJECTIVE = (
+    ("TTFT (ms)", "ttft_s", 1e3),
+    ("TPOT (ms)", "tpot_s", 1e3),
+    ("output tokens/s/GPU", "output_tokens_per_s_per_gpu", 1),
+    ("USD per 10⁶ output tokens", "usd_per_million_output_tokens", 1),
+    ("J per output token, at most", "joule_per_output_token_at_most", 1),
+)
+#: What a narrow terminal leaves out.
+_SPARE = ("communication (%)", "bubble (%)", "tokens/s", "limited by")
 
 
 def evaluate(deployments: Sequence[Deployment], batches: Sequence[int]) -> list[pd.DataFrame]:
@@ -81,7 +91,7 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
         "served TPOT (ms)": ["" if isnan(value) else three_digits(value * 1e3) for value in table["served_tpot_s"]],
         "memory (GB)": [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]],
         "fits": ["unknown" if unknown else "yes" if fits else "no" for fits in table["fits"]],
-        "limited by": table["bound"],
+        "limited by": table["bound"].replace(BOUNDS),
         "communication (%)": [f"{value:.1f}" for value in table["communication_percent"]],
     }
     if not deployment.images:
@@ -90,7 +100,7 @@ def _print_passes(table: pd.DataFrame, deployment: Deployment) -> None:
         shown["bubble (%)"] = [f"{abs(value):.1f}" for value in table["bubble_percent"]]
     left = ("phase", "fits", "limited by")
     right = [number for number, name in enumerate(shown) if name not in left]
-    print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right)
+    print_table(list(shown), list(zip(*shown.values(), strict=True)), right=right, spare=_SPARE)
 
 
 def _accuracy(table: pd.DataFrame) -> str:
@@ -143,31 +153,22 @@ def report_objective(
         rows = table.to_dict("records")
         print_json([row | {"notes": said[tuple(row[name] for name in ("gpu", *SPLIT))]} for row in rows])
     elif not table.empty:
-        headers = ["GPU", "TP", "PP", "EP", "GPUs", "batch", "TTFT (ms)", "TPOT (ms)", "output tokens/s/GPU"]
-        headers += ["USD per 10⁶ tokens", "J per token, at most", "memory (GB)"]
-        rows = [
-            [
-                row["gpu"],
-                *(f"{row[name]:,}" for name in (*SPLIT, "gpus", "batch")),
-                three_digits(row["ttft_s"] * 1e3),
-                three_digits(row["tpot_s"] * 1e3),
-                three_digits(row["output_tokens_per_s_per_gpu"]),
-                *(
-                    three_digits(row[name])
-                    for name in ("usd_per_million_output_tokens", "joule_per_output_token_at_most")
-                ),
-                f"{row['memory_bytes'] / 1e9:,.1f}",
-            ]
-            for row in table.to_dict("records")
-        ]
-        print_table(headers, rows, right=range(1, len(headers)))
+        shown = {"GPU": table["gpu"]}
+        for title, name in {"TP": "tensor", "PP": "pipeline", "EP": "expert", "GPUs": "gpus", "batch": "batch"}.items():
+            shown[title] = [f"{value:,}" for value in table[name]]
+        for title, name, factor in _OBJECTIVE:
+            if table[name].notna().any():
+                shown[title] = [three_digits(value * factor) for value in table[name]]
+        shown["memory (GB)"] = [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]]
+        rows, right = list(zip(*shown.values(), strict=True)), range(1, len(shown))
+        print_table(list(shown), rows, right=right, spare=("memory (GB)", "GPUs"))
         say("\nPredicted, kernels alone; TTFT: a prompt alone; energy: all GPUs at their board power all the time.")
         say("Batches are kept full: the prompts of new requests delay the steps of the others.")
         for sentence, names in _notes_of(table, deployments).items():
             say(f"{', '.join(names)}: {sentence}")
     if table.empty:
         wanted = f"none of these deployments has TTFT ≤ {objective.ttft_s:g} s and TPOT ≤ {objective.tpot_s:g} s"
-        fitting = [part[part["fits"]] for part in parts if part["fits"].iloc[1:].any()]
+        fitting = [part[part["fits"]] for part in parts if part["fits"].iloc[0] and part["fits"].iloc[1:].any()]
         best = "none fits into memory"
         if fitting:
             ttft = 1e3 * min(part["time_s"].iloc[0] for part in fitting)
@@ -255,7 +256,7 @@ def _best(deployments: Sequence[Deployment], parts: Sequence[pd.DataFrame]) -> s
         return ""
     rate, batch, tpot_s, where = max(found, key=lambda entry: entry[0])
     times = f"{three_digits(float(tpot_s) * 1e3)} ms per token"
-    return f": gives at most {three_digits(float(rate))} output tokens/s per GPU on {where}, batch {batch:,} ({times})"
+    return f": up to {three_digits(float(rate))} output tokens/s per GPU at batch {batch:,} ({times}) on {where}"
 
 
 def save_report(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 #: Totals that ``--json`` gives beside the kernels, all but the first with a baseline: times (s), and counts.
 TIMES = ("time", "baseline_time", "common_time", "common_baseline_time")
 COUNTS = ("kernels_only_here", "kernels_only_in_baseline", "kernels_launched_otherwise")
+#: What a narrow terminal leaves out.
+_SPARE = ("registers", "FLOP/byte", "GFLOP", "DRAM (MB)", "occupancy (%)")
 _EXISTING = click.Path(path_type=Path)
 
 
@@ -105,7 +107,8 @@ def _print_kernels(table) -> None:
     shown = table_for_people(table)
     cells = shown.astype(object).where(shown.notna(), "").to_numpy().tolist()
     rows = [[value if isinstance(value, str) else brief(value, 3) for value in row] for row in cells]
-    print_table(list(shown), rows, right=[at for at, name in enumerate(shown) if name not in ("kernel", "limited by")])
+    right = [at for at, name in enumerate(shown) if name not in ("kernel", "limited by")]
+    print_table(list(shown), rows, right=right, spare=_SPARE)
 
 
 def _print_launches(result: CaseResult) -> None:

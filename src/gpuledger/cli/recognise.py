@@ -308,7 +308,8 @@ def _data_sheets(found: Found) -> None:
     from gpuledger.readers.gpus import read_gpus
 
     found.format = "table of GPUs"
-    found.content = ", ".join(read_gpus(found.path))[:200]
+    names = ", ".join(read_gpus(found.path))
+    found.content = names if len(names) <= 200 else f"{names[:200].rpartition(',')[0]}, …"
 
 
 def _trace_directory(path: Path) -> Found:

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +13,11 @@ import click
 from gpuledger.errors import HIDDEN
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+
+#: What limits kernels, as people write it, where it is not as it is called.
+BOUNDS = {"l2": "L2", "dram": "DRAM"}
+#: Columns of a first column that is cut at least, and of what is no terminal.
+_LEAST, _PIPE = 24, 160
 
 
 def print_json(value: object) -> None:
@@ -23,8 +29,9 @@ def print_json(value: object) -> None:
 
 
 def say(text: str = "", *, bold: bool = False, err: bool = False) -> None:
-    """Print lines of text, with the control characters of names and messages replaced."""
-    text = "\n".join(map(_one_line, str(text).split("\n")))
+    """Print lines of text, broken between words in a terminal, with control characters replaced."""
+    lines = map(_one_line, str(text).split("\n"))
+    text = "\n".join(lines if err else map(_broken, lines))
     click.echo(click.style(text, bold=True) if bold else text, err=err)
 
 
@@ -54,26 +61,67 @@ def _plain(value: Any) -> Any:
     return None if str(value) in ("<NA>", "NaT") else str(value)
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
-    """Print rows of texts below headers; the first column is cut where the terminal is too narrow.
+def print_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), spare: Sequence[str] = ()
+) -> list[str]:
+    """Print rows of texts below headers, in the width of the terminal, and return the headers that it leaves out.
+
+    Where they are too wide, headers are broken between words, the first column is cut, and columns are left out.
 
     Parameters
     ----------
     right : sequence of int
         Columns that are aligned to the right.
+    spare : sequence of str
+        Headers of columns that may be left out, the first of them first; a line below names those that are.
     """
+    terminal, kept = _terminal(), list(range(len(headers)))
     cells = [[_one_line(cell) for cell in row] for row in [headers, *rows]]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
-    excess = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size((160, 40)).columns
-    widths[0] = max(widths[0] - max(excess, 0), min(widths[0], 24))
-    for number, row in enumerate(cells):
+    titles = [[header] for header in cells[0]]
+
+    def excess(first: int) -> int:
+        return sum(widths[at] for at in kept) + 2 * (len(kept) - 1) - widths[0] + first - (terminal or _PIPE)
+
+    if terminal and excess(widths[0]) > 0:
+        words = [max(map(_width, header.split() or [""])) for header in cells[0]]
+        columns = zip(words, *([_width(cell) for cell in row] for row in cells[1:]), strict=True)
+        widths = [max(column) for column in columns]
+        titles = [textwrap.wrap(name, width) or [""] for name, width in zip(cells[0], widths, strict=True)]
+    left_out = []
+    for name in spare:
+        if terminal and excess(min(widths[0], _LEAST)) > 0 and name in headers:
+            left_out.append(name)
+            kept.remove(list(headers).index(name))
+    widths[0] = max(widths[0] - max(excess(widths[0]), 0), min(widths[0], _LEAST))
+    height = max(len(titles[at]) for at in kept)
+    above = [[""] * (height - len(lines)) + lines for lines in titles]
+    for number, row in enumerate([*zip(*above, strict=True), *cells[1:]]):
         shown = []
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        for at in kept:
+            cell, width = row[at], widths[at]
             cell = cell if _width(cell) <= width else f"{cell[: width - 1]}…"
             space = " " * (width - _width(cell))
-            shown.append(space + cell if column in right else cell + space)
+            shown.append(space + cell if at in right else cell + space)
         line = "  ".join(shown).rstrip()
-        click.echo(click.style(line, bold=True) if number == 0 else line)
+        click.echo(click.style(line, bold=True) if number < height else line)
+    if left_out:
+        say(f"Left out, as the terminal is narrow: {', '.join(left_out)} (--json has them).")
+    return left_out
+
+
+def _terminal() -> int:
+    """Return the columns of the terminal; 0: there is none."""
+    return shutil.get_terminal_size((0, 0)).columns
+
+
+def _broken(line: str) -> str:
+    """Break a line that is wider than the terminal between words, and indent what follows."""
+    terminal = _terminal()
+    if not 0 < terminal < _width(line):
+        return line
+    indent = " " * min(len(line) - len(line.lstrip()) + 2, terminal // 2)
+    return textwrap.fill(line, terminal, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _one_line(text: str) -> str:

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
+from math import ceil
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -123,9 +124,9 @@ def headline(figure: Figure, finding: str, legend: Axes | None = None, columns: 
         box.set_in_layout(False)
 
 
-def _widest(lines: str) -> float:
-    """Return the width of the longest line of a headline (inches)."""
-    font = FontProperties(size=HEADLINE_POINTS, weight="bold")
+def _widest(lines: str, points: float = HEADLINE_POINTS) -> float:
+    """Return the width of the longest of some lines in bold (inches)."""
+    font = FontProperties(size=points, weight="bold")
     widths = [text_to_path.get_text_width_height_descent(line, font, False)[0] for line in lines.split("\n")]
     return max(widths) / 72
 
@@ -280,23 +281,22 @@ def _lay_out(figure: Figure, record: Mapping) -> Bbox:
 def _write_caption(figure: Figure, record: Mapping, width: float, top: float) -> float:
     """Write the provenance below a figure, first in colour if nothing was measured; return where it ends, in inches."""
     head, rest = provenance.caption_parts(record)
-    style = {"x": 0.005, "y": top, "va": "top", "fontsize": CAPTION_POINTS, "linespacing": 1.25}
-    most, said, indent = int(width * 19), "", 0
+    style = {"y": top, "va": "top", "fontsize": CAPTION_POINTS, "linespacing": 1.25}
+    grey, most, left = style | {"color": "#666666"}, int(width * 19), 0.005
     if record["kind"] in provenance.NOT_MEASURED:
         said = _filled(head, int(width * 16.5))
         *above, last = said.split("\n")
-        probe = figure.text(s=last, fontweight="bold", **style)
-        points = 72 * probe.get_window_extent().width / figure.dpi
-        probe.remove()
-        # What follows begins behind it, in the same line: a space is 0.318 of the size wide.
-        indent = int(points / (0.318 * CAPTION_POINTS)) + 3
-        filled = _filled(rest, most, "\0" * int(indent * 0.318 * CAPTION_POINTS * 19 / 72))
-        rest = "\n" * len(above) + " " * indent + filled.lstrip("\0")
+        # What follows begins behind it, in the same line: as wide as in a PDF, and on the screen to a few pixels.
+        indent = _widest(last, CAPTION_POINTS) + 0.08
+        first, _, others = _filled(rest, most, "\0" * ceil(19 * indent)).partition("\n")
+        if len(first) > most:  # not even a word fits there
+            first, others = "", _filled(rest, most)
+        notes = [figure.text(left, s="\n" * (len(above) + 1) + others, **grey)] if others else []
+        beside = "\n" * len(above) + first.lstrip("\0")
+        notes.append(figure.text(left + indent / width, s=beside, **grey))
+        notes.append(figure.text(left, s=said, **style, color=VERMILLION, fontweight="bold"))
     else:
-        rest = _filled(f"{head} {rest}", most)
-    notes = [figure.text(s=rest, color="#666666", **style)]
-    if said:
-        notes.append(figure.text(s=said, color=VERMILLION, fontweight="bold", **style))
+        notes = [figure.text(left, s=_filled(f"{head} {rest}", most), **grey)]
     inches = figure.dpi_scale_trans.inverted()
     return min(note.get_window_extent().transformed(inches).y0 for note in notes)
 

@@ -155,6 +155,12 @@ def test_only_layers_with_a_window_have_a_rotation(config):
     assert sum(group.count for group in model.layers if group.attention.window) == 48
 
 
+@pytest.mark.parametrize(("pattern", "windows"), [(4, 48), (2, 32), (None, 48), ("LG", 32), ("LLGL", 48)])
+def test_a_pattern_of_windows_is_a_number_or_signs(config, pattern, windows):
+    model = read_model(config({**EXAONE, "sliding_window_pattern": pattern}))
+    assert sum(group.count for group in model.layers if group.attention.window) == windows
+
+
 def test_a_state_of_granite_has_16_bits(config):
     # 36 layers: 128 heads of 64 × 128, and three tokens of 8,192 + 2 · 128 values.
     assert read_model(config(GRANITE_SMALL)).state_bytes == 36 * (128 * 64 * 128 * 2 + 3 * (8192 + 256) * 2)
@@ -199,6 +205,7 @@ def test_modules_that_are_not_quantised(config, content, ignored, plain):
         ({**HUNYUAN, "moe_topk": 65}, "moe_topk: a token uses 65 of 64 experts"),
         ({**HUNYUAN, "use_cla": True}, "use_cla: true: another kind of attention"),
         ({**PYTHIA, "use_parallel_residual": False}, "use_parallel_residual: false: another kind of layer"),
+        ({**EXAONE, "sliding_window_pattern": "LLX"}, "sliding_window_pattern: 'LLX' is not a sequence of L and G"),
         ({**ERNIE, "moe_k": 65}, "moe_k: a token uses 65 of 64 experts"),
     ],
 )

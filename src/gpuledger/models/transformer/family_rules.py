@@ -71,8 +71,12 @@ def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[ConfigKeys, 
 def window_of_exaone(keys: ConfigKeys, layers: int) -> list[int | None]:
     """Windows but in every fourth layer, written as a number or as LLLG; none without ``sliding_window``."""
     pattern = keys.value("sliding_window_pattern", None)
-    every = keys.integer("sliding_window_pattern", MAX_LAYERS, 4, 0) if type(pattern) is int else len(str(pattern))
-    return _windows(keys, layers, lambda i: (i + 1) % (every or 4) != 0)
+    if pattern is not None and not isinstance(pattern, str):
+        pattern = "L" * (keys.integer("sliding_window_pattern", MAX_LAYERS, low=0) - 1) + "G"
+    signs = pattern or "LLLG"
+    if set(signs) - {"L", "G"}:
+        raise keys.error("sliding_window_pattern", f"{shown(signs)} is not a sequence of L and G", "write LLLG, or 4")
+    return _windows(keys, layers, lambda i: signs[i % len(signs)] == "L")
 
 
 def window_of_last(keys: ConfigKeys, layers: int) -> list[int | None]:

@@ -13,7 +13,7 @@ from gpuledger.models.time_model.moe import expert_loads
 #: A power law as AIConfigurator draws it for its measurements, with its exponent.
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]+)?)")
 
-#: Zipf exponent of the choices of served models under random tokens, as serving benchmarks send them. The experts'
+#: Zipf exponent of the experts' choices under random tokens, as serving benchmarks send them. The experts'
 #: loads then have a Gini coefficient of 0.31 (64 experts) to 0.35 (512): the middle of the 0.29 to 0.38 that models
 #: with MLA and with gated delta rules were measured to reach under such tokens. Under real text they stay above 0.24,
 #: and two other models come down to 0.11 and 0.15 (Ma et al., "Diagnosing Overhead in Dispatch Operations",

@@ -155,7 +155,9 @@ def draw_throughput(axes: Axes, rows: pd.DataFrame, tpot_s: float | None = None)
                 continue
             noted.append((text, x[at]))
             axes.annotate(text, (x[at], y[at]), (4, 2), textcoords="offset points", fontsize=6.5, color=colour)
-    axes.set(xscale="log", yscale="log", xlabel="tokens/s of a request (numbers: batch)", ylabel="tokens/s per GPU")
+    axes.set(
+        xscale="log", yscale="log", xlabel="tokens/s of a request (numbers: batch)", ylabel="output tokens/s per GPU"
+    )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(FuncFormatter(format_decimal))

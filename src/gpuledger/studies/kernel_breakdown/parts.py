@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from gpuledger.ledger.case_result import settle
+from gpuledger.ledger.case_result import CaseResult, settle
 
 
 def settle_frame(frame: pd.DataFrame) -> pd.DataFrame:
@@ -49,6 +49,11 @@ def one_part(data: pd.DataFrame, name: str) -> pd.DataFrame:
     own = data[data["part"] == name].drop(columns="part").dropna(axis="columns", how="all").reset_index(drop=True)
     whole = [column for column in own.select_dtypes("Int64") if own[column].notna().all()]
     return own.astype(dict.fromkeys(whole, "int64"))
+
+
+def made(result: CaseResult) -> str:
+    """Return what the times of a step are: ``recorded``, or ``simulated``, which never passes for it."""
+    return "simulated" if result.provenance.get("kind") == "simulated" else "recorded"
 
 
 def name_parts(rows: pd.DataFrame) -> pd.Series:

@@ -5,10 +5,7 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult
 from gpuledger.ledger.trace_json import PerfettoTrace
-from gpuledger.studies.kernel_breakdown.parts import split_parts
-
-#: Processes of the trace.
-RECORDED, PREDICTED, HOST = "GPU, recorded", "GPU, predicted durations at recorded starts", "host, recorded"
+from gpuledger.studies.kernel_breakdown.parts import made, split_parts
 
 
 def export_step(result: CaseResult) -> PerfettoTrace:
@@ -17,7 +14,8 @@ def export_step(result: CaseResult) -> PerfettoTrace:
     A recording of sums only gives an empty trace.
     """
     trace, parts = PerfettoTrace(), split_parts(result.data)
-    rows = parts["launches"]
+    rows, kind = parts["launches"], made(result)
+    gpu, beside, cpu = f"GPU, {kind}", f"GPU, predicted durations at {kind} starts", f"host, {kind}"
     if result["span"] == "unknown":
         return trace
     rows = rows.assign(**{name: "" for name in ("role", "shapes", "operator", "grid", "block") if name not in rows})
@@ -28,20 +26,20 @@ def export_step(result: CaseResult) -> PerfettoTrace:
         about = {"kernel": row.kernel, "operator": row.operator, "shapes": row.shapes, "grid": row.grid}
         about |= {"block": row.block, "class": row.kernel_class, "model_kernel": row.role, "predicted_s": predicted}
         about |= {"layer": row.layer if row.layer >= 0 else None}
-        tracks[row.Index] = trace.add(RECORDED, track, row.name, row.start_s, row.duration_s, row.kernel_class, **about)
+        tracks[row.Index] = trace.add(gpu, track, row.name, row.start_s, row.duration_s, row.kernel_class, **about)
         if predicted == predicted:
             name = row.role or row.name
-            trace.add(PREDICTED, track, name, row.start_s, predicted, row.kernel_class, recorded_s=row.duration_s)
+            trace.add(beside, track, name, row.start_s, predicted, row.kernel_class, **{f"{kind}_s": row.duration_s})
     host = parts.get("host", pd.DataFrame())
     if len(host):
         host = host.sort_values(["start_s", "duration_s"], ascending=[True, False], kind="stable")
     for row in host.itertuples():
-        trace.add(HOST, f"thread {row.thread}", row.name, row.start_s, row.duration_s, row.kind)
+        trace.add(cpu, f"thread {row.thread}", row.name, row.start_s, row.duration_s, row.kind)
     if "launch_s" in rows and "thread" in rows:
         launched = rows[rows["launch_s"].notna() & (rows["thread"].fillna("") != "")]
         for row in launched.itertuples():
-            end = (RECORDED, tracks[row.Index], row.start_s)
-            trace.connect("launch", (HOST, f"thread {row.thread}", row.launch_s), end)
+            end = (gpu, tracks[row.Index], row.start_s)
+            trace.connect("launch", (cpu, f"thread {row.thread}", row.launch_s), end)
     return trace
 
 

@@ -9,8 +9,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
 from gpuledger.ledger import figures
-from gpuledger.ledger.case_result import time_unit
+from gpuledger.ledger.case_result import CaseResult, time_unit
 from gpuledger.studies.kernel_breakdown.formatting import format_time
+from gpuledger.studies.kernel_breakdown.parts import made
 from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy, longest_pause
 from gpuledger.studies.kernel_breakdown.timeline_case import describe_pause
 
@@ -38,7 +39,7 @@ def colour_of(kernel_class: str) -> str:
     return COLOURS.get(kernel_class, OTHER)
 
 
-def draw_step(axes: Axes, result: Mapping, predicted: bool) -> None:
+def draw_step(axes: Axes, result: CaseResult, predicted: bool) -> None:
     """Draw a step's span as a bar, divided into kernels and none, and below it the predicted time of its kernels."""
     span, idle = float(result["span"]), float(result["idle_time"])
     running, wide = span - idle, idle > 0.4 * span
@@ -51,7 +52,7 @@ def draw_step(axes: Axes, result: Mapping, predicted: bool) -> None:
     style = {"textcoords": "offset points", "va": "center", "fontsize": 7}
     place = (scale * (span - idle / 2 if wide else span), 0)
     axes.annotate(words, place, (0 if wide else 4, 0), **style).set_ha("center" if wide else "left")
-    names = ["recorded"]
+    names = [made(result)]
     if predicted:
         kernels = float(result["predicted_kernel_time"])
         axes.barh(1, scale * kernels, facecolor="white", edgecolor=_RUNNING, **_HATCHED)
@@ -106,7 +107,7 @@ def draw_parts(axes: Axes, rows: pd.DataFrame, most: int = 16) -> list[str]:
     return list(table.index)
 
 
-def draw_errors(axes: Axes, rows: pd.DataFrame, parts: list[str]) -> None:
+def draw_errors(axes: Axes, result: CaseResult, rows: pd.DataFrame, parts: list[str]) -> None:
     """Draw by how much of the step's kernel time each part is mispredicted, in the order of :func:`draw_parts`."""
     total = rows["duration_s"].sum()
     known = rows[rows["predicted_s"].notna()]
@@ -115,7 +116,7 @@ def draw_errors(axes: Axes, rows: pd.DataFrame, parts: list[str]) -> None:
     error = error.reindex(parts)
     axes.barh(np.arange(len(parts)), error, 0.6, color=figures.VERMILLION)
     axes.axvline(0, color=figures.BLACK, linewidth=0.8)
-    axes.set_xlabel("predicted − recorded\n(% of the kernel time)")
+    axes.set_xlabel(f"predicted − {made(result)}\n(% of the kernel time)")
 
 
 def class_handles(classes: list[str], predicted: bool) -> list[Patch]:
@@ -206,7 +207,7 @@ def draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
         bottom += 1e6 * table[name].to_numpy()
     ticks = [-3, *range(0, last + 1, max(1, (last + 1) // 6)), last + 3]
     axes.set_xticks(ticks, ["before", *map(str, ticks[1:-1]), "after"], fontsize=6.8)
-    axes.set(xlabel="layer", ylabel="kernel time (µs)", xlim=(-5, last + 5))
+    axes.set(xlabel="layer", ylabel="kernel time (µs)", xlim=(-5, last + 5), ylim=(0, 1.05 * bottom.max()))
 
 
 def draw_span(axes: Axes, parts: Mapping[str, tuple[float, str]]) -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpuledger.ledger.case_result import CaseResult, brief
 from gpuledger.studies.kernel_breakdown.formatting import format_time
-from gpuledger.studies.kernel_breakdown.parts import name_parts, one_part
+from gpuledger.studies.kernel_breakdown.parts import made, name_parts, one_part
 from gpuledger.studies.kernel_breakdown.timeline_activity import mostly_waits
 
 
@@ -32,14 +32,14 @@ def kernel_table(result: CaseResult) -> dict[str, Any]:
     frame = frame.sort_values("time_s", ascending=False, kind="stable").reset_index()
     return {
         "frame": frame,
-        "caption": "Kernels of a recorded step by class and operator, and their predicted times.",
-        "headers": {"time_s": "recorded (ms)", "predicted_s": "predicted (ms)"},
+        "caption": f"Kernels of a {made(result)} step by class and operator, and their predicted times.",
+        "headers": {"time_s": f"{made(result)} (ms)", "predicted_s": "predicted (ms)"},
         "formats": dict.fromkeys(("time_s", "predicted_s"), lambda seconds: brief(1e3 * seconds)),
     }
 
 
 def part_table(result: CaseResult) -> pd.DataFrame:
-    """Return recorded and predicted time by part of the step, medians of one launch and sums."""
+    """Return recorded (or simulated) and predicted time by part of the step, medians of one launch and sums."""
     rows = recorded_kernels(result)
     total = rows["duration_s"].sum()
     groups = rows.assign(each=rows["duration_s"] / rows["launches"]).groupby("part", sort=False)
@@ -57,7 +57,7 @@ def part_table(result: CaseResult) -> pd.DataFrame:
     frame = frame.assign(error_percent=error).sort_values("recorded_ms", ascending=False, kind="stable")
     if not rows["predicted_s"].notna().any():
         frame = frame.drop(columns=["predicted_median_us", "predicted_ms", "error_percent"])
-    return frame.reset_index()
+    return frame.rename(columns=lambda name: name.replace("recorded", made(result))).reset_index()
 
 
 def pauses(result: CaseResult) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.models.time_model.choice import candidates, of_shape
+from gpuledger.models.time_model.choice import candidates, of_shape, origin
 from gpuledger.models.time_model.constants import RELATED, Entry, read_table
 from gpuledger.models.time_model.gemm import gemm_plan
 from gpuledger.models.time_model.neighbours import correction, fit_sharing, near
@@ -70,7 +70,8 @@ def single_gemms(
         The sizes, ``gpu, precision, engine, kernel, time_s``; ``error_percent``, the mean absolute error of the shapes
         that the kernel's constants were not fitted to (NaN: not measured on this GPU in this precision, or with such
         heads); ``flop``, ``bytes``, ``roofline_s``; ``bound``, ``tile_m``, ``tile_n``, ``split_k``, ``waves`` as of
-        :func:`gpuledger.models.time_model.gemm.gemm_plan`; ``constants``, in words. With `tables` also
+        :func:`gpuledger.models.time_model.gemm.gemm_plan`; ``constants``, in words, and
+        ``stands_in``, where they come from if such a kernel was not measured (else empty). With `tables` also
         ``measured_<size>``, ``measured_s`` and ``predicted_there_s`` of the nearest measured shape; ``corrected_s``,
         the prediction corrected by what its errors at near shapes have in common, and ``corrected_error_percent``, the
         mean error of measured shapes that the others correct (not if `repeated`); NaN: none.
@@ -167,6 +168,8 @@ def _entries(
         raise InputError("command line", "--precision", problem, "choose another, or --cache alone")
     own = [entry for entry in every if (entry.gpu, entry.precision) == (gpu.name, precisions[0])]
     found = own or candidates(kind, gpu, precisions, engine, shape=shape)
+    # What a kernel of decoding took for prompts of a single token says nothing of longer ones.
+    found = [entry for entry in found if kind != "prefill" or not entry.kernel.endswith("decode")]
     chosen = [entry for entry in found if engine in ("", entry.framework)]
     if not chosen:
         known = ", ".join(sorted({entry.framework for entry in found}))
@@ -194,6 +197,7 @@ def _predicted(
         rows = shapes.assign(gpu=gpu.name, precision=precision, engine=entry.framework, kernel=entry.kernel)
         rows = rows.assign(**law(entry, shapes, repeated), error_percent=entry.error_percent)
         rows["constants"] = entry.constants.source
+        rows["stands_in"] = _stands_in(entry, gpu, precision) if np.isnan(entry.error_percent) else ""
         # A source ends with the table that the constants were fitted to.
         path = folder / entry.constants.source.rpartition(": ")[2] if folder else None
         own = path and path.is_file() and (entry.gpu, entry.precision) == (gpu.name, precision)
@@ -205,6 +209,12 @@ def _predicted(
                 rows["corrected_s"] *= rows["time_s"]
         found.append(rows)
     return pd.concat(found, ignore_index=True)
+
+
+def _stands_in(entry: Entry, gpu: Gpu, precision: str) -> str:
+    """Say where the constants of a kernel come from that was not measured so."""
+    here = (entry.gpu, entry.precision) == (gpu.name, precision)
+    return "the same GPU with heads of other sizes" if here else origin(entry.constants.source)
 
 
 @cache

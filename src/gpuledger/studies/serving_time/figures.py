@@ -126,13 +126,15 @@ def draw_classes(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> No
     apart = [key[0] == APART for key in groups.groups]
     draw_ratios(axes, groups, y, [of_model[key[-2]] for key in groups.groups], apart)
     labels = [f"{model} {precision}" for *_, model, precision in groups.groups]
+    what = "predicted / measured\n(median, middle 80 %)"
     if not figures.for_columns:
+        what = "predicted / measured (median,\nmiddle 80 %; in brackets: runs)"
         runs = groups.size()
         keys = zip(labels, runs.index, strict=True)
         labels = [f"{label} · {ENGINES.get(key[1], key[1])} ({runs[key]:,})" for label, key in keys]
     axes.set_yticks(y, [figures.plain(label) for label in labels], fontsize=6.5)
     axes.set_ylim(-0.7, len(order) - 0.3)
-    axes.set_xlabel("predicted / measured\n(median, middle 80 %)")
+    axes.set_xlabel(what)
 
 
 def draw_ratios(
