@@ -1,15 +1,16 @@
 """The kernels of a training step: forward, backward and update.
 
-The forward pass is an inference engine's prefill (:func:`gpuledger.models.transformer.kernels`) without a cache and with
-kernels that nothing fuses but attention and the loss, as in eager PyTorch. Its backward pass follows kernel by kernel:
+The forward pass is an inference engine's prefill (:func:`gpuledger.models.transformer.kernels`) without a cache and
+with kernels that nothing fuses but attention and the loss, as in eager PyTorch. Its backward pass follows kernel by
+kernel:
 
 * *GEMM* m × n × k: the gradient of the input is a GEMM m × k × n, that of the weights n × k × m.
 * *Attention*: 2.5 times the forward kernel, at its rate: five products where the forward pass has two (T. Dao,
-  FlashAttention-2, 2023, Sec. 2.3). No measured law of a backward kernel exists here. Beside it, the sums of outputs times
-  their gradients, and the gradient of the queries, which is added up in 32 bits. If one GEMM made queries, keys and
-  values, their gradients are copied together.
-* *Elementwise*: reads what the forward kernel read and the gradient of what it wrote, and writes the gradients of what it
-  read. An addition has nothing to compute backward, but where the residual stream forks, two gradients are added.
+  FlashAttention-2, 2023, Sec. 2.3). No measured law of a backward kernel exists here. Beside it, the sums of outputs
+  times their gradients, and the gradient of the queries, which is added up in 32 bits. If one GEMM made queries, keys
+  and values, their gradients are copied together.
+* *Elementwise*: reads what the forward kernel read and the gradient of what it wrote, and writes the gradients of what
+  it read. An addition has nothing to compute backward, but where the residual stream forks, two gradients are added.
 * *Loss*: one fused kernel in either direction reads the logits in bf16; the backward one writes their gradient.
 * *Weights*: with parameters in 32 bits each use rounds them to bf16; gradients are copied into the buffer that is
   reduced. Products in fp8 convert weights, activations and gradients in kernels of their own, in both layouts.
@@ -34,14 +35,13 @@ OUTER, HEAD = -1, -2
 #: Work of the backward kernel of attention, relative to the forward one.
 ATTENTION_BACKWARD = 2.5
 #: Accesses to a 32-bit value for each parameter of the GPU in an update without fused kernels: 3 for clipping (norm,
-#: scale), 5 and 5 for the two moments, 8 for the step's denominator and weight, 2 for reading and writing the rest.
-UPDATE_ACCESSES = 23
+#: scale), 5 for each of the two moments, 6 for the denominator, 4 for the parameter; and how many of them are writes.
+UPDATE_ACCESSES, UPDATE_WRITES = 23, 9
 #: Operations that a serving engine has and training has not.
 _DROPPED = ("kv_write",)
 _UNFUSED = ("qkv", "gate_up", "attention")
 #: Kernels whose backward one moves the same bytes.
 _MIRRORED = ("rope",)
-_FP8 = 1
 
 
 def training_kernels(run: TrainingRun) -> pd.DataFrame:
@@ -50,8 +50,8 @@ def training_kernels(run: TrainingRun) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        What :func:`gpuledger.models.time_model.kernels.kernel_times` reads, one row per kernel; ``count`` (launches in a
-        step, all layers and passes), ``factor`` (what its time, MACs and bytes are to be multiplied with), ``part``,
+        What :func:`gpuledger.models.time_model.kernels.kernel_times` reads, one row per kernel; ``count`` (launches in
+        a step, all layers and passes), ``factor`` (what its time, MACs and bytes are to be multiplied with), ``part``,
         one of `PARTS`, ``purpose``, one of `CLASSES`, and ``unit``: `OUTER`, `HEAD` or the kind of the layer.
     """
     rows = pd.DataFrame(list(_step(run)))
@@ -85,8 +85,8 @@ def _step(run: TrainingRun) -> Iterator[dict]:
     yield from _loss(run)
     yield from _weights(run)
     shard = run.model.parameters / run.gpus
-    read = shard * 4 * (UPDATE_ACCESSES - 9)
-    yield _moved("adamw", "update", shard, 1, read, shard * 4 * 9) | {"unit": OUTER, "part": "update", "count": 1}
+    read, write = shard * 4 * (UPDATE_ACCESSES - UPDATE_WRITES), shard * 4 * UPDATE_WRITES
+    yield _moved("adamw", "update", shard, 1, read, write) | {"unit": OUTER, "part": "update", "count": 1}
 
 
 def _moved(kernel: str, purpose: str, m: float, n: float, read: float, write: float) -> dict:
@@ -158,7 +158,9 @@ def _around_attention(run: TrainingRun, group: Layers, count: int) -> Iterator[d
     queries, values = attention.heads * attention.head_dim, attention.heads * attention.value_dim
     all_three = queries + attention.kv_heads * (attention.head_dim + attention.value_dim)
     yield _moved("attention_sums", "attention", m, values, 2 * m * values * VALUE, 0) | {"count": count}
-    yield _moved("query_gradient", "attention", m, queries, m * queries * 4, m * queries * (4 + VALUE)) | {"count": count}
+    yield _moved("query_gradient", "attention", m, queries, m * queries * 4, m * queries * (4 + VALUE)) | {
+        "count": count
+    }
     joined = m * all_three * VALUE
     yield _moved("join_gradients", "elementwise", m, all_three, joined, joined) | {"count": count}
 
@@ -184,7 +186,7 @@ def _product(run: TrainingRun, row: dict, group: Layers | None) -> dict:
 def _converted(run: TrainingRun, name: str, m: int, n: int, row: dict, group: Layers | None) -> Iterator[dict]:
     if run.precision == "fp8" and group:
         moved = m * n
-        yield _moved(f"{name}_fp8", "elementwise", m, n, moved * VALUE, 2 * moved * _FP8) | {"count": row["count"]}
+        yield _moved(f"{name}_fp8", "elementwise", m, n, moved * VALUE, 2 * moved) | {"count": row["count"]}
 
 
 def _loss(run: TrainingRun) -> Iterator[dict]:

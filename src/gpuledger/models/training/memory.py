@@ -5,11 +5,11 @@
   comes.
 * *Saved weights*: with parameters in 32 bits, autograd keeps the bf16 copies that the products read until the backward
   pass has used them: of all layers, with recomputation of one.
-* *Activations* that autograd keeps, in bf16 per token of width d and feed-forward width f, without fused kernels: inputs
-  and outputs of the norms, queries, keys and values, the attention's output, inputs and output of the activation function.
-  With recomputation a layer keeps its input only.
-* *Largest*: the larger of two moments. At the end of the forward pass the logits and their gradient in bf16; at the last
-  layer's backward pass the logits, what that layer has computed again, and the gradients of its parameters.
+* *Activations* that autograd keeps, in bf16 per token of width d and feed-forward width f, without fused kernels:
+  inputs and outputs of the norms, queries, keys and values, the attention's output, inputs and output of the activation
+  function. With recomputation a layer keeps its input only.
+* *Largest*: the larger of two moments. At the end of the forward pass the logits and their gradient in bf16; at the
+  last layer's backward pass the logits, what that layer has computed again, and the gradients of its parameters.
 
 Not counted: workspaces, fragmentation, NCCL's buffers and the CUDA context.
 """
@@ -60,4 +60,3 @@ def layer_activation_bytes(run: TrainingRun, group: Layers) -> int:
     qkv = attention.heads * attention.head_dim + attention.kv_heads * (attention.head_dim + attention.value_dim)
     values = 2 * group.norms * hidden + qkv + heads + ffn.width * (3 if ffn.gated else 2)
     return run.tokens * values * VALUE
-

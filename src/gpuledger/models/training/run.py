@@ -63,7 +63,9 @@ class TrainingRun:
             problem = f"{self.gpus} GPUs are more than one node of {NODE}, and the network between nodes is not given"
             raise InputError(name, "network", problem, "give the bandwidth of a node")
         if self.gpus > NODE and self.gpus % NODE:
-            raise InputError(name, "gpus", f"{self.gpus} GPUs are no whole nodes of {NODE}", f"use a multiple of {NODE}")
+            raise InputError(
+                name, "gpus", f"{self.gpus} GPUs are no whole nodes of {NODE}", f"use a multiple of {NODE}"
+            )
 
     @property
     def tokens(self) -> int:

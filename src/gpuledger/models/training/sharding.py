@@ -1,10 +1,11 @@
 """Communication of fully sharded data parallelism, and how much of it the kernels hide.
 
-Every GPU holds 1/p of each parameter. Before a unit (a layer, or what is outside layers) computes, forward and once more
-backward, an all-gather brings the rest of it; after its backward pass a reduce-scatter adds the gradients, in every pass
-(S. Rajbhandari et al., ZeRO, 2020, stage 3; Y. Zhao et al., PyTorch FSDP, 2023). Both move the same share of the unit's
-bytes, (p − 1)/p, and overlap with the computation of the unit before, so that a layer takes the longer of both. What is
-exposed: the first unit's all-gather, the last unit's reduce-scatter, and what is longer than the kernels of a layer.
+Every GPU holds 1/p of each parameter. Before a unit (a layer, or what is outside layers) computes, forward and once
+more backward, an all-gather brings the rest of it; after its backward pass a reduce-scatter adds the gradients, in
+every pass (S. Rajbhandari et al., ZeRO, 2020, stage 3; Y. Zhao et al., PyTorch FSDP, 2023). Both move the same share of
+the unit's bytes, (p − 1)/p, and overlap with the computation of the unit before, so that a layer takes the longer of
+both. What is exposed: the first unit's all-gather, the last unit's reduce-scatter, and what is longer than the kernels
+of a layer.
 
 Within a node, the constants are NCCL's; across nodes, a ring enters every node once, so that the unit passes the node's
 network at the stated bandwidth, without a latency. The slower of both counts.
@@ -16,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.models.time_model.kernels import kernel_times
-from gpuledger.models.training.kernels import HEAD, OUTER
+from gpuledger.models.training.kernels import OUTER
 from gpuledger.models.training.run import NODE, VALUE, TrainingRun
 
 GATHER, REDUCE = "all_gather", "reduce_scatter"
@@ -30,8 +31,7 @@ def collective_times(run: TrainingRun) -> dict[int, tuple[float, float]]:
         return dict.fromkeys(units, (0.0, 0.0))
     sizes = np.array([[size * run.gathered_bytes, size * VALUE] for size in units.values()], dtype=float)
     devices = min(run.gpus, NODE)
-    frame = _collectives(sizes, devices)
-    link_s = kernel_times(frame, run.gpu)["time_s"].to_numpy().reshape(sizes.shape)
+    link_s = kernel_times(_collectives(sizes, devices), run.gpu)["time_s"].to_numpy().reshape(sizes.shape)
     network_s = np.zeros_like(sizes)
     if run.gpus > NODE:
         network_s = sizes * (run.gpus - 1) / run.gpus / run.network_bytes_per_s
@@ -74,6 +74,3 @@ def exposed_s(
     # While the head computes, the last layer's parameters come.
     backward = max(gather[last] - head_backward_s, 0) + count @ np.maximum(gather + reduce - np.asarray(backward_s), 0)
     return float(forward + backward + reduce[first] + outer_reduce)
-
-
-__all__ = ["GATHER", "HEAD", "REDUCE", "collective_times", "exposed_s"]

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gpuledger.models.time_model.constants import Constants
 from gpuledger.models.time_model.step import predict
-from gpuledger.models.training.kernels import CLASSES, HEAD, training_kernels
+from gpuledger.models.training.kernels import CLASSES, HEAD, OUTER, training_kernels
 from gpuledger.models.training.run import TrainingRun
 from gpuledger.models.training.sharding import collective_times, exposed_s
 from gpuledger.readers.gpus import Gpu
@@ -22,8 +21,8 @@ def predict_kernels(runs: Sequence[TrainingRun], gpu: Gpu) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        As :func:`gpuledger.models.training.kernels.training_kernels`, with ``run`` (the place in `runs`), the columns of
-        :func:`gpuledger.models.time_model.kernels.kernel_times`, and ``total_s``: of all launches in a step.
+        As :func:`gpuledger.models.training.kernels.training_kernels`, with ``run`` (the place in `runs`), the columns
+        of :func:`gpuledger.models.time_model.kernels.kernel_times`, and ``total_s``: of all launches in a step.
     """
     rows = pd.concat([training_kernels(run).assign(run=i) for i, run in enumerate(runs)], ignore_index=True)
     times = predict(rows, gpu)
@@ -50,15 +49,13 @@ def predict_steps(runs: Sequence[TrainingRun], gpu: Gpu) -> tuple[pd.DataFrame, 
         counts = [group.count * run.accumulation for group in run.model.layers]
         ahead, back = ([units[i, unit, side] / count for unit, count in enumerate(counts)] for side in (True, False))
         collectives = collective_times(run)
-        waits.append(run.accumulation * exposed_s(run, ahead, back, units[i, HEAD, False] / run.accumulation, collectives))
+        head_s = units[i, HEAD, False] / run.accumulation
+        waits.append(run.accumulation * exposed_s(run, ahead, back, head_s, collectives))
         each = [2 * gather + reduce for gather, reduce in collectives.values()]
         # What is outside layers stays where it is gathered.
         copies = [1, *(group.count for group in run.model.layers)]
-        moved.append(run.accumulation * (np.dot(each, copies) - collectives[-1][0]))
+        moved.append(run.accumulation * (np.dot(each, copies) - collectives[OUTER][0]))
     steps = table.assign(exposed_s=waits, communication_s=moved)
     steps["step_s"] = steps[list(TIMES)].sum(axis=1)
     steps["tokens_per_s_per_gpu"] = [run.step_tokens for run in runs] / steps["step_s"]
     return steps.reset_index(drop=True), kernels
-
-
-__all__ = ["TIMES", "Constants", "predict_kernels", "predict_steps"]

@@ -2,8 +2,8 @@
 
     MFU = (6 N + 12 L d s) · tokens per second and GPU / peak
 
-N parameters at two FLOPs in each of three passes; L layers whose scores and values take 4 d s FLOPs per token and pass for
-s tokens of width d, *without* the causal mask, which hides half of them. HFU counts a fourth pass where layers are
+N parameters at two FLOPs in each of three passes; L layers whose scores and values take 4 d s FLOPs per token and pass
+for s tokens of width d, *without* the causal mask, which hides half of them. HFU counts a fourth pass where layers are
 computed again (V. Korthikanti et al., 2022; A. Chowdhery et al., PaLM, 2022, App. B; MosaicML's llm-foundry,
 scripts/train/benchmarking).
 """

@@ -2,8 +2,8 @@
 
     explained = gemm · GEMMs + FLOPs of attention / rate + other · all other kernels + exposed communication
 
-The factors are at least 1: in a step no kernel is faster than measured alone. Attention has a rate instead, because it does
-not depend on the head dimension as today's kernels do.
+The factors are at least 1: in a step no kernel is faster than measured alone. Attention has a rate instead, because it
+does not depend on the head dimension as today's kernels do.
 """
 
 from dataclasses import dataclass
@@ -65,9 +65,10 @@ def explain(data: pd.DataFrame) -> Explanation | None:
     measured = data["measured_s"].to_numpy()
     # Seconds at the rate that was predicted at most: no kernel of those steps was faster than today's.
     fastest = float((data["attention_flop"] / data["attention_s"]).max())
-    parts = np.column_stack(
-        [data["gemm_s"], data["attention_flop"] / fastest, data[list(OTHER)].sum(axis=1)]
-    ) / measured[:, None]
+    parts = (
+        np.column_stack([data["gemm_s"], data["attention_flop"] / fastest, data[list(OTHER)].sum(axis=1)])
+        / measured[:, None]
+    )
     rest = 1 - data["exposed_s"].to_numpy() / measured
     slack = np.eye(count)
     cost = np.r_[np.zeros(3), np.ones(count)]

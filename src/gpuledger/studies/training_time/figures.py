@@ -22,14 +22,16 @@ SEGMENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "GEMMs": (("gemm_s",), figures.BLUE),
     "attention": (("attention_s",), figures.PURPLE),
     "other kernels": (OTHER, figures.ORANGE),
-    "exposed communication": (("exposed_s",), figures.GREEN),
+    "communication": (("exposed_s",), figures.GREEN),
 }
+#: The label of what three fitted numbers explain.
+FITTED = "explained (fitted)"
 #: Predictions by label: their columns, and colours.
 METHODS: Mapping[str, tuple[str, str]] = {
     "kernels alone": ("kernels_s", figures.BLUE),
     "roofline": ("roofline_s", figures.GREY),
     f"{RULE_PERCENT} % MFU": ("rule_s", figures.ORANGE),
-    "explained": ("explained_s", figures.GREEN),
+    FITTED: ("explained_s", figures.GREEN),
 }
 
 
@@ -53,8 +55,8 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
                 part = data[chosen & ((data["precision"] == "fp8") == narrow)]
                 style = {"s": 13, "linewidth": 0.8, "marker": marker, "facecolor": face, "edgecolor": color}
                 axes.scatter(part["measured_s"], part["kernels_s"], **style)
-        axes.scatter([], [], s=13, color=color, label=name)
-    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, box_aspect=1, anchor="NW")
+        axes.scatter([], [], s=13, color=color, label=figures.plain(name.removeprefix("mpt-").upper()))
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set(xlabel="measured time of a step (s)", ylabel="predicted from kernels alone (s)")
     narrow = bool((data["precision"] == "fp8").any())
     words = f"band: within {BAND_PERCENT} %\nsquares: with recomputation" + "\nhollow: fp8" * narrow
@@ -62,7 +64,7 @@ def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=6.5, frameon=False, handletextpad=0.1)
+    axes.legend(loc="lower right", fontsize=6.5, frameon=False, ncols=3, handletextpad=0.1, columnspacing=0.6)
 
 
 def draw_ratios(axes: Axes, data: pd.DataFrame, of_model: dict[str, str], column: str, label: str) -> None:
@@ -78,20 +80,34 @@ def draw_ratios(axes: Axes, data: pd.DataFrame, of_model: dict[str, str], column
     axes.axhspan(1 - BAND_PERCENT / 100, 1 + BAND_PERCENT / 100, color=figures.PALE, linewidth=0)
     axes.axhline(1, color=figures.BLACK, linewidth=0.6)
     axes.scatter(size, ratio, s=9, linewidth=0, alpha=0.85, color=[of_model[name] for name in data["model"]])
-    if size.nunique() <= 12:
+    sizes = sorted(size.unique())
+    if column != "tokens" and len(sizes) > 1:
         for name, (of, color) in METHODS.items():
-            if name != "explained":
+            if name != FITTED:
                 medians = (data[of] / data["measured_s"]).groupby(size).median()
                 axes.plot(medians.index, medians, color=color, linewidth=1.2, label=name)
     axes.set(xscale="log", yscale="log", xlabel=label)
     lowest, highest = min(0.3, 0.9 * ratio.min()), max(1.3, 1.1 * ratio.max())
     axes.set_ylim(lowest, max(highest, 1.6))
     axes.yaxis.set_major_locator(FixedLocator([0.25, 0.5, 1, 1.5]))
-    ticks = sorted(set(size))[:: 2 if size.nunique() > 6 else 1] if size.nunique() <= 12 else None
-    axes.xaxis.set_major_locator(FixedLocator(ticks) if ticks else LogLocator(base=4))
+    few = sizes[:: 2 if len(sizes) > 6 else 1]
+    axes.xaxis.set_major_locator(LogLocator(base=4) if column == "tokens" else FixedLocator(few))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: figures.magnitude(value) if value < 1e3 else f"{value / 1024:g}k"))
+        axis.set_major_formatter(FuncFormatter(_power_of_two))
         axis.set_minor_locator(NullLocator())
+
+
+def _power_of_two(value: float, _: int) -> str:
+    return f"{value / 1024:g}k" if value >= 1024 else f"{value:g}"
+
+
+def sizes_finding(data: pd.DataFrame) -> str:
+    """Say how the ratio of predicted to measured time changes from the shortest to the longest sequences."""
+    ratio = (data["kernels_s"] / data["measured_s"]).groupby(data["sequence_tokens"]).median()
+    ends = [
+        f"{100 * ratio.iloc[at]:.0f} % at {ratio.index[at]:,} tokens" for at in ((0, -1) if len(ratio) > 1 else (0,))
+    ]
+    return f"Of the measured time of a step, kernels alone predict {' and '.join(ends)} of a sequence (medians)"
 
 
 def chosen_runs(data: pd.DataFrame, most: int = 9) -> pd.DataFrame:
@@ -114,7 +130,8 @@ def draw_parts(axes: Axes, data: pd.DataFrame, explained: pd.Series | None = Non
     for label, share in shares.items():
         axes.barh(y, share, 0.66, left=left, color=SEGMENTS[label][1], label=label)
         left = left + share.to_numpy()
-    axes.barh(y, 100 - left, 0.66, left=left, facecolor="none", edgecolor=figures.VERMILLION, hatch="////", linewidth=0.6, label="not predicted")
+    hatched = {"facecolor": "none", "edgecolor": figures.VERMILLION, "hatch": "////", "linewidth": 0.6}
+    axes.barh(y, np.maximum(100 - left, 0), 0.66, left=left, label="not predicted", **hatched)
     axes.set_yticks(y, [run_label(run) for run in data.to_dict("records")], fontsize=6.5)
     axes.set(xlim=(0, max(100.0, left.max())), ylim=(len(data) - 0.5, -0.5), xlabel="share of the measured step (%)")
 
@@ -133,7 +150,7 @@ def draw_methods(axes: Axes, data: pd.DataFrame, methods: Sequence[str] = tuple(
     rows = []
     for name in methods:
         column, color = METHODS[name]
-        part = data[judged] if name == "explained" else data
+        part = data[judged] if name == FITTED else data
         errors = (100 * (part[column] / part["measured_s"] - 1)).abs().dropna()
         if len(errors):
             rows.append((name, errors.median(), color))
@@ -141,4 +158,5 @@ def draw_methods(axes: Axes, data: pd.DataFrame, methods: Sequence[str] = tuple(
         axes.barh(at, error, 0.62, color=color)
         axes.annotate(f"{error:.1f}", (error, at), (3, 0), textcoords="offset points", va="center", fontsize=6.5)
     axes.set_yticks(range(len(rows)), [name for name, *_ in rows], fontsize=7)
-    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1.2 * max(error for _, error, _ in rows)), xlabel="median error (%)")
+    longest = max(error for _, error, _ in rows)
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1.2 * longest), xlabel="median error (%)")

@@ -12,7 +12,6 @@ from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.constants import describe_constants
 from gpuledger.models.training import TrainingRun, hfu_percent, mfu_percent, predict_steps, training_memory
-from gpuledger.models.training.kernels import ATTENTION_BACKWARD
 from gpuledger.models.training.memory import fits
 from gpuledger.models.training.utilisation import model_flops_per_token
 from gpuledger.readers.gpus import Gpu, find_gpu
@@ -107,7 +106,9 @@ def _predict(runs: list[TrainingRun], rows: pd.DataFrame, gpu: Gpu) -> tuple[pd.
     data["measured_s"] = [run.step_tokens * run.gpus for run in runs] / rows["tokens_per_s"]
     data["kernels_s"] = steps["step_s"]
     data = data.join(steps.drop(columns=["step_s", "tokens_per_s_per_gpu"]))
-    data["attention_flop"] = [_attention_flop(run) for run in runs]
+    attention = kernels[kernels["kind"] == "attention"]
+    flop = 2.0 * attention["macs"] * attention["factor"] * attention["count"]
+    data["attention_flop"] = np.bincount(attention["run"], flop, len(runs))
     data["roofline_s"] = roofline_s(kernels, gpu, len(runs))
     data["rule_s"] = rule_s(runs, gpu)
     data["memory_bytes"] = [training_memory(run)["memory_bytes"] for run in runs]
@@ -118,13 +119,6 @@ def _predict(runs: list[TrainingRun], rows: pd.DataFrame, gpu: Gpu) -> tuple[pd.
 def errors_percent(predicted_s: pd.Series, measured_s: pd.Series) -> pd.Series:
     """Return the signed relative errors in %."""
     return 100 * (predicted_s / measured_s - 1)
-
-
-def _attention_flop(run: TrainingRun) -> float:
-    """Return the FLOPs of attention's products under the causal mask, in a step of one GPU."""
-    unmasked = model_flops_per_token(run.model, run.sequence, True) - 6.0 * run.model.parameters
-    # A third of it is a forward pass.
-    return unmasked / 3 * (1 + ATTENTION_BACKWARD + run.recompute) * run.step_tokens
 
 
 def _add_errors(result: CaseResult, data: pd.DataFrame, plain: pd.Series) -> None:
@@ -184,7 +178,8 @@ def _add_stated(result: CaseResult, rows: pd.DataFrame, runs: list[TrainingRun],
             factor = np.array([hfu_percent(1, passes and run.recompute) for run in runs])
             low_percent, high_percent = (100 * factor * flops / peak for flops in (low, high))
             stated = rows[f"{name}_percent"]
-            result.add(f"{name}_reproduced", int(((low_percent - _HALF_DIGIT <= stated) & (stated <= high_percent + _HALF_DIGIT)).sum()), "run")
+            met = (low_percent - _HALF_DIGIT <= stated) & (stated <= high_percent + _HALF_DIGIT)
+            result.add(f"{name}_reproduced", int(met.sum()), "run")
     if "model_flop_per_s_per_gpu" in rows:
         factor = rows["model_flop_per_s_per_gpu"] / low
         result.add("model_flops_reproduced", int((np.abs(factor - 1) < _SAME).sum()), "run")
@@ -194,7 +189,8 @@ def _add_stated(result: CaseResult, rows: pd.DataFrame, runs: list[TrainingRun],
 def _finding(result: CaseResult, gpu: Gpu, found: Explanation | None) -> str:
     count, median = (result[name] for name in ("runs_expressed", "step_median_error_percent"))
     short = ", all too short" if result["steps_predicted_too_long"] == 0 else ""
-    words = f"Kernels alone predict {count:,} training steps on {gpu.title} with a median error of {median:.0f} %{short}"
+    error = f"a median error of {median:.0f} %{short}"
+    words = f"Kernels alone predict {count:,} training steps on {gpu.title} with {error}"
     if not found:
         return words
     rate, today = result["attention_rate"], result["attention_rate_predicted"]
@@ -208,4 +204,3 @@ def _finding(result: CaseResult, gpu: Gpu, found: Explanation | None) -> str:
 def _counted(refused: Counter) -> str:
     ordered = sorted(refused.items(), key=lambda entry: (-entry[1], entry[0]))
     return "; ".join(f"{count} {reason}" for reason, count in ordered) or "none"
-
