@@ -194,11 +194,9 @@ def _finding(result: CaseResult, gpu: Gpu, found: Explanation | None) -> str:
     if not found:
         return words
     rate, today = result["attention_rate"], result["attention_rate_predicted"]
+    longer = f"GEMMs {found.gemm:.2f} and other kernels {found.other:.1f} times as long"
     left = f"{result['explained_median_error_percent']:.1f} % are left in the held-back half"
-    return (
-        f"{words}: with attention at {rate:.0f} TFLOP/s (today's kernels: up to {today:.0f}) and elementwise kernels "
-        f"{found.other:.1f} times as long, {left}"
-    )
+    return f"{words}: with attention at {rate:.0f} TFLOP/s (today's kernels: up to {today:.0f}), {longer}, {left}"
 
 
 def _counted(refused: Counter) -> str:
