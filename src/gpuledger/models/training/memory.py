@@ -14,6 +14,9 @@
 Not counted: workspaces, fragmentation, NCCL's buffers and the CUDA context.
 """
 
+from bisect import bisect_left
+from dataclasses import replace
+
 import numpy as np
 
 from gpuledger.models.deployment.memory import CONTEXT_BYTES, NCCL_BYTES
@@ -25,6 +28,8 @@ from gpuledger.readers.gpus import Gpu
 PARTS = ("state_bytes", "gathered_bytes", "saved_weight_bytes", "activation_bytes", "largest_bytes")
 #: Layers whose parameters are gathered at the same time.
 GATHERED_LAYERS = 2
+#: More sequences of a pass are not asked for.
+MOST_SEQUENCES = 2**16
 
 
 def training_memory(run: TrainingRun) -> dict[str, float]:
@@ -51,6 +56,19 @@ def fits(needed_bytes: np.ndarray, gpu: Gpu, gpus: np.ndarray) -> np.ndarray:
     """Return whether GPUs hold so many bytes beside the CUDA context and NCCL's buffers."""
     buffers = np.where(np.asarray(gpus) > 1, NCCL_BYTES[1], 0)
     return ~(np.asarray(needed_bytes) > gpu.dram_bytes - CONTEXT_BYTES - buffers)
+
+
+def largest_micro_batch(run: TrainingRun) -> int:
+    """Return the most sequences of a pass that fit; 0 if not even one does, or if the GPU's capacity is unknown."""
+
+    def held(sequences: int) -> bool:
+        needed = training_memory(replace(run, micro_batch=sequences))["memory_bytes"]
+        return bool(fits(needed, run.gpu, run.gpus))
+
+    if np.isnan(run.gpu.dram_bytes):
+        return 0
+    # Memory grows with the sequences.
+    return bisect_left(range(1, MOST_SEQUENCES + 1), True, key=lambda sequences: not held(sequences))
 
 
 def layer_activation_bytes(run: TrainingRun, group: Layers) -> int:
