@@ -84,11 +84,12 @@ def reduce(case: Case) -> CaseResult:
     _add_memory(result, data, gpu)
     _add_stated(result, rows, runs, np.array(peak))
     result.add("finding", _finding(result, gpu, found), "text")
+    about = case.dataset.content.get("files", {}).get(case.inputs["runs"], case.dataset.content)
     used = sorted(kernels["constants"].astype(str).unique())
     result.provenance = {
         "kind": "predicted",
         "label": "predicted by a time model, beside measured training runs",
-        "source": f"gpuledger's time model; measured runs: {case.dataset.content['source']}",
+        "source": f"gpuledger's time model; measured runs: {about['source']}",
         "title": f"Training runs on {gpu.title}, and their steps as kernels",
         "inputs": [*describe_data_sheets([gpu], case.dataset.folder), describe_constants(used)],
     }
