@@ -116,9 +116,9 @@ def test_the_explanation_finds_what_made_the_times(gemm, rate, other, seed):
 
 
 def test_published_runs_are_short_of_time_and_explained_by_attention(published):
-    for name, rate, error in (("mpt_h100", 186, 5), ("mpt_a100_40gb", 99.5, 5)):
+    for name, rate, error in (("mpt_h100", 188, 5), ("mpt_a100_40gb", 99.5, 5)):
         result = published[name]
-        assert result["steps_predicted_too_long"] == 0
+        assert result["steps_predicted_too_long"] == result["runs_predicted_not_to_fit"] == 0
         assert result["attention_rate"] == pytest.approx(rate, rel=0.05)
         assert result["attention_rate"] < result["attention_rate_predicted"] / 1.9
         assert result["explained_median_error_percent"] < error < result["step_median_error_percent"]
