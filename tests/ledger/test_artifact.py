@@ -78,6 +78,16 @@ def test_the_appendix_lists_the_errors_of_workers_that_only_decode(root):
     assert words in (root / "docs/ARTIFACT.md").read_text("utf-8"), words
 
 
+def test_the_appendix_lists_the_errors_of_training_steps(root):
+    cases = [summary(root, f"published/training_time/mpt_{gpu}") for gpu in ("h100", "a100_80gb", "a100_40gb")]
+    text = (root / "docs/ARTIFACT.md").read_text("utf-8")
+    for name, last in (("step", " %"), ("roofline", ""), ("rule", ""), ("explained", " %")):
+        first, second, third = (f"{one[f'{name}_median_error_percent']['value']:.1f}" for one in cases)
+        assert f"{first}, {second} and {third}{last}" in text, name
+    assert sum(one["steps_predicted_too_long"]["value"] for one in cases) == 0
+    assert f"all {sum(one['runs_expressed']['value'] for one in cases)} published ones take longer" in text
+
+
 def test_the_appendix_counts_the_cases(root):
     repository = Repository.find(root)
     datasets = [*repository.config["datasets"], *repository.config["datasets_online"]]

@@ -61,6 +61,7 @@ def test_of_too_many_marks_the_heaviest_stay_and_the_page_says_so():
         ("warp_scheduling", "published", "fig13a", "lines", "behind the fastest (%)"),
         ("kernel_time", "published", "square_a100", "points", "bound"),
         ("serving_time", "published", "llama_70b_h100", "points", "requests at once"),
+        ("training_time", "published", "mpt_h100", "points", "recomputation"),
     ],
 )
 def test_studies_answer_what_readers_ask(study, dataset, case, kind, asked):

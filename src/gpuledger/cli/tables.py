@@ -66,6 +66,7 @@ _TABLES = (
     ("table of normalization kernels", "kernel rows cache time_median_ns", "normalization_roofline rows", _GPU),
     ("points of a distribution of warps", "completed_percent elapsed_cycles", "warp_scheduling cdf", {}),
     ("measured steps of served models", "isl osl batch_size tp_size system model_path", "serving_time runs", _GPU),
+    ("measured steps of training runs", "model gpu sequence_tokens micro_batch", "training_time runs", _GPU),
 )
 
 

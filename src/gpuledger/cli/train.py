@@ -1,0 +1,191 @@
+"""``gpuledger train``: how long a training step would take on GPUs, and what memory it needs."""
+
+from __future__ import annotations
+
+import itertools
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuledger.cli.options import MAX_ROWS, chosen_gpus, number, numbers
+from gpuledger.cli.terminal import json_option, print_json, print_table, say, three_digits
+from gpuledger.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpuledger.models.training import TrainingRun
+    from gpuledger.models.transformer import Model
+    from gpuledger.readers.gpus import Gpu
+
+#: Columns of ``--json``.
+COLUMNS = (
+    *("gpu", "gpus", "sequence_tokens", "micro_batch", "accumulation", "recompute", "precision", "gathered"),
+    *("step_s", "tokens_per_s", "tokens_per_s_per_gpu", "mfu_percent", "gemm_s", "attention_s", "other_s"),
+    *("exposed_s", "communication_s", "memory_bytes", "fits", "largest_micro_batch"),
+)
+#: What parts of the memory are called.
+_PARTS = {
+    "state_bytes": "parameters, gradients and AdamW's moments, 16 bytes a parameter, this GPU's share",
+    "gathered_bytes": "gathered parameters: outside layers, with gradients, and of two layers",
+    "saved_weight_bytes": "bf16 copies of parameters that the backward pass reads",
+    "activation_bytes": "activations that the backward pass reads",
+    "largest_bytes": "logits, and their gradient or a layer that is computed again",
+}
+
+
+@click.command(
+    short_help="How long a training step would take on GPUs.",
+    epilog="Example: gpuledger train Llama-3.1-8B --gpu h100-sxm --sequence 4096 --micro-batch 1,2,4 --recompute",
+)
+@click.argument("config")
+@click.option("--gpu", "gpu_ids", multiple=True, help="GPU (see gpuledger gpus); several: a100,h100-sxm.")
+@click.option(
+    "--gpu-file", type=click.Path(path_type=Path), help="GPUs of your own: CSV with the columns of resources/gpus.csv."
+)
+@click.option("--gpus", default="8", show_default=True, help="GPUs that share all state; several: 8,16,64.")
+@click.option("--sequence", default="2048", show_default=True, help="Tokens of a sequence; several: 2048,8192.")
+@click.option("--micro-batch", default="1", show_default=True, help="Sequences of a pass on each GPU; several: 1,2,4.")
+@click.option("--accumulation", default="1", show_default=True, help="Passes of a step.")
+@click.option("--recompute", is_flag=True, help="Layers keep their input only (activation checkpointing).")
+@click.option("--precision", type=click.Choice(["bf16", "fp8"]), default="bf16", help="Of the layers' products.")
+@click.option(
+    "--gathered",
+    type=click.Choice(["bf16", "fp32"]),
+    default="bf16",
+    help="How parameters travel; fp32: and are rounded for each product, as under autocast.",
+)
+@click.option("--network", type=float, help="Gbit/s from a node of eight GPUs to the others; needed with more than 8.")
+@json_option
+def train(
+    config: str,
+    gpu_ids: tuple[str, ...],
+    gpu_file: Path | None,
+    gpus: str,
+    sequence: str,
+    micro_batch: str,
+    accumulation: str,
+    recompute: bool,
+    precision: str,
+    gathered: str,
+    network: float | None,
+    as_json: bool,
+) -> None:
+    """Predict a training step of the dense model CONFIG: a config.json, a folder with one, the name of a model in
+    resources/models, or a Hugging Face id.
+
+    Parameters, gradients and optimiser state are spread over all GPUs (fully sharded data parallelism). Times are those
+    of the kernels alone, from a time model, and of communication that they do not hide: published steps take longer.
+    """
+    from gpuledger.models.training import TrainingRun
+    from gpuledger.models.transformer import read_model
+
+    if network is not None and not 0 < network < 1e6:
+        raise InputError("command line", "--network", f"{network} is out of range", "give Gbit/s, such as 3200")
+    chosen = chosen_gpus(gpu_ids, gpu_file)
+    if not chosen:
+        raise InputError("command line", "--gpu", "no GPU is given", "name one, such as h100-sxm (gpuledger gpus)")
+    lists = numbers(gpus, "--gpus"), numbers(sequence, "--sequence"), numbers(micro_batch, "--micro-batch")
+    count = len(chosen) * len(lists[0]) * len(lists[1]) * len(lists[2])
+    if count > MAX_ROWS // 100:
+        raise InputError("command line", "", f"{count:,} combinations", f"ask for at most {MAX_ROWS // 100:,}")
+    passes, rate = number(accumulation, "--accumulation"), (network or 0.0) * 1e9 / 8
+    model = read_model(config)
+    formats = recompute, precision, gathered, rate
+    parts = []
+    for gpu in chosen:
+        _check(gpu, precision)
+        runs = [
+            TrainingRun(_trained(model, length), gpu, length, batch, passes, devices, *formats)
+            for devices, length, batch in itertools.product(*lists)
+        ]
+        parts.append((runs, _table(runs, gpu)))
+    if as_json:
+        print_json([row for _, table in parts for row in table[list(COLUMNS)].to_dict("records")])
+        return
+    state = "parameters gathered in 32 bits" if gathered == "fp32" else "parameters gathered in bf16"
+    say(f"{model.name}: {model.parameters:,} parameters, products in {precision}, {state}", bold=True)
+    for runs, table in parts:
+        _report(runs, table)
+
+
+def _check(gpu: Gpu, precision: str) -> None:
+    if not gpu.flops.get(precision):
+        known = ", ".join(gpu.precisions)
+        raise InputError(gpu.file, f"GPU {gpu.name}", f"it has no peak of {precision}; it has {known}", "use another")
+
+
+def _trained(model: Model, sequence: int) -> Model:
+    """Return the model with positions for a sequence; refuse one that is longer than the model supports."""
+    if model.max_positions and sequence > model.max_positions:
+        problem = f"a sequence of {sequence:,} tokens, but {model.name} supports {model.max_positions:,}"
+        remedy = "shorten --sequence, or use a config.json with a larger max_position_embeddings"
+        raise InputError(model.name, "--sequence", problem, remedy)
+    return model
+
+
+def _table(runs: list[TrainingRun], gpu: Gpu) -> pd.DataFrame:
+    """Return a row per run with the `COLUMNS`."""
+    import pandas as pd
+
+    from gpuledger.models.training import mfu_percent, predict_steps, training_memory
+    from gpuledger.models.training.memory import fits, largest_micro_batch
+
+    steps, _ = predict_steps(runs, gpu)
+    names = ("gpus", "micro_batch", "accumulation", "recompute", "precision", "gathered")
+    table = pd.DataFrame([{name: getattr(run, name) for name in names} for run in runs])
+    table = table.assign(gpu=gpu.name, sequence_tokens=[run.sequence for run in runs]).join(steps)
+    table["other_s"] = table["step_s"] - table[["gemm_s", "attention_s", "exposed_s"]].sum(axis=1)
+    table["tokens_per_s"] = table["tokens_per_s_per_gpu"] * table["gpus"]
+    peak = gpu.peak_flop_per_s(runs[0].precision)
+    speeds = zip(runs, table["tokens_per_s_per_gpu"], strict=True)
+    table["mfu_percent"] = [mfu_percent(run.model, run.sequence, speed, peak) for run, speed in speeds]
+    table["memory_bytes"] = [training_memory(run)["memory_bytes"] for run in runs]
+    table["fits"] = fits(table["memory_bytes"].to_numpy(), gpu, table["gpus"].to_numpy())
+    table["largest_micro_batch"] = [largest_micro_batch(run) for run in runs]
+    return table
+
+
+def _report(runs: list[TrainingRun], table: pd.DataFrame) -> None:
+    gpu = runs[0].gpu
+    say(f"\n{gpu.title}, predicted from kernels alone")
+    unknown = isnan(gpu.dram_bytes)
+    shown = {
+        "GPUs": [f"{value:,}" for value in table["gpus"]],
+        "sequence": [f"{value:,}" for value in table["sequence_tokens"]],
+        "micro batch": [f"{value:,}" for value in table["micro_batch"]],
+        "step (s)": [three_digits(value) for value in table["step_s"]],
+        "tokens/s/GPU": [three_digits(value) for value in table["tokens_per_s_per_gpu"]],
+        "MFU (%)": [f"{value:.1f}" for value in table["mfu_percent"]],
+        "GEMMs (%)": _shares(table, "gemm_s"),
+        "attention (%)": _shares(table, "attention_s"),
+        "waiting for links (%)": _shares(table, "exposed_s"),
+        "memory (GB)": [f"{value / 1e9:,.1f}" for value in table["memory_bytes"]],
+        "fits": ["unknown" if unknown else "yes" if fitting else "no" for fitting in table["fits"]],
+    }
+    print_table(list(shown), list(zip(*shown.values(), strict=True)), right=range(len(shown) - 1))
+    say("Kernels alone are a floor: every published step that the study training_time compares takes longer.")
+    _print_memory(runs[-1], int(table["largest_micro_batch"].iloc[-1]))
+
+
+def _shares(table: pd.DataFrame, column: str) -> list[str]:
+    return [f"{value:.1f}" for value in 100 * table[column] / table["step_s"]]
+
+
+def _print_memory(run: TrainingRun, most: int) -> None:
+    from gpuledger.models.training import training_memory
+
+    memory = training_memory(run)
+    place = f"{run.gpus:,} GPU{'s' * (run.gpus > 1)}, {run.micro_batch:,} × {run.sequence:,} tokens"
+    say(f"Memory on each GPU ({place}), without workspaces and fragmentation:")
+    for part, words in _PARTS.items():
+        if memory[part]:
+            say(f"{memory[part] / 1e9:9,.1f} GB  {words}")
+    say(f"{memory['memory_bytes'] / 1e9:9,.1f} GB  in all, of {run.gpu.dram_capacity}")
+    if not isnan(run.gpu.dram_bytes):
+        fitting = (
+            f"At most {most:,} sequence{'s' * (most != 1)} of a pass fit." if most else "Not even one sequence fits."
+        )
+        say(fitting)

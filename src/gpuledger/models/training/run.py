@@ -1,0 +1,102 @@
+"""A training run: a model, its batch, and how its state is spread over GPUs."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from gpuledger.errors import InputError
+from gpuledger.models.transformer.blocks import Attention, FeedForward
+from gpuledger.models.transformer.model import Layers, Model
+from gpuledger.readers.gpus import Gpu
+
+#: Formats of the products of layers, and formats in which parameters are gathered.
+PRECISIONS, GATHERED = ("bf16", "fp8"), ("bf16", "fp32")
+#: Most GPUs of a node.
+NODE = 8
+#: Bytes of an activation and of a gradient on its way to the others.
+VALUE = 2
+#: Bytes of a parameter, its gradient and the two moments of Adam, which are kept in 32 bits.
+STATE_BYTES = 16
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One step of training, on every GPU the same.
+
+    Attributes
+    ----------
+    model : Model
+        A dense transformer with full attention.
+    sequence, micro_batch, accumulation : int
+        Tokens of a sequence, sequences of a pass on each GPU, and passes of a step.
+    gpus : int
+        Each has the same share of parameters, gradients and optimiser state (fully sharded data parallelism).
+    recompute : bool
+        Layers keep only their input for the backward pass and compute the rest again.
+    precision : str
+        One of `PRECISIONS`: of the products of layers; attention and the LM head are in bf16.
+    gathered : str
+        One of `GATHERED`. ``fp32``: parameters travel in 32 bits and are rounded to bf16 before each product, and the
+        residual stream is in 32 bits, as under autocast. ``bf16``: all of these are in bf16.
+    network_bytes_per_s : float
+        Bandwidth between nodes of a node, per direction.
+    """
+
+    model: Model
+    gpu: Gpu
+    sequence: int
+    micro_batch: int
+    accumulation: int = 1
+    gpus: int = NODE
+    recompute: bool = False
+    precision: str = "bf16"
+    gathered: str = "bf16"
+    network_bytes_per_s: float = 0.0
+
+    def __post_init__(self):
+        name = self.model.name
+        for group in self.model.layers:
+            plain = isinstance(group.attention, Attention) and group.attention.indexer is None
+            if not (plain and isinstance(group.ffn, FeedForward)) or group.residuals or group.per_layer:
+                problem = "training is modelled for attention and feed-forward layers only"
+                raise InputError(name, "", problem, "use a dense model without experts, latent or linear attention")
+        if self.gpus > NODE and not self.network_bytes_per_s > 0:
+            problem = f"{self.gpus} GPUs are more than one node of {NODE}, and the network between nodes is not given"
+            raise InputError(name, "network", problem, "give the bandwidth of a node")
+        if self.gpus > NODE and self.gpus % NODE:
+            raise InputError(
+                name, "gpus", f"{self.gpus} GPUs are no whole nodes of {NODE}", f"use a multiple of {NODE}"
+            )
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a pass on each GPU."""
+        return self.sequence * self.micro_batch
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens of a step on each GPU."""
+        return self.tokens * self.accumulation
+
+    @property
+    def wide(self) -> bool:
+        """Whether parameters are gathered, and the residual stream is kept, in 32 bits."""
+        return self.gathered == "fp32"
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes of a gathered parameter."""
+        return 4 if self.wide else VALUE
+
+    @property
+    def stream_bytes(self) -> int:
+        """Bytes of a value of the residual stream."""
+        return 4 if self.wide else VALUE
+
+    def layer_parameters(self, group: Layers) -> int:
+        """Return the parameters of one layer."""
+        return self.model.vectors(group) + sum(linear.parameters for linear in group.linears(self.model.hidden))
+
+    @cached_property
+    def outer_parameters(self) -> int:
+        """Parameters outside layers: embeddings, LM head, last norm."""
+        return self.model.parameters - sum(group.count * self.layer_parameters(group) for group in self.model.layers)

@@ -1,0 +1,61 @@
+"""The time of a training step: its kernels, and what they do not hide of the communication."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from gpuledger.models.time_model.step import predict
+from gpuledger.models.training.kernels import CLASSES, HEAD, OUTER, training_kernels
+from gpuledger.models.training.run import TrainingRun
+from gpuledger.models.training.sharding import collective_times, exposed_s
+from gpuledger.readers.gpus import Gpu
+
+#: Numbers of a step that :func:`predict_steps` returns beside its time.
+TIMES = (*(f"{name.lower()}_s" for name in CLASSES), "exposed_s")
+
+
+def predict_kernels(runs: Sequence[TrainingRun], gpu: Gpu) -> pd.DataFrame:
+    """Predict the kernels of steps on one kind of GPU.
+
+    Returns
+    -------
+    DataFrame
+        As :func:`gpuledger.models.training.kernels.training_kernels`, with ``run`` (the place in `runs`), the columns
+        of :func:`gpuledger.models.time_model.kernels.kernel_times`, and ``total_s``: of all launches in a step.
+    """
+    rows = pd.concat([training_kernels(run).assign(run=i) for i, run in enumerate(runs)], ignore_index=True)
+    times = predict(rows, gpu)
+    return times.assign(total_s=times["time_s"] * times["factor"] * times["count"])
+
+
+def predict_steps(runs: Sequence[TrainingRun], gpu: Gpu) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Predict the time of training steps on one kind of GPU.
+
+    Returns
+    -------
+    steps : DataFrame, a row per run
+        ``step_s`` and its parts, by purpose of the kernel `TIMES`, ``communication_s`` (all of it, hidden or not), and
+        ``tokens_per_s_per_gpu``.
+    kernels : DataFrame
+        See :func:`predict_kernels`.
+    """
+    kernels = predict_kernels(runs, gpu)
+    table = kernels.pivot_table("total_s", "run", "purpose", "sum", fill_value=0.0).reindex(columns=list(CLASSES))
+    table = table.fillna(0.0).set_axis([f"{name.lower()}_s" for name in CLASSES], axis=1)
+    units = kernels.groupby(["run", "unit", kernels["part"] == "forward"])["total_s"].sum()
+    waits, moved = [], []
+    for i, run in enumerate(runs):
+        counts = [group.count * run.accumulation for group in run.model.layers]
+        ahead, back = ([units[i, unit, side] / count for unit, count in enumerate(counts)] for side in (True, False))
+        collectives = collective_times(run)
+        head_s = units[i, HEAD, False] / run.accumulation
+        waits.append(run.accumulation * exposed_s(run, ahead, back, head_s, collectives))
+        each = [2 * gather + reduce for gather, reduce in collectives.values()]
+        # What is outside layers stays where it is gathered.
+        copies = [1, *(group.count for group in run.model.layers)]
+        moved.append(run.accumulation * (np.dot(each, copies) - collectives[OUTER][0]))
+    steps = table.assign(exposed_s=waits, communication_s=moved)
+    steps["step_s"] = steps[list(TIMES)].sum(axis=1)
+    steps["tokens_per_s_per_gpu"] = [run.step_tokens for run in runs] / steps["step_s"]
+    return steps.reset_index(drop=True), kernels

@@ -1,0 +1,162 @@
+"""Panels of predicted against measured training steps."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from gpuledger.ledger import figures
+from gpuledger.studies.training_time.explanation import OTHER, RULE_PERCENT
+
+#: Band of errors (%) that panels shade.
+BAND_PERCENT = 20
+#: Colours of models from the smallest to the largest, repeated where there are more.
+COLOURS = (
+    *(figures.SKY, figures.BLUE, figures.GREEN, figures.YELLOW, figures.ORANGE),
+    *(figures.VERMILLION, figures.PURPLE, figures.GREY, figures.BLACK),
+)
+#: Parts of a step: label, columns, colour. What no part explains is vermillion: it is lost.
+SEGMENTS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "GEMMs": (("gemm_s",), figures.BLUE),
+    "attention": (("attention_s",), figures.PURPLE),
+    "other kernels": (OTHER, figures.ORANGE),
+    "communication": (("exposed_s",), figures.GREEN),
+}
+#: The label of what three fitted numbers explain.
+FITTED = "explained (fitted)"
+#: Predictions by label: their columns, and colours.
+METHODS: Mapping[str, tuple[str, str]] = {
+    "kernels alone": ("kernels_s", figures.BLUE),
+    "roofline": ("roofline_s", figures.GREY),
+    f"{RULE_PERCENT} % MFU": ("rule_s", figures.ORANGE),
+    FITTED: ("explained_s", figures.GREEN),
+}
+
+
+def colours(data: pd.DataFrame) -> dict[str, str]:
+    """Return the colour of every model, from the fastest to the slowest per token."""
+    speed = data["measured_s"] / (data["sequence_tokens"] * data["micro_batch"] * data["accumulation"])
+    names = speed.groupby(data["model"]).min().sort_values(kind="stable").index
+    return {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
+
+
+def draw_times(axes: Axes, data: pd.DataFrame, of_model: dict[str, str]) -> None:
+    """Draw predicted against measured time of a step, a mark per run: hollow in fp8, squares with recomputation."""
+    ends = np.array([data["kernels_s"].min() / 1.3, data["measured_s"].max() * 1.3])
+    low, high = (ends * (1 + sign * BAND_PERCENT / 100) for sign in (-1, 1))
+    axes.fill_between(ends, low, high, color=figures.PALE, linewidth=0)
+    axes.plot(ends, ends, color=figures.BLACK, linewidth=0.6)
+    for name, color in of_model.items():
+        for again, marker in ((False, "o"), (True, "s")):
+            for narrow, face in ((False, color), (True, "none")):
+                chosen = (data["model"] == name) & (data["recompute"] == again)
+                part = data[chosen & ((data["precision"] == "fp8") == narrow)]
+                style = {"s": 13, "linewidth": 0.8, "marker": marker, "facecolor": face, "edgecolor": color}
+                axes.scatter(part["measured_s"], part["kernels_s"], **style)
+        axes.scatter([], [], s=13, color=color, label=figures.plain(name.removeprefix("mpt-").upper()))
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    axes.set(xlabel="measured time of a step (s)", ylabel="predicted from kernels alone (s)")
+    narrow = bool((data["precision"] == "fp8").any())
+    words = f"band: within {BAND_PERCENT} %\nsquares: with recomputation" + "\nhollow: fp8" * narrow
+    axes.text(0.03, 0.97, words, transform=axes.transAxes, va="top", fontsize=6.5, linespacing=1.4)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.legend(loc="lower right", fontsize=6.5, frameon=False, ncols=3, handletextpad=0.1, columnspacing=0.6)
+
+
+def draw_ratios(axes: Axes, data: pd.DataFrame, of_model: dict[str, str], column: str, label: str) -> None:
+    """Draw predicted over measured time of every run over a size, and the median of all at each size.
+
+    Parameters
+    ----------
+    column : str
+        The size: ``sequence_tokens``, ``tokens`` (of a pass on a GPU) or ``gpus``.
+    """
+    size = data["sequence_tokens"] * data["micro_batch"] if column == "tokens" else data[column]
+    ratio = data["kernels_s"] / data["measured_s"]
+    axes.axhspan(1 - BAND_PERCENT / 100, 1 + BAND_PERCENT / 100, color=figures.PALE, linewidth=0)
+    axes.axhline(1, color=figures.BLACK, linewidth=0.6)
+    axes.scatter(size, ratio, s=9, linewidth=0, alpha=0.85, color=[of_model[name] for name in data["model"]])
+    sizes = sorted(size.unique())
+    if column != "tokens" and len(sizes) > 1:
+        for name, (of, color) in METHODS.items():
+            if name != FITTED:
+                medians = (data[of] / data["measured_s"]).groupby(size).median()
+                axes.plot(medians.index, medians, color=color, linewidth=1.2, label=name)
+    axes.set(xscale="log", yscale="log", xlabel=label)
+    lowest, highest = min(0.3, 0.9 * ratio.min()), max(1.3, 1.1 * ratio.max())
+    axes.set_ylim(lowest, max(highest, 1.6))
+    axes.yaxis.set_major_locator(FixedLocator([0.25, 0.5, 1, 1.5]))
+    few = sizes[:: 2 if len(sizes) > 6 else 1]
+    axes.xaxis.set_major_locator(LogLocator(base=4) if column == "tokens" else FixedLocator(few))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(FuncFormatter(_power_of_two))
+        axis.set_minor_locator(NullLocator())
+
+
+def _power_of_two(value: float, _: int) -> str:
+    return f"{value / 1024:g}k" if value >= 1024 else f"{value:g}"
+
+
+def sizes_finding(data: pd.DataFrame) -> str:
+    """Say how the ratio of predicted to measured time changes from the shortest to the longest sequences."""
+    ratio = (data["kernels_s"] / data["measured_s"]).groupby(data["sequence_tokens"]).median()
+    ends = [
+        f"{100 * ratio.iloc[at]:.0f} % at {ratio.index[at]:,} tokens" for at in ((0, -1) if len(ratio) > 1 else (0,))
+    ]
+    return f"Of the measured time of a step, kernels alone predict {' and '.join(ends)} of a sequence (medians)"
+
+
+def chosen_runs(data: pd.DataFrame, most: int = 9) -> pd.DataFrame:
+    """Return runs that differ in what a step consists of: of every model the shortest, of some the longest sequence."""
+    plain = data[data["precision"] == "bf16"].sort_values(["sequence_tokens", "gpus"], kind="stable")
+    plain = plain if len(plain) else data
+    ends = [plain.groupby("model", sort=False).head(1), plain.groupby("model", sort=False).tail(1)]
+    several = plain[plain["gpus"] == plain["gpus"].max()].head(2)
+    found = pd.concat([*ends, several])
+    found = found[~found.index.duplicated()]
+    places = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(int))
+    order = found.assign(share=found["attention_s"] / found["measured_s"]).sort_values("share", kind="stable")
+    return order.iloc[places].drop(columns="share")
+
+
+def draw_parts(axes: Axes, data: pd.DataFrame, explained: pd.Series | None = None) -> None:
+    """Draw what steps consist of, in % of the measured time: predicted parts, and what they do not explain."""
+    shares = {label: 100 * data[list(of)].sum(axis=1) / data["measured_s"] for label, (of, _) in SEGMENTS.items()}
+    left, y = np.zeros(len(data)), np.arange(len(data))
+    for label, share in shares.items():
+        axes.barh(y, share, 0.66, left=left, color=SEGMENTS[label][1], label=label)
+        left = left + share.to_numpy()
+    hatched = {"facecolor": "none", "edgecolor": figures.VERMILLION, "hatch": "////", "linewidth": 0.6}
+    axes.barh(y, np.maximum(100 - left, 0), 0.66, left=left, label="not predicted", **hatched)
+    axes.set_yticks(y, [run_label(run) for run in data.to_dict("records")], fontsize=6.5)
+    axes.set(xlim=(0, max(100.0, left.max())), ylim=(len(data) - 0.5, -0.5), xlabel="share of the measured step (%)")
+
+
+def run_label(run: Mapping) -> str:
+    """Return a run's name: model, sequence, GPUs."""
+    narrow = " fp8" if run["precision"] == "fp8" else ""
+    length = run["sequence_tokens"]
+    tokens = f"{length // 1024}k" if length % 1024 == 0 else f"{length}"
+    return figures.plain(f"{run['model']}{narrow}, {tokens} × {run['micro_batch']}, {run['gpus']} GPUs")
+
+
+def draw_methods(axes: Axes, data: pd.DataFrame, methods: Sequence[str] = tuple(METHODS)) -> None:
+    """Draw the median error of every prediction; of the explained one, in runs that explained nothing."""
+    judged = data["held_back"] & (data["precision"] == "bf16")
+    rows = []
+    for name in methods:
+        column, color = METHODS[name]
+        part = data[judged] if name == FITTED else data
+        errors = (100 * (part[column] / part["measured_s"] - 1)).abs().dropna()
+        if len(errors):
+            rows.append((name, errors.median(), color))
+    for at, (_, error, color) in enumerate(rows):
+        axes.barh(at, error, 0.62, color=color)
+        axes.annotate(f"{error:.1f}", (error, at), (3, 0), textcoords="offset points", va="center", fontsize=6.5)
+    axes.set_yticks(range(len(rows)), [name for name, *_ in rows], fontsize=7)
+    longest = max(error for _, error, _ in rows)
+    axes.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1.2 * longest), xlabel="median error (%)")

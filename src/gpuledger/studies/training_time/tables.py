@@ -1,0 +1,45 @@
+"""Errors of predicted training steps, by model and by sequence length."""
+
+import pandas as pd
+
+#: Predictions by column, and what the table calls them.
+PREDICTIONS = {"kernels": "kernels_s", "roofline": "roofline_s", "rule": "rule_s"}
+
+
+def error_table(data: pd.DataFrame) -> pd.DataFrame:
+    """Return the errors of all runs, of every precision, model, sequence length and number of GPUs.
+
+    Returns
+    -------
+    DataFrame
+        ``by, value, runs``; of kernels alone ``kernels_median_percent`` and, signed, ``kernels_bias_percent``;
+        ``roofline_median_percent, rule_median_percent`` (40 % MFU); of runs in bf16 that explained nothing
+        ``held_back_runs, explained_median_percent``.
+    """
+    groups = {("all", "all"): data}
+    for by in ("precision", "model", "sequence_tokens", "gpus", "recompute"):
+        groups |= {(by, str(value).lower()): part for value, part in data.groupby(by, sort=True)}
+    rows = []
+    for (by, value), part in groups.items():
+        errors = {name: 100 * (part[column] / part["measured_s"] - 1) for name, column in PREDICTIONS.items()}
+        back = part[part["held_back"] & (part["precision"] == "bf16")]
+        explained = 100 * (back["explained_s"] / back["measured_s"] - 1)
+        rows.append(
+            {
+                "by": by,
+                "value": value,
+                "runs": len(part),
+                **{f"{name}_median_percent": error.abs().median() for name, error in errors.items()},
+                "kernels_bias_percent": errors["kernels"].median(),
+                "held_back_runs": len(back),
+                "explained_median_percent": explained.abs().median(),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def run_table(data: pd.DataFrame) -> pd.DataFrame:
+    """Return every run with its step, predicted and measured, and what it needs of the GPU's memory."""
+    names = ["model", "precision", "gpus", "sequence_tokens", "micro_batch", "accumulation", "recompute"]
+    times = ["measured_s", "kernels_s", "gemm_s", "attention_s", "exposed_s", "explained_s"]
+    return data[[*names, *times, "mfu_percent", "memory_bytes", "fits"]]

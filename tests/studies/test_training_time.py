@@ -1,0 +1,176 @@
+"""Training time: known answers, what a table may leave out, what a source states, and bad input in one line."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+from own_cases import own_case
+
+from gpuledger.errors import InputError
+from gpuledger.ledger import figures
+from gpuledger.ledger.case_result import reduce_case
+from gpuledger.ledger.datasets import Dataset
+from gpuledger.models.training import TrainingRun, predict_steps
+from gpuledger.models.transformer import read_model
+from gpuledger.readers.gpus import find_gpu
+from gpuledger.studies.training_time import reduce
+from gpuledger.studies.training_time.explanation import OTHER, explain
+from gpuledger.studies.training_time.figures import (
+    chosen_runs,
+    colours,
+    draw_methods,
+    draw_parts,
+    draw_ratios,
+    draw_times,
+    sizes_finding,
+)
+from gpuledger.studies.training_time.tables import error_table, run_table
+
+RUN = {"model": "gpt2", "gpu": "h100-sxm", "sequence_tokens": 1024, "micro_batch": 8, "tokens_per_s": 1.2e6}
+
+
+def a_case(tmp_path, *changed, drop=(), **more):
+    pd.DataFrame([{**RUN, **change} for change in changed or [{}]]).drop(columns=list(drop)).to_csv(
+        tmp_path / "runs.csv", index=False
+    )
+    return own_case(tmp_path, "training_time", {"runs": "runs.csv", "gpu": "h100-sxm", **more}, "first")
+
+
+def reduced(*args, **more):
+    return reduce_case(a_case(*args, **more), reduce)
+
+
+@pytest.fixture(scope="module")
+def published():
+    dataset = Dataset.load(ROOT / "traces/published/dataset.yaml")
+    return {name: reduce_case(dataset.case("training_time", name), reduce) for name in ("mpt_h100", "mpt_a100_40gb")}
+
+
+def test_a_run_is_predicted_as_the_library_does(tmp_path):
+    result = reduced(tmp_path, {"accumulation": 3, "gpus": 4})
+    (run,) = result.data.to_dict("records")
+    gpu = find_gpu("h100-sxm")
+    steps, _ = predict_steps([TrainingRun(read_model("gpt2"), gpu, 1024, 8, 3, 4)], gpu)
+    assert run["kernels_s"] == pytest.approx(steps["step_s"][0], rel=1e-5)
+    assert run["measured_s"] == pytest.approx(3 * 4 * 8 * 1024 / 1.2e6, rel=1e-5)
+    flops = 6 * 124439808 + 12 * 12 * 768 * 1024
+    assert run["mfu_percent"] == pytest.approx(100 * flops * 1.2e6 / 4 / 989.4e12, rel=1e-4)
+    assert result["step_median_error_percent"] == pytest.approx(
+        100 * abs(run["kernels_s"] / run["measured_s"] - 1), rel=1e-3
+    )
+    assert np.isnan(run["explained_s"]) and "explained" not in result.finding, "one run explains nothing"
+    assert result.provenance["kind"] == "predicted"
+
+
+def test_a_table_needs_no_more_than_shapes_and_a_speed(tmp_path):
+    (usual,) = reduced(tmp_path).data.to_dict("records")
+    assert (usual["gpus"], usual["accumulation"], usual["recompute"], usual["precision"]) == (8, 1, False, "bf16")
+    for same in ({"tokens_per_s_per_gpu": 1.5e5}, {"step_s": 8 * 8 * 1024 / 1.2e6}):
+        (run,) = reduced(tmp_path, same, drop=["tokens_per_s"]).data.to_dict("records")
+        assert run["measured_s"] == pytest.approx(usual["measured_s"], rel=1e-5)
+
+
+def test_rows_of_other_gpus_and_unknown_models_are_counted(tmp_path):
+    changed = [{}, {"gpu": "a100-sxm-80gb"}, {"model": "no-such-model"}, {"gpus": 16}]
+    result = reduced(tmp_path, *changed)
+    assert (result["runs"], result["runs_expressed"], result["other_gpus_runs"]) == (3, 1, 1)
+    assert "not a model" in result["not_expressed"] and "the network between nodes" in result["not_expressed"]
+    assert reduced(tmp_path, *changed, network_gbit_per_s=1600)["runs_expressed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "drop", "match"),
+    [
+        ({}, ["tokens_per_s"], "line 2: nothing says how fast the run was"),
+        ({}, ["micro_batch"], "the column 'micro_batch' is missing"),
+        ({"precision": "fp4"}, [], "column precision"),
+        ({"recompute": "perhaps"}, [], "column recompute"),
+        ({"sequence_tokens": 0}, [], "column sequence_tokens"),
+        ({"gpu": "a100-sxm-80gb"}, [], "no run on h100-sxm"),
+        ({"model": "../../etc"}, [], "no run on h100-sxm can be expressed"),
+        ({"tokens_per_s": 1.2e3}, [], "times shorter|times longer|than their kernels"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, change, drop, match):
+    with pytest.raises(InputError, match=match) as caught:
+        reduced(tmp_path, change, drop=drop)
+    assert "\n" not in str(caught.value)
+
+
+@given(gemm=st.floats(1, 1.5), rate=st.floats(60e12, 400e12), other=st.floats(1, 3), seed=st.integers(0, 2**32 - 1))
+def test_the_explanation_finds_what_made_the_times(gemm, rate, other, seed):
+    random = np.random.default_rng(seed)
+    names = ["gemm_s", "attention_s", *OTHER, "exposed_s"]
+    data = pd.DataFrame(random.uniform(0.1, 1, (40, len(names))), columns=names)
+    data["attention_flop"] = data["attention_s"] * 500e12 * random.uniform(0.9, 1, 40)
+    data["measured_s"] = gemm * data["gemm_s"] + data["attention_flop"] / rate + other * data[list(OTHER)].sum(axis=1)
+    data["measured_s"] += data["exposed_s"]
+    # A few runs that are unlike the others do not matter.
+    data.loc[:4, "measured_s"] *= 1.3
+    found = explain(data)
+    assert [found.gemm, found.attention_flop_per_s, found.other] == pytest.approx([gemm, rate, other], rel=0.01)
+    assert explain(data.head(5)) is None
+
+
+def test_published_runs_are_short_of_time_and_explained_by_attention(published):
+    for name, rate, error in (("mpt_h100", 188, 5), ("mpt_a100_40gb", 99.5, 5)):
+        result = published[name]
+        assert result["steps_predicted_too_long"] == result["runs_predicted_not_to_fit"] == 0
+        assert result["attention_rate"] == pytest.approx(rate, rel=0.05)
+        assert result["attention_rate"] < result["attention_rate_predicted"] / 1.9
+        assert result["explained_median_error_percent"] < error < result["step_median_error_percent"]
+        assert result["step_median_error_percent"] < result["roofline_median_error_percent"]
+
+
+def test_what_the_source_states_follows_from_its_throughput(published):
+    for result, wrong in ((published["mpt_h100"], 0), (published["mpt_a100_40gb"], 78)):
+        runs = result["runs"]
+        assert [result[f"{name}_reproduced"] for name in ("parameters", "mfu", "hfu")] == [runs] * 3
+        assert (result["model_flops_reproduced"], result["model_flops_100_times_too_large"]) == (runs - wrong, wrong)
+
+
+def test_a_stated_utilisation_that_does_not_follow_is_found(tmp_path):
+    flops = 6 * 124439808 + 12 * 12 * 768 * 1024
+    right = 100 * flops * 1.2e6 / 8 / 989.4e12
+    changed = [{"mfu_percent": round(right, 2)}, {"mfu_percent": round(right, 2) + 0.02}]
+    assert reduced(tmp_path, *changed)["mfu_reproduced"] == 1
+    other = reduced(tmp_path, *changed, peaks_tflop_per_s={"bf16": 312})
+    assert other["mfu_reproduced"] == 0
+
+
+def test_panels_and_tables_hold_all_runs(published):
+    data = published["mpt_h100"].data
+    figures.use_style()
+    _, axes = plt.subplots(5)
+    of_model = colours(data)
+    draw_times(axes[0], data, of_model)
+    assert sum(len(marks.get_offsets()) for marks in axes[0].collections[1:]) == len(data)
+    for panel, size in zip(axes[1:3], ("sequence_tokens", "tokens"), strict=True):
+        draw_ratios(panel, data, of_model, size, size)
+    assert len(axes[1].lines) == 4 and len(axes[2].lines) == 1, "medians where there are few sizes"
+    some = chosen_runs(data)
+    draw_parts(axes[3], some)
+    ends = [bar.get_x() + bar.get_width() for bar in axes[3].containers[-1]]
+    assert ends == pytest.approx([100] * len(some)), "all of the measured time"
+    draw_methods(axes[4], data)
+    assert len(axes[4].patches) == 4
+    plt.close("all")
+    assert "at 512 tokens and" in sizes_finding(data)
+    table = error_table(data)
+    assert table["runs"][0] == len(run_table(data)) == 62
+    assert table[table["by"] == "model"]["runs"].sum() == 62
+
+
+def test_one_run_makes_a_figure(tmp_path):
+    data = reduced(tmp_path).data
+    _, axes = plt.subplots(3)
+    draw_ratios(axes[0], data, colours(data), "gpus", "GPUs")
+    draw_parts(axes[1], chosen_runs(data))
+    draw_methods(axes[2], data)
+    assert len(axes[2].patches) == 3, "nothing is explained"
+    plt.close("all")
+    assert "at 1,024 tokens of a sequence" in sizes_finding(data)
+    assert len(error_table(data)) == 6
