@@ -39,7 +39,7 @@ def statistics(result: CaseResult) -> pd.DataFrame:
             if f"{word}_measured" in result.summary:
                 row = {"panel": panel, "table": name, "kernels": result[f"{word}_kernels"]}
                 about.append(row | {"host_bound": result[f"{word}_host_bound"] == "yes"})
-    versions = result["compare"] == "versions"
+    versions = result["baseline"] != "none"
     return table_of(result.data, pd.DataFrame(about), str(result["layout"]), versions, notes)
 
 

@@ -157,7 +157,7 @@ def draw_ratios(axes: Axes, part: pd.DataFrame, result: CaseResult) -> None:
 
 def handles(result: CaseResult) -> list[Patch | Line2D]:
     """Return what the legend of a figure shows: the tables, and what pale cells mean; or whether a change counts."""
-    if result["compare"] == "versions":
+    if result["baseline"] != "none":
         words = {
             "faster beyond noise": figures.BLUE,
             "within noise": figures.GREY,

@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from gpuledger import schemas
+from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
 from gpuledger.ledger.provenance import describe_data_sheets
@@ -28,7 +30,7 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
     ----------
     case : Case
         ``measurements``, ``attention``, ``moe`` or ``collectives``: files by name; ``unit``; ``gpu``; optional
-        ``compare`` (engines or versions) and ``unlike``.
+        ``baseline`` (a name) and ``unlike``.
     least_percent : float
         No difference below this counts, however little noise there is.
 
@@ -42,7 +44,7 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
     known = hardware | {name: gpu for name, gpu in read_gpus().items() if name not in hardware}
     gpu = find_gpu(case.inputs["gpu"], known, case.dataset.file, f"{case.place}.gpu")
     layout, files = layout_of(case), tables_of(case)
-    versions, tables = case.inputs.get("compare") == "versions", list(files)
+    versions, tables = "baseline" in case.inputs, list(files)
     shapes, about = read_shapes(case)
     repeated, count = repeated_percent(list(files.values()))
     least = max(least_percent, repeated if count >= 100 else 0) / 100
@@ -51,13 +53,13 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
     result.add("gpu", gpu.name, "text")
     result.add("tables", "; ".join(tables), "text")
     result.add("layout", layout, "text")
-    result.add("compare", "versions" if versions else "engines", "text")
+    result.add("baseline", case.inputs.get("baseline", "none"), "text")
     result.add("panels", "; ".join(about["panel"].unique()), "text")
     result.add("shapes", len(data), "shape")
     result.add("repeated_rows", count, "row")
     result.add("repeated_percent", round(repeated, 4) if count else "unknown", "%")
     result.add("least_percent", round(100 * least, 4), "%")
-    notes = case.inputs.get("unlike", {})
+    notes = _notes(case, about, data)
     table = comparison.table_of(data, about, layout, versions, notes)
     for row in table[table["shapes"] > 0].to_dict("records"):
         for column, unit in _QUANTITIES.items():
@@ -78,11 +80,21 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
     return result
 
 
+def _notes(case: Case, about: pd.DataFrame, data: pd.DataFrame) -> dict[str, str]:
+    """Return what the tables did not measure alike, by type of number."""
+    notes = case.inputs.get("unlike", {})
+    known = {"all", *about["panel"], *data["group"]}
+    for name in notes:
+        if name not in known:
+            problem = f"no table has numbers of the type '{name}'"
+            raise InputError(case.dataset.file, f"{case.place}.unlike", problem, schemas.nearest(name, sorted(known)))
+    return dict(notes)
+
+
 def _of_engines(table: pd.DataFrame, what: str) -> str:
-    """Say of the type of number with the largest differences who is fastest; of types that were measured alike."""
+    """Say who is the fastest in the type of number with the most shapes; of types that were measured alike."""
     alike = table[table["note"] == ""]
-    spread = (alike if len(alike) else table).groupby("panel")["mean_ratio"].max()
-    panel = spread.index[int(np.argmax(spread.to_numpy()))]
+    panel = (alike if len(alike) else table).sort_values(["shapes", "panel"], ascending=[False, True])["panel"].iloc[0]
     rows = table[table["panel"] == panel].sort_values("mean_ratio", kind="stable")
     best, short = rows.iloc[0], _short(list(table["table"].unique()))
     longer = ", ".join(f"{short[row.table]} {_longer(row.mean_ratio)}" for row in rows.itertuples())

@@ -8,6 +8,7 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
+from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import slug
 from gpuledger.ledger.datasets import Case
@@ -19,10 +20,10 @@ from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
 _NO_SHAPE = {"framework", "kernel", "precision", "measured_s"}
 #: Words in the name of a kernel that was measured call by call, with the host's time for each.
 _EAGER = "eager"
-#: A table whose shortest times (s) are longer than this, and than this many times those of another table for the same
-#: shapes, holds the host's calls. (`kernel_time` names such kernels by the first rule alone; the fastest layer of
-#: experts takes as long.)
-HOST_BOUND_S, HOST_BOUND_TIMES = 4e-5, 3.0
+#: A table holds the host's calls, not kernels, if its shortest times (s) are longer than this and half of its times
+#: within `HOST_SPAN` of them, where another table's are a third of them for the same shapes, and differ more. (By the
+#: first rule alone `kernel_time` names such kernels; but large layers have no short ones.)
+HOST_BOUND_S, HOST_TIMES, HOST_SPAN = 4e-5, 3.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,12 @@ def kernel_column(table: str) -> str:
 
 
 def tables_of(case: Case) -> dict[str, Path]:
-    """Return the compared files by name.
+    """Return the compared files by name, a baseline first.
 
     Raises
     ------
     InputError
-        A missing file; two names that differ in signs alone; a third table where versions are compared.
+        A missing file; two names that differ in signs alone; a third table beside a baseline, or another baseline.
     """
     key = layout_of(case)
     names = list(case.inputs[key])
@@ -95,12 +96,17 @@ def tables_of(case: Case) -> dict[str, Path]:
     if len(set(slugs)) < len(slugs) or "" in slugs:
         problem = "two names differ in signs alone, or one has no letter or digit"
         raise InputError(case.dataset.file, place, problem, "give the tables other names")
-    if case.inputs.get("compare") == "versions" and len(names) > 2:
-        problem = f"{len(names)} tables where a new version is compared with an old one"
-        raise InputError(case.dataset.file, place, problem, "give two, the old one first")
+    baseline = case.inputs.get("baseline", names[0])
+    if baseline not in names:
+        problem = f"no table is called '{baseline}'"
+        raise InputError(case.dataset.file, f"{case.place}.baseline", problem, schemas.nearest(baseline, names))
+    if "baseline" in case.inputs and len(names) > 2:
+        problem = f"{len(names)} tables where one is compared with a baseline"
+        raise InputError(case.dataset.file, place, problem, "give two, or no baseline")
     if case.inputs["unit"] == RATE and key != "measurements":
         problem = f"{RATE} is for measurements of GEMMs"
         raise InputError(case.dataset.file, f"{case.place}.unit", problem, "give the unit of the times")
+    names.sort(key=lambda name: name != baseline)
     return {name: case.present(case.inputs[key][name], f"{key}.{name}") for name in names}
 
 
@@ -163,17 +169,20 @@ def _about(panel: str, rows: pd.DataFrame, tables: list[str]) -> list[dict]:
         measured = np.isfinite(own)
         if not measured.any():
             continue
-        shortest = np.quantile(own[measured], 0.01)
-        host_bound = False
-        for other in np.delete(times, column, axis=1).T if shortest > HOST_BOUND_S else ():
-            both = measured & np.isfinite(other)
-            host_bound |= both.any() and np.quantile(own[both], 0.01) > HOST_BOUND_TIMES * np.quantile(
-                other[both], 0.01
-            )
+        others = [other for other in np.delete(times, column, axis=1).T if (measured & np.isfinite(other)).any()]
+        host_bound = any(_is_host_bound(own, other) for other in others)
         kernels = rows[kernel_column(name)][measured].value_counts().index
         about = {"panel": panel, "table": name, "kernels": ", ".join(kernels), "measured": int(measured.sum())}
         found.append(about | {"host_bound": bool(host_bound)})
     return found
+
+
+def _is_host_bound(own: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether one table's times are the host's, beside those of another, of the shapes that both measured."""
+    both = np.isfinite(own) & np.isfinite(other)
+    (own_s, own_half), (other_s, other_half) = (np.quantile(times[both], [0.01, 0.5]) for times in (own, other))
+    flat, steep = own_half < HOST_SPAN * own_s, other_half > HOST_SPAN * other_s
+    return bool(own_s > HOST_BOUND_S and own_s > HOST_TIMES * other_s and flat and steep)
 
 
 def repeated_percent(paths: list[Path]) -> tuple[float, int]:
