@@ -96,11 +96,13 @@ def _of_engines(table: pd.DataFrame, what: str) -> str:
     alike = table[table["note"] == ""]
     panel = (alike if len(alike) else table).sort_values(["shapes", "panel"], ascending=[False, True])["panel"].iloc[0]
     rows = table[table["panel"] == panel].sort_values("mean_ratio", kind="stable")
-    best, short = rows.iloc[0], _short(list(table["table"].unique()))
+    short = _short(list(table["table"].unique()))
+    ahead = rows.sort_values("faster_percent", ascending=False, kind="stable")
+    shares = ", ".join(f"{short[row.table]} for {row.faster_percent:.0f} %" for row in ahead.itertuples())
     longer = ", ".join(f"{short[row.table]} {_longer(row.mean_ratio)}" for row in rows.itertuples())
     said = (
-        f"{panel} {what}: {short[best['table']]} is the fastest beyond noise for {best['faster_percent']:.0f} % of "
-        f"{best['shapes']:,} shapes; on average over the fastest: {longer}"
+        f"{panel} {what}: fastest beyond noise is {shares} of {rows['shapes'].max():,} shapes; on average over the "
+        f"fastest: {longer}"
     )
     return said if len(alike) else f"{said}; the benchmarks differ (see notes)"
 
