@@ -185,7 +185,7 @@ def test_a_models_kernels_add_up_to_a_step(tmp_path):
     table = pd.concat([GRID, own]).drop_duplicates(["m", "n", "k"], ignore_index=True)
     tables = {"a": table.assign(latency=times(table)), "b": table.assign(latency=1.1 * times(table))}
     result = reduced(opened(tmp_path, tables))
-    found = engine_comparison.model_table(result.data, ["a", "b"], "measurements")
+    found = engine_comparison.model_table(result)
     (row,) = found[
         (found["model"] == "Llama-3.1-8B") & (found["gpus"] == 8) & found["pass"].str.contains("64")
     ].itertuples()

@@ -1,6 +1,6 @@
 """Shapes of real models among the measured ones: what their kernels take in a forward pass, in each engine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -8,8 +8,9 @@ import pandas as pd
 
 from gpuledger import files
 from gpuledger.errors import InputError
-from gpuledger.ledger.case_result import slug
+from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.models.transformer import Attention, Experts, Model, Parallel, decode, kernels, prefill, read_model
+from gpuledger.studies.engine_comparison.comparison import names_of, panels_of
 from gpuledger.studies.engine_comparison.shapes import time_column
 
 #: GPUs that a model is split over by tensor parallelism.
@@ -35,13 +36,10 @@ _KEYS = {
 }
 
 
-def model_table(data: pd.DataFrame, tables: Sequence[str], layout: str) -> pd.DataFrame:
+def model_table(result: CaseResult) -> pd.DataFrame:
     """Return what the measured kernels of real models take in a forward pass, by type, model, split and batch.
 
-    Parameters
-    ----------
-    data : DataFrame
-        Of :func:`gpuledger.studies.engine_comparison.comparison.compare`.
+    Only types of number that were measured alike, unless none was.
 
     Returns
     -------
@@ -50,7 +48,10 @@ def model_table(data: pd.DataFrame, tables: Sequence[str], layout: str) -> pd.Da
         panel measured)``, launches`` (of those, in all layers), by table ``<table>_us`` (sum over the launches; NaN:
         not compared)``, fastest, ahead_percent`` (by how much longer the next one takes).
     """
+    data, tables, layout = result.data, names_of(result), str(result["layout"])
     times = [time_column(name) for name in tables]
+    if alike := [panel for panel in panels_of(result) if result[f"{slug(panel)}_unlike"] == "none"]:
+        data = data[data["panel"].isin(alike)]
     if layout == "collectives":
         data = data[data["operator"] == "all_reduce"]
     measured = {}
