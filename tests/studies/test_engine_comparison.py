@@ -235,7 +235,7 @@ def test_the_notebook_draws_and_writes_everything(compared, tmp_path, versions):
         result = reduced(opened(tmp_path, tables, baseline="old", unlike={"16-bit": "a <b> of $x$"}))
     _, shown = run_notebook("engine_comparison", result, tmp_path / "out")
     names = {file.name for file in (tmp_path / "out").iterdir()}
-    assert {"figure.pdf", "table.csv", "table_largest.md", "table_models.tex"} <= names
+    assert {"figure.pdf", "table.csv", "largest.md", "models.tex"} <= names
     text = "\n".join(shown)
     assert ("a &lt;b&gt; of \\$x\\$" in text) == versions
 

@@ -9,5 +9,5 @@ from gpuledger.studies.engine_comparison.figures import (
     handles,
     panels,
 )
-from gpuledger.studies.engine_comparison.real_shapes import model_table
+from gpuledger.studies.engine_comparison.real_shapes import model_table, time_headers
 from gpuledger.studies.engine_comparison.reduction import reduce

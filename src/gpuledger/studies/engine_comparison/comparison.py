@@ -14,6 +14,8 @@ from gpuledger.studies.engine_comparison.shapes import LAYOUTS, kernel_column, t
 LEAST_SHAPES = 20
 #: Columns of the data that are no size.
 _WORDS = ("panel", "operator", "group", "fastest")
+#: Sizes that follow from others and from the type of number.
+_DERIVED = ("cache_values", "value_bytes", "cache_bytes", "foreign")
 #: Rows of the table of the largest differences, by panel and table.
 LARGEST = 5
 
@@ -103,12 +105,12 @@ def table_of(
     Returns
     -------
     DataFrame
-        ``panel, table, kernels, shapes`` (that another table has, too), ``faster_percent, within_percent,
+        ``panel, table, shapes`` (that all tables have), ``faster_percent, within_percent,
         slower_percent`` (of the shapes: than the fastest other table beyond the noise, and within), ``mean_ratio,
         median_ratio, p90_ratio`` (of its times over the fastest table's; of versions over the first's; the mean is
         geometric), ``noise_percent`` (median), ``slowest_where, slowest_ratio`` (the region, by decade of two sizes,
         where it loses most), ``compared`` (yes; no: no shape is in all tables of the panel; host: it holds the host's
-        calls), ``note``.
+        calls), ``kernels, note``.
     """
     rows = []
     for row in about.itertuples():
@@ -123,8 +125,17 @@ def table_of(
             ratio = over(part, row.table, versions)
             found |= _statistics(ratio, part, name) | _slowest(ratio, part, layout)
         rows.append(found | {"note": note_of(row.panel, part, notes)})
-    order = ["panel", "table", "kernels", "compared", "shapes", "faster_percent", "within_percent", "slower_percent"]
-    order += ["mean_ratio", "median_ratio", "p90_ratio", "noise_percent", "slowest_where", "slowest_ratio", "note"]
+    order = ["panel", "table", "compared", "shapes", "faster_percent", "within_percent", "slower_percent"]
+    order += [
+        "mean_ratio",
+        "median_ratio",
+        "p90_ratio",
+        "noise_percent",
+        "slowest_where",
+        "slowest_ratio",
+        "kernels",
+        "note",
+    ]
     return pd.DataFrame(rows).reindex(columns=order)
 
 
@@ -181,7 +192,7 @@ def largest(data: pd.DataFrame, tables: Sequence[str], versions: bool) -> pd.Dat
         ``panel, table, shape, kernel, time_us, other, other_kernel, other_us, ratio, noise_percent``.
     """
     rows = []
-    sizes = [name for name in sizes_of(data) if data[name].nunique() > 1]
+    sizes = [name for name in sizes_of(data) if data[name].nunique() > 1 and name not in _DERIVED]
     for panel, part in data.groupby("panel", sort=False):
         for name in tables[1:] if versions else tables:
             ratio, sign = part[f"{slug(name)}_ratio"], part[f"{slug(name)}_beyond"]

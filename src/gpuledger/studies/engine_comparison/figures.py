@@ -104,7 +104,7 @@ def draw_changes(axes: Axes, part: pd.DataFrame, result: CaseResult) -> ScalarMa
 
 def _name_sizes(axes: Axes, starts: np.ndarray, edges: np.ndarray, words: tuple[str, str]) -> None:
     axes.set(xscale="log", xlim=edges[[0, -1]], ylabel=words[0], xlabel=words[1])
-    axes.xaxis.set_major_locator(LogLocator(numticks=5))
+    axes.xaxis.set_major_locator(LogLocator(numticks=3 if figures.for_columns else 5))
     axes.xaxis.set_minor_locator(NullLocator())
     step = max(1, -(-len(starts) // 6))
     axes.set_yticks(np.arange(len(starts))[::step] + 0.5, [f"{value:,.0f}" for value in starts[::step]])
@@ -126,8 +126,9 @@ def draw_profile(axes: Axes, part: pd.DataFrame, result: CaseResult) -> None:
                 color=own[name],
                 linewidth=1.5,
             )
-    axes.set(xscale="log", xlim=(1, FAR), ylim=(0, 103), xlabel="time / fastest table's time", ylabel="shapes (%)")
-    axes.set_xticks([1, 1.2, 1.5, 2, 3, 4], ["1", "1.2", "1.5", "2", "3", "4"])
+    axes.set(xscale="log", xlim=(1, FAR), ylim=(0, 103), xlabel="time / fastest time", ylabel="shapes (%)")
+    ticks = [1, 2, 4] if figures.for_columns else [1, 1.2, 1.5, 2, 3, 4]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(axis="x")
@@ -147,7 +148,8 @@ def draw_ratios(axes: Axes, part: pd.DataFrame, result: CaseResult) -> None:
     for share, word, at, side in ((shares[0], "faster", 0.02, "left"), (shares[2], "slower", 0.98, "right")):
         style = {"transform": axes.transAxes, "ha": side, "va": "top", "fontsize": 7}
         color = figures.BLUE if word == "faster" else figures.VERMILLION
-        axes.text(at, 0.96, f"{share:.0f} % {word}", color=color, fontweight="bold", **style)
+        said = f"{share:.0f} %" if figures.for_columns else f"{share:.0f} % {word}"
+        axes.text(at, 0.96, said, color=color, fontweight="bold", **style)
     axes.set(xscale="log", xlim=RATIOS, xlabel="new time / old time", ylabel="shapes (%)")
     axes.margins(y=0.25)
     axes.set_xticks([0.5, 1, 2])

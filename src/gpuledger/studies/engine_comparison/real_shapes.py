@@ -76,6 +76,11 @@ def model_table(result: CaseResult) -> pd.DataFrame:
     return table.assign(fastest=table["fastest"].map(names)).sort_values("panel", kind="stable", ignore_index=True)
 
 
+def time_headers(result: CaseResult) -> dict[str, str]:
+    """Return headers for people of the columns of times in :func:`model_table`."""
+    return {f"{slug(name)}_us": f"{name} (µs)" for name in names_of(result)}
+
+
 def _row(found: list[tuple[_Launch, np.ndarray]], times: list[str]) -> dict:
     total = sum(launch.count * time_s for launch, time_s in found)
     order = np.argsort(total, kind="stable")

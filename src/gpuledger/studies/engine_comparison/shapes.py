@@ -12,6 +12,7 @@ from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import slug
 from gpuledger.ledger.datasets import Case
+from gpuledger.models.time_model.fit import HOST_BOUND_S
 from gpuledger.readers.kernel_tables.engines import read_attention, read_collectives, read_moe
 from gpuledger.readers.kernel_tables.gemms import RATE, read_gemms
 from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
@@ -20,10 +21,10 @@ from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
 _NO_SHAPE = {"framework", "kernel", "precision", "measured_s"}
 #: Words in the name of a kernel that was measured call by call, with the host's time for each.
 _EAGER = "eager"
-#: A table holds the host's calls, not kernels, if its shortest times (s) are longer than this and half of its times
-#: within `HOST_SPAN` of them, where another table's are a third of them for the same shapes, and differ more. (By the
-#: first rule alone `kernel_time` names such kernels; but large layers have no short ones.)
-HOST_BOUND_S, HOST_TIMES, HOST_SPAN = 4e-5, 3.0, 2.0
+#: A table holds the host's calls, not kernels, if its shortest times are longer than `HOST_BOUND_S` and half of its
+#: times within `HOST_SPAN` of them, where another table's are a third of them for the same shapes, and differ more. (By
+#: the first rule alone `kernel_time` names such kernels; but large layers have no short ones.)
+HOST_TIMES, HOST_SPAN = 3.0, 2.0
 
 
 @dataclass(frozen=True)
