@@ -232,12 +232,14 @@ def test_the_notebook_draws_and_writes_everything(compared, tmp_path, versions):
     result = compared
     if versions:
         tables = {name: GRID.assign(latency=noisy(GRID, seed)) for seed, name in enumerate(("old", "new"))}
-        result = reduced(opened(tmp_path, tables, baseline="old", unlike={"16-bit": "a <b> of $x$"}))
+        result = reduced(
+            opened(tmp_path, tables, baseline="old", unlike={"16-bit": "a <b> of $x$"}, remarks=["why|not"])
+        )
     _, shown = run_notebook("engine_comparison", result, tmp_path / "out")
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert {"figure.pdf", "table.csv", "largest.md", "models.tex"} <= names
     text = "\n".join(shown)
-    assert ("a &lt;b&gt; of \\$x\\$" in text) == versions
+    assert ("a &lt;b&gt; of \\$x\\$" in text) == versions == ("* why\\|not" in text)
 
 
 def test_a_figure_fits_a_column(compared, tmp_path, monkeypatch):

@@ -45,6 +45,11 @@ def statistics(result: CaseResult) -> pd.DataFrame:
     return table_of(result.data, pd.DataFrame(about), str(result["layout"]), versions, notes)
 
 
+def remarks_of(result: CaseResult) -> list[str]:
+    """Return what the case says of large differences."""
+    return [str(entry["value"]) for name, entry in result.summary.items() if name.startswith("remark_")]
+
+
 def sizes_of(data: pd.DataFrame) -> list[str]:
     """Return the columns of the data that are sizes of the shapes."""
     own = ("_s", "_kernel", "_ratio", "_beyond", "noise")

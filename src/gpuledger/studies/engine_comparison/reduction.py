@@ -30,7 +30,7 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
     ----------
     case : Case
         ``measurements``, ``attention``, ``moe`` or ``collectives``: files by name; ``unit``; ``gpu``; optional
-        ``baseline`` (a name) and ``unlike``.
+        ``baseline`` (a name), ``unlike`` and ``remarks``.
     least_percent : float
         No difference below this counts, however little noise there is.
 
@@ -72,6 +72,8 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
     for panel in about["panel"].unique():
         note = comparison.note_of(panel, data[data["panel"] == panel], notes)
         result.add(f"{slug(panel)}_unlike", note or "none", "text")
+    for number, remark in enumerate(case.inputs.get("remarks", ()), 1):
+        result.add(f"remark_{number}", remark, "text")
     operators = data["operator"].unique()
     kind = f"{operators[0]} " * (layout == "attention" and len(operators) == 1)
     what, rows = f"{kind}{LAYOUTS[layout].words} on {gpu.title}", table[table["compared"] == "yes"]
