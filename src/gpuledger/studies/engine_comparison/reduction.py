@@ -7,7 +7,6 @@ from gpuledger import schemas
 from gpuledger.errors import InputError
 from gpuledger.ledger.case_result import CaseResult, slug
 from gpuledger.ledger.datasets import Case
-from gpuledger.ledger.provenance import describe_data_sheets
 from gpuledger.readers.gpus import find_gpu, read_gpus
 from gpuledger.studies.engine_comparison import comparison
 from gpuledger.studies.engine_comparison.shapes import LAYOUTS, layout_of, read_shapes, repeated_percent, tables_of
@@ -78,7 +77,6 @@ def reduce(case: Case, least_percent: float = 5.0) -> CaseResult:
     kind = f"{operators[0]} " * (layout == "attention" and len(operators) == 1)
     what, rows = f"{kind}{LAYOUTS[layout].words} on {gpu.title}", table[table["compared"] == "yes"]
     result.add("finding", _of_versions(rows, tables, what) if versions else _of_engines(rows, what), "text")
-    result.provenance = {"inputs": describe_data_sheets([gpu], case.dataset.folder)}
     return result
 
 
