@@ -23,6 +23,11 @@ from gpuledger.models.transformer.configuration import MODELS
 from gpuledger.readers import ncu, neutrino
 from gpuledger.readers.gpus import TABLE, find_gpu, read_gpus
 from gpuledger.readers.kernel_names import PATTERNS, classify, extend_patterns
+from gpuledger.readers.kernel_tables.engines import read_attention, read_collectives, read_moe
+from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
+from gpuledger.readers.kernel_tables.recurrent import read_recurrent
+from gpuledger.readers.kernel_tables.small_kernels import read_products, read_quantise
+from gpuledger.readers.kernel_tables.sparse import read_sparse
 from gpuledger.readers.neutrino import event_log, kernel_info, probe, process_log, tensor_trace
 from gpuledger.readers.neutrino.block_trace import read_blocks
 from gpuledger.readers.tabular import Column, read_csv
@@ -30,12 +35,7 @@ from gpuledger.readers.timelines import read_timeline
 from gpuledger.record.recording import MANIFEST, Recording
 from gpuledger.studies.dmat import open_accesses
 from gpuledger.studies.flop_reconciliation.launches import read_shapes
-from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
-from gpuledger.studies.kernel_time.measured_table import MeasuredTable
 from gpuledger.studies.kernel_time.module_measurements import read_modules
-from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
-from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
-from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 from gpuledger.studies.metric_sweep.measurements import read_launches, read_observations
 from gpuledger.studies.serving_time.runs import read_runs
 from gpuledger.studies.warp_scheduling import load_plain
@@ -60,6 +60,11 @@ CASES = [
     ("exposed_latency", "table: NAME", "exposed_latency/fig13.csv"),
     ("warp_scheduling", "cdf: NAME", "warp_scheduling/fig17a.csv"),
     ("kernel_time", "measurements: NAME, gpu: a100-sxm-80gb, unit: TFLOP/s", "kernel_time/cublas_fp16.csv"),
+    (
+        "engine_comparison",
+        "measurements: {old: NAME, new: NAME}, baseline: old, gpu: h100-sxm, unit: ms",
+        "gemm_dtype,m,n,k,latency\n" + "".join(f"bfloat16,{m},4096,4096,0.0{m}\n" for m in range(11, 19)),
+    ),
     (
         "kernel_time",
         "layers: NAME, model: Llama-3.1-8B, gpu: h100-sxm, unit: ns",
@@ -112,7 +117,7 @@ READ = [
     (
         "kernel_time",
         "attention: NAME, gpu: h100-sxm, unit: ms",
-        lambda case: read_attention(case, case.path("attention")),
+        lambda case: read_attention(case.path("attention"), case.inputs["unit"]),
         "op_name,kernel_source,attn_dtype,kv_cache_dtype,batch_size,isl,step,num_heads,num_key_value_heads,head_dim,"
         "latency\ncontext_attention,fa,bfloat16,bfloat16,1,128,0,32,8,128,0.05\n"
         "generation_attention,fa,bfloat16,fp8,4,1,512,32,8,128,0.02\n",
@@ -120,42 +125,42 @@ READ = [
     (
         "kernel_time",
         "attention: NAME, gpu: b200, unit: ms",
-        lambda case: read_attention(case, case.path("attention")),
+        lambda case: read_attention(case.path("attention"), case.inputs["unit"]),
         "op_name,kernel_source,attn_dtype,batch_size,isl,num_heads,head_dim,latency\n"
         "encoder_attention,triton,bfloat16,1,128,16,64,0.05\nencoder_attention,triton,bfloat16,4,576,16,72,0.02\n",
     ),
     (
         "kernel_time",
         "quantise: NAME, gpu: h100-sxm, unit: ms",
-        lambda case: read_quantise(case, case.path("quantise")),
+        lambda case: read_quantise(case.path("quantise"), case.inputs["unit"]),
         "op_name,kernel_source,quant_dtype,m,k,latency\nscale_matrix,torch_ops,fp8,1,128,0.002\n"
         "scale_matrix,torch_ops,fp8,64,4096,0.003\n",
     ),
     (
         "kernel_time",
         "batched: NAME, gpu: h100-sxm, unit: ms",
-        lambda case: read_products(case, case.path("batched")),
+        lambda case: read_products(case.path("batched"), case.inputs["unit"]),
         "op_name,kernel_source,bmm_dtype,num_tokens,num_heads,latency\nmla_gen_pre,torch_bmm,bfloat16,1,16,0.004\n"
         "mla_gen_post,bmm_fp8,fp8,64,128,0.008\n",
     ),
     (
         "kernel_time",
         "moe: NAME, gpu: h100-sxm, unit: ms",
-        lambda case: read_moe(case, case.path("moe")),
+        lambda case: read_moe(case.path("moe"), case.inputs["unit"]),
         "kernel_source,moe_dtype,num_tokens,hidden_size,inter_size,topk,num_experts,moe_tp_size,moe_ep_size,distribution,"
         "latency\nmoe,bfloat16,16,1024,512,2,8,1,1,balanced,0.1\nmoe,fp8,64,1024,512,2,8,1,2,power_law_1.2,0.1\n",
     ),
     (
         "kernel_time",
         "collectives: NAME, gpu: h100-sxm, unit: ms",
-        lambda case: read_collectives(case, case.path("collectives")),
+        lambda case: read_collectives(case.path("collectives"), case.inputs["unit"]),
         "op_name,kernel_source,nccl_dtype,num_gpus,message_size,latency\n"
         + "".join(f"all_reduce,NCCL,half,2,{1024 * n},0.01{n}\n" for n in range(1, 6)),
     ),
     (
         "kernel_time",
         "recurrent: NAME, gpu: h100-sxm, unit: ms",
-        lambda case: read_recurrent(case, case.path("recurrent")),
+        lambda case: read_recurrent(case.path("recurrent"), case.inputs["unit"]),
         "op_name,kernel_source,phase,batch_size,seq_len,d_conv,num_k_heads,head_k_dim,num_v_heads,head_v_dim,latency\n"
         "gdn,causal_conv1d_fn,context,2,128,4,4,128,8,128,0.01\ngdn,chunk,context,2,128,4,4,128,8,128,0.1\n"
         "gdn,update,generation,4,,4,4,128,8,128,0.02\n",
@@ -163,7 +168,7 @@ READ = [
     (
         "kernel_time",
         "sparse: NAME, gpu: h100-sxm, unit: ms",
-        lambda case: read_sparse(case, case.path("sparse")),
+        lambda case: read_sparse(case.path("sparse"), case.inputs["unit"]),
         "op_name,kernel_source,num_heads,batch_size,isl,step,compress_ratio,score_mode,latency\n"
         "glm5_mqa_logits_module,mqa,64,1,128,0,1,,0.05\nglm5_topk_module,topk,64,4,1,4096,1,top_last,0.02\n"
         "glm5_topk_module,topk,64,4,1,512,1,flat,0\n",

@@ -9,6 +9,7 @@ import pytest
 from gpuledger.ledger.datasets import Repository
 
 TIMES, RUNS = "aiconfigurator/kernel_time", "aiconfigurator/serving_time"
+ENGINES = "aiconfigurator/engine_comparison"
 EXPECTED = [
     ("published/flop_reconciliation/toy_network", "forward_total_flops", "{:,}"),
     ("published/flop_reconciliation/toy_network", "backward_total_flops", "{:,}"),
@@ -32,6 +33,16 @@ EXPECTED = [
     (f"{TIMES}/every_table", "shapes_held_back", "over {:,} held-back"),
     (f"{TIMES}/every_table", "unseen_percent", "other GPUs only {:.1f} %"),
     (f"{TIMES}/every_table", "roofline_percent", "roofline {:.1f} % |"),
+    *(
+        (f"{ENGINES}/decode_h100", f"bf16_fp8_cache_tensorrt_llm_1_3_0rc20_{name}", form)
+        for name, form in (
+            ("faster_percent", "TensorRT-LLM for {:.0f} % of 10,666 shapes"),
+            ("shapes", "of {:,} shapes, SGLang"),
+        )
+    ),
+    (f"{ENGINES}/gemm_h100", "fp8_block_sglang_0_5_14_faster_percent", "SGLang for {:.0f} %, TensorRT"),
+    (f"{ENGINES}/gemm_h100", "fp8_block_sglang_0_5_14_shapes", "4 % of {:,} |"),
+    (f"{ENGINES}/moe_h100_trtllm", "shapes", "36 % of {:,} layers"),
     ("tracelens/kernel_breakdown/b200_888", "matched_percent", "{:.1f} % matched; H100"),
     ("tracelens/kernel_breakdown/mi300x_decode", "matched_percent", "{:.1f} % matched |"),
     ("attention-a100/kernel_profile/bert", "launches", "{} launches, 58.05 µs"),

@@ -10,11 +10,11 @@ from damage import damaged
 
 from gpuledger.errors import InputError
 from gpuledger.readers.gpus import TABLE, read_gpus
+from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
 from gpuledger.readers.ncu.launches import _integers
 from gpuledger.readers.neutrino.event_log import read_event_log
 from gpuledger.readers.neutrino.kernel_info import read_kernel_info
 from gpuledger.readers.tabular import Column, read_csv
-from gpuledger.studies.kernel_time.measured_table import MeasuredTable
 
 
 def test_a_header_of_100_000_columns_is_refused_before_it_is_compared(tmp_path):

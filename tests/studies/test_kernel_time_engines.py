@@ -12,13 +12,13 @@ from own_cases import own_case, reduced
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.collectives import CollectiveConstants, collective_terms
 from gpuledger.models.time_model.decode_law import DecodeConstants
-from gpuledger.models.time_model.moe import MoeConstants
+from gpuledger.models.time_model.moe import DTYPES, MoeConstants
 from gpuledger.models.time_model.prefill_law import PrefillConstants
 from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.kernel_tables.engines import EXPERT_DTYPES, read_attention, read_collectives, read_moe
 from gpuledger.studies import kernel_time
 from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.baselines import fit_derate, look_up, noise_floor
-from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.engine_reduction import _prepared
 from gpuledger.studies.kernel_time.judgement import add_baselines
 
@@ -31,7 +31,7 @@ def timed(folder, name, table, read, constants):
     path = folder / f"{name}.csv"
     table.assign(latency=1.0).to_csv(path, index=False)
     case = own_case(folder, "kernel_time", {name: path.name, "gpu": "h100-sxm", "unit": "ms"})
-    rows = _prepared(H100, read(case, path)[0])
+    rows = _prepared(H100, read(path, "ms")[0])
     kind = engine_prediction.kind_of(rows["operator"].iloc[0])
     rows["measured_s"] = engine_prediction.terms(H100, kind, constants, rows)["time_s"]
     return case, rows
@@ -193,10 +193,13 @@ def test_latent_attention_and_types(tmp_path):
     table = table.assign(op_name="mla_generation", mla_dtype="bfloat16", kv_cache_dtype=caches, num_heads=128)
     table = pd.concat([table, table.iloc[:3].assign(mla_dtype="fp3")]).assign(latency=0.1)
     table.to_csv(tmp_path / "mla.csv", index=False)
-    case = own_case(tmp_path, "kernel_time", {"attention": "mla.csv", "gpu": "h100-sxm", "unit": "ms"})
-    frame, skipped = read_attention(case, tmp_path / "mla.csv")
+    frame, skipped = read_attention(tmp_path / "mla.csv", "ms")
     assert skipped == ["fp3"] and set(frame["group"]) == {"16-bit", "bf16, fp8 cache"}
     assert (frame["cache_values"] == 576).all() and (frame["kv_heads"] == 1).all() and (frame["head_dim"] == 544).all()
+
+
+def test_the_reader_keeps_the_types_of_experts_that_the_model_knows():
+    assert set(EXPERT_DTYPES) == set(DTYPES)
 
 
 def test_a_missing_gate_shows_in_the_weights_rate(tmp_path):
@@ -207,8 +210,7 @@ def test_a_missing_gate_shows_in_the_weights_rate(tmp_path):
         # 90 ms for 425 experts of 84 MB are the same rate as 18 ms for 114 of 63 MB.
         table = pd.concat([nemotron.assign(latency=latency), gated.assign(latency=18.0)])
         table.to_csv(tmp_path / "moe.csv", index=False)
-        case = own_case(tmp_path, "kernel_time", {"moe": "moe.csv", "gpu": "h100-sxm", "unit": "ms"})
-        frame, _ = read_moe(case, tmp_path / "moe.csv")
+        frame, _ = read_moe(tmp_path / "moe.csv", "ms")
         assert set(frame["gates"][frame["experts"] == 512]) == {gates}, latency
         assert set(frame["gates"][frame["experts"] == 128]) == {2}
 
@@ -221,15 +223,13 @@ def test_layers_that_compute_other_ranks_choices_take_as_long_on_each_number_of_
     time = table["num_tokens"] / 1024
     written = pd.concat([table.assign(latency=time), other.assign(latency=time / table["moe_ep_size"] ** 0.6)])
     written.to_csv(tmp_path / "moe.csv", index=False)
-    case = own_case(tmp_path, "kernel_time", {"moe": "moe.csv", "gpu": "h100-sxm", "unit": "ms"})
-    frame, _ = read_moe(case, tmp_path / "moe.csv")
+    frame, _ = read_moe(tmp_path / "moe.csv", "ms")
     assert frame["foreign"].tolist() == (frame["hidden"] == 2048).tolist()
 
 
 def read(folder, table):
     table.assign(latency=0.1).to_csv(folder / "table.csv", index=False)
-    case = own_case(folder, "kernel_time", {"attention": "table.csv", "gpu": "h100-sxm", "unit": "ms"})
-    return read_attention(case, folder / "table.csv")[0]
+    return read_attention(folder / "table.csv", "ms")[0]
 
 
 def test_prefill_of_latent_attention_is_measured_on_the_latent_vector_by_sglang(tmp_path):
@@ -262,8 +262,7 @@ def test_caches_that_memory_cannot_read_so_fast_are_left_out(tmp_path):
     assert 0 < large.sum() < len(table)
     for device, left in (("NVIDIA H100 80GB HBM3", (~large).sum()), ("unknown", len(table))):
         table.assign(latency=0.1, device=device).to_csv(tmp_path / "table.csv", index=False)
-        case = own_case(tmp_path, "kernel_time", {"attention": "table.csv", "gpu": "h100-sxm", "unit": "ms"})
-        frame, skipped = read_attention(case, tmp_path / "table.csv")
+        frame, skipped = read_attention(tmp_path / "table.csv", "ms")
         assert len(frame) == left
         assert skipped == ([f"{large.sum()} caches read faster than memory can be"] if device != "unknown" else [])
 
@@ -360,8 +359,7 @@ def test_constants_are_of_a_whole_table_though_a_newer_one_adds_a_model(tmp_path
 def test_custom_all_reduces_end_at_a_tray_of_four(tmp_path, device, kernel, across):
     table = messages(device=device, kernel_source=kernel, latency=0.05)
     table.to_csv(tmp_path / "table.csv", index=False)
-    case = own_case(tmp_path, "kernel_time", {"collectives": "table.csv", "gpu": "gb300", "unit": "ms"})
-    frame, _ = read_collectives(case, tmp_path / "table.csv")
+    frame, _ = read_collectives(tmp_path / "table.csv", "ms")
     names = {gpus: set(part["kernel"]) for gpus, part in frame.groupby("devices")}
     assert names == {2: {kernel}, 4: {kernel}, 8: {f"{kernel}, across nodes" if across else kernel}}
 

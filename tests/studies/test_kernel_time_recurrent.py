@@ -11,10 +11,10 @@ from gpuledger.cli.tables import find_table
 from gpuledger.errors import InputError
 from gpuledger.models.time_model.recurrent_law import ChunkedConstants, ConvolutionConstants, UpdateConstants
 from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.kernel_tables.recurrent import read_recurrent
 from gpuledger.studies import kernel_time
 from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.engine_reduction import _prepared
-from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
 
 H100 = find_gpu("h100-sxm")
 DELTA = {"num_k_heads": 16, "head_k_dim": 128, "num_v_heads": 64, "head_v_dim": 128}
@@ -51,7 +51,8 @@ def opened(folder, table):
 
 
 def read(folder, table):
-    return read_recurrent(opened(folder, table), folder / "table.csv")
+    opened(folder, table)
+    return read_recurrent(folder / "table.csv", "ms")
 
 
 def rows(**values):

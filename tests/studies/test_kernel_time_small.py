@@ -10,12 +10,12 @@ from gpuledger.models.time_model.encoder_law import EncoderConstants
 from gpuledger.models.time_model.latent_products import START as PRODUCTS
 from gpuledger.models.time_model.quantise import QuantiseConstants
 from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.kernel_tables.engines import read_attention
+from gpuledger.readers.kernel_tables.small_kernels import read_products, read_quantise
 from gpuledger.studies import kernel_time
 from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.benchmark_loops import TICK_S, ticked
-from gpuledger.studies.kernel_time.engine_measurements import read_attention
 from gpuledger.studies.kernel_time.engine_reduction import LAYOUTS, _prepared
-from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
 
 H100, B200 = find_gpu("h100-sxm"), find_gpu("b200")
 RNG = np.random.default_rng(0)
@@ -64,7 +64,7 @@ def test_a_made_up_kernel_comes_out_again_and_is_judged(tmp_path, name):
     sizes = [name for name in table if name not in ("latency", "kernel_source")]
     table = table.drop_duplicates(sizes).sort_values(sizes, ignore_index=True)
     table.assign(latency=1 + np.arange(len(table))).to_csv(path, index=False)
-    rows = _prepared(H100, read(case, path)[0])
+    rows = _prepared(H100, read(path, "ms")[0])
     kind = engine_prediction.kind_of(rows["operator"].iloc[0])
     time_s = engine_prediction.terms(H100, kind, constants, rows)["time_s"]
     # The made-up latency says which row it was.
@@ -81,8 +81,7 @@ def test_a_made_up_kernel_comes_out_again_and_is_judged(tmp_path, name):
 
 def test_all_pairs_of_an_encoder_count(tmp_path):
     encoder(1, batch_size=[2], isl=1000, num_heads=16).to_csv(tmp_path / "table.csv", index=False)
-    case = opened(tmp_path, {"attention": "table.csv"})
-    frame, skipped = read_attention(case, tmp_path / "table.csv")
+    frame, skipped = read_attention(tmp_path / "table.csv", "ms")
     row = _prepared(H100, frame).iloc[0]
     assert row["flop"] == 4 * 2 * 16 * 1000**2 * 64 and not skipped
     assert row["bytes"] == 4 * 2 * 16 * 1000 * 64 * 2 and row["kernel"] == "made_up 64"
@@ -94,13 +93,13 @@ def test_a_difference_of_kernels_is_added_to_what_it_is_of(tmp_path):
     for name, table in (("static", static), ("longer", longer)):
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     case = opened(tmp_path, {"quantise": "static.csv", "difference": "longer.csv"})
-    frame, skipped = read_quantise(case, case.path("quantise"), case.path("difference"))
+    frame, skipped = read_quantise(case.path("quantise"), "ms", case.path("difference"))
     assert skipped == ["2 differences of 0 or less"]
     (row,) = frame[frame["kernel"] == "slow"].itertuples()
     assert row.tokens == 1 and row.measured_s == pytest.approx(3e-6)
     assert len(frame[frame["kernel"] == "torch_ops"]) == 3
     longer.assign(kernel_source="torch_ops").to_csv(tmp_path / "longer.csv", index=False)
-    frame, _ = read_quantise(case, case.path("quantise"), case.path("difference"))
+    frame, _ = read_quantise(case.path("quantise"), "ms", case.path("difference"))
     assert set(frame["kernel"]) == {"torch_ops", "torch_ops dynamic"}
 
 
@@ -108,7 +107,7 @@ def test_products_know_their_matrices(tmp_path):
     table = products(2, op_name=["mla_gen_pre", "mla_gen_post"], num_tokens=4, num_heads=2, bmm_dtype="fp8")
     table["kernel_source"] = ["bmm_fp8", "bmm_dequant_bf16"]
     table.to_csv(tmp_path / "table.csv", index=False)
-    frame, _ = read_products(opened(tmp_path, {"batched": "table.csv"}), tmp_path / "table.csv")
+    frame, _ = read_products(tmp_path / "table.csv", "ms")
     sizes = {row.kernel: (row.columns, row.depth, row.precision, row.group) for row in frame.itertuples()}
     assert sizes == {"bmm_fp8": (512, 128, "fp8", "fp8"), "bmm_dequant_bf16": (128, 512, "bf16", "fp8")}
 
@@ -159,7 +158,7 @@ def test_a_difference_that_is_no_time_is_one_line(tmp_path):
         longer = static.assign(op_name="compute_scale", latency=["1", word, "1"])
         longer.to_csv(tmp_path / "longer.csv", index=False)
         with pytest.raises(InputError, match=r"longer\.csv, line 3, column latency: .* is no number, or more than"):
-            read_quantise(case, case.path("quantise"), case.path("difference"))
+            read_quantise(case.path("quantise"), "ms", case.path("difference"))
 
 
 @pytest.mark.parametrize("key", [*LAYOUTS, "modules", "layers", "operators"])

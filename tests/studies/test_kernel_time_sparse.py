@@ -11,11 +11,11 @@ from own_cases import own_case, reduced
 from gpuledger.errors import InputError
 from gpuledger.models.time_model import sparse_law
 from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.kernel_tables.sparse import read_sparse
 from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.engine_reduction import _prepared
 from gpuledger.studies.kernel_time.module_measurements import block_of, read_models, read_modules
 from gpuledger.studies.kernel_time.module_prediction import BlockConstants, block_times, predict_blocks
-from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 
 H200 = find_gpu("h200-sxm")
 RNG = np.random.default_rng(7)
@@ -112,7 +112,7 @@ def test_a_made_up_kernel_comes_out_again(tmp_path, name, operation, constants):
     table = kernels(name)
     table.to_csv(tmp_path / "table.csv", index=False)
     case = opened(tmp_path, {"sparse": "table.csv"})
-    rows = _prepared(H200, read_sparse(case, tmp_path / "table.csv")[0])
+    rows = _prepared(H200, read_sparse(tmp_path / "table.csv", "ms")[0])
     kind = engine_prediction.kind_of(operation)
     rows["latency"] = 1e3 * engine_prediction.terms(H200, kind, truth, rows)["time_s"]
     written = {"requests": "batch_size", "tokens": "isl", "context": "step"}
@@ -131,7 +131,7 @@ def test_a_selection_of_equal_scores_or_of_nothing_is_left_out(tmp_path):
     nothing = table.iloc[:5].assign(step=0, isl=1, latency=0.0)
     other = table.iloc[:5].assign(op_name="glm6_topk_module")
     pd.concat([table, equal, nothing, other]).to_csv(tmp_path / "table.csv", index=False)
-    frame, skipped = read_sparse(opened(tmp_path, {"sparse": "table.csv"}), tmp_path / "table.csv")
+    frame, skipped = read_sparse(tmp_path / "table.csv", "ms")
     assert len(frame) == len(table) and skipped == ["glm6_topk_module"]
     assert (frame["measured_s"] == 5e-5).all() and (frame["operator"] == "top-k").all()
 

@@ -13,9 +13,9 @@ from gpuledger.errors import InputError
 from gpuledger.ledger import figures
 from gpuledger.models.time_model.constants import JUDGED, TABLE, read_table
 from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.kernel_tables.engines import read_collectives
 from gpuledger.studies import kernel_time
 from gpuledger.studies.kernel_time import engine_prediction, prediction
-from gpuledger.studies.kernel_time.engine_measurements import read_collectives
 from gpuledger.studies.kernel_time.every_table import WHOLE, newest
 
 RNG = np.random.default_rng(0)
@@ -57,13 +57,13 @@ def write_gemms(folder, gpu, framework, slower, version="1.0", count=200):
 
 
 def write_all_reduce(folder, slower):
-    case = opened(folder)
+    opened(folder)
     entry = constants("collective", "l40s", "vllm", "all_reduce")
     table = {"op_name": "all_reduce", "kernel_source": entry.kernel, "allreduce_dtype": "bfloat16", "latency": 1.0}
     table = pd.DataFrame(table | {"num_gpus": RNG.choice([2, 4, 8], 90), "message_size": 2 * np.arange(1, 91)})
     path = table_path(folder, "l40s", "comm/vllm/1.0/custom_allreduce_perf.parquet")
     table.to_parquet(path)
-    rows, kind = read_collectives(case, path)[0], engine_prediction.kind_of("all_reduce")
+    rows, kind = read_collectives(path, "s")[0], engine_prediction.kind_of("all_reduce")
     found = engine_prediction.predict(find_gpu("l40s"), kind, entry.constants, rows)
     rows = rows.assign(latency=slower * found["predicted_s"], message_size=rows["message_bytes"] // 2)
     rows = rows.rename(columns={"devices": "num_gpus", "operator": "op_name", "kernel": "kernel_source"})

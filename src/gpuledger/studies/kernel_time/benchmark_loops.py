@@ -34,7 +34,7 @@ def copies_in_turn(
     framework : str
         As the table names it; any other counts as vLLM in bf16.
     groups : sequence of str, shape (shapes,)
-        As :func:`gpuledger.studies.kernel_time.measurements.read_gemms` names them.
+        As :func:`gpuledger.readers.kernel_tables.gemms.read_gemms` names them.
     weight_bytes : array of shape (shapes,)
         Of one copy.
     l2_bytes : float

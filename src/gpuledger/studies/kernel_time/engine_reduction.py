@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,14 +13,14 @@ from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.constants import unseen_constants
 from gpuledger.models.time_model.moe import load_table
 from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.kernel_tables.engines import read_attention, read_collectives, read_moe
+from gpuledger.readers.kernel_tables.recurrent import read_recurrent
+from gpuledger.readers.kernel_tables.small_kernels import read_products, read_quantise
+from gpuledger.readers.kernel_tables.sparse import read_sparse
 from gpuledger.studies.kernel_time import engine_prediction
-from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.judgement import add_baselines, add_groups, in_percent, suffix_of
 from gpuledger.studies.kernel_time.measurements import check_plausible, other_tables
 from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, constants_in_words, rounded
-from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
-from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
-from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 
 #: Keys of a case, and how their tables are read.
 LAYOUTS = {
@@ -29,7 +28,7 @@ LAYOUTS = {
     "moe": read_moe,
     "collectives": read_collectives,
     "recurrent": read_recurrent,
-    "quantise": lambda case, path: read_quantise(case, path, _difference(case, path)),
+    "quantise": read_quantise,
     "batched": read_products,
     "sparse": read_sparse,
 }
@@ -79,11 +78,12 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     """
     read = LAYOUTS[layout]
     path = case.path(layout)
-    frame, skipped = read(case, path)
+    unit, difference = case.inputs["unit"], case.path("difference") if "difference" in case.inputs else None
+    frame, skipped = read_quantise(path, unit, difference) if layout == "quantise" else read(path, unit)
     if layout == "collectives" and not gpu.link_bytes_per_s > 0:
         raise InputError(case.dataset.file, f"{case.place}.gpu", f"{gpu.name} has no known link", "give link_gb_per_s")
     shapes = [name for name in frame if name not in _OTHERS]
-    beside = [frame, *(read(case, other)[0] for other in other_tables(case))]
+    beside = [frame, *(read(other, unit)[0] for other in other_tables(case))]
     frame = _prepared(gpu, frame)
     # A link's time has no lower bound of its own: some messages never leave L2.
     least_s = frame["roofline_s"].to_numpy()
@@ -137,12 +137,6 @@ def reduce_engine(case: Case, gpu: Gpu, layout: str) -> CaseResult:
     )
     result.add("finding", finding, "text")
     return result
-
-
-def _difference(case: Case, path: Path) -> Path | None:
-    """Return the table of differences that belongs to a case's own table, but not to those beside it."""
-    own = "difference" in case.inputs and path == case.path("quantise")
-    return case.path("difference") if own else None
 
 
 def _prepared(gpu: Gpu, frame: pd.DataFrame) -> pd.DataFrame:

@@ -19,24 +19,24 @@ from gpuledger.models.time_model import held_back
 from gpuledger.models.time_model.constants import AnyConstants, read_table, unseen_constants
 from gpuledger.models.time_model.moe import load_table
 from gpuledger.readers.gpus import Gpu
+from gpuledger.readers.kernel_tables.engines import read_attention, read_collectives, read_moe
+from gpuledger.readers.kernel_tables.gemms import read_gemms
+from gpuledger.readers.kernel_tables.recurrent import read_recurrent
+from gpuledger.readers.kernel_tables.small_kernels import read_products, read_quantise
+from gpuledger.readers.kernel_tables.sparse import read_sparse
 from gpuledger.studies.kernel_time import engine_prediction, prediction
-from gpuledger.studies.kernel_time.engine_measurements import read_attention, read_collectives, read_moe
 from gpuledger.studies.kernel_time.judgement import in_percent
 from gpuledger.studies.kernel_time.kind import Kind
-from gpuledger.studies.kernel_time.measurements import read_gemms
-from gpuledger.studies.kernel_time.recurrent_measurements import read_recurrent
-from gpuledger.studies.kernel_time.small_measurements import read_products, read_quantise
-from gpuledger.studies.kernel_time.sparse_measurements import read_sparse
 
 
-def _read_both(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+def _read_both(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     """Read quantisation kernels with a known scale and, from the table beside, those that find it."""
-    return read_quantise(case, path, path.with_name("computescale_perf.parquet"))
+    return read_quantise(path, unit, path.with_name("computescale_perf.parquet"))
 
 
 #: Tables below a GPU's folder, ``<folder>/<framework>/<version>/<name>``, and what reads them. Whole attention blocks
 #: are not among them: they are sums of kernels.
-TABLES: Mapping[str, Callable[[Case, Path], tuple[pd.DataFrame, list[str]]]] = MappingProxyType(
+TABLES: Mapping[str, Callable[[Path, str], tuple[pd.DataFrame, list[str]]]] = MappingProxyType(
     {
         "gemm/*/*/gemm_perf.parquet": read_gemms,
         "attention/*/*/*_attention_perf.parquet": read_attention,
@@ -121,7 +121,7 @@ def kernels_of(case: Case, path: Path, pattern: str) -> Iterator[Measured]:
     pattern : str
         The key of `TABLES` that the table was found by.
     """
-    frame, _ = TABLES[pattern](case, path)
+    frame, _ = TABLES[pattern](path, case.inputs["unit"])
     gemms = TABLES[pattern] is read_gemms
     if TABLES[pattern] is read_moe:
         frame = pd.concat([frame, load_table(frame)], axis=1)

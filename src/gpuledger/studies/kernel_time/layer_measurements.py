@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.ledger.datasets import Case
 from gpuledger.models.transformer import read_model
 from gpuledger.models.transformer.parallel import share
-from gpuledger.studies.kernel_time.measured_table import MeasuredTable, median_of_equal
+from gpuledger.readers.kernel_tables.measured_table import MeasuredTable, median_of_equal
 
 #: Names of layers, where they are not those of :mod:`gpuledger.models.transformer`.
 _NAMES = {"o_proj": "out_proj"}
@@ -28,7 +28,7 @@ def read_layers(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     Returns
     -------
     frame, skipped
-        As :func:`gpuledger.studies.kernel_time.measurements.read_gemms`; skipped are layers that are no single GEMM:
+        As :func:`gpuledger.readers.kernel_tables.gemms.read_gemms`; skipped are layers that are no single GEMM:
         PyTorch's norms, RoPE and activation functions are chains of kernels.
     """
     time = f"latency({case.inputs['unit']})"

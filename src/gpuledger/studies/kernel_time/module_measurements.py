@@ -14,7 +14,7 @@ from gpuledger.models.transformer.blocks import Attention, Block
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.precision import Precision
-from gpuledger.studies.kernel_time.measured_table import MeasuredTable, median_of_equal
+from gpuledger.readers.kernel_tables.measured_table import MeasuredTable, median_of_equal
 
 #: Blocks that are read, by the benchmark's name: the kind of attention, and whether an indexer selects keys.
 _BLOCKS = {

@@ -14,6 +14,7 @@ from gpuledger.models.time_model.constants import describe_constants, unseen_con
 from gpuledger.models.time_model.operators import UNITS as OPERATOR_UNITS
 from gpuledger.models.time_model.operators import OperatorConstants
 from gpuledger.readers.gpus import Gpu, find_gpu, read_gpus
+from gpuledger.readers.kernel_tables.gemms import RATE, read_gemms
 from gpuledger.studies.kernel_time import prediction
 from gpuledger.studies.kernel_time.engine_reduction import LAYOUTS, reduce_engine
 from gpuledger.studies.kernel_time.every_table import reduce_tables
@@ -27,10 +28,8 @@ from gpuledger.studies.kernel_time.judgement import (
 )
 from gpuledger.studies.kernel_time.layer_measurements import read_layers
 from gpuledger.studies.kernel_time.measurements import (
-    RATE,
     check_plausible,
     other_tables,
-    read_gemms,
     read_llmcompass,
     read_vidur,
 )
@@ -56,7 +55,7 @@ def reduce(case: Case) -> CaseResult:
         One of these layouts, with ``gpu``, the GPU's name, and ``hardware``, a table of GPUs that has it, if the
         built-in one has not.
 
-        * ``measurements`` and ``unit``: GEMMs; see :func:`gpuledger.studies.kernel_time.measurements.read_gemms`. All
+        * ``measurements`` and ``unit``: GEMMs; see :func:`gpuledger.readers.kernel_tables.gemms.read_gemms`. All
           constants of the GEMM model are fitted (eight; ten with the conversion of activations; one for the host).
         * ``layers``, ``model`` and ``unit``: a model's layers, of which the GEMMs are judged as those of
           ``measurements``; see :func:`gpuledger.studies.kernel_time.layer_measurements.read_layers`.
@@ -64,7 +63,7 @@ def reduce(case: Case) -> CaseResult:
           see :func:`gpuledger.studies.kernel_time.measurements.read_vidur`. Six constants are fitted: of GEMMs the
           sustained share of the peak, of the others the five of :mod:`gpuledger.models.time_model.operators`.
         * ``sparse`` and ``unit``: kernels of sparse attention; see
-          :func:`gpuledger.studies.kernel_time.sparse_measurements.read_sparse`.
+          :func:`gpuledger.readers.kernel_tables.sparse.read_sparse`.
         * ``modules``, ``configs`` and ``unit``: whole attention blocks; see
           :func:`gpuledger.studies.kernel_time.module_reduction.reduce_modules`.
         * ``tables``, ``gpus`` and ``unit``: all tables of a package; see
@@ -125,10 +124,10 @@ def _provenance(case: Case, gpus: list[Gpu], result: CaseResult) -> dict:
 
 
 def _reduce_gemms(case: Case, gpu: Gpu) -> CaseResult:
-    key, read = ("layers", read_layers) if "layers" in case.inputs else ("measurements", read_gemms)
-    path = case.path(key)
-    frame, skipped = read(case, path)
-    beside = [frame, *(read(case, other)[0] for other in other_tables(case))]
+    unit, layers = case.inputs["unit"], "layers" in case.inputs
+    path = case.path("layers" if layers else "measurements")
+    frame, skipped = read_layers(case, path) if layers else read_gemms(path, unit)
+    beside = [frame, *(read_gemms(other, unit)[0] for other in other_tables(case))]
     frame = _prepared(case, gpu, frame.assign(operator="gemm"), path)
     frame = frame.assign(region=_gemm_regions(gpu, frame), derated_s=np.nan, lookup_s=np.nan, corrected_s=np.nan)
     frame["region_order"] = np.searchsorted(FLOP_EDGES[1:], frame["flop"], side="right") + 0.5 * frame[

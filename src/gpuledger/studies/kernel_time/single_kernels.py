@@ -1,10 +1,8 @@
 """What is known of single kernels: predicted times by engine, their errors, and the nearest measured shape."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,10 +13,10 @@ from gpuledger.models.time_model.constants import RELATED, Entry, read_table
 from gpuledger.models.time_model.gemm import gemm_plan
 from gpuledger.models.time_model.neighbours import correction, fit_sharing, near
 from gpuledger.readers.gpus import Gpu, find_gpu
+from gpuledger.readers.kernel_tables.engines import read_attention
+from gpuledger.readers.kernel_tables.gemms import read_gemms
 from gpuledger.studies.kernel_time import engine_prediction
 from gpuledger.studies.kernel_time.benchmark_loops import copies_in_turn, shown
-from gpuledger.studies.kernel_time.engine_measurements import read_attention
-from gpuledger.studies.kernel_time.measurements import read_gemms
 from gpuledger.studies.kernel_time.prediction import LEAST_SHAPES, baselines, weight_bytes
 
 #: What benchmarks' loops call a precision where its name is another (groups of
@@ -31,12 +29,6 @@ _PLAN = ("tile_m", "tile_n", "split_k", "waves", "bound")
 _SCALES = {"head_dim": 10, "window": 3}
 #: Bytes of a value of attention.
 _VALUE_BYTES = {"bf16": 2, "fp8": 1}
-
-
-class _Tables(NamedTuple):
-    """What the readers of tables ask of a case."""
-
-    inputs: Mapping[str, str] = MappingProxyType({"unit": "ms"})
 
 
 def measured_gpus(kind: str, precision: str, engine: str = "") -> list[Gpu]:
@@ -219,7 +211,7 @@ def _stands_in(entry: Entry, gpu: Gpu, precision: str) -> str:
 
 @cache
 def _table(read: Callable, path: Path) -> pd.DataFrame:
-    return read(_Tables(), path)[0]
+    return read(path, "ms")[0]
 
 
 def _rows_of(table: pd.DataFrame, entry: Entry) -> pd.DataFrame:

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.datasets import Case
-from gpuledger.studies.kernel_time.measured_table import MeasuredTable, median_of_equal
+from gpuledger.readers.kernel_tables.measured_table import MeasuredTable, median_of_equal
 
 
 class _Operation(NamedTuple):
@@ -33,18 +32,18 @@ OPERATIONS = {
 _EQUAL = "flat"
 
 
-def read_sparse(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+def read_sparse(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     """Read measured kernels of sparse attention.
 
     Parameters
     ----------
-    case : Case
-        Its ``unit`` is the latency's.
     path : path
         A table of ``op_name`` (a key of `OPERATIONS`), ``kernel_source, num_heads, batch_size, isl`` (new tokens),
         ``step`` (cached ones), ``latency``; optional ``compress_ratio`` (tokens that share a key; 1 if absent) and
         ``score_mode``: of a selection, equal scores (``flat``) are left out, as are rows of time 0, which stand for a
         context within the selection.
+    unit : str
+        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
 
     Returns
     -------
@@ -55,7 +54,7 @@ def read_sparse(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         Operations that no law knows; their rows are left out.
     """
     wanted = ["op_name", "kernel_source", "num_heads", "batch_size", "isl", "step", "latency"]
-    table = MeasuredTable(path, wanted, ["compress_ratio", "score_mode"], case.inputs["unit"])
+    table = MeasuredTable(path, wanted, ["compress_ratio", "score_mode"], unit)
     operation = table.texts("op_name")
     known = operation.isin(list(OPERATIONS))
     skipped = sorted(set(operation[~known]))

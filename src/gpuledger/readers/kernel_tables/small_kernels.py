@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpuledger.ledger.datasets import Case
-from gpuledger.studies.kernel_time.measured_table import MOST_S, SECONDS, MeasuredTable
+from gpuledger.readers.kernel_tables.measured_table import MOST_S, SECONDS, MeasuredTable
 
 _HALVES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "bf16", "half": "bf16"}
 #: Dimensions of DeepSeek-V3's latent vector and of a head's keys (without RoPE's) and values.
@@ -21,16 +20,16 @@ _QUANTISED = "scale_matrix"
 _DIFFERENCE = "compute_scale"
 
 
-def read_encoder(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+def read_encoder(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     """Read measured attention between all tokens.
 
     Parameters
     ----------
-    case : Case
-        Its ``unit`` is the latency's.
     path : path
         A table of ``op_name`` (with ``encoder`` in it), ``kernel_source, attn_dtype, batch_size, isl, num_heads,
         head_dim, latency``.
+    unit : str
+        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
 
     Returns
     -------
@@ -41,7 +40,7 @@ def read_encoder(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         Data types that no law knows; their rows are left out.
     """
     names = ["op_name", "kernel_source", "attn_dtype", "batch_size", "isl", "num_heads", "head_dim", "latency"]
-    table = MeasuredTable(path, names, unit=case.inputs["unit"])
+    table = MeasuredTable(path, names, unit=unit)
     other = ~table.texts("op_name").str.contains("encoder")
     table.refuse(other, "op_name", "is no encoder's attention, as that of other rows is", "split the table")
     dims = table.whole_numbers("head_dim")
@@ -55,15 +54,15 @@ def read_encoder(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     return table.known_rows(frame, "attn_dtype")
 
 
-def read_quantise(case: Case, path: Path, difference: Path | None = None) -> tuple[pd.DataFrame, list[str]]:
+def read_quantise(path: Path, unit: str, difference: Path | None = None) -> tuple[pd.DataFrame, list[str]]:
     """Read measured kernels that quantise activations to fp8.
 
     Parameters
     ----------
-    case : Case
-        Its ``unit`` is the latency's.
     path : path
         A table of ``op_name`` (scale_matrix: the scale is known), ``kernel_source, quant_dtype, m, k, latency``.
+    unit : str
+        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
     difference : path, optional
         The same of ``op_name`` compute_scale: how much longer a kernel takes that finds the scale. The sum of both is
         that kernel's time. Where the difference is 0 or less, the benchmark cut it off, or noise is larger: nothing is
@@ -75,10 +74,10 @@ def read_quantise(case: Case, path: Path, difference: Path | None = None) -> tup
         As :func:`read_encoder`; ``operator`` is ``quantise``, shapes as
         :mod:`gpuledger.models.time_model.quantise` names them. `skipped` also says how many differences were left out.
     """
-    static, skipped = _quantise_table(case, path, _QUANTISED)
+    static, skipped = _quantise_table(path, unit, _QUANTISED)
     frames = [static]
     if difference is not None:
-        longer, more = _quantise_table(case, difference, _DIFFERENCE)
+        longer, more = _quantise_table(difference, unit, _DIFFERENCE)
         sizes = ["precision", "tokens", "columns"]
         whole = longer.sort_values([*sizes, "kernel"]).merge(
             static[[*sizes, "measured_s"]], on=sizes, suffixes=("", "_static")
@@ -95,9 +94,9 @@ def read_quantise(case: Case, path: Path, difference: Path | None = None) -> tup
     return frame.assign(operator="quantise", group="fp8"), skipped
 
 
-def _quantise_table(case: Case, path: Path, operation: str) -> tuple[pd.DataFrame, list[str]]:
+def _quantise_table(path: Path, unit: str, operation: str) -> tuple[pd.DataFrame, list[str]]:
     columns = ["op_name", "kernel_source", "quant_dtype", "m", "k", "latency"]
-    table = MeasuredTable(path, columns, unit=case.inputs["unit"])
+    table = MeasuredTable(path, columns, unit=unit)
     wanted = {_QUANTISED: "quantise", _DIFFERENCE: "difference"}
     problem = f"is not {operation}, which the case's '{wanted[operation]}' holds"
     table.refuse(table.texts("op_name") != operation, "op_name", problem, "give the table under its own key")
@@ -114,16 +113,16 @@ def _quantise_table(case: Case, path: Path, operation: str) -> tuple[pd.DataFram
     return table.known_rows(frame, "quant_dtype")
 
 
-def read_products(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+def read_products(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     """Read measured batched GEMMs of MLA: a small matrix for each head.
 
     Parameters
     ----------
-    case : Case
-        Its ``unit`` is the latency's.
     path : path
         A table of ``op_name`` (mla_gen_pre: queries into the latent space; mla_gen_post: values out of it),
         ``kernel_source, bmm_dtype, num_tokens, num_heads, latency``, with the dimensions of DeepSeek-V3.
+    unit : str
+        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
 
     Returns
     -------
@@ -131,7 +130,7 @@ def read_products(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         As :func:`read_encoder`; ``operator`` is ``bmm``, shapes ``tokens, columns, depth, heads``.
     """
     columns = ["op_name", "kernel_source", "bmm_dtype", "num_tokens", "num_heads", "latency"]
-    table = MeasuredTable(path, columns, unit=case.inputs["unit"])
+    table = MeasuredTable(path, columns, unit=unit)
     names = table.texts("op_name")
     table.refuse(~names.isin(_PRODUCTS), "op_name", f"is none of {', '.join(_PRODUCTS)}", "remove it")
     dtype, kernel = table.texts("bmm_dtype").str.lower(), table.texts("kernel_source")

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.datasets import Case
-from gpuledger.studies.kernel_time.measured_table import MeasuredTable, median_of_equal
+from gpuledger.readers.kernel_tables.measured_table import MeasuredTable, median_of_equal
 
 #: What the operations are called before the names of their kernels; the gated delta rule has the plain names.
 _PREFIXES = {"gdn": "", "kda": "KDA ", "mamba2": "Mamba-2 "}
@@ -21,18 +20,18 @@ _PHASES = ("context", "generation", "verify")
 _WIDENING = "fused_recurrent_gated_delta_rule"
 
 
-def read_recurrent(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+def read_recurrent(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     """Read measured linear attention and SSMs.
 
     Parameters
     ----------
-    case : Case
-        Its ``unit`` is the latency's.
     path : path
         A table of ``op_name`` (gdn, kda, mamba2)``, kernel_source, phase`` (context, generation, verify),
         ``batch_size, seq_len`` (of a draft that is verified its tokens; not used in generation), ``d_conv`` and
         ``latency``, and ``num_k_heads, head_k_dim, num_v_heads, head_v_dim`` or, of mamba2, ``n_groups, d_state,
         nheads, head_dim``.
+    unit : str
+        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
 
     Returns
     -------
@@ -44,7 +43,7 @@ def read_recurrent(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         Empty: all rows are of one type.
     """
     shared = ["op_name", "kernel_source", "phase", "batch_size", "seq_len", "d_conv", "latency"]
-    table = MeasuredTable(path, shared, [*_DELTA.values(), *_SIZES["mamba2"].values()], case.inputs["unit"])
+    table = MeasuredTable(path, shared, [*_DELTA.values(), *_SIZES["mamba2"].values()], unit)
     operation = table.texts("op_name")
     table.refuse(~operation.isin(list(_PREFIXES)), "op_name", "is no known operation", f"use {', '.join(_PREFIXES)}")
     if operation.nunique() > 1:

@@ -6,15 +6,18 @@ import numpy as np
 import pandas as pd
 
 from gpuledger.errors import InputError
-from gpuledger.ledger.datasets import Case
-from gpuledger.models.time_model.moe import DTYPES as MOE_DTYPES
 from gpuledger.readers.gpus import find_gpu
+from gpuledger.readers.kernel_tables.measured_table import MeasuredTable
+from gpuledger.readers.kernel_tables.small_kernels import read_encoder
 from gpuledger.readers.tabular import by_value
-from gpuledger.studies.kernel_time.measured_table import MeasuredTable
-from gpuledger.studies.kernel_time.small_measurements import read_encoder
 
 #: Models whose experts have no gate (Nemotron-3): experts, chosen, hidden size (0: any).
 _WITHOUT_GATE = ((512, 22, 0), (128, 6, 2688))
+#: Types of experts that the time model knows (:data:`gpuledger.models.time_model.moe.DTYPES`), as tables call them.
+EXPERT_DTYPES = (
+    *("bf16", "fp8", "fp8_block", "nvfp4", "w4a16_mxfp4", "mxfp4_as_bf16", "int4_wo", "w8a16"),
+    *("w4a8_mxfp4_mxfp8", "w4a8_mxfp4_fp8", "w4afp8"),
+)
 #: Data types as the tables call them, and here.
 _DTYPES = {"bfloat16": "bf16", "float16": "bf16", "half": "bf16", "fp8": "fp8", "float8_e4m3fn": "fp8"}
 _BYTES = {"bf16": 2, "fp8": 1, "int8": 1}
@@ -37,18 +40,18 @@ _UNWINDOWED, _UNPASSED = ("flashinfer",), (("flashinfer", "trtllm_mha"), 8192)
 _UNCACHED = 3
 
 
-def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+def read_attention(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     """Read measured attention.
 
     Parameters
     ----------
-    case : Case
-        Its ``unit`` is the latency's.
     path : path
         A table of ``op_name`` (context, generation; with ``mla`` in it multi-head latent attention; encoder: see
-        :func:`gpuledger.studies.kernel_time.small_measurements.read_encoder`), ``kernel_source,
+        :func:`gpuledger.readers.kernel_tables.small_kernels.read_encoder`), ``kernel_source,
         attn_dtype`` (or ``mla_dtype``) and ``kv_cache_dtype, batch_size, isl, step, num_heads, latency``, and except
         for MLA ``num_key_value_heads, head_dim``; optional ``window_size``.
+    unit : str
+        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
 
     Returns
     -------
@@ -60,10 +63,10 @@ def read_attention(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         ``device``; their rows are left out.
     """
     if MeasuredTable(path, ["op_name"]).texts("op_name").str.contains("encoder").any():
-        return read_encoder(case, path)
+        return read_encoder(path, unit)
     wanted = ["op_name", "kernel_source", "kv_cache_dtype", "batch_size", "isl", "step", "num_heads", "latency"]
     optional = ["attn_dtype", "mla_dtype", "num_key_value_heads", "head_dim", "window_size", "device"]
-    table = MeasuredTable(path, wanted, optional, case.inputs["unit"])
+    table = MeasuredTable(path, wanted, optional, unit)
     operation = table.texts("op_name")
     latent = operation.str.contains("mla")
     if latent.nunique() > 1:
@@ -131,17 +134,17 @@ def _least_s(frame: pd.DataFrame, devices: pd.Series) -> np.ndarray:
     return least_s
 
 
-def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+def read_moe(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     """Read measured mixture-of-experts layers of one rank.
 
     Parameters
     ----------
-    case : Case
-        Its ``unit`` is the latency's.
     path : path
         A table of ``kernel_source, moe_dtype, num_tokens, hidden_size, inter_size, topk, num_experts, moe_tp_size,
         moe_ep_size, distribution`` (``balanced`` or ``power_law_<exponent>``) and ``latency``. A kernel with
         ``nongated`` in its name has one GEMM less.
+    unit : str
+        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
 
     Returns
     -------
@@ -150,11 +153,11 @@ def read_moe(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
     """
     sizes = ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"]
     wanted = ["kernel_source", "moe_dtype", *sizes, "distribution", "latency"]
-    table = MeasuredTable(path, wanted, unit=case.inputs["unit"])
+    table = MeasuredTable(path, wanted, unit=unit)
     kernel = table.texts("kernel_source")
     frame = pd.DataFrame({"operator": "moe", "kernel": kernel})
     dtype = table.texts("moe_dtype").str.lower().replace({"bfloat16": "bf16", "float16": "bf16"})
-    frame["precision"] = dtype.where(dtype.isin(list(MOE_DTYPES)))
+    frame["precision"] = dtype.where(dtype.isin(EXPERT_DTYPES))
     frame["group"] = dtype.where(dtype != "bf16", "16-bit")
     # SGLang widens these weights once, as it loads them (``upcast_from_mxfp`` in ``quantization/mxfp4.py``).
     wide = kernel.str.startswith("sglang_fused_moe_triton") & (dtype == "w4a16_mxfp4")
@@ -216,16 +219,16 @@ def _foreign(frame: pd.DataFrame) -> np.ndarray:
     return (frame[model].join(gained, on=model)["gained"] < _GAINED).to_numpy()
 
 
-def read_collectives(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
+def read_collectives(path: Path, unit: str) -> tuple[pd.DataFrame, list[str]]:
     """Read measured collectives.
 
     Parameters
     ----------
-    case : Case
-        Its ``unit`` is the latency's.
     path : path
         A table of ``op_name, kernel_source, nccl_dtype`` (or ``allreduce_dtype``)``, num_gpus, message_size``
         (elements) and ``latency``; optional ``device``.
+    unit : str
+        Of the times: ``s``, ``ms``, ``us`` or ``ns``.
 
     Returns
     -------
@@ -233,7 +236,7 @@ def read_collectives(case: Case, path: Path) -> tuple[pd.DataFrame, list[str]]:
         As :func:`read_attention`; shapes ``message_bytes, devices``.
     """
     wanted = ["op_name", "kernel_source", "num_gpus", "message_size", "latency"]
-    table = MeasuredTable(path, wanted, ["nccl_dtype", "allreduce_dtype", "device"], case.inputs["unit"])
+    table = MeasuredTable(path, wanted, ["nccl_dtype", "allreduce_dtype", "device"], unit)
     dtype = next((name for name in ("nccl_dtype", "allreduce_dtype") if name in table), None)
     if dtype is None:
         raise InputError(path, "line 1", "the column 'nccl_dtype' is missing", "add it (or allreduce_dtype)")

@@ -1,0 +1,1 @@
+"""Tables of measured kernel times, as AIConfigurator lays them out, each as one tidy frame."""
