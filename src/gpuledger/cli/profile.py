@@ -56,7 +56,10 @@ def profile(
 
     sheet = find_gpu(gpu, file="command line", place="--gpu") if gpu else None
     with _on_disk(file) as path:
-        result = compute(path, baseline, sheet, decimal=decimal)
+        try:
+            result = compute(path, baseline, sheet, decimal=decimal)
+        except InputError as error:
+            raise _something_else(error) or error from None
         if save is not None:
             _save(result, path, baseline, save)
     table = kernel_table(result.data)
@@ -79,6 +82,24 @@ def profile(
         say("\nNot recorded, and what would collect it:")
         for name, option in missing.items():
             say(f"  {name}: {option}")
+
+
+def _something_else(error: InputError) -> InputError | None:
+    """Return what to say of a file that is no output of Nsight Compute, or None."""
+    from gpuledger.cli.recognise import recognise
+
+    path = Path(error.file)
+    if path.is_dir():
+        return InputError(path, "", "it is a folder", "give a file in it; gpuledger inspect says what is in a folder")
+    found = recognise(path)[0] if path.is_file() else None
+    # Of these, the reader has said what is wrong.
+    if found is None or found.format.startswith(("unknown", "empty file", "gzip", "Nsight Compute")):
+        return None
+    if "kernel_breakdown" in found.cases:
+        remedy = "put it in a folder of its own; gpuledger new-dataset FOLDER drafts a page of its kernels"
+    else:
+        remedy = found.problems[0] if found.problems else "gpuledger inspect says which studies can use it"
+    return InputError(error.file, "", f"{found.format}, not output of Nsight Compute", remedy)
 
 
 @contextmanager
