@@ -15,7 +15,8 @@ from gpuledger import files
 from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import name_fault, shown
 from gpuledger.models.transformer.blocks import Experts
-from gpuledger.models.transformer.families import FAMILIES, ModelFamily
+from gpuledger.models.transformer.families import FAMILIES
+from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.layer_kinds import read_layers
 from gpuledger.models.transformer.model import Layers, Model

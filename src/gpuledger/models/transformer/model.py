@@ -10,7 +10,7 @@ import numpy as np
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.precision import BITS, Precision
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
 from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnections
 
 
@@ -23,7 +23,9 @@ class Layers:
     """
 
     numbers: tuple[int, ...]
-    attention: Attention | LatentAttention | CompressedAttention | DeltaAttention | StateSpace | Nothing
+    attention: (
+        Attention | LatentAttention | CompressedAttention | DeltaAttention | StateSpace | ShortConvolution | Nothing
+    )
     ffn: FeedForward | Experts | Nothing
     post_norms: bool = False  # further norms after attention and after the feed-forward block (Gemma 2 to 4)
     formats: tuple[tuple[str, str, str | None], ...] = ()
