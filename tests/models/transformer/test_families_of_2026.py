@@ -113,6 +113,14 @@ COUNTED = {
         4073875968,
         35712,
     ),
+    "A.X-K1": (
+        {
+            **sizes("axk1", 7168, 61, 64, 64, 18432, 163840, q_lora_rank=1536, first_k_dense_replace=1, **LATENT),
+            **{"n_routed_experts": 192, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "n_shared_experts": 1},
+        },
+        518983052288 + 60 * 192,
+        70272,
+    ),
     "sarvam-105b": (
         {
             **sizes("sarvam_mla", 4096, 32, 64, 64, 16384, 262144, q_lora_rank=None, first_k_dense_replace=1, **LATENT),
@@ -199,6 +207,12 @@ def test_a_short_convolution_keeps_a_state_and_no_cache(config):
     assert halves[halves["kernel"] == "decode_ssm_conv"]["n"].tolist() == [1024]
     with pytest.raises(InputError, match="channels of the convolution"):
         kernels(model, decode(16), Parallel(tensor=3))
+
+
+def test_a_norm_behind_the_experts_is_a_kernel_of_its_own(config):
+    frame = kernels(read_model(config(COUNTED["A.X-K1"][0])), prefill(16))
+    assert frame[frame["kernel"] == "ffn_post_norm"]["count"].sum() == 60
+    assert "attn_post_norm" not in set(frame["kernel"])
 
 
 def test_only_layers_with_a_window_have_a_rotation(config):

@@ -88,6 +88,12 @@ NEWER = {
         tied=True,
         scaled_embedding=True,
     ),
+    "axk1": ModelFamily(
+        no_window,
+        newer.axk1,
+        {**_DEEPSEEK, "first_k_dense_replace": 1, "n_shared_experts": 1},
+        attention=attention.latent,
+    ),
     "sarvam_mla": ModelFamily(
         no_window,
         newer.deepseek_with("moe_router_enable_expert_bias", "q_head_dim"),

@@ -64,3 +64,9 @@ def dense_lfm2(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedFo
 def lfm2_moe(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
     """As DeepSeek-V3's, without shared experts."""
     return deepseek(router_bias=keys.flag("use_expert_bias", True))(keys, layers, block)
+
+
+def axk1(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """As DeepSeek-V3's, with a norm behind the experts."""
+    ffns = deepseek(router_bias=True)(keys, layers, block)
+    return [replace(ffn, post_norm=True) if isinstance(ffn, Experts) else ffn for ffn in ffns]
