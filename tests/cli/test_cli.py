@@ -380,16 +380,35 @@ def test_profile_knows_roofs_of_a_gpu(tmp_path):
 
 
 def test_profile_of_another_file_says_what_it_is(tmp_path):
-    timeline(tmp_path / "t.json")
-    with pytest.raises(
-        InputError, match=r"t.json: timeline of torch.profiler \(Kineto\), not output of Nsight Compute; pu"
-    ):
-        run("profile", tmp_path / "t.json")
     (tmp_path / "calls.csv").write_text("Time (%),Total Time (ns),Num Calls,Name\n9,8,3,cudaMalloc\n")
     with pytest.raises(InputError, match=r"calls.csv: nsys stats CSV without times of kernels, not output of"):
         run("profile", tmp_path / "calls.csv")
     with pytest.raises(InputError, match="it is a folder; give a file in it"):
         run("profile", tmp_path)
+
+
+def test_profile_of_a_timeline_sums_the_launches_of_each_kernel(tmp_path):
+    kernels = [("gemm", 30.0), ("norm", 10.0), ("gemm", 60.0)]
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "ts": 100 * at, "dur": time, "args": {"stream": 7, "device": 0}}
+        for at, (name, time) in enumerate(kernels)
+    ]
+    events.append({"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy", "ts": 900, "dur": 5, "args": {"stream": 7}})
+    (tmp_path / "t.json").write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    found = json.loads(run("profile", tmp_path / "t.json", "--json"))
+    assert (found["launches"], found["time_s"]) == (3, pytest.approx(100e-6))
+    assert [(row["kernel"], row["launches"]) for row in found["kernels"]] == [("gemm", 2), ("norm", 1)]
+    assert found["kernels"][0]["time_s"] == pytest.approx(90e-6)
+    assert found["kernels"][0]["share_percent"] == pytest.approx(90)
+    said = run("profile", tmp_path / "t.json")
+    assert "3 launches of 2 kernels take 100 µs" in said and "no counters" in said
+    with pytest.raises(InputError, match="give it alone, without --baseline, --launches and --save"):
+        run("profile", tmp_path / "t.json", "--launches")
+    (tmp_path / "r.csv").write_text(ncu(["k"]))
+    with pytest.raises(
+        InputError, match=r"t.json: timeline of torch.profiler \(Kineto\), not output of Nsight Compute"
+    ):
+        run("profile", tmp_path / "r.csv", "--baseline", tmp_path / "t.json")
 
 
 def test_profile_of_standard_input():
