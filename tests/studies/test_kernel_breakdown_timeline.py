@@ -297,7 +297,7 @@ def test_nothing_is_said_of_a_host_that_was_not_recorded(tmp_path):
     recording.kernel("gemm", 10.0, pause=90.0, launched=False)
     recording.write(tmp_path)
     result = reduce(tmp_path)
-    assert (result["idle_mostly"], result["longest_idle_in"]) == ("not recorded", "not recorded")
+    assert (result["idle_mostly"], result["longest_idle_in"]) == ("host not recorded", "host not recorded")
     assert result.finding.endswith("idle for 82 % (90.0 µs of it in one pause)")
 
 

@@ -20,7 +20,7 @@ ACTIVITIES = (
     "runtime: other calls",
     "operators",
     "other work on the host",
-    "not recorded",
+    "host not recorded",
 )
 #: How much longer than the shortest launch of the same size a collective has to take to count as one that waits.
 WAITING = 2.0
