@@ -28,8 +28,7 @@ OTHER = figures.GREY
 #: Colour of kernels that compute, whatever their class, and the form of predicted bars.
 _RUNNING, _HATCHED = "#636363", {"hatch": "//////", "linewidth": 0.8}
 _DARK_YELLOW = "#b3a81f"
-# In grey, 7 of 100 apart from one another, and 15 from the next in a bar; the last one never stands beside others but the
-# first.
+# In grey, 7 of 100 apart from one another, and 15 from the next in a bar; the last one only stands beside the first.
 _IDLE_COLOURS = ("#7a5aa6", "#d6d6d6", "#cb7f52", "#9acd96", "#748a3f", "#e2ecf8", "#9ab0c6", "#c9c9c9")
 #: Colours of what goes on while no kernel runs.
 IDLE_COLOURS = dict(zip(ACTIVITIES, _IDLE_COLOURS, strict=True))
