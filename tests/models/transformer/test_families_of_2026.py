@@ -164,6 +164,15 @@ COUNTED = {
 }
 
 
+#: Text parts of multimodal models, and what they are.
+TEXTS = {
+    "apertus1p5_text": "apertus",
+    "granite4_vision_text": "granite",
+    "hunyuan_vl_text": "hunyuan_v1_dense",
+    "paddleocr_vl_text": "ernie4_5",
+}
+
+
 @pytest.fixture
 def config(tmp_path):
     def write(content):
@@ -191,6 +200,14 @@ def test_every_weight_is_multiplied_once_per_token(config, name):
         gemms = frame[frame["kind"].isin(["gemm", "grouped_gemm"]) & ~frame["kernel"].str.startswith("attention_")]
         head = 3 * model.vocab * model.hidden
         assert (gemms["count"] * gemms["macs"]).sum() == 33 * multiplied_per_token(model) + head
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_text_part_with_a_name_of_its_own_is_another_architecture(config, kind):
+    text = sizes(kind, 1024, 18, 16, 2, 3072, 103424, head_dim=128, max_position_embeddings=131072)
+    whole = {"model_type": kind.removesuffix("_text"), "text_config": text, "vision_config": {"hidden_size": 1152}}
+    model = read_model(config(whole))
+    assert model.layers == read_model(config(text | {"model_type": TEXTS[kind]})).layers
 
 
 def test_a_short_convolution_keeps_a_state_and_no_cache(config):
