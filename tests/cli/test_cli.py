@@ -185,6 +185,13 @@ def test_inspect_says_what_is_wrong(tmp_path, name, content, problem):
     assert any(problem in said for said in found["problems"]), found
 
 
+@pytest.mark.parametrize("unit", ["-", '"traceEvents"', "Time,", '{"', "==PROF== "])
+def test_nothing_is_searched_for_in_quadratic_time(tmp_path, unit):
+    """A search that begins anew at every sign of the beginning would not end here."""
+    (tmp_path / "long.txt").write_text(unit * ((1 << 16) // len(unit)))
+    assert inspect(tmp_path / "long.txt", status=1)[0]["problems"]
+
+
 def test_a_list_of_events_is_a_timeline(tmp_path):
     event = {"ph": "X", "cat": "Kernel", "name": "gemm", "ts": 1, "dur": 2, "args": {"stream": 7}}
     (tmp_path / "old.json").write_text(json.dumps([event, event]))

@@ -36,7 +36,7 @@ _KINDS = (
     _Kind(
         "table of torch.profiler's key_averages()",
         "its names are cut; record again and call prof.export_chrome_trace('trace.json.gz')",
-        head=r"-{20}[- ]*\n *Name +(?:Self CPU|Self CUDA|CPU total)",
+        head=r"(?m)^[- ]{20,}\n *Name +(?:Self CPU|Self CUDA|CPU total)",
     ),
     _Kind(
         "execution trace of PyTorch",
@@ -46,7 +46,7 @@ _KINDS = (
     _Kind(
         "trace of rocprof (JSON)",
         "it is not read; give the results.csv that rocprof wrote beside it",
-        head=r'"traceEvents"(?s:.{0,60000})"BeginNs"\s*:',
+        head=r'\A(?=[\s\S]*"traceEvents")(?=[\s\S]*"BeginNs")',
     ),
     _Kind("rocprofv3 JSON", f"this JSON is not read; {_ROCPROF}", head=r'\A\s*\{\s*"rocprofiler-sdk-tool"'),
     _Kind(
