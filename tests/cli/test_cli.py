@@ -131,7 +131,8 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
     assert inspect(export)[0]["format"] == "Nsight Systems export (SQLite)"
     assert "2 launches of 1 kernel" in run("inspect", export)
     found = inspect(sqlite(tmp_path / "empty.sqlite", []), status=1)[0]
-    assert found["problems"] == ["there is no GPU kernel in it"] and not found["studies"]
+    assert found["problems"] == ["there is no GPU kernel in it; record the activities of the GPU (CUDA) too"]
+    assert not found["studies"]
     pd.DataFrame({"gemm_dtype": ["a"], "m": [1], "n": [1], "k": [1], "latency": [1.0]}).to_parquet(
         tmp_path / "g.parquet"
     )
@@ -154,6 +155,27 @@ def test_inspect_traces_timelines_and_tables(tmp_path):
         ("cut.dmat", struct.pack("<QQ", 1000, 1000), "cut short"),
         ("bad.csv.gz", b"\x1f\x8b\x08 nonsense", "damaged"),
         ("bad.parquet", b"PAR1 nonsense", "cannot be read"),
+        ("old.txt", b"Generating\n\n** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)\n", "--format csv"),
+        (
+            "api.csv",
+            b"Time (%),Total Time (ns),Num Calls,Name\n9,8,3,cudaMalloc\n",
+            "nsys stats --report cuda_gpu_trace",
+        ),
+        ("ranges.csv", b"NVTX Range,Style,PID,NVTX Inst,Kern Inst,Kernel Name\na,b,1,1,1,k\n", "cuda_gpu_trace"),
+        ("hip.csv", b'"Domain","Function","Process_Id"\n"HIP","hipMalloc",1\n', "give kernel_trace.csv"),
+        ("pmc.csv", b'"Correlation_Id","Dispatch_Id","Counter_Name","Counter_Value"\n1,1,"A",2\n', "when kernels ran"),
+        ("r.json", b'{"rocprofiler-sdk-tool": [{}]}', "rocprofv3 --kernel-trace --output-format csv"),
+        (
+            "v1.json",
+            b'{"traceEvents":[{"ph":"X","name":"k","args":{"BeginNs":"1","EndNs":"2"}}]}',
+            "give the results.csv",
+        ),
+        ("et.json", b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}', "it holds no times"),
+        ("avg.txt", b"-" * 40 + b"  ----\n   Name    Self CPU %   # of Calls\n", "prof.export_chrome_trace"),
+        ("vm.xplane.pb", b"\n\x0c", "give the .trace.json.gz"),
+        ("r.pftrace", b"\n\x0c", "protobuf is not read"),
+        ("bench.json", b'{"request_throughput": 5.2, "mean_ttft_ms": 9}', "serving_time reads a table"),
+        ("source.csv", b'"#","Address","Source","# Samples"\n"1","0x7f","MOV","3"\n', "--csv --page raw"),
         ("sums.txt", b"Processing\n\n ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)\n", "--format csv"),
     ],
 )
@@ -161,6 +183,13 @@ def test_inspect_says_what_is_wrong(tmp_path, name, content, problem):
     (tmp_path / name).write_bytes(content)
     found = inspect(tmp_path / name, status=1)[0]
     assert any(problem in said for said in found["problems"]), found
+
+
+@pytest.mark.parametrize("unit", ["-", '"traceEvents"', "Time,", '{"', "==PROF== "])
+def test_nothing_is_searched_for_in_quadratic_time(tmp_path, unit):
+    """A search that begins anew at every sign of the beginning would not end here."""
+    (tmp_path / "long.txt").write_text(unit * ((1 << 16) // len(unit)))
+    assert inspect(tmp_path / "long.txt", status=1)[0]["problems"]
 
 
 def test_a_list_of_events_is_a_timeline(tmp_path):
@@ -357,6 +386,38 @@ def test_profile_knows_roofs_of_a_gpu(tmp_path):
         run("profile", tmp_path / "r.csv", "--gpu", "h1000")
 
 
+def test_profile_of_another_file_says_what_it_is(tmp_path):
+    (tmp_path / "calls.csv").write_text("Time (%),Total Time (ns),Num Calls,Name\n9,8,3,cudaMalloc\n")
+    with pytest.raises(InputError, match=r"calls.csv: nsys stats CSV without times of kernels, not output of"):
+        run("profile", tmp_path / "calls.csv")
+    with pytest.raises(InputError, match="it is a folder; give a file in it"):
+        run("profile", tmp_path)
+
+
+def test_profile_of_a_timeline_sums_the_launches_of_each_kernel(tmp_path):
+    kernels = [("gemm", 30.0), ("norm", 10.0), ("gemm", 60.0)]
+    events = [
+        {"ph": "X", "cat": "kernel", "name": name, "ts": 100 * at, "dur": time, "args": {"stream": 7, "device": 0}}
+        for at, (name, time) in enumerate(kernels)
+    ]
+    events.append({"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy", "ts": 900, "dur": 5, "args": {"stream": 7}})
+    (tmp_path / "t.json").write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    found = json.loads(run("profile", tmp_path / "t.json", "--json"))
+    assert (found["launches"], found["time_s"]) == (3, pytest.approx(100e-6))
+    assert [(row["kernel"], row["launches"]) for row in found["kernels"]] == [("gemm", 2), ("norm", 1)]
+    assert found["kernels"][0]["time_s"] == pytest.approx(90e-6)
+    assert found["kernels"][0]["share_percent"] == pytest.approx(90)
+    said = run("profile", tmp_path / "t.json")
+    assert "3 launches of 2 kernels take 100 µs" in said and "no counters" in said
+    with pytest.raises(InputError, match="give it alone, without --baseline, --launches and --save"):
+        run("profile", tmp_path / "t.json", "--launches")
+    (tmp_path / "r.csv").write_text(ncu(["k"]))
+    with pytest.raises(
+        InputError, match=r"t.json: timeline of torch.profiler \(Kineto\), not output of Nsight Compute"
+    ):
+        run("profile", tmp_path / "r.csv", "--baseline", tmp_path / "t.json")
+
+
 def test_profile_of_standard_input():
     done = CliRunner().invoke(cli.commands, ["profile", "-", "--json"], input=ncu(["a", "b"]))
     assert done.exit_code == 0 and len(json.loads(done.stdout)["kernels"]) == 2
@@ -439,9 +500,18 @@ def test_new_dataset_says_why_a_file_is_left_out(tmp_path):
     done = script("new-dataset", str(tmp_path))
     assert done.stderr.splitlines() == [
         "look at cut.json: the file is truncated: it does not end as JSON",
-        "left out header.csv: Nsight Compute (the table has a header but no row with a metric)",
+        "left out header.csv: Nsight Compute (the table has a header but no row with a metric; check that metrics or "
+        "sections were selected, and profile again)",
         "left out notes.txt: unknown",
     ]
+
+
+def test_new_dataset_says_what_is_next(tmp_path):
+    folder = tmp_path / "traces/mine"
+    folder.mkdir(parents=True)
+    (folder / "r.csv").write_text(ncu(["k"]))
+    said = script("new-dataset", str(folder)).stderr
+    assert said == "next, for example: snakemake --cores 4 results/mine/kernel_profile/r/notebook.html\n"
 
 
 def test_new_dataset_says_for_which_gpu_a_model_is_predicted(tmp_path):

@@ -7,6 +7,7 @@ import resource
 import sqlite3
 import time
 import warnings
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -375,6 +376,59 @@ def test_csv_of_several_reports(tmp_path):
     for name in ("all.csv", "windows.csv"):
         kernels = read_timeline(tmp_path / name).kernels
         assert kernels[["kernel", "launches"]].to_numpy().tolist() == [["a", 2], ["b", 4]]
+
+
+def test_csv_of_launches_from_the_call_to_the_kernel(tmp_path):
+    (tmp_path / "exec.csv").write_text(
+        "API Start (ns),API Dur (ns),Kernel Start (ns),Kernel Dur (ns),Total Dur (ns),PID,TID,DevId,API Function,"
+        "GridXYZ,BlockXYZ,Kernel Name\n100,10,115,40,55,1,1,0,cudaLaunchKernel,1,32,a\n"
+        "200,10,215,41,56,1,1,0,cudaLaunchKernel,1,32,b\n"
+    )
+    timeline = read_timeline(tmp_path / "exec.csv")
+    assert timeline.kernels["kernel"].tolist() == ["a", "b"] and timeline.devices == []
+    assert timeline.kernels["start_s"].to_numpy() == pytest.approx([0, 100e-9])
+    assert timeline.kernels["duration_s"].to_numpy() == pytest.approx([40e-9, 41e-9])
+
+
+def test_csv_of_sums_of_everything_on_the_gpu(tmp_path):
+    (tmp_path / "gpu_sum.csv").write_text(
+        "Time (%),Total Time (ns),Instances,Avg (ns),Category,Operation\n90.0,9000,9,1000.0,CUDA_KERNEL,a\n"
+        "10.0,1000,1,1000.0,MEMORY_OPER,[CUDA memcpy HtoD]\n"
+    )
+    kernels = read_timeline(tmp_path / "gpu_sum.csv").kernels
+    assert kernels[["kernel", "launches"]].to_numpy().tolist() == [["a", 9]]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Start (ns),End (ns),Duration (ns),DurChild (ns),DurNonChild (ns),Name,PID,TID,Lvl",  # ranges of the host
+        "Start (ns),Duration (ns),Name,Result,CorrID,Pid,Tid,T-Pri,Thread Name",  # calls
+    ],
+)
+def test_what_the_host_did_does_not_pass_for_kernels(tmp_path, head):
+    row = ",".join("5" if "(" in name else "step" for name in head.split(","))
+    (tmp_path / "host.csv").write_text(f"{head}\n{row}\n")
+    with pytest.raises(InputError, match="neither a timeline nor a report"):
+        read_timeline(tmp_path / "host.csv")
+
+
+def test_annotations_on_the_gpu_count_where_there_are_no_others(tmp_path):
+    events = [event("kernel", "gemm", 10 * number, 5, pid=0, tid=7) for number in range(4)]
+    marks = [event("gpu_user_annotation", f"step {number}", 20 * number, 15, pid=0, tid=7) for number in range(2)]
+    (tmp_path / "gpu.json").write_text(json.dumps({"traceEvents": events + marks}))
+    assert read_timeline(tmp_path / "gpu.json").host["name"].tolist() == ["step 0", "step 1"]
+    marks.append(event("user_annotation", "on the host", 0, 100))
+    (tmp_path / "both.json").write_text(json.dumps({"traceEvents": events + marks}))
+    assert read_timeline(tmp_path / "both.json").host["name"].tolist() == ["on the host"]
+
+
+def test_a_database_of_nvprof_is_named(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "a.nvvp")) as base:
+        base.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (start INT)")
+        base.commit()
+    with pytest.raises(InputError, match=r"a database of nvprof is not read; export it: nvprof --import-profile"):
+        read_timeline(tmp_path / "a.nvvp")
 
 
 def test_rows_of_another_width_are_told_of(tmp_path):

@@ -130,6 +130,18 @@ def test_a_dry_run_needs_neither_gpu_nor_tools(monkeypatch, tmp_path, capsys):
     )
 
 
+def test_a_dry_run_without_ncu_shows_what_would_record_the_timeline(monkeypatch, tmp_path, capsys):
+    """It said twice that ncu is missing, and nothing of torch.profiler, which records in its place."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(profiler, "PLACES", ())
+    profiler.find_ncu.cache_clear()
+    assert recorder.main(["--dry-run", "--", "python", "train.py"]) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert sum(line.startswith("# ncu: ") for line in lines) == 1
+    counters, timeline = (line for line in lines if not line.startswith("#"))
+    assert counters.startswith("ncu --csv") and "timeline_of.py" in timeline and timeline.endswith(" train.py")
+
+
 @pytest.mark.parametrize(
     ("program", "argv"),
     [

@@ -192,6 +192,21 @@ def test_a_step_by_repetition(tmp_path, before):
     assert step_.steps >= 4
 
 
+def test_the_passes_of_a_training_step_are_not_taken_for_steps(tmp_path):
+    """The backward pass takes most of the time, and was taken for the step."""
+    recording = Recording()
+    for name, duration in (("forward", 10.0), ("backward", 40.0), ("optimizer", 5.0)):
+        begin = recording.now
+        recording.kernel(f"{name}_gemm", duration)
+        recording.kernel(f"{name}_copy", 1.0)
+        recording.host("user_annotation", name, begin, recording.now - begin)
+    recording.write(tmp_path)
+    result = reduce(tmp_path)
+    assert (result["step_found_by"], result["kernels"]) == ("whole recording", 6)
+    assert result["kernel_time"] == pytest.approx(58 * US)
+    assert reduce(tmp_path, step="backward")["kernel_time"] == pytest.approx(41 * US)
+
+
 def test_without_any_repetition_the_whole_recording_is_the_step(tmp_path):
     recording = Recording()
     recording.kernel("late", 2.0, launched=False)
@@ -276,6 +291,16 @@ def test_idle_time_is_what_the_host_did(tmp_path):
     }
     assert idle["duration_s"].sum() == pytest.approx(29 * US)
     assert set(idle.loc[idle["activity"] == "operators", "call"]) == {"aten::slow"}
+
+
+def test_nothing_is_said_of_a_host_that_was_not_recorded(tmp_path):
+    recording = Recording()
+    recording.kernel("norm", 10.0, launched=False)
+    recording.kernel("gemm", 10.0, pause=90.0, launched=False)
+    recording.write(tmp_path)
+    result = reduce(tmp_path)
+    assert (result["idle_mostly"], result["longest_idle_in"]) == ("host not recorded", "host not recorded")
+    assert result.finding.endswith("idle for 82 % (90.0 µs of it in one pause)")
 
 
 @pytest.mark.parametrize("place", ["first", "last"])

@@ -8,9 +8,6 @@ import click
 from gpuledger.cli.terminal import json_option, print_json, say
 from gpuledger.errors import InputError
 
-#: Formats that say nothing of what is inside.
-UNREAD = ("unknown", "JSON", "JSON, compressed", "SQLite", "Parquet")
-
 
 @click.command(
     short_help="What files are, and which studies can use them.",
@@ -31,9 +28,6 @@ def inspect(paths: tuple[Path, ...], as_json: bool) -> None:
             found += recognise(path)
         except InputError as error:
             errors.append(error)
-    for entry in found:
-        if entry.format in UNREAD and not entry.cases and not entry.problems:
-            entry.problems.append("nothing here reads this kind of file")
     if as_json:
         keys = ("path", "format", "studies", "problems")
         print_json([{key: getattr(entry, key) for key in keys} for entry in found])

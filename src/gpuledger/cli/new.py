@@ -38,6 +38,7 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
     """Draft FOLDER/dataset.yaml by looking at the files in FOLDER."""
     from gpuledger import files
     from gpuledger.cli.recognise import recognise
+    from gpuledger.cli.unread import OTHER
     from gpuledger.ledger.datasets import NAME, Case, Dataset
     from gpuledger.readers.gpus import find_gpu
 
@@ -59,7 +60,8 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
     for entry in recognise(folder):
         place = entry.path.relative_to(folder)
         if not entry.studies:
-            say(f"left out {place}: {entry.format}" + (f" ({entry.problems[0]})" if entry.problems else ""), err=True)
+            reason = "".join(f" ({problem})" for problem in entry.problems[:1] if problem != OTHER)
+            say(f"left out {place}: {entry.format}{reason}", err=True)
         elif entry.problems:
             say(f"look at {place}: {entry.problems[0].removeprefix(f'{entry.path}: ')}", err=True)
         for study in entry.studies:
@@ -91,6 +93,9 @@ def new_dataset(folder: Path, gpu: str | None) -> None:
         target.unlink()
         raise
     say(target)
+    if folder.resolve().parent.name == "traces":
+        study, case = next((study, case) for study, cases in studies.items() for case in cases)
+        say(f"next, for example: snakemake --cores 4 results/{name}/{study}/{case}/notebook.html", err=True)
 
 
 def _complete(inputs: dict[str, Any], place: Path, is_folder: bool, gpu: str | None) -> dict[str, Any] | None:

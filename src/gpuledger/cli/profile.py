@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuledger.cli.terminal import json_option, print_json, print_table, say
+from gpuledger.cli.timeline_kernels import print_timeline
 from gpuledger.errors import InputError
 
 if TYPE_CHECKING:
+    from gpuledger.cli.found import Found
     from gpuledger.ledger.case_result import CaseResult
 
 #: Totals that ``--json`` gives beside the kernels, all but the first with a baseline: times (s), and counts.
@@ -27,7 +29,7 @@ _EXISTING = click.Path(path_type=Path)
 
 
 @click.command(
-    short_help="What each kernel of an ncu file did.",
+    short_help="What each kernel of an ncu file or a timeline did.",
     epilog="Example: gpuledger profile after.csv --baseline before.csv, or: ncu ./program | gpuledger profile -",
 )
 @click.argument("file", type=_EXISTING)
@@ -50,7 +52,8 @@ def profile(
 ) -> None:
     """Print what each kernel of FILE did and what limited it.
 
-    FILE is any output of Nsight Compute: a report, CSV, or what it prints in a terminal; - for standard input.
+    FILE is any output of Nsight Compute: a report, CSV, or what it prints in a terminal; - for standard input. Of a
+    timeline (torch.profiler, JAX, Nsight Systems, rocprof, proton), the launches and the time of each kernel.
     """
     from gpuledger.readers.gpus import find_gpu
     from gpuledger.studies.kernel_profile import kernel_table
@@ -58,7 +61,13 @@ def profile(
 
     sheet = find_gpu(gpu, file="command line", place="--gpu") if gpu else None
     with _on_disk(file) as path:
-        result = compute(path, baseline, sheet, decimal=decimal)
+        try:
+            result = compute(path, baseline, sheet, decimal=decimal)
+        except InputError as error:
+            found = _recognised(Path(error.file))
+            if found and "timeline" in found.cases.get("kernel_breakdown", {}) and not (baseline or save or by_launch):
+                return print_timeline(path, as_json)
+            raise _something_else(error, found) or error from None
         if save is not None:
             _save(result, path, baseline, save)
     table = kernel_table(result.data)
@@ -81,6 +90,29 @@ def profile(
         say("\nNot recorded, and what would collect it:")
         for name, option in missing.items():
             say(f"  {name}: {option}")
+
+
+def _recognised(path: Path) -> Found | None:
+    """Recognise a file that is no output of Nsight Compute; None of one of which the reader has said what is wrong."""
+    from gpuledger.cli.recognise import recognise
+
+    found = recognise(path)[0] if path.is_file() else None
+    left = found is None or found.format.startswith(("unknown", "empty file", "gzip", "Nsight Compute"))
+    return None if left else found
+
+
+def _something_else(error: InputError, found: Found | None) -> InputError | None:
+    """Return what to say of a file that is no output of Nsight Compute, or None."""
+    path = Path(error.file)
+    if path.is_dir():
+        return InputError(path, "", "it is a folder", "give a file in it; gpuledger inspect says what is in a folder")
+    if found is None:
+        return None
+    if "timeline" in found.cases.get("kernel_breakdown", {}):
+        remedy = "give it alone, without --baseline, --launches and --save"
+    else:
+        remedy = found.problems[0] if found.problems else "gpuledger inspect says which studies can use it"
+    return InputError(error.file, "", f"{found.format}, not output of Nsight Compute", remedy)
 
 
 @contextmanager

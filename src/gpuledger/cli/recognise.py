@@ -16,9 +16,12 @@ from pathlib import Path
 from gpuledger.cli import probe_files
 from gpuledger.cli.found import Found, size_of
 from gpuledger.cli.tables import find_table, nearly_a_table
+from gpuledger.cli.unread import OTHER, explain
 from gpuledger.errors import InputError, InputWarning
 
 HEAD_BYTES = 1 << 16
+#: Formats that say nothing of what is inside.
+UNREAD = ("unknown", "JSON", "JSON, compressed", "SQLite", "Parquet")
 #: JSON up to this size is read as a whole.
 WHOLE_BYTES = 8 << 20
 MOST_VALUES = 1 << 18  # of a report of Nsight Compute
@@ -27,7 +30,7 @@ _NCU = re.compile(r"Kernel Name|Metric Name|==PROF==|==ERROR==|==WARNING==")
 #: The line above the launches in text that ncu printed.
 _NCU_TEXT = re.compile(rb"^\[\d+\] \S+@\S+\s*$|^ +Section: ", re.MULTILINE)
 #: Headings of text that nsys stats printed.
-_NSYS_TEXT = re.compile(r"^ \*\* .+ \(\w+\):$", re.MULTILINE)
+_NSYS_TEXT = re.compile(r"^ ?\*\* .+ \(\w+\):\s*$", re.MULTILINE)
 _EVENTS = b'"traceEvents"'
 #: A list of events alone, of which each has a phase.
 _LISTED = re.compile(rb'\[\s*\{[^{}]{0,1000}"ph"\s*:\s*"')
@@ -83,9 +86,18 @@ def _file(path: Path) -> Found:
         try:
             _look(found, head)
         except InputError as error:
-            found.problems.append(f"{error.place}: {error.problem}" if error.place else error.problem)
+            found.problems.append(_said(error))
+    if not found.cases and not found.problems and found.format in UNREAD:
+        found.format, problem = explain(found.path.name, head.decode("utf-8", "replace")) or (found.format, OTHER)
+        found.problems.append(problem)
     found.problems += [str(warning.message) for warning in caught if issubclass(warning.category, InputWarning)]
     return found
+
+
+def _said(error: InputError) -> str:
+    """Return what an error says, without the file, which is named beside it."""
+    said = f"{error.problem}; {error.remedy}"
+    return f"{error.place}: {said}" if error.place else said
 
 
 def _look(found: Found, head: bytes) -> None:
@@ -133,6 +145,9 @@ def _text(found: Found, head: bytes) -> None:
     elif title := find_report(text):
         _set_timeline(found, title)
         _count_kernels(found)
+    elif explained := explain(found.path.name, text):
+        found.format, problem = explained
+        found.problems.append(problem)
     elif _NCU.search(text) or _NCU_TEXT.search(head):
         _ncu(found)
     elif _NSYS_TEXT.search(text):
@@ -181,6 +196,10 @@ def _ncu(found: Found) -> None:
 
 
 def _json(found: Found, head: bytes) -> None:
+    if explained := explain(found.path.name, head.decode("utf-8", "replace")):
+        found.format, problem = explained
+        found.problems.append(problem)
+        return
     if title := _title_of_timeline(head):
         _set_timeline(found, title)
         if _ends_as_json(found.path):
@@ -284,6 +303,8 @@ def _parquet(found: Found) -> None:
 def _sqlite(found: Found) -> None:
     import sqlite3
 
+    from gpuledger.readers.timelines.nsys import EXPORT_NVPROF, NVPROF
+
     found.format = "SQLite"
     try:
         connection = sqlite3.connect(f"{found.path.resolve().as_uri()}?mode=ro", uri=True)
@@ -296,6 +317,8 @@ def _sqlite(found: Found) -> None:
     if any(name.startswith("rocpd_kernel_dispatch") for name in names):
         _set_timeline(found, "rocprofv3 database (rocpd)")
         _count_kernels(found)
+    elif NVPROF in names:
+        found.format, found.problems = "database of nvprof", [f"it is not read; {EXPORT_NVPROF}"]
     elif "StringIds" in names or any(name.startswith("CUPTI_") for name in names):
         _set_timeline(found, "Nsight Systems export (SQLite)")
         if not names & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
@@ -341,5 +364,5 @@ def _dataset(path: Path) -> Found:
     try:
         found.content, found.cases, found.problems = check_dataset(path)
     except InputError as error:
-        found.problems.append(f"{error.place}: {error.problem}; {error.remedy}" if error.place else error.problem)
+        found.problems.append(_said(error))
     return found

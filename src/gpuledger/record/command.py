@@ -157,15 +157,15 @@ def plan_steps(
         reasons.append(f"no counters: {'; '.join(lack)}")
     else:
         ncu, why = _ncu(given.dry_run, given.chip)
-        reasons += [f"ncu: {reason}" for reason in (why, *(lack or ())[:1]) if reason]
+        reasons += [f"ncu: {reason}" for reason in (why or "; ".join(lack or ()),) if reason]
         steps.append(_count(given, target, found, ncu, scratch))
     if program := shutil.which("nsys"):
         options = ("--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none", "--force-overwrite=true", "--export=sqlite")
         command = (program, "profile", *options, f"--output={scratch / 'timeline'}", *target)
         steps.append(ProgramRun("nsys", command, scratch / "timeline.sqlite"))
-    elif not steps and _is_python(target):
+    elif (lack or not steps) and _is_python(target):  # a dry run shows the command line of ncu all the same
         steps.append(_kineto(target, scratch))
-    elif not steps:
+    elif lack or not steps:
         reasons.append("no timeline: install Nsight Systems, or write the command as: python SCRIPT …")
     return steps, reasons
 
@@ -177,7 +177,7 @@ def _ncu(dry: bool, chip: str) -> tuple[Ncu | None, str]:
     except InputError as error:
         if not dry:
             raise
-        return None, f"{error.problem}; metrics are those of the newest ncu"
+        return None, f"{error.problem}; {error.remedy}; metrics are those of the newest ncu"
 
 
 def _count(

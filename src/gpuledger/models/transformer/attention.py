@@ -18,8 +18,8 @@ from gpuledger.models.transformer.latent_blocks import CompressedAttention, Late
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.parallel import Parallel
 from gpuledger.models.transformer.precision import Precision
-from gpuledger.models.transformer.recurrent_attention import add_delta, add_state_space
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
+from gpuledger.models.transformer.recurrent_attention import add_delta, add_short_convolution, add_state_space
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
 from gpuledger.models.transformer.rows import KernelList
 from gpuledger.models.transformer.workloads import Workload
 
@@ -101,6 +101,7 @@ _KERNELS = {
     CompressedAttention: add_compressed,
     DeltaAttention: add_delta,
     StateSpace: add_state_space,
+    ShortConvolution: add_short_convolution,
 }
 _FIRST = {
     Attention: "qkv_proj",
@@ -108,4 +109,5 @@ _FIRST = {
     CompressedAttention: "qkv_a_proj",
     DeltaAttention: "delta_in_proj",
     StateSpace: "ssm_in_proj",
+    ShortConvolution: "ssm_in_proj",
 }

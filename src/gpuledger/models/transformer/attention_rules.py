@@ -11,7 +11,7 @@ from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 
 if TYPE_CHECKING:
-    from gpuledger.models.transformer.families import ModelFamily
+    from gpuledger.models.transformer.family import ModelFamily
 
 Windows = list[int | None]
 
@@ -119,6 +119,48 @@ def rope_with_window(keys: ConfigKeys, family: ModelFamily, hidden: int, windows
     """If some layers have a window, only those have RoPE (EXAONE 4)."""
     one = grouped_attention(keys, family, hidden)
     return _per_window(replace(one, rotary_dim=0), windows, one) if any(windows) else _per_window(one, windows)
+
+
+def granite_swa(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Layers whose base of the rotation is 0 or null have no RoPE."""
+    found, bases = grouped(keys, family, hidden, windows), keys.value("layer_rope_theta", None)
+    if bases is None:
+        return found
+    if not isinstance(bases, list) or len(bases) != len(windows):
+        raise keys.error("layer_rope_theta", f"not a base for each of {len(windows)} layers", "correct it")
+    return [one if base else replace(one, rotary_dim=0) for one, base in zip(found, bases, strict=True)]
+
+
+def afmoe(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """A gate per value scales the output; only layers with a window have RoPE (Trinity)."""
+    one = replace(grouped_attention(keys, family, hidden), gate="value")
+    # Scales and groups of the router's scores; which kernels are used.
+    keys.known |= {
+        "route_scale",
+        "route_norm",
+        "score_func",
+        "num_expert_groups",
+        "num_limited_groups",
+        "use_grouped_mm",
+    }
+    keys.known |= {"mup_enabled", "load_balance_coeff"}
+    return _per_window(replace(one, rotary_dim=0), windows, one)
+
+
+def laguna(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Layers differ in query heads; a gate per head or per value scales the output (Laguna)."""
+    one, layers = grouped_attention(keys, family, hidden), len(windows)
+    counts = keys.value("num_attention_heads_per_layer", None) or [one.heads] * layers
+    if not isinstance(counts, list) or len(counts) != layers:
+        raise keys.error("num_attention_heads_per_layer", f"not a number for each of {layers} layers", "correct it")
+    gating = keys.value("gating", True)
+    one = replace(one, gate="" if gating is False else "head" if gating in (True, "per-head") else "value")
+    listed = ConfigKeys({str(i): count for i, count in enumerate(counts)}, keys.file, "num_attention_heads_per_layer")
+    heads = [listed.integer(str(i), MAX_HEADS) for i in range(layers)]
+    if any(count % one.kv_heads for count in heads):
+        problem = f"not multiples of {one.kv_heads} key/value heads"
+        raise keys.error("num_attention_heads_per_layer", problem, "correct one of them")
+    return [replace(one, heads=count, window=window) for count, window in zip(heads, windows, strict=True)]
 
 
 def hunyuan(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:

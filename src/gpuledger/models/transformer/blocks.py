@@ -225,6 +225,7 @@ class Experts(Block):
     latent: int = 0  # width to which tokens are projected for the routed experts; 0: none
     latent_norm: bool = False  # the routed experts' output is normalised before it is projected back (Kimi-K3)
     own_norms: bool = False  # router, shared and routed experts have norms of their own (Gemma 4)
+    post_norm: bool = False  # the sum of shared and routed experts is normalised (A.X-K1)
 
     def expert_linears(self, hidden: int) -> Iterator[Linear]:
         return self.expert.linears(self.latent or hidden, "expert_", self.experts)
@@ -243,4 +244,5 @@ class Experts(Block):
     def vectors(self, hidden: int) -> int:
         # Gemma 4: a norm after the shared expert, before and after the routed ones, and scales of the router's input
         # and of every expert.
-        return self.latent_norm * self.latent + self.own_norms * (4 * hidden + self.experts)
+        norms = self.own_norms * (4 * hidden + self.experts) + self.post_norm * hidden
+        return self.latent_norm * self.latent + norms

@@ -15,7 +15,8 @@ from gpuledger import files
 from gpuledger.errors import InputError, warn
 from gpuledger.ledger.download.names import name_fault, shown
 from gpuledger.models.transformer.blocks import Experts
-from gpuledger.models.transformer.families import FAMILIES, ModelFamily
+from gpuledger.models.transformer.families import FAMILIES
+from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.keys import MAX_POSITIONS, MAX_VOCAB, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.layer_kinds import read_layers
 from gpuledger.models.transformer.model import Layers, Model
@@ -38,7 +39,8 @@ _NESTED = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "minimax_m3_vl": "m
 #: Multimodal architectures whose text part is another architecture's, in most files with its keys at the top.
 _TEXT = dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"), "qwen2") | {
     **{"qwen3_omni_moe_text": "qwen3_moe", "glm4v_text": "glm4", "glm4v_moe_text": "glm4_moe"},
-    "gemma4_unified_text": "gemma4_text",
+    **{"gemma4_unified_text": "gemma4_text", "apertus1p5_text": "apertus", "granite4_vision_text": "granite"},
+    **{"hunyuan_vl_text": "hunyuan_v1_dense", "paddleocr_vl_text": "ernie4_5"},
 }
 #: What the text part is called, and the part of an omni model that reads and writes text.
 _INNER, _THINKER = ("text_config", "llm_config"), "thinker_config"

@@ -55,6 +55,11 @@ def window_but_every_nth(keys: ConfigKeys, layers: int) -> list[int | None]:
     return _windows(keys, layers, lambda i: (i + 1) % period != 0)
 
 
+def window_listed(keys: ConfigKeys, layers: int) -> list[int | None]:
+    """Windows in the layers that ``layer_types`` lists; none without it."""
+    return _windows(keys, layers, lambda i: False)
+
+
 def window_if_used(slides: Callable[[int, int], bool]) -> Callable[[ConfigKeys, int], list[int | None]]:
     """Windows of Qwen models: ``sliding_window`` only applies with ``use_sliding_window``."""
 
@@ -151,7 +156,7 @@ def all_routed(experts: str, bias: bool = False) -> Callable:
     return ffns
 
 
-def sparse_steps(shared: bool) -> Callable:
+def sparse_steps(shared: bool, gate: bool = True) -> Callable:
     """Every ``decoder_sparse_step``-th layer has experts, except those in ``mlp_only_layers`` (Qwen)."""
 
     def ffns(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
@@ -162,7 +167,7 @@ def sparse_steps(shared: bool) -> Callable:
         more = {}
         if shared:
             width = keys.integer("shared_expert_intermediate_size", MAX_WIDTH, low=0)
-            more = {"shared": FeedForward(width), "shared_gate": True} if width else {}
+            more = {"shared": FeedForward(width), "shared_gate": gate} if width else {}
         routed = routed_experts(keys, "num_experts", "moe_intermediate_size", **more)
         return [routed if (i + 1) % step == 0 and i not in only else block for i in range(layers)]
 
@@ -181,7 +186,7 @@ def deepseek(router_bias: bool) -> Callable:
         shared = keys.integer("n_shared_experts", MAX_EXPERTS, 0, low=0)
         types = ["sparse" if i >= first and i % step == 0 else "dense" for i in range(layers)]
         if keys.content.get("first_k_dense_replace") is None and keys.content.get("mlp_layer_types"):
-            types = ["sparse" if sparse else "dense" for sparse in _sparse_layers(keys, layers)]
+            types = ["sparse" if sparse else "dense" for sparse in sparse_layers(keys, layers)]
         # Newer files say the same once more, layer by layer.
         keys.fixed("mlp_layer_types", types, "differs from first_k_dense_replace and moe_layer_freq")
         more = {"shared": FeedForward(shared * width)} if shared else {}
@@ -272,7 +277,7 @@ def minimax(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForwa
     return [routed_experts(keys, "num_local_experts", "intermediate_size", router_bias=bias)] * layers
 
 
-def _sparse_layers(keys: ConfigKeys, layers: int) -> list[bool]:
+def sparse_layers(keys: ConfigKeys, layers: int) -> list[bool]:
     """Return which layers have experts, according to ``mlp_layer_types`` or a list in ``moe_layer_freq``."""
     types = keys.strings("mlp_layer_types")
     if types and (set(types) - {"dense", "sparse"} or len(types) != layers):
@@ -293,7 +298,7 @@ def mimo_v2(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForwa
     """Listed layers have experts, none of them shared."""
     keys.fixed("n_shared_experts", 0, "shared experts")
     routed = routed_experts(keys, "n_routed_experts", "moe_intermediate_size", router_bias=_selection_bias(keys))
-    return [routed if sparse else block for sparse in _sparse_layers(keys, layers)]
+    return [routed if sparse else block for sparse in sparse_layers(keys, layers)]
 
 
 def minimax_m3(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
@@ -307,7 +312,7 @@ def minimax_m3(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedFo
     routed = routed_experts(keys, "num_local_experts", "intermediate_size", router_bias=bias, **more)
     wide = FeedForward(keys.integer("dense_intermediate_size", MAX_WIDTH))
     keys.known.add("num_mtp_modules")  # multi-token prediction is left out
-    return [routed if sparse else wide for sparse in _sparse_layers(keys, layers)]
+    return [routed if sparse else wide for sparse in sparse_layers(keys, layers)]
 
 
 def gemma4(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
@@ -329,7 +334,7 @@ def step(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward 
     """All but the first layers have routed experts and a shared one."""
     named = keys.value("moe_layers_enum", None)
     if keys.content.get("mlp_layer_types"):
-        sparse = {i for i, chosen in enumerate(_sparse_layers(keys, layers)) if chosen}
+        sparse = {i for i, chosen in enumerate(sparse_layers(keys, layers)) if chosen}
     elif named is None:
         first = keys.integer("first_k_dense_replace", MAX_LAYERS, 3, low=0)
         sparse = set(range(first, layers))

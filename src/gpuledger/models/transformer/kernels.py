@@ -191,7 +191,7 @@ def _add_layers(rows: KernelList, group: Layers, numbers: range, last: bool, loa
     # Norms of their own cannot read the partial sums of shared and routed experts.
     sums += isinstance(group.ffn, Experts) and group.ffn.own_norms and not spread
     rows.all_reduce(rows.model.hidden, sums * count)
-    if group.post_norms and feeds:
+    if feeds and (group.post_norms or (isinstance(group.ffn, Experts) and group.ffn.post_norm)):
         _add_norm(rows, "ffn_post_norm", "", False, count)
     if group.per_layer:
         _add_layer_embedding(rows, group)

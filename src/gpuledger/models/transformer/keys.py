@@ -28,6 +28,8 @@ NEUTRAL = frozenset(
     output_past predict_special_tokens n_special model_max_length residual_dropout embedding_dropout
     embedding_multiplier logits_scaling residual_multiplier attention_multiplier
     is_llama_config norm_epsilon attention_softmax_in_fp32 scale_attention_softmax_in_fp32 lm_head_bias
+    embedding_initializer_range
+    dim_model_base scale_depth scale_emb mup_denominator
     """.split()  # noqa: SIM905
 )
 NEUTRAL_STARTS = ("_", "rope_", "unsloth", "transformers")

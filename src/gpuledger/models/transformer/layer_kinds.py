@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable
 
 from gpuledger.models.transformer.blocks import Attention, Block, Experts, FeedForward, Nothing
-from gpuledger.models.transformer.families import ACTIVATIONS, ModelFamily
+from gpuledger.models.transformer.families import ACTIVATIONS
+from gpuledger.models.transformer.family import ModelFamily
 from gpuledger.models.transformer.family_rules import routed_experts
 from gpuledger.models.transformer.keys import MAX_EXPERTS, MAX_HEADS, MAX_LAYERS, MAX_WIDTH, ConfigKeys
 from gpuledger.models.transformer.model import Layers
@@ -15,9 +16,9 @@ from gpuledger.models.transformer.residuals import BlockResiduals, HyperConnecti
 def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Layers, ...]:
     """Return the layers of a model, grouped by kind, in the order of their first occurrence."""
     if family.single == "hybrid_override_pattern":
-        return _group(_single_blocks(keys), family)
+        return _group(_single_blocks(keys))
     if family.single:
-        return _group(_described_blocks(keys, hidden), family)
+        return _group(_described_blocks(keys, hidden))
     count = keys.integer("num_hidden_layers", MAX_LAYERS)
     windows = family.window(keys, count)
     attentions = family.attention(keys, family, hidden, windows)
@@ -31,7 +32,8 @@ def read_layers(keys: ConfigKeys, family: ModelFamily, hidden: int) -> tuple[Lay
         raise keys.error("intermediate_size", "it is missing", "use a model's complete config.json")
     parallel = _parallel_norms(keys, family)
     side = keys.integer(family.per_layer, MAX_WIDTH, 0, low=0) if family.per_layer else 0
-    return _group(zip(attentions, ffns, strict=True), family, _residuals(keys, family), parallel, side)
+    norms = keys.flag(family.post_norms, True) if isinstance(family.post_norms, str) else family.post_norms
+    return _group(zip(attentions, ffns, strict=True), norms, _residuals(keys, family), parallel, side)
 
 
 def _parallel_norms(keys: ConfigKeys, family: ModelFamily) -> int:
@@ -50,7 +52,7 @@ def _residuals(keys: ConfigKeys, family: ModelFamily) -> HyperConnections | Bloc
 
 def _group(
     layers: Iterable[tuple[Block, Block]],
-    family: ModelFamily,
+    post_norms: bool = False,
     residuals: HyperConnections | BlockResiduals | None = None,
     parallel: int = 0,
     per_layer: int = 0,
@@ -59,8 +61,7 @@ def _group(
     for number, kind in enumerate(layers):
         kinds.setdefault(kind, []).append(number)
     return tuple(
-        Layers(tuple(numbers), *kind, family.post_norms, (), residuals, per_layer, parallel)
-        for kind, numbers in kinds.items()
+        Layers(tuple(numbers), *kind, post_norms, (), residuals, per_layer, parallel) for kind, numbers in kinds.items()
     )
 
 

@@ -12,7 +12,7 @@ from gpuledger.models.transformer.keys import ConfigKeys
 from gpuledger.models.transformer.model import Layers
 from gpuledger.models.transformer.names import UNCONVERTED, WEIGHTS
 from gpuledger.models.transformer.precision import Precision, number_format
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
 
 Formats = tuple[str, str | None]
 
@@ -27,6 +27,7 @@ _MODULES = (
     (rf"(mlp|ffn|block_sparse_moe|feed_forward|mixer)?\.?experts(\.[\w*]+)?(\.({_PROJECTIONS}))?", "expert_"),
     (r"mixer\.(in_proj|out_proj|q_proj|k_proj|v_proj|o_proj|conv1d)", "attention"),
     (r"mamba(\.(in_proj|out_proj|conv1d))?", "attention"),
+    (r"conv(\.(in_proj|out_proj|conv))?", "attention"),
     (rf"(mlp\.)?shared_mlp(\.({_PROJECTIONS}))?", "shared_mlp"),
     (rf"block_sparse_moe\.({_PROJECTIONS})", "expert_"),
     (r"mixer\.fc[12]_latent_proj", "latent"),
@@ -45,7 +46,7 @@ _ATTENTION_PARTS = {
     **{"index_q_proj": {"index_q_proj"}, "index_k_proj": {"index_k_proj"}},
     **{"in_proj": {"ssm_in_proj"}, "out_proj": {"out_proj"}, "mamba": {"ssm_in_proj", "out_proj"}},
     **{"query_key_value": {"qkv_proj"}, "dense": {"out_proj"}},
-    **{"conv1d": set(), "linear_attn": {"delta_in_proj", "out_proj"}},
+    **{"conv": {"ssm_in_proj", "out_proj"}, "conv1d": set(), "linear_attn": {"delta_in_proj", "out_proj"}},
 }
 _ALL_ATTENTION = {"qkv_proj", "q_proj", "out_proj", "qkv_a_proj", "kv_a_proj", "q_b_proj", "kv_b_proj"} | {
     *("index_q_proj", "index_k_proj", "attn_gate_proj", "out_a_proj", "delta_in_proj"),
@@ -103,7 +104,9 @@ class _FormatRule:
         # Qwen3.5 calls the two kinds of attention differently, Kimi-K3 calls both self_attn.
         delta = group.attention if isinstance(group.attention, DeltaAttention) else None
         kind = self.module.partition(".")[0]
-        if isinstance(group.attention, StateSpace) and kind == "self_attn":
+        if isinstance(group.attention, StateSpace | ShortConvolution) and kind == "self_attn":
+            return False
+        if (kind == "conv") != isinstance(group.attention, ShortConvolution) and kind in ("conv", "mamba"):
             return False
         if kind == "mamba" and not isinstance(group.attention, StateSpace):
             return False

@@ -9,7 +9,7 @@ from gpuledger.errors import InputError
 from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward, Linear, Nothing
 from gpuledger.models.transformer.latent_blocks import CompressedAttention
 from gpuledger.models.transformer.model import Model
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
 
 MAX_DEVICES = 2**16
 
@@ -81,8 +81,8 @@ class Parallel:
             attention, ffn = group.attention, group.ffn
             shared = []
             if not isinstance(attention, Nothing):
-                what = "heads of the state space" if isinstance(attention, StateSpace) else "query heads"
-                shared.append((what, attention.heads, self.tensor))
+                named = {StateSpace: "heads of the state space", ShortConvolution: "channels of the convolution"}
+                shared.append((named.get(type(attention), "query heads"), attention.heads, self.tensor))
             if isinstance(attention, CompressedAttention):
                 shared.append(("groups of heads", attention.out_groups, self.tensor))
             if isinstance(attention, StateSpace):

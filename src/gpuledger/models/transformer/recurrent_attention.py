@@ -1,12 +1,12 @@
-"""Kernels of linear attention and SSMs: the gated delta rule and the scan of Mamba-2.
+"""Kernels of linear attention, SSMs and convolutions: the gated delta rule, the scan of Mamba-2, LFM2's convolution.
 
 Requests with one new token, or with a few behind a longer context, are decoding: their states are updated token by
 token, and written after each of them, so that drafts can be rejected. The time of the scan is taken to be that of its
 traffic, a lower bound for long prompts.
 """
 
-from gpuledger.models.transformer.attention_rows import few, split
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
+from gpuledger.models.transformer.attention_rows import add_gate, few, split
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
 from gpuledger.models.transformer.rows import KernelList, Number
 
 #: Tokens of a chunk, within which several new tokens are a product of matrices (FLA, vLLM, SGLang; Mamba-2).
@@ -66,6 +66,15 @@ def add_state_space(rows: KernelList, attention: StateSpace, by_kernel: dict[str
         chunk_macs=groups * attention.state + width,
     )
     rows.per_token("ssm_norm", width, 2 * width, width, "out_proj")
+
+
+def add_short_convolution(rows: KernelList, attention: ShortConvolution, by_kernel: dict[str, list]) -> None:
+    """Add a convolution whose input and output are multiplied by gates."""
+    width = attention.width // rows.parallel.tensor
+    rows.gemms(by_kernel["ssm_in_proj"], rows.work.tokens)
+    rows.per_token("attn_gate", width, 2 * width, width)
+    _convolution(rows, "ssm_conv", width, attention.conv, attention.conv + attention.bias, 1, 1)
+    add_gate(rows, width, width)
 
 
 def _convolution(rows: KernelList, kernel: str, width: int, span: int, weights: int, heads: int, decays: int) -> None:

@@ -1,4 +1,4 @@
-"""Layers that keep a state of fixed size per request instead of a cache: delta rule and Mamba-2."""
+"""Layers that keep a state of fixed size per request instead of a cache: delta rule, Mamba-2, short convolutions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,3 +99,30 @@ class StateSpace(Block):
     def vectors(self, hidden: int) -> int:
         # The convolution; per head a decay, a skip and a bias of the step; the norm of the output.
         return self.mixed * (self.conv + self.conv_bias) + 3 * self.heads + self.heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class ShortConvolution(Block):
+    """A causal convolution over a few tokens between two gates, in place of attention (LFM2)."""
+
+    width: int  # channels
+    conv: int  # tokens that the convolution spans
+    bias: bool = False  # of the convolution and of both projections
+
+    @property
+    def heads(self) -> int:
+        """Channels, in which devices split it."""
+        return self.width
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes per request and layer: the last tokens of the convolution in 16 bits."""
+        return 2 * self.width * (self.conv - 1)
+
+    def linears(self, hidden: int) -> Iterator[Linear]:
+        for part in ("input_gate", "output_gate", "values"):
+            yield Linear("ssm_in_proj", part, self.width, hidden, self.bias, "columns", self.width)
+        yield Linear("out_proj", "out_proj", hidden, self.width, self.bias, "rows", self.width)
+
+    def vectors(self, hidden: int) -> int:
+        return self.width * (self.conv + self.bias)

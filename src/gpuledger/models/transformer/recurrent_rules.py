@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpuledger.models.transformer.attention_rules import Windows, grouped_attention, latent_attention
-from gpuledger.models.transformer.blocks import Block
-from gpuledger.models.transformer.keys import MAX_HEADS, MAX_LAYERS, MAX_WIDTH, ConfigKeys
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
+from gpuledger.models.transformer.blocks import Attention, Block
+from gpuledger.models.transformer.keys import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, ConfigKeys
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
 
 if TYPE_CHECKING:
-    from gpuledger.models.transformer.families import ModelFamily
+    from gpuledger.models.transformer.family import ModelFamily
 
 
 def with_delta(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
@@ -115,3 +115,41 @@ def granite(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows
     bits = 32 if keys.choice("mamba_ssm_cache_dtype", kinds, "bfloat16") == "float32" else 16
     mamba = StateSpace(heads, dim, groups, state, conv, bias, bits)
     return [mamba if _GRANITE[kind] else full for kind in types]
+
+
+def olmo_hybrid(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Gated delta rule in three of four layers, attention in the others (OLMo Hybrid)."""
+    # Where the parameters of the decays start; a range of the step.
+    keys.known |= {"linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_dt_init_floor"}
+    keys.known |= {"linear_allow_neg_eigval"}
+    layers = with_delta(keys, family, hidden, windows)
+    turned = keys.content.get("rope_theta") or keys.inner("rope_parameters").number("rope_theta", None)
+    return [replace(one, rotary_dim=0) if isinstance(one, Attention) and not turned else one for one in layers]
+
+
+_CONVOLUTIONS = {"conv", "full_attention", "sliding_attention"}
+
+
+def with_convolutions(keys: ConfigKeys, family: ModelFamily, hidden: int, windows: Windows) -> list[Block]:
+    """Short convolutions in the layers that are listed, attention in the others (LFM2)."""
+    layers, types = len(windows), keys.strings("layer_types")
+    listed = keys.value("full_attn_idxs", None)
+    if not types and isinstance(listed, list):
+        types = ["full_attention" if i in listed else "conv" for i in range(layers)]
+    if len(types) != layers or set(types) - _CONVOLUTIONS:
+        problem = f"not {', '.join(sorted(_CONVOLUTIONS))} for each of {layers} layers"
+        raise keys.error("layer_types", problem, "correct it")
+    for key in ("block_dim", "conv_dim", "conv_dim_out"):
+        keys.fixed(key, hidden, "differs from hidden_size")
+    # The same once more; how weights begin; what changes no kernel.
+    keys.known |= {"num_heads", "use_pos_enc"} | {key for key in keys.content if key.endswith(("_init", "_init_scale"))}
+    full = replace(grouped_attention(keys, family, hidden), gate="head" * keys.flag("use_attention_gate"))
+    kinds: dict[str, Block] = {"full_attention": full}
+    share = keys.inner("rope_parameters").inner("full_attention").number("partial_rotary_factor", None)
+    if share is not None:
+        kinds["full_attention"] = replace(full, rotary_dim=int(full.head_dim * min(max(share, 0.0), 1.0)))
+    if "sliding_attention" in types:
+        kinds["sliding_attention"] = replace(full, window=keys.integer("sliding_window", MAX_POSITIONS))
+    keys.known.add("sliding_window")
+    kinds["conv"] = ShortConvolution(hidden, keys.integer("conv_L_cache", MAX_WIDTH, 3), keys.flag("conv_bias"))
+    return [kinds[name] for name in types]

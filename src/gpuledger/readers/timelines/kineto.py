@@ -16,6 +16,9 @@ from gpuledger.readers.timelines.table import HOST_COLUMNS, KERNEL_COLUMNS, Time
 DEVICE = {"kernel": "kernel", "Kernel": "kernel", "gpu_memcpy": "copy", "Memcpy": "copy"}
 DEVICE |= {"gpu_memset": "set", "Memset": "set"}
 HOST = {"cpu_op": "operator", "Operator": "operator", "user_annotation": "annotation"}
+#: The same annotations, as Kineto repeats them on the GPU's clock.
+_ON_GPU = "gpu_user_annotation"
+HOST[_ON_GPU] = _ON_GPU
 HOST |= dict.fromkeys(("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "Runtime"), "call")
 _CATEGORIES = DEVICE.keys() | HOST.keys()
 _WANTED = re.compile(rf'"cat"\s*:\s*"(?:{"|".join(sorted(_CATEGORIES))})"')
@@ -26,7 +29,8 @@ def read_kineto(path: str | Path) -> Timeline:
     """Read a trace of torch.profiler, in time and memory that its kernels and operators need.
 
     A kernel belongs to the operator with its ``External id``, else with that of the runtime call that has its
-    ``correlation``, else to the innermost operator around that call.
+    ``correlation``, else to the innermost operator around that call. Annotations are those of the host; those of the
+    GPU where there are no others, as in traces of which somebody kept the GPU's part.
 
     Raises
     ------
@@ -49,6 +53,7 @@ def read_kineto(path: str | Path) -> Timeline:
     listed = properties if isinstance(properties, list) else []
     names = [str(entry.get("name", "")) for entry in listed if isinstance(entry, dict)]
     columns, calls = rows.columns()
+    calls = _without_copies(calls)
     _launches(columns, calls)
     kept = {name: calls[name] for name in HOST_COLUMNS}
     columns = {name: values for name, values in columns.items() if name in KERNEL_COLUMNS}
@@ -140,6 +145,15 @@ def _size(value: Any) -> str:
     if isinstance(value, list) and value:
         return "x".join(str(_integer(part)) for part in value[:3])
     return ""
+
+
+def _without_copies(calls: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Leave out the annotations on the GPU, or take them for the host's where that has none."""
+    kind = calls["kind"]
+    on_gpu = kind == _ON_GPU
+    if (kind == "annotation").any():
+        return {name: values[~on_gpu] for name, values in calls.items()}
+    return calls | {"kind": np.where(on_gpu, "annotation", kind)}
 
 
 def _launches(columns: dict[str, Any], calls: dict[str, np.ndarray]) -> None:

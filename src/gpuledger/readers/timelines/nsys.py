@@ -15,6 +15,9 @@ from gpuledger.readers.timelines.table import HOST_COLUMNS, Timeline, enclosing,
 
 #: Event types of NVTX ranges in the table NVTX_EVENTS: pushed and popped, started and ended.
 _RANGES = (59, 60)
+#: A table that only databases of nvprof have (.nvvp, .prof), and what to do with these.
+NVPROF = "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"
+EXPORT_NVPROF = "export it: nvprof --import-profile FILE --csv --print-gpu-trace --log-file trace.csv"
 #: What PyTorch's emit_nvtx writes into the name of an operator's range.
 _OPERATOR = re.compile(r"([\w:.]{1,200}), (?:seq|op_id) = .{0,60}?sizes = (\[.*\])", re.DOTALL)
 
@@ -27,6 +30,8 @@ def read_nsys(path: Path, base: sqlite3.Connection, tables: set[str]) -> Timelin
     InputError
         No kernels.
     """
+    if NVPROF in tables:
+        raise InputError(path, "", "a database of nvprof is not read", EXPORT_NVPROF)
     if not tables & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}:
         remedy = "record with nsys profile --trace=cuda,nvtx, and export that report"
         raise InputError(path, "", "there is no table CUPTI_ACTIVITY_KIND_KERNEL", remedy)

@@ -1,5 +1,7 @@
-"""CSV reports: cuda_gpu_trace and cuda_gpu_kern_sum of Nsight Systems, traces and sums of rocprof and nvprof.
+"""CSV reports: traces and sums of kernels of Nsight Systems, rocprof and nvprof.
 
+Columns of Nsight Systems: "Report Scripts" of its user guide (cuda_gpu_trace, cuda_kern_exec_trace, cuda_gpu_kern_sum,
+cuda_gpu_sum).
 Columns of rocprof: "Using rocprofv3" of ROCprofiler-SDK's documentation, "Using rocprof" of the older ROCProfiler's.
 Columns of nvprof, whose units are in a row of their own: "CSV" of the CUDA profiler's user guide.
 """
@@ -73,8 +75,18 @@ _REPORTS = (
         device="device",
         grid=("grdx", "grdy", "grdz"),
         block=("blkx", "blky", "blkz"),
+        needs=("strm",),  # calls of the host and NVTX ranges have a start and a duration, too
     ),
+    _Report("Nsight Systems CSV report", "kernel name", "kernel start", duration="kernel dur", device="devid"),
     _Report("Nsight Systems CSV report (sums)", "name", duration="total time", launches="instances"),
+    _Report(
+        "Nsight Systems CSV report (sums)",
+        "operation",
+        duration="total time",
+        launches="instances",
+        needs=("category",),
+        only=("category", "CUDA_KERNEL"),
+    ),
     _Report(
         "rocprofv3 kernel trace",
         "kernel_name",
@@ -221,6 +233,7 @@ class _Table:
             )
             columns |= {"grid": sizes(grid if report.in_blocks else grid_in_blocks(grid, block)), "block": sizes(block)}
         named = [] if "rocprof" in report.title else [re.sub(r" \(\d+\)$", "", name) for name in numbers]
+        named = [name for name in named if not name.strip().isdecimal()]
         if backwards.any():
             columns = {name: np.asarray(values)[~backwards] for name, values in columns.items()}
         return finish(self._path, report.title, columns, devices=named, left_out=int(backwards.sum()))

@@ -10,7 +10,7 @@ from gpuledger.models.transformer.blocks import Attention, Experts, FeedForward,
 from gpuledger.models.transformer.latent_blocks import CompressedAttention, LatentAttention
 from gpuledger.models.transformer.model import Layers, Model
 from gpuledger.models.transformer.precision import BITS, Precision
-from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, StateSpace
+from gpuledger.models.transformer.recurrent_blocks import DeltaAttention, ShortConvolution, StateSpace
 
 
 def structure_rows(model: Model, precision: Precision) -> pd.DataFrame:
@@ -106,6 +106,8 @@ def _describe(block: object) -> str:
             f"Mamba-2: {block.heads} heads of {block.head_dim}, {block.groups} groups, state of {block.state}, "
             f"{block.state_bytes:,} bytes of state per request"
         )
+    if isinstance(block, ShortConvolution):
+        return f"convolution over {block.conv} tokens between two gates, {block.width:,} channels"
     if isinstance(block, Experts):
         shared = f", shared expert of {block.shared.width:,}" if block.shared else ""
         latent = f", in {block.latent:,} dimensions" if block.latent else ""

@@ -20,6 +20,7 @@ ACTIVITIES = (
     "runtime: other calls",
     "operators",
     "other work on the host",
+    "host not recorded",
 )
 #: How much longer than the shortest launch of the same size a collective has to take to count as one that waits.
 WAITING = 2.0
@@ -93,7 +94,7 @@ def longest_pause(rows: pd.DataFrame) -> np.ndarray | None:
     return found[np.round(found[:, 1] - found[:, 0], 12).argmax()] if len(found) else None
 
 
-def explain_idle(rows: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
+def explain_idle(rows: pd.DataFrame, host: pd.DataFrame, recorded: bool = True) -> pd.DataFrame:
     """Find the times at which no kernel runs, and what goes on then.
 
     Parameters
@@ -102,6 +103,8 @@ def explain_idle(rows: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
         The launches of a step, copies included.
     host : DataFrame
         What the host did; only threads that launched something of the step count.
+    recorded : bool
+        Whether the recording has calls or operators of the host at all: without, nothing is known of it.
 
     Returns
     -------
@@ -127,7 +130,7 @@ def explain_idle(rows: pd.DataFrame, host: pd.DataFrame) -> pd.DataFrame:
         rest = subtract(left, busy(table))
         parts.append(_interval_table(activity, subtract(left, rest), table))
         left = rest
-    parts.append(_interval_table(ACTIVITIES[-1], left, own.iloc[:0]))
+    parts.append(_interval_table(ACTIVITIES[-2] if recorded else ACTIVITIES[-1], left, own.iloc[:0]))
     found = pd.concat(parts, ignore_index=True).sort_values("start_s", kind="stable", ignore_index=True)
     return found[found["duration_s"] > SHORTEST].reset_index(drop=True)
 

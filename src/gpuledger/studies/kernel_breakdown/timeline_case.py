@@ -24,6 +24,7 @@ from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import join_parts, name_parts, settle_frame
 from gpuledger.studies.kernel_breakdown.scenario import Scenario, read_scenario
 from gpuledger.studies.kernel_breakdown.timeline_activity import (
+    ACTIVITIES,
     busy,
     explain_idle,
     length,
@@ -84,7 +85,8 @@ def reduce_timeline(
         parts["unmatched"] = settle_frame(unmatched_kernels(predicted, found))
         _add_prediction(result, rows[rows["kind"] == "kernel"], predicted, scenario)
     if timeline.has_times:
-        parts["idle"] = settle_frame(explain_idle(step.rows, step.host))
+        recorded = bool(timeline.host["kind"].isin(("call", "operator")).any())
+        parts["idle"] = settle_frame(explain_idle(step.rows, step.host, recorded))
         _add_idle(result, parts["idle"], longest_pause(step.rows))
     result.data = join_parts(launches=settle_frame(rows), host=settle_frame(step.host), **parts)
     simulated = "Simulated: " * case.dataset.made_here
@@ -248,7 +250,13 @@ def describe_pause(result: Mapping) -> str:
     if not float(result["idle_percent"]) > 40 or not float(result["longest_idle"]) > float(result["idle_time"]) / 2:
         return ""
     longest = format_time(float(result["longest_idle"]))
-    return f"{longest} of it in one pause, mostly in {str(result['longest_idle_in'])[:60]}"
+    return f"{longest} of it in one pause{pause_activity(result)}"
+
+
+def pause_activity(result: Mapping) -> str:
+    """Return what went on in the longest pause, to end a sentence with; empty if that was not recorded."""
+    activity = str(result["longest_idle_in"])
+    return "" if activity == ACTIVITIES[-1] else f", mostly in {activity[:60]}"
 
 
 def _finding(result: CaseResult) -> str:

@@ -13,7 +13,7 @@ from gpuledger.ledger.case_result import CaseResult, time_unit
 from gpuledger.studies.kernel_breakdown.formatting import format_time
 from gpuledger.studies.kernel_breakdown.parts import made
 from gpuledger.studies.kernel_breakdown.timeline_activity import ACTIVITIES, busy, longest_pause
-from gpuledger.studies.kernel_breakdown.timeline_case import describe_pause
+from gpuledger.studies.kernel_breakdown.timeline_case import describe_pause, pause_activity
 
 #: Colours of kernel classes; all others are grey.
 COLOURS = {
@@ -29,8 +29,8 @@ OTHER = figures.GREY
 #: Colour of kernels that compute, whatever their class, and the form of predicted bars.
 _RUNNING, _HATCHED = "#636363", {"hatch": "//////", "linewidth": 0.8}
 _DARK_YELLOW = "#b3a81f"
-# In grey, 7 of 100 apart from one another, and 15 from the next in a bar.
-_IDLE_COLOURS = ("#7a5aa6", "#d6d6d6", "#cb7f52", "#9acd96", "#748a3f", "#e2ecf8", "#9ab0c6")
+# In grey, 7 of 100 apart from one another, and 15 from the next in a bar; the last one only stands beside the first.
+_IDLE_COLOURS = ("#7a5aa6", "#d6d6d6", "#cb7f52", "#9acd96", "#748a3f", "#e2ecf8", "#9ab0c6", "#c9c9c9")
 #: Colours of what goes on while no kernel runs.
 IDLE_COLOURS = dict(zip(ACTIVITIES, _IDLE_COLOURS, strict=True))
 
@@ -180,6 +180,11 @@ def _bars(axes: Axes, rows: pd.DataFrame, lane: int, colour: str, first_s: float
     seen = rows[(rows["start_s"] < last_s) & (rows["start_s"] + rows["duration_s"] > first_s)]
     bars = scale * seen[["start_s", "duration_s"]].to_numpy(float)
     axes.broken_barh(bars, (lane - 0.4, 0.8), color=colour, linewidth=0.15, rasterized=True)
+
+
+def pause_headline(result: Mapping) -> str:
+    """Return the headline of a step with pauses: the longest one, and what went on in it."""
+    return f"The longest pause takes {format_time(float(result['longest_idle']))}{pause_activity(result)}"
 
 
 def idle_handles(idle: pd.DataFrame) -> list[Patch]:

@@ -15,6 +15,9 @@ TOLERANCE = 0.1
 LONGEST_PERIOD, SEARCHED, CANDIDATES = 4096, 50_000, 64
 #: Annotations that PyTorch makes by itself, of parts of a step.
 _PARTS = r"^(?:nccl:|gloo:|## |Torch-Compiled|Optimizer\.|DistributedDataParallel|FullyShardedDataParallel|FSDP)"
+#: What users call the parts of a training step, where one of them is the backward pass.
+_PASSES = r"(?i)^(?:forward|fwd|backward|bwd|loss|zero_grad|optim|clip)"
+_BACKWARD = r"(?i)^(?:backward|bwd)"
 #: Names of annotations that can be steps inside of another annotation.
 _STEPS = re.compile(r"(?i)step|iter|batch|execute|generat|decode|prefill|token")
 
@@ -36,10 +39,11 @@ class TimelineStep:
 def find_step(timeline: Timeline, wanted: str | None = None) -> TimelineStep:
     """Find a step on the GPU that has most of the kernel time.
 
-    Annotated steps come first: the outermost annotations, of the name (numbers apart) that has most kernel time. A
-    kernel belongs to the annotation in which it was launched. Without annotations, a step is what repeats between two
-    launches of one kernel, and begins after the longest pause. Of several steps, the one with the median kernel time
-    is taken. Without either, the whole recording is the step, from the first kernel on that it saw launched.
+    Annotated steps come first: the outermost annotations, of the name (numbers apart) that has most kernel time; the
+    passes of a training step are parts of one. A kernel belongs to the annotation in which it was launched. Without
+    annotations, a step is what repeats between two launches of one kernel, and begins after the longest pause. Of
+    several steps, the one with the median kernel time is taken. Without either, the whole recording is the step, from
+    the first kernel on that it saw launched.
 
     Parameters
     ----------
@@ -89,6 +93,8 @@ def _annotated(timeline: Timeline, rows: pd.DataFrame, wanted: str | None) -> tu
             raise InputError(timeline.file, "key step", f"no annotation has {wanted!r} in its name", remedy)
     else:
         ranges = ranges[~ranges["name"].str.contains(_PARTS)]
+        if ranges["name"].str.contains(_BACKWARD).any():
+            ranges = ranges[~ranges["name"].str.contains(_PASSES)]
     launch = rows["launch_s"].to_numpy(float)
     # Without records of launches, the moment at which a kernel ran has to do.
     moment = launch if np.isfinite(launch).any() else rows["start_s"].to_numpy(float)

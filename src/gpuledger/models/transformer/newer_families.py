@@ -1,0 +1,172 @@
+"""Architectures since the end of 2025 by ``model_type``, most of them another one with other names and defaults.
+
+Sources: the configuration and model classes of Hugging Face transformers (5.24), with which every count of parameters
+in the tests was made.
+"""
+
+from gpuledger.models.transformer import attention_rules as attention
+from gpuledger.models.transformer import family_rules as rules
+from gpuledger.models.transformer import newer_rules as newer
+from gpuledger.models.transformer import recurrent_rules as recurrent
+from gpuledger.models.transformer.family import ModelFamily
+from gpuledger.models.transformer.family_rules import dense, no_window
+
+_DEEPSEEK = {
+    **{"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    "q_lora_rank": 1536,
+}
+_EXPERTS = {"num_experts": "n_routed_experts", "num_shared_experts": "n_shared_experts"}
+_LLAMA_WITH_BIAS = ModelFamily(no_window, dense, qkv_bias="qkv_bias", out_bias="bias", mlp_bias="bias")
+_GRANITE_SWA = {"window": rules.window_listed, "attention": attention.granite_swa, "sinks": True}
+_GRANITE_SWA["scaled_embedding"] = True
+_LFM2 = {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}
+_CONVOLUTIONS = {"qk_norm": "head", "attention": recurrent.with_convolutions, "tied": True}
+
+NEWER = {
+    "iquestcoder": ModelFamily(
+        no_window,
+        dense,
+        {"num_key_value_heads": 8, "head_dim": 128},
+        {"use_sliding_window": False, "clip_qkv": None},
+        mlp_bias="mlp_bias",
+    ),
+    "exaone": ModelFamily(
+        no_window,
+        dense,
+        {"num_key_value_heads": 8},
+        renamed={"num_layers": "num_hidden_layers", "activation_function": "hidden_act"},
+    ),
+    # K-EXAONE.
+    "exaone_moe": ModelFamily(
+        rules.window_of_exaone,
+        newer.deepseek_with(),
+        {"first_k_dense_replace": 1, "n_shared_experts": 1},
+        qk_norm="head",
+        attention=attention.rope_with_window,
+        renamed={**_EXPERTS, "first_last_k_dense_replace": "first_k_dense_replace"},
+    ),
+    # Hunyuan 3.
+    "hy_v3": ModelFamily(
+        no_window,
+        newer.deepseek_with(
+            *("router_scaling_factor", "enable_moe_fp32_combine", "enable_lm_head_fp32"),
+            *("moe_router_enable_expert_bias", "moe_router_use_sigmoid", "route_norm"),
+        ),
+        {"first_k_dense_replace": 1, "n_shared_experts": 1},
+        {"qk_norm": True, "mlp_bias": False},
+        qk_norm="head",
+        renamed=_EXPERTS,
+    ),
+    "hyperclovax": ModelFamily(
+        no_window, dense, mlp_bias="mlp_bias", post_norms="use_post_norm", scaled_embedding=True
+    ),
+    "internlm3": _LLAMA_WITH_BIAS,
+    "jais2": ModelFamily(
+        no_window,
+        dense,
+        {"hidden_act": "relu2", "attention_bias": True, "mlp_bias": True},
+        mlp_bias="mlp_bias",
+        gated=False,
+        norm_bias=True,
+    ),
+    "vaultgemma": ModelFamily(
+        rules.window_every_second,
+        dense,
+        {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096},
+        tied=True,
+        scaled_embedding=True,
+    ),
+    "granite_swa": ModelFamily(**_GRANITE_SWA, ffn=dense, mlp_bias="mlp_bias", tied=True),
+    "granitemoe_swa": ModelFamily(**_GRANITE_SWA, ffn=rules.granite),
+    # Youtu-LLM and MiniCPM3: dense layers behind latent attention.
+    "youtu": ModelFamily(no_window, dense, _DEEPSEEK, attention=attention.latent, tied=True),
+    "minicpm3": ModelFamily(
+        no_window,
+        dense,
+        {**_DEEPSEEK, "q_lora_rank": 768, "kv_lora_rank": 256},
+        attention=attention.latent,
+        tied=True,
+        scaled_embedding=True,
+    ),
+    "axk1": ModelFamily(
+        no_window,
+        newer.axk1,
+        {**_DEEPSEEK, "first_k_dense_replace": 1, "n_shared_experts": 1},
+        attention=attention.latent,
+    ),
+    "sarvam_mla": ModelFamily(
+        no_window,
+        newer.deepseek_with("moe_router_enable_expert_bias", "q_head_dim"),
+        {**_DEEPSEEK, "q_lora_rank": None, "first_k_dense_replace": 1, "n_shared_experts": 1},
+        attention=attention.latent,
+        renamed=_EXPERTS,
+    ),
+    "sarvam_moe": ModelFamily(
+        no_window,
+        newer.deepseek_with("moe_router_enable_expert_bias"),
+        {"head_dim": 64, "num_key_value_heads": 4, "use_qk_norm": True, "first_k_dense_replace": 1},
+        out_bias=False,
+        attention=attention.optional_norm,
+        renamed={**_EXPERTS, "use_qkv_bias": "attention_bias"},
+    ),
+    # Mellum 2.
+    "mellum": ModelFamily(
+        rules.window_listed,
+        newer.marked(0, router_bias=False),
+        {"num_key_value_heads": 4},
+        qk_norm="head",
+        renamed={"num_local_experts": "num_experts"},
+    ),
+    "laguna": ModelFamily(
+        rules.window_listed, newer.marked(1, router_bias=True), qk_norm="head", attention=attention.laguna
+    ),
+    "kolibri1": ModelFamily(
+        rules.window_listed,
+        newer.marked(0, router_bias=True),
+        qk_norm="head",
+        post_norms=True,
+        attention=attention.rope_with_window,
+        renamed={"num_local_experts": "num_experts"},
+    ),
+    "flint": ModelFamily(
+        rules.window_listed,
+        rules.sparse_steps(shared=True, gate=False),
+        {"mlp_only_layers": [0, 1]},
+        qk_norm="head",
+        sinks=True,
+    ),
+    # Trinity.
+    "afmoe": ModelFamily(
+        rules.window_but_every_nth,
+        newer.deepseek_with(),
+        {"sliding_window_pattern": 4, "first_k_dense_replace": 1, "n_shared_experts": 2},
+        qk_norm="head",
+        post_norms=True,
+        attention=attention.afmoe,
+        scaled_embedding=True,
+        renamed={
+            **_EXPERTS,
+            "num_dense_layers": "first_k_dense_replace",
+            "global_attn_every_n_layers": "sliding_window_pattern",
+        },
+    ),
+    "lfm2": ModelFamily(no_window, newer.dense_lfm2, renamed=_LFM2, **_CONVOLUTIONS),
+    "lfm2_moe": ModelFamily(
+        no_window,
+        newer.lfm2_moe,
+        renamed={
+            **_LFM2,
+            "num_experts": "n_routed_experts",
+            "num_local_experts": "n_routed_experts",
+            "num_dense_layers": "first_k_dense_replace",
+        },
+        **_CONVOLUTIONS,
+    ),
+    "lfm3": ModelFamily(
+        no_window, dense, {"use_attention_gate": True}, post_norms="use_sandwich_norm", renamed=_LFM2, **_CONVOLUTIONS
+    ),
+    # OLMo Hybrid.
+    "olmo_hybrid": ModelFamily(
+        no_window, dense, {"full_attention_interval": 4}, qk_norm="full", attention=recurrent.olmo_hybrid
+    ),
+}

@@ -1,0 +1,72 @@
+"""From the keys of newer architectures to the feed-forward blocks of every layer."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gpuledger.models.transformer.blocks import Experts, FeedForward
+from gpuledger.models.transformer.family_rules import deepseek, routed_experts, sparse_layers
+from gpuledger.models.transformer.keys import MAX_LAYERS, MAX_WIDTH, ConfigKeys
+
+
+def marked(first: int, router_bias: bool) -> Callable:
+    """Layers that ``mlp_layer_types`` marks have routed experts and, where the file says how wide, a shared one.
+
+    Without that key, all but the *first* ones.
+    """
+
+    def ffns(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+        listed = keys.content.get("mlp_layer_types")
+        sparse = sparse_layers(keys, layers) if listed else [i >= first for i in range(layers)]
+        width = keys.integer("shared_expert_intermediate_size", MAX_WIDTH, 0, low=0)
+        more = {"shared": FeedForward(width)} if width else {}
+        # Scales and limits of the router's scores; multi-token prediction is left out.
+        keys.known |= {"moe_routed_scaling_factor", "moe_router_logit_softcapping", "mtp_layer_types"}
+        keys.known |= {"mtp_mlp_layer_types"}
+        keys.fixed("moe_apply_router_weight_on_input", False, "experts whose input is scaled")
+        routed = routed_experts(keys, "num_experts", "moe_intermediate_size", router_bias=router_bias, **more)
+        return [routed if chosen else block for chosen in sparse]
+
+    return ffns
+
+
+def deepseek_with(*known: str) -> Callable:
+    """As DeepSeek-V3's, with further keys that are *known* to change no kernel."""
+
+    def ffns(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+        keys.known |= set(known)
+        if "expert_hidden_dim" in keys.content:  # Hy3
+            keys.fixed(
+                "expert_hidden_dim",
+                keys.integer("moe_intermediate_size", MAX_WIDTH),
+                "differs from moe_intermediate_size",
+            )
+        if "is_moe_layer" in keys.content:  # K-EXAONE
+            first = keys.integer("first_k_dense_replace", MAX_LAYERS, 0, low=0)
+            keys.fixed("is_moe_layer", [i >= first for i in range(layers)], "differs from first_k_dense_replace")
+        return deepseek(router_bias=True)(keys, layers, block)
+
+    return ffns
+
+
+def dense_lfm2(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """Two thirds of the width that the file states, scaled, up to the next multiple (LFM2)."""
+    keys.fixed("block_use_swiglu", True, "another feed-forward block")
+    keys.known.add("block_norm_eps")
+    width, scale = block.width, keys.number("block_ffn_dim_multiplier", 1.0) or 1.0
+    multiple = keys.integer("block_multiple_of", MAX_WIDTH, 256)
+    if keys.flag("block_auto_adjust_ff_dim", True):
+        width = multiple * -(-int(scale * int(2 * width / 3)) // multiple)
+        if not 1 <= width <= MAX_WIDTH:
+            raise keys.error("block_ffn_dim_multiplier", f"{scale:g} gives a width of {width}", "correct it")
+    return [replace(block, width=width)] * layers
+
+
+def lfm2_moe(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """As DeepSeek-V3's, without shared experts."""
+    return deepseek(router_bias=keys.flag("use_expert_bias", True))(keys, layers, block)
+
+
+def axk1(keys: ConfigKeys, layers: int, block: FeedForward) -> list[FeedForward | Experts]:
+    """As DeepSeek-V3's, with a norm behind the experts."""
+    ffns = deepseek(router_bias=True)(keys, layers, block)
+    return [replace(ffn, post_norm=True) if isinstance(ffn, Experts) else ffn for ffn in ffns]
