@@ -27,6 +27,7 @@ BOUNDS = {
     "result_factor": (0.3, 30.0),
     "throttled": (1e-3, 3.0),
     "host_s": (1e-5, 1e-2),
+    "first_s": (1e-8, 2e-5),
 }
 #: Precisions whose measurements contain the conversion of the activations.
 CONVERTED = ("fp8", "fp8_block", "fp4", "int8")
@@ -76,8 +77,8 @@ def fit_constants(
 ) -> Constants:
     """Fit the constants of a GPU to measured times.
 
-    Least soft-L1 of the logarithms of predicted over measured time, so that a few disturbed measurements do not
-    matter. The constants are rounded to three significant digits.
+    Least soft-L1 of the relative errors, close to their mean, which the other half is judged by. The constants are
+    rounded to three significant digits.
 
     Parameters
     ----------
@@ -122,5 +123,5 @@ def fit_constants(
         found = gemm_time_s(gpu, constants, m, n, k, 1, precision, turns, weight_bytes, own_activations)
         return shown(found) if shown else found
 
-    found = fit_law(times, start, bounds, time_s)
+    found = fit_law(times, start, bounds, time_s, relative=True)
     return dataclasses.replace(found, source=f"fitted to {len(time_s)} measured shapes")
