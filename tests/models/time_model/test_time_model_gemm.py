@@ -158,7 +158,9 @@ def test_slower_constants_are_slower(shape, name):
 @given(SHAPES, st.integers(1, 64))
 @settings(max_examples=60, deadline=None)
 def test_one_kernel_is_no_slower_than_many(shape, batch):
-    time_s = gemm_time_s(A100, constants_of(A100), *shape, [1, batch])
+    # Whatever tiles a library may choose: what cuBLAS does with small products is not known of batches.
+    constants = dataclasses.replace(constants_of(A100), dispatch=ANY)
+    time_s = gemm_time_s(A100, constants, *shape, [1, batch])
     assert time_s[0] <= time_s[1] <= batch * time_s[0] * 1.3
 
 
