@@ -255,7 +255,6 @@ class Candidates(NamedTuple):
     sooner: bool = True  # whether few blocks begin sooner than many
     whole: cublas.Whole = cublas.Whole()  # which products leave k whole
     least_k: np.ndarray | float = 0.0  # float64, shape (shapes,), or float: what k counts at least
-    serial: bool = False  # whether compute, latency and L2 follow one another
     written: float = 1.0  # share of the results beyond L2 that DRAM is waited for
     crossed: float = 0.5  # how badly DRAM and the chain overlap: the weight of their squares' product
     short: float = 0.0  # bytes of a row of operands below which rows take twice as long to come in
@@ -321,7 +320,7 @@ def candidates(
         chosen = cublas.Choice(tiles, first, last)
         if of_cublas:
             chosen = cublas.choice(key[1], newer, tiles, (m, n, k), single, gpu.sms)
-        # Chosen with held-back errors in sight: on an L40S, and on data centre Blackwell.
+        # Chosen with held-back errors in sight, on data centre Blackwell.
         large = key[1] == "sm100" and name in FREE[1:]
         return Candidates(
             *chosen[:3],
@@ -330,7 +329,6 @@ def candidates(
             partial=_PARTIAL.get(key[1], 0.0),
             sooner=name not in _TOGETHER,
             least_k=chosen.least_k,
-            serial=newer and key[1] == "sm89",
             written=0.0 if large else 1.0,
             crossed=1.0 if large else 0.5,
             short=_SHORT if large and newer else 0.0,

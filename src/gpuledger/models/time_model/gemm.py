@@ -200,7 +200,6 @@ def _run(
         later=LATER_S if found.sooner and l2 is None else 0.0,
         crowd=CROWD * gpu.sms,
         crossed=found.crossed,
-        serial=float(found.serial),
         short=found.short,
         **found.whole._asdict(),
     )

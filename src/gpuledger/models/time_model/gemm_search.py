@@ -51,7 +51,6 @@ class Machine(NamedTuple):
     few: float = 0.0
     narrow: float = 0.0
     crossed: float = 0.5
-    serial: float = 0.0
     short: float = 0.0
 
 
@@ -119,8 +118,7 @@ def _search(
                     if g.partial > 0.0 and many == 1.0:
                         extra = g.split + (split + 1.0) * sums / (g.sms * g.partial * g.clock)
                 a, b, c, d = compute * compute, latency * latency, l2 * l2, dram * dram
-                chain = compute + latency + l2 if g.serial > 0.0 else sqrt(sqrt(a * a + b * b + c * c))
-                chain += drain + outside / (g.sms * g.l2_per_sm)
+                chain = sqrt(sqrt(a * a + b * b + c * c)) + drain + outside / (g.sms * g.l2_per_sm)
                 e = chain * chain
                 if scattered[i] > 1.0:
                     leaving = scattered[i] * waves * written / g.l2_per_sm

@@ -107,11 +107,12 @@ def gemm_constants(gpu: Gpu, frame: pd.DataFrame, precision: str) -> tuple[Const
         ``group, framework, kernel, precision, m, n, k, measured_s`` of the held-in half of one kernel's rows; too few
         are not fitted to.
     """
+    dispatch = dispatch_of(str(frame["kernel"].iloc[0]), precision) if len(frame) else ANY
     if len(frame) < LEAST_SHAPES:
-        return constants_of(gpu, precision), False
+        known = constants_of if dispatch != ANY else older_constants
+        return known(gpu, precision), False
     frame = frame.iloc[:: max(1, len(frame) // FIT_SHAPES)]
     sizes = (frame[name].to_numpy() for name in ("m", "n", "k", "measured_s"))
-    dispatch = dispatch_of(str(frame["kernel"].iloc[0]), precision)
     options = {"dispatch": dispatch, "shown": partial(_shown, gpu, frame)} | _operands(gpu, frame)
     return fit_constants(gpu, *sizes, precision, **options), True
 
