@@ -6,7 +6,8 @@ The time of m × k by k × n is the least over the tiles that its library may ch
     launch + ‖ chain, DRAM ‖′ + split + conversion,    chain = ‖ compute, latency, L2 ‖ + drain + outside
 
 where ‖ ‖ is the 4-norm: what overlaps takes as long as its longest part, a little longer where two are alike. In ‖ ‖′
-the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and the chain overlap less well.
+the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and the chain overlap less well (`crossed` of
+the dispatch).
 
 * compute: the waves of tiles, padding included, at the matrix units' reachable rate (`tensor_share`); where kernels
   keep all units busy for long, the clock drops (`throttled`).
@@ -17,7 +18,7 @@ the radicand has half of chain² DRAM² as well, close to the 3-norm: DRAM and t
   (`result_factor`); few blocks have the way out to themselves, unless the SMs themselves take so long (`direct`).
 * DRAM: what L2 does not keep (`dram_share`, :mod:`gpuledger.models.time_model.l2`); a few SMs alone cannot have enough
   in flight to fill it (`flight` of a generation). What L2 does keep passes once at the rate of its slices (`stream`).
-  Where weights come from DRAM, so do the first bytes, which all others wait for (part of the launch;
+  Where weights come from DRAM, so do the first bytes, which all others wait for (`first_s`, part of the launch;
   :mod:`gpuledger.models.time_model.operand_traffic`). Few blocks begin sooner than many (there, too).
 * passes: a kernel whose blocks work off tiles down the rows fetches the activations again for the next columns, where
   L2 does not keep them (:mod:`gpuledger.models.time_model.flashinfer_fp4`).

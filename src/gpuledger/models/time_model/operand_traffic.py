@@ -1,9 +1,9 @@
 """What of a GEMM's operands and results comes from DRAM, what from L2, and how long its beginning takes.
 
 Kernels with cold weights wait longer for their first bytes than `launch_s` says, which is fitted to small products that
-L2 holds; and results leave L2 earlier than what is only read. Both numbers were chosen on bf16 tables of vLLM and
-TensorRT-LLM of A100, H100, H200, B200, B300 and L40S, errors of the held-back halves in sight; products with a batch
-show neither. Few blocks begin sooner than many on all of these GPUs, by a tenth of a launch: chosen on the same tables.
+L2 holds; and results leave L2 earlier than what is only read. Both were chosen on bf16 tables of vLLM and TensorRT-LLM
+of A100, H100, H200, B200, B300 and L40S, errors of the held-back halves in sight; products with a batch show neither.
+Few blocks begin sooner than many on all of these GPUs, by a tenth of a launch: chosen on the same tables.
 CUTLASS's kernels with a dispatch table, which start whole clusters, do not, nor does TensorRT-LLM's copy of DeepGEMM.
 """
 
